@@ -1,0 +1,38 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Trace folder for benchmarks and conformance tests; without it those are skipped.
+export SHOCKWAVE_DATA ?= ../shared/data
+
+.PHONY: help setup run test check bench clean
+
+help: ## Show this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP) ## Make .venv with the exact versions of constraints.txt
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+run: $(STAMP) ## Run a generated workload under Shockwave, FIFO and SRTF
+	$(BIN)/shockwave compare
+
+test: $(STAMP) ## Run all tests
+	$(BIN)/python -m pytest -n auto
+
+check: $(STAMP) ## Check style, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(STAMP) ## Run the benchmarks
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean: ## Remove what setup and the tools made; records in var/ stay
+	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,177 @@
+"""Solve the recorded window problems and compare with the published system.
+
+    python benchmarks/solve_windows.py [WINDOWS] [--backend auto|gurobi|highs] [--json]
+
+WINDOWS is a file of recorded problems, by default `shockwave/windows_jobs120.jsonl` in
+the folder that the environment variable SHOCKWAVE_DATA names. Times are wall times of
+one process, with the model built anew for each problem. The published system's times
+were recorded with it, on another machine; the full model, with one binary per job and
+round, is solved here and now by HiGHS for a sample of the problems, at the published
+relative gap. Weights of up to 10^21 leave the full model little precision for the other
+jobs, so it ends early, and with losses that are printed too.
+"""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import coo_array, csr_array
+
+from solver.counts import BACKENDS, solve_counts
+from solver.market import Market
+from solver.timetable import lay_out
+from warehouse.windows import WindowProblem, read_windows
+
+GAP = 1e-3
+"""Relative gap of the full model, as the published system had it."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    problems = list(read_windows(options.windows))
+    solve_counts(problems[len(problems) // 2].market, options.backend)  # imports, licence
+    figures = measure(problems, options.backend)
+    if options.sample:
+        figures |= against_full_model(problems, options)
+    if options.json:
+        print(json.dumps(figures, indent=2))
+    else:
+        for name, value in figures.items():
+            print(f"{name:<32} {value if isinstance(value, str) else format(value, '.6g')}")
+    return 0
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    folder = os.environ.get("SHOCKWAVE_DATA")
+    default = folder and Path(folder) / "shockwave" / "windows_jobs120.jsonl"
+    parser.add_argument("windows", type=Path, nargs="?" if default else None, default=default)
+    parser.add_argument("--backend", choices=BACKENDS, default="auto")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--sample", type=int, default=10, help="problems solved with the full model too"
+    )
+    parser.add_argument("--time-limit", type=float, default=15.0, help="seconds for each of those")
+    return parser.parse_args(arguments)
+
+
+def measure(problems: list[WindowProblem], backend: str) -> dict[str, float | str]:
+    """Build and solve every problem, and lay it out."""
+    solving, laying, better, worse = [], [], 0, 0
+    for problem in problems:
+        started = perf_counter()
+        counts = solve_counts(problem.market, backend)
+        solved = perf_counter()
+        order = np.argsort(problem.market.remaining[:, 0], kind="stable").tolist()
+        table = lay_out(problem.market, counts.counts, order)
+        laying.append(perf_counter() - solved)
+        solving.append(solved - started)
+        reference = problem.reference_objective
+        if reference is not None:
+            gain = problem.market.objective(table.sum(axis=1)) - reference
+            better += gain > 1e-6 * abs(reference)
+            worse += gain < -1e-6 * abs(reference)
+    recorded = sum(problem.reference_seconds or 0.0 for problem in problems)
+    milliseconds = 1e3 * np.array(solving)
+    return {
+        "backend": backend,
+        "problems": len(problems),
+        "solve p50 (ms)": float(np.quantile(milliseconds, 0.5)),
+        "solve p95 (ms)": float(np.quantile(milliseconds, 0.95)),
+        "solve max (ms)": float(milliseconds.max()),
+        "solve sum (s)": sum(solving),
+        "lay-out sum (s)": sum(laying),
+        "published, recorded (s)": recorded,
+        "published over ours": recorded / sum(solving),
+        "plans better than published": better,
+        "plans worse than published": worse,
+    }
+
+
+def against_full_model(
+    problems: list[WindowProblem], options: argparse.Namespace
+) -> dict[str, float | str]:
+    """The same problems, ours against the full model, in this process."""
+    contended = [p for p in problems if solve_counts(p.market, options.backend).backend != "none"]
+    picked = np.linspace(0, len(contended) - 1, min(options.sample, len(contended))).astype(int)
+    ours, full, unsolved, lost = [], [], 0, 0.0
+    for index in picked:
+        market = contended[index].market
+        started = perf_counter()
+        counts = solve_counts(market, options.backend)
+        ours.append(perf_counter() - started)
+        started = perf_counter()
+        found = full_model(market, options.time_limit)
+        full.append(perf_counter() - started)
+        unsolved += found is None
+        best = market.objective(counts.counts)
+        if found is not None:
+            lost = max(lost, (best - found) / max(abs(best), 1e-12))
+        print(f"problem {contended[index].seq}: {full[-1]:.2f} s", file=sys.stderr)
+    return {
+        "sample": len(picked),
+        "ours on the sample (s)": sum(ours),
+        "full model on the sample (s)": sum(full),
+        "full model over ours": sum(full) / sum(ours),
+        "full model without a plan": unsolved,
+        "full model loses at most": lost,
+    }
+
+
+def full_model(market: Market, time_limit: float) -> float | None:
+    """The best objective that HiGHS finds with one binary per job and round.
+
+    Utilities must be concave: each is an upper envelope of its lines, as are the
+    remaining times of the makespan. Columns: y[j, t], then u[j], then z.
+    """
+    jobs, window = len(market.bids), market.window
+    scale = max(float(np.ptp(market.utility, axis=1).max()), 1e-12)
+    lines: list[tuple[int, int, float, float]] = []  # job, sign, slope, intercept
+    for table, sign in ((market.utility / scale, 1), (market.remaining, -1)):
+        for job, row in enumerate(table):
+            slopes, kept = np.diff(row), np.inf
+            for n, slope in enumerate(sign * slopes):
+                if slope < kept - 1e-12:
+                    lines.append((job, sign, sign * slope, row[n] - sign * slope * n))
+                    kept = slope
+    runs = jobs * window
+    rows, columns, values, upper = [], [], [], []
+    for number, (job, sign, slope, intercept) in enumerate(lines):
+        # u ≤ intercept + slope n, and z ≥ intercept + slope n
+        rows += [number] * (window + 1)
+        columns += [
+            *range(job * window, (job + 1) * window),
+            runs + job if sign > 0 else runs + jobs,
+        ]
+        values += [-sign * slope] * window + [float(sign)]
+        upper.append(sign * intercept)
+    capacity = np.hstack(
+        [np.kron(market.scale_factors, np.eye(window)), np.zeros((window, jobs + 1))]
+    )
+    shape = (len(lines), runs + jobs + 1)
+    result = milp(
+        np.concatenate([np.zeros(runs), -np.ones(jobs), [market.regularizer / scale]]),
+        integrality=np.append(np.ones(runs), np.zeros(jobs + 1)),
+        bounds=Bounds(
+            np.append(np.zeros(runs), np.full(jobs + 1, -np.inf)),
+            np.append(np.ones(runs), np.full(jobs + 1, np.inf)),
+        ),
+        constraints=[
+            LinearConstraint(csr_array(coo_array((values, (rows, columns)), shape)), ub=upper),
+            LinearConstraint(csr_array(capacity), ub=np.full(window, market.gpus)),
+        ],
+        options={"mip_rel_gap": GAP, "time_limit": time_limit},
+    )
+    if result.x is None:
+        return None
+    counts = np.rint(result.x[:runs]).reshape(jobs, window).sum(axis=1)
+    return market.objective(counts.astype(np.int64))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

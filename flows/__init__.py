@@ -1,0 +1,1 @@
+"""What users start: runs, comparisons, replays, and the command line."""

@@ -1,0 +1,303 @@
+"""The command line. Heavy imports wait until a command needs them."""
+
+import atexit
+import json
+import os
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from predictor.errors import ShockwaveError
+from warehouse.workload import Arrivals
+
+if TYPE_CHECKING:
+    from flows.simulation import Driver
+
+app = typer.Typer(
+    help="A fair, efficient, auditable scheduler for GPU clusters.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+SIMULATE_FIELDS = (
+    "run",
+    "policy",
+    "trace",
+    "gpus",
+    "jobs",
+    "makespan_s",
+    "mean_jct_s",
+    "worst_ftf",
+    "unfair_fraction",
+    "worst_ftf_themis",
+    "unfair_fraction_themis",
+    "utilization",
+    "rounds",
+    "preemptions",
+    "wall_s",
+    "solve_ms_p50",
+    "solve_ms_p95",
+    "solve_ms_max",
+    "max_gap",
+)
+"""What `simulate`, `resume` and `compare` report of a run."""
+
+
+class DriverName(StrEnum):
+    """How rounds are called."""
+
+    PLAIN = "plain"
+    PREFECT = "prefect"
+
+
+Warehouse = Annotated[
+    Path,
+    typer.Option(envvar="SHOCKWAVE_WAREHOUSE", help="Folder that keeps the records of all runs."),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout.")]
+Trace = Annotated[
+    Path | None, typer.Option(help="Job trace, tab-separated; without it, jobs are generated.")
+]
+ProfileFile = Annotated[Path | None, typer.Option(help="Throughput table (JSON) of the trace.")]
+Regimes = Annotated[Path | None, typer.Option(help="GNS regimes (CSV) of the trace.")]
+Jobs = Annotated[int, typer.Option(help="Jobs to generate when there is no trace.")]
+ArrivalsOption = Annotated[Arrivals, typer.Option(help="How generated jobs arrive.")]
+Gpus = Annotated[int, typer.Option(help="GPUs in the cluster.")]
+RoundSeconds = Annotated[float, typer.Option(help="Length of a round, in seconds.")]
+RestartSeconds = Annotated[float, typer.Option(help="What a restart costs a job, in seconds.")]
+Window = Annotated[int, typer.Option(help="Rounds to plan ahead.")]
+Seed = Annotated[int, typer.Option(help="Seed of the generated workload.")]
+BackendName = Annotated[str, typer.Option(help="Solver: auto, gurobi or highs.")]
+DriverOption = Annotated[DriverName, typer.Option(help="Plain calls, or Prefect task runs.")]
+
+DEFAULT_WAREHOUSE = Path("var/warehouse")
+
+
+@app.command()
+def simulate(
+    gpus: Gpus,
+    trace: Trace = None,
+    profile: ProfileFile = None,
+    regimes: Regimes = None,
+    jobs: Jobs = 60,
+    arrivals: ArrivalsOption = Arrivals.POISSON,
+    policy: Annotated[str, typer.Option(help="shockwave, fifo or srtf.")] = "shockwave",
+    backend: BackendName = "auto",
+    round_seconds: RoundSeconds = 120.0,
+    restart_seconds: RestartSeconds = 20.0,
+    window: Window = 20,
+    seed: Seed = 0,
+    driver: DriverOption = DriverName.PLAIN,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Run a trace or a generated workload to its end on a virtual cluster."""
+    started = perf_counter()
+    from flows.simulation import make_header
+    from flows.simulation import simulate as run_simulation
+    from flows.terminal import bars
+    from flows.workloads import Source
+    from warehouse.record import Settings
+
+    header = make_header(
+        Source(trace, profile, regimes, jobs, arrivals, seed).open(),
+        Settings(policy, gpus, backend, round_seconds, restart_seconds, window, seed),
+    )
+    with bars(quiet=as_json) as shown:
+        told = shown.add(header)
+        run = _drive(
+            driver, lambda call: run_simulation(header, warehouse, driver=call, progress=told)
+        )
+    _report(warehouse, [run], perf_counter() - started, as_json)
+
+
+@app.command()
+def compare(
+    trace: Trace = None,
+    profile: ProfileFile = None,
+    regimes: Regimes = None,
+    jobs: Jobs = 60,
+    arrivals: ArrivalsOption = Arrivals.POISSON,
+    gpus: Gpus = 16,
+    policies: Annotated[str, typer.Option(help="Comma-separated.")] = "shockwave,fifo,srtf",
+    seed: Seed = 0,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Run one workload under several policies, as one Prefect flow run."""
+    started = perf_counter()
+    from flows.simulation import make_header, prepare
+    from flows.terminal import bars
+    from flows.workloads import Source
+    from warehouse.record import Settings
+
+    source = Source(trace, profile, regimes, jobs, arrivals, seed)
+    names = [name.strip() for name in policies.split(",")]
+    for name in names:  # refuse bad input before Prefect starts
+        prepare(make_header(source.open(), Settings(name, gpus, seed=seed)))
+    with bars(quiet=as_json) as shown:
+        shown.note("Starting Prefect; its first start on a machine takes some 20 s.")
+        from flows.compare import compare as run_comparison
+        from flows.compare import watched
+        from flows.round import embedded_prefect
+
+        with embedded_prefect(), watched(shown.add):
+            runs = run_comparison(source, names, gpus, warehouse)
+    _report(warehouse, runs, perf_counter() - started, as_json)
+    if not as_json:
+        typer.echo(
+            "\nEvery round is kept. Ask, for instance:\n"
+            f'  shockwave sql "SELECT job_id, model, mode, jct_seconds, ftf FROM job_outcomes '
+            f"WHERE run = '{runs[0]}' ORDER BY ftf DESC LIMIT 5\"\n"
+            f"  shockwave replay {runs[0]}\n"
+            "To see the flow run in the Prefect UI: prefect server start, "
+            "then open http://127.0.0.1:4200"
+        )
+
+
+@app.command()
+def resume(
+    run: Annotated[str, typer.Argument(help="An interrupted run.")],
+    driver: DriverOption = DriverName.PLAIN,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Go on from the last recorded round of an interrupted run."""
+    started = perf_counter()
+    from flows.simulation import resume as resume_simulation
+    from flows.terminal import bars
+    from warehouse.store import Reader
+
+    header = Reader(warehouse).header(run)
+    with bars(quiet=as_json) as shown:
+        told = shown.add(header)
+        _drive(driver, lambda call: resume_simulation(run, warehouse, driver=call, progress=told))
+    _report(warehouse, [run], perf_counter() - started, as_json)
+
+
+@app.command()
+def replay(
+    run: Annotated[str, typer.Argument(help="A recorded run.")],
+    number: Annotated[int | None, typer.Option("--round", help="One round only.")] = None,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Predict and solve recorded rounds again; exit 1 if anything comes out otherwise."""
+    from flows.simulation import replay as replay_run
+
+    comparison = replay_run(run, warehouse, only=number)
+    for difference in comparison.differences:
+        line = {
+            "round": difference.round,
+            "field": difference.field,
+            "recorded": difference.recorded,
+            "replayed": difference.replayed,
+        }
+        typer.echo(
+            json.dumps(line) if as_json else f"round {difference.round}: {difference.field} differs"
+        )
+    different = len({difference.round for difference in comparison.differences})
+    if as_json:
+        typer.echo(json.dumps({"run": run, "rounds": comparison.rounds, "different": different}))
+    elif not different:
+        typer.echo(f"{run}: {comparison.rounds} rounds replayed, all identical byte for byte")
+    else:
+        typer.echo(f"{run}: {different} of {comparison.rounds} rounds differ")
+    if different:
+        raise typer.Exit(1)
+
+
+@app.command()
+def solve(
+    file: Annotated[Path, typer.Argument(help="Recorded window problems, one JSON a line.")],
+    backend: BackendName = "auto",
+    as_json: Json = False,
+) -> None:
+    """Solve recorded window problems and lay them out."""
+    from flows.windows import solve_windows
+
+    _print(list(solve_windows(file, backend)), as_json)
+
+
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(help="A SELECT over the views.")],
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Query the history of all runs."""
+    from warehouse.store import Reader
+
+    columns, rows = Reader(warehouse).query(query)
+    if as_json:
+        _print([dict(zip(columns, row, strict=True)) for row in rows], as_json)
+    else:
+        from flows.terminal import print_table
+
+        print_table(columns, rows)
+
+
+def _drive(driver: DriverName, start: "Callable[[Driver], str]") -> str:
+    """Start a simulation under the chosen driver."""
+    if driver is DriverName.PLAIN:
+        from tasks.steps import run_round
+
+        return start(run_round)
+    from flows.round import embedded_prefect, run_round_in_prefect
+
+    with embedded_prefect():
+        return start(run_round_in_prefect)
+
+
+def _report(warehouse: Path, runs: list[str], wall_seconds: float, as_json: bool) -> None:
+    """Print the headline figures of runs."""
+    from warehouse.store import Reader
+
+    names = ", ".join(f"'{run}'" for run in runs)
+    columns, rows = Reader(warehouse).query(f"SELECT * FROM run_summary WHERE run IN ({names})")
+    found = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
+    wall = {"wall_s": round(wall_seconds, 3)}
+    figures = [{name: (found[run] | wall)[name] for name in SIMULATE_FIELDS} for run in runs]
+    if as_json:
+        _print(figures, as_json)
+    else:
+        from flows.terminal import print_side_by_side
+
+        print_side_by_side(figures, heading="policy")
+
+
+def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row, default=str))
+    elif rows:
+        from flows.terminal import print_table
+
+        print_table(list(rows[0]), [list(row.values()) for row in rows])
+
+
+def _silence_teardown() -> None:
+    """Drop what native modules print while the interpreter is taken down.
+
+    Prefect's threads outlive it, and DuckDB's bindings then report a page of leaks.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def main() -> None:
+    """Run the command line; user errors are one line and exit code 2."""
+    atexit.register(_silence_teardown)  # registered first, so it runs last
+    try:
+        app()
+    except ShockwaveError as error:
+        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; go on with: shockwave resume RUN", err=True)
+        sys.exit(130)

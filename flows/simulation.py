@@ -1,0 +1,204 @@
+"""Runs on the virtual cluster: start, resume, replay."""
+
+import platform
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+from containers.runtime import EventKind, Launch
+from containers.virtual import VirtualCluster
+from predictor.errors import InputError, WarehouseError
+from solver.policies import make_policy
+from tasks.steps import Round, Run, Sink, collect, run_round
+from warehouse.record import VERSION, Package, RoundRecord, RunHeader, Settings, Throughput
+from warehouse.replay import Comparison, Recording
+from warehouse.state import RunState, advance
+from warehouse.store import Reader, Writer
+from warehouse.workload import Workload
+
+Driver = Callable[[Run], Round]
+"""Calls the steps of one round."""
+
+Progress = Callable[[Run], None]
+"""Told after every round."""
+
+
+def make_header(workload: Workload, settings: Settings) -> RunHeader:
+    """What a run of a workload starts from.
+
+    Raises:
+        InputError: A job does not fit the cluster, or a setting is out of range.
+    """
+    workload.check_fits(settings.gpus)
+    for option, value, least in (
+        ("--round-seconds", settings.round_seconds, 1.0),
+        ("--restart-seconds", settings.restart_seconds, 0.0),
+        ("--window", settings.window, 1),
+    ):
+        if not least <= value < float("inf"):
+            raise InputError(option, f"{value} is out of range", f"give at least {least:g}")
+    models = {spec.model for spec in workload.specs}
+    return RunHeader(
+        version=VERSION,
+        settings=settings,
+        source=workload.source,
+        specs=workload.specs,
+        truths=workload.truths,
+        profile=tuple(
+            Throughput(*key, rate)
+            for key, rate in sorted(workload.profile.steps_per_second.items())
+            if key[0] in models
+        ),
+    )
+
+
+def simulate(
+    header: RunHeader,
+    warehouse: Path,
+    *,
+    driver: Driver = run_round,
+    progress: Progress = lambda run: None,
+) -> str:
+    """Run a workload to its end on the virtual cluster.
+
+    Args:
+        header: What to run.
+        warehouse: Where its records go.
+        driver: How rounds are called.
+        progress: Told after every round.
+
+    Returns:
+        The run's id.
+
+    Raises:
+        ShockwaveError: The warehouse cannot be written, or the profile lacks an entry.
+    """
+    prepared = prepare(header)
+    with Writer(warehouse, header, packages=_packages()) as writer:
+        run = replace(prepared, name=writer.run, sink=writer)
+        return _finish(run, writer, driver, progress)
+
+
+def resume(
+    name: str,
+    warehouse: Path,
+    *,
+    driver: Driver = run_round,
+    progress: Progress = lambda run: None,
+) -> str:
+    """Go on from the last recorded round of an interrupted run.
+
+    The virtual cluster is brought to where it was by carrying out the recorded
+    decisions again; the state is the fold over the records.
+
+    Raises:
+        ShockwaveError: There is no such run, or its records are damaged.
+    """
+    reader = Reader(warehouse)
+    header = reader.header(name)
+    with Writer(warehouse, header, run=name) as writer:
+        run = _run(name, header, writer)
+        for record, _ in reader.records(name):
+            _carry_out(run, record)
+        return _finish(run, writer, driver, progress)
+
+
+def replay(name: str, warehouse: Path, *, only: int | None = None) -> Comparison:
+    """Predict and solve recorded rounds again, from what was recorded.
+
+    Args:
+        name: The run.
+        warehouse: Where it is.
+        only: One round, or None for all.
+
+    Returns:
+        What came out otherwise, if anything.
+
+    Raises:
+        ShockwaveError: There is no such run or round, or its records are damaged.
+    """
+    reader = Reader(warehouse)
+    header, recorded = reader.header(name), reader.records(name)
+    if only is not None and not 0 <= only < len(recorded):
+        raise InputError("--round", f"run {name!r} has no round {only}", f"it has {len(recorded)}")
+    comparison = Comparison(recorded)
+    run = _run(name, header, comparison)
+    for record, _ in recorded:
+        state = run.state
+        if only is None or record.round == only:
+            run.runtime = Recording([record])
+            run_round(run)
+        if record.round == only:
+            break
+        run.state = advance(header, state, record)
+    return comparison
+
+
+def prepare(header: RunHeader) -> Run:
+    """A run that is ready but has no place in a warehouse yet: nothing is written.
+
+    Raises:
+        ShockwaveError: The policy, the back end or the jobs are at fault.
+    """
+    return _run("", header, Comparison(()))
+
+
+def _run(name: str, header: RunHeader, sink: Sink) -> Run:
+    settings = header.settings
+    profile = header.throughputs()
+    return Run(
+        name=name,
+        header=header,
+        profile=profile,
+        policy=make_policy(settings.policy, settings.backend),
+        runtime=VirtualCluster(
+            header.specs,
+            header.truths,
+            profile,
+            round_seconds=settings.round_seconds,
+            restart_seconds=settings.restart_seconds,
+        ),
+        sink=sink,
+        state=RunState.initial(header),
+    )
+
+
+def _finish(run: Run, writer: Writer, driver: Driver, progress: Progress) -> str:
+    while not run.finished:
+        driver(run)
+        progress(run)
+    writer.compact()
+    return run.name
+
+
+def _carry_out(run: Run, record: RoundRecord) -> None:
+    """Do again what a record says was done, without deciding it again."""
+    this = Round()
+    collect(run, this)
+    seen = this.observation
+    if (seen.clock_seconds, seen.finished, seen.reports, seen.progress) != (
+        record.clock_seconds,
+        record.finished,
+        record.reports,
+        record.progress,
+    ):
+        raise WarehouseError(
+            f"run {run.name!r}, round {record.round}",
+            "the virtual cluster does not repeat what was recorded",
+            "resume it with the version that started it",
+        )
+    for event in record.events:
+        if event.kind is EventKind.PREEMPTED:
+            run.runtime.preempt(event.job_id)
+        else:
+            run.runtime.launch(Launch(event.job_id, event.gpus))
+    run.state = advance(run.header, run.state, record)
+
+
+def _packages() -> tuple[Package, ...]:
+    names = ("shockwave", "duckdb", "gurobipy", "highspy", "numpy", "pyarrow", "torch")
+    return (
+        Package("python", platform.python_version()),
+        *(Package(name, version(name)) for name in names),
+    )

@@ -1,0 +1,73 @@
+"""Tables and progress bars on the terminal."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from flows.simulation import Progress as Told
+from tasks.steps import Run
+from warehouse.record import RunHeader
+
+
+class Bars:
+    """Progress bars on stderr, one a run, counted in finished jobs."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def note(self, text: str) -> None:
+        """Say something above the bars."""
+        self._progress.console.print(text, style="dim")
+
+    def add(self, header: RunHeader) -> Told:
+        """A bar for a run; call what it returns after every round."""
+        bar = self._progress.add_task(header.settings.policy, total=len(header.specs), round=0)
+
+        def told(run: Run) -> None:
+            done = run.state.arrived - len(run.state.beliefs)
+            self._progress.update(bar, completed=done, round=run.state.round)
+
+        return told
+
+
+@contextmanager
+def bars(*, quiet: bool) -> Iterator[Bars]:
+    """Progress bars for as long as the context lasts."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("jobs, round {task.fields[round]}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True, quiet=quiet),
+    ) as progress:
+        yield Bars(progress)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table on stdout; numbers to the right."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for position, column in enumerate(columns):
+        numeric = any(isinstance(row[position], int | float) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(_shown, row))
+    Console().print(table)
+
+
+def print_side_by_side(rows: Sequence[Mapping[str, object]], heading: str) -> None:
+    """Records as columns, headed by one of their fields."""
+    fields = [name for name in rows[0] if name != heading]
+    print_table(
+        ["", *(str(row[heading]) for row in rows)],
+        [[name, *(row[name] for row in rows)] for name in fields],
+    )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
+    return "" if value is None else str(value)

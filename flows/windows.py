@@ -1,0 +1,54 @@
+"""Recorded window problems, solved and laid out one by one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+
+from solver.counts import solve_counts
+from solver.plan import relative_gap
+from solver.timetable import lay_out
+from warehouse.windows import read_windows
+
+
+def solve_windows(path: Path, backend: str = "auto") -> Iterator[dict[str, object]]:
+    """Solve each problem of a file.
+
+    Args:
+        path: Recorded window problems.
+        backend: Solver back end.
+
+    Yields:
+        Per problem: `seq`, `jobs`, `objective` and `bound` of the plan as laid out,
+        their relative `gap`, whether it is `feasible`, `build_ms` to read the line and
+        build the bids, `solve_ms` to solve and lay out, and the `backend` that did.
+
+    Raises:
+        ShockwaveError: The file is damaged, or no back end takes a problem.
+    """
+    problems = read_windows(path)
+    while True:
+        started = perf_counter()
+        problem = next(problems, None)
+        if problem is None:
+            return
+        market = problem.market
+        built = perf_counter()
+        counts = solve_counts(market, backend)
+        shortest_first = sorted(
+            range(len(market.bids)), key=lambda job: (market.remaining[job, 0], job)
+        )
+        table = lay_out(market, counts.counts, shortest_first)
+        solved = perf_counter()
+        objective = market.objective(table.sum(axis=1))
+        bound = max(counts.bound, objective)
+        yield {
+            "seq": problem.seq,
+            "jobs": len(market.bids),
+            "objective": objective,
+            "bound": bound,
+            "gap": relative_gap(bound, objective),
+            "feasible": bool((market.scale_factors @ table <= market.gpus).all()),
+            "build_ms": (built - started) * 1e3,
+            "solve_ms": (solved - built) * 1e3,
+            "backend": counts.backend,
+        }

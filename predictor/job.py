@@ -1,0 +1,130 @@
+"""The vocabulary of jobs: what is declared and what is observed."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from predictor.errors import InputError
+
+
+class Mode(StrEnum):
+    """How a job adapts its batch size while it trains."""
+
+    STATIC = "static"
+    ACCORDION = "accordion"
+    """Alternates between two batch sizes (Agarwal et al., MLSys 2021)."""
+    GNS = "gns"
+    """Doubles with the gradient noise scale (McCandlish et al., 2018)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """A batch size held over consecutive epochs."""
+
+    batch_size: int
+    epochs: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What a user declares when a job is submitted; it never says the future.
+
+    Attributes:
+        job_id: Unique within a run, and the order of submission.
+        model: Model family, a key of the profile.
+        batch_size: Batch size of the first epoch, in samples per step over all GPUs.
+        max_batch_size: Largest batch size that adaptation may reach.
+        scale_factor: GPUs that the job holds at once, all or none.
+        mode: How the batch size adapts.
+        epochs: Epochs to train.
+        samples_per_epoch: Size of the data set.
+        arrival_seconds: Submission time, from the start of the run.
+        tenant: Who submitted it.
+        budget: The job's money in the market (Fisher market budget), relative to others.
+
+    Raises:
+        InputError: A field is out of range; the message names it.
+    """
+
+    job_id: int
+    model: str
+    batch_size: int
+    max_batch_size: int
+    scale_factor: int
+    mode: Mode
+    epochs: int
+    samples_per_epoch: int
+    arrival_seconds: float
+    tenant: str = "default"
+    budget: float = 1.0
+
+    def __post_init__(self) -> None:
+        for field in ("batch_size", "scale_factor", "epochs", "samples_per_epoch", "budget"):
+            value = getattr(self, field)
+            if not 0 < value < float("inf"):
+                raise InputError(
+                    f"job {self.job_id}, {field}",
+                    f"{value} is not {'finite' if value > 0 else 'positive'}",
+                    "give a positive number",
+                )
+        if not 0 <= self.arrival_seconds < float("inf"):
+            raise InputError(
+                f"job {self.job_id}, arrival",
+                f"{self.arrival_seconds} is not a time from 0 on",
+                "give seconds since the start of the trace",
+            )
+        if self.max_batch_size < self.batch_size:
+            raise InputError(
+                f"job {self.job_id}, max_batch_size",
+                f"{self.max_batch_size} is below the initial batch size {self.batch_size}",
+                "declare the largest batch size that adaptation may reach",
+            )
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Batch sizes that the declared mode can visit, in ascending order."""
+        if self.mode is Mode.STATIC or self.max_batch_size == self.batch_size:
+            return (self.batch_size,)
+        if self.mode is Mode.ACCORDION:
+            return (self.batch_size, self.max_batch_size)
+        sizes = [self.batch_size]
+        while sizes[-1] * 2 < self.max_batch_size:
+            sizes.append(sizes[-1] * 2)
+        return (*sizes, self.max_batch_size)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    """Consecutive epochs that a job completed at one batch size.
+
+    Attributes:
+        job_id: The job.
+        epoch: Index of the first of them, from 0.
+        epochs: How many.
+        batch_size: Batch size they were trained with.
+        seconds: Run time of all of them together, restarts excluded.
+    """
+
+    job_id: int
+    epoch: int
+    epochs: int
+    batch_size: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """Where a job stands at a round boundary, as its container reports it.
+
+    Attributes:
+        job_id: The job.
+        epochs: Completed epochs.
+        fraction: Part of the epoch under way that is done, in [0, 1).
+        batch_size: Batch size of the epoch under way.
+        run_seconds: Time spent training so far, restarts excluded.
+    """
+
+    job_id: int
+    epochs: int
+    fraction: float
+    batch_size: int
+    run_seconds: float

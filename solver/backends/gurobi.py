@@ -1,0 +1,80 @@
+"""Gurobi; the size-limited licence of its package suffices for hundreds of jobs."""
+
+import atexit
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from solver.backends import RELATIVE_GAP, BackendUnavailableError, CountProblem, CountSolution
+
+WORK_LIMIT = 2.0
+"""Bound on effort in Gurobi's deterministic work units (about a second each)."""
+
+
+@cache
+def _environment() -> Any:
+    try:
+        import gurobipy
+    except ImportError as error:
+        raise BackendUnavailableError("gurobipy is not installed") from error
+    try:
+        environment = gurobipy.Env(
+            params={
+                "OutputFlag": 0,
+                "Threads": 1,
+                "Seed": 0,
+                "MIPGap": RELATIVE_GAP,
+                "WorkLimit": WORK_LIMIT,
+            }
+        )
+    except gurobipy.GurobiError as error:
+        raise BackendUnavailableError(f"Gurobi {error.errno}: {error}") from error
+    atexit.register(environment.close)
+    return environment
+
+
+class Gurobi:
+    """See `Backend`."""
+
+    name = "gurobi"
+
+    def solve(self, problem: CountProblem) -> CountSolution:
+        """See `Backend.solve`."""
+        environment = _environment()
+        import gurobipy
+        from gurobipy import GRB
+
+        try:
+            with gurobipy.Model(env=environment) as model:
+                model.ModelSense = GRB.MAXIMIZE
+                counts = model.addMVar(len(problem.most), ub=problem.most)
+                longest = model.addVar(obj=-problem.regularizer)
+                variables = counts.tolist()
+                capacity = model.addConstr(problem.scale_factors @ counts <= problem.capacity)
+                for job, intercept, slope in problem.cuts:
+                    model.addConstr(longest - slope * variables[job] >= intercept)
+                _set_utility(model, variables, problem.envelope, problem)
+                model.optimize()
+                if model.Status != GRB.OPTIMAL:
+                    raise BackendUnavailableError(f"Gurobi status {model.Status} on relaxation")
+                price, relaxed = abs(capacity.Pi), model.ObjVal
+                counts.VType = GRB.INTEGER
+                _set_utility(model, variables, problem.utility, problem)
+                model.optimize()
+                if not model.SolCount:
+                    raise BackendUnavailableError(f"Gurobi status {model.Status}")
+                return CountSolution(
+                    counts=np.rint(counts.X).astype(np.int64),
+                    bound=min(model.ObjBound, relaxed),
+                    price=price,
+                    status="optimal" if model.Status == GRB.OPTIMAL else "work_limit",
+                )
+        except gurobipy.GurobiError as error:
+            raise BackendUnavailableError(f"Gurobi {error.errno}: {error}") from error
+
+
+def _set_utility(model: Any, variables: list[Any], table: Any, problem: CountProblem) -> None:
+    for variable, row, most in zip(variables, table.tolist(), problem.most.tolist(), strict=True):
+        if most:
+            model.setPWLObj(variable, list(range(most + 1)), row[: most + 1])

@@ -1,0 +1,102 @@
+"""The Volatile Fisher Market over a window of rounds (Shockwave, NSDI '23)."""
+
+import numpy as np
+
+from solver.counts import solve_counts
+from solver.market import Floats, Market, welfare_market
+from solver.plan import ActiveJob, Plan, Situation, SolveReport, Turn, next_round, relative_gap
+from solver.timetable import lay_out
+
+FAIRNESS_POWER = 5.0
+"""λ: how steeply a job's weight grows with its finish-time fairness ρ (NSDI '23, section 6)."""
+
+REGULARIZER = 0.01
+"""k: mean log progress a round that a second of the longest remaining run time costs."""
+
+RUNNING_ROUNDS = 2.0
+"""A running job counts as this many rounds shorter, so that it keeps running."""
+
+
+class Shockwave:
+    """Nash social welfare over the window, with finish-time-fairness weights.
+
+    Each round the market is cleared for all active jobs and the first round of the
+    plan is executed; it is cleared again at the next round, with what was observed.
+    """
+
+    name = "shockwave"
+    summary = "Volatile Fisher Market over a window of rounds (NSDI '23)"
+
+    def __init__(self, backend: str = "auto") -> None:
+        self.backend = backend
+
+    def plan(self, situation: Situation) -> Plan:
+        """See `Policy.plan`."""
+        jobs = situation.jobs
+        if not jobs:
+            return Plan((), {}, (), SolveReport(self.name))
+        market = window_market(situation)
+        counts = solve_counts(market, self.backend)
+        order = sorted(range(len(jobs)), key=lambda row: _length(jobs[row], situation))
+        table = lay_out(market, counts.counts, order)
+        planned = table.sum(axis=1)
+        objective = market.objective(planned)
+        bound = max(counts.bound, objective)
+        chosen = [jobs[row].spec.job_id for row in np.flatnonzero(table[:, 0])]
+        return Plan(
+            turns=tuple(
+                Turn(job.spec.job_id, tuple(np.flatnonzero(row).tolist()))
+                for job, row in zip(jobs, table, strict=True)
+                if row.any()
+            ),
+            placement=next_round(situation, chosen),
+            bids=market.bids,
+            report=SolveReport(
+                policy=self.name,
+                backend=counts.backend,
+                reason=counts.reason,
+                status=counts.status,
+                objective=objective,
+                bound=bound,
+                gap=relative_gap(bound, objective),
+                price=counts.price,
+            ),
+        )
+
+
+def _length(job: ActiveJob, situation: Situation) -> tuple[float, int]:
+    """Shortest first, running jobs favoured."""
+    favour = RUNNING_ROUNDS * situation.round_seconds if job.gpus else 0.0
+    return job.forecast.remaining_seconds - favour, job.spec.job_id
+
+
+def finish_time_fairness(situation: Situation) -> Floats:
+    """ρ of each job if it ran from now on without a break, shape (jobs,).
+
+    Age plus remaining over c times the whole run time, where the contention factor c is
+    the jobs seen so far per GPU, at least 1: a scheduler cannot know how many will come.
+    """
+    jobs = situation.jobs
+    remaining = np.array([job.forecast.remaining_seconds for job in jobs])
+    run = np.array([job.forecast.run_seconds for job in jobs])
+    age = situation.clock_seconds - np.array([job.spec.arrival_seconds for job in jobs])
+    contention = max(1.0, situation.jobs_seen / situation.cluster.gpus)
+    ratios: Floats = (age + remaining) / (contention * (run + remaining))
+    return ratios
+
+
+def window_market(situation: Situation) -> Market:
+    """The window problem: weights B_j ρ_j^λ on the log of forecast progress."""
+    jobs = situation.jobs
+    budgets = np.array([job.spec.budget for job in jobs])
+    remaining = np.array([job.forecast.remaining_seconds for job in jobs])
+    elapsed = np.arange(situation.window + 1) * situation.round_seconds
+    return welfare_market(
+        gpus=situation.cluster.gpus,
+        regularizer=REGULARIZER,
+        job_ids=[job.spec.job_id for job in jobs],
+        scale_factors=[job.spec.scale_factor for job in jobs],
+        weights=budgets * finish_time_fairness(situation) ** FAIRNESS_POWER,
+        progress=np.array([job.forecast.progress for job in jobs]),
+        remaining=np.maximum(remaining[:, None] - elapsed, 0.0),
+    )

@@ -1,0 +1,184 @@
+"""The five steps of a round, in order: collect, predict, solve, dispatch, record.
+
+Each fills its part of a `Round` from what the steps before it left there. `ROUND` is
+the one definition of a round; drivers differ only in how they call its steps.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Protocol
+
+from containers.runtime import ContainerEvent, Launch, Observation, Runtime
+from predictor.forecast import Forecast, forecast
+from predictor.job import JobSpec
+from predictor.posterior import Belief
+from predictor.profile import Profile
+from solver.cluster import Cluster
+from solver.plan import ActiveJob, Plan, Policy, Situation
+from warehouse.record import VERSION, RoundRecord, RunHeader, Timings
+from warehouse.state import RunState, advance, observed_beliefs
+
+
+class Sink(Protocol):
+    """Where records go."""
+
+    def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
+        """Take one round; once this returns it is kept."""
+        ...
+
+
+@dataclass
+class Run:
+    """A run under way; its state changes in one place, `record`.
+
+    Attributes:
+        name: The run's id.
+        header: What it started from.
+        profile: Throughputs, as the predictor reads them.
+        policy: Who schedules.
+        runtime: Where its jobs run.
+        sink: Where its records go.
+        state: Where it stands: a fold over its records.
+    """
+
+    name: str
+    header: RunHeader
+    profile: Profile
+    policy: Policy
+    runtime: Runtime
+    sink: Sink
+    state: RunState
+
+    @property
+    def finished(self) -> bool:
+        """Whether every job has arrived and ended."""
+        return self.state.finished(self.header)
+
+
+@dataclass
+class Round:
+    """A round in the making.
+
+    Attributes:
+        observation: What the runtime reported (collect).
+        arrivals: Jobs admitted (collect).
+        beliefs: What is believed of each active job, by job id (predict).
+        forecasts: What each is expected to do, in the same order (predict).
+        plan: Who runs when (solve).
+        events: What became of preempting and launching (dispatch).
+        milliseconds: Wall time by step.
+    """
+
+    observation: Observation = field(init=False)
+    arrivals: tuple[JobSpec, ...] = field(init=False)
+    beliefs: Mapping[int, Belief] = field(init=False)
+    forecasts: tuple[Forecast, ...] = field(init=False)
+    plan: Plan = field(init=False)
+    events: tuple[ContainerEvent, ...] = field(init=False)
+    milliseconds: dict[str, float] = field(default_factory=dict)
+
+
+def collect(run: Run, this: Round) -> None:
+    """Let the round before pass, read what happened in it, admit the jobs that arrived."""
+    coming = run.header.specs[run.state.arrived :]
+    if run.state.round:
+        run.runtime.advance(coming[0].arrival_seconds if coming else None)
+    this.observation = run.runtime.observe()
+    run.runtime.reap([event.job_id for event in this.observation.finished])
+    clock = this.observation.clock_seconds
+    this.arrivals = tuple(spec for spec in coming if spec.arrival_seconds <= clock)
+
+
+def predict(run: Run, this: Round) -> None:
+    """Update what is believed of each active job and forecast it."""
+    this.beliefs = observed_beliefs(
+        run.header,
+        run.state,
+        arrivals=[spec.job_id for spec in this.arrivals],
+        finished=[event.job_id for event in this.observation.finished],
+        reports=this.observation.reports,
+        progress=this.observation.progress,
+    )
+    settings = run.header.settings
+    this.forecasts = forecast(
+        list(this.beliefs.values()),
+        run.profile,
+        window=settings.window,
+        round_seconds=settings.round_seconds,
+    )
+
+
+def solve(run: Run, this: Round) -> None:
+    """Plan the window and place the jobs of this round."""
+    settings = run.header.settings
+    this.plan = run.policy.plan(
+        Situation(
+            clock_seconds=this.observation.clock_seconds,
+            cluster=Cluster(settings.gpus),
+            round_seconds=settings.round_seconds,
+            window=settings.window,
+            jobs=tuple(
+                ActiveJob(belief.spec, expected, run.state.leases.get(job_id, ()))
+                for (job_id, belief), expected in zip(
+                    this.beliefs.items(), this.forecasts, strict=True
+                )
+            ),
+            jobs_seen=run.state.arrived + len(this.arrivals),
+        )
+    )
+
+
+def dispatch(run: Run, this: Round) -> None:
+    """Preempt the jobs that lose their lease, then launch those that have one."""
+    placement = this.plan.placement
+    losing = [job for job in run.state.leases if job in this.beliefs and job not in placement]
+    this.events = (
+        *(run.runtime.preempt(job_id) for job_id in losing),
+        *(run.runtime.launch(Launch(job_id, gpus)) for job_id, gpus in placement.items()),
+    )
+
+
+def record(run: Run, this: Round) -> None:
+    """Keep the round, then move the run's state past it."""
+    kept = RoundRecord(
+        version=VERSION,
+        round=run.state.round,
+        clock_seconds=this.observation.clock_seconds,
+        arrivals=tuple(spec.job_id for spec in this.arrivals),
+        finished=this.observation.finished,
+        reports=this.observation.reports,
+        progress=this.observation.progress,
+        forecasts=this.forecasts,
+        bids=this.plan.bids,
+        solve=this.plan.report,
+        turns=this.plan.turns,
+        launches=tuple(Launch(job_id, gpus) for job_id, gpus in this.plan.placement.items()),
+        events=this.events,
+        previous_hash=run.state.last_hash,
+    )
+    timings = Timings(*(this.milliseconds[step.__name__] for step in ROUND[:-1]))
+    state = advance(run.header, run.state, kept)
+    run.sink.append(kept, state.last_hash, timings)
+    run.state = state
+
+
+Step = Callable[[Run, Round], None]
+
+ROUND: tuple[Step, ...] = (collect, predict, solve, dispatch, record)
+"""A round is these steps in this order."""
+
+
+def timed(step: Step, run: Run, this: Round) -> None:
+    """Run one step and note how long it took."""
+    started = perf_counter()
+    step(run, this)
+    this.milliseconds[step.__name__] = (perf_counter() - started) * 1e3
+
+
+def run_round(run: Run) -> Round:
+    """The plain driver: a round as plain calls."""
+    this = Round()
+    for step in ROUND:
+        timed(step, run, this)
+    return this

@@ -1,0 +1,325 @@
+"""Stories on a virtual cluster: 120 s rounds, 20 s restarts, and one step a second."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from containers.runtime import EventKind, Launch
+from containers.virtual import GroundTruth, VirtualCluster
+from predictor.errors import InputError
+from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
+from predictor.profile import Profile
+
+SIZES = (10, 20, 40)
+ONE_STEP_A_SECOND = Profile({("toy", size, 1): 1.0 for size in SIZES})
+
+Job = tuple[JobSpec, GroundTruth]
+
+
+def job(
+    job_id: int,
+    steps: int,
+    *,
+    mode: Mode = Mode.STATIC,
+    samples: int = 1_000,
+    targets: Sequence[tuple[int, int]] = ((10, 1),),
+) -> Job:
+    """A job that starts with batches of 10, so that 1,000 samples are 100 steps."""
+    spec = JobSpec(
+        job_id=job_id,
+        model="toy",
+        batch_size=10,
+        max_batch_size=40,
+        scale_factor=1,
+        mode=mode,
+        epochs=math.ceil(steps / math.ceil(samples / 10)),
+        samples_per_epoch=samples,
+        arrival_seconds=0.0,
+    )
+    return spec, GroundTruth(job_id, steps, float(steps), tuple(Regime(*run) for run in targets))
+
+
+def cluster(jobs: Iterable[Job], profile: Profile = ONE_STEP_A_SECOND) -> VirtualCluster:
+    specs, truths = zip(*jobs, strict=True)
+    return VirtualCluster(specs, truths, profile, round_seconds=120.0, restart_seconds=20.0)
+
+
+@dataclass
+class Story:
+    """Plays rounds and keeps everything that the cluster told."""
+
+    cluster: VirtualCluster
+    log: list[tuple[float, str, int]] = field(default_factory=list)
+    reports: list[EpochReport] = field(default_factory=list)
+    progress: list[JobProgress] = field(default_factory=list)
+    clocks: list[float] = field(default_factory=list)
+    held: set[int] = field(default_factory=set)
+
+    def play(self, *rounds: Sequence[int], idle_until: float | None = None) -> "Story":
+        """Run these jobs in each round; those that held a lease and are not named lose it."""
+        for wanted in rounds:
+            events = [self.cluster.preempt(i) for i in sorted(self.held - set(wanted))]
+            events += [self.cluster.launch(Launch(i, (i,))) for i in wanted]
+            self.cluster.advance(idle_until)
+            seen = self.cluster.observe()
+            finished = [event.job_id for event in seen.finished]
+            self.cluster.reap(finished)
+            self.held = set(wanted) - set(finished)
+            self.log += [(e.at_seconds, str(e.kind), e.job_id) for e in (*events, *seen.finished)]
+            self.reports += seen.reports
+            self.progress += seen.progress
+            self.clocks.append(seen.clock_seconds)
+        return self
+
+
+def told(reports: Iterable[EpochReport]) -> list[tuple[int, int, int, float]]:
+    return [(r.epoch, r.epochs, r.batch_size, r.seconds) for r in reports]
+
+
+def test_a_job_finishes_inside_a_round_and_the_round_ends_with_it() -> None:
+    story = Story(cluster([job(0, 150)])).play([0], [0])
+    assert story.log == [(0.0, "started", 0), (120.0, "renewed", 0), (150.0, "finished", 0)]
+    assert story.clocks == [120.0, 150.0]
+
+
+def test_a_round_lasts_as_long_as_its_longest_job() -> None:
+    story = Story(cluster([job(0, 30), job(1, 200), job(2, 10)])).play([0, 1, 2], [1])
+    assert story.log == [
+        (0.0, "started", 0),
+        (0.0, "started", 1),
+        (0.0, "started", 2),
+        (10.0, "finished", 2),
+        (30.0, "finished", 0),
+        (120.0, "renewed", 1),
+        (200.0, "finished", 1),
+    ]
+
+
+def test_a_preempted_job_resumes_and_pays_for_its_restart() -> None:
+    story = Story(cluster([job(0, 300), job(1, 300)])).play([0], [1], [0], [0])
+    assert story.log == [
+        (0.0, "started", 0),
+        (120.0, "preempted", 0),
+        (120.0, "started", 1),
+        (240.0, "preempted", 1),
+        (240.0, "resumed", 0),
+        (360.0, "renewed", 0),
+        (440.0, "finished", 0),
+    ]
+    assert [(p.job_id, p.run_seconds) for p in story.progress] == [
+        (0, 120.0),  # nothing is charged in the first round
+        (1, 100.0),
+        (0, 220.0),
+        (0, 300.0),
+    ]
+
+
+def test_the_first_round_is_free_even_after_waiting_for_an_arrival() -> None:
+    story = Story(cluster([job(0, 150)])).play([], idle_until=500.0).play([0], [0])
+    assert story.clocks == [500.0, 620.0, 650.0]
+    assert story.progress[0].run_seconds == 120.0
+
+
+def test_a_restart_costs_nothing_when_the_run_ends_within_115_seconds() -> None:
+    story = Story(cluster([job(0, 120), job(1, 115)])).play([0], [1])
+    assert story.log[-1] == (235.0, "finished", 1)
+    assert story.progress[-1].run_seconds == 115.0
+
+
+def test_a_restart_costs_20_seconds_when_the_run_ends_later() -> None:
+    story = Story(cluster([job(0, 120), job(1, 116)])).play([0], [1], [1])
+    assert story.clocks == [120.0, 236.0, 256.0]
+    assert [p.run_seconds for p in story.progress] == [120.0, 96.0, 116.0]
+    assert story.log[-1] == (256.0, "finished", 1)
+
+
+def test_a_round_does_whole_steps_only() -> None:
+    story = Story(cluster([job(0, 7)], Profile({("toy", 10, 1): 0.04}))).play([0], [0])
+    assert story.clocks == [100.0, 175.0]
+
+
+def test_an_idle_clock_goes_where_it_is_told_but_never_back() -> None:
+    story = Story(cluster([job(0, 150)])).play([], idle_until=70.0)
+    story.play([], idle_until=None).play([], idle_until=30.0).play([], idle_until=90.0)
+    assert story.clocks == [70.0, 70.0, 70.0, 90.0]
+    assert story.log == []
+
+
+def test_epochs_are_reported_when_they_are_complete() -> None:
+    story = Story(cluster([job(0, 350)])).play([0], [0], [0])
+    assert told(story.reports) == [(0, 1, 10, 100.0), (1, 1, 10, 100.0), (2, 2, 10, 150.0)]
+    assert [(p.epochs, p.fraction) for p in story.progress] == [(1, 0.2), (2, 0.4), (4, 0.0)]
+
+
+def test_observing_twice_tells_nothing_twice() -> None:
+    virtual = cluster([job(0, 100)])
+    virtual.launch(Launch(0, (0,)))
+    virtual.advance(None)
+    first = virtual.observe()
+    virtual.reap([0])
+    second = virtual.observe()
+    assert (len(first.finished), len(first.reports)) == (1, 1)
+    assert (second.finished, second.reports, second.progress) == ((), (), ())
+
+
+def test_gns_doubles_one_at_a_time_and_a_round_after_it_is_due() -> None:
+    gns = job(0, 1_000, mode=Mode.GNS, targets=[(10, 2), (40, 1)])
+    story = Story(cluster([gns])).play([0], [0], [0], [0])
+    assert [(p.epochs, p.batch_size) for p in story.progress] == [
+        (1, 10),  # in its second epoch: a doubling is due
+        (3, 20),  # after 240 of 300 steps the third epoch counts as done
+        (6, 40),  # 150 + 120 steps of 50 an epoch: the sixth is cut short as well
+        (10, 40),
+    ]
+    assert told(story.reports) == [
+        (0, 1, 10, 100.0),
+        (1, 1, 10, 100.0),
+        (2, 1, 10, 40.0),
+        (3, 2, 20, 100.0),
+        (5, 1, 20, 20.0),
+        (6, 4, 40, 100.0),
+    ]
+    assert story.log[-1] == (460.0, "finished", 0)
+
+
+def test_gns_never_shrinks() -> None:
+    gns = job(0, 1_000, mode=Mode.GNS, targets=[(10, 2), (20, 2), (10, 1)])
+    story = Story(cluster([gns])).play([0], [0], [0], [0], [0])
+    assert [p.batch_size for p in story.progress] == [10, 20, 20, 20, 20]
+
+
+def test_a_change_rounds_the_remaining_steps_up() -> None:
+    gns = job(0, 355, mode=Mode.GNS, targets=[(10, 2), (20, 1)])
+    story = Story(cluster([gns])).play([0], [0], [0])
+    assert story.log[-1] == (268.0, "finished", 0)  # 150 of ⌈177.5⌉ steps were done at 240 s
+
+
+def test_accordion_jumps_to_the_largest_and_back() -> None:
+    accordion = job(0, 1_400, mode=Mode.ACCORDION, targets=[(10, 2), (40, 6), (10, 1)])
+    story = Story(cluster([accordion])).play([0], [0], [0], [0], [0])
+    assert [(p.epochs, p.batch_size) for p in story.progress] == [
+        (1, 10),  # in its second epoch: the change to 40 is due
+        (3, 40),
+        (7, 40),  # 75 + 120 steps of 25 an epoch, so in its eighth: the change to 10 is due
+        (13, 10),
+        (14, 10),
+    ]
+    assert story.log[-1] == (580.0, "finished", 0)
+
+
+def test_a_job_may_finish_before_a_change_that_is_due() -> None:
+    accordion = job(0, 1_200, mode=Mode.ACCORDION, targets=[(10, 2), (40, 6), (10, 1)])
+    story = Story(cluster([accordion])).play([0], [0], [0], [0])
+    assert told(story.reports)[-1] == (7, 5, 40, 125.0)
+    assert story.log[-1] == (465.0, "finished", 0)
+
+
+def test_a_change_of_batch_size_waits_for_the_next_round_in_which_the_job_runs() -> None:
+    gns = job(0, 1_000, mode=Mode.GNS, targets=[(10, 2), (20, 1)])
+    story = Story(cluster([gns, job(1, 500)])).play([0], [1], [1], [0])
+    assert [(p.job_id, p.batch_size) for p in story.progress] == [
+        (0, 10),
+        (1, 10),
+        (1, 10),
+        (0, 20),
+    ]
+
+
+def test_a_job_whose_change_took_its_last_steps_leaves_after_its_fifth_empty_round() -> None:
+    overshooting = job(0, 250, mode=Mode.GNS, targets=[(10, 2), (20, 1)])
+    story = Story(cluster([overshooting, job(1, 1_000)])).play(*[[0, 1]] * 7)
+    assert story.log[-1] == (720.0, "finished", 0)  # when its fifth empty round began
+    assert story.clocks == [120.0, 240.0, 360.0, 480.0, 600.0, 720.0, 840.0]
+    reports = [report for report in story.reports if report.job_id == 0]
+    assert told(reports) == [(0, 1, 10, 100.0), (1, 1, 10, 100.0), (2, 1, 10, 40.0)]
+
+
+def test_leases_and_finished_jobs_name_their_gpus() -> None:
+    virtual = cluster([job(0, 100), job(1, 200)])
+    events = [virtual.launch(Launch(0, (2,))), virtual.launch(Launch(1, (5,)))]
+    virtual.advance(None)
+    events += [*virtual.observe().finished, virtual.preempt(1)]
+    assert [(event.kind, event.gpus) for event in events] == [
+        (EventKind.STARTED, (2,)),
+        (EventKind.STARTED, (5,)),
+        (EventKind.FINISHED, (2,)),
+        (EventKind.PREEMPTED, (5,)),
+    ]
+
+
+def test_a_job_needs_a_ground_truth() -> None:
+    spec, _ = job(7, 100)
+    with pytest.raises(InputError) as caught:
+        VirtualCluster([spec], [], ONE_STEP_A_SECOND, round_seconds=120.0, restart_seconds=20.0)
+    assert str(caught.value) == "job 7: has no ground truth; give one truth per job"
+
+
+def test_the_profile_must_run_every_batch_size_on_the_way() -> None:
+    holed = Profile({("toy", 10, 1): 1.0, ("toy", 40, 1): 1.0})
+    with pytest.raises(InputError) as caught:
+        cluster([job(0, 500, mode=Mode.GNS, targets=[(10, 2), (40, 1)])], holed)
+    assert str(caught.value) == (
+        "profile: no throughput for toy with batch size 20 on 1 GPUs; "
+        "add the measurement to the profile or change the job"
+    )
+
+
+def test_a_round_must_hold_a_step() -> None:
+    with pytest.raises(InputError) as caught:
+        cluster([job(3, 500)], Profile({("toy", 10, 1): 0.008}))
+    assert str(caught.value) == (
+        "job 3: cannot finish a training step in a round of 120 s; give longer rounds"
+    )
+
+
+@st.composite
+def jobs(draw: st.DrawFn, job_id: int) -> Job:
+    mode = draw(st.sampled_from(Mode))
+    allowed = {Mode.STATIC: [10], Mode.GNS: [10, 20, 40], Mode.ACCORDION: [10, 40]}[mode]
+    lengths = draw(st.lists(st.integers(1, 8), min_size=1, max_size=4))
+    return job(
+        job_id,
+        draw(st.integers(1, 1_500)),
+        mode=mode,
+        samples=draw(st.integers(40, 1_000)),
+        targets=[(draw(st.sampled_from(allowed)), length) for length in lengths],
+    )
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> Profile:
+    rate = st.floats(0.2, 9.0)
+    return Profile({("toy", size, 1): draw(rate) for size in SIZES})
+
+
+ROUNDS = st.lists(st.sets(st.sampled_from([0, 1, 2])), max_size=30)
+
+
+@given(jobs(0), jobs(1), jobs(2), profiles(), ROUNDS)
+def test_reports_account_for_every_epoch_and_every_second(
+    a: Job, b: Job, c: Job, profile: Profile, rounds: list[set[int]]
+) -> None:
+    story = Story(cluster([a, b, c], profile))
+    finished: set[int] = set()
+    while len(finished) < 3:
+        wanted = rounds.pop() if rounds else {0, 1, 2}
+        story.play(sorted(wanted - finished))
+        finished = {job_id for _, kind, job_id in story.log if kind == "finished"}
+    assert story.clocks == sorted(story.clocks)
+    for spec, _ in (a, b, c):
+        reports = [report for report in story.reports if report.job_id == spec.job_id]
+        progress = [point for point in story.progress if point.job_id == spec.job_id]
+        epochs = [e for r in reports for e in range(r.epoch, r.epoch + r.epochs)]
+        assert epochs == list(range(spec.epochs))
+        assert {r.batch_size for r in reports} <= set(spec.batch_sizes)
+        assert all(0 <= point.fraction < 1 for point in progress)
+        run_seconds = [point.run_seconds for point in progress]
+        assert run_seconds == sorted(run_seconds)
+        # A restart takes whole steps, so up to one of each charged round goes missing.
+        slack = len(progress) / min(profile.steps_per_second.values())
+        unreported = run_seconds[-1] - sum(report.seconds for report in reports)
+        assert -1e-6 < unreported < slack

@@ -1,0 +1,127 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from predictor.forecast import Forecast, forecast
+from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
+from predictor.posterior import Belief
+from predictor.profile import Profile
+from tests.strategies import batches_of_beliefs
+
+SPEC = JobSpec(
+    job_id=0,
+    model="cnn",
+    batch_size=16,
+    max_batch_size=64,
+    scale_factor=1,
+    mode=Mode.ACCORDION,
+    epochs=4,
+    samples_per_epoch=6_400,
+    arrival_seconds=0.0,
+)
+PROFILE = Profile({("cnn", 16, 1): 4.0, ("cnn", 64, 1): 2.0})
+"""An epoch takes 100 s at batch size 16 and 50 s at 64."""
+
+Case = tuple[tuple[Belief, ...], Profile]
+
+
+def one(belief: Belief, *, window: int = 4, round_seconds: float = 100.0) -> Forecast:
+    (result,) = forecast([belief], PROFILE, window=window, round_seconds=round_seconds)
+    return result
+
+
+def test_a_job_runs_through_its_regimes_in_order() -> None:
+    result = one(Belief(SPEC))
+    assert result.regimes == (Regime(16, 2.0), Regime(64, 2.0))
+    assert result.remaining_seconds == 2 * 100.0 + 2 * 50.0
+    # One epoch a round at first, two in the third, and then it is done.
+    assert result.progress == (0.0, 0.25, 0.5, 1.0, 1.0)
+
+
+def test_the_part_done_of_the_epoch_under_way_is_taken_off() -> None:
+    belief = Belief(SPEC).after([], JobProgress(0, 0, 0.5, 16, 50.0))
+    result = one(belief)
+    assert result.remaining_seconds == 1.5 * 100.0 + 2 * 50.0
+    assert result.progress == (0.125, 0.375, 0.75, 1.0, 1.0)
+    assert result.run_seconds == 50.0
+
+
+def test_a_job_of_one_regime_is_exact() -> None:
+    static = JobSpec(0, "cnn", 16, 16, 1, Mode.STATIC, 10, 6_400, 0.0)
+    belief = Belief(static).after(
+        [EpochReport(0, 0, 3, 16, 300.0)], JobProgress(0, 3, 0.25, 16, 325.0)
+    )
+    result = one(belief, window=8)
+    assert result.remaining_seconds == 675.0
+    expected = [0.325, 0.425, 0.525, 0.625, 0.725, 0.825, 0.925, 1.0, 1.0]
+    assert result.progress == pytest.approx(expected, abs=1e-15)
+
+
+def test_an_epoch_under_way_that_outgrows_its_regime_eats_into_the_next() -> None:
+    # Of 100 epochs 99 were at 20, so part of the one left goes to 40: less than 0.9 at 20.
+    spec = JobSpec(0, "lm", 20, 40, 1, Mode.GNS, 100, 8_000, 0.0)
+    profile = Profile({("lm", 20, 1): 4.0, ("lm", 40, 1): 4.0})
+    belief = Belief(spec).after(
+        [EpochReport(0, 0, 99, 20, 9_900.0)], JobProgress(0, 99, 0.9, 20, 9_990.0)
+    )
+    (result,) = forecast([belief], profile, window=1, round_seconds=1.0)
+    assert result.remaining_seconds == pytest.approx(0.1 * 50.0)
+    assert result.progress[0] == pytest.approx(0.999)
+
+
+def test_no_jobs_have_no_forecasts() -> None:
+    assert forecast([], PROFILE, window=3, round_seconds=60.0) == ()
+
+
+@given(batches_of_beliefs())
+def test_remaining_time_is_the_sum_over_regimes(case: Case) -> None:
+    beliefs, profile = case
+    results = forecast(beliefs, profile, window=2, round_seconds=120.0)
+    for belief, result in zip(beliefs, results, strict=True):
+        todo, expected = belief.fraction, 0.0
+        for regime in result.regimes:
+            done = min(todo, regime.epochs)
+            todo -= done
+            seconds = profile.epoch_seconds(belief.spec, regime.batch_size)
+            expected += (regime.epochs - done) * seconds
+        assert result.remaining_seconds == pytest.approx(expected)
+
+
+@given(batches_of_beliefs())
+def test_progress_rises_from_what_is_done_to_one(case: Case) -> None:
+    beliefs, profile = case
+    results = forecast(beliefs, profile, window=20, round_seconds=120.0)
+    for belief, result in zip(beliefs, results, strict=True):
+        assert len(result.progress) == 21
+        assert list(result.progress) == sorted(result.progress)
+        assert result.progress[0] >= 0.0
+        assert result.progress[-1] <= 1.0
+        assert result.progress[0] == pytest.approx(belief.epochs_done / belief.spec.epochs)
+
+
+@given(batches_of_beliefs())
+def test_progress_is_one_exactly_when_the_remaining_time_is_covered(case: Case) -> None:
+    beliefs, profile = case
+    for belief in beliefs:
+        (result,) = forecast([belief], profile, window=1, round_seconds=120.0)
+        covered = result.remaining_seconds
+        for share, done in ((1.0 + 1e-9, True), (0.999, False)):
+            (probe,) = forecast([belief], profile, window=1, round_seconds=covered * share)
+            assert (probe.progress[1] == pytest.approx(1.0, abs=1e-12)) is done
+
+
+@settings(max_examples=200)
+@given(batches_of_beliefs())
+def test_a_batch_forecasts_as_one_by_one_to_the_last_bit(case: Case) -> None:
+    beliefs, profile = case
+    together = forecast(beliefs, profile, window=7, round_seconds=120.0)
+    apart = [forecast([belief], profile, window=7, round_seconds=120.0)[0] for belief in beliefs]
+    assert list(together) == apart
+
+
+@given(batches_of_beliefs())
+def test_longer_windows_only_go_on(case: Case) -> None:
+    beliefs, profile = case
+    short = forecast(beliefs, profile, window=3, round_seconds=120.0)
+    long = forecast(beliefs, profile, window=9, round_seconds=120.0)
+    assert np.array_equal([f.progress for f in short], [f.progress[:4] for f in long])

@@ -1,0 +1,199 @@
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from predictor.errors import InputError
+from predictor.forecast import Forecast
+from predictor.job import JobSpec, Mode, Regime
+from solver.cluster import Cluster
+from solver.plan import ActiveJob, Plan, Situation, relative_gap
+from solver.policies import POLICIES, make_policy
+from solver.policies.shockwave import FAIRNESS_POWER, finish_time_fairness, window_market
+
+ROUND_SECONDS = 100.0
+WINDOW = 6
+
+
+def job(
+    job_id: int,
+    rounds_left: float,
+    *,
+    gang: int = 1,
+    arrival: float = 0.0,
+    gpus: tuple[int, ...] = (),
+    rounds_run: float = 0.0,
+    budget: float = 1.0,
+) -> ActiveJob:
+    """A job of one regime that is forecast to need so many rounds more."""
+    spec = JobSpec(job_id, "cnn", 16, 16, gang, Mode.STATIC, 10, 1_000, arrival, budget=budget)
+    total = rounds_left + rounds_run
+    progress = tuple(min((rounds_run + n) / total, 1.0) for n in range(WINDOW + 1))
+    forecast = Forecast(
+        job_id, rounds_left * ROUND_SECONDS, rounds_run * ROUND_SECONDS, progress, (Regime(16, 10),)
+    )
+    return ActiveJob(spec, forecast, gpus)
+
+
+def situation(
+    *jobs: ActiveJob, gpus: int = 4, now: float = 1_000.0, seen: int | None = None
+) -> Situation:
+    return Situation(now, Cluster(gpus), ROUND_SECONDS, WINDOW, jobs, seen or len(jobs))
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> Situation:
+    """Up to twelve jobs on a small cluster, some of them running."""
+    jobs, free = [], list(range(8))
+    for job_id in range(draw(st.integers(0, 12))):
+        gang = draw(st.sampled_from((1, 1, 2, 4, 8)))
+        runs = draw(st.booleans()) and gang <= len(free)
+        held, free = (tuple(free[:gang]), free[gang:]) if runs else ((), free)
+        jobs.append(
+            job(
+                job_id,
+                draw(st.integers(1, 400)) / 10,
+                gang=gang,
+                arrival=float(draw(st.integers(0, 1_000))),
+                gpus=held,
+                rounds_run=draw(st.integers(0, 100)) / 10,
+                budget=draw(st.sampled_from((0.5, 1.0, 4.0))),
+            )
+        )
+    return situation(*jobs, gpus=8, seen=len(jobs) + draw(st.integers(1, 50)))
+
+
+def running(plan: Plan) -> list[int]:
+    return sorted(plan.placement)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=60)
+@given(told=situations())
+def test_every_policy_plans_a_round_that_can_run(name: str, told: Situation) -> None:
+    plan = make_policy(name).plan(told)
+    gangs = {job.spec.job_id: job.spec.scale_factor for job in told.jobs}
+    used = [gpu for gpus in plan.placement.values() for gpu in gpus]
+    assert len(used) == len(set(used)), "two jobs share a GPU"
+    assert set(used) <= set(range(told.cluster.gpus))
+    assert {job_id: len(gpus) for job_id, gpus in plan.placement.items()} == {
+        turn.job_id: gangs[turn.job_id] for turn in plan.turns if 0 in turn.rounds
+    }
+    for number in range(told.window):
+        busy = sum(gangs[turn.job_id] for turn in plan.turns if number in turn.rounds)
+        assert busy <= told.cluster.gpus
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=60)
+@given(told=situations())
+def test_every_policy_is_work_conserving(name: str, told: Situation) -> None:
+    plan = make_policy(name).plan(told)
+    free = told.cluster.gpus - sum(len(gpus) for gpus in plan.placement.values())
+    waiting = [job for job in told.jobs if job.spec.job_id not in plan.placement]
+    assert all(job.spec.scale_factor > free for job in waiting)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=30)
+@given(told=situations())
+def test_every_policy_is_pure(name: str, told: Situation) -> None:
+    policy = make_policy(name)
+    first, second = policy.plan(told), policy.plan(told)
+    assert first == second == make_policy(name).plan(told)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=60)
+@given(told=situations())
+def test_a_job_that_goes_on_keeps_its_gpus(name: str, told: Situation) -> None:
+    plan = make_policy(name).plan(told)
+    for active in told.jobs:
+        if active.gpus and active.spec.job_id in plan.placement:
+            assert plan.placement[active.spec.job_id] == active.gpus
+
+
+@settings(max_examples=60)
+@given(situations())
+def test_shockwave_reports_a_bound_that_its_plan_keeps(told: Situation) -> None:
+    plan = make_policy("shockwave").plan(told)
+    report = plan.report
+    assert report.objective <= report.bound
+    assert report.gap == relative_gap(report.bound, report.objective) >= 0.0
+    assert report.price >= 0.0
+    assert [bid.job_id for bid in plan.bids] == [job.spec.job_id for job in told.jobs]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_registry_makes_policies_that_introduce_themselves(name: str) -> None:
+    policy = make_policy(name)
+    assert policy.name == name
+    assert policy.summary
+    assert policy.plan(situation()).turns == ()
+
+
+def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InputError, match=r"known are .*shockwave"):
+        make_policy("lottery")
+
+
+def test_fifo_serves_by_arrival_and_backfills() -> None:
+    told = situation(
+        job(0, 5, gang=2, arrival=20.0), job(1, 5, gang=4, arrival=10.0), job(2, 5, gang=1), gpus=4
+    )
+    # 2 came first; 1 does not fit beside it; 0 does.
+    assert running(make_policy("fifo").plan(told)) == [0, 2]
+
+
+def test_srtf_preempts_for_a_shorter_job() -> None:
+    told = situation(job(0, 9, gpus=(0,)), job(1, 2), job(2, 3), gpus=2)
+    assert make_policy("srtf").plan(told).placement == {1: (0,), 2: (1,)}
+
+
+def test_shockwave_gives_all_to_all_where_there_is_room() -> None:
+    plan = make_policy("shockwave").plan(situation(job(0, 20), job(1, 30), gpus=4))
+    assert [turn.rounds for turn in plan.turns] == [tuple(range(WINDOW))] * 2
+    assert (plan.report.price, plan.report.gap) == (0.0, 0.0)
+
+
+def test_shockwave_puts_the_job_that_has_waited_longest_first() -> None:
+    # Alike but for their arrival: ρ of the first is higher, so is its weight.
+    told = situation(
+        job(0, 20, arrival=0.0, rounds_run=1),
+        job(1, 20, arrival=9_000.0, rounds_run=1),
+        gpus=1,
+        now=10_000.0,
+    )
+    plan = make_policy("shockwave").plan(told)
+    assert running(plan) == [0]
+    assert plan.report.price > 0.0
+
+
+def test_shockwave_gives_rounds_by_budget() -> None:
+    alike = [job(j, 12, rounds_run=1, budget=budget) for j, budget in enumerate((1.0, 50.0))]
+    longest = job(2, 60)  # holds a GPU for the sake of the makespan
+    plan = make_policy("shockwave").plan(situation(*alike, longest, gpus=2))
+    turns = {turn.job_id: len(turn.rounds) for turn in plan.turns}
+    assert turns[2] == WINDOW
+    assert turns[1] > turns.get(0, 0)
+
+
+def test_fairness_counts_the_jobs_seen_so_far() -> None:
+    told = situation(job(0, 6, arrival=600.0, rounds_run=2), gpus=4, now=1_000.0)
+    # Age 400 s and 600 s to go, over 800 s alone.
+    assert finish_time_fairness(told).tolist() == [1_000.0 / 800.0]
+    crowded = dataclasses.replace(told, jobs_seen=8)
+    assert finish_time_fairness(crowded).tolist() == [1_000.0 / 800.0 / 2.0]
+
+
+def test_weights_are_budgets_times_a_power_of_finish_time_fairness() -> None:
+    told = situation(job(0, 6, rounds_run=2, budget=3.0), gpus=4, now=1_000.0)
+    (bid,) = window_market(told).bids
+    assert bid.weight == pytest.approx(3.0 * (1_600.0 / 800.0) ** FAIRNESS_POWER)
+    assert bid.remaining_seconds == (600.0, 500.0, 400.0, 300.0, 200.0, 100.0, 0.0)
+
+
+def test_a_gap_of_nothing_is_zero() -> None:
+    assert relative_gap(0.0, 0.0) == 0.0
+    assert relative_gap(-8.0, -10.0) == 0.2

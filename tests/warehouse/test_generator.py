@@ -1,0 +1,197 @@
+"""Generated workloads follow their stated distributions and run on the virtual cluster."""
+
+import math
+import pickle
+from collections import Counter
+from functools import cache
+from itertools import pairwise
+from statistics import fmean, median
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from containers.runtime import Launch
+from containers.virtual import GroundTruth, VirtualCluster
+from predictor.errors import InputError
+from predictor.job import JobSpec, Mode
+from predictor.profile import Profile
+from warehouse.families import FAMILIES, SCALE_FACTORS, generated_profile
+from warehouse.generator import (
+    LONGEST_SECONDS,
+    SCALE_FACTOR_WEIGHTS,
+    SHORTEST_SECONDS,
+    generate_workload,
+)
+from warehouse.workload import Arrivals, Workload
+
+SEEDS = st.integers(0, 2**32 - 1)
+JOBS = 3_000
+
+
+def generate(jobs: int, seed: int, arrivals: Arrivals = Arrivals.POISSON) -> Workload:
+    return generate_workload(jobs, rng=np.random.default_rng(seed), arrivals=arrivals)
+
+
+@cache
+def many() -> Workload:
+    return generate(JOBS, seed=7)
+
+
+def pairs(workload: Workload) -> list[tuple[JobSpec, GroundTruth]]:
+    return list(zip(workload.specs, workload.truths, strict=True))
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    assert pickle.dumps(generate(50, seed=3)) == pickle.dumps(generate(50, seed=3))
+    assert generate(50, seed=3) != generate(50, seed=4)
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 7, 100])
+def test_half_of_the_jobs_adapt_by_gns_in_no_fixed_order(jobs: int) -> None:
+    modes = [spec.mode for spec in generate(jobs, seed=1).specs]
+    assert Counter(modes) == +Counter({Mode.GNS: (jobs + 1) // 2, Mode.ACCORDION: jobs // 2})
+    if jobs == 100:
+        assert len(set(pairwise(modes))) == 4
+
+
+def test_scale_factors_and_families_follow_their_weights() -> None:
+    scale_factors = Counter(spec.scale_factor for spec in many().specs)
+    for scale_factor, weight in zip(SCALE_FACTORS, SCALE_FACTOR_WEIGHTS, strict=True):
+        spread = math.sqrt(weight * (1 - weight) / JOBS)
+        assert abs(scale_factors[scale_factor] / JOBS - weight) < 3 * spread
+    families = Counter(spec.model for spec in many().specs)
+    assert families.keys() == {family.name for family in FAMILIES}
+    assert min(families.values()) > 0.17 * JOBS
+
+
+def test_durations_are_log_uniform_from_a_fifth_of_an_hour_to_five_hours() -> None:
+    seconds = [truth.isolated_seconds for truth in many().truths]
+    assert min(seconds) > 0.9 * SHORTEST_SECONDS
+    assert max(seconds) < 1.01 * LONGEST_SECONDS
+    logs = np.log(np.array(seconds) / SHORTEST_SECONDS) / np.log(LONGEST_SECONDS / SHORTEST_SECONDS)
+    assert np.quantile(logs, [0.25, 0.5, 0.75]) == pytest.approx([0.25, 0.5, 0.75], abs=0.03)
+
+
+def test_some_jobs_never_change_and_some_visit_every_batch_size() -> None:
+    regimes = Counter(
+        (spec.mode, len(truth.targets)) for spec, truth in pairs(many()) if spec.batch_size == 16
+    )
+    assert {count for mode, count in regimes if mode is Mode.ACCORDION} == {2, 4}
+    assert {count for mode, count in regimes if mode is Mode.GNS} == {1, 2, 3, 4, 5}
+
+
+def test_poisson_arrivals_start_at_zero_and_keep_their_mean() -> None:
+    workload = generate_workload(JOBS, rng=np.random.default_rng(5), mean_interarrival_seconds=40.0)
+    arrivals = [spec.arrival_seconds for spec in workload.specs]
+    gaps = np.diff(arrivals)
+    assert arrivals[0] == 0.0
+    assert gaps.min() >= 0.0
+    assert gaps.mean() == pytest.approx(40.0, rel=0.06)
+    assert gaps.std() == pytest.approx(40.0, rel=0.1)  # an exponential's equals its mean
+
+
+def test_all_jobs_can_arrive_at_once() -> None:
+    workload = generate(20, seed=2, arrivals=Arrivals.AT_ONCE)
+    assert {spec.arrival_seconds for spec in workload.specs} == {0.0}
+
+
+def test_the_source_tells_how_the_workload_was_made() -> None:
+    assert generate(20, seed=2).source == "generated: 20 jobs, poisson, 90 s apart"
+    assert generate(20, 2, Arrivals.AT_ONCE).source == "generated: 20 jobs, at_once"
+    named = generate_workload(1, rng=np.random.default_rng(0), source="mine")
+    assert named.source == "mine"
+
+
+def test_by_default_sixty_jobs_contend_for_sixteen_gpus() -> None:
+    for seed in range(10):
+        workload = generate(60, seed)
+        work = sum(s.scale_factor * t.isolated_seconds for s, t in pairs(workload))
+        assert work / 16 > 3 * workload.specs[-1].arrival_seconds
+
+
+def test_the_profile_holds_every_combination_and_larger_batches_are_faster() -> None:
+    table = generated_profile()
+    combinations = [(f, gpus) for f in FAMILIES for gpus in SCALE_FACTORS]
+    assert len(table.steps_per_second) == sum(len(f.batch_sizes) for f, _ in combinations)
+    for family, gpus in combinations:
+        rates = [size * table.throughput(family.name, size, gpus) for size in family.batch_sizes]
+        assert family.batch_sizes[-1] == family.largest
+        assert rates == sorted(set(rates))
+
+
+def test_more_gpus_are_faster_at_every_batch_size() -> None:
+    for family in FAMILIES:
+        for size in family.batch_sizes:
+            rates = [family.steps_per_second(size, gpus) for gpus in SCALE_FACTORS]
+            assert rates == sorted(set(rates))
+
+
+@given(SEEDS, st.integers(1, 12))
+def test_isolated_run_times_follow_from_targets_and_profile(seed: int, jobs: int) -> None:
+    workload = generate(jobs, seed)
+    assert [spec.job_id for spec in workload.specs] == list(range(jobs))
+    for spec, truth in pairs(workload):
+        sizes = [regime.batch_size for regime in truth.targets]
+        isolated = sum(
+            r.epochs * workload.profile.epoch_seconds(spec, r.batch_size) for r in truth.targets
+        )
+        assert truth.job_id == spec.job_id
+        assert truth.isolated_seconds == pytest.approx(isolated, rel=1e-12)
+        assert sum(regime.epochs for regime in truth.targets) == spec.epochs
+        assert all(regime.epochs >= 1 for regime in truth.targets)
+        assert sizes[0] == spec.batch_size
+        assert set(sizes) <= set(spec.batch_sizes)
+        if spec.mode is Mode.GNS:
+            assert sizes == sorted(sizes)
+        steps = math.ceil(spec.samples_per_epoch / spec.batch_size)
+        assert truth.total_steps == spec.epochs * steps
+
+
+def run_alone(spec: JobSpec, truth: GroundTruth, profile: Profile) -> float:
+    """Run time on its own GPUs, round by round."""
+    cluster = VirtualCluster([spec], [truth], profile, round_seconds=120.0, restart_seconds=20.0)
+    for _ in range(2 + math.ceil(2 * LONGEST_SECONDS / 120.0)):
+        cluster.launch(Launch(spec.job_id, tuple(range(spec.scale_factor))))
+        cluster.advance(None)
+        observation = cluster.observe()
+        if observation.finished:
+            return observation.progress[0].run_seconds
+    raise AssertionError(f"job {spec.job_id} never finishes")
+
+
+def test_jobs_that_run_alone_take_about_their_isolated_run_time() -> None:
+    workload = generate(400, seed=11)
+    ratios = [
+        run_alone(spec, truth, workload.profile) / truth.isolated_seconds
+        for spec, truth in pairs(workload)
+    ]
+    # Late changes, cut-off epochs and the last partial batch make up the difference.
+    assert median(ratios) == pytest.approx(1.0, abs=0.02)
+    assert fmean(abs(ratio - 1) < 0.05 for ratio in ratios) > 0.85
+    assert 0.75 < min(ratios) < max(ratios) < 1.25
+
+
+@given(SEEDS)
+def test_every_job_can_run_alone_and_finishes(seed: int) -> None:
+    workload = generate(4, seed)
+    for spec, truth in pairs(workload):
+        assert 0.5 < run_alone(spec, truth, workload.profile) / truth.isolated_seconds < 1.5
+
+
+@pytest.mark.parametrize("jobs", [0, -4])
+def test_a_workload_needs_jobs(jobs: int) -> None:
+    with pytest.raises(InputError) as caught:
+        generate(jobs, seed=0)
+    assert str(caught.value) == f"--jobs: {jobs} is not positive; give at least 1"
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
+def test_the_gap_between_arrivals_must_be_a_time(seconds: float) -> None:
+    with pytest.raises(InputError) as caught:
+        generate_workload(3, rng=np.random.default_rng(0), mean_interarrival_seconds=seconds)
+    assert str(caught.value) == (
+        f"--mean-interarrival: {seconds} is not a positive number of seconds; "
+        "give the mean gap between arrivals"
+    )

@@ -1,0 +1,154 @@
+"""What is kept of a run: its header, and one record a round.
+
+A record holds all that a round was decided on and all that was decided, so that the
+live state is a fold over records and any round can be solved again. Records are
+chained: each carries the hash of the one before, and the first that of the header, so
+two runs that end in the same hash are the same, round for round.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from containers.runtime import ContainerEvent, Launch
+from containers.virtual import GroundTruth
+from predictor.forecast import Forecast
+from predictor.job import EpochReport, JobProgress, JobSpec
+from predictor.profile import Profile
+from solver.market import Bid
+from solver.plan import SolveReport, Turn
+from warehouse.codec import to_row
+
+VERSION = 1
+"""Version of the record's layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run was asked to do.
+
+    Attributes:
+        policy: Who schedules.
+        gpus: GPUs of the cluster.
+        backend: Solver back end asked for.
+        round_seconds: Length of a round.
+        restart_seconds: What a restart costs on the virtual cluster.
+        window: Rounds planned ahead.
+        seed: Seed of the generated workload.
+    """
+
+    policy: str
+    gpus: int
+    backend: str = "auto"
+    round_seconds: float = 120.0
+    restart_seconds: float = 20.0
+    window: int = 20
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """One row of the profile that a run used."""
+
+    model: str
+    batch_size: int
+    scale_factor: int
+    steps_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package that a run was made with."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True)
+class RunHeader:
+    """All that a run starts from.
+
+    Attributes:
+        version: Layout of the records.
+        settings: What was asked.
+        source: The trace, or the generator's parameters.
+        specs: The jobs, by arrival and then job id.
+        truths: Their ground truth in the same order; only the virtual cluster reads it.
+        profile: Throughputs of the models in use.
+    """
+
+    version: int
+    settings: Settings
+    source: str
+    specs: tuple[JobSpec, ...]
+    truths: tuple[GroundTruth, ...]
+    profile: tuple[Throughput, ...]
+
+    def throughputs(self) -> Profile:
+        """The profile as the predictor reads it."""
+        return Profile(
+            {
+                (row.model, row.batch_size, row.scale_factor): row.steps_per_second
+                for row in self.profile
+            },
+            source=self.source,
+        )
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One round: what was seen, expected, decided and done.
+
+    Attributes:
+        version: Layout of the record.
+        round: Number, from 0.
+        clock_seconds: The run's clock at its start.
+        arrivals: Jobs admitted at its start.
+        finished: Jobs that ended in the round before.
+        reports: Epochs completed in the round before.
+        progress: Where each job that ran in the round before stands.
+        forecasts: One per active job, by job id.
+        bids: What the active jobs bid; empty without a market.
+        solve: How the plan was found.
+        turns: When the plan lets each job run; round 0 is this one.
+        launches: GPUs by job for this round.
+        events: What became of preempting and launching.
+        previous_hash: Hash of the record before; of the header in round 0.
+    """
+
+    version: int
+    round: int
+    clock_seconds: float
+    arrivals: tuple[int, ...]
+    finished: tuple[ContainerEvent, ...]
+    reports: tuple[EpochReport, ...]
+    progress: tuple[JobProgress, ...]
+    forecasts: tuple[Forecast, ...]
+    bids: tuple[Bid, ...]
+    solve: SolveReport
+    turns: tuple[Turn, ...]
+    launches: tuple[Launch, ...]
+    events: tuple[ContainerEvent, ...]
+    previous_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Wall time of a round's steps, in milliseconds; not part of the hashed record."""
+
+    collect_ms: float
+    predict_ms: float
+    solve_ms: float
+    dispatch_ms: float
+
+
+def content_hash(row: Any) -> str:
+    """SHA-256 of plain data, independent of how it is stored."""
+    text = json.dumps(row, separators=(",", ":"), sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def record_hash(record: RoundRecord | RunHeader) -> str:
+    """The hash that the next record carries on."""
+    return content_hash(to_row(record))

@@ -1,0 +1,98 @@
+"""A recorded run as a runtime and as a sink, so that its rounds can be run again.
+
+`Recording` answers what the real runtime answered; `Comparison` takes the new records
+and holds them against the old ones, byte for byte.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+
+from containers.runtime import ContainerEvent, EventKind, Launch, Observation
+from warehouse.codec import to_row
+from warehouse.record import RoundRecord, Timings, content_hash
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A field of a round that came out otherwise.
+
+    Attributes:
+        round: The round.
+        field: The record's field.
+        recorded: What was recorded, as plain data.
+        replayed: What came out now.
+    """
+
+    round: int
+    field: str
+    recorded: object
+    replayed: object
+
+
+class Recording:
+    """A `Runtime` that reports what was recorded.
+
+    Args:
+        records: Rounds of one run, from the first to be replayed on.
+    """
+
+    def __init__(self, records: Sequence[RoundRecord]) -> None:
+        self._records = iter(records)
+        self._now: RoundRecord
+
+    def advance(self, idle_until: float | None) -> None:
+        """Nothing passes; `observe` goes on to the next record."""
+
+    def observe(self) -> Observation:
+        """The next record's observation."""
+        self._now = next(self._records)
+        now = self._now
+        return Observation(now.clock_seconds, now.finished, now.reports, now.progress)
+
+    def launch(self, launch: Launch) -> ContainerEvent:
+        """What the recorded launch answered, if there was the same one."""
+        return self._answer(launch.job_id, launch.gpus, preempted=False)
+
+    def preempt(self, job_id: int) -> ContainerEvent:
+        """What the recorded preemption answered, if there was one."""
+        return self._answer(job_id, (), preempted=True)
+
+    def reap(self, job_ids: Sequence[int]) -> None:
+        """Nothing to remove."""
+
+    def _answer(self, job_id: int, gpus: tuple[int, ...], *, preempted: bool) -> ContainerEvent:
+        for event in self._now.events:
+            if event.job_id == job_id and (event.kind is EventKind.PREEMPTED) is preempted:
+                return event
+        kind = EventKind.PREEMPTED if preempted else EventKind.STARTED
+        return ContainerEvent(job_id, kind, self._now.clock_seconds, gpus)
+
+
+@dataclass
+class Comparison:
+    """A sink that compares new records with the recorded ones.
+
+    Attributes:
+        recorded: Records and the hashes stored for them, by round.
+        differences: What came out otherwise so far.
+        rounds: Rounds compared.
+    """
+
+    recorded: Sequence[tuple[RoundRecord, str]]
+    differences: list[Difference] = field(default_factory=list)
+    rounds: int = 0
+
+    def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
+        """Compare one round."""
+        old, old_digest = self.recorded[record.round]
+        self.rounds += 1
+        before, after = to_row(old), to_row(record)
+        self.differences += [
+            Difference(record.round, name, before[name], after[name])
+            for name in (column.name for column in fields(RoundRecord))
+            if content_hash(before[name]) != content_hash(after[name])
+        ]
+        if content_hash(before) != old_digest:
+            self.differences.append(
+                Difference(record.round, "hash", old_digest, content_hash(before))
+            )

@@ -1,0 +1,23 @@
+-- Each scheduling round in figures.
+-- grain: one row per run and round
+-- clock_seconds is the round's start; idle_gpus have no lease in it.
+SELECT
+    r.run,
+    r.round,
+    r.clock_seconds,
+    lead(r.clock_seconds) OVER (PARTITION BY r.run ORDER BY r.round) - r.clock_seconds AS seconds,
+    len(r.arrivals) AS arrivals,
+    len(r.finished) AS finished,
+    len(r.forecasts) AS active_jobs,
+    len(r.launches) AS running_jobs,
+    coalesce(list_sum(list_transform(r.launches, lambda l: len(l.gpus))), 0)::BIGINT AS busy_gpus,
+    h.settings.gpus - busy_gpus AS idle_gpus,
+    len(list_filter(r.events, lambda e: e.kind = 'preempted')) AS preemptions,
+    r.timings.collect_ms AS collect_ms,
+    r.timings.predict_ms AS predict_ms,
+    r.timings.solve_ms AS solve_ms,
+    r.timings.dispatch_ms AS dispatch_ms,
+    r.previous_hash,
+    r.hash
+FROM records AS r
+JOIN headers AS h USING (run)

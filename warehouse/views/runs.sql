@@ -1,0 +1,24 @@
+-- What each run was asked to do, and how far it is.
+-- grain: one row per run
+SELECT
+    h.run,
+    h.created_at,
+    h.settings.policy AS policy,
+    h.settings.backend AS backend,
+    h.source AS trace,
+    h.settings.gpus AS gpus,
+    len(h.specs) AS jobs,
+    h.settings.round_seconds AS round_seconds,
+    h.settings.restart_seconds AS restart_seconds,
+    h.settings."window" AS window_rounds,
+    h.settings.seed AS seed,
+    coalesce(r.finished, 0) = len(h.specs) AS complete,
+    h.hash AS first_hash,
+    r.last_hash,
+    h.packages
+FROM headers AS h
+LEFT JOIN (
+    SELECT run, sum(len(finished)) AS finished, arg_max(hash, round) AS last_hash
+    FROM records
+    GROUP BY run
+) AS r USING (run)

@@ -1,0 +1,12 @@
+-- How each round's plan was found and how good it is, as laid out.
+-- grain: one row per run and round with active jobs
+-- price is the objective that one more GPU-round in the window would bring.
+SELECT
+    run,
+    round,
+    clock_seconds,
+    len(forecasts) AS jobs,
+    solve.*,
+    timings.solve_ms AS solve_ms
+FROM records
+WHERE len(forecasts) > 0

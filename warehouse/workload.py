@@ -1,0 +1,49 @@
+"""Jobs to schedule, with the truth that drives the virtual cluster."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from containers.virtual import GroundTruth
+from predictor.errors import InputError
+from predictor.job import JobSpec
+from predictor.profile import Profile
+
+
+class Arrivals(StrEnum):
+    """When the jobs of a generated workload arrive."""
+
+    POISSON = "poisson"
+    """The first at 0, then with exponential gaps."""
+    AT_ONCE = "at_once"
+    """All at 0."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Jobs, what they will really do, and how fast they run.
+
+    Attributes:
+        source: Where it came from: a trace's name or the generator's parameters.
+        specs: The jobs as declared, by arrival and then job id.
+        truths: Ground truth in the same order; for the virtual cluster only.
+        profile: Throughputs, known to the scheduler.
+    """
+
+    source: str
+    specs: tuple[JobSpec, ...]
+    truths: tuple[GroundTruth, ...]
+    profile: Profile
+
+    def check_fits(self, gpus: int) -> None:
+        """Refuse a job that the cluster can never run.
+
+        Raises:
+            InputError: A job needs more GPUs than there are.
+        """
+        for spec in self.specs:
+            if spec.scale_factor > gpus:
+                raise InputError(
+                    f"{self.source}, job {spec.job_id}",
+                    f"scale factor {spec.scale_factor} is above the cluster's {gpus} GPUs",
+                    "give a larger --gpus or leave the job out",
+                )
