@@ -36,8 +36,9 @@ class Bid:
         scale_factor: GPUs that it needs in each round it runs.
         weight: Its weight w_j: budget times finish-time-fairness weight.
         utility: Weighted utility w_j u_j of 0…T rounds, non-decreasing; T + 1 values.
-        remaining_seconds: Run time r_j left after 0…T rounds; non-increasing and convex
-            (a round of running takes a round off it); T + 1 values.
+        remaining_seconds: Run time r_j left after 0…T rounds, as far as the regulariser
+            counts it; non-increasing and convex (a round of running takes at most a
+            round off it); T + 1 values.
     """
 
     job_id: int
@@ -70,6 +71,8 @@ class Market:
         shape = (len(self.bids), self.window + 1)
         if self.utility.shape != shape or self.remaining.shape != shape:
             raise ValueError(f"bids must be tables over 0…{self.window} rounds")
+        if (self.scale_factors > self.gpus).any():
+            raise ValueError(f"a job needs more than the {self.gpus} GPUs there are")
         if (np.diff(self.utility) < 0).any():
             raise ValueError("utility must not fall with more rounds")
         scale = 1e-9 * max(1.0, float(self.remaining.max(initial=0.0)))

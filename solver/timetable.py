@@ -86,26 +86,30 @@ def _exchange(table: Timetable, free: Ints, gangs: Ints, job: int, count: int) -
 
 
 def _trade(market: Market, table: Timetable, free: Ints, job: int, count: int) -> None:
-    """Take rounds from jobs that lose less by it than this one gains."""
+    """Take rounds from jobs that together lose less by it than this one gains."""
     gangs, rows = market.scale_factors, np.arange(len(table))
     while True:
         counts = table.sum(axis=1)
         if counts[job] >= count:
             return
-        left = market.remaining[rows, counts]
-        others = float(np.delete(left, job).max(initial=0.0))
-        fewer = np.maximum(counts - 1, 0)
-        longest = np.maximum(market.remaining[rows, fewer], market.remaining[job, counts[job] + 1])
-        gain = market.utility[job, counts[job] + 1] - market.utility[job, counts[job]]
-        gain -= market.utility[rows, counts] - market.utility[rows, fewer]
-        gain -= market.regularizer * (np.maximum(longest, others) - left.max())
-        possible = table & ~table[job] & (free[None, :] + gangs[:, None] >= gangs[job])
-        best = int(np.argmax(np.where(possible.any(axis=1), gain, -np.inf)))
-        if not possible[best].any() or gain[best] <= 0.0:
+        loss = market.utility[rows, counts] - market.utility[rows, np.maximum(counts - 1, 0)]
+        cheapest = np.argsort(loss / gangs, kind="stable")
+        best, gain = (0, rows[:0]), 0.0
+        for here in np.flatnonzero(~table[job]).tolist():
+            running = cheapest[table[cheapest, here]]
+            room = free[here] + np.cumsum(np.append(0, gangs[running]))
+            leaving = running[: int(np.argmax(room >= gangs[job]))]
+            after = counts.copy()
+            after[leaving] -= 1
+            after[job] += 1
+            better = market.objective(after) - market.objective(counts)
+            if better > gain:
+                best, gain = (here, leaving), better
+        if gain <= 0.0:
             return
-        here = int(np.argmax(possible[best]))
-        table[best, here], table[job, here] = False, True
-        free[here] += gangs[best] - gangs[job]
+        here, leaving = best
+        table[leaving, here], table[job, here] = False, True
+        free[here] += int(gangs[leaving].sum()) - int(gangs[job])
 
 
 def _fill(market: Market, table: Timetable, free: Ints) -> None:

@@ -95,7 +95,8 @@ def markets(
         concave: Whether utilities are concave in rounds; None for either.
         largest_exponent: Weights go from 1 to 10 to this power.
     """
-    window = draw(st.integers(1, max_window))
+    window, size = draw(st.integers(1, max_window)), draw(st.sampled_from(gpus))
+    fitting = [gang for gang in gangs if gang <= size]
     bids = []
     for job_id in range(draw(st.integers(1, max_jobs))):
         steps = st.lists(st.integers(0, 100), min_size=window, max_size=window)
@@ -108,14 +109,14 @@ def markets(
         bids.append(
             Bid(
                 job_id=job_id,
-                scale_factor=draw(st.sampled_from(gangs)),
+                scale_factor=draw(st.sampled_from(fitting)),
                 weight=weight,
                 utility=tuple(utility.tolist()),
                 remaining_seconds=tuple(remaining.astype(float).tolist()),
             )
         )
     return Market(
-        gpus=draw(st.sampled_from(gpus)),
+        gpus=size,
         window=window,
         regularizer=float(draw(st.sampled_from((0, 1, 30)))),
         bids=tuple(bids),

@@ -86,17 +86,26 @@ def finish_time_fairness(situation: Situation) -> Floats:
 
 
 def window_market(situation: Situation) -> Market:
-    """The window problem: weights B_j ρ_j^λ on the log of forecast progress."""
-    jobs = situation.jobs
+    """The window problem: weights B_j ρ_j^λ on the log of forecast progress.
+
+    The regulariser counts what a job has left to run only above the work that the
+    whole cluster has left per GPU at the window's end: below that, no order of the jobs
+    makes the makespan shorter, and serving the longest first would only delay the rest.
+    """
+    jobs, cluster = situation.jobs, situation.cluster
     budgets = np.array([job.spec.budget for job in jobs])
+    scale_factors = [job.spec.scale_factor for job in jobs]
     remaining = np.array([job.forecast.remaining_seconds for job in jobs])
     elapsed = np.arange(situation.window + 1) * situation.round_seconds
+    work_per_gpu = float(scale_factors @ remaining) / cluster.gpus
     return welfare_market(
-        gpus=situation.cluster.gpus,
+        gpus=cluster.gpus,
         regularizer=REGULARIZER,
         job_ids=[job.spec.job_id for job in jobs],
-        scale_factors=[job.spec.scale_factor for job in jobs],
+        scale_factors=scale_factors,
         weights=budgets * finish_time_fairness(situation) ** FAIRNESS_POWER,
         progress=np.array([job.forecast.progress for job in jobs]),
-        remaining=np.maximum(remaining[:, None] - elapsed, 0.0),
+        remaining=np.maximum(
+            remaining[:, None] - elapsed, max(work_per_gpu - float(elapsed[-1]), 0.0)
+        ),
     )
