@@ -171,10 +171,9 @@ class VirtualCluster:
                 raise InputError(
                     f"job {spec.job_id}",
                     f"cannot finish a training step in a round of {round_seconds:g} s",
-                    "give longer rounds",
+                    "give longer --round-seconds",
                 )
             self._jobs[spec.job_id] = job
-            self._check_steps(spec, by_id[spec.job_id], profile, round_seconds)
         self._round_seconds = round_seconds
         self._restart_seconds = restart_seconds
         self._clock = 0.0
@@ -183,20 +182,6 @@ class VirtualCluster:
         self._ran: frozenset[int] = frozenset()
         self._finished: list[ContainerEvent] = []
         self._reports: list[EpochReport] = []
-
-    @staticmethod
-    def _check_steps(
-        spec: JobSpec, truth: GroundTruth, profile: Profile, round_seconds: float
-    ) -> None:
-        """Refuse a job that would never finish a step within a round."""
-        for size in {spec.batch_size, *(regime.batch_size for regime in truth.targets)}:
-            rate = profile.throughput(spec.model, size, spec.scale_factor)
-            if rate * round_seconds < 1.0:
-                raise InputError(
-                    f"job {spec.job_id}",
-                    f"a step at batch size {size} takes {1.0 / rate:.1f} s, longer than a round",
-                    "give longer --round-seconds",
-                )
 
     def launch(self, launch: Launch) -> ContainerEvent:
         """See `Runtime.launch`."""

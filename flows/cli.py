@@ -2,11 +2,14 @@
 
 import atexit
 import json
+import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -139,8 +142,9 @@ def compare(
 
     source = Source(trace, profile, regimes, jobs, arrivals, seed)
     names = [name.strip() for name in policies.split(",")]
+    workload = source.open()
     for name in names:  # refuse bad input before Prefect starts
-        prepare(make_header(source.open(), Settings(name, gpus, seed=seed)))
+        prepare(make_header(workload, Settings(name, gpus, seed=seed)))
     with bars(quiet=as_json) as shown:
         shown.note("Starting Prefect; its first start on a machine takes some 20 s.")
         from flows.compare import compare as run_comparison
@@ -151,12 +155,14 @@ def compare(
             runs = run_comparison(source, names, gpus, warehouse)
     _report(warehouse, runs, perf_counter() - started, as_json)
     if not as_json:
+        here = os.path.relpath(Path(sys.argv[0]).parent)
+        kept = "" if warehouse == DEFAULT_WAREHOUSE else f" --warehouse {quote(str(warehouse))}"
         typer.echo(
             "\nEvery round is kept. Ask, for instance:\n"
-            f'  shockwave sql "SELECT job_id, model, mode, jct_seconds, ftf FROM job_outcomes '
-            f"WHERE run = '{runs[0]}' ORDER BY ftf DESC LIMIT 5\"\n"
-            f"  shockwave replay {runs[0]}\n"
-            "To see the flow run in the Prefect UI: prefect server start, "
+            f'  {here}/shockwave sql "SELECT job_id, model, mode, jct_seconds, ftf '
+            f"FROM job_outcomes WHERE run = '{runs[0]}' ORDER BY ftf DESC LIMIT 5\"{kept}\n"
+            f"  {here}/shockwave replay {runs[0]}{kept}\n"
+            f"To see the flow run in the Prefect UI: {here}/prefect server start, "
             "then open http://127.0.0.1:4200"
         )
 
@@ -202,11 +208,12 @@ def replay(
         typer.echo(
             json.dumps(line) if as_json else f"round {difference.round}: {difference.field} differs"
         )
+    rounds = f"{comparison.rounds} round{'s' * (comparison.rounds != 1)}"
     different = len({difference.round for difference in comparison.differences})
     if as_json:
         typer.echo(json.dumps({"run": run, "rounds": comparison.rounds, "different": different}))
     elif not different:
-        typer.echo(f"{run}: {comparison.rounds} rounds replayed, all identical byte for byte")
+        typer.echo(f"{run}: {rounds} replayed, all identical byte for byte")
     else:
         typer.echo(f"{run}: {different} of {comparison.rounds} rounds differ")
     if different:
@@ -222,7 +229,7 @@ def solve(
     """Solve recorded window problems and lay them out."""
     from flows.windows import solve_windows
 
-    _print(list(solve_windows(file, backend)), as_json)
+    _print(solve_windows(file, backend), as_json)
 
 
 @app.command()
@@ -269,17 +276,42 @@ def _report(warehouse: Path, runs: list[str], wall_seconds: float, as_json: bool
     else:
         from flows.terminal import print_side_by_side
 
-        print_side_by_side(figures, heading="policy")
+        first = figures[0]
+        typer.echo(
+            f"{first['jobs']} jobs ({first['trace']}) on {first['gpus']} GPUs, "
+            f"in {wall_seconds:.1f} s"
+        )
+        said = ("trace", "gpus", "jobs", "wall_s")
+        print_side_by_side(
+            [{name: row[name] for name in row if name not in said} for row in figures],
+            heading="policy",
+        )
 
 
-def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
+def _print(rows: Iterable[dict[str, Any]], as_json: bool) -> None:
+    """Print rows: as JSON each as soon as there is one, else as one table."""
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(row, default=str))
-    elif rows:
+            typer.echo(json.dumps(_plain(row), allow_nan=False))
+    elif table := list(rows):
         from flows.terminal import print_table
 
-        print_table(list(rows[0]), [list(row.values()) for row in rows])
+        print_table(list(table[0]), [list(row.values()) for row in table])
+
+
+def _plain(value: Any) -> Any:
+    """A value of DuckDB's as JSON has it; what is not a finite number is null."""
+    match value:
+        case dict():
+            return {str(name): _plain(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_plain(part) for part in value]
+        case float() | Decimal():
+            return float(value) if math.isfinite(value) else None
+        case None | bool() | int() | str():
+            return value
+        case _:
+            return str(value)
 
 
 def _silence_teardown() -> None:
@@ -291,13 +323,10 @@ def _silence_teardown() -> None:
 
 
 def main() -> None:
-    """Run the command line; user errors are one line and exit code 2."""
+    """Run the command line; user errors are one line and an exit code."""
     atexit.register(_silence_teardown)  # registered first, so it runs last
     try:
-        app()
+        app(prog_name="shockwave")
     except ShockwaveError as error:
         typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("interrupted; go on with: shockwave resume RUN", err=True)
-        sys.exit(130)
+        sys.exit(error.exit_code)

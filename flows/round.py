@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from prefect import flow, tags
+from prefect.logging.handlers import PrefectConsoleHandler
 from prefect.settings import (
     PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
     PREFECT_SERVER_ANALYTICS_ENABLED,
@@ -55,6 +56,9 @@ def embedded_prefect() -> Iterator[None]:
     lock out the next flow run, which then waits two seconds to try again.
     """
     logging.getLogger("prefect").setLevel(logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, PrefectConsoleHandler):  # an error is told once, by who catches it
+            handler.setLevel(logging.CRITICAL)
     with temporary_settings(
         {
             PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,

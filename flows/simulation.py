@@ -5,10 +5,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from shlex import quote
 
 from containers.runtime import EventKind, Launch
 from containers.virtual import VirtualCluster
-from predictor.errors import InputError, WarehouseError
+from predictor.errors import InputError, ShockwaveError, WarehouseError
+from solver.cluster import Cluster
 from solver.policies import make_policy
 from tasks.steps import Round, Run, Sink, collect, run_round
 from warehouse.record import VERSION, Package, RoundRecord, RunHeader, Settings, Throughput
@@ -24,12 +26,21 @@ Progress = Callable[[Run], None]
 """Told after every round."""
 
 
+class Interrupted(ShockwaveError):
+    """The user stopped a run; it can be resumed."""
+
+    exit_code = 130
+    """As shells have it for a program ended by SIGINT."""
+
+
 def make_header(workload: Workload, settings: Settings) -> RunHeader:
     """What a run of a workload starts from.
 
     Raises:
-        InputError: A job does not fit the cluster, or a setting is out of range.
+        InputError: A setting is wrong, or a job does not fit the cluster.
     """
+    make_policy(settings.policy, settings.backend)
+    Cluster(settings.gpus)
     workload.check_fits(settings.gpus)
     for option, value, least in (
         ("--round-seconds", settings.round_seconds, 1.0),
@@ -72,12 +83,13 @@ def simulate(
         The run's id.
 
     Raises:
+        Interrupted: The user stopped it.
         ShockwaveError: The warehouse cannot be written, or the profile lacks an entry.
     """
     prepared = prepare(header)
     with Writer(warehouse, header, packages=_packages()) as writer:
         run = replace(prepared, name=writer.run, sink=writer)
-        return _finish(run, writer, driver, progress)
+        return _finish(run, warehouse, writer, driver, progress)
 
 
 def resume(
@@ -93,6 +105,7 @@ def resume(
     decisions again; the state is the fold over the records.
 
     Raises:
+        Interrupted: The user stopped it.
         ShockwaveError: There is no such run, or its records are damaged.
     """
     reader = Reader(warehouse)
@@ -101,7 +114,7 @@ def resume(
         run = _run(name, header, writer)
         for record, _ in reader.records(name):
             _carry_out(run, record)
-        return _finish(run, writer, driver, progress)
+        return _finish(run, warehouse, writer, driver, progress)
 
 
 def replay(name: str, warehouse: Path, *, only: int | None = None) -> Comparison:
@@ -164,11 +177,18 @@ def _run(name: str, header: RunHeader, sink: Sink) -> Run:
     )
 
 
-def _finish(run: Run, writer: Writer, driver: Driver, progress: Progress) -> str:
-    while not run.finished:
-        driver(run)
-        progress(run)
-    writer.compact()
+def _finish(run: Run, warehouse: Path, writer: Writer, driver: Driver, progress: Progress) -> str:
+    try:
+        while not run.finished:
+            driver(run)
+            progress(run)
+        writer.compact()
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"run {run.name!r}",
+            f"interrupted in round {run.state.round}",
+            f"go on with: shockwave resume {run.name} --warehouse {quote(str(warehouse))}",
+        ) from None
     return run.name
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -35,14 +36,16 @@ class Bars:
 
 @contextmanager
 def bars(*, quiet: bool) -> Iterator[Bars]:
-    """Progress bars for as long as the context lasts."""
+    """Progress bars for as long as the context lasts; none where stderr is no terminal."""
+    console = Console(stderr=True, quiet=quiet)
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("jobs, round {task.fields[round]}"),
         TimeElapsedColumn(),
-        console=Console(stderr=True, quiet=quiet),
+        console=console,
+        disable=not console.is_terminal,
     ) as progress:
         yield Bars(progress)
 
@@ -52,10 +55,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
     table = Table(box=None, header_style="bold", pad_edge=False)
     for position, column in enumerate(columns):
         numeric = any(isinstance(row[position], int | float) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if numeric else "left"
+        table.add_column(column, justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*map(_shown, row))
-    Console().print(table)
+    console = Console()
+    if not console.is_terminal:  # nothing to wrap for
+        console = Console(width=10_000)
+    console.print(table)
 
 
 def print_side_by_side(rows: Sequence[Mapping[str, object]], heading: str) -> None:

@@ -3,11 +3,14 @@
     ShockwaveError
     ├── InputError        a file, line, field or option is wrong
     ├── WarehouseError    the warehouse cannot be read or written
-    └── SolverError       no back end could solve the window
+    ├── SolverError       no back end could solve the window
+    └── Interrupted       the user stopped a run (`flows.simulation`); exit code 130
 
 Each carries where it happened and what to do about it; the command line prints
-it as one line and exits with code 2.
+it as one line and exits with code 2 where nothing else is said.
 """
+
+from typing import ClassVar
 
 
 class ShockwaveError(Exception):
@@ -18,6 +21,9 @@ class ShockwaveError(Exception):
         problem: What is wrong there.
         remedy: What the reader can do about it.
     """
+
+    exit_code: ClassVar[int] = 2
+    """What the command line exits with."""
 
     def __init__(self, place: str, problem: str, remedy: str) -> None:
         super().__init__(f"{place}: {problem}; {remedy}")

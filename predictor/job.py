@@ -118,7 +118,7 @@ class JobProgress:
     Attributes:
         job_id: The job.
         epochs: Completed epochs.
-        fraction: Part of the epoch under way that is done, in [0, 1).
+        fraction: Part of the epoch under way that is done, in [0, 1].
         batch_size: Batch size of the epoch under way.
         run_seconds: Time spent training so far, restarts excluded.
     """

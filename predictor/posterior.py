@@ -31,7 +31,7 @@ class Belief:
     Attributes:
         spec: What was declared.
         observed: Completed regimes and the one under way, in order.
-        fraction: Part of the epoch under way that is done, in [0, 1).
+        fraction: Part of the epoch under way that is done, in [0, 1].
         batch_size: Batch size of the epoch under way; the declared one by default.
         run_seconds: Time spent training so far, restarts excluded.
     """

@@ -41,6 +41,17 @@ class Counts:
     status: str
 
 
+def choose_backends(name: str) -> tuple[Backend, ...]:
+    """The back ends that an option stands for.
+
+    Raises:
+        InputError: It stands for none.
+    """
+    if name not in BACKENDS:
+        raise InputError("--backend", f"unknown {name!r}", f"known are {', '.join(BACKENDS)}")
+    return BACKENDS[name]
+
+
 def solve_counts(market: Market, backend: str = "auto") -> Counts:
     """Find the counts that maximise the market's objective.
 
@@ -56,8 +67,7 @@ def solve_counts(market: Market, backend: str = "auto") -> Counts:
         InputError: No such back end.
         SolverError: None of the back ends could take the problem.
     """
-    if backend not in BACKENDS:
-        raise InputError("backend", f"unknown {backend!r}", f"known are {', '.join(BACKENDS)}")
+    backends = choose_backends(backend)
     capacity = market.gpus * market.window
     most = _last_useful(market)
     if int(market.scale_factors @ most) <= capacity:
@@ -66,7 +76,7 @@ def solve_counts(market: Market, backend: str = "auto") -> Counts:
     free = np.flatnonzero(~decided)
     fixed = np.where(decided, most, 0)
     problem, offset, scale = _reduced(market, most, free, fixed, capacity)
-    solution, name, reason = _first(BACKENDS[backend], problem)
+    solution, name, reason = _first(backends, problem)
     counts = fixed.copy()
     counts[free] = solution.counts
     return Counts(

@@ -100,7 +100,6 @@ class Policy(Protocol):
     """Decides who runs. Pure: the same situation gives the same plan."""
 
     name: str
-    summary: str
 
     def plan(self, situation: Situation) -> Plan:
         """Plan from the coming round on; at least that one."""

@@ -12,14 +12,16 @@ appends; `Reader` cannot write.
 """
 
 import contextlib
+import glob
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
 import duckdb
 import pyarrow as pa
@@ -31,6 +33,8 @@ from warehouse.record import Package, RoundRecord, RunHeader, Timings, record_ha
 
 if TYPE_CHECKING:
     import pandas as pd  # costs a second to import
+
+Answer = TypeVar("Answer")
 
 VIEWS = (
     "headers",
@@ -69,6 +73,15 @@ _ROUND = pa.schema(
 )
 _EMPTY = "run=_"
 """A partition without rows, so that the views' patterns always match a file."""
+
+_MISTAKES = (
+    duckdb.ParserException,
+    duckdb.CatalogException,
+    duckdb.BinderException,
+    duckdb.ConversionException,
+    duckdb.PermissionException,
+)
+"""What DuckDB raises for a wrong query; a damaged file raises something else."""
 
 
 class Writer:
@@ -143,12 +156,21 @@ class Writer:
             )
 
     def compact(self) -> None:
-        """Put the rounds of an ended run into one file."""
+        """Put the rounds of an ended run into one file.
+
+        Raises:
+            WarehouseError: A file is damaged, or the folder cannot be written.
+        """
         parts = sorted(self._folder.glob("round=[0-9]*.parquet"))
         whole = self._folder / "round=all.parquet"
+        if not parts:
+            return
         with _writing(self._warehouse):
-            if not whole.exists():  # else a crash came between writing it and the clean-up
-                _write(whole, pa.concat_tables([_table(part, _ROUND) for part in parts]))
+            # After a crash before the clean-up, the rounds are in both.
+            kept = [*([whole] if whole.exists() else []), *parts]
+            table = pa.concat_tables([_table(path, _ROUND) for path in kept])
+            rows = {number: row for row, number in enumerate(table["round"].to_pylist())}
+            _write(whole, table.take([rows[number] for number in sorted(rows)]))
             for part in parts:
                 part.unlink()
 
@@ -203,12 +225,14 @@ class Reader:
             InputError: No such run.
             WarehouseError: A file is damaged, or a round is missing.
         """
-        folder = self._folder(run)
-        rows = {
-            row["round"]: row
-            for path in sorted(folder.glob("round=*.parquet"))
-            for row in _read(path, _ROUND)
-        }
+        folder, rows = self._folder(run), {}
+        for path in sorted(folder.glob("round=*.parquet")):
+            try:
+                rows.update({row["round"]: row for row in _read(path, _ROUND)})
+            except WarehouseError:
+                if path.exists():
+                    raise
+                return self.records(run)  # the run ended just now and was compacted
         if sorted(rows) != list(range(len(rows))):
             missing = min(set(range(len(rows))) - set(rows))
             raise WarehouseError(
@@ -217,43 +241,48 @@ class Reader:
         return [(from_row(RoundRecord, rows[n]), rows[n]["hash"]) for n in range(len(rows))]
 
     def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Run SQL over the views, in memory: it locks nothing and blocks nobody.
+        """Run a SELECT over the views, in memory: it locks nothing and blocks nobody.
 
         Returns:
             Column names and rows.
 
         Raises:
-            InputError: The query is wrong, or there is no warehouse.
+            InputError: The query is wrong or is no SELECT, or there is no warehouse.
+            WarehouseError: A file is damaged.
         """
-        with self._relation(sql) as relation:
-            return relation.columns, relation.fetchall()
+        return self._ask(sql, lambda relation: (relation.columns, relation.fetchall()))
 
     def frame(self, sql: str) -> "pd.DataFrame":
         """As `query`, but as a pandas data frame.
 
         Raises:
-            InputError: The query is wrong, or there is no warehouse.
+            InputError: The query is wrong or is no SELECT, or there is no warehouse.
+            WarehouseError: A file is damaged.
         """
-        with self._relation(sql) as relation:
-            frame: pd.DataFrame = relation.df()
-            return frame
+        frame: pd.DataFrame = self._ask(sql, lambda relation: relation.df())
+        return frame
 
-    @contextlib.contextmanager
-    def _relation(self, sql: str) -> Iterator[duckdb.DuckDBPyRelation]:
+    def _ask(
+        self, sql: str, read: Callable[[duckdb.DuckDBPyRelation], Answer], attempts: int = 3
+    ) -> Answer:
         if not (self.warehouse / "records" / _EMPTY).is_dir():
             raise InputError(
                 str(self.warehouse), "is not a warehouse", "run shockwave simulate first"
             )
-        with contextlib.closing(duckdb.connect()) as connection:
-            try:
+        try:
+            with contextlib.closing(duckdb.connect()) as connection:
                 create_views(connection, self.warehouse)
-                relation = connection.sql(sql)
-                if relation is None:
-                    raise InputError("query", "returns nothing", "give a SELECT")
-                yield relation
-            except duckdb.Error as error:
-                message = str(error).splitlines()[0]
-                raise InputError("query", message, f"the views are {', '.join(VIEWS)}") from None
+                _seal(connection, self.warehouse)
+                connection.sql("FROM query($1)", params=[sql])  # binds nothing but one pure SELECT
+                return read(connection.sql(sql))
+        except duckdb.Error as error:
+            if isinstance(error, duckdb.IOException) and attempts > 1:
+                return self._ask(sql, read, attempts - 1)  # a run was compacted meanwhile
+            if not isinstance(error, _MISTAKES):
+                _check_files(self.warehouse)
+            raise InputError(
+                "query", _first_line(error), f"give one SELECT over {', '.join(VIEWS)}"
+            ) from None
 
 
 def build(warehouse: Path) -> None:
@@ -274,11 +303,22 @@ def build(warehouse: Path) -> None:
         stamp = warehouse / ".views"
         digest = _views_digest(warehouse)
         database = warehouse / "analytics.duckdb"
+        log = warehouse / "analytics.duckdb.wal"
         if database.exists() and stamp.exists() and stamp.read_text() == digest:
             return
-        fresh = warehouse / f".analytics.{os.getpid()}.duckdb"
-        with contextlib.closing(duckdb.connect(str(fresh))) as connection:
-            create_views(connection, warehouse)
+        fresh = _temporary(database)
+        try:
+            with contextlib.closing(duckdb.connect(str(fresh))) as connection:
+                create_views(connection, warehouse)
+        except duckdb.Error as error:
+            fresh.unlink(missing_ok=True)
+            _check_files(warehouse)
+            raise WarehouseError(
+                str(database),
+                f"cannot be built ({_first_line(error)})",
+                "choose a writable --warehouse with room on its disk",
+            ) from None
+        log.unlink(missing_ok=True)  # what an analyst's open session wrote belongs to the old one
         fresh.replace(database)
         stamp.write_text(digest)
 
@@ -290,11 +330,40 @@ def view_sql(name: str) -> str:
 
 def create_views(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
     """Create all views over a warehouse's Parquet files."""
-    records = str((warehouse / "records").resolve()).replace("'", "''")
+    records = _quoted(glob.escape(str((warehouse / "records").resolve())))
     connection.execute("SET enable_progress_bar = false")
     for name in VIEWS:
         sql = view_sql(name).replace("{records}", records)
         connection.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
+
+
+def _seal(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
+    """Let a connection read the records and nothing else: no other file, no network."""
+    records = str((warehouse / "records").resolve())
+    # Patterns are held against the list as they are written.
+    allowed = ", ".join(f"'{_quoted(form)}'" for form in (records, glob.escape(records)))
+    connection.execute(f"SET allowed_directories = [{allowed}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+def _check_files(warehouse: Path) -> None:
+    """Name the first damaged file, if there is one."""
+    for name, schema in (("header", _HEADER), ("round=*", _ROUND)):
+        for path in sorted((warehouse / "records").glob(f"run=*/{name}.parquet")):
+            try:
+                _table(path, schema)
+            except WarehouseError:
+                if path.exists():  # else it was compacted meanwhile
+                    raise
 
 
 def _views_digest(warehouse: Path) -> str:
@@ -302,13 +371,23 @@ def _views_digest(warehouse: Path) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _temporary(path: Path) -> Path:
+    """A name beside a file that no pattern of the views matches."""
+    return path.with_name(f".{path.name}.{uuid4().hex}")
+
+
 def _write(path: Path, table: pa.Table) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = _temporary(path)
     with temporary.open("wb") as file:
         pq.write_table(table, file)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)  # the new name must outlive a power cut too
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _read(path: Path, schema: pa.Schema) -> list[dict[str, Any]]:
@@ -321,7 +400,7 @@ def _table(path: Path, schema: pa.Schema) -> pa.Table:
         return pq.read_table(path, schema=schema, partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise WarehouseError(
-            str(path), f"cannot be read ({str(error).splitlines()[0]})", "restore it from a backup"
+            str(path), f"cannot be read ({_first_line(error)})", "restore it from a backup"
         ) from None
 
 

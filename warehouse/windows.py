@@ -4,7 +4,7 @@ One JSON object a line. `docs/traces.md` describes the fields.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,15 @@ from solver.market import LOG_KNOTS, LOG_ZERO, Market, welfare_market
 
 LAST_ROUND_POWER = 100.0
 """Power of the finish-time ratio for a job with less than a round left to run."""
+
+SMALLEST, LARGEST = 1e-9, 1e12
+"""Seconds and counts outside of these are mistakes."""
+
+LONGEST_WINDOW = 10_000
+"""Rounds; a bid is a table over them."""
+
+HEAVIEST = 1e100
+"""Weight of a job beside which the others, of weight 1, are beyond rounding."""
 
 
 @dataclass(frozen=True)
@@ -49,54 +58,112 @@ def read_windows(path: Path) -> Iterator[WindowProblem]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
+        place = f"{path}:{number}"
         try:
-            yield _problem(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}:{number}", f"not JSON ({error.msg})", "mend it") from None
-        except KeyError as error:
+            document = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(place, f"not JSON ({error})", "mend the line") from None
+        yield _problem(_Fields(place, document))
+
+
+class _Fields:
+    """The fields of a JSON object; reading a wrong one names it.
+
+    Args:
+        place: Where the object is.
+        document: What should be an object.
+    """
+
+    def __init__(self, place: str, document: Any) -> None:
+        self.place = place
+        if not isinstance(document, dict):
+            raise InputError(place, "not a JSON object", "mend the line")
+        self._document = document
+
+    def get(self, name: str) -> Any:
+        """A field that must be there."""
+        if name not in self._document:
+            raise InputError(self.place, f"missing field {name!r}", "add it")
+        return self._document[name]
+
+    def number(self, name: str, least: float = 0.0, most: float = LARGEST) -> float:
+        """A number in a range."""
+        value = self.get(name)
+        if type(value) not in (int, float) or not least <= value <= most:
             raise InputError(
-                f"{path}:{number}", f"missing field {error.args[0]!r}", "add it"
-            ) from None
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{path}:{number}", str(error), "mend the line") from None
+                f"{self.place}, {name}",
+                f"{value!r} is not a number from {least:g} to {most:g}",
+                "mend the field",
+            )
+        return float(value)
+
+    def count(self, name: str, least: int = 0, most: float = LARGEST) -> int:
+        """A whole number in a range."""
+        value = self.number(name, least, most)
+        if not value.is_integer():
+            raise InputError(f"{self.place}, {name}", f"{value} is not whole", "mend the field")
+        return int(value)
+
+    def rows(self, name: str) -> "list[_Fields]":
+        """A list of objects, at least one."""
+        value = self.get(name)
+        if not isinstance(value, list) or not value:
+            raise InputError(f"{self.place}, {name}", "not a list of jobs", "give at least one job")
+        return [_Fields(f"{self.place}, {name}[{n}]", row) for n, row in enumerate(value)]
+
+    def reference(self, name: str) -> float | None:
+        """A number of the part `reference`, which may be missing, whole or in parts."""
+        part = _Fields(f"{self.place}, reference", self._document.get("reference") or {})
+        return part.number(name, least=-LARGEST) if name in part._document else None
 
 
-def _problem(line: Mapping[str, Any]) -> WindowProblem:
+def _problem(line: _Fields) -> WindowProblem:
     """The weighted problem that is left when the finish-time constraints cannot hold.
 
     Weights are ρ^λ where ρ, the projected over the targeted finish time, is above its
     limit (NSDI '23, section 6), else 1.
     """
     for field, value in (("logapx_bases", list(LOG_KNOTS)), ("log_zero", LOG_ZERO)):
-        if line[field] != value:
-            raise ValueError(f"{field} {line[field]} is not {value}")
-    jobs = line["jobs"]
-
-    def column(name: str) -> np.ndarray:
-        return np.array([job[name] for job in jobs], dtype=np.float64)
-
-    seconds, gpus = float(line["round_duration"]), int(line["ngpus"])
-    epochs, done, epoch_seconds = map(column, ("epochs", "epoch_progress", "epoch_dur"))
-    remaining = column("remaining")
-    share = min(1.0, gpus / max(len(jobs), 1))
-    now = line["round_index"] * seconds
-    ratio = (now + remaining / share) / column("finish_time_objective")
-    power = np.where(remaining < seconds, LAST_ROUND_POWER, line["lam"])
-    elapsed = np.arange(line["future_nrounds"] + 1) * seconds
+        if line.get(field) != value:
+            raise InputError(
+                f"{line.place}, {field}", f"{line.get(field)!r} is not {value}", "mend the field"
+            )
+    seq, gpus = line.count("seq"), line.count("ngpus", least=1)
+    seconds = line.number("round_duration", SMALLEST)
+    rounds = line.count("future_nrounds", 1, LONGEST_WINDOW)
+    now = line.count("round_index") * seconds
+    power, limit = line.number("lam"), line.number("rhomax")
+    jobs = line.rows("jobs")
+    epochs = np.array([job.count("epochs", least=1) for job in jobs], dtype=np.float64)
+    done = np.minimum([job.number("epoch_progress") for job in jobs], epochs)
+    epoch_seconds = np.array([job.number("epoch_dur", SMALLEST) for job in jobs])
+    remaining = np.array([job.number("remaining") for job in jobs])
+    targets = np.array([job.number("finish_time_objective", SMALLEST) for job in jobs])
+    share = min(1.0, gpus / len(jobs))
+    powers = np.where(remaining < seconds, LAST_ROUND_POWER, power)
+    ratio = (now + remaining / share) / targets
+    with np.errstate(over="ignore"):
+        weights = np.where(ratio > limit, ratio**powers, 1.0)
+    if weights.max() > HEAVIEST:
+        raise InputError(
+            jobs[int(weights.argmax())].place,
+            f"finish-time ratio {ratio[weights.argmax()]:.3g} is too large to weigh",
+            "mend remaining or finish_time_objective",
+        )
+    elapsed = np.arange(rounds + 1) * seconds
     run = np.minimum(elapsed, ((epochs - done) * epoch_seconds)[:, None])
     market = welfare_market(
         gpus=gpus,
-        regularizer=float(line["k"]),
-        job_ids=[job["jobid"] for job in jobs],
-        scale_factors=[job["nworkers"] for job in jobs],
-        weights=np.where(ratio > line["rhomax"], ratio**power, 1.0),
+        regularizer=line.number("k"),
+        job_ids=[job.count("jobid") for job in jobs],
+        scale_factors=[job.count("nworkers", 1, gpus) for job in jobs],
+        weights=weights,
         progress=(done[:, None] + run / epoch_seconds[:, None]) / epochs[:, None],
         remaining=np.maximum(remaining[:, None] - run, 0.0),
     )
-    reference = line.get("reference", {})
     return WindowProblem(
-        seq=line["seq"],
+        seq=seq,
         market=market,
-        reference_objective=reference.get("objective"),
-        reference_seconds=reference.get("build_and_solve_s"),
+        reference_objective=line.reference("objective"),
+        reference_seconds=line.reference("build_and_solve_s"),
     )

@@ -57,7 +57,7 @@ class CountSolution:
 
 
 class BackendUnavailableError(Exception):
-    """The solver is not installed, not licensed, or refuses the problem's size."""
+    """The solver is not installed, not licensed, refuses the size, or found nothing."""
 
 
 class Backend(Protocol):

@@ -55,13 +55,13 @@ class Gurobi:
                 for job, intercept, slope in problem.cuts:
                     model.addConstr(longest - slope * variables[job] >= intercept)
                 _set_utility(model, variables, problem.envelope, problem)
-                model.optimize()
+                _optimize(model)
                 if model.Status != GRB.OPTIMAL:
                     raise BackendUnavailableError(f"Gurobi status {model.Status} on relaxation")
                 price, relaxed = abs(capacity.Pi), model.ObjVal
                 counts.VType = GRB.INTEGER
                 _set_utility(model, variables, problem.utility, problem)
-                model.optimize()
+                _optimize(model)
                 if not model.SolCount:
                     raise BackendUnavailableError(f"Gurobi status {model.Status}")
                 return CountSolution(
@@ -72,6 +72,15 @@ class Gurobi:
                 )
         except gurobipy.GurobiError as error:
             raise BackendUnavailableError(f"Gurobi {error.errno}: {error}") from error
+
+
+def _optimize(model: Any) -> None:
+    """Optimise; an interrupt, which Gurobi would swallow, goes on as one."""
+    import gurobipy
+
+    model.optimize()
+    if model.Status == gurobipy.GRB.INTERRUPTED:
+        raise KeyboardInterrupt
 
 
 def _set_utility(model: Any, variables: list[Any], table: Any, problem: CountProblem) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from predictor.errors import InputError
+from solver.counts import choose_backends
 from solver.plan import Policy
 from solver.policies.fifo import Fifo
 from solver.policies.shockwave import Shockwave
@@ -24,8 +25,9 @@ def make_policy(name: str, backend: str = "auto") -> Policy:
         backend: Solver back end for policies that solve something.
 
     Raises:
-        InputError: There is none of that name.
+        InputError: There is no such policy or back end.
     """
     if name not in POLICIES:
         raise InputError("--policy", f"unknown policy {name!r}", f"known are {', '.join(POLICIES)}")
+    choose_backends(backend)  # also where the policy solves nothing: it is kept in the record
     return POLICIES[name](backend)

@@ -11,7 +11,6 @@ class Fifo:
     """
 
     name = "fifo"
-    summary = "first in, first out, with backfilling"
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""

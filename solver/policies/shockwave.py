@@ -7,13 +7,13 @@ from solver.market import Floats, Market, welfare_market
 from solver.plan import ActiveJob, Plan, Situation, SolveReport, Turn, next_round, relative_gap
 from solver.timetable import lay_out
 
-FAIRNESS_POWER = 5.0
+FAIRNESS_POWER = 8.0
 """λ: how steeply a job's weight grows with its finish-time fairness ρ (NSDI '23, section 6)."""
 
 REGULARIZER = 0.01
 """k: mean log progress a round that a second of the longest remaining run time costs."""
 
-RUNNING_ROUNDS = 2.0
+RUNNING_ROUNDS = 4.0
 """A running job counts as this many rounds shorter, so that it keeps running."""
 
 
@@ -25,7 +25,6 @@ class Shockwave:
     """
 
     name = "shockwave"
-    summary = "Volatile Fisher Market over a window of rounds (NSDI '23)"
 
     def __init__(self, backend: str = "auto") -> None:
         self.backend = backend

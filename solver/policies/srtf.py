@@ -11,7 +11,6 @@ class Srtf:
     """
 
     name = "srtf"
-    summary = "shortest forecast remaining run time first, preemptive"
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""

@@ -272,7 +272,7 @@ def test_a_round_must_hold_a_step() -> None:
     with pytest.raises(InputError) as caught:
         cluster([job(3, 500)], Profile({("toy", 10, 1): 0.008}))
     assert str(caught.value) == (
-        "job 3: cannot finish a training step in a round of 120 s; give longer rounds"
+        "job 3: cannot finish a training step in a round of 120 s; give longer --round-seconds"
     )
 
 

@@ -4,7 +4,7 @@ SELECT
     h.run,
     h.created_at,
     h.settings.policy AS policy,
-    h.settings.backend AS backend,
+    h.settings.backend AS asked_backend,
     h.source AS trace,
     h.settings.gpus AS gpus,
     len(h.specs) AS jobs,

@@ -1,0 +1,522 @@
+"""Each command on small input: what it prints, what it exits with, how it refuses."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import typer
+
+from flows import cli
+from tests.flows.conftest import PROGRAM, Command, Finished, Ran, tree
+from warehouse.store import Reader
+
+SOLVE_FIELDS = [
+    "seq",
+    "jobs",
+    "objective",
+    "bound",
+    "gap",
+    "feasible",
+    "build_ms",
+    "solve_ms",
+    "backend",
+]
+COMMANDS = sorted(typer.main.get_command(cli.app).commands)
+
+
+def assert_refused(ran: Ran, *said: str, output: str = "") -> None:
+    """Exit code 2 and one line that says where, what and what to do."""
+    assert (ran.code, ran.out) == (2, output)
+    (line,) = ran.err.splitlines()
+    assert line.startswith("error: ")
+    place_and_problem, remedy = line.removeprefix("error: ").rsplit("; ", 1)
+    assert ": " in place_and_problem
+    assert remedy
+    for part in said:
+        assert part in line
+
+
+# What commands print
+
+
+def test_simulate_reports_the_headline_figures_in_order(finished: Finished) -> None:
+    assert finished.ran.err == ""
+    (row,) = finished.ran.rows
+    assert list(row) == [
+        "run",
+        "policy",
+        "trace",
+        "gpus",
+        "jobs",
+        "makespan_s",
+        "mean_jct_s",
+        "worst_ftf",
+        "unfair_fraction",
+        "worst_ftf_themis",
+        "unfair_fraction_themis",
+        "utilization",
+        "rounds",
+        "preemptions",
+        "wall_s",
+        "solve_ms_p50",
+        "solve_ms_p95",
+        "solve_ms_max",
+        "max_gap",
+    ]
+    assert (row["policy"], row["gpus"], row["jobs"]) == ("shockwave", 4, 2)
+    assert 0 < row["mean_jct_s"] <= row["makespan_s"]
+    assert 0 < row["utilization"] <= 1
+    assert 0 < row["solve_ms_p50"] <= row["solve_ms_p95"] <= row["solve_ms_max"]
+
+
+def test_simulate_takes_the_settings_it_is_given(here: Command, tmp_path: Path) -> None:
+    settings = {
+        "policy": "srtf",
+        "gpus": 5,
+        "backend": "highs",
+        "round_seconds": 1800.0,
+        "restart_seconds": 7.0,
+        "window": 3,
+        "seed": 11,
+    }
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+    ran = here(
+        *("simulate", "--jobs", 2, "--arrivals", "at_once", *options),
+        *("--warehouse", tmp_path, "--json"),
+    )
+    (kept,) = here(
+        "sql", "SELECT settings, source FROM headers", "--warehouse", tmp_path, "--json"
+    ).rows
+    assert kept == {"settings": settings, "source": ran.rows[0]["trace"]}
+    assert kept["source"] == "generated: 2 jobs, at_once"
+
+
+def test_simulate_prints_a_table_without_json(here: Command, tmp_path: Path) -> None:
+    ran = here("simulate", "--gpus", 4, "--jobs", 1, "--policy", "fifo", "--warehouse", tmp_path)
+    assert (ran.code, ran.err) == (0, "")
+    headline, heading, *figures = ran.out.splitlines()
+    assert headline.startswith("1 jobs (generated: 1 jobs, poisson, 90 s apart) on 4 GPUs, in ")
+    assert heading.strip() == "fifo"
+    told_above = ("policy", "trace", "gpus", "jobs", "wall_s")
+    assert [line.split()[0] for line in figures] == [
+        name for name in cli.SIMULATE_FIELDS if name not in told_above
+    ]
+
+
+def test_simulate_reads_a_public_trace(here: Command, data: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "five.trace"
+    lines = (data / "jobs120_gpus32.trace").read_text().splitlines(keepends=True)
+    trace.write_text("".join(lines[:5]))
+    ran = here(
+        *("simulate", "--gpus", 32, "--trace", trace, "--policy", "fifo", "--json"),
+        *("--profile", data / "tacc_throughputs.json", "--regimes", data / "gns_regimes.csv"),
+        *("--warehouse", tmp_path / "w"),
+    )
+    (row,) = ran.rows
+    assert (row["trace"], row["jobs"], row["preemptions"]) == ("five.trace", 5, 0)
+
+
+def test_the_plain_driver_does_not_import_prefect(tmp_path: Path) -> None:
+    script = """
+import sys
+from typer.testing import CliRunner
+from flows.cli import app
+assert not {"torch", "duckdb", "pandas", "gurobipy"} & set(sys.modules)
+done = CliRunner().invoke(app, sys.argv[1:])
+assert done.exit_code == 0, done.output
+assert "warehouse.store" in sys.modules
+assert "prefect" not in sys.modules
+"""
+    arguments = ["simulate", "--gpus", "4", "--jobs", "1", "--warehouse", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_solve(program: Command, data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "five.jsonl"
+    lines = (data / "windows_jobs120.jsonl").read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:5]))
+    ran = program("solve", file, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert [row["seq"] for row in ran.rows] == [0, 1, 2, 3, 4]
+    for row, line in zip(ran.rows, lines, strict=False):
+        assert list(row) == SOLVE_FIELDS
+        assert row["jobs"] == len(json.loads(line)["jobs"])
+        assert row["feasible"] is True
+        assert row["bound"] >= row["objective"]
+        assert 0 <= row["gap"] < 1e-3
+
+
+def test_solve_prints_one_table_without_json(here: Command, tmp_path: Path) -> None:
+    file = tmp_path / "windows.jsonl"
+    file.write_text(json.dumps(window()) + "\n\n" + json.dumps(window(seq=8)) + "\n")
+    ran = here("solve", file, "--backend", "highs")
+    head, *rows = ran.out.splitlines()
+    assert head.split() == SOLVE_FIELDS
+    assert [row.split()[0] for row in rows] == ["7", "8"]
+
+
+def test_sql_gives_an_object_a_line(program: Command, finished: Finished) -> None:
+    query = "SELECT job_id, model, jct_seconds FROM job_outcomes ORDER BY job_id"
+    ran = program("sql", query, "--warehouse", finished.warehouse, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert [row["job_id"] for row in ran.rows] == [0, 1]
+    assert [list(row) for row in ran.rows] == [["job_id", "model", "jct_seconds"]] * 2
+
+
+def test_sql_values_are_plain_json(here: Command, finished: Finished) -> None:
+    query = """SELECT 1.5 AS decimal, 'nan'::DOUBLE AS nan, '-inf'::DOUBLE AS inf, NULL AS nothing,
+        true AS yes, DATE '2024-02-29' AS day, [1, NULL] AS list, {'x': 'nan'::FLOAT} AS struct"""
+    assert here("sql", query, "--warehouse", finished.warehouse, "--json").rows == [
+        {
+            "decimal": 1.5,
+            "nan": None,
+            "inf": None,
+            "nothing": None,
+            "yes": True,
+            "day": "2024-02-29",
+            "list": [1, None],
+            "struct": {"x": None},
+        }
+    ]
+
+
+def test_sql_prints_a_table_without_json(here: Command, finished: Finished) -> None:
+    ran = here("sql", "SELECT run, jobs FROM runs", "--warehouse", finished.warehouse)
+    assert [line.split() for line in ran.out.splitlines()] == [["run", "jobs"], [finished.run, "2"]]
+
+
+@pytest.mark.parametrize("options", [["--json"], []])
+def test_sql_ends_quietly_when_its_reader_does(finished: Finished, options: list[str]) -> None:
+    process = subprocess.Popen(
+        [PROGRAM, "sql", "FROM range(20000)", "--warehouse", finished.warehouse, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+
+
+def test_replay_of_an_untouched_run(program: Command, finished: Finished) -> None:
+    ran = program("replay", finished.run, "--warehouse", finished.warehouse, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    rounds = len(Reader(finished.warehouse).records(finished.run))
+    assert ran.rows == [{"run": finished.run, "rounds": rounds, "different": 0}]
+
+
+def test_replay_of_one_round(here: Command, finished: Finished) -> None:
+    ran = here("replay", finished.run, "--round", 3, "--warehouse", finished.warehouse)
+    assert ran == Ran(0, f"{finished.run}: 1 round replayed, all identical byte for byte\n", "")
+
+
+def test_replay_of_a_tampered_run(here: Command, finished: Finished, tmp_path: Path) -> None:
+    shutil.copytree(finished.warehouse, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "records" / f"run={finished.run}" / "round=all.parquet"
+    table = pq.read_table(path, partitioning=None)
+    rows = table.to_pylist()
+    rows[2]["solve"]["objective"] += 1e-9
+    pq.write_table(type(table).from_pylist(rows, table.schema), path)
+
+    ran = here("replay", finished.run, "--warehouse", tmp_path, "--json")
+    assert (ran.code, ran.err) == (1, "")
+    *differences, last = ran.rows
+    assert [(row["round"], row["field"]) for row in differences] == [
+        (2, "solve"),
+        (2, "hash"),
+        (3, "previous_hash"),
+    ]
+    assert (last["run"], last["different"]) == (finished.run, 2)
+
+    ran = here("replay", finished.run, "--warehouse", tmp_path)
+    assert ran.code == 1
+    assert ran.out.splitlines()[0] == "round 2: solve differs"
+
+
+def test_resume_of_a_finished_run_changes_nothing(
+    here: Command, program: Command, finished: Finished
+) -> None:
+    before = tree(finished.warehouse)
+    ran = program("resume", finished.run, "--warehouse", finished.warehouse, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert [row | {"wall_s": 0} for row in ran.rows] == [
+        row | {"wall_s": 0} for row in finished.ran.rows
+    ]
+    assert tree(finished.warehouse) == before
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help(here: Command, command: str) -> None:
+    ran = here(command, "--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert f"shockwave {command}" in ran.out
+
+
+# How commands refuse
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--gpus 0", ["--gpus", "0 is not positive"]),
+        ("--gpus -4", ["--gpus", "-4 is not positive"]),
+        ("--gpus 1 --jobs 20", ["scale factor", "above the cluster's 1 GPUs"]),
+        ("--window 0", ["--window", "0 is out of range"]),
+        ("--round-seconds -120", ["--round-seconds", "-120.0 is out of range"]),
+        ("--round-seconds nan", ["--round-seconds", "nan is out of range"]),
+        ("--round-seconds inf", ["--round-seconds", "inf is out of range"]),
+        ("--restart-seconds -1", ["--restart-seconds", "-1.0 is out of range"]),
+        ("--restart-seconds nan", ["--restart-seconds", "nan is out of range"]),
+        ("--jobs 0", ["--jobs", "0 is not positive"]),
+        ("--jobs -3", ["--jobs", "-3 is not positive"]),
+        ("--seed -1", ["--seed", "-1 is negative"]),
+        ("--policy lottery", ["--policy", "'lottery'", "shockwave, fifo, srtf"]),
+        ("--backend abacus", ["--backend", "'abacus'", "auto, gurobi, highs"]),
+        ("--backend abacus --policy fifo", ["--backend", "'abacus'"]),
+        ("--trace some.trace", ["--profile", "missing"]),
+        ("--profile some.json", ["--trace", "missing"]),
+        ("--regimes some.csv", ["--trace", "missing"]),
+        ("--trace no.trace --profile no.json", ["no.json", "No such file"]),
+    ],
+)
+def test_simulate_refuses_options(
+    here: Command, tmp_path: Path, options: str, said: list[str]
+) -> None:
+    given = ["--gpus", "4", "--jobs", "1", *options.split()]
+    assert_refused(here("simulate", *given, "--warehouse", tmp_path / "w", "--json"), *said)
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--policies fifo,lottery", ["'lottery'", "shockwave, fifo, srtf"]),
+        ("--policies fifo,,srtf", ["unknown policy ''"]),
+        ("--gpus 0", ["--gpus", "0 is not positive"]),
+        ("--jobs 0", ["--jobs", "0 is not positive"]),
+        ("--trace no.trace --profile no.json", ["no.json", "No such file"]),
+    ],
+)
+def test_compare_refuses_options_before_prefect_starts(
+    here: Command, tmp_path: Path, options: str, said: list[str]
+) -> None:
+    given = ["--jobs", "1", *options.split()]
+    assert_refused(here("compare", *given, "--warehouse", tmp_path / "w", "--json"), *said)
+    assert tree(tmp_path) == {}
+
+
+JOB = {
+    "job_type": "LM (batch size 5)",
+    "command": "command",
+    "working_directory": ".",
+    "steps_argument": "-n",
+    "needs_data": "0",
+    "total_steps": "20000",
+    "scale_factor": "1",
+    "mode": "static",
+    "priority_weight": "1",
+    "slo": "-1",
+    "duration": "1000",
+    "arrival": "0",
+}
+
+
+def changed(**fields: str) -> str:
+    return "\t".join((JOB | fields).values())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (changed().rsplit("\t", 1)[0], ["11 columns instead of 12", "arrival"]),
+        (changed(job_type="GPT (batch size 5)"), ["job_type", "unknown model 'GPT'", "LM"]),
+        (changed(job_type="LM"), ["job_type", "'LM'"]),
+        (changed(job_type="LM (batch size 7)"), ["batch size 7"]),
+        (changed(scale_factor="8"), ["scale factor 8", "above the cluster's 4 GPUs"]),
+        (changed(scale_factor="0"), ["scale_factor", "0 is not positive"]),
+        (changed(scale_factor="two"), ["scale_factor", "'two' is not a whole number"]),
+        (changed(arrival="-1"), ["arrival", "-1"]),
+        (changed(arrival="nan"), ["arrival", "nan"]),
+        (changed(total_steps="0"), ["total_steps", "0 is not positive"]),
+        (changed(mode="magic"), ["mode", "'magic'", "static, accordion, gns"]),
+        (changed(priority_weight="0"), ["priority_weight", "not positive"]),
+    ],
+)
+def test_simulate_refuses_a_trace_line(
+    here: Command, tmp_path: Path, line: str, said: list[str]
+) -> None:
+    trace, profile = tmp_path / "bad.trace", tmp_path / "throughputs.json"
+    trace.write_text(changed() + "\n" + line + "\n")
+    rates = {f"('LM (batch size 5)', {gpus})": {"null": 10.5} for gpus in (1, 8)}
+    profile.write_text(json.dumps({"v100": rates}))
+    before = tree(tmp_path)
+    ran = here(
+        *("simulate", "--gpus", 4, "--trace", trace, "--profile", profile),
+        *("--warehouse", tmp_path / "w", "--json"),
+    )
+    assert_refused(ran, "bad.trace", *said)
+    assert tree(tmp_path) == before
+
+
+def window(**fields: Any) -> dict[str, Any]:
+    """A window problem of two jobs, with some fields replaced, or removed by `...`."""
+    line = {
+        "seq": 7,
+        "ngpus": 4,
+        "round_index": 3,
+        "future_nrounds": 5,
+        "round_duration": 120,
+        "k": 0.001,
+        "lam": 12.0,
+        "rhomax": 1.0,
+        "logapx_bases": [0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
+        "log_zero": 1e-06,
+        "jobs": [job(jobid=0), job(jobid=1)],
+    }
+    return {name: value for name, value in (line | fields).items() if value is not ...}
+
+
+def job(**fields: Any) -> dict[str, Any]:
+    line = {
+        "jobid": 0,
+        "nworkers": 3,
+        "epochs": 20,
+        "epoch_progress": 2,
+        "epoch_dur": 63.0,
+        "remaining": 1134.0,
+        "finish_time_objective": 1200.0,
+    }
+    return {name: value for name, value in (line | fields).items() if value is not ...}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", ["not JSON"]),
+        ("9" * 5000, ["not JSON"]),
+        ("[]", ["not a JSON object"]),
+        (window(seq=...), ["missing field 'seq'"]),
+        (window(jobs=...), ["missing field 'jobs'"]),
+        (window(jobs=[]), ["jobs", "at least one job"]),
+        (window(jobs=[3]), ["jobs[0]", "not a JSON object"]),
+        (window(jobs=[job(), job(remaining=...)]), ["jobs[1]", "missing field 'remaining'"]),
+        (window(ngpus=0), ["ngpus", "0 is not"]),
+        (window(ngpus=2.5), ["ngpus", "2.5 is not whole"]),
+        (window(ngpus="4"), ["ngpus", "'4' is not a number"]),
+        (window(ngpus=True), ["ngpus", "True is not a number"]),
+        (window(round_duration=0), ["round_duration", "0 is not"]),
+        (window(future_nrounds=0), ["future_nrounds", "0 is not"]),
+        (window(future_nrounds=10**9), ["future_nrounds", "1000000000 is not"]),
+        (window(k=float("nan")), ["k", "nan is not"]),
+        (window(lam=float("inf")), ["lam", "inf is not"]),
+        (window(rhomax=-1), ["rhomax", "-1 is not"]),
+        (window(log_zero=1e-5), ["log_zero", "1e-05 is not 1e-06"]),
+        (window(reference={"objective": "good"}), ["reference, objective", "'good' is not"]),
+        (window(reference=3), ["reference", "not a JSON object"]),
+        (window(jobs=[job(nworkers=-1)]), ["jobs[0], nworkers", "-1 is not", "from 1 to 4"]),
+        (window(jobs=[job(nworkers=5)]), ["jobs[0], nworkers", "5 is not", "from 1 to 4"]),
+        (window(jobs=[job(epochs=0)]), ["jobs[0], epochs", "0 is not"]),
+        (window(jobs=[job(epoch_progress=-1)]), ["jobs[0], epoch_progress", "-1 is not"]),
+        (window(jobs=[job(epoch_dur=0)]), ["jobs[0], epoch_dur", "0 is not"]),
+        (window(jobs=[job(remaining=float("nan"))]), ["jobs[0], remaining", "nan is not"]),
+        (window(jobs=[job(remaining=None)]), ["jobs[0], remaining", "None is not"]),
+        (window(jobs=[job(finish_time_objective=0)]), ["jobs[0], finish_time_objective"]),
+        (
+            window(jobs=[job(), job(finish_time_objective=1e-8)]),
+            ["jobs[1]", "finish-time ratio 1.49e+11 is too large"],
+        ),
+    ],
+)
+def test_solve_refuses_a_line_and_keeps_those_before(
+    here: Command, tmp_path: Path, line: object, said: list[str]
+) -> None:
+    file = tmp_path / "windows.jsonl"
+    text = line if isinstance(line, str) else json.dumps(line)
+    file.write_text(json.dumps(window()) + "\n" + text + "\n")
+    ran = here("solve", file, "--json")
+    assert [row["seq"] for row in ran.rows] == [7]
+    assert_refused(ran, "windows.jsonl:2", *said, output=ran.out)
+
+
+def test_solve_refuses_a_back_end(here: Command, tmp_path: Path) -> None:
+    file = tmp_path / "windows.jsonl"
+    file.write_text(json.dumps(window()))
+    assert_refused(here("solve", file, "--backend", "abacus"), "--backend", "auto, gurobi, highs")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("solve {folder}/no.jsonl", ["no.jsonl", "No such file"]),
+        ("solve {folder}", ["Is a directory"]),
+        ("replay nothing-1 --warehouse {w}", ["run 'nothing-1'", "SELECT run FROM runs"]),
+        ("replay ../x --warehouse {w}", ["run '../x'"]),
+        ("replay _ --warehouse {w}", ["run '_'"]),
+        ("replay {run} --round 999 --warehouse {w}", ["--round", "no round 999"]),
+        ("replay {run} --round -1 --warehouse {w}", ["--round", "no round -1"]),
+        ("replay {run} --warehouse {folder}/no", ["not in the warehouse"]),
+        ("resume nothing-1 --warehouse {w}", ["run 'nothing-1'", "SELECT run FROM runs"]),
+        ("resume {run} --warehouse {folder}/no", ["not in the warehouse"]),
+        ("sql SELEC --warehouse {w}", ["query", "Parser Error"]),
+        ("sql SELECT --warehouse {w}", ["query", "Parser Error"]),
+        ("sql SELECT+nope+FROM+runs --warehouse {w}", ["query", '"nope"']),
+        ("sql FROM+nope --warehouse {w}", ["query", "nope", "run_summary"]),
+        ("sql SELECT+'x'::INT --warehouse {w}", ["query", "'x'"]),
+        ("sql CREATE+TABLE+x(a+INT) --warehouse {w}", ["query"]),
+        ("sql COPY+(SELECT+1)+TO+'{folder}/x.csv' --warehouse {w}", ["query"]),
+        ("sql COPY+(SELECT+1)+TO+'{w}/records/x.parquet' --warehouse {w}", ["query"]),
+        ("sql FROM+runs --warehouse {folder}/no", ["no", "is not a warehouse"]),
+        ("simulate --gpus 4 --jobs 1 --warehouse {folder}/file/w", ["file", "cannot be written"]),
+        ("sql FROM+runs --warehouse {folder}/file/w", ["is not a warehouse"]),
+        ("replay {run} --warehouse {folder}/file/w", ["not in the warehouse"]),
+        ("resume {run} --warehouse {folder}/file/w", ["not in the warehouse"]),
+    ],
+)
+def test_what_is_not_there_is_named(
+    here: Command, finished: Finished, tmp_path: Path, arguments: str, said: list[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    before = tree(tmp_path), tree(finished.warehouse)
+    given = arguments.format(folder=tmp_path, w=finished.warehouse, run=finished.run).split()
+    assert_refused(here(*(part.replace("+", " ") for part in given)), *said)
+    assert (tree(tmp_path), tree(finished.warehouse)) == before
+
+
+@pytest.mark.parametrize("file", ["header.parquet", "round=all.parquet"])
+@pytest.mark.parametrize("command", ["replay {run}", "resume {run}", "sql FROM+run_summary"])
+def test_a_truncated_file_is_named(
+    here: Command, finished: Finished, tmp_path: Path, file: str, command: str
+) -> None:
+    shutil.copytree(finished.warehouse, tmp_path, dirs_exist_ok=True)
+    damaged = tmp_path / "records" / f"run={finished.run}" / file
+    damaged.write_bytes(damaged.read_bytes()[:300])
+    before = tree(tmp_path / "records")
+    given = (part.replace("+", " ") for part in command.format(run=finished.run).split())
+    assert_refused(here(*given, "--warehouse", tmp_path, "--json"), str(damaged))
+    assert tree(tmp_path / "records") == before
+
+
+def test_the_program_refuses_as_its_entry_point_does(program: Command, tmp_path: Path) -> None:
+    arguments = ("simulate", "--gpus", 4, "--policy", "lottery", "--warehouse", tmp_path / "w")
+    assert_refused(program(*arguments), "--policy")
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    "arguments", [["simulate"], ["simulate", "--gpus=x"], ["sql"], ["dance"], ["sql", "--no"]]
+)
+def test_wrong_usage_shows_the_usage(here: Command, arguments: list[str]) -> None:
+    ran = here(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("Usage: shockwave")

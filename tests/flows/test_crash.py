@@ -1,0 +1,217 @@
+"""Real processes, stopped the hard way; what they acknowledged is kept and gone on from."""
+
+import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flows.simulation import make_header, replay, resume, simulate
+from flows.workloads import Source
+from tests.flows.conftest import PROGRAM, Command, tree
+from warehouse.record import Settings
+from warehouse.store import Reader
+
+ARGUMENTS = ["simulate", "--gpus", "4", "--jobs", "3", "--round-seconds", "240"]
+
+
+class Undisturbed:
+    """The run that the others should have become."""
+
+    def __init__(self, warehouse: Path) -> None:
+        header = make_header(
+            Source(jobs=3).open(), Settings("shockwave", gpus=4, round_seconds=240)
+        )
+        self.run = simulate(header, warehouse)
+        self.outcome = outcome(warehouse, self.run)
+        self.rounds = len(Reader(warehouse).records(self.run))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    return Undisturbed(tmp_path_factory.mktemp("undisturbed"))
+
+
+def outcome(warehouse: Path, run: str) -> list[object]:
+    """Completeness, last hash and how every job fared."""
+    reader = Reader(warehouse)
+    (end,) = reader.query(f"SELECT complete, last_hash FROM runs WHERE run = '{run}'")[1]
+    jobs = reader.query(
+        f"SELECT * EXCLUDE (run) FROM job_outcomes WHERE run = '{run}' ORDER BY job_id"
+    )
+    return [end, jobs]
+
+
+def start(warehouse: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [PROGRAM, *arguments, "--warehouse", warehouse],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_folder(warehouse: Path) -> Path | None:
+    """The one run's folder, once its header is there."""
+    headers = [
+        path
+        for path in warehouse.glob("records/run=*/header.parquet")
+        if path.parent.name[-1] != "_"
+    ]
+    return headers[0].parent if headers else None
+
+
+def rounds_in(warehouse: Path) -> int:
+    folder = run_folder(warehouse)
+    return len(list(folder.glob("round=[0-9]*.parquet"))) if folder else 0
+
+
+def wait_until(process: subprocess.Popen[str], happened: Callable[[], object]) -> None:
+    """Wait for something that a process brings about; a minute is far too long."""
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def kill(process: subprocess.Popen[str], signal_number: int) -> tuple[str, str]:
+    process.send_signal(signal_number)
+    return process.communicate(timeout=60)
+
+
+def kept(warehouse: Path, run: str, rounds: int) -> list[tuple[object, ...]]:
+    """The first rounds of a run with their hashes and timings."""
+    return Reader(warehouse).query(
+        f"SELECT * FROM records WHERE run = '{run}' AND round < {rounds} ORDER BY round"
+    )[1]
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A warehouse with a run that was stopped early by SIGINT, and what it said."""
+    warehouse = tmp_path_factory.mktemp("interrupted") / "its warehouse"
+    process = start(warehouse, *ARGUMENTS)
+    wait_until(process, lambda: rounds_in(warehouse) >= 3)
+    out, err = kill(process, signal.SIGINT)
+    assert (process.returncode, out) == (130, "")
+    return warehouse, err
+
+
+SEED = 20230417
+POINTS = sorted(random.Random(SEED).sample(range(1, 50), 3))
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_run_goes_on_where_it_was(
+    undisturbed: Undisturbed, program: Command, tmp_path: Path, point: int
+) -> None:
+    assert point < undisturbed.rounds
+    process = start(tmp_path, *ARGUMENTS)
+    wait_until(process, lambda: rounds_in(tmp_path) >= point)
+    kill(process, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+
+    folder = run_folder(tmp_path)
+    assert folder is not None
+    run = folder.name.removeprefix("run=")
+    recorded = len(Reader(tmp_path).records(run))
+    assert point <= recorded < undisturbed.rounds
+    before = kept(tmp_path, run, recorded)
+    # As if the process had died in the middle of writing the next round.
+    half = folder / f".round={recorded:06d}.parquet.1234"
+    half.write_bytes((folder / "round=000000.parquet").read_bytes()[:1000])
+
+    ran = program("resume", run, "--warehouse", tmp_path, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert kept(tmp_path, run, recorded) == before
+    assert outcome(tmp_path, run) == undisturbed.outcome
+    assert sorted(path.name for path in folder.iterdir()) == [
+        ".lock",
+        "header.parquet",
+        "round=all.parquet",
+    ]
+    comparison = replay(run, tmp_path)
+    assert (comparison.rounds, comparison.differences) == (undisturbed.rounds, [])
+
+
+def test_a_run_killed_while_it_is_compacted(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    process = start(tmp_path, *ARGUMENTS)
+    wait_until(process, lambda: rounds_in(tmp_path) >= undisturbed.rounds - 1)
+    folder = run_folder(tmp_path)
+    assert folder is not None
+    first = folder / "round=000000.parquet"
+    whole = folder / "round=all.parquet"
+    wait_until(process, lambda: whole.exists() or not first.exists())
+    kill(process, signal.SIGKILL)
+
+    run = folder.name.removeprefix("run=")
+    assert outcome(tmp_path, run) == undisturbed.outcome  # even before it is resumed
+    assert resume(run, tmp_path) == run
+    assert outcome(tmp_path, run) == undisturbed.outcome
+    assert rounds_in(tmp_path) == 0
+
+
+def test_an_interrupted_run_says_how_to_go_on(
+    undisturbed: Undisturbed, interrupted: tuple[Path, str], tmp_path: Path
+) -> None:
+    warehouse, said = interrupted
+    (line,) = said.splitlines()
+    hint = re.fullmatch(r"error: run '(.+)': interrupted in round \d+; go on with: (.+)", line)
+    assert hint is not None
+    run, command = hint.groups()
+    assert run == undisturbed.run
+    assert shlex.split(command) == ["shockwave", "resume", run, "--warehouse", str(warehouse)]
+
+    copy = shutil.copytree(warehouse, tmp_path / "copy")
+    process = start(copy, *shlex.split(command)[1:3], "--json")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert run in out
+    assert outcome(copy, run) == undisturbed.outcome
+
+
+def test_of_two_resumes_at_once_one_is_refused(
+    undisturbed: Undisturbed, program: Command, interrupted: tuple[Path, str], tmp_path: Path
+) -> None:
+    warehouse = shutil.copytree(interrupted[0], tmp_path / "copy")
+    recorded = rounds_in(warehouse)
+    first = start(warehouse, "resume", undisturbed.run)
+    wait_until(first, lambda: rounds_in(warehouse) > recorded)
+    first.send_signal(signal.SIGSTOP)
+    try:
+        before = tree(warehouse)
+        second = program("resume", undisturbed.run, "--warehouse", warehouse)
+        assert (second.code, second.out) == (2, "")
+        assert second.err == (
+            f"error: run '{undisturbed.run}': is being written by another process; "
+            "wait for it or stop it\n"
+        )
+        assert tree(warehouse) == before
+        # Whoever only reads is not held up.
+        asked = program("sql", "SELECT complete FROM runs", "--warehouse", warehouse, "--json")
+        assert asked.rows == [{"complete": False}]
+    finally:
+        first.send_signal(signal.SIGCONT)
+    _, err = first.communicate(timeout=60)
+    assert (first.returncode, err) == (0, "")
+    assert outcome(warehouse, undisturbed.run) == undisturbed.outcome
+
+
+def test_a_new_run_of_the_same_settings_does_not_touch_the_interrupted_one(
+    undisturbed: Undisturbed, program: Command, interrupted: tuple[Path, str], tmp_path: Path
+) -> None:
+    warehouse = shutil.copytree(interrupted[0], tmp_path / "copy")
+    folder = run_folder(warehouse)
+    assert folder is not None
+    before = tree(folder)
+    (row,) = program(*ARGUMENTS, "--warehouse", warehouse, "--json").rows
+    assert row["run"] == undisturbed.run.removesuffix("-1") + "-2"
+    assert tree(folder) == before
+    assert outcome(warehouse, row["run"]) == undisturbed.outcome

@@ -1,0 +1,77 @@
+"""`docs/cli.md` knows every command, option, argument and field of the command line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from flows import cli
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "cli.md").read_text(encoding="utf-8")
+GROUP: Any = typer.main.get_command(cli.app)
+
+
+def section(command: str) -> str:
+    """What stands below a command's heading."""
+    _, found, rest = PAGE.partition(f"\n## {command}\n")
+    assert found, f"docs/cli.md has no section on {command}"
+    return rest.partition("\n## ")[0]
+
+
+SHARED = section("Options that several commands share")
+PARAMETERS = [
+    pytest.param(name, parameter, id=f"{name}-{parameter.name}")
+    for name, command in GROUP.commands.items()
+    for parameter in command.params
+]
+
+
+@pytest.mark.parametrize("command", GROUP.commands)
+def test_every_command_is_there_with_an_example(command: str) -> None:
+    assert f"| [`{command}`](#{command}) |" in PAGE
+    assert f"\n    shockwave {command}" in section(command)
+
+
+@pytest.mark.parametrize(("command", "parameter"), PARAMETERS)
+def test_every_option_and_argument_is_there(command: str, parameter: Any) -> None:
+    if parameter.param_type_name == "argument":
+        assert f"| `{parameter.name.upper()}` |" in section(command)
+    else:
+        for option in parameter.opts:
+            assert f"| `{option}` |" in SHARED + section(command), f"{command} {option}"
+
+
+@pytest.mark.parametrize(("command", "parameter"), PARAMETERS)
+def test_every_default_is_there(command: str, parameter: Any) -> None:
+    default = parameter.default
+    if type(default) in (int, float, str):
+        (row,) = (
+            row
+            for row in (SHARED + section(command)).splitlines()
+            if row.startswith(f"| `{parameter.opts[0]}` |")
+        )
+        shown = f"{default:g}" if isinstance(default, float) else str(default)
+        assert shown in row
+
+
+def test_no_option_is_made_up() -> None:
+    known = {
+        option
+        for command in GROUP.commands.values()
+        for parameter in command.params
+        for option in parameter.opts
+    }
+    written = {
+        cell.strip().strip("`")
+        for line in PAGE.splitlines()
+        if line.startswith("| `--")
+        for cell in line.split("|")[1:2]
+    }
+    assert written == {option for option in known if option.startswith("--")} | {"--help"}
+
+
+def test_every_field_of_a_run_is_there() -> None:
+    for field in cli.SIMULATE_FIELDS:
+        assert f"`{field}`" in section("simulate")

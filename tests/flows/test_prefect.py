@@ -1,0 +1,261 @@
+"""The Prefect driver against the plain one, and what it leaves in Prefect."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+import pytest
+from prefect import get_client
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+    ArtifactFilterKey,
+    FlowRunFilter,
+    FlowRunFilterId,
+    FlowRunFilterTags,
+)
+from prefect.client.schemas.objects import Artifact, FlowRun, TaskRun
+from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
+from prefect.testing.utilities import prefect_test_harness
+
+from flows.compare import compare, watched
+from flows.round import embedded_prefect, run_round_in_prefect
+from flows.simulation import make_header, replay, resume, simulate
+from flows.workloads import Source
+from predictor.errors import WarehouseError
+from tasks.steps import ROUND, Run
+from warehouse.record import RunHeader, Settings
+from warehouse.store import Reader
+
+pytestmark = pytest.mark.prefect
+
+STEPS = [step.__name__ for step in ROUND]
+HEADER = make_header(Source(jobs=2).open(), Settings("shockwave", gpus=4, round_seconds=1800))
+
+Found = TypeVar("Found")
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[SyncPrefectClient]:
+    """A server of its own on an empty database, for all tests of this file."""
+    with embedded_prefect(), prefect_test_harness(), get_client(sync_client=True) as client:
+        yield client
+
+
+def once(ask: Callable[[], Found], ready: Callable[[Found], bool]) -> Found:
+    """Ask until the answer is complete: the server stores task runs in batches."""
+    deadline = time.monotonic() + 30
+    while not ready(answer := ask()):
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.2)
+    return answer
+
+
+def flow_runs(client: SyncPrefectClient, tag: str) -> list[FlowRun]:
+    return client.read_flow_runs(
+        flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=[tag])),
+        sort=FlowRunSort.START_TIME_ASC,
+    )
+
+
+def task_runs(client: SyncPrefectClient, flow_run: UUID, count: int) -> list[TaskRun]:
+    return once(
+        lambda: client.read_task_runs(
+            flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[flow_run])),
+            sort=TaskRunSort.EXPECTED_START_TIME_ASC,
+        ),
+        lambda found: (
+            len(found) == count and all(run.state and run.state.is_final() for run in found)
+        ),
+    )
+
+
+def artifacts(client: SyncPrefectClient, flow_run: UUID) -> dict[str, Artifact]:
+    found = client.read_artifacts(
+        artifact_filter=ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run]))
+    )
+    return {artifact.key: artifact for artifact in found if artifact.key is not None}
+
+
+def rows_of(artifact: Artifact) -> list[dict[str, Any]]:
+    """A table artifact's rows."""
+    assert artifact.type == "table"
+    assert isinstance(artifact.data, str)
+    rows: list[dict[str, Any]] = json.loads(artifact.data)
+    return rows
+
+
+@dataclass(frozen=True)
+class Both:
+    """The same run under both drivers."""
+
+    warehouse: Path
+    plain: str
+    prefect: str
+
+    @property
+    def reader(self) -> Reader:
+        return Reader(self.warehouse)
+
+
+@pytest.fixture(scope="module")
+def both(client: SyncPrefectClient, tmp_path_factory: pytest.TempPathFactory) -> Both:
+    warehouse = tmp_path_factory.mktemp("both")
+    return Both(
+        warehouse,
+        simulate(HEADER, warehouse),
+        simulate(HEADER, warehouse, driver=run_round_in_prefect),
+    )
+
+
+def test_both_drivers_write_the_same_rounds(both: Both) -> None:
+    plain, prefect = both.reader.records(both.plain), both.reader.records(both.prefect)
+    assert len(plain) > 3
+    assert plain == prefect
+    stored = [
+        both.reader.query(
+            f"SELECT * EXCLUDE (run, timings) FROM records WHERE run = '{run}' ORDER BY round"
+        )
+        for run in (both.plain, both.prefect)
+    ]
+    assert stored[0] == stored[1]
+
+
+def test_both_drivers_end_in_the_same_hash(both: Both) -> None:
+    ends = both.reader.query("SELECT run, complete, last_hash FROM runs ORDER BY run")[1]
+    assert [end[:2] for end in ends] == [(both.plain, True), (both.prefect, True)]
+    assert ends[0][2] == ends[1][2]
+
+
+def test_a_run_of_the_prefect_driver_replays(both: Both) -> None:
+    assert replay(both.prefect, both.warehouse).differences == []
+
+
+def test_each_round_is_a_flow_run(both: Both, client: SyncPrefectClient) -> None:
+    runs = flow_runs(client, both.prefect)
+    rounds = range(len(both.reader.records(both.prefect)))
+    assert [run.name for run in runs] == [f"{both.prefect} round {number}" for number in rounds]
+    assert [run.parameters for run in runs] == [
+        {"run": both.prefect, "number": number} for number in rounds
+    ]
+    for run in runs:
+        assert run.state is not None
+        assert run.state.is_completed()
+        assert set(run.tags) == {both.prefect, "shockwave"}
+
+
+def test_each_step_is_a_task_run_after_the_one_before(
+    both: Both, client: SyncPrefectClient
+) -> None:
+    for number, flow_run in enumerate(flow_runs(client, both.prefect)):
+        runs = task_runs(client, flow_run.id, len(STEPS))
+        assert [run.name for run in runs] == [
+            f"{step} {both.prefect} round {number}" for step in STEPS
+        ]
+        waited_for = [
+            [str(upstream.id) for upstream in run.task_inputs.get("wait_for", [])] for run in runs
+        ]
+        assert waited_for == [[], *([str(run.id)] for run in runs[:-1])]
+        for step, run in zip(STEPS, runs, strict=True):
+            assert {"shockwave", step, both.prefect} <= set(run.tags)
+            assert run.state is not None
+            assert run.state.is_completed()
+
+
+def test_each_round_shows_its_allocation_and_its_market(
+    both: Both, client: SyncPrefectClient
+) -> None:
+    records = both.reader.records(both.prefect)
+    for (record, _), flow_run in zip(records, flow_runs(client, both.prefect), strict=True):
+        shown = artifacts(client, flow_run.id)
+        assert set(shown) == {f"allocation-{both.prefect}", f"market-{both.prefect}"}
+        allocation = rows_of(shown[f"allocation-{both.prefect}"])
+        if record.launches:
+            assert [(row["job"], row["gpus"]) for row in allocation] == [
+                (launch.job_id, " ".join(map(str, launch.gpus))) for launch in record.launches
+            ]
+        else:
+            assert allocation == [{"job": "none"}]
+        market = shown[f"market-{both.prefect}"]
+        assert market.type == "markdown"
+        assert isinstance(market.data, str)
+        assert market.data.startswith(f"# Round {record.round} of run {both.prefect}\n")
+        assert f"| objective | {record.solve.objective:.6g} |" in market.data
+        assert f"| status | {record.solve.status} |" in market.data
+
+
+def test_a_failing_step_fails_its_flow_run_and_the_run_can_be_resumed(
+    both: Both, client: SyncPrefectClient, tmp_path: Path
+) -> None:
+    def take_the_folder_away(run: Run) -> None:
+        if run.state.round == 2:
+            folder = tmp_path / "records" / f"run={run.name}"
+            folder.rename(tmp_path / "away")
+            folder.write_text("a file where the folder was")
+
+    # Another seed on record gives another id than the runs above, for the same jobs.
+    header = replace(HEADER, settings=replace(HEADER.settings, seed=1))
+    with pytest.raises(WarehouseError, match="cannot be written"):
+        simulate(header, tmp_path, driver=run_round_in_prefect, progress=take_the_folder_away)
+    (folder,) = (path for path in tmp_path.glob("records/run=*") if path.is_file())
+    run = folder.name.removeprefix("run=")
+
+    *completed, failed = flow_runs(client, run)
+    assert [flow_run.state_name for flow_run in completed] == ["Completed"] * 2
+    assert (failed.name, failed.state_name) == (f"{run} round 2", "Failed")
+    assert failed.state is not None
+    assert failed.state.message is not None
+    assert "cannot be written (Not a directory)" in failed.state.message
+    steps = task_runs(client, failed.id, len(STEPS))
+    assert [step.state_name for step in steps] == ["Completed"] * 4 + ["Failed"]
+    assert artifacts(client, failed.id) == {}
+
+    folder.unlink()
+    (tmp_path / "away").rename(folder)
+    assert resume(run, tmp_path, driver=run_round_in_prefect) == run
+    assert [again.state_name for again in flow_runs(client, run)[3:]] == ["Completed"] * (
+        len(both.reader.records(both.plain)) - 2
+    )
+    undisturbed = simulate(header, tmp_path)
+    assert Reader(tmp_path).records(run) == Reader(tmp_path).records(undisturbed)
+
+
+def test_compare_is_a_flow_run_with_a_task_run_a_policy(
+    client: SyncPrefectClient, tmp_path: Path
+) -> None:
+    told: list[tuple[str, int]] = []
+
+    def watch(header: RunHeader) -> Callable[[Run], None]:
+        return lambda run: told.append((header.settings.policy, run.state.round))
+
+    with watched(watch):
+        runs = compare(Source(jobs=1), ["fifo", "shockwave"], 4, tmp_path)
+
+    rounds = {run: len(Reader(tmp_path).records(run)) for run in runs}
+    assert told == [
+        (policy, number + 1)
+        for policy, run in zip(["fifo", "shockwave"], runs, strict=True)
+        for number in range(rounds[run])
+    ]
+    (table,) = client.read_artifacts(
+        artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=["comparison"]))
+    )
+    assert table.description == "fifo, shockwave"
+    rows = {row["run"]: row for row in rows_of(table)}
+    assert set(rows) == set(runs)
+    assert [rows[run]["policy"] for run in runs] == ["fifo", "shockwave"]
+    assert all(row["makespan_s"] > 0 and row["jobs"] == 1 for row in rows.values())
+
+    assert table.flow_run_id is not None
+    flow_run = client.read_flow_run(table.flow_run_id)
+    assert flow_run.name == "compare ['fifo', 'shockwave']"
+    assert flow_run.state_name == "Completed"
+    steps = task_runs(client, flow_run.id, 2)
+    assert [step.name for step in steps] == ["simulate fifo", "simulate shockwave"]
+    assert all({"shockwave", "simulate"} <= set(step.tags) for step in steps)
+    assert {step.state_name for step in steps} == {"Completed"}

@@ -1,0 +1,92 @@
+"""Small runs for tests: made in memory, or written to a warehouse by hand."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from flows.simulation import make_header, prepare
+from tasks.steps import Run, run_round
+from warehouse.generator import generate_workload
+from warehouse.record import RoundRecord, RunHeader, Settings, Timings, record_hash
+from warehouse.state import RunState
+from warehouse.store import Writer
+
+POLICIES = ("shockwave", "fifo", "srtf")
+
+
+def tiny(
+    policy: str = "shockwave", *, jobs: int = 8, seed: int = 7, gap_seconds: float = 90.0
+) -> RunHeader:
+    """A workload of some 30 rounds on 8 GPUs; seed 7 has gangs of 1, 2 and 4."""
+    workload = generate_workload(
+        jobs, rng=np.random.default_rng(seed), mean_interarrival_seconds=gap_seconds
+    )
+    return make_header(workload, Settings(policy, 8, round_seconds=600.0, seed=seed))
+
+
+@dataclass
+class Memory:
+    """A sink that keeps what it is given."""
+
+    rounds: list[tuple[RoundRecord, str, Timings]] = field(default_factory=list)
+
+    def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
+        self.rounds.append((record, digest, timings))
+
+
+@dataclass
+class Made:
+    """A finished run and all that it went through."""
+
+    run: Run
+    rounds: list[tuple[RoundRecord, str, Timings]]
+    states: list[RunState]
+
+    @property
+    def header(self) -> RunHeader:
+        return self.run.header
+
+    @property
+    def records(self) -> list[RoundRecord]:
+        return [record for record, _, _ in self.rounds]
+
+
+def make(header: RunHeader) -> Made:
+    """Run to the end without a warehouse."""
+    sink = Memory()
+    run = replace(prepare(header), sink=sink)
+    states = [run.state]
+    while not run.finished:
+        run_round(run)
+        states.append(run.state)
+    return Made(run, sink.rounds, states)
+
+
+def write(
+    warehouse: Path,
+    header: RunHeader,
+    rounds: Iterable[tuple[RoundRecord, str, Timings]],
+    *,
+    compact: bool = True,
+) -> str:
+    """Write a run as it is given, right or wrong; returns its id."""
+    with Writer(warehouse, header) as writer:
+        for record, digest, timings in rounds:
+            writer.append(record, digest, timings)
+        if compact:
+            writer.compact()
+        return writer.run
+
+
+def chained(
+    header: RunHeader, records: Sequence[RoundRecord]
+) -> list[tuple[RoundRecord, str, Timings]]:
+    """Records with the hashes that belong to them; round n takes n + 1 ms to solve."""
+    rounds, digest = [], record_hash(header)
+    for number, record in enumerate(records):
+        linked = replace(record, previous_hash=digest)
+        digest = record_hash(linked)
+        rounds.append((linked, digest, Timings(0.0, 0.0, number + 1.0, 0.0)))
+    return rounds

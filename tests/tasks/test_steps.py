@@ -1,0 +1,131 @@
+from itertools import pairwise
+
+import pytest
+
+from containers.runtime import EventKind
+from tests.runs import POLICIES, Made, make, tiny
+from warehouse.record import record_hash
+
+CASES = [
+    *((policy, 7, 90.0) for policy in POLICIES),
+    ("shockwave", 2, 90.0),
+    ("shockwave", 5, 20_000.0),  # so far apart that the cluster runs empty in between
+]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(map(str, case)))
+def made(request: pytest.FixtureRequest) -> Made:
+    policy, seed, gap_seconds = request.param
+    return make(tiny(policy, seed=seed, gap_seconds=gap_seconds))
+
+
+def test_no_gpu_idles_that_a_waiting_job_could_use(made: Made) -> None:
+    gangs = {spec.job_id: spec.scale_factor for spec in made.header.specs}
+    for record in made.records:
+        launched = {launch.job_id for launch in record.launches}
+        idle = made.header.settings.gpus - sum(len(launch.gpus) for launch in record.launches)
+        waiting = [f.job_id for f in record.forecasts if f.job_id not in launched]
+        assert all(gangs[job_id] > idle for job_id in waiting), record.round
+
+
+def test_gangs_are_whole_and_no_gpu_is_held_twice(made: Made) -> None:
+    gangs = {spec.job_id: spec.scale_factor for spec in made.header.specs}
+    for record in made.records:
+        held = [gpu for launch in record.launches for gpu in launch.gpus]
+        assert len(held) == len(set(held))
+        assert set(held) <= set(range(made.header.settings.gpus))
+        assert all(len(launch.gpus) == gangs[launch.job_id] for launch in record.launches)
+        assert len({launch.job_id for launch in record.launches}) == len(record.launches)
+
+
+def test_a_job_that_goes_on_running_keeps_its_gpus(made: Made) -> None:
+    kept = 0
+    for before, after in pairwise(made.records):
+        held = {launch.job_id: launch.gpus for launch in before.launches}
+        for launch in after.launches:
+            if launch.job_id in held:
+                assert launch.gpus == held[launch.job_id]
+                kept += 1
+    assert kept > 10
+
+
+def test_jobs_are_admitted_at_the_first_boundary_after_they_arrive(made: Made) -> None:
+    clocks = [record.clock_seconds for record in made.records]
+    admitted = {job: record.clock_seconds for record in made.records for job in record.arrivals}
+    assert admitted == {
+        spec.job_id: min(clock for clock in clocks if clock >= spec.arrival_seconds)
+        for spec in made.header.specs
+    }
+
+
+def test_active_jobs_are_those_admitted_and_not_ended(made: Made) -> None:
+    active: set[int] = set()
+    for record in made.records:
+        active |= set(record.arrivals)
+        active -= {event.job_id for event in record.finished}
+        assert [f.job_id for f in record.forecasts] == sorted(active)
+        assert {launch.job_id for launch in record.launches} <= active
+        assert {turn.job_id for turn in record.turns} <= active
+        assert {launch.job_id for launch in record.launches} == {
+            turn.job_id for turn in record.turns if 0 in turn.rounds
+        }
+
+
+def test_events_tell_what_became_of_every_lease(made: Made) -> None:
+    held: dict[int, tuple[int, ...]] = {}
+    started: set[int] = set()
+    for record in made.records:
+        ended = {event.job_id for event in record.finished}
+        launched = {launch.job_id: launch.gpus for launch in record.launches}
+        told = {(event.job_id, event.kind): event.gpus for event in record.events}
+        expected = {
+            (job, EventKind.PREEMPTED): gpus
+            for job, gpus in held.items()
+            if job not in ended and job not in launched
+        }
+        for job, gpus in launched.items():
+            again = EventKind.RESUMED if job in started else EventKind.STARTED
+            expected[job, EventKind.RENEWED if job in held else again] = gpus
+        assert told == expected
+        held, started = launched, started | set(launched)
+
+
+def test_a_run_ends_in_a_closing_record_without_an_active_job(made: Made) -> None:
+    closing = made.records[-1]
+    assert (closing.forecasts, closing.launches, closing.turns) == ((), (), ())
+    assert closing.finished
+    finished = [event.job_id for record in made.records for event in record.finished]
+    assert sorted(finished) == [spec.job_id for spec in made.header.specs]
+    assert closing.clock_seconds == max(event.at_seconds for event in closing.finished)
+
+
+def test_the_clock_never_goes_back_and_no_round_is_too_long(made: Made) -> None:
+    for before, after in pairwise(made.records):
+        seconds = after.clock_seconds - before.clock_seconds
+        assert seconds >= 0
+        assert seconds <= made.header.settings.round_seconds or not before.launches
+
+
+def test_each_record_carries_the_hash_of_the_one_before(made: Made) -> None:
+    before = record_hash(made.header)
+    for number, (record, digest, _) in enumerate(made.rounds):
+        assert record.round == number
+        assert record.previous_hash == before
+        assert record_hash(record) == digest
+        before = digest
+    assert made.run.state.last_hash == before
+
+
+def test_every_step_is_timed(made: Made) -> None:
+    for _, _, timings in made.rounds:
+        assert min(timings.collect_ms, timings.predict_ms) >= 0
+        assert min(timings.solve_ms, timings.dispatch_ms) >= 0
+    assert any(timings.solve_ms > 0 for _, _, timings in made.rounds)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_same_inputs_end_in_the_same_hash_and_another_seed_in_another(policy: str) -> None:
+    first, again, other = (make(tiny(policy, jobs=4, seed=seed)) for seed in (7, 7, 8))
+    assert first.run.state.last_hash == again.run.state.last_hash
+    assert first.records == again.records
+    assert first.run.state.last_hash != other.run.state.last_hash

@@ -1,0 +1,120 @@
+from dataclasses import dataclass
+from enum import StrEnum
+from io import BytesIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warehouse.codec import arrow_schema, from_row, to_row
+from warehouse.record import content_hash
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    name: str
+    at: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Everything:
+    whole: int
+    real: float
+    text: str
+    flag: bool
+    colour: Colour
+    colours: tuple[Colour, ...]
+    table: tuple[tuple[int, ...], ...]
+    point: Point
+    points: tuple[Point, ...]
+
+
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
+REALS = st.floats(allow_nan=False)
+POINTS = st.builds(Point, st.text(), st.lists(REALS, max_size=3).map(tuple))
+COLOURS = st.sampled_from(Colour)
+ANYTHING = st.builds(
+    Everything,
+    INTEGERS,
+    REALS,
+    st.text(),
+    st.booleans(),
+    COLOURS,
+    st.lists(COLOURS, max_size=3).map(tuple),
+    st.lists(st.lists(INTEGERS, max_size=3).map(tuple), max_size=3).map(tuple),
+    POINTS,
+    st.lists(POINTS, max_size=3).map(tuple),
+)
+
+
+def through_parquet(value: Everything) -> Everything:
+    file = BytesIO()
+    pq.write_table(pa.Table.from_pylist([to_row(value)], arrow_schema(Everything)), file)
+    (row,) = pq.read_table(file).to_pylist()
+    return from_row(Everything, row)
+
+
+def test_the_types_of_a_dataclass_are_its_schema() -> None:
+    point = pa.struct([("name", pa.string()), ("at", pa.list_(pa.float64()))])
+    assert arrow_schema(Everything) == pa.schema(
+        [
+            ("whole", pa.int64()),
+            ("real", pa.float64()),
+            ("text", pa.string()),
+            ("flag", pa.bool_()),
+            ("colour", pa.string()),
+            ("colours", pa.list_(pa.string())),
+            ("table", pa.list_(pa.list_(pa.int64()))),
+            ("point", point),
+            ("points", pa.list_(point)),
+        ]
+    )
+
+
+@given(ANYTHING)
+def test_what_comes_out_of_parquet_is_what_went_in(value: Everything) -> None:
+    again = through_parquet(value)
+    assert again == value
+    assert isinstance(again.colour, Colour)
+    assert to_row(again) == to_row(value)
+
+
+def test_numbers_and_enumerations_become_plain_ones() -> None:
+    loose = Everything(
+        whole=np.int64(3),  # type: ignore[arg-type]
+        real=2,
+        text=Colour.RED,
+        flag=np.bool_(True),  # type: ignore[arg-type]
+        colour=Colour.BLUE,
+        colours=(Colour.RED,),
+        table=((np.int32(1),),),  # type: ignore[arg-type]
+        point=Point("p", (np.float64(0.5), 1)),
+        points=(),
+    )
+    plain = to_row(loose)
+    assert plain == {
+        "whole": 3,
+        "real": 2.0,
+        "text": "red",
+        "flag": True,
+        "colour": "blue",
+        "colours": ["red"],
+        "table": [[1]],
+        "point": {"name": "p", "at": [0.5, 1.0]},
+        "points": [],
+    }
+    kinds = [type(plain[name]) for name in ("whole", "real", "text", "flag", "colour")]
+    assert kinds == [int, float, str, bool, str]
+    assert [type(item) for item in plain["point"]["at"]] == [float, float]
+    assert [type(item) for item in (*plain["colours"], *plain["table"][0])] == [str, int]
+
+
+def test_an_int_in_a_float_field_hashes_like_the_float() -> None:
+    assert content_hash(to_row(Point("p", (2,)))) == content_hash(to_row(Point("p", (2.0,))))

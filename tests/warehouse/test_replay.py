@@ -1,0 +1,169 @@
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from containers.runtime import Launch
+from flows.simulation import replay
+from predictor.errors import InputError
+from solver.market import Bid
+from tests.runs import POLICIES, Made, chained, make, tiny, write
+from warehouse.record import RoundRecord
+from warehouse.replay import Difference
+
+Change = Callable[[RoundRecord], RoundRecord]
+
+
+@pytest.fixture(scope="module")
+def made() -> Made:
+    return make(tiny())
+
+
+def written(
+    folder: Path, made: Made, number: int, change: Change, *, rechain: bool
+) -> tuple[list[tuple[int, str]], list[Difference]]:
+    """Replay a run of which one record was changed; the fields that came out otherwise."""
+    rounds = list(made.rounds)
+    record, digest, timings = rounds[number]
+    assert change(record) != record
+    rounds[number] = (change(record), digest, timings)
+    if rechain:
+        rounds = chained(made.header, [record for record, _, _ in rounds])
+    comparison = replay(write(folder, made.header, rounds), folder)
+    assert comparison.rounds == len(rounds)
+    return [(d.round, d.field) for d in comparison.differences], comparison.differences
+
+
+def busy(made: Made, where: Callable[[RoundRecord], object] = lambda record: True) -> int:
+    """A round in the middle with at least three bids."""
+    return next(r.round for r in made.records[2:] if len(r.bids) > 2 and where(r))
+
+
+def longer_remaining(record: RoundRecord) -> RoundRecord:
+    first, *others = record.forecasts
+    longer = replace(first, remaining_seconds=first.remaining_seconds + 1.0)
+    return replace(record, forecasts=(longer, *others))
+
+
+def nudged(bid: Bid) -> Bid:
+    return replace(bid, utility=(*bid.utility[:-1], bid.utility[-1] + 1e-6))
+
+
+def other_utility(record: RoundRecord) -> RoundRecord:
+    return replace(record, bids=(*record.bids[:-1], nudged(record.bids[-1])))
+
+
+def later(record: RoundRecord) -> RoundRecord:
+    return replace(record, clock_seconds=record.clock_seconds + 1.0)
+
+
+def ends_next(records: Sequence[RoundRecord], record: RoundRecord) -> set[int]:
+    if record.round + 1 == len(records):
+        return set()
+    return {event.job_id for event in records[record.round + 1].finished}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_finished_run_replays_identically(tmp_path: Path, policy: str) -> None:
+    made = make(tiny(policy))
+    for compact in (True, False):
+        name = write(tmp_path, made.header, made.rounds, compact=compact)
+        comparison = replay(name, tmp_path)
+        assert (comparison.rounds, comparison.differences) == (len(made.rounds), [])
+
+
+@pytest.mark.parametrize(
+    ("change", "field"), [(longer_remaining, "forecasts"), (other_utility, "bids")]
+)
+def test_one_changed_number_is_found_where_it_is(
+    tmp_path: Path, made: Made, change: Change, field: str
+) -> None:
+    number = busy(made)
+    # Who changes a record without its hash breaks the chain too, here and in the next round.
+    names, _ = written(tmp_path, made, number, change, rechain=False)
+    assert names == [(number, field), (number, "hash"), (number + 1, "previous_hash")]
+    # Who writes the whole chain anew is found out all the same.
+    names, (difference,) = written(tmp_path, made, number, change, rechain=True)
+    assert names == [(number, field)]
+    assert difference.recorded != difference.replayed
+
+
+def test_a_changed_launch_is_found(tmp_path: Path, made: Made) -> None:
+    # A job that ends in the round, or else the next round would keep it where it is.
+    number = busy(
+        made,
+        lambda record: ends_next(made.records, record) & {x.job_id for x in record.launches},
+    )
+    ending = ends_next(made.records, made.records[number])
+
+    def moved(record: RoundRecord) -> RoundRecord:
+        return replace(
+            record,
+            launches=tuple(
+                Launch(launch.job_id, tuple(gpu + 8 for gpu in launch.gpus))
+                if launch.job_id in ending
+                else launch
+                for launch in record.launches
+            ),
+        )
+
+    names, _ = written(tmp_path, made, number, moved, rechain=True)
+    assert names == [(number, "launches")]
+
+
+def test_another_clock_is_an_input_and_gives_other_bids(tmp_path: Path, made: Made) -> None:
+    number = busy(made)
+    names, _ = written(tmp_path, made, number, later, rechain=True)
+    assert (number, "bids") in names  # finish-time fairness sees the clock
+    assert {at for at, _ in names} == {number}
+    assert not {field for _, field in names} & {"clock_seconds", "forecasts", "previous_hash"}
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf"])
+def test_another_clock_breaks_the_chain_even_where_nothing_follows_from_it(
+    tmp_path: Path, policy: str
+) -> None:
+    names, _ = written(tmp_path, make(tiny(policy)), 3, later, rechain=False)
+    assert names == [(3, "hash"), (4, "previous_hash")]
+
+
+def test_another_header_breaks_the_chain(tmp_path: Path, made: Made) -> None:
+    header = replace(made.header, source="another")
+    comparison = replay(write(tmp_path, header, made.rounds), tmp_path)
+    assert [(d.round, d.field) for d in comparison.differences] == [(0, "previous_hash")]
+
+
+def test_one_round_alone_is_replayed(tmp_path: Path, made: Made) -> None:
+    number = busy(made)
+    rounds = [
+        (longer_remaining(record) if record.round == number else record, digest, timings)
+        for record, digest, timings in made.rounds
+    ]
+    name = write(tmp_path, made.header, chained(made.header, [record for record, _, _ in rounds]))
+    for only, expected in ((number - 1, []), (number, [(number, "forecasts")]), (number + 1, [])):
+        comparison = replay(name, tmp_path, only=only)
+        assert comparison.rounds == 1
+        assert [(d.round, d.field) for d in comparison.differences] == expected
+
+
+@pytest.mark.parametrize("only", [-1, 999])
+def test_a_round_that_is_not_there_is_refused(tmp_path: Path, made: Made, only: int) -> None:
+    name = write(tmp_path, made.header, made.rounds)
+    with pytest.raises(InputError) as caught:
+        replay(name, tmp_path, only=only)
+    assert caught.value.place == "--round"
+    assert f"no round {only}" in caught.value.problem
+    assert str(len(made.rounds)) in caught.value.remedy
+
+
+def test_a_run_that_is_not_there_is_refused(tmp_path: Path, made: Made) -> None:
+    write(tmp_path, made.header, made.rounds)
+    with pytest.raises(InputError, match="run 'nobody': not in the warehouse"):
+        replay("nobody", tmp_path)
+
+
+def test_an_interrupted_run_replays_as_far_as_it_came(tmp_path: Path, made: Made) -> None:
+    name = write(tmp_path, made.header, made.rounds[:5], compact=False)
+    comparison = replay(name, tmp_path)
+    assert (comparison.rounds, comparison.differences) == (5, [])

@@ -1,0 +1,58 @@
+from functools import reduce
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flows.simulation import simulate
+from tasks.steps import Run
+from tests.runs import POLICIES, make, tiny
+from warehouse.record import RoundRecord, RunHeader
+from warehouse.state import RunState, advance
+from warehouse.store import Reader
+
+
+def fold(header: RunHeader, records: list[RoundRecord]) -> RunState:
+    return reduce(
+        lambda state, record: advance(header, state, record), records, RunState.initial(header)
+    )
+
+
+@settings(max_examples=15)
+@given(st.sampled_from(POLICIES), st.integers(1, 5), st.integers(0, 1000))
+def test_the_live_state_is_a_fold_over_the_records(policy: str, jobs: int, seed: int) -> None:
+    made = make(tiny(policy, jobs=jobs, seed=seed))
+    state = RunState.initial(made.header)
+    for record, live, after in zip(made.records, made.states[:-1], made.states[1:], strict=True):
+        assert state == live
+        state = advance(made.header, state, record)
+        assert state == after
+    assert state.finished(made.header)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_was_recorded_on_disk_folds_to_the_live_state(tmp_path: Path, policy: str) -> None:
+    header, live = tiny(policy), []
+
+    def told(run: Run) -> None:
+        live.append(run.state)
+        written = [record for record, _ in Reader(tmp_path).records(run.name)]
+        if len(written) % 10 == 1:
+            assert fold(Reader(tmp_path).header(run.name), written) == run.state
+
+    name = simulate(header, tmp_path, progress=told)
+    reader = Reader(tmp_path)
+    assert reader.header(name) == header
+    assert fold(header, [record for record, _ in reader.records(name)]) == live[-1]
+
+
+def test_the_state_tells_what_is_active_and_who_holds_what() -> None:
+    made = make(tiny())
+    for record, state in zip(made.records, made.states[1:], strict=True):
+        assert list(state.beliefs) == [forecast.job_id for forecast in record.forecasts]
+        assert state.leases == {launch.job_id: launch.gpus for launch in record.launches}
+        assert state.round == record.round + 1
+        assert state.arrived == sum(len(r.arrivals) for r in made.records[: state.round])
+        for forecast in record.forecasts:
+            assert state.beliefs[forecast.job_id].run_seconds == forecast.run_seconds
