@@ -250,6 +250,15 @@ def sql(
         print_table(columns, rows)
 
 
+@app.command()
+def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
+    """Make or renew analytics.duckdb, and say what its views are."""
+    from warehouse.catalog import VIEWS, build
+
+    build(warehouse)
+    typer.echo(f"{warehouse / 'analytics.duckdb'}: {', '.join(VIEWS)}")
+
+
 def _drive(driver: DriverName, start: "Callable[[Driver], str]") -> str:
     """Start a simulation under the chosen driver."""
     if driver is DriverName.PLAIN:

@@ -13,7 +13,8 @@ from flows.simulation import simulate
 from predictor.errors import InputError, ShockwaveError, WarehouseError
 from tasks.steps import Run
 from tests.runs import POLICIES, Made, make, tiny, write
-from warehouse.store import VIEWS, Reader, Writer, build
+from warehouse.catalog import VIEWS, build
+from warehouse.store import Reader, Writer
 
 
 class Crash(BaseException):

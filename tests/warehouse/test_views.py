@@ -23,8 +23,9 @@ from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from solver.market import Bid
 from solver.plan import SolveReport, Turn
 from tests.runs import POLICIES, chained, make, tiny, write
+from warehouse.catalog import VIEWS, build, view_sql
 from warehouse.record import VERSION, Package, RoundRecord, RunHeader, Settings, record_hash
-from warehouse.store import VIEWS, Reader, Writer, build, view_sql
+from warehouse.store import Reader, Writer
 
 KEYS = {
     "headers": ["run"],

@@ -1,0 +1,120 @@
+"""The views over a warehouse's Parquet files, and the database file that holds them."""
+
+import contextlib
+import glob
+import hashlib
+from pathlib import Path
+
+import duckdb
+
+from predictor.errors import WarehouseError
+from warehouse.files import (
+    EMPTY,
+    HEADER,
+    ROUND,
+    first_line,
+    read_table,
+    temporary_name,
+    write_table,
+    writing,
+)
+
+VIEWS = (
+    "headers",
+    "records",
+    "runs",
+    "rounds",
+    "jobs",
+    "forecasts",
+    "bids",
+    "plans",
+    "solves",
+    "allocations",
+    "telemetry",
+    "events",
+    "job_outcomes",
+    "run_summary",
+)
+"""The views, each after those that it reads."""
+
+
+def build(warehouse: Path) -> None:
+    """Make a warehouse ready: its folders, the empty partition, `analytics.duckdb`.
+
+    The database is replaced by renaming a new one over it, and only when the views
+    changed, so that an analyst's open session goes on undisturbed.
+
+    Raises:
+        WarehouseError: The folder cannot be written.
+    """
+    with writing(warehouse):
+        empty = warehouse / "records" / EMPTY
+        empty.mkdir(parents=True, exist_ok=True)
+        for name, schema in (("header", HEADER), ("round=_", ROUND)):
+            if not (empty / f"{name}.parquet").exists():
+                write_table(empty / f"{name}.parquet", schema.empty_table())
+        stamp = warehouse / ".views"
+        digest = _views_digest(warehouse)
+        database = warehouse / "analytics.duckdb"
+        log = warehouse / "analytics.duckdb.wal"
+        if database.exists() and stamp.exists() and stamp.read_text() == digest:
+            return
+        fresh = temporary_name(database)
+        try:
+            with contextlib.closing(duckdb.connect(str(fresh))) as connection:
+                create_views(connection, warehouse)
+        except duckdb.Error as error:
+            fresh.unlink(missing_ok=True)
+            check_files(warehouse)
+            raise WarehouseError(
+                str(database),
+                f"cannot be built ({first_line(error)})",
+                "choose a writable --warehouse with room on its disk",
+            ) from None
+        log.unlink(missing_ok=True)  # what an analyst's open session wrote belongs to the old one
+        fresh.replace(database)
+        stamp.write_text(digest)
+
+
+def view_sql(name: str) -> str:
+    """The query of a view, as stored beside this module."""
+    return (Path(__file__).parent / "views" / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def create_views(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
+    """Create all views over a warehouse's Parquet files."""
+    records = _quoted(glob.escape(str((warehouse / "records").resolve())))
+    connection.execute("SET enable_progress_bar = false")
+    for name in VIEWS:
+        sql = view_sql(name).replace("{records}", records)
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
+
+
+def seal(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
+    """Let a connection read the records and nothing else: no other file, no network."""
+    records = str((warehouse / "records").resolve())
+    # Patterns are held against the list as they are written.
+    allowed = ", ".join(f"'{_quoted(form)}'" for form in (records, glob.escape(records)))
+    connection.execute(f"SET allowed_directories = [{allowed}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def check_files(warehouse: Path) -> None:
+    """Name the first damaged file, if there is one."""
+    for name, schema in (("header", HEADER), ("round=*", ROUND)):
+        for path in sorted((warehouse / "records").glob(f"run=*/{name}.parquet")):
+            try:
+                read_table(path, schema)
+            except WarehouseError:
+                if path.exists():  # else it was compacted meanwhile
+                    raise
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")
+
+
+def _views_digest(warehouse: Path) -> str:
+    text = str(warehouse.resolve()) + duckdb.__version__ + "".join(map(view_sql, VIEWS))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,90 @@
+"""The Parquet files of a warehouse: their columns, and how they are written and read.
+
+Every file is written under a temporary name, flushed and renamed, so that a reader never
+sees half of one and a crash loses nothing that was acknowledged.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from predictor.errors import WarehouseError
+from warehouse.codec import arrow_schema
+from warehouse.record import Package, RoundRecord, RunHeader, Timings
+
+HEADER = pa.schema(
+    [
+        pa.field("run", pa.string()),
+        pa.field("created_at", pa.timestamp("us", tz="UTC")),
+        pa.field("packages", pa.list_(pa.struct(list(arrow_schema(Package))))),
+        pa.field("hash", pa.string()),
+        *arrow_schema(RunHeader),
+    ]
+)
+ROUND = pa.schema(
+    [
+        pa.field("run", pa.string()),
+        pa.field("hash", pa.string()),
+        pa.field("timings", pa.struct(list(arrow_schema(Timings)))),
+        *arrow_schema(RoundRecord),
+    ]
+)
+EMPTY = "run=_"
+"""A partition without rows, so that the views' patterns always match a file."""
+
+
+def temporary_name(path: Path) -> Path:
+    """A name beside a file that no pattern of the views matches."""
+    return path.with_name(f".{path.name}.{uuid4().hex}")
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write a file whole or not at all, and durably."""
+    temporary = temporary_name(path)
+    with temporary.open("wb") as file:
+        pq.write_table(table, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)  # the new name must outlive a power cut too
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read_table(path: Path, schema: pa.Schema) -> pa.Table:
+    """Read a file's columns.
+
+    Raises:
+        WarehouseError: It is damaged or gone.
+    """
+    try:
+        return pq.read_table(path, schema=schema, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise WarehouseError(
+            str(path), f"cannot be read ({first_line(error)})", "restore it from a backup"
+        ) from None
+
+
+@contextlib.contextmanager
+def writing(warehouse: Path) -> Iterator[None]:
+    """Turn what the operating system refuses into a `WarehouseError`."""
+    try:
+        yield
+    except OSError as error:
+        raise WarehouseError(
+            str(error.filename or warehouse),
+            f"cannot be written ({error.strerror or error})",
+            "choose a writable --warehouse with room on its disk",
+        ) from None
+
+
+def first_line(error: Exception) -> str:
+    """An error in one line."""
+    return str(error).strip().splitlines()[0]
