@@ -10,8 +10,12 @@ from solver.timetable import lay_out
 FAIRNESS_POWER = 8.0
 """λ: how steeply a job's weight grows with its finish-time fairness ρ (NSDI '23, section 6)."""
 
-REGULARIZER = 0.01
-"""k: mean log progress a round that a second of the longest remaining run time costs."""
+REGULARIZER = 1e-5
+"""k: welfare that a second of the longest remaining run time costs.
+
+Of the size of what a round brings a job (log progress over jobs · T), so that neither
+drowns the other.
+"""
 
 RUNNING_ROUNDS = 4.0
 """A running job counts as this many rounds shorter, so that it keeps running."""
