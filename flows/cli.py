@@ -211,9 +211,19 @@ def replay(
     rounds = f"{comparison.rounds} round{'s' * (comparison.rounds != 1)}"
     different = len({difference.round for difference in comparison.differences})
     if as_json:
-        typer.echo(json.dumps({"run": run, "rounds": comparison.rounds, "different": different}))
+        typer.echo(
+            json.dumps(
+                {
+                    "run": run,
+                    "rounds": comparison.rounds,
+                    "different": different,
+                    "complete": comparison.complete,
+                }
+            )
+        )
     elif not different:
-        typer.echo(f"{run}: {rounds} replayed, all identical byte for byte")
+        ended = "" if number is not None or comparison.complete else "; the run has not ended"
+        typer.echo(f"{run}: {rounds} replayed, all identical byte for byte{ended}")
     else:
         typer.echo(f"{run}: {different} of {comparison.rounds} rounds differ")
     if different:
@@ -295,6 +305,12 @@ def _report(warehouse: Path, runs: list[str], wall_seconds: float, as_json: bool
             [{name: row[name] for name in row if name not in said} for row in figures],
             heading="policy",
         )
+        _, solvers = Reader(warehouse).query(
+            "SELECT backend, reason, count(*) FROM solves "
+            f"WHERE run IN ({names}) AND backend <> 'none' GROUP BY ALL ORDER BY ALL"
+        )
+        for backend, reason, rounds in solvers:
+            typer.echo(f"{rounds} rounds solved by {backend} ({reason})")
 
 
 def _print(rows: Iterable[dict[str, Any]], as_json: bool) -> None:

@@ -13,11 +13,22 @@ from predictor.errors import InputError, ShockwaveError, WarehouseError
 from solver.cluster import Cluster
 from solver.policies import make_policy
 from tasks.steps import Round, Run, Sink, collect, run_round
-from warehouse.record import VERSION, Package, RoundRecord, RunHeader, Settings, Throughput
+from warehouse.record import (
+    VERSION,
+    Package,
+    RoundRecord,
+    RunHeader,
+    Settings,
+    Throughput,
+    record_hash,
+)
 from warehouse.replay import Comparison, Recording
 from warehouse.state import RunState, advance
 from warehouse.store import Reader, Writer
 from warehouse.workload import Workload
+
+LONGEST_WINDOW = 1_000
+"""Rounds; a bid is a table over them, and each round keeps all bids."""
 
 Driver = Callable[[Run], Round]
 """Calls the steps of one round."""
@@ -49,6 +60,16 @@ def make_header(workload: Workload, settings: Settings) -> RunHeader:
     ):
         if not least <= value < float("inf"):
             raise InputError(option, f"{value} is out of range", f"give at least {least:g}")
+    if settings.window > LONGEST_WINDOW:
+        raise InputError(
+            "--window", f"{settings.window} is out of range", f"give at most {LONGEST_WINDOW}"
+        )
+    if settings.restart_seconds >= settings.round_seconds:
+        raise InputError(
+            "--restart-seconds",
+            f"{settings.restart_seconds:g} leaves nothing of a round",
+            f"give less than the round's {settings.round_seconds:g}",
+        )
     models = {spec.model for spec in workload.specs}
     return RunHeader(
         version=VERSION,
@@ -112,8 +133,8 @@ def resume(
     header = reader.header(name)
     with Writer(warehouse, header, run=name) as writer:
         run = _run(name, header, writer)
-        for record, _ in reader.records(name):
-            _carry_out(run, record)
+        for record, digest in reader.records(name):
+            _carry_out(run, record, digest)
         return _finish(run, warehouse, writer, driver, progress)
 
 
@@ -145,6 +166,7 @@ def replay(name: str, warehouse: Path, *, only: int | None = None) -> Comparison
         if record.round == only:
             break
         run.state = advance(header, state, record)
+    comparison.complete = run.finished
     return comparison
 
 
@@ -192,8 +214,14 @@ def _finish(run: Run, warehouse: Path, writer: Writer, driver: Driver, progress:
     return run.name
 
 
-def _carry_out(run: Run, record: RoundRecord) -> None:
+def _carry_out(run: Run, record: RoundRecord, digest: str) -> None:
     """Do again what a record says was done, without deciding it again."""
+    if record.previous_hash != run.state.last_hash or record_hash(record) != digest:
+        raise WarehouseError(
+            f"run {run.name!r}, round {record.round}",
+            "was changed after it was recorded",
+            "restore it from a backup",
+        )
     this = Round()
     collect(run, this)
     seen = this.observation

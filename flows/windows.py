@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 
-from solver.counts import solve_counts
-from solver.plan import relative_gap
-from solver.timetable import lay_out
+from solver.clearing import clear
 from warehouse.windows import read_windows
 
 
@@ -33,22 +31,19 @@ def solve_windows(path: Path, backend: str = "auto") -> Iterator[dict[str, objec
             return
         market = problem.market
         built = perf_counter()
-        counts = solve_counts(market, backend)
         shortest_first = sorted(
             range(len(market.bids)), key=lambda job: (market.remaining[job, 0], job)
         )
-        table = lay_out(market, counts.counts, shortest_first)
+        cleared = clear(market, shortest_first, backend)
         solved = perf_counter()
-        objective = market.objective(table.sum(axis=1))
-        bound = max(counts.bound, objective)
         yield {
             "seq": problem.seq,
             "jobs": len(market.bids),
-            "objective": objective,
-            "bound": bound,
-            "gap": relative_gap(bound, objective),
-            "feasible": bool((market.scale_factors @ table <= market.gpus).all()),
+            "objective": cleared.objective,
+            "bound": cleared.bound,
+            "gap": cleared.gap,
+            "feasible": bool((market.scale_factors @ cleared.timetable <= market.gpus).all()),
             "build_ms": (built - started) * 1e3,
             "solve_ms": (solved - built) * 1e3,
-            "backend": counts.backend,
+            "backend": cleared.backend,
         }

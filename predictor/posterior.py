@@ -2,8 +2,9 @@
 
 A job of N epochs visits a known set of K batch sizes for unknown shares of its epochs
 (Shockwave, NSDI '23, section 5). The shares have a Dirichlet prior of total mass N,
-N / K for each batch size. Only completed epochs update it, and what they show of a
-regime *restates* how much of it is left, because regimes come in an order:
+N / K for each batch size. Only completed epochs, and which regime is under way, update
+it, and what they show of a regime *restates* how much of it is left, because regimes
+come in an order:
 
 - a regime not met yet keeps its prior mass;
 - the regime under way has its prior less what was seen of it left, but never less than

@@ -81,7 +81,7 @@ def solve_counts(market: Market, backend: str = "auto") -> Counts:
     counts[free] = solution.counts
     return Counts(
         counts=counts,
-        bound=max(offset + scale * solution.bound, market.objective(counts)),
+        bound=offset + scale * solution.bound,
         price=scale * solution.price,
         backend=name,
         reason=reason,
@@ -148,7 +148,7 @@ def _reduced(
     gains = market.utility[free] - market.utility[free, :1]
     offset = float(market.utility[rows, fixed].sum()) - market.regularizer * floor
     reach = float(market.remaining[rows, fixed].max()) - floor
-    scale = max(float(gains.max(initial=0.0)), market.regularizer * reach) or 1.0
+    scale = float(gains.max(initial=0.0)) or market.regularizer * reach or 1.0
     gains = gains / scale
     envelope = np.array([_concave_majorant(row) for row in gains])
     nearly = np.abs(envelope - gains).max(axis=1) <= 1e-9

@@ -62,7 +62,7 @@ class SolveReport:
         policy: Who planned.
         backend: Which solver; `none` where there was nothing to solve.
         reason: Why that one.
-        status: `optimal`, `work_limit`, or `rule` for policies without a solver.
+        status: As of `solver.clearing.Clearing`, or `rule` for policies without a solver.
         objective: Of the plan as laid out.
         bound: Proven upper bound on any plan's objective.
         gap: (bound − objective) / max(|bound|, |objective|), 0 where both are 0.
@@ -104,12 +104,6 @@ class Policy(Protocol):
     def plan(self, situation: Situation) -> Plan:
         """Plan from the coming round on; at least that one."""
         ...
-
-
-def relative_gap(bound: float, objective: float) -> float:
-    """(bound − objective) / max(|bound|, |objective|), 0 where both are 0."""
-    size = max(abs(bound), abs(objective))
-    return (bound - objective) / size if size else 0.0
 
 
 def next_round(situation: Situation, job_ids: list[int]) -> dict[int, tuple[int, ...]]:

@@ -76,11 +76,13 @@ class Comparison:
         recorded: Records and the hashes stored for them, by round.
         differences: What came out otherwise so far.
         rounds: Rounds compared.
+        complete: Whether the recorded rounds go to the run's end.
     """
 
     recorded: Sequence[tuple[RoundRecord, str]]
     differences: list[Difference] = field(default_factory=list)
     rounds: int = 0
+    complete: bool = False
 
     def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
         """Compare one round."""

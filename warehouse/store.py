@@ -25,7 +25,7 @@ from predictor.errors import InputError, WarehouseError
 from warehouse.catalog import VIEWS, build, check_files, create_views, seal
 from warehouse.codec import from_row, to_row
 from warehouse.files import EMPTY, HEADER, ROUND, first_line, read_table, write_table, writing
-from warehouse.record import Package, RoundRecord, RunHeader, Timings, record_hash
+from warehouse.record import VERSION, Package, RoundRecord, RunHeader, Timings, record_hash
 
 if TYPE_CHECKING:
     import pandas as pd  # costs a second to import
@@ -173,7 +173,14 @@ class Reader:
             InputError: No such run.
             WarehouseError: Its file is damaged.
         """
-        (row,) = read_table(self._folder(run) / "header.parquet", HEADER).to_pylist()
+        path = self._folder(run) / "header.parquet"
+        (row,) = read_table(path, HEADER).to_pylist()
+        if row["version"] != VERSION:
+            raise WarehouseError(
+                str(path),
+                f"has layout {row['version']}, not {VERSION}",
+                "read it with the version that wrote it",
+            )
         return from_row(RunHeader, row)
 
     def records(self, run: str) -> list[tuple[RoundRecord, str]]:

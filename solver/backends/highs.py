@@ -89,7 +89,8 @@ def _run(highspy: Any, problem: CountProblem, table: Floats, *, integer: bool) -
     solver.passModel(lp)
     solver.run()
     status, info = solver.getModelStatus(), solver.getInfo()
-    if info.primal_solution_status != 2:  # kSolutionStatusFeasible
+    optimal = status == highspy.HighsModelStatus.kOptimal
+    if info.primal_solution_status != 2 or not (optimal or integer):  # 2: feasible
         raise BackendUnavailableError(f"HiGHS: {solver.modelStatusToString(status)}")
     solution = solver.getSolution()
     jobs = len(problem.most)
@@ -97,7 +98,7 @@ def _run(highspy: Any, problem: CountProblem, table: Floats, *, integer: bool) -
         counts=np.rint(solution.col_value[:jobs]).astype(np.int64),
         bound=info.mip_dual_bound if integer else info.objective_function_value,
         price=0.0 if integer else abs(solution.row_dual[0]),
-        status="optimal" if status == highspy.HighsModelStatus.kOptimal else "work_limit",
+        status="optimal" if optimal else "work_limit",
     )
 
 

@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from solver.counts import solve_counts
+from solver.clearing import clear
 from solver.market import Floats, Market, welfare_market
-from solver.plan import ActiveJob, Plan, Situation, SolveReport, Turn, next_round, relative_gap
-from solver.timetable import lay_out
+from solver.plan import ActiveJob, Plan, Situation, SolveReport, Turn, next_round
 
 FAIRNESS_POWER = 8.0
 """λ: how steeply a job's weight grows with its finish-time fairness ρ (NSDI '23, section 6)."""
@@ -39,30 +38,26 @@ class Shockwave:
         if not jobs:
             return Plan((), {}, (), SolveReport(self.name))
         market = window_market(situation)
-        counts = solve_counts(market, self.backend)
         order = sorted(range(len(jobs)), key=lambda row: _length(jobs[row], situation))
-        table = lay_out(market, counts.counts, order)
-        planned = table.sum(axis=1)
-        objective = market.objective(planned)
-        bound = max(counts.bound, objective)
-        chosen = [jobs[row].spec.job_id for row in np.flatnonzero(table[:, 0])]
+        cleared = clear(market, order, self.backend)
+        chosen = [jobs[row].spec.job_id for row in np.flatnonzero(cleared.timetable[:, 0])]
         return Plan(
             turns=tuple(
                 Turn(job.spec.job_id, tuple(np.flatnonzero(row).tolist()))
-                for job, row in zip(jobs, table, strict=True)
+                for job, row in zip(jobs, cleared.timetable, strict=True)
                 if row.any()
             ),
             placement=next_round(situation, chosen),
             bids=market.bids,
             report=SolveReport(
                 policy=self.name,
-                backend=counts.backend,
-                reason=counts.reason,
-                status=counts.status,
-                objective=objective,
-                bound=bound,
-                gap=relative_gap(bound, objective),
-                price=counts.price,
+                backend=cleared.backend,
+                reason=cleared.reason,
+                status=cleared.status,
+                objective=cleared.objective,
+                bound=cleared.bound,
+                gap=cleared.gap,
+                price=cleared.price,
             ),
         )
 

@@ -213,7 +213,7 @@ def test_replay_of_an_untouched_run(program: Command, finished: Finished) -> Non
     ran = program("replay", finished.run, "--warehouse", finished.warehouse, "--json")
     assert (ran.code, ran.err) == (0, "")
     rounds = len(Reader(finished.warehouse).records(finished.run))
-    assert ran.rows == [{"run": finished.run, "rounds": rounds, "different": 0}]
+    assert ran.rows == [{"run": finished.run, "rounds": rounds, "different": 0, "complete": True}]
 
 
 def test_replay_of_one_round(here: Command, finished: Finished) -> None:

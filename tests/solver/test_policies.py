@@ -11,9 +11,14 @@ from predictor.forecast import Forecast
 from predictor.job import JobSpec, Mode, Regime
 from solver.cluster import Cluster
 from solver.counts import solve_counts
-from solver.plan import ActiveJob, Plan, Situation, relative_gap
+from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import POLICIES, make_policy
-from solver.policies.shockwave import FAIRNESS_POWER, finish_time_fairness, window_market
+from solver.policies.shockwave import (
+    FAIRNESS_POWER,
+    REGULARIZER,
+    finish_time_fairness,
+    window_market,
+)
 
 ROUND_SECONDS = 100.0
 WINDOW = 6
@@ -123,7 +128,9 @@ def test_shockwave_reports_a_bound_that_its_plan_keeps(told: Situation) -> None:
     plan = make_policy("shockwave").plan(told)
     report = plan.report
     assert report.objective <= report.bound
-    assert report.gap == relative_gap(report.bound, report.objective) >= 0.0
+    size = max(abs(report.bound), abs(report.objective))
+    assert report.gap * size == pytest.approx(report.bound - report.objective)
+    assert report.status == ("optimal" if told.jobs else "rule")
     assert report.price >= 0.0
     assert [bid.job_id for bid in plan.bids] == [job.spec.job_id for job in told.jobs]
 
@@ -194,19 +201,17 @@ def test_weights_are_budgets_times_a_power_of_finish_time_fairness() -> None:
     assert bid.remaining_seconds == (600.0, 500.0, 400.0, 300.0, 200.0, 100.0, 0.0)
 
 
-def test_a_gap_of_nothing_is_zero() -> None:
-    assert relative_gap(0.0, 0.0) == 0.0
-    assert relative_gap(-8.0, -10.0) == 0.2
-
-
 @pytest.mark.parametrize("backend", ["gurobi", "highs"])
-def test_the_regulariser_leaves_the_welfare_to_be_decided(backend: str) -> None:
+@pytest.mark.parametrize("regularizer", [REGULARIZER, 0.01, 10.0, 1e5])
+def test_the_regulariser_leaves_the_welfare_to_be_decided(backend: str, regularizer: float) -> None:
     # One job on the critical path beside many that compete: a regulariser out of scale
     # would drown their welfare in the solver's tolerance, and GPU-rounds would be free.
     crowd = [job(j, 5 + j, arrival=50.0 * j, rounds_run=1 + j % 3) for j in range(12)]
     told = situation(*crowd, job(12, 80), gpus=3)
-    market = window_market(told)
+    market = dataclasses.replace(window_market(told), regularizer=regularizer)
     counts = solve_counts(market, backend)
+    span = float(np.ptp(market.utility, axis=1).sum())
+    assert counts.bound >= market.objective(counts.counts) - 1e-6 * span
     assert counts.price > 0.0
     assert counts.counts.sum() == 3 * WINDOW
     assert counts.counts[12] == WINDOW
@@ -218,4 +223,4 @@ def test_the_regulariser_leaves_the_welfare_to_be_decided(backend: str) -> None:
         and counts.counts[more] < WINDOW
     ]
     best = max(market.objective(other) for other in swapped)
-    assert best <= market.objective(counts.counts) + 1e-9
+    assert best <= market.objective(counts.counts) + 1e-5 * span

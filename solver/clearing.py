@@ -1,0 +1,68 @@
+"""Clear a market: solve for counts, lay them out, and say how good the plan is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from solver.counts import solve_counts
+from solver.market import Market
+from solver.timetable import Timetable, lay_out
+
+
+@dataclass(frozen=True)
+class Clearing:
+    """A market's plan and how it was found.
+
+    Attributes:
+        timetable: Who runs when, shape (jobs, T).
+        objective: Of the plan as laid out.
+        bound: Proven upper bound on any plan's objective.
+        gap: (bound − objective) / max(|bound|, |objective|), 0 where both are 0.
+        price: Objective that one more GPU-round in the window would bring.
+        backend: Which back end solved it; `none` where there was nothing to solve.
+        reason: Why that one.
+        status: `optimal`, `work_limit`, or `imprecise` where the back end's bound lay
+            below a plan at hand, so that its proof is worth nothing.
+    """
+
+    timetable: Timetable
+    objective: float
+    bound: float
+    gap: float
+    price: float
+    backend: str
+    reason: str
+    status: str
+
+
+def clear(market: Market, order: Sequence[int], backend: str = "auto") -> Clearing:
+    """Clear a market.
+
+    Args:
+        market: The window problem.
+        order: Jobs (rows of the market), the first to run first.
+        backend: A key of `solver.counts.BACKENDS`.
+
+    Raises:
+        ShockwaveError: There is no such back end, or none could take the problem.
+    """
+    counts = solve_counts(market, backend)
+    timetable = lay_out(market, counts.counts, order)
+    objective = market.objective(timetable.sum(axis=1))
+    span = float((market.utility[:, -1] - market.utility[:, 0]).sum()) if market.bids else 0.0
+    proven = counts.bound >= objective - _TOLERANCE * (span + abs(objective))
+    bound = max(counts.bound, objective)
+    size = max(abs(bound), abs(objective))
+    return Clearing(
+        timetable=timetable,
+        objective=objective,
+        bound=bound,
+        gap=(bound - objective) / size if size else 0.0,
+        price=counts.price,
+        backend=counts.backend,
+        reason=counts.reason,
+        status=counts.status if proven else "imprecise",
+    )
+
+
+_TOLERANCE = 1e-5
+"""Share of the utility at stake that a solver's arithmetic may hide."""
