@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from containers.runtime import Launch
-from flows.simulation import replay
-from predictor.errors import InputError
+from flows.simulation import replay, resume
+from predictor.errors import InputError, WarehouseError
 from solver.market import Bid
 from tests.runs import POLICIES, Made, chained, make, tiny, write
-from warehouse.record import RoundRecord
+from warehouse.record import VERSION, RoundRecord
 from warehouse.replay import Difference
+from warehouse.store import Reader
 
 Change = Callable[[RoundRecord], RoundRecord]
 
@@ -167,3 +168,27 @@ def test_an_interrupted_run_replays_as_far_as_it_came(tmp_path: Path, made: Made
     name = write(tmp_path, made.header, made.rounds[:5], compact=False)
     comparison = replay(name, tmp_path)
     assert (comparison.rounds, comparison.differences) == (5, [])
+
+
+def test_a_replay_says_whether_the_run_had_ended(made: Made, tmp_path: Path) -> None:
+    whole = replay(write(tmp_path / "whole", made.header, made.rounds), tmp_path / "whole")
+    cut = replay(write(tmp_path / "cut", made.header, made.rounds[:-3]), tmp_path / "cut")
+    assert (whole.complete, whole.differences) == (True, [])
+    assert (cut.complete, cut.differences) == (False, [])
+
+
+def test_a_run_does_not_go_on_from_a_changed_record(made: Made, tmp_path: Path) -> None:
+    rounds = list(made.rounds[:6])
+    record, digest, timings = rounds[2]
+    solve = replace(record.solve, objective=record.solve.objective + 1.0)
+    rounds[2] = (replace(record, solve=solve), digest, timings)
+    run = write(tmp_path, made.header, rounds)
+    with pytest.raises(WarehouseError, match="round 2: was changed after it was recorded"):
+        resume(run, tmp_path)
+    assert len(Reader(tmp_path).records(run)) == 6
+
+
+def test_a_run_of_another_layout_is_not_read(made: Made, tmp_path: Path) -> None:
+    run = write(tmp_path, replace(made.header, version=VERSION + 1), [])
+    with pytest.raises(WarehouseError, match=f"has layout {VERSION + 1}, not {VERSION}"):
+        Reader(tmp_path).header(run)
