@@ -30,17 +30,17 @@ class GroundTruth:
 
     Attributes:
         job_id: The job.
-        total_steps: Training steps at the initial batch size.
         isolated_seconds: Run time alone on its own GPUs, the yardstick of finish-time
             fairness.
+        profiled: Batch size of each epoch in such a run, run-length encoded.
         targets: Batch size that the job strives for in each epoch, run-length encoded
             from epoch 0; the last one holds on. A GNS job approaches a larger target by
             one doubling at a time and never shrinks; an Accordion job jumps.
     """
 
     job_id: int
-    total_steps: int
     isolated_seconds: float
+    profiled: tuple[Regime, ...]
     targets: tuple[Regime, ...]
 
 
@@ -51,7 +51,7 @@ class _Job:
         self.spec = spec
         self.profile = profile
         self.batch_size = spec.batch_size
-        self.total_steps = truth.total_steps
+        self.total_steps = spec.total_steps
         self.starts = list(accumulate((int(r.epochs) for r in truth.targets[:-1]), initial=0))
         self.sizes = [regime.batch_size for regime in truth.targets]
         self.steps = 0
@@ -130,6 +130,7 @@ class _Job:
             fraction=min(done / self.steps_per_epoch, 1.0),
             batch_size=self.batch_size,
             run_seconds=self.run_seconds,
+            steps_left=self.total_steps - self.steps,
         )
 
 

@@ -113,10 +113,10 @@ def _draw_job(
         )
 
     epochs = _closest_epochs(duration, isolated_seconds)
-    return replace(spec, epochs=epochs), GroundTruth(
+    return replace(spec, epochs=epochs, total_steps=0), GroundTruth(
         job_id=job_id,
-        total_steps=epochs * math.ceil(family.samples / batch_size),
         isolated_seconds=isolated_seconds(epochs),
+        profiled=_regimes(changes, epochs),
         targets=_regimes(changes, epochs),
     )
 

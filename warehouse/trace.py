@@ -66,10 +66,10 @@ def read_workload(trace: Path, profile: Path, regimes: Path | None = None) -> Wo
     for number, line in enumerate(lines, start=1):
         if line.strip():
             place = f"{trace}:{number}"
-            spec, steps = _parse_job(place, line, job_id=len(specs))
+            spec = _parse_job(place, line, job_id=len(specs))
             specs.append(spec)
             try:
-                truths.append(published_truth(spec, steps, table, gns))
+                truths.append(published_truth(spec, table, gns))
             except InputError as error:
                 raise InputError(place, error.problem, error.remedy) from None
     if not specs:
@@ -193,7 +193,7 @@ def _parse_job_type(place: str, text: str) -> tuple[str, int]:
     return match["model"], int(match["batch_size"])
 
 
-def _parse_job(place: str, line: str, job_id: int) -> tuple[JobSpec, int]:
+def _parse_job(place: str, line: str, job_id: int) -> JobSpec:
     fields = line.split("\t")
     if len(fields) != len(COLUMNS):
         raise InputError(
@@ -220,7 +220,7 @@ def _parse_job(place: str, line: str, job_id: int) -> tuple[JobSpec, int]:
         raise InputError(f"{place}, total_steps", f"{steps} is not positive", "mend the field")
     samples = SAMPLES_PER_EPOCH[model]
     try:
-        spec = JobSpec(
+        return JobSpec(
             job_id=job_id,
             model=model,
             batch_size=batch_size,
@@ -231,9 +231,9 @@ def _parse_job(place: str, line: str, job_id: int) -> tuple[JobSpec, int]:
             samples_per_epoch=samples,
             arrival_seconds=_number(place, values, "arrival", float),
             budget=_number(place, values, "priority_weight", float),
+            total_steps=steps,
         )
     except InputError as error:
         field = error.place.split(", ")[-1]
         column = "priority_weight" if field == "budget" else field
         raise InputError(f"{place}, {column}", error.problem, error.remedy) from None
-    return spec, steps
