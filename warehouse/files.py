@@ -7,6 +7,8 @@ sees half of one and a crash loses nothing that was acknowledged.
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,23 +19,28 @@ from predictor.errors import WarehouseError
 from warehouse.codec import arrow_schema
 from warehouse.record import Package, RoundRecord, RunHeader, Timings
 
-HEADER = pa.schema(
-    [
-        pa.field("run", pa.string()),
-        pa.field("created_at", pa.timestamp("us", tz="UTC")),
-        pa.field("packages", pa.list_(pa.struct(list(arrow_schema(Package))))),
-        pa.field("hash", pa.string()),
-        *arrow_schema(RunHeader),
-    ]
-)
-ROUND = pa.schema(
-    [
-        pa.field("run", pa.string()),
-        pa.field("hash", pa.string()),
-        pa.field("timings", pa.struct(list(arrow_schema(Timings)))),
-        *arrow_schema(RoundRecord),
-    ]
-)
+
+@dataclass(frozen=True, slots=True)
+class HeaderLabel:
+    """What a header's file tells besides the header."""
+
+    run: str
+    created_at: datetime
+    packages: tuple[Package, ...]
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundLabel:
+    """What a round's file tells besides the record."""
+
+    run: str
+    hash: str
+    timings: Timings
+
+
+HEADER = pa.schema([*arrow_schema(HeaderLabel), *arrow_schema(RunHeader)])
+ROUND = pa.schema([*arrow_schema(RoundLabel), *arrow_schema(RoundRecord)])
 EMPTY = "run=_"
 """A partition without rows, so that the views' patterns always match a file."""
 

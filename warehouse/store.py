@@ -23,8 +23,18 @@ import pyarrow as pa
 
 from predictor.errors import InputError, WarehouseError
 from warehouse.catalog import VIEWS, build, check_files, create_views, seal
-from warehouse.codec import from_row, to_row
-from warehouse.files import EMPTY, HEADER, ROUND, first_line, read_table, write_table, writing
+from warehouse.codec import from_row, to_table
+from warehouse.files import (
+    EMPTY,
+    HEADER,
+    ROUND,
+    HeaderLabel,
+    RoundLabel,
+    first_line,
+    read_table,
+    write_table,
+    writing,
+)
 from warehouse.record import VERSION, Package, RoundRecord, RunHeader, Timings, record_hash
 
 if TYPE_CHECKING:
@@ -74,14 +84,10 @@ class Writer:
             for left_over in self._folder.glob(".*.parquet.*"):
                 left_over.unlink()
             if run is None:
-                row = {
-                    "run": self.run,
-                    "created_at": datetime.now(UTC),
-                    "packages": [to_row(package) for package in packages],
-                    "hash": record_hash(header),
-                    **to_row(header),
-                }
-                write_table(self._folder / "header.parquet", pa.Table.from_pylist([row], HEADER))
+                label = HeaderLabel(
+                    self.run, datetime.now(UTC), tuple(packages), record_hash(header)
+                )
+                write_table(self._folder / "header.parquet", to_table(HEADER, label, header))
 
     def _claim(self, header: RunHeader) -> str:
         """Make the run's folder under the first free name; making it is the claim."""
@@ -101,16 +107,10 @@ class Writer:
         Raises:
             WarehouseError: It cannot be written.
         """
-        row = {
-            "run": self.run,
-            "hash": record_digest,
-            "timings": to_row(timings),
-            **to_row(record),
-        }
+        label = RoundLabel(self.run, record_digest, timings)
         with writing(self._warehouse):
             write_table(
-                self._folder / f"round={record.round:06d}.parquet",
-                pa.Table.from_pylist([row], ROUND),
+                self._folder / f"round={record.round:06d}.parquet", to_table(ROUND, label, record)
             )
 
     def compact(self) -> None:
