@@ -6,10 +6,11 @@ sees half of one and a crash loses nothing that was acknowledged.
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 from uuid import uuid4
 
 import pyarrow as pa
@@ -51,10 +52,24 @@ def temporary_name(path: Path) -> Path:
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write a file whole or not at all, and durably."""
+    """Write a small file whole or not at all, and durably."""
+    # On a row or two, dictionaries and statistics take longer to make than they save.
+    with _written(path) as file:
+        pq.write_table(table, file, use_dictionary=False, write_statistics=False)
+
+
+def write_groups(path: Path, schema: pa.Schema, groups: Iterable[pa.Table]) -> None:
+    """Write a large file whole or not at all, and durably, a row group at a time."""
+    with _written(path) as file, pq.ParquetWriter(file, schema) as writer:
+        for group in groups:
+            writer.write_table(group)
+
+
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[BinaryIO]:
     temporary = temporary_name(path)
     with temporary.open("wb") as file:
-        pq.write_table(table, file)
+        yield file
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

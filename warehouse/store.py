@@ -11,7 +11,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +32,7 @@ from warehouse.files import (
     RoundLabel,
     first_line,
     read_table,
+    write_groups,
     write_table,
     writing,
 )
@@ -41,6 +42,12 @@ if TYPE_CHECKING:
     import pandas as pd  # costs a second to import
 
 Answer = TypeVar("Answer")
+
+GROUP_ROUNDS = 64
+"""Rounds in a row group of an ended run's file."""
+
+KEPT_BYTES = 2**28
+"""Rounds are kept in memory up to this size, so that an ended run is not read again."""
 
 _MISTAKES = (
     duckdb.ParserException,
@@ -76,6 +83,8 @@ class Writer:
     ) -> None:
         self._warehouse = warehouse
         self._records = warehouse / "records"
+        self._kept: dict[int, pa.Table] = {}
+        self._kept_bytes = 0
         with writing(warehouse):
             build(warehouse)
             self.run = run or self._claim(header)
@@ -108,10 +117,15 @@ class Writer:
             WarehouseError: It cannot be written.
         """
         label = RoundLabel(self.run, record_digest, timings)
+        table, path = to_table(ROUND, label, record), self._part(record.round)
         with writing(self._warehouse):
-            write_table(
-                self._folder / f"round={record.round:06d}.parquet", to_table(ROUND, label, record)
-            )
+            write_table(path, table)
+        if self._kept_bytes < KEPT_BYTES:
+            self._kept[record.round] = table
+            self._kept_bytes += table.nbytes
+
+    def _part(self, number: int) -> Path:
+        return self._folder / f"round={number:06d}.parquet"
 
     def compact(self) -> None:
         """Put the rounds of an ended run into one file.
@@ -120,17 +134,28 @@ class Writer:
             WarehouseError: A file is damaged, or the folder cannot be written.
         """
         parts = sorted(self._folder.glob("round=[0-9]*.parquet"))
-        whole = self._folder / "round=all.parquet"
         if not parts:
             return
         with writing(self._warehouse):
-            # After a crash before the clean-up, the rounds are in both.
-            kept = [*([whole] if whole.exists() else []), *parts]
-            table = pa.concat_tables([read_table(path, ROUND) for path in kept])
-            rows = {number: row for row, number in enumerate(table["round"].to_pylist())}
-            write_table(whole, table.take([rows[number] for number in sorted(rows)]))
+            write_groups(self._folder / "round=all.parquet", ROUND, self._groups(parts))
             for part in parts:
                 part.unlink()
+        self._kept, self._kept_bytes = {}, 0
+
+    def _groups(self, parts: Sequence[Path]) -> Iterator[pa.Table]:
+        """The rounds of a run in order, as row groups."""
+        whole = self._folder / "round=all.parquet"
+        rounds = [int(part.stem.removeprefix("round=")) for part in parts]
+        if whole.exists():  # after a crash before the clean-up, rounds are in both
+            table = read_table(whole, ROUND)
+            yield table
+            rounds = sorted(set(rounds) - set(table["round"].to_pylist()))
+        for first in range(0, len(rounds), GROUP_ROUNDS):
+            yield pa.concat_tables(map(self._round, rounds[first : first + GROUP_ROUNDS]))
+
+    def _round(self, number: int) -> pa.Table:
+        kept = self._kept.get(number)
+        return read_table(self._part(number), ROUND) if kept is None else kept
 
     def __enter__(self) -> "Writer":
         """The writer itself."""
