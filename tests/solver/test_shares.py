@@ -196,7 +196,9 @@ def test_gandiva_fair_gives_all_the_same_whatever_their_size() -> None:
 
 
 @given(st.lists(st.integers(1, 1_000), min_size=1, max_size=30, unique=True), st.integers(1, 10))
-def test_the_first_in_line_are_the_shortest_but_for_uneven_queues(seconds: list[int], queues: int) -> None:
+def test_the_first_in_line_are_the_shortest_but_for_uneven_queues(
+    seconds: list[int], queues: int
+) -> None:
     # On equal machines the least sum of completion times starts with the shortest jobs.
     lengths = np.array(seconds, dtype=float)
     first = first_in_line(lengths, np.arange(len(lengths), dtype=float), queues)
