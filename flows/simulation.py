@@ -13,6 +13,8 @@ from shlex import quote
 from containers.runtime import EventKind, Launch
 from containers.virtual import VirtualCluster
 from predictor.errors import InputError, ShockwaveError, WarehouseError
+from predictor.profile import Profile
+from predictor.published import ProfiledRegime
 from solver.cluster import Cluster
 from solver.plan import Policy
 from solver.policies import make_policy
@@ -225,10 +227,22 @@ def _run(name: str, header: RunHeader, sink: Sink) -> Run:
         ),
         sink=sink,
         state=RunState.initial(header),
-        schedules={truth.job_id: truth.profiled for truth in header.truths}
-        if policy.clairvoyant
-        else {},
+        schedules=_true_schedules(header, profile) if policy.clairvoyant else {},
     )
+
+
+def _true_schedules(header: RunHeader, profile: Profile) -> dict[int, tuple[ProfiledRegime, ...]]:
+    return {
+        spec.job_id: tuple(
+            ProfiledRegime(
+                regime.batch_size,
+                int(regime.epochs),
+                profile.epoch_seconds(spec, regime.batch_size),
+            )
+            for regime in truth.profiled
+        )
+        for spec, truth in zip(header.specs, header.truths, strict=True)
+    }
 
 
 def _policy(settings: Settings) -> Policy:
