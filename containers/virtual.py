@@ -65,6 +65,7 @@ class _Jobs:
         steps: Steps done, counted alike.
         steps_per_epoch: At the batch size under way.
         rate: Steps per second.
+        seconds: Time spent training in the last round that the job ran in.
         run_seconds: Time spent training.
         stalled_rounds: Rounds without a step left to run.
         started: Whether the job was ever launched.
@@ -82,7 +83,7 @@ class _Jobs:
         self.next_batch_size = self.batch_size.copy()
         self.total_steps = np.array([spec.total_steps for spec in self._specs], np.int64)
         self.steps, self.stalled_rounds = np.zeros((2, len(specs)), np.int64)
-        self.run_seconds = np.zeros(len(specs))
+        self.seconds, self.run_seconds = np.zeros((2, len(specs)))
         self.started = np.zeros(len(specs), bool)
         self._samples = np.array([spec.samples_per_epoch for spec in self._specs], np.int64)
         self._doubles = np.array([spec.mode is Mode.GNS for spec in self._specs])
@@ -158,6 +159,7 @@ class _Jobs:
             epochs.tolist(),
             np.minimum(begun / steps, 1.0).tolist(),
             self.batch_size[rows].tolist(),
+            self.seconds[rows].tolist(),
             self.run_seconds[rows].tolist(),
             (self.total_steps[rows] - self.steps[rows]).tolist(),
         )
@@ -272,13 +274,14 @@ class VirtualCluster:
         jobs, rate = self._jobs, self._jobs.rate[rows]
         left = np.maximum(jobs.total_steps[rows] - jobs.steps[rows], 0)
         steps = np.minimum(np.trunc(rate * self._round_seconds), left)
-        held: Floats = steps / rate
+        held: Floats = (self._clock + steps / rate) - self._clock  # as the clock tells it
         ran = held.copy()
         if not self._first_round:
             pays = ~self._ran[rows] & (held > max(self._round_seconds - SHORT_RUN_SECONDS, 0.0))
             ran[pays] = np.maximum(held[pays] - self._restart_seconds, 0.0)
             steps[pays] = np.trunc(steps[pays] * ran[pays] / held[pays])
         jobs.steps[rows] += steps.astype(np.int64)
+        jobs.seconds[rows] = ran
         jobs.run_seconds[rows] += ran
         jobs.stalled_rounds[rows] += left == 0
         return held, (left > 0) & (steps == left) | (jobs.stalled_rounds[rows] >= STALL_ROUNDS)
