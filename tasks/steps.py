@@ -6,6 +6,7 @@ the one definition of a round; drivers differ only in how they call its steps.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from time import perf_counter
 from typing import Protocol
 
@@ -90,7 +91,7 @@ def collect(run: Run, this: Round) -> None:
     this.observation = run.runtime.observe()
     run.runtime.reap([event.job_id for event in this.observation.finished])
     clock = this.observation.clock_seconds
-    this.arrivals = tuple(spec for spec in coming if spec.arrival_seconds <= clock)
+    this.arrivals = tuple(takewhile(lambda spec: spec.arrival_seconds <= clock, coming))
 
 
 def predict(run: Run, this: Round) -> None:
