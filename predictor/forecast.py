@@ -79,21 +79,16 @@ class _Ahead(NamedTuple):
 
 def _ahead(belief: Belief, profile: Profile) -> _Ahead:
     regimes = remaining_regimes(belief, profile)
-    begun = belief.fraction
-    # The part done of the epoch under way may outgrow the regime under way.
-    left = []
+    begun, left, seconds = belief.fraction, [], []
     for regime in regimes:
+        # The part done of the epoch under way may outgrow the regime under way.
         cut = min(begun, regime.epochs)
-        left.append(regime.epochs - cut)
         begun -= cut
+        left.append(regime.epochs - cut)
+        seconds.append(profile.epoch_seconds(belief.spec, regime.batch_size))
     done = belief.epochs_done
-    return _Ahead(
-        regimes=regimes,
-        done=done,
-        epochs=done - belief.fraction + sum(regime.epochs for regime in regimes),
-        left=left,
-        seconds=[profile.epoch_seconds(belief.spec, regime.batch_size) for regime in regimes],
-    )
+    epochs = done - belief.fraction + sum([regime.epochs for regime in regimes])
+    return _Ahead(regimes, done, epochs, left, seconds)
 
 
 def _progress(jobs: Sequence[_Ahead], window: int, round_seconds: float) -> list[list[float]]:

@@ -17,7 +17,6 @@ come in an order:
 The epochs still to come are shared in proportion to the mass left.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -62,7 +61,7 @@ class Belief:
     @property
     def epochs_done(self) -> float:
         """Completed epochs, the done part of the one under way included."""
-        return sum(regime.epochs for regime in self.observed) + self.fraction
+        return sum([regime.epochs for regime in self.observed]) + self.fraction
 
     def after(self, reports: Sequence[EpochReport], progress: JobProgress | None) -> "Belief":
         """The belief after more epochs were reported.
@@ -93,29 +92,28 @@ def remaining_regimes(belief: Belief, profile: Profile) -> tuple[Regime, ...]:
         full; a job that still runs has at least that one left).
     """
     spec, current = belief.spec, belief.batch_size
-    seen: Counter[int] = Counter()
-    visits: Counter[int] = Counter()
+    seen: dict[int, int] = {}
+    alternates = False
     for regime in belief.observed:
-        seen[regime.batch_size] += int(regime.epochs)
-        visits[regime.batch_size] += 1
-    if not belief.observed or belief.observed[-1].batch_size != current:
-        visits[current] += 1
+        alternates |= regime.batch_size in seen
+        seen[regime.batch_size] = seen.get(regime.batch_size, 0) + int(regime.epochs)
+    alternates |= current in seen and current != belief.observed[-1].batch_size
+    seen.setdefault(current, 0)
+    grows = spec.mode is Mode.GNS
     sizes = profile.reachable_batch_sizes(spec)
-    if spec.mode is Mode.GNS:
-        sizes = tuple(size for size in sizes if size > current)
-    ahead = tuple(dict.fromkeys((current, *sizes)))
-    over = sum(epochs for size, epochs in seen.items() if size not in ahead)
+    ahead = [current, *[size for size in sizes if (size > current if grows else size != current)]]
+    done = sum(seen.values())
+    over = done - sum([seen.get(size, 0) for size in ahead])
     prior = max(spec.epochs - over, 0) / len(ahead)
-    alternates = max(visits.values()) > 1
 
-    def mass_left(size: int) -> float:
-        if size not in visits:
-            return prior
-        if alternates:
-            return max(seen[size], 1.0)
-        return max(prior - seen[size], seen[size], 1.0) if size == current else 0.0
-
-    mass = {size: mass_left(size) for size in ahead}
-    left = max(spec.epochs - seen.total(), 1)
-    scale = left / sum(mass.values())
-    return tuple(Regime(size, share * scale) for size, share in mass.items() if share > 0.0)
+    masses: list[float] = []
+    for size in ahead:
+        if size not in seen:
+            masses.append(prior)
+        elif alternates:
+            masses.append(max(seen[size], 1.0))
+        else:
+            masses.append(max(prior - seen[size], seen[size], 1.0) if size == current else 0.0)
+    scale = max(spec.epochs - done, 1) / sum(masses)
+    shares = zip(ahead, masses, strict=True)
+    return tuple([Regime(size, mass * scale) for size, mass in shares if mass > 0.0])

@@ -55,6 +55,6 @@ class Profile:
 
     def reachable_batch_sizes(self, spec: JobSpec) -> tuple[int, ...]:
         """The declared batch sizes of a job that the profile says can run."""
-        return tuple(
-            size for size in spec.batch_sizes if self.can_run(spec.model, size, spec.scale_factor)
-        ) or (spec.batch_size,)
+        model, gpus, rates = spec.model, spec.scale_factor, self.steps_per_second
+        sizes = [size for size in spec.batch_sizes if rates.get((model, size, gpus), 0.0) > 0.0]
+        return tuple(sizes) or (spec.batch_size,)

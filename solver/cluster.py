@@ -2,8 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
 
 from predictor.errors import InputError
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +83,10 @@ def place(
     """
     size = cluster.gpus_per_node
     staying = {gang.job_id: tuple(held[gang.job_id]) for gang in gangs if held.get(gang.job_id)}
-    taken = {gpu for gpus in staying.values() for gpu in gpus}
-    room: list[list[int]] = [
-        [gpu for gpu in range(first, first + size) if gpu not in taken]
-        for first in range(0, cluster.gpus, size)
-    ]
-    free = cluster.gpus - len(taken)
+    idle = np.ones((cluster.gpus // size, size), bool)
+    idle.reshape(-1)[list(chain.from_iterable(staying.values()))] = False
+    room: Ints = idle.sum(axis=1)
+    free = int(room.sum())
     placed: dict[int, tuple[int, ...]] = {}
     for gang in gangs:
         if gang.job_id in staying:
@@ -91,34 +96,46 @@ def place(
             if not shares and not gang.consolidate:
                 shares = _spread(room, gang.gpus)
             if shares:
-                placed[gang.job_id] = tuple(sorted(g for n, k in shares for g in room[n][:k]))
+                placed[gang.job_id] = _take(idle, room, shares)
                 free -= gang.gpus
-                for node, count in shares:
-                    del room[node][:count]
     return placed
 
 
-def _consolidated(room: list[list[int]], size: int, gpus: int) -> list[tuple[int, int]]:
+def _take(idle: Bools, room: Ints, shares: list[tuple[int, int]]) -> tuple[int, ...]:
+    """Take the first idle GPUs of nodes; returns them in ascending order."""
+    taken: list[int] = []
+    for node, count in sorted(shares):
+        gpus = np.flatnonzero(idle[node])[:count]
+        idle[node, gpus] = False
+        room[node] -= count
+        taken += (node * idle.shape[1] + gpus).tolist()
+    return tuple(taken)
+
+
+def _consolidated(room: Ints, size: int, gpus: int) -> list[tuple[int, int]]:
     """Nodes and how many GPUs of each, on as few nodes as can be; empty if there is no room."""
     whole, rest = divmod(gpus, size)
-    idle = [node for node, free in enumerate(room) if len(free) == size][:whole] if whole else []
-    if len(idle) < whole:
+    nodes = np.flatnonzero(room == size)[:whole]
+    if len(nodes) < whole:
         return []
-    shares = [(node, size) for node in idle]
+    shares = [(node, size) for node in nodes.tolist()]
     if rest:
-        fitting = [node for node, free in enumerate(room) if len(free) >= rest and node not in idle]
-        if not fitting:
+        fitting = np.where(room >= rest, room, size + 1)
+        fitting[nodes] = size + 1
+        tightest = int(fitting.argmin())
+        if fitting[tightest] > size:
             return []
-        shares.append((min(fitting, key=lambda node: (len(room[node]), node)), rest))
+        shares.append((tightest, rest))
     return shares
 
 
-def _spread(room: list[list[int]], gpus: int) -> list[tuple[int, int]]:
+def _spread(room: Ints, gpus: int) -> list[tuple[int, int]]:
     """Nodes and how many GPUs of each, from those with the most room."""
     shares = []
-    for node in sorted(range(len(room)), key=lambda node: (-len(room[node]), node)):
-        count = min(len(room[node]), gpus)
-        if count:
-            shares.append((node, count))
-            gpus -= count
+    for node in np.argsort(-room, kind="stable").tolist():
+        count = min(int(room[node]), gpus)
+        if not count:
+            break
+        shares.append((node, count))
+        gpus -= count
     return shares

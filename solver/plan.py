@@ -164,6 +164,8 @@ def next_round(situation: Situation, order: Sequence[ActiveJob]) -> dict[int, tu
     while True:
         free, gangs, held = cluster.gpus, [], {}
         for job in order:
+            if not free:
+                break
             spec = job.belief.spec
             if spec.scale_factor <= free and spec.job_id not in skipped:
                 gangs.append(Gang(spec.job_id, spec.scale_factor, spec.consolidate))

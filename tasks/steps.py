@@ -6,6 +6,7 @@ the one definition of a round; drivers differ only in how they call its steps.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from time import perf_counter
 from typing import Protocol
 
@@ -41,6 +42,7 @@ class Run:
         sink: Where its records go.
         state: Where it stands: a fold over its records.
         schedules: True batch-size schedules by job id, for a clairvoyant policy only.
+        active: What the policy was told of each job last, by job id.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Run:
     sink: Sink
     state: RunState
     schedules: Mapping[int, tuple[ProfiledRegime, ...]]
+    active: dict[int, ActiveJob] = field(default_factory=dict)
 
     @property
     def finished(self) -> bool:
@@ -89,7 +92,7 @@ def collect(run: Run, this: Round) -> None:
     this.observation = run.runtime.observe()
     run.runtime.reap([event.job_id for event in this.observation.finished])
     clock = this.observation.clock_seconds
-    this.arrivals = tuple(spec for spec in coming if spec.arrival_seconds <= clock)
+    this.arrivals = tuple(takewhile(lambda spec: spec.arrival_seconds <= clock, coming))
 
 
 def predict(run: Run, this: Round) -> None:
@@ -117,23 +120,34 @@ def solve(run: Run, this: Round) -> None:
             cluster=Cluster(settings.gpus, settings.gpus_per_node),
             round_seconds=settings.round_seconds,
             window=settings.window,
-            jobs=tuple(
-                ActiveJob(
-                    belief=belief,
-                    forecast=state.forecasts[job_id],
-                    gpus=state.leases.get(job_id, ()),
-                    steps_per_second=run.profile.throughput(
-                        belief.spec.model, belief.batch_size, belief.spec.scale_factor
-                    ),
-                    schedule=run.schedules.get(job_id, ()),
-                )
-                for job_id, belief in state.beliefs.items()
-            ),
+            jobs=_active(run, state),
             jobs_seen=state.arrived,
             ended_gpu_seconds=state.ended_gpu_seconds,
             memory=state.memory,
         )
     )
+
+
+def _active(run: Run, state: RunState) -> tuple[ActiveJob, ...]:
+    """What the policy is told of each job; what still holds is kept from the round before."""
+    active: dict[int, ActiveJob] = {}
+    for job_id, belief in state.beliefs.items():
+        expected, gpus = state.forecasts[job_id], state.leases.get(job_id, ())
+        job = run.active.get(job_id)
+        if not (job and job.belief is belief and job.forecast is expected and job.gpus == gpus):
+            spec = belief.spec
+            job = ActiveJob(
+                belief=belief,
+                forecast=expected,
+                gpus=gpus,
+                steps_per_second=run.profile.throughput(
+                    spec.model, belief.batch_size, spec.scale_factor
+                ),
+                schedule=run.schedules.get(job_id, ()),
+            )
+        active[job_id] = job
+    run.active = active
+    return tuple(active.values())
 
 
 def dispatch(run: Run, this: Round) -> None:

@@ -53,9 +53,12 @@ def temporary_name(path: Path) -> Path:
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Write a small file whole or not at all, and durably."""
-    # On a row or two, dictionaries and statistics take longer to make than they save.
+    # On a row or two, dictionaries and statistics take longer to make than they save, and
+    # each column's write is a call of its own.
+    memory = pa.BufferOutputStream()
+    pq.write_table(table, memory, use_dictionary=False, write_statistics=False)
     with _written(path) as file:
-        pq.write_table(table, file, use_dictionary=False, write_statistics=False)
+        file.write(memory.getvalue())
 
 
 def write_groups(path: Path, schema: pa.Schema, groups: Iterable[pa.Table]) -> None:

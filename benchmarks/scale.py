@@ -1,0 +1,110 @@
+"""Run generated workloads of growing size and say how time and memory grow.
+
+    python benchmarks/scale.py [--jobs 1000,2000,5000,10000,20000] [--policy srtf]
+                               [--load 1.25] [--json]
+
+The cluster grows with the jobs, 1,024 GPUs for 10,000 of them, and the jobs arrive LOAD
+times as fast as it could serve them. Each size is a process of its own, started like the
+command line: its time includes the imports, drawing the workload, the records on disk and
+reading the figures back, and its memory is the most that it ever held.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from flows.simulation import make_header, simulate
+from tasks.steps import Run
+from warehouse.generator import generate_workload
+from warehouse.record import Settings
+from warehouse.store import Reader
+
+GPUS_PER_JOB = 0.1024
+MEAN_GPU_SECONDS = 8_800.0
+"""Of a generated job, from many."""
+
+FIELDS = ("jobs", "gpus", "rounds", "job_rounds", "most_active", "wall_s", "us_per_job_round")
+
+
+@dataclass
+class Tally:
+    """Counts what a run went through."""
+
+    job_rounds: int = 0
+    most_active: int = 0
+
+    def __call__(self, run: Run) -> None:
+        self.job_rounds += len(run.state.leases)
+        self.most_active = max(self.most_active, len(run.state.beliefs))
+
+
+def main() -> None:
+    options = parse()
+    if options.one:
+        print(json.dumps(measure(options.one, options.policy, options.load)))
+        return
+    if not options.json:
+        print(*(f"{name:>16}" for name in (*FIELDS, "peak_mib")))
+    for jobs in map(int, options.jobs.split(",")):
+        figures = in_a_process(jobs, options.policy, options.load)
+        if options.json:
+            print(json.dumps(figures), flush=True)
+        else:
+            print(*(f"{value:>16,.5g}" for value in figures.values()), flush=True)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--jobs", default="1000,2000,5000,10000,20000", help="comma-separated")
+    parser.add_argument("--policy", default="srtf")
+    parser.add_argument("--load", type=float, default=1.25, help="arriving over served work")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def in_a_process(jobs: int, policy: str, load: float) -> dict[str, float]:
+    """Measure one size in a process of its own, from its start to its end."""
+    started = perf_counter()
+    command = [sys.executable, __file__, f"--one={jobs}", f"--policy={policy}", f"--load={load}"]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    figures: dict[str, float] = json.loads(told)
+    wall = perf_counter() - started
+    peak = figures.pop("peak_mib")
+    return figures | {
+        "wall_s": wall,
+        "us_per_job_round": 1e6 * wall / figures["job_rounds"],
+        "peak_mib": peak,
+    }
+
+
+def measure(jobs: int, policy: str, load: float) -> dict[str, float]:
+    """Draw and run one workload in this process."""
+    gpus = round(jobs * GPUS_PER_JOB)
+    gap = MEAN_GPU_SECONDS / (load * gpus)
+    workload = generate_workload(jobs, rng=np.random.default_rng(0), mean_interarrival_seconds=gap)
+    tally = Tally()
+    with tempfile.TemporaryDirectory() as folder:
+        warehouse = Path(folder)
+        simulate(make_header(workload, Settings(policy, gpus)), warehouse, progress=tally)
+        (row,) = Reader(warehouse).query("SELECT rounds FROM run_summary")[1]
+    return {
+        "jobs": jobs,
+        "gpus": gpus,
+        "rounds": row[0],
+        "job_rounds": tally.job_rounds,
+        "most_active": tally.most_active,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+if __name__ == "__main__":
+    main()
