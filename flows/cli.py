@@ -291,6 +291,25 @@ def policies(as_json: Json = False) -> None:
 
 
 @app.command()
+def conformance(
+    folder: Annotated[Path, typer.Argument(help="Public traces and their published results.")],
+    as_json: Json = False,
+) -> None:
+    """Run the published policies as published; exit 1 if a figure is off."""
+    from flows.conformance import conformance as run_conformance
+
+    rows = []
+    for row in run_conformance(folder):
+        rows.append(row)
+        if as_json:
+            _print([row], as_json)
+    if not as_json:
+        _print(rows, as_json)
+    if not all(row["ok"] for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command()
 def solve(
     file: Annotated[Path, typer.Argument(help="Recorded window problems, one JSON a line.")],
     backend: BackendName = "auto",

@@ -136,7 +136,8 @@ class JobProgress:
         epochs: Completed epochs.
         fraction: Part of the epoch under way that is done, in [0, 1].
         batch_size: Batch size of the epoch under way.
-        run_seconds: Time spent training so far, restarts excluded.
+        seconds: Time spent training since the last look, restarts excluded.
+        run_seconds: The same since the job was submitted.
         steps_left: Training steps left at that batch size; negative where a change of batch
             size took the job past its end.
     """
@@ -145,5 +146,6 @@ class JobProgress:
     epochs: int
     fraction: float
     batch_size: int
+    seconds: float
     run_seconds: float
     steps_left: int

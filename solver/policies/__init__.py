@@ -8,11 +8,30 @@ from predictor.errors import InputError
 from solver.counts import choose_backends
 from solver.fidelity import Fidelity
 from solver.plan import Policy
+from solver.policies.allox import AlloX
 from solver.policies.fifo import Fifo
+from solver.policies.gandiva_fair import GandivaFair
+from solver.policies.gavel import Gavel
+from solver.policies.mst import MaxSumThroughput
+from solver.policies.ossp import OpenShop
 from solver.policies.shockwave import Shockwave
 from solver.policies.srtf import Srtf
+from solver.policies.themis import Themis
 
-POLICIES: dict[str, type[Any]] = {policy.name: policy for policy in (Shockwave, Fifo, Srtf)}
+POLICIES: dict[str, type[Any]] = {
+    policy.name: policy
+    for policy in (
+        Shockwave,
+        OpenShop,
+        Themis,
+        Gavel,
+        AlloX,
+        MaxSumThroughput,
+        GandivaFair,
+        Fifo,
+        Srtf,
+    )
+}
 """By name: frozen dataclasses that are policies."""
 
 

@@ -29,7 +29,7 @@ from flows.simulation import make_header, replay, resume, simulate
 from flows.workloads import Source
 from predictor.errors import WarehouseError
 from tasks.steps import ROUND, Run
-from warehouse.record import RunHeader, Settings, Settings
+from warehouse.record import RunHeader, Settings
 from warehouse.store import Reader
 
 pytestmark = pytest.mark.prefect

@@ -42,6 +42,7 @@ def job(
         epochs=int(10 * rounds_run / total),
         fraction=10 * rounds_run / total % 1,
         batch_size=16,
+        seconds=ROUND_SECONDS,
         run_seconds=rounds_run * ROUND_SECONDS,
         steps_left=round(630 * rounds_left / total),
     )

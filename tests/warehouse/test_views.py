@@ -82,7 +82,7 @@ def event(job_id: int, kind: EventKind, at_seconds: float, *gpus: int) -> Contai
 
 
 def ran(job_id: int, seconds: float) -> JobProgress:
-    return JobProgress(job_id, 3, 0.5, 16, seconds, 400)
+    return JobProgress(job_id, 3, 0.5, 16, seconds, seconds, 400)
 
 
 def round_record(number: int, clock_seconds: float, active: tuple[int, ...], **parts: Any) -> Any:
