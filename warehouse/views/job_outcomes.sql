@@ -6,14 +6,15 @@
 -- unfair when ρ > 1.05; ρ is rounded to 5 decimals first. It has its proportional share when it
 -- ends no later than with an equal share of the cluster: ρ ≤ 1. utility: its speed over that of
 -- an equal share, 1/ρ, the job's term in Nash social welfare over time (Shockwave, section 4).
+-- Sums over leases are of whole microseconds, so that their order does not show.
 WITH held AS (
     SELECT run, job_id,
         min(start_seconds) AS start_seconds,
-        sum(seconds) AS held_seconds,
-        sum(run_seconds) AS run_seconds,
-        sum(restart_seconds) AS restart_seconds,
-        sum(idle_seconds) AS idle_seconds,
-        sum(seconds) FILTER (spread) AS spread_seconds,
+        sum(seconds::DECIMAL(18, 6))::DOUBLE AS held_seconds,
+        sum(run_seconds::DECIMAL(18, 6))::DOUBLE AS run_seconds,
+        sum(restart_seconds::DECIMAL(18, 6))::DOUBLE AS restart_seconds,
+        sum(idle_seconds::DECIMAL(18, 6))::DOUBLE AS idle_seconds,
+        sum(seconds::DECIMAL(18, 6)) FILTER (spread)::DOUBLE AS spread_seconds,
         count(*) FILTER (kind <> 'renewed') AS launches,
         count(*) FILTER (ended = 'preempted') AS preemptions
     FROM leases

@@ -5,6 +5,7 @@
 -- weighted by budget (Shockwave, NSDI '23, section 4).
 -- spread_share: part of the leased GPU time on more nodes than the gang needs; stranded_share:
 -- GPU time idle on nodes partly in use, over GPUs × makespan. Both are 0 with a GPU a node.
+-- Sums go by job id or round: in any other order they would differ in their last digits.
 -- rounds counts those in which a job ran; solve times are of rounds with active jobs.
 SELECT
     h.run,
@@ -55,7 +56,7 @@ LEFT JOIN (
     SELECT
         run,
         max(clock_seconds) AS makespan_s,
-        coalesce(sum(stranded_gpus * seconds), 0) AS stranded_gpu_seconds,
+        coalesce(sum(stranded_gpus * seconds ORDER BY round), 0) AS stranded_gpu_seconds,
         count(*) FILTER (running_jobs > 0) AS rounds
     FROM rounds
     GROUP BY run
@@ -63,12 +64,12 @@ LEFT JOIN (
 LEFT JOIN (
     SELECT
         run,
-        avg(jct_seconds) AS mean_jct_s,
+        avg(jct_seconds ORDER BY job_id) AS mean_jct_s,
         quantile_cont(jct_seconds, 0.5) AS jct_p50_s,
         quantile_cont(jct_seconds, 0.95) AS jct_p95_s,
         quantile_cont(jct_seconds, 0.99) AS jct_p99_s,
-        avg(queueing_seconds) AS mean_queueing_s,
-        avg(waiting_seconds) AS mean_waiting_s,
+        avg(queueing_seconds ORDER BY job_id) AS mean_queueing_s,
+        avg(waiting_seconds ORDER BY job_id) AS mean_waiting_s,
         max(ftf) AS worst_ftf,
         quantile_cont(ftf, 0.5) AS ftf_p50,
         quantile_cont(ftf, 0.9) AS ftf_p90,
@@ -79,15 +80,18 @@ LEFT JOIN (
         quantile_cont(ftf_themis, 0.9) AS ftf_themis_p90,
         quantile_cont(ftf_themis, 0.99) AS ftf_themis_p99,
         avg(unfair_themis::INT) AS unfair_fraction_themis,
-        exp(sum(budget * ln(utility)) / sum(budget) FILTER (utility IS NOT NULL)) AS nash_welfare,
+        exp(
+            sum(budget * ln(utility) ORDER BY job_id)
+            / sum(budget ORDER BY job_id) FILTER (utility IS NOT NULL)
+        ) AS nash_welfare,
         sum((NOT proportional)::INT)::BIGINT AS proportionality_violations,
-        sum(gpu_seconds) AS gpu_seconds,
-        sum(held_gpu_seconds) AS held_gpu_seconds,
-        sum(spread_seconds * scale_factor) AS spread_gpu_seconds,
+        sum(gpu_seconds ORDER BY job_id) AS gpu_seconds,
+        sum(held_gpu_seconds ORDER BY job_id) AS held_gpu_seconds,
+        sum(spread_seconds * scale_factor ORDER BY job_id) AS spread_gpu_seconds,
         sum(launches)::BIGINT AS launches,
         sum(preemptions)::BIGINT AS preemptions,
-        sum(restart_seconds) AS restart_s,
-        sum(idle_seconds) AS idle_s
+        sum(restart_seconds ORDER BY job_id) AS restart_s,
+        sum(idle_seconds ORDER BY job_id) AS idle_s
     FROM job_outcomes
     GROUP BY run
 ) AS o USING (run)
