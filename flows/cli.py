@@ -50,6 +50,15 @@ SIMULATE_FIELDS = (
     "solve_ms_p95",
     "solve_ms_max",
     "max_gap",
+    "jct_p50_s",
+    "jct_p95_s",
+    "jct_p99_s",
+    "mean_queueing_s",
+    "restart_s",
+    "gpu_hours",
+    "nash_welfare",
+    "proportionality_violations",
+    "envy_violations",
 )
 """What `simulate`, `resume` and `compare` report of a run."""
 

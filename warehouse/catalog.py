@@ -32,8 +32,12 @@ VIEWS = (
     "allocations",
     "telemetry",
     "events",
+    "leases",
     "job_outcomes",
+    "envy",
+    "distributions",
     "run_summary",
+    "tenant_summary",
 )
 """The views, each after those that it reads."""
 

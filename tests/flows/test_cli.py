@@ -68,11 +68,22 @@ def test_simulate_reports_the_headline_figures_in_order(finished: Finished) -> N
         "solve_ms_p95",
         "solve_ms_max",
         "max_gap",
+        "jct_p50_s",
+        "jct_p95_s",
+        "jct_p99_s",
+        "mean_queueing_s",
+        "restart_s",
+        "gpu_hours",
+        "nash_welfare",
+        "proportionality_violations",
+        "envy_violations",
     ]
     assert (row["policy"], row["gpus"], row["jobs"]) == ("shockwave", 4, 2)
     assert 0 < row["mean_jct_s"] <= row["makespan_s"]
     assert 0 < row["utilization"] <= 1
     assert 0 < row["solve_ms_p50"] <= row["solve_ms_p95"] <= row["solve_ms_max"]
+    assert 0 < row["jct_p50_s"] <= row["jct_p95_s"] <= row["jct_p99_s"] <= row["makespan_s"]
+    assert 0 < row["gpu_hours"] <= row["gpus"] * row["makespan_s"] / 3600
 
 
 def test_simulate_takes_the_settings_it_is_given(here: Command, tmp_path: Path) -> None:

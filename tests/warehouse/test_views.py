@@ -40,8 +40,12 @@ KEYS = {
     "allocations": ["run", "round", "job_id"],
     "telemetry": ["run", "job_id", "epoch"],
     "events": ["run", "round", "job_id", "kind"],
+    "leases": ["run", "round", "job_id"],
     "job_outcomes": ["run", "job_id"],
+    "envy": ["run", "job_id"],
+    "distributions": ["run", "metric", "job_id"],
     "run_summary": ["run"],
+    "tenant_summary": ["run", "tenant"],
 }
 """What each view's grain means in columns."""
 
@@ -264,6 +268,345 @@ def test_utilization_counts_training_only(reader: Reader) -> None:
     assert by_job(reader, "run_seconds") == [95.0, 180.0, 75.0]
     assert by_job(reader, "gpu_seconds") == [190.0, 180.0, 75.0]
     assert summary(reader)["utilization"] == pytest.approx(445 / (2 * END))
+
+
+def test_jct_has_quantiles(reader: Reader) -> None:
+    # 130, 300 and 315.0009 s: the quantiles lie at positions 1, 1.9 and 1.98.
+    figures = summary(reader)
+    assert figures["jct_p50_s"] == 300.0
+    assert figures["jct_p95_s"] == pytest.approx(300 + 0.9 * 15.0009)
+    assert figures["jct_p99_s"] == pytest.approx(300 + 0.98 * 15.0009)
+
+
+def test_rho_has_quantiles(reader: Reader) -> None:
+    # 0.86667, 1.05 and 1.33333; of Themis 0.86667, 1.575 and 1.71429.
+    figures = summary(reader)
+    assert figures["ftf_p50"] == 1.05
+    assert figures["ftf_p90"] == pytest.approx(1.05 + 0.8 * (1.33333 - 1.05))
+    assert figures["ftf_p99"] == pytest.approx(1.05 + 0.98 * (1.33333 - 1.05))
+    assert figures["ftf_themis_p50"] == 1.575
+    assert figures["ftf_themis_p90"] == pytest.approx(1.575 + 0.8 * (1.71429 - 1.575))
+    assert figures["ftf_themis_p99"] == pytest.approx(1.575 + 0.98 * (1.71429 - 1.575))
+
+
+def test_distributions_tell_the_share_of_jobs_up_to_a_value(reader: Reader) -> None:
+    def points(metric: str) -> list[Any]:
+        return column(reader, f"distributions WHERE metric = '{metric}'", "(value, share)", "share")
+
+    assert points("ftf") == [(0.86667, 1 / 3), (1.05, 2 / 3), (1.33333, 1.0)]
+    assert points("ftf_themis") == [(0.86667, 1 / 3), (1.575, 2 / 3), (1.71429, 1.0)]
+    assert points("jct_seconds") == [(130.0, 1 / 3), (300.0, 2 / 3), (END, 1.0)]
+    assert points("queueing_seconds") == [(0.0, 1 / 3), (50.0, 2 / 3), (100.0, 1.0)]
+
+
+def test_waiting_is_all_time_without_a_lease(reader: Reader) -> None:
+    assert by_job(reader, "held_seconds") == pytest.approx([115.0009, 200.0, 80.0])
+    assert by_job(reader, "waiting_seconds") == pytest.approx([200.0, 100.0, 50.0])
+    figures = summary(reader)
+    assert figures["mean_queueing_s"] == 50.0
+    assert figures["mean_waiting_s"] == pytest.approx(350 / 3)
+
+
+def test_gpu_hours_are_leased_or_trained(reader: Reader) -> None:
+    figures = summary(reader)
+    assert figures["gpu_hours"] == pytest.approx((2 * 115.0009 + 200 + 80) / 3600)
+    assert figures["gpu_hours_trained"] == pytest.approx((2 * 95 + 180 + 75) / 3600)
+
+
+LEASE_FIGURES = "round, job_id, kind, ended, seconds, run_seconds, restart_seconds, idle_seconds"
+
+
+def lease_figures(reader: Reader) -> list[tuple[Any, ...]]:
+    _, rows = reader.query(f"SELECT {LEASE_FIGURES} FROM leases ORDER BY round, job_id")
+    return [tuple(round(v, 6) if isinstance(v, float) else v for v in row) for row in rows]
+
+
+def test_a_lease_was_trained_restarted_or_idled_away(reader: Reader) -> None:
+    # Job 1 trains 90 s in each of its rounds: the first loses 10 s to the start, the other idles.
+    assert lease_figures(reader) == [
+        (0, 0, "started", "preempted", 100.0, 80.0, 20.0, 0.0),
+        (1, 1, "started", "finished", 200.0, 180.0, 10.0, 10.0),
+        (2, 2, "started", "finished", 80.0, 75.0, 5.0, 0.0),
+        (3, 0, "resumed", "finished", 15.0009, 15.0, 0.0009, 0.0),
+    ]
+    assert by_job(reader, "restart_seconds") == pytest.approx([20.0009, 10.0, 5.0])
+    assert by_job(reader, "idle_seconds") == pytest.approx([0.0, 10.0, 0.0])
+    assert by_job(reader, "launches") == [2, 1, 1]
+    figures = summary(reader)
+    assert figures["restart_s"] == pytest.approx(35.0009)
+    assert figures["idle_s"] == pytest.approx(10.0)
+    assert figures["launches"] == 4
+
+
+def test_a_restart_costs_no_more_than_the_run_charges(tmp_path: Path) -> None:
+    header = replace(HEADER, settings=replace(HEADER.settings, restart_seconds=8.0))
+    write(tmp_path, header, chained(header, records()))
+    assert by_job(Reader(tmp_path), "restart_seconds") == pytest.approx([8.0009, 8.0, 5.0])
+    assert by_job(Reader(tmp_path), "idle_seconds") == pytest.approx([12.0, 12.0, 0.0])
+
+
+def test_a_lease_that_is_moved_begins_anew_without_a_restart(tmp_path: Path) -> None:
+    rounds = records()
+    moved = event(1, EventKind.RENEWED, 200.0, 1)
+    rounds[2] = replace(
+        rounds[2],
+        launches=(Launch(1, (1,)), Launch(2, (0,))),
+        events=(moved, event(2, EventKind.STARTED, 200.0, 0)),
+    )
+    reader = warehouse_of(tmp_path, rounds)
+    assert [row for row in lease_figures(reader) if row[1] == 1] == [
+        (1, 1, "started", "moved", 100.0, 90.0, 10.0, 0.0),
+        (2, 1, "renewed", "finished", 100.0, 90.0, 0.0, 10.0),
+    ]
+    assert by_job(reader, "launches") == [2, 1, 1]
+    assert by_job(reader, "run_seconds") == [95.0, 180.0, 75.0]
+
+
+def test_a_lease_under_way_lasts_up_to_the_last_round_recorded(tmp_path: Path) -> None:
+    assert lease_figures(warehouse_of(tmp_path, records()[:3])) == [
+        (0, 0, "started", "preempted", 100.0, 80.0, 20.0, 0.0),
+        (1, 1, "started", None, 100.0, 90.0, 10.0, 0.0),
+        (2, 2, "started", None, 0.0, 0.0, 0.0, 0.0),
+    ]
+
+
+def test_a_real_restart_costs_what_the_virtual_cluster_charges(simulated: Reader) -> None:
+    # A launch in a run's first round is free, and so is one that ends within its first round.
+    costs = column(simulated, "leases WHERE round > 0", "restart_seconds")
+    charged = [seconds for seconds in costs if seconds > 1e-6]
+    assert len(charged) > 0.8 * len(costs) > 0
+    assert charged == pytest.approx([20.0] * len(charged))
+    _, [(held, parts, idle)] = simulated.query(
+        "SELECT sum(seconds), sum(run_seconds + restart_seconds + idle_seconds), "
+        "sum(idle_seconds) FROM leases"
+    )
+    assert held == pytest.approx(parts)
+    assert idle < 0.01 * held
+
+
+def with_budgets(*budgets: float) -> RunHeader:
+    """The run's header with other budgets."""
+    specs = zip(HEADER.specs, budgets, strict=True)
+    return replace(
+        HEADER, specs=tuple(replace(declared, budget=budget) for declared, budget in specs)
+    )
+
+
+def test_nash_welfare_is_the_mean_utility_geometric_and_by_budget(
+    reader: Reader, tmp_path: Path
+) -> None:
+    assert by_job(reader, "utility") == [1 / 1.05, 1 / 1.33333, 1 / 0.86667]
+    even = (1.05 * 1.33333 * 0.86667) ** (-1 / 3)
+    assert summary(reader)["nash_welfare"] == pytest.approx(even)
+    header = with_budgets(1.0, 1.0, 3.0)
+    write(tmp_path, header, chained(header, records()))
+    weighted = (1.05 * 1.33333 * 0.86667**3) ** (-1 / 5)
+    assert summary(Reader(tmp_path))["nash_welfare"] == pytest.approx(weighted)
+
+
+def test_nash_welfare_is_of_the_jobs_that_have_ended(tmp_path: Path) -> None:
+    reader = warehouse_of(tmp_path, records()[:4])
+    assert summary(reader)["nash_welfare"] == pytest.approx((1.33333 * 0.86667) ** (-1 / 2))
+
+
+def test_a_job_is_proportional_up_to_a_rho_of_one(reader: Reader, tmp_path: Path) -> None:
+    assert by_job(reader, "proportional") == [False, False, True]
+    assert summary(reader)["proportionality_violations"] == 2
+    exact = warehouse_of(tmp_path, records(300.0))
+    assert by_job(exact, "ftf")[0] == 1.0
+    assert summary(exact)["proportionality_violations"] == 1
+
+
+ENVY = "job_id, envious, envied_jobs, most_envied_job_id, envy"
+
+
+def envies(reader: Reader) -> list[tuple[Any, ...]]:
+    return reader.query(f"SELECT {ENVY} FROM envy ORDER BY job_id")[1]
+
+
+def test_nobody_envies_who_could_use_less_of_what_others_got(reader: Reader) -> None:
+    # Job 0 held both GPUs for 115 s; job 1 held one for 200 s, worth 100 s of two.
+    # Job 1 held one for 200 s; job 0 one that it could use for 100 s while both were there.
+    assert envies(reader) == [(job, False, 0, None, None) for job in (0, 1, 2)]
+    figures = summary(reader)
+    assert (figures["envy_violations"], figures["worst_envy"]) == (0, None)
+
+
+def test_who_pays_more_is_offered_more(tmp_path: Path) -> None:
+    # With twice the money of job 1, job 0 could have bought both GPUs in its 200 s.
+    header = with_budgets(4.0, 2.0, 2.0)
+    write(tmp_path, header, chained(header, records()))
+    reader = Reader(tmp_path)
+    assert envies(reader)[0] == (0, True, 1, 1, round(200 / 115.0009, 5))
+    figures = summary(reader)
+    assert (figures["envy_violations"], figures["worst_envy"]) == (1, round(200 / 115.0009, 5))
+
+
+def queue(gap_seconds: float) -> list[RoundRecord]:
+    """Job 1 waits until job 0 ends after 200 s, and so does job 2 after both."""
+    kind, end = EventKind, 200.0 + gap_seconds
+    return [
+        round_record(
+            0,
+            0.0,
+            (0, 1),
+            arrivals=(0, 1),
+            launches=(Launch(0, (0, 1)),),
+            events=(event(0, kind.STARTED, 0.0, 0, 1),),
+        ),
+        round_record(
+            1,
+            200.0,
+            (1, 2),
+            arrivals=(2,),
+            finished=(event(0, kind.FINISHED, 200.0, 0, 1),),
+            progress=(ran(0, 200.0),),
+            launches=(Launch(1, (0,)),),
+            events=(event(1, kind.STARTED, 200.0, 0),),
+        ),
+        round_record(
+            2,
+            end,
+            (2,),
+            finished=(event(1, kind.FINISHED, end, 0),),
+            progress=(ran(1, gap_seconds),),
+            launches=(Launch(2, (1,)),),
+            events=(event(2, kind.STARTED, end, 1),),
+        ),
+        round_record(
+            3,
+            end + 10.0,
+            (),
+            finished=(event(2, kind.FINISHED, end + 10.0, 1),),
+            progress=(ran(2, 10.0),),
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "envied"),
+    [
+        (50.0, 200.0 / 50.0),
+        (190.0, 200.0 / 190.0),
+        (191.0, None),  # 1.04712: within the margin
+        (250.0, None),  # it waited for a shorter job than itself
+    ],
+)
+def test_a_job_envies_who_ran_for_longer_while_it_waited(
+    tmp_path: Path, seconds: float, envied: float | None
+) -> None:
+    first, second, third = envies(warehouse_of(tmp_path, queue(seconds)))
+    assert first == (0, False, 0, None, None)
+    expected = (0, None, None) if envied is None else (1, 0, round(envied, 5))
+    assert second == (1, envied is not None, *expected)
+    # Job 2 needed 10 s, came at 200 and envies job 1 alone: job 0 had gone.
+    assert third == (2, True, 1, 1, seconds / 10)
+
+
+def test_a_job_under_way_is_envied_but_does_not_envy(tmp_path: Path) -> None:
+    reader = warehouse_of(tmp_path, queue(50.0)[:3])
+    assert envies(reader) == [(0, False, 0, None, None), (1, True, 1, 0, 4.0)]
+    assert summary(reader)["envy_violations"] == 1
+
+
+@pytest.mark.parametrize(("jobs", "violations"), [(5000, 2), (5001, None)])
+def test_envy_is_left_out_in_runs_too_large_for_pairs(
+    tmp_path: Path, jobs: int, violations: int | None
+) -> None:
+    later = tuple(spec(job_id, 1, 1e6, "blue") for job_id in range(3, jobs))
+    truth = HEADER.truths[0]
+    header = replace(
+        HEADER,
+        specs=HEADER.specs + later,
+        truths=HEADER.truths + tuple(replace(truth, job_id=job.job_id) for job in later),
+    )
+    write(tmp_path, header, chained(header, queue(50.0)))
+    figures = summary(Reader(tmp_path))
+    assert (figures["envy_violations"], figures["proportionality_violations"]) == (violations, 0)
+
+
+def test_envy_is_unknown_where_nothing_ended(tmp_path: Path) -> None:
+    figures = summary(warehouse_of(tmp_path, records()[:2]))
+    for name in ("envy_violations", "proportionality_violations", "nash_welfare", "worst_envy"):
+        assert figures[name] is None
+
+
+def test_placement_by_node(tmp_path: Path) -> None:
+    # The same run on GPUs 1 and 2 of two nodes with two each: job 0 spans both nodes.
+    def moved(gpus: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(gpu + 1 for gpu in gpus)
+
+    rounds = [
+        replace(
+            record,
+            launches=tuple(replace(part, gpus=moved(part.gpus)) for part in record.launches),
+            events=tuple(replace(part, gpus=moved(part.gpus)) for part in record.events),
+        )
+        for record in records()
+    ]
+    header = replace(HEADER, settings=replace(HEADER.settings, gpus=4, gpus_per_node=2))
+    write(tmp_path, header, chained(header, rounds))
+    reader = Reader(tmp_path)
+    figures = "(job_id, gpus, nodes, fewest_nodes, spread)"
+    assert column(reader, "leases", figures, "round, job_id") == [
+        (0, [1, 2], 2, 1, True),
+        (1, [1], 1, 1, False),
+        (2, [2], 1, 1, False),
+        (0, [1, 2], 2, 1, True),
+    ]
+    assert by_job(reader, "spread_seconds") == pytest.approx([115.0009, 0.0, 0.0])
+    assert by_round(reader, "stranded_gpus") == [2, 1, 2, 2, 0]
+    total = summary(reader)
+    assert total["spread_share"] == pytest.approx(230.0018 / 510.0018)
+    assert total["stranded_share"] == pytest.approx((200 + 100 + 200 + 30.0018) / (4 * END))
+
+
+def test_with_a_gpu_a_node_placement_changes_nothing(reader: Reader) -> None:
+    assert column(reader, "leases", "(nodes, spread)", "round, job_id") == [
+        (2, False),
+        (1, False),
+        (1, False),
+        (2, False),
+    ]
+    assert by_round(reader, "stranded_gpus") == [0, 0, 0, 0, 0]
+    assert (summary(reader)["spread_share"], summary(reader)["stranded_share"]) == (0.0, 0.0)
+
+
+def tenants(reader: Reader) -> list[dict[str, Any]]:
+    columns, rows = reader.query("FROM tenant_summary ORDER BY run, tenant")
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def test_tenants_have_their_own_figures(reader: Reader) -> None:
+    blue, red = tenants(reader)
+    assert (blue["tenant"], blue["jobs"], blue["finished"]) == ("blue", 2, 2)
+    assert (blue["mean_jct_s"], blue["jct_p50_s"], blue["mean_queueing_s"]) == (215.0, 215.0, 75.0)
+    assert (blue["worst_ftf"], blue["unfair_fraction"]) == (1.33333, 0.5)
+    assert blue["nash_welfare"] == pytest.approx((1.33333 * 0.86667) ** (-1 / 2))
+    assert (blue["proportionality_violations"], red["proportionality_violations"]) == (1, 1)
+    assert (blue["preemptions"], red["preemptions"]) == (0, 1)
+    assert (blue["restart_s"], red["restart_s"]) == pytest.approx((15.0, 20.0009))
+    assert blue["gpu_share"] == pytest.approx(280 / 510.0018)
+    assert red["gpu_share"] == pytest.approx(230.0018 / 510.0018)
+    assert (blue["budget_share"], red["budget_share"]) == pytest.approx((2 / 3, 1 / 3))
+
+
+def test_budget_shares_weigh_jobs_by_their_money(tmp_path: Path) -> None:
+    header = with_budgets(6.0, 1.0, 1.0)
+    write(tmp_path, header, chained(header, records()))
+    assert [row["budget_share"] for row in tenants(Reader(tmp_path))] == [0.25, 0.75]
+
+
+def test_a_tenant_who_owns_all_jobs_has_the_figures_of_the_run(simulated: Reader) -> None:
+    columns, rows = simulated.query("FROM run_summary ORDER BY run")
+    runs = [dict(zip(columns, row, strict=True)) for row in rows]
+    assert len(tenants(simulated)) == len(runs) == len(POLICIES)
+    for run, tenant in zip(runs, tenants(simulated), strict=True):
+        assert tenant.pop("tenant") == "default"
+        assert (tenant.pop("finished"), tenant.pop("gpu_share")) == (run["jobs"], 1.0)
+        assert tenant.pop("budget_share") == 1.0
+        for name, value in tenant.items():
+            assert value == (pytest.approx(run[name]) if isinstance(value, float) else run[name])
 
 
 def test_rounds_and_preemptions_are_counted(reader: Reader) -> None:

@@ -1,8 +1,4 @@
 -- What happened to containers: launches, preemptions, ends.
 -- grain: one row per run and event
 SELECT run, round, e.job_id AS job_id, e.kind AS kind, e.at_seconds AS at_seconds, e.gpus AS gpus
-FROM (
-    SELECT run, round, unnest(finished) AS e FROM records
-    UNION ALL
-    SELECT run, round, unnest(events) AS e FROM records
-)
+FROM (SELECT run, round, unnest(list_concat(finished, events)) AS e FROM records)

@@ -1,14 +1,23 @@
--- How each job fared. The one definition of JCT and of finish-time fairness.
+-- How each job fared. The one definition of JCT, of finish-time fairness and of what a job cost.
 -- grain: one row per run and job; finish_seconds and what follows from it is NULL while it runs
 -- jct_seconds: finish − arrival. ftf (ρ): JCT over isolated run time times the contention
 -- factor max(1, jobs of the run / GPUs) (Shockwave, NSDI '23, section 2). ftf_themis: the same
 -- with the mean number of active jobs from admission to finish (Themis, NSDI '20). A job is
--- unfair when ρ > 1.05; ρ is rounded to 5 decimals first.
-WITH ends AS (
-    SELECT run, job_id, max(at_seconds) FILTER (kind = 'finished') AS finish_seconds,
-        min(at_seconds) FILTER (kind = 'started') AS start_seconds,
-        count(*) FILTER (kind = 'preempted') AS preemptions
-    FROM events
+-- unfair when ρ > 1.05; ρ is rounded to 5 decimals first. It has its proportional share when it
+-- ends no later than with an equal share of the cluster: ρ ≤ 1. utility: its speed over that of
+-- an equal share, 1/ρ, the job's term in Nash social welfare over time (Shockwave, section 4).
+-- Sums over leases are of whole microseconds, so that their order does not show.
+WITH held AS (
+    SELECT run, job_id,
+        min(start_seconds) AS start_seconds,
+        sum(seconds::DECIMAL(18, 6))::DOUBLE AS held_seconds,
+        sum(run_seconds::DECIMAL(18, 6))::DOUBLE AS run_seconds,
+        sum(restart_seconds::DECIMAL(18, 6))::DOUBLE AS restart_seconds,
+        sum(idle_seconds::DECIMAL(18, 6))::DOUBLE AS idle_seconds,
+        sum(seconds::DECIMAL(18, 6)) FILTER (spread)::DOUBLE AS spread_seconds,
+        count(*) FILTER (kind <> 'renewed') AS launches,
+        count(*) FILTER (ended = 'preempted') AS preemptions
+    FROM leases
     GROUP BY run, job_id
 ),
 load AS (
@@ -19,41 +28,45 @@ load AS (
     FROM rounds
 ),
 active AS (
-    SELECT a.run, a.job_id, b.clock_seconds AS admitted_seconds,
+    SELECT a.run, a.job_id, b.clock_seconds AS admitted_seconds, f.at_seconds AS finish_seconds,
         (e.active_before - b.active_before) / (e.round - b.round) AS mean_active_jobs
     FROM (SELECT run, round, unnest(arrivals) AS job_id FROM records) AS a
     JOIN load AS b ON b.run = a.run AND b.round = a.round
     LEFT JOIN events AS f ON f.run = a.run AND f.job_id = a.job_id AND f.kind = 'finished'
     LEFT JOIN load AS e ON e.run = a.run AND e.round = f.round
-),
-ran AS (
-    SELECT run, p.job_id AS job_id, max(p.run_seconds) AS run_seconds
-    FROM (SELECT run, unnest(progress) AS p FROM records)
-    GROUP BY run, p.job_id
 )
 SELECT
     j.run,
     j.job_id,
     j.tenant,
+    j.budget,
     j.model,
     j.mode,
     j.scale_factor,
     j.arrival_seconds,
     a.admitted_seconds,
-    e.start_seconds,
-    e.finish_seconds,
-    e.start_seconds - j.arrival_seconds AS queueing_seconds,
-    e.finish_seconds - j.arrival_seconds AS jct_seconds,
-    coalesce(r.run_seconds, 0) AS run_seconds,
-    coalesce(r.run_seconds, 0) * j.scale_factor AS gpu_seconds,
+    l.start_seconds,
+    a.finish_seconds,
+    l.start_seconds - j.arrival_seconds AS queueing_seconds,
+    a.finish_seconds - j.arrival_seconds AS jct_seconds,
+    jct_seconds - held_seconds AS waiting_seconds,
+    coalesce(l.held_seconds, 0) AS held_seconds,
+    coalesce(l.run_seconds, 0) AS run_seconds,
+    coalesce(l.restart_seconds, 0) AS restart_seconds,
+    coalesce(l.idle_seconds, 0) AS idle_seconds,
+    coalesce(l.spread_seconds, 0) AS spread_seconds,
+    coalesce(l.held_seconds, 0) * j.scale_factor AS held_gpu_seconds,
+    coalesce(l.run_seconds, 0) * j.scale_factor AS gpu_seconds,
     j.isolated_seconds,
     round(jct_seconds / (j.isolated_seconds * greatest(1, h.jobs / h.gpus)), 5) AS ftf,
     round(jct_seconds / (j.isolated_seconds * greatest(1, a.mean_active_jobs / h.gpus)), 5) AS ftf_themis,
     ftf > 1.05 AS unfair,
     ftf_themis > 1.05 AS unfair_themis,
-    coalesce(e.preemptions, 0) AS preemptions
+    ftf <= 1 AS proportional,
+    1 / ftf AS utility,
+    coalesce(l.launches, 0) AS launches,
+    coalesce(l.preemptions, 0) AS preemptions
 FROM jobs AS j
 JOIN runs AS h USING (run)
-LEFT JOIN ends AS e USING (run, job_id)
+LEFT JOIN held AS l USING (run, job_id)
 LEFT JOIN active AS a USING (run, job_id)
-LEFT JOIN ran AS r USING (run, job_id)

@@ -1,6 +1,7 @@
 -- Each scheduling round in figures.
 -- grain: one row per run and round
--- clock_seconds is the round's start; idle_gpus have no lease in it.
+-- clock_seconds is the round's start; idle_gpus have no lease in it, and stranded_gpus are those of
+-- them whose node is partly in use.
 SELECT
     r.run,
     r.round,
@@ -12,6 +13,9 @@ SELECT
     len(r.launches) AS running_jobs,
     coalesce(list_sum(list_transform(r.launches, lambda l: len(l.gpus))), 0)::BIGINT AS busy_gpus,
     h.settings.gpus - busy_gpus AS idle_gpus,
+    len(list_distinct(flatten(list_transform(
+        r.launches, lambda l: list_transform(l.gpus, lambda g: g // h.settings.gpus_per_node)
+    )))) * h.settings.gpus_per_node - busy_gpus AS stranded_gpus,
     len(list_filter(r.events, lambda e: e.kind = 'preempted')) AS preemptions,
     r.timings.collect_ms AS collect_ms,
     r.timings.predict_ms AS predict_ms,

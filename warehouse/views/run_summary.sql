@@ -1,6 +1,11 @@
--- Each run's headline figures. The one definition of makespan, unfair fraction and utilisation.
+-- Each run's headline figures. The one definition of makespan, utilisation and fragmentation.
 -- grain: one row per run; figures cover what has happened so far
 -- utilization: GPU time spent training (restarts excluded) over GPUs × makespan.
+-- nash_welfare: Nash social welfare over time, the finished jobs' mean utility, geometric and
+-- weighted by budget (Shockwave, NSDI '23, section 4).
+-- spread_share: part of the leased GPU time on more nodes than the gang needs; stranded_share:
+-- GPU time idle on nodes partly in use, over GPUs × makespan. Both are 0 with a GPU a node.
+-- Sums go by job id or round: in any other order they would differ in their last digits.
 -- rounds counts those in which a job ran; solve times are of rounds with active jobs.
 SELECT
     h.run,
@@ -12,13 +17,35 @@ SELECT
     h.complete,
     r.makespan_s,
     o.mean_jct_s,
+    o.jct_p50_s,
+    o.jct_p95_s,
+    o.jct_p99_s,
+    o.mean_queueing_s,
+    o.mean_waiting_s,
     o.worst_ftf,
+    o.ftf_p50,
+    o.ftf_p90,
+    o.ftf_p99,
     o.unfair_fraction,
     o.worst_ftf_themis,
+    o.ftf_themis_p50,
+    o.ftf_themis_p90,
+    o.ftf_themis_p99,
     o.unfair_fraction_themis,
+    o.nash_welfare,
+    o.proportionality_violations,
+    e.envy_violations,
+    e.worst_envy,
     o.gpu_seconds / nullif(h.gpus * r.makespan_s, 0) AS utilization,
+    o.held_gpu_seconds / 3600 AS gpu_hours,
+    o.gpu_seconds / 3600 AS gpu_hours_trained,
+    o.spread_gpu_seconds / nullif(o.held_gpu_seconds, 0) AS spread_share,
+    r.stranded_gpu_seconds / nullif(h.gpus * r.makespan_s, 0) AS stranded_share,
     r.rounds,
+    o.launches,
     o.preemptions,
+    o.restart_s,
+    o.idle_s,
     s.solve_ms_p50,
     s.solve_ms_p95,
     s.solve_ms_max,
@@ -26,23 +53,53 @@ SELECT
     h.last_hash
 FROM runs AS h
 LEFT JOIN (
-    SELECT run, max(clock_seconds) AS makespan_s, count(*) FILTER (running_jobs > 0) AS rounds
+    SELECT
+        run,
+        max(clock_seconds) AS makespan_s,
+        coalesce(sum(stranded_gpus * seconds ORDER BY round), 0) AS stranded_gpu_seconds,
+        count(*) FILTER (running_jobs > 0) AS rounds
     FROM rounds
     GROUP BY run
 ) AS r USING (run)
 LEFT JOIN (
     SELECT
         run,
-        avg(jct_seconds) AS mean_jct_s,
+        avg(jct_seconds ORDER BY job_id) AS mean_jct_s,
+        quantile_cont(jct_seconds, 0.5) AS jct_p50_s,
+        quantile_cont(jct_seconds, 0.95) AS jct_p95_s,
+        quantile_cont(jct_seconds, 0.99) AS jct_p99_s,
+        avg(queueing_seconds ORDER BY job_id) AS mean_queueing_s,
+        avg(waiting_seconds ORDER BY job_id) AS mean_waiting_s,
         max(ftf) AS worst_ftf,
+        quantile_cont(ftf, 0.5) AS ftf_p50,
+        quantile_cont(ftf, 0.9) AS ftf_p90,
+        quantile_cont(ftf, 0.99) AS ftf_p99,
         avg(unfair::INT) AS unfair_fraction,
         max(ftf_themis) AS worst_ftf_themis,
+        quantile_cont(ftf_themis, 0.5) AS ftf_themis_p50,
+        quantile_cont(ftf_themis, 0.9) AS ftf_themis_p90,
+        quantile_cont(ftf_themis, 0.99) AS ftf_themis_p99,
         avg(unfair_themis::INT) AS unfair_fraction_themis,
-        sum(gpu_seconds) AS gpu_seconds,
-        sum(preemptions)::BIGINT AS preemptions
+        exp(
+            sum(budget * ln(utility) ORDER BY job_id)
+            / sum(budget ORDER BY job_id) FILTER (utility IS NOT NULL)
+        ) AS nash_welfare,
+        sum((NOT proportional)::INT)::BIGINT AS proportionality_violations,
+        sum(gpu_seconds ORDER BY job_id) AS gpu_seconds,
+        sum(held_gpu_seconds ORDER BY job_id) AS held_gpu_seconds,
+        sum(spread_seconds * scale_factor ORDER BY job_id) AS spread_gpu_seconds,
+        sum(launches)::BIGINT AS launches,
+        sum(preemptions)::BIGINT AS preemptions,
+        sum(restart_seconds ORDER BY job_id) AS restart_s,
+        sum(idle_seconds ORDER BY job_id) AS idle_s
     FROM job_outcomes
     GROUP BY run
 ) AS o USING (run)
+LEFT JOIN (
+    SELECT run, sum(envious::INT)::BIGINT AS envy_violations, max(envy) AS worst_envy
+    FROM envy
+    GROUP BY run
+) AS e USING (run)
 LEFT JOIN (
     SELECT
         run,

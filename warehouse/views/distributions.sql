@@ -1,0 +1,15 @@
+-- Empirical distributions over each run's finished jobs, to plot as they are.
+-- grain: one row per run, metric and finished job
+-- share: part of the finished jobs with this value or less.
+WITH finished AS (
+    SELECT run, job_id, jct_seconds, queueing_seconds, ftf, ftf_themis
+    FROM job_outcomes
+    WHERE finish_seconds IS NOT NULL
+)
+SELECT
+    run,
+    metric,
+    job_id,
+    value,
+    cume_dist() OVER (PARTITION BY run, metric ORDER BY value) AS share
+FROM (UNPIVOT finished ON COLUMNS(* EXCLUDE (run, job_id)) INTO NAME metric VALUE value)

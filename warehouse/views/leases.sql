@@ -1,0 +1,62 @@
+-- Leases from launch to end: how long, where, and what became of the time.
+-- grain: one row per run, round and lease that began; one moved to other GPUs begins anew
+-- restart_seconds: what a started or resumed job did not train in its first round, at most what
+-- the run charges a restart. idle_seconds: the rest that was not trained, waiting for rounds to
+-- end. A gang is spread where it spans more nodes than it needs.
+WITH marks AS (
+    SELECT e.*, h.settings.gpus_per_node AS gpus_per_node, h.settings.restart_seconds AS charge,
+        lead(e.round) OVER jobs AS next_round,
+        lead(e.at_seconds) OVER jobs AS next_seconds,
+        lead(e.kind) OVER jobs AS next_kind
+    FROM events AS e
+    JOIN headers AS h USING (run)
+    WINDOW jobs AS (PARTITION BY e.run, e.job_id ORDER BY e.round)
+),
+spans AS (
+    SELECT m.*,
+        coalesce(m.next_seconds, l.clock_seconds) AS end_seconds,
+        coalesce(m.next_round, l.round) AS end_round
+    FROM marks AS m
+    JOIN (
+        SELECT run, max(round) AS round, max(clock_seconds) AS clock_seconds
+        FROM records
+        GROUP BY run
+    ) AS l USING (run)
+    WHERE m.kind NOT IN ('preempted', 'finished')
+),
+trained AS (
+    SELECT run, round, clock_seconds, p.job_id AS job_id, p.run_seconds AS run_seconds
+    FROM (SELECT run, round, clock_seconds, unnest(progress) AS p FROM records)
+),
+measured AS (
+    SELECT s.*,
+        coalesce(e.run_seconds, 0) AS trained_after,
+        lag(trained_after, 1, 0) OVER (PARTITION BY s.run, s.job_id ORDER BY s.round) AS trained_before,
+        least(f.clock_seconds, s.end_seconds) - s.at_seconds AS first_seconds,
+        f.run_seconds - trained_before AS first_trained
+    FROM spans AS s
+    LEFT JOIN trained AS f ON f.run = s.run AND f.job_id = s.job_id AND f.round = s.round + 1
+    LEFT JOIN trained AS e ON e.run = s.run AND e.job_id = s.job_id AND e.round = s.end_round
+)
+SELECT
+    run,
+    round,
+    job_id,
+    kind,
+    CASE WHEN next_kind IN ('preempted', 'finished') THEN next_kind
+        WHEN next_kind IS NOT NULL THEN 'moved'
+    END AS ended,
+    gpus,
+    len(gpus) AS scale_factor,
+    at_seconds AS start_seconds,
+    end_seconds,
+    end_seconds - at_seconds AS seconds,
+    greatest(trained_after - trained_before, 0) AS run_seconds,
+    CASE WHEN kind = 'renewed' OR first_trained IS NULL THEN 0
+        ELSE greatest(0, least(charge, first_seconds - first_trained))
+    END AS restart_seconds,
+    greatest(seconds - run_seconds - restart_seconds, 0) AS idle_seconds,
+    len(list_distinct(list_transform(gpus, lambda g: g // gpus_per_node))) AS nodes,
+    ceil(scale_factor / gpus_per_node)::BIGINT AS fewest_nodes,
+    nodes > fewest_nodes AS spread
+FROM measured
