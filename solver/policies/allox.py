@@ -16,7 +16,7 @@ from solver.policies.shares import Contenders, run_shares
 class AlloX:
     """Minimum-cost matching of jobs to GPUs and places in their queues.
 
-    Le et al., AlloX (EuroSys '20), sections 4 and 5: a job that is k-th from the end of
+    Le et al., AlloX (EuroSys '20), sections 3.1 and 3.3: a job that is k-th from the end of
     a GPU's queue adds k times its run time to the sum of completion times, so the least
     sum is a bipartite matching of jobs to (GPU, k). Jobs that have a GPU to themselves
     keep it; of the others only the oldest, a fraction α but as many as there are free
@@ -33,7 +33,7 @@ class AlloX:
 
     name = "allox"
     summary = "minimum average JCT by matching jobs to places in GPU queues"
-    source = "Le et al., AlloX (EuroSys '20), sections 4 and 5"
+    source = "Le et al., AlloX (EuroSys '20), sections 3.1 and 3.3"
     looks_ahead = False
     clairvoyant = False
     solver = "scipy"

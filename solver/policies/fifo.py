@@ -15,7 +15,7 @@ class Fifo:
 
     name = "fifo"
     summary = "first in, first out, with backfilling"
-    source = "folklore; the default of cluster managers such as YARN (SoCC '13)"
+    source = "as YARN-CS in Gu et al., Tiresias (NSDI '19), section 5"
     looks_ahead = False
     clairvoyant = False
 

@@ -15,7 +15,7 @@ from solver.policies.shares import Contenders, run_shares
 class GandivaFair:
     """Every job has the same tickets: x_j = min(1, G / N).
 
-    Chaudhary et al., Gandiva-Fair (EuroSys '20), section 4: stride scheduling of jobs
+    Chaudhary et al., Gandiva-Fair (EuroSys '20), section 3: stride scheduling of jobs
     with equal tickets, on GPUs of one type, without trading. As in the comparison of
     the Shockwave paper (NSDI '23, section 8), scale factors are ignored.
 
@@ -25,7 +25,7 @@ class GandivaFair:
 
     name = "gandiva-fair"
     summary = "equal tickets for all jobs"
-    source = "Chaudhary et al., Gandiva-Fair (EuroSys '20), section 4"
+    source = "Chaudhary et al., Gandiva-Fair (EuroSys '20), section 3"
     looks_ahead = False
     clairvoyant = False
     solver = "none"

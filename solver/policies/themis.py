@@ -24,7 +24,7 @@ PRECISION = 1e-9
 class Themis:
     """Minimise the worst finish-time fairness ρ.
 
-    Mahajan et al., Themis (NSDI '20), as a program over shares (Narayanan et al., Gavel,
+    Mahajan et al., Themis (NSDI '20), section 3.2, as a program over shares (Narayanan et al., Gavel,
     OSDI '20, section 4.2):
 
         min max_j (age_j + left_j / x_j) / (isolated_j + left_j / e_j)
@@ -44,15 +44,15 @@ class Themis:
 
     Attributes:
         fidelity: See `solver.policies.shares`.
-        filter: f (section 5.1): only the fraction 1 − f of the jobs with the worst ρ take
+        filter: f (section 3.3): only the fraction 1 − f of the jobs with the worst ρ take
             part, at least one; the others get what is left.
-        lease_seconds: A job that got GPUs keeps them for that long (section 3.2); by
+        lease_seconds: A job that got GPUs keeps them for that long (section 3.3); by
             default leases last a round.
     """
 
     name = "themis"
     summary = "min-max finish-time fairness"
-    source = "Mahajan et al., Themis (NSDI '20); Narayanan et al., Gavel (OSDI '20), section 4.2"
+    source = "Mahajan et al., Themis (NSDI '20), section 3; Narayanan et al., Gavel (OSDI '20), section 4.2"
     looks_ahead = False
     clairvoyant = False
     solver = "highs"
