@@ -45,9 +45,17 @@ def job(
     return spec, GroundTruth(job_id, float(steps), regimes, regimes)
 
 
-def cluster(jobs: Iterable[Job], profile: Profile = ONE_STEP_A_SECOND) -> VirtualCluster:
+def cluster(
+    jobs: Iterable[Job],
+    profile: Profile = ONE_STEP_A_SECOND,
+    *,
+    round_seconds: float = 120.0,
+    restart_seconds: float = 20.0,
+) -> VirtualCluster:
     specs, truths = zip(*jobs, strict=True)
-    return VirtualCluster(specs, truths, profile, round_seconds=120.0, restart_seconds=20.0)
+    return VirtualCluster(
+        specs, truths, profile, round_seconds=round_seconds, restart_seconds=restart_seconds
+    )
 
 
 @dataclass
@@ -238,6 +246,14 @@ def test_a_job_whose_change_took_its_last_steps_leaves_after_its_fifth_empty_rou
     assert story.clocks == [120.0, 240.0, 360.0, 480.0, 600.0, 720.0, 840.0]
     reports = [report for report in story.reports if report.job_id == 0]
     assert told(reports) == [(0, 1, 10, 100.0), (1, 1, 10, 100.0), (2, 1, 10, 40.0)]
+
+
+def test_a_job_without_a_step_left_restarts_for_nothing_even_in_rounds_of_4_seconds() -> None:
+    overshooting = job(0, 250, mode=Mode.GNS, targets=[(10, 3), (20, 1)])
+    story = Story(cluster([overshooting], round_seconds=4.0, restart_seconds=3.0))
+    story.play(*[[0]] * 52, *[[], [0]] * 5)  # 208 steps are done when the batch size doubles
+    assert story.log[-1] == (208.0, "finished", 0)
+    assert story.progress[-1].run_seconds == 208.0
 
 
 def test_leases_and_finished_jobs_name_their_gpus() -> None:

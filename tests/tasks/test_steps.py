@@ -1,9 +1,12 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from containers.runtime import EventKind
-from tests.runs import POLICIES, Made, make, tiny
+from flows.simulation import prepare
+from tasks.steps import run_round
+from tests.runs import POLICIES, Made, Memory, make, tiny
 from warehouse.record import record_hash
 
 CASES = [
@@ -137,3 +140,19 @@ def test_same_inputs_end_in_the_same_hash_and_another_seed_in_another(policy: st
     assert first.run.state.last_hash == again.run.state.last_hash
     assert first.records == again.records
     assert first.run.state.last_hash != other.run.state.last_hash
+
+
+def test_a_policy_is_told_anew_only_of_jobs_with_news() -> None:
+    run = replace(prepare(tiny("fifo", jobs=20)), sink=Memory())
+    kept = 0
+    while not run.finished:
+        before = run.active
+        this = run_round(run)
+        news = {expected.job_id for expected in this.forecasts}
+        for job_id, job in run.active.items():
+            assert job.belief is this.state.beliefs[job_id]
+            assert job.forecast is this.state.forecasts[job_id]
+            assert job.gpus == this.state.leases.get(job_id, ())
+            kept += job is before.get(job_id)
+            assert job_id not in news or job is not before.get(job_id)
+    assert kept > 10

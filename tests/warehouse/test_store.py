@@ -157,6 +157,16 @@ def test_compaction_changes_no_view(part: tuple[Path, str], made: Made) -> None:
             assert contents(Reader(warehouse)) == before
 
 
+@pytest.mark.parametrize("kept_bytes", [0, 20_000, 2**28])
+def test_an_ended_run_is_the_same_file_whatever_the_writer_remembers(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_bytes: int
+) -> None:
+    monkeypatch.setattr("warehouse.store.KEPT_BYTES", kept_bytes)
+    monkeypatch.setattr("warehouse.store.GROUP_ROUNDS", 7)
+    run = write(tmp_path, made.header, made.rounds)
+    assert Reader(tmp_path).records(run) == [(record, digest) for record, digest, _ in made.rounds]
+
+
 @pytest.mark.parametrize(
     ("method", "name", "after"),
     [
