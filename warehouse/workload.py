@@ -1,5 +1,6 @@
 """Jobs to schedule, with the truth that drives the virtual cluster."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -47,3 +48,11 @@ class Workload:
                     f"scale factor {spec.scale_factor} is above the cluster's {gpus} GPUs",
                     "give a larger --gpus or leave the job out",
                 )
+
+
+def by_arrival(
+    jobs: Iterable[tuple[JobSpec, GroundTruth]],
+) -> tuple[tuple[JobSpec, ...], tuple[GroundTruth, ...]]:
+    """Jobs and their truths, by arrival and then job id."""
+    ordered = sorted(jobs, key=lambda job: (job[0].arrival_seconds, job[0].job_id))
+    return tuple(spec for spec, _ in ordered), tuple(truth for _, truth in ordered)

@@ -10,7 +10,8 @@ import pytest
 
 from predictor.errors import InputError
 from predictor.job import Mode, Regime
-from warehouse.trace import COLUMNS, read_gns_regimes, read_throughputs, read_workload
+from warehouse.regimes import read_regimes
+from warehouse.trace import COLUMNS, read_throughputs, read_workload
 from warehouse.workload import Workload
 
 PUBLIC = [
@@ -271,7 +272,7 @@ def test_a_missing_regime_column(files: Files) -> None:
     files.regimes.write_text("model,initial_batch_size,schedule\nLM,5,0:5\n")
     assert files.refusal() == (
         "regimes.csv:1: missing column 'scale_factor'; "
-        "the header is model,initial_batch_size,scale_factor,schedule"
+        "the header has model, initial_batch_size, schedule"
     )
 
 
@@ -296,13 +297,14 @@ def test_a_regime_row_with_a_wrong_number(files: Files) -> None:
 def test_a_short_regime_row(files: Files) -> None:
     files.write_regimes("LM,5")
     assert files.refusal() == (
-        "regimes.csv:2, scale_factor: None is not a whole number; mend the field"
+        "regimes.csv:2: 2 fields instead of 4; "
+        "the header has model, initial_batch_size, scale_factor, schedule"
     )
 
 
 def test_regimes_run_from_their_epoch_to_the_next(files: Files) -> None:
     files.write_regimes("LM,5,1,0:5;3:10;7:20")
-    regimes = read_gns_regimes(files.regimes)["LM", 5, 1]
+    regimes = read_regimes(files.regimes).gns["LM", 5, 1]
     assert regimes == (Regime(5, 3), Regime(10, 4), Regime(20, math.inf))
 
 
