@@ -18,12 +18,8 @@ from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from predictor.profile import Profile
 from warehouse.families import FAMILIES, SCALE_FACTORS, generated_profile
-from warehouse.generator import (
-    LONGEST_SECONDS,
-    SCALE_FACTOR_WEIGHTS,
-    SHORTEST_SECONDS,
-    generate_workload,
-)
+from warehouse.generator import generate_workload
+from warehouse.mix import LONGEST_SECONDS, SCALE_FACTOR_WEIGHTS, SHORTEST_SECONDS
 from warehouse.workload import Arrivals, Workload
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -58,7 +54,7 @@ def test_half_of_the_jobs_adapt_by_gns_in_no_fixed_order(jobs: int) -> None:
 
 def test_scale_factors_and_families_follow_their_weights() -> None:
     scale_factors = Counter(spec.scale_factor for spec in many().specs)
-    for scale_factor, weight in zip(SCALE_FACTORS, SCALE_FACTOR_WEIGHTS, strict=True):
+    for scale_factor, weight in SCALE_FACTOR_WEIGHTS.items():
         spread = math.sqrt(weight * (1 - weight) / JOBS)
         assert abs(scale_factors[scale_factor] / JOBS - weight) < 3 * spread
     families = Counter(spec.model for spec in many().specs)
@@ -192,6 +188,6 @@ def test_the_gap_between_arrivals_must_be_a_time(seconds: float) -> None:
     with pytest.raises(InputError) as caught:
         generate_workload(3, rng=np.random.default_rng(0), mean_interarrival_seconds=seconds)
     assert str(caught.value) == (
-        f"--mean-interarrival: {seconds} is not a positive number of seconds; "
+        f"--mean-interarrival-seconds: {seconds} is not a positive number of seconds; "
         "give the mean gap between arrivals"
     )
