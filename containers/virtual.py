@@ -30,17 +30,17 @@ class GroundTruth:
 
     Attributes:
         job_id: The job.
-        total_steps: Training steps at the initial batch size.
         isolated_seconds: Run time alone on its own GPUs, the yardstick of finish-time
             fairness.
+        profiled: Batch size of each epoch in such a run, run-length encoded.
         targets: Batch size that the job strives for in each epoch, run-length encoded
             from epoch 0; the last one holds on. A GNS job approaches a larger target by
             one doubling at a time and never shrinks; an Accordion job jumps.
     """
 
     job_id: int
-    total_steps: int
     isolated_seconds: float
+    profiled: tuple[Regime, ...]
     targets: tuple[Regime, ...]
 
 
@@ -51,10 +51,11 @@ class _Job:
         self.spec = spec
         self.profile = profile
         self.batch_size = spec.batch_size
-        self.total_steps = truth.total_steps
+        self.total_steps = spec.total_steps
         self.starts = list(accumulate((int(r.epochs) for r in truth.targets[:-1]), initial=0))
         self.sizes = [regime.batch_size for regime in truth.targets]
         self.steps = 0
+        self.seconds = 0.0
         self.run_seconds = 0.0
         self.next_batch_size: int | None = None
         self.reported_epochs = 0
@@ -129,7 +130,9 @@ class _Job:
             epochs=self.reported_epochs,
             fraction=min(done / self.steps_per_epoch, 1.0),
             batch_size=self.batch_size,
+            seconds=self.seconds,
             run_seconds=self.run_seconds,
+            steps_left=self.total_steps - self.steps,
         )
 
 
@@ -217,13 +220,14 @@ class VirtualCluster:
         job_id = job.spec.job_id
         left = job.total_steps - job.steps
         steps = max(0, min(int(job.rate * self._round_seconds), left))
-        held = steps / job.rate
+        held = (start + steps / job.rate) - start  # as the clock's stamps tell it
         ran = held
         restarted = job_id not in self._ran and not self._first_round
         if restarted and held > self._round_seconds - SHORT_RUN_SECONDS:
             ran = max(0.0, held - self._restart_seconds)
             steps = int(steps * ran / held)
         job.steps += steps
+        job.seconds = ran
         job.run_seconds += ran
         job.stalled_rounds += left <= 0
         if 0 < left <= steps or job.stalled_rounds >= STALL_ROUNDS:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from predictor.errors import ShockwaveError
+from solver.fidelity import Fidelity
 from warehouse.workload import Arrivals
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ app = typer.Typer(
 SIMULATE_FIELDS = (
     "run",
     "policy",
+    "fidelity",
     "trace",
     "gpus",
     "jobs",
@@ -75,6 +77,15 @@ Gpus = Annotated[int, typer.Option(help="GPUs in the cluster.")]
 RoundSeconds = Annotated[float, typer.Option(help="Length of a round, in seconds.")]
 RestartSeconds = Annotated[float, typer.Option(help="What a restart costs a job, in seconds.")]
 Window = Annotated[int, typer.Option(help="Rounds to plan ahead.")]
+GpusPerNode = Annotated[int, typer.Option(help="GPUs that share a node.")]
+FidelityOption = Annotated[
+    Fidelity,
+    typer.Option(help="Run policies all alike, or with the published simulator's limits."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A policy's parameter, NAME=VALUE; can be repeated."),
+]
 Seed = Annotated[int, typer.Option(help="Seed of the generated workload.")]
 BackendName = Annotated[str, typer.Option(help="Solver: auto, gurobi or highs.")]
 DriverOption = Annotated[DriverName, typer.Option(help="Plain calls, or Prefect task runs.")]
@@ -90,7 +101,10 @@ def simulate(
     regimes: Regimes = None,
     jobs: Jobs = 60,
     arrivals: ArrivalsOption = Arrivals.POISSON,
-    policy: Annotated[str, typer.Option(help="shockwave, fifo or srtf.")] = "shockwave",
+    gpus_per_node: GpusPerNode = 1,
+    policy: Annotated[str, typer.Option(help="See shockwave policies.")] = "shockwave",
+    fidelity: FidelityOption = Fidelity.FAIR,
+    parameters: SetOption = None,
     backend: BackendName = "auto",
     round_seconds: RoundSeconds = 120.0,
     restart_seconds: RestartSeconds = 20.0,
@@ -102,7 +116,7 @@ def simulate(
 ) -> None:
     """Run a trace or a generated workload to its end on a virtual cluster."""
     started = perf_counter()
-    from flows.simulation import make_header
+    from flows.simulation import make_header, parse_parameters
     from flows.simulation import simulate as run_simulation
     from flows.terminal import bars
     from flows.workloads import Source
@@ -110,7 +124,18 @@ def simulate(
 
     header = make_header(
         Source(trace, profile, regimes, jobs, arrivals, seed).open(),
-        Settings(policy, gpus, backend, round_seconds, restart_seconds, window, seed),
+        Settings(
+            policy=policy,
+            gpus=gpus,
+            gpus_per_node=gpus_per_node,
+            fidelity=fidelity,
+            parameters=parse_parameters(parameters or ()),
+            backend=backend,
+            round_seconds=round_seconds,
+            restart_seconds=restart_seconds,
+            window=window,
+            seed=seed,
+        ),
     )
     with bars(quiet=as_json) as shown:
         told = shown.add(header)
@@ -128,7 +153,9 @@ def compare(
     jobs: Jobs = 60,
     arrivals: ArrivalsOption = Arrivals.POISSON,
     gpus: Gpus = 16,
+    gpus_per_node: GpusPerNode = 1,
     policies: Annotated[str, typer.Option(help="Comma-separated.")] = "shockwave,fifo,srtf",
+    fidelity: FidelityOption = Fidelity.FAIR,
     seed: Seed = 0,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
@@ -141,10 +168,13 @@ def compare(
     from warehouse.record import Settings
 
     source = Source(trace, profile, regimes, jobs, arrivals, seed)
-    names = [name.strip() for name in policies.split(",")]
+    asked = [
+        Settings(name.strip(), gpus, gpus_per_node=gpus_per_node, fidelity=fidelity, seed=seed)
+        for name in policies.split(",")
+    ]
     workload = source.open()
-    for name in names:  # refuse bad input before Prefect starts
-        prepare(make_header(workload, Settings(name, gpus, seed=seed)))
+    for settings in asked:  # refuse bad input before Prefect starts
+        prepare(make_header(workload, settings))
     with bars(quiet=as_json) as shown:
         shown.note("Starting Prefect; its first start on a machine takes some 20 s.")
         from flows.compare import compare as run_comparison
@@ -152,7 +182,7 @@ def compare(
         from flows.round import embedded_prefect
 
         with embedded_prefect(), watched(shown.add):
-            runs = run_comparison(source, names, gpus, warehouse)
+            runs = run_comparison(f"{policies} ({fidelity})", source, asked, warehouse)
     _report(warehouse, runs, perf_counter() - started, as_json)
     if not as_json:
         here = os.path.relpath(Path(sys.argv[0]).parent)
@@ -231,6 +261,46 @@ def replay(
 
 
 @app.command()
+def policies(as_json: Json = False) -> None:
+    """List the policies, where each was published, and what can be set."""
+    from solver.policies import POLICIES, parameters
+
+    _print(
+        [
+            {
+                "policy": name,
+                "summary": policy.summary,
+                "source": policy.source,
+                "parameters": parameters(policy)
+                if as_json
+                else " ".join(f"{key}={value:g}" for key, value in parameters(policy).items()),
+            }
+            for name, policy in POLICIES.items()
+        ],
+        as_json,
+    )
+
+
+@app.command()
+def conformance(
+    folder: Annotated[Path, typer.Argument(help="Public traces and their published results.")],
+    as_json: Json = False,
+) -> None:
+    """Run the published policies as published; exit 1 if a figure is off."""
+    from flows.conformance import conformance as run_conformance
+
+    rows = []
+    for row in run_conformance(folder):
+        rows.append(row)
+        if as_json:
+            _print([row], as_json)
+    if not as_json:
+        _print(rows, as_json)
+    if not all(row["ok"] for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command()
 def solve(
     file: Annotated[Path, typer.Argument(help="Recorded window problems, one JSON a line.")],
     backend: BackendName = "auto",
@@ -298,9 +368,9 @@ def _report(warehouse: Path, runs: list[str], wall_seconds: float, as_json: bool
         first = figures[0]
         typer.echo(
             f"{first['jobs']} jobs ({first['trace']}) on {first['gpus']} GPUs, "
-            f"in {wall_seconds:.1f} s"
+            f"fidelity {first['fidelity']}, in {wall_seconds:.1f} s"
         )
-        said = ("trace", "gpus", "jobs", "wall_s")
+        said = ("fidelity", "trace", "gpus", "jobs", "wall_s")
         print_side_by_side(
             [{name: row[name] for name in row if name not in said} for row in figures],
             heading="policy",

@@ -32,13 +32,13 @@ def watched(watch: Watch) -> Iterator[None]:
 
 @task(
     name="simulate",
-    task_run_name="simulate {policy}",
+    task_run_name="simulate {settings.policy}",
     tags=["shockwave", "simulate"],
     cache_policy=NO_CACHE,
 )
-def simulate_policy(source: Source, policy: str, gpus: int, warehouse: Path) -> str:
+def simulate_policy(source: Source, settings: Settings, warehouse: Path) -> str:
     """Run the workload under one policy; returns the run's id."""
-    header = make_header(source.open(), Settings(policy, gpus, seed=source.seed))
+    header = make_header(source.open(), settings)
     told = [watch(header) for watch in _watchers]
 
     def progress(run: Run) -> None:
@@ -51,27 +51,27 @@ def simulate_policy(source: Source, policy: str, gpus: int, warehouse: Path) -> 
 @flow(
     name="compare",
     description="One workload under several policies on the virtual cluster.",
-    flow_run_name="compare {policies}",
+    flow_run_name="compare {title}",
 )
-def compare(source: Source, policies: list[str], gpus: int, warehouse: Path) -> list[str]:
+def compare(title: str, source: Source, settings: list[Settings], warehouse: Path) -> list[str]:
     """Run one workload once per policy and put the figures side by side.
 
     Args:
+        title: What is compared, for people.
         source: The workload.
-        policies: Names of policies.
-        gpus: GPUs of the cluster.
+        settings: What each run is asked to do.
         warehouse: Where the runs go.
 
     Returns:
-        The runs' ids, in the order of the policies.
+        The runs' ids, in the order of the settings.
     """
-    runs = [simulate_policy(source, policy, gpus, warehouse) for policy in policies]
+    runs = [simulate_policy(source, asked, warehouse) for asked in settings]
     columns, rows = Reader(warehouse).query(
         "SELECT * EXCLUDE (complete, last_hash) FROM run_summary"
     )
     create_table_artifact(
         table=[dict(zip(columns, row, strict=True)) for row in rows if row[0] in runs],
         key="comparison",
-        description=", ".join(policies),
+        description=title,
     )
     return runs

@@ -1,7 +1,8 @@
 """Runs on the virtual cluster: start, resume, replay."""
 
+import math
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -11,11 +12,13 @@ from containers.runtime import EventKind, Launch
 from containers.virtual import VirtualCluster
 from predictor.errors import InputError, ShockwaveError, WarehouseError
 from solver.cluster import Cluster
+from solver.plan import Policy
 from solver.policies import make_policy
 from tasks.steps import Round, Run, Sink, collect, run_round
 from warehouse.record import (
     VERSION,
     Package,
+    Parameter,
     RoundRecord,
     RunHeader,
     Settings,
@@ -50,8 +53,8 @@ def make_header(workload: Workload, settings: Settings) -> RunHeader:
     Raises:
         InputError: A setting is wrong, or a job does not fit the cluster.
     """
-    make_policy(settings.policy, settings.backend)
-    Cluster(settings.gpus)
+    _policy(settings)
+    Cluster(settings.gpus, settings.gpus_per_node)
     workload.check_fits(settings.gpus)
     for option, value, least in (
         ("--round-seconds", settings.round_seconds, 1.0),
@@ -83,6 +86,30 @@ def make_header(workload: Workload, settings: Settings) -> RunHeader:
             if key[0] in models
         ),
     )
+
+
+def parse_parameters(texts: Iterable[str]) -> tuple[Parameter, ...]:
+    """Parameters of a policy from the command line.
+
+    Args:
+        texts: Of the form NAME=VALUE.
+
+    Raises:
+        InputError: One is not of that form, or a name comes twice.
+    """
+    found: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise InputError("--set", f"{text!r} is not NAME=VALUE", "give a finite number")
+        if name in found:
+            raise InputError("--set", f"{name} is given twice", "give it once")
+        found[name] = number
+    return tuple(Parameter(name, found[name]) for name in sorted(found))
 
 
 def simulate(
@@ -181,12 +208,12 @@ def prepare(header: RunHeader) -> Run:
 
 def _run(name: str, header: RunHeader, sink: Sink) -> Run:
     settings = header.settings
-    profile = header.throughputs()
+    profile, policy = header.throughputs(), _policy(settings)
     return Run(
         name=name,
         header=header,
         profile=profile,
-        policy=make_policy(settings.policy, settings.backend),
+        policy=policy,
         runtime=VirtualCluster(
             header.specs,
             header.truths,
@@ -196,6 +223,18 @@ def _run(name: str, header: RunHeader, sink: Sink) -> Run:
         ),
         sink=sink,
         state=RunState.initial(header),
+        schedules={truth.job_id: truth.profiled for truth in header.truths}
+        if policy.clairvoyant
+        else {},
+    )
+
+
+def _policy(settings: Settings) -> Policy:
+    return make_policy(
+        settings.policy,
+        settings.backend,
+        settings.fidelity,
+        {parameter.name: parameter.value for parameter in settings.parameters},
     )
 
 

@@ -1,5 +1,6 @@
 """The vocabulary of jobs: what is declared and what is observed."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -40,6 +41,10 @@ class JobSpec:
         arrival_seconds: Submission time, from the start of the run.
         tenant: Who submitted it.
         budget: The job's money in the market (Fisher market budget), relative to others.
+        total_steps: Training steps at the initial batch size; by default those of whole
+            epochs. The last epoch may be cut short.
+        consolidate: Whether it must run on as few nodes as it fits, because its gradients
+            are dominated by one large tensor (Tiresias, NSDI '19, section 3.3).
 
     Raises:
         InputError: A field is out of range; the message names it.
@@ -56,6 +61,8 @@ class JobSpec:
     arrival_seconds: float
     tenant: str = "default"
     budget: float = 1.0
+    total_steps: int = 0
+    consolidate: bool = False
 
     def __post_init__(self) -> None:
         for field in ("batch_size", "scale_factor", "epochs", "samples_per_epoch", "budget"):
@@ -77,6 +84,15 @@ class JobSpec:
                 f"job {self.job_id}, max_batch_size",
                 f"{self.max_batch_size} is below the initial batch size {self.batch_size}",
                 "declare the largest batch size that adaptation may reach",
+            )
+        steps_per_epoch = math.ceil(self.samples_per_epoch / self.batch_size)
+        if not self.total_steps:
+            object.__setattr__(self, "total_steps", self.epochs * steps_per_epoch)
+        if math.ceil(self.total_steps / steps_per_epoch) != self.epochs:
+            raise InputError(
+                f"job {self.job_id}, total_steps",
+                f"{self.total_steps} steps are not {self.epochs} epochs of {steps_per_epoch}",
+                "give steps that end in the last epoch",
             )
 
     @property
@@ -120,11 +136,16 @@ class JobProgress:
         epochs: Completed epochs.
         fraction: Part of the epoch under way that is done, in [0, 1].
         batch_size: Batch size of the epoch under way.
-        run_seconds: Time spent training so far, restarts excluded.
+        seconds: Time spent training since the last look, restarts excluded.
+        run_seconds: The same since the job was submitted.
+        steps_left: Training steps left at that batch size; negative where a change of batch
+            size took the job past its end.
     """
 
     job_id: int
     epochs: int
     fraction: float
     batch_size: int
+    seconds: float
     run_seconds: float
+    steps_left: int

@@ -19,7 +19,7 @@ The epochs still to come are shared in proportion to the mass left.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.profile import Profile
@@ -32,20 +32,32 @@ class Belief:
     Attributes:
         spec: What was declared.
         observed: Completed regimes and the one under way, in order.
-        fraction: Part of the epoch under way that is done, in [0, 1].
-        batch_size: Batch size of the epoch under way; the declared one by default.
-        run_seconds: Time spent training so far, restarts excluded.
+        progress: Where the job stood when it last ran; nowhere by default.
     """
 
     spec: JobSpec
     observed: tuple[Regime, ...] = ()
-    fraction: float = 0.0
-    batch_size: int = 0
-    run_seconds: float = 0.0
+    progress: JobProgress | None = None
 
-    def __post_init__(self) -> None:
-        if not self.batch_size:
-            object.__setattr__(self, "batch_size", self.spec.batch_size)
+    @property
+    def fraction(self) -> float:
+        """Part of the epoch under way that is done, in [0, 1]."""
+        return self.progress.fraction if self.progress else 0.0
+
+    @property
+    def batch_size(self) -> int:
+        """Batch size of the epoch under way; at first the declared one."""
+        return self.progress.batch_size if self.progress else self.spec.batch_size
+
+    @property
+    def run_seconds(self) -> float:
+        """Time spent training so far, restarts excluded."""
+        return self.progress.run_seconds if self.progress else 0.0
+
+    @property
+    def steps_left(self) -> int:
+        """Training steps left at the batch size under way; at first all declared ones."""
+        return self.progress.steps_left if self.progress else self.spec.total_steps
 
     @property
     def epochs_done(self) -> float:
@@ -65,15 +77,7 @@ class Belief:
                 observed[-1] = Regime(report.batch_size, observed[-1].epochs + report.epochs)
             else:
                 observed.append(Regime(report.batch_size, report.epochs))
-        belief = replace(self, observed=tuple(observed))
-        if progress is None:
-            return belief
-        return replace(
-            belief,
-            fraction=progress.fraction,
-            batch_size=progress.batch_size,
-            run_seconds=progress.run_seconds,
-        )
+        return Belief(self.spec, tuple(observed), progress or self.progress)
 
 
 def remaining_regimes(belief: Belief, profile: Profile) -> tuple[Regime, ...]:

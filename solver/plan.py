@@ -1,12 +1,13 @@
 """What a policy is told and what it answers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from predictor.forecast import Forecast
-from predictor.job import JobSpec
-from solver.cluster import Cluster, place
+from predictor.job import JobSpec, Regime
+from predictor.posterior import Belief
+from solver.cluster import Cluster, Gang, place
 from solver.market import Bid
 
 
@@ -15,14 +16,29 @@ class ActiveJob:
     """A job that could run in the coming round.
 
     Attributes:
-        spec: What was declared.
+        belief: What was declared and observed.
         forecast: What it is expected to do.
         gpus: GPUs that it holds now; empty if it does not run.
+        steps_per_second: Throughput of the whole job at its present batch size.
+        schedule: Batch sizes of all its epochs, run-length encoded. The true future, told
+            to clairvoyant policies only; else empty.
     """
 
-    spec: JobSpec
+    belief: Belief
     forecast: Forecast
     gpus: tuple[int, ...]
+    steps_per_second: float
+    schedule: tuple[Regime, ...] = ()
+
+    @property
+    def spec(self) -> JobSpec:
+        """What was declared."""
+        return self.belief.spec
+
+    @property
+    def job_id(self) -> int:
+        """The job."""
+        return self.belief.spec.job_id
 
 
 @dataclass(frozen=True)
@@ -36,6 +52,8 @@ class Situation:
         window: T, rounds to plan ahead.
         jobs: Active jobs, by job id.
         jobs_seen: Jobs that have arrived so far.
+        ended_gpu_seconds: GPU time that each ended job took, in the order of their ends.
+        memory: What the policy noted when it last planned; empty at first.
     """
 
     clock_seconds: float
@@ -44,6 +62,8 @@ class Situation:
     window: int
     jobs: tuple[ActiveJob, ...]
     jobs_seen: int
+    ended_gpu_seconds: tuple[float, ...] = ()
+    memory: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +82,8 @@ class SolveReport:
         policy: Who planned.
         backend: Which solver; `none` where there was nothing to solve.
         reason: Why that one.
-        status: As of `solver.clearing.Clearing`, or `rule` for policies without a solver.
+        status: As of `solver.clearing.Clearing`, `rule` for policies without a solver, or
+            `kept` where an earlier solution still holds.
         objective: Of the plan as laid out.
         bound: Proven upper bound on any plan's objective.
         gap: (bound − objective) / max(|bound|, |objective|), 0 where both are 0.
@@ -84,33 +105,75 @@ class Plan:
     """Who runs when, from the coming round on.
 
     Attributes:
-        turns: Jobs that run in the window, by job id.
         placement: GPUs by job for the coming round.
-        bids: What the jobs bid, by job id; empty without a market.
         report: How the plan was found.
+        turns: Jobs that run in the window, by job id; empty where the policy plans
+            nothing but the coming round.
+        bids: What the jobs bid, by job id; empty without a market.
+        memory: What the policy notes for its next plan, as JSON; empty to keep what it
+            noted before.
     """
 
-    turns: tuple[Turn, ...]
     placement: Mapping[int, tuple[int, ...]]
-    bids: tuple[Bid, ...]
     report: SolveReport
+    turns: tuple[Turn, ...] = ()
+    bids: tuple[Bid, ...] = ()
+    memory: str = ""
 
 
 class Policy(Protocol):
-    """Decides who runs. Pure: the same situation gives the same plan."""
+    """Decides who runs. Pure: the same situation gives the same plan.
 
-    name: str
+    Policies are frozen dataclasses; their fields are what `--set` can change.
+
+    Attributes:
+        name: Key of the registry.
+        summary: What it does, in a line.
+        source: Where it was published.
+        looks_ahead: Whether it reads forecasts beyond the coming round.
+        clairvoyant: Whether it is told the true future of the jobs.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    source: ClassVar[str]
+    looks_ahead: ClassVar[bool]
+    clairvoyant: ClassVar[bool]
 
     def plan(self, situation: Situation) -> Plan:
         """Plan from the coming round on; at least that one."""
         ...
 
 
-def next_round(situation: Situation, job_ids: list[int]) -> dict[int, tuple[int, ...]]:
-    """Place the jobs of the coming round."""
-    jobs = {job.spec.job_id: job for job in situation.jobs}
-    return place(
-        situation.cluster,
-        {job_id: jobs[job_id].spec.scale_factor for job_id in job_ids},
-        {job_id: jobs[job_id].gpus for job_id in job_ids if jobs[job_id].gpus},
-    )
+def next_round(situation: Situation, order: Sequence[ActiveJob]) -> dict[int, tuple[int, ...]]:
+    """Place the jobs of the coming round: in order, skipping what does not fit.
+
+    Running jobs stay where they are. Where that leaves no room for a job that must be
+    consolidated, the jobs after it are moved, or else it is skipped.
+
+    Args:
+        situation: What the policy was told.
+        order: Who is to run, the first to be served first.
+
+    Returns:
+        GPU indices by job.
+    """
+    cluster = situation.cluster
+    skipped: set[int] = set()
+    while True:
+        free, gangs, held = cluster.gpus, [], {}
+        for job in order:
+            spec = job.belief.spec
+            if spec.scale_factor <= free and spec.job_id not in skipped:
+                gangs.append(Gang(spec.job_id, spec.scale_factor, spec.consolidate))
+                held[spec.job_id] = job.gpus
+                free -= spec.scale_factor
+        placed = place(cluster, gangs, held)
+        if len(placed) == len(gangs):
+            return placed
+        ids = [gang.job_id for gang in gangs]
+        first = next(job_id for job_id in ids if job_id not in placed)
+        moved = place(cluster, gangs, {job_id: held[job_id] for job_id in ids[: ids.index(first)]})
+        if len(moved) == len(gangs):
+            return moved
+        skipped.add(first)

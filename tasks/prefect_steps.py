@@ -64,13 +64,13 @@ def call_tasks(run: str, number: int) -> None:
 def publish(run: Run, this: Round) -> None:
     """Show the round in the UI: its allocation as a table, its market in words."""
     number = run.state.round - 1  # recorded, so the run is past it
-    forecasts = {expected.job_id: expected for expected in this.forecasts}
+    forecasts, beliefs = this.state.forecasts, this.state.beliefs
     rows = [
         {
             "job": job_id,
-            "model": this.beliefs[job_id].spec.model,
+            "model": beliefs[job_id].spec.model,
             "gpus": " ".join(map(str, gpus)),
-            "batch size": this.beliefs[job_id].batch_size,
+            "batch size": beliefs[job_id].batch_size,
             "progress": f"{forecasts[job_id].progress[0]:.1%}",
             "remaining (s)": round(forecasts[job_id].remaining_seconds),
         }
@@ -94,7 +94,7 @@ def _summary(run: Run, number: int, this: Round) -> str:
 | | |
 | --- | --- |
 | clock | {this.observation.clock_seconds:,.1f} s |
-| active jobs | {len(this.forecasts)} ({len(this.arrivals)} new) |
+| active jobs | {len(this.state.beliefs)} ({len(this.arrivals)} new) |
 | finished in the round before | {len(this.observation.finished)} |
 | running jobs | {len(this.plan.placement)} |
 | busy GPUs | {busy} of {gpus} |

@@ -5,19 +5,18 @@ the one definition of a round; drivers differ only in how they call its steps.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Protocol
 
 from containers.runtime import ContainerEvent, Launch, Observation, Runtime
 from predictor.forecast import Forecast, forecast
-from predictor.job import JobSpec
-from predictor.posterior import Belief
+from predictor.job import JobSpec, Regime
 from predictor.profile import Profile
 from solver.cluster import Cluster
 from solver.plan import ActiveJob, Plan, Policy, Situation
-from warehouse.record import VERSION, RoundRecord, RunHeader, Timings
-from warehouse.state import RunState, advance, observed_beliefs
+from warehouse.record import VERSION, RoundRecord, RunHeader, Timings, record_hash
+from warehouse.state import RunState
 
 
 class Sink(Protocol):
@@ -40,6 +39,7 @@ class Run:
         runtime: Where its jobs run.
         sink: Where its records go.
         state: Where it stands: a fold over its records.
+        schedules: True batch-size schedules by job id, for a clairvoyant policy only.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Run:
     runtime: Runtime
     sink: Sink
     state: RunState
+    schedules: Mapping[int, tuple[Regime, ...]]
 
     @property
     def finished(self) -> bool:
@@ -63,8 +64,8 @@ class Round:
     Attributes:
         observation: What the runtime reported (collect).
         arrivals: Jobs admitted (collect).
-        beliefs: What is believed of each active job, by job id (predict).
-        forecasts: What each is expected to do, in the same order (predict).
+        state: The run's state with all this taken in (predict).
+        forecasts: What jobs are expected to do that arrived or ran (predict).
         plan: Who runs when (solve).
         events: What became of preempting and launching (dispatch).
         milliseconds: Wall time by step.
@@ -72,7 +73,7 @@ class Round:
 
     observation: Observation = field(init=False)
     arrivals: tuple[JobSpec, ...] = field(init=False)
-    beliefs: Mapping[int, Belief] = field(init=False)
+    state: RunState = field(init=False)
     forecasts: tuple[Forecast, ...] = field(init=False)
     plan: Plan = field(init=False)
     events: tuple[ContainerEvent, ...] = field(init=False)
@@ -91,51 +92,59 @@ def collect(run: Run, this: Round) -> None:
 
 
 def predict(run: Run, this: Round) -> None:
-    """Update what is believed of each active job and forecast it."""
-    this.beliefs = observed_beliefs(
-        run.header,
-        run.state,
-        arrivals=[spec.job_id for spec in this.arrivals],
-        finished=[event.job_id for event in this.observation.finished],
-        reports=this.observation.reports,
-        progress=this.observation.progress,
-    )
+    """Update what is believed of the jobs, and forecast those of which there is news."""
     settings = run.header.settings
+    state, changed = run.state.observed(
+        run.header, this.observation, [spec.job_id for spec in this.arrivals]
+    )
     this.forecasts = forecast(
-        list(this.beliefs.values()),
+        [state.beliefs[job_id] for job_id in changed],
         run.profile,
-        window=settings.window,
+        window=settings.window if run.policy.looks_ahead else 0,
         round_seconds=settings.round_seconds,
     )
+    known = dict(state.forecasts) | {expected.job_id: expected for expected in this.forecasts}
+    this.state = replace(state, forecasts=known)
 
 
 def solve(run: Run, this: Round) -> None:
     """Plan the window and place the jobs of this round."""
-    settings = run.header.settings
+    settings, state = run.header.settings, this.state
     this.plan = run.policy.plan(
         Situation(
             clock_seconds=this.observation.clock_seconds,
-            cluster=Cluster(settings.gpus),
+            cluster=Cluster(settings.gpus, settings.gpus_per_node),
             round_seconds=settings.round_seconds,
             window=settings.window,
             jobs=tuple(
-                ActiveJob(belief.spec, expected, run.state.leases.get(job_id, ()))
-                for (job_id, belief), expected in zip(
-                    this.beliefs.items(), this.forecasts, strict=True
+                ActiveJob(
+                    belief=belief,
+                    forecast=state.forecasts[job_id],
+                    gpus=state.leases.get(job_id, ()),
+                    steps_per_second=run.profile.throughput(
+                        belief.spec.model, belief.batch_size, belief.spec.scale_factor
+                    ),
+                    schedule=run.schedules.get(job_id, ()),
                 )
+                for job_id, belief in state.beliefs.items()
             ),
-            jobs_seen=run.state.arrived + len(this.arrivals),
+            jobs_seen=state.arrived,
+            ended_gpu_seconds=state.ended_gpu_seconds,
+            memory=state.memory,
         )
     )
 
 
 def dispatch(run: Run, this: Round) -> None:
-    """Preempt the jobs that lose their lease, then launch those that have one."""
-    placement = this.plan.placement
-    losing = [job for job in run.state.leases if job in this.beliefs and job not in placement]
+    """Preempt the jobs that lose their lease, then launch those that have a new one."""
+    placement, leases = this.plan.placement, this.state.leases
     this.events = (
-        *(run.runtime.preempt(job_id) for job_id in losing),
-        *(run.runtime.launch(Launch(job_id, gpus)) for job_id, gpus in placement.items()),
+        *(run.runtime.preempt(job_id) for job_id in leases if job_id not in placement),
+        *(
+            run.runtime.launch(Launch(job_id, gpus))
+            for job_id, gpus in placement.items()
+            if leases.get(job_id) != gpus
+        ),
     )
 
 
@@ -153,14 +162,15 @@ def record(run: Run, this: Round) -> None:
         bids=this.plan.bids,
         solve=this.plan.report,
         turns=this.plan.turns,
+        memory=this.plan.memory,
         launches=tuple(Launch(job_id, gpus) for job_id, gpus in this.plan.placement.items()),
         events=this.events,
         previous_hash=run.state.last_hash,
     )
     timings = Timings(*(this.milliseconds[step.__name__] for step in ROUND[:-1]))
-    state = advance(run.header, run.state, kept)
-    run.sink.append(kept, state.last_hash, timings)
-    run.state = state
+    digest = record_hash(kept)
+    run.sink.append(kept, digest, timings)
+    run.state = this.state.decided(kept, digest)
 
 
 Step = Callable[[Run, Round], None]

@@ -13,7 +13,7 @@ from warehouse.record import RoundRecord, RunHeader, Settings, Timings, record_h
 from warehouse.state import RunState
 from warehouse.store import Writer
 
-POLICIES = ("shockwave", "fifo", "srtf")
+POLICIES = ("shockwave", "srtf", "themis")
 
 
 def tiny(

@@ -62,7 +62,9 @@ def beliefs(draw: st.DrawFn, spec: JobSpec, profile: Profile) -> Belief:
         epoch += epochs
     fraction = draw(st.sampled_from((0.0, 0.25, 0.9)))
     run_seconds = float(draw(st.integers(0, 100_000)))
-    return belief.after([], JobProgress(spec.job_id, epoch, fraction, visited[-1], run_seconds))
+    return belief.after(
+        [], JobProgress(spec.job_id, epoch, fraction, visited[-1], 0.0, run_seconds, 0)
+    )
 
 
 @st.composite

@@ -169,14 +169,15 @@ def draw_regimes(
     )
 
     def seconds(epochs: int) -> float:
-        return isolated_seconds(replace(single, epochs=epochs), _regimes(changes, epochs), profile)
+        return isolated_seconds(single, _regimes(changes, epochs), profile)
 
     epochs = _closest_epochs(request.seconds, seconds)
-    return replace(single, epochs=epochs), GroundTruth(
+    regimes = _regimes(changes, epochs)
+    return replace(single, epochs=epochs, total_steps=0), GroundTruth(
         job_id=request.job_id,
-        total_steps=epochs * math.ceil(family.samples / batch_size),
         isolated_seconds=seconds(epochs),
-        targets=_regimes(changes, epochs),
+        profiled=regimes,
+        targets=regimes,
     )
 
 

@@ -35,9 +35,7 @@ GnsTable = Mapping[tuple[str, int, int], tuple[Regime, ...]]
 """(model, initial batch size, scale factor) to regimes, the last one open-ended."""
 
 
-def published_truth(
-    spec: JobSpec, total_steps: int, profile: Profile, gns: GnsTable
-) -> GroundTruth:
+def published_truth(spec: JobSpec, profile: Profile, gns: GnsTable) -> GroundTruth:
     """What the published simulator makes of a job.
 
     Two rules differ there and here alike: the *profiled* batch sizes give the isolated
@@ -45,7 +43,6 @@ def published_truth(
 
     Args:
         spec: The job as declared.
-        total_steps: Its training steps at the initial batch size.
         profile: Throughputs; a batch size without one is never entered.
         gns: Regimes of GNS jobs; one without an entry never changes.
 
@@ -68,11 +65,11 @@ def published_truth(
         can_run = profile.can_run(spec.model, size, spec.scale_factor)
         return size if can_run else spec.batch_size
 
-    isolated = sum(profile.epoch_seconds(spec, runnable(size)) for size in profiled)
+    alone = [runnable(size) for size in profiled]
     return GroundTruth(
         job_id=spec.job_id,
-        total_steps=total_steps,
-        isolated_seconds=isolated,
+        isolated_seconds=sum(profile.epoch_seconds(spec, size) for size in alone),
+        profiled=run_lengths(alone),
         targets=run_lengths(map(runnable, targets)),
     )
 

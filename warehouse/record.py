@@ -7,21 +7,31 @@ two runs that end in the same hash are the same, round for round.
 """
 
 import hashlib
-import json
 from dataclasses import dataclass
 from typing import Any
+
+import orjson
 
 from containers.runtime import ContainerEvent, Launch
 from containers.virtual import GroundTruth
 from predictor.forecast import Forecast
 from predictor.job import EpochReport, JobProgress, JobSpec
 from predictor.profile import Profile
+from solver.fidelity import Fidelity
 from solver.market import Bid
 from solver.plan import SolveReport, Turn
 from warehouse.codec import to_row
 
-VERSION = 1
+VERSION = 2
 """Version of the record's layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A policy's parameter that was set by hand."""
+
+    name: str
+    value: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,9 @@ class Settings:
     Attributes:
         policy: Who schedules.
         gpus: GPUs of the cluster.
+        gpus_per_node: GPUs that share a node.
+        fidelity: How policies from the literature are run.
+        parameters: Parameters of the policy, where they are not its defaults.
         backend: Solver back end asked for.
         round_seconds: Length of a round.
         restart_seconds: What a restart costs on the virtual cluster.
@@ -40,6 +53,9 @@ class Settings:
 
     policy: str
     gpus: int
+    gpus_per_node: int = 1
+    fidelity: Fidelity = Fidelity.FAIR
+    parameters: tuple[Parameter, ...] = ()
     backend: str = "auto"
     round_seconds: float = 120.0
     restart_seconds: float = 20.0
@@ -108,12 +124,15 @@ class RoundRecord:
         finished: Jobs that ended in the round before.
         reports: Epochs completed in the round before.
         progress: Where each job that ran in the round before stands.
-        forecasts: One per active job, by job id.
+        forecasts: One per job that arrived or ran in the round before, by job id; what is
+            expected of the other active jobs has not changed.
         bids: What the active jobs bid; empty without a market.
         solve: How the plan was found.
-        turns: When the plan lets each job run; round 0 is this one.
+        turns: When the plan lets each job run, round 0 being this one; empty where the
+            policy plans nothing but this round.
+        memory: What the policy noted for its next plan; empty where it noted nothing new.
         launches: GPUs by job for this round.
-        events: What became of preempting and launching.
+        events: What became of preempting and launching; a lease that goes on is no event.
         previous_hash: Hash of the record before; of the header in round 0.
     """
 
@@ -128,6 +147,7 @@ class RoundRecord:
     bids: tuple[Bid, ...]
     solve: SolveReport
     turns: tuple[Turn, ...]
+    memory: str
     launches: tuple[Launch, ...]
     events: tuple[ContainerEvent, ...]
     previous_hash: str
@@ -145,8 +165,7 @@ class Timings:
 
 def content_hash(row: Any) -> str:
     """SHA-256 of plain data, independent of how it is stored."""
-    text = json.dumps(row, separators=(",", ":"), sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(orjson.dumps(row, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def record_hash(record: RoundRecord | RunHeader) -> str:

@@ -19,51 +19,50 @@ from warehouse.published import GnsTable
 COLUMNS = ("model", "initial_batch_size", "scale_factor", "schedule")
 """What every table has."""
 
-JOB_COLUMN, ISOLATED_COLUMN = "job_id", "isolated_seconds"
-"""What a table of single jobs has besides."""
+JOB_COLUMNS = ("job_id", "profiled", "isolated_seconds")
+"""What a table of single jobs may have besides."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnRegimes:
-    """The regimes of one job.
+    """A row about one job.
 
     Attributes:
-        row: Where they stand.
+        row: Where it stands.
         kind: Model, initial batch size and scale factor of the job.
-        regimes: They; the last may be open-ended.
-        isolated_seconds: Isolated run time; None where it follows from the regimes.
+        targets: Batch sizes that the job strives for; the last may be open-ended.
+        profiled: Those of its isolated run; None where they are the targets.
+        isolated_seconds: Isolated run time; None where it follows from the profile.
     """
 
     row: Row
     kind: tuple[str, int, int]
-    regimes: tuple[Regime, ...]
+    targets: tuple[Regime, ...]
+    profiled: tuple[Regime, ...] | None
     isolated_seconds: float | None
 
-    def truth(self, spec: JobSpec, total_steps: int, profile: Profile) -> GroundTruth:
+    def truth(self, spec: JobSpec, profile: Profile) -> GroundTruth:
         """What the job will really do.
 
-        Args:
-            spec: The job as declared.
-            total_steps: Its training steps at the initial batch size.
-            profile: Throughputs.
-
         Raises:
-            InputError: The regimes are not such a job's; names their line.
+            InputError: The row is not of such a job, or the profile cannot run it; names
+                the line.
         """
         self._check(spec)
-        begun = sum(regime.epochs for regime in self.regimes[:-1])
-        last = self.regimes[-1]
-        targets = self.regimes
-        if math.isinf(last.epochs):
-            targets = (*targets[:-1], Regime(last.batch_size, spec.epochs - int(begun)))
+        targets = self._closed("schedule", self.targets, spec)
+        profiled = self._closed("profiled", self.profiled or self.targets, spec)
+        if sum(regime.epochs for regime in profiled) != spec.epochs:
+            raise self.row.refusal(
+                "profiled", f"does not end with the job's {spec.epochs} epochs", "give no end"
+            )
         try:
-            isolated = isolated_seconds(spec, targets, profile)
+            isolated = isolated_seconds(spec, profiled, profile)
         except InputError as error:
             raise InputError(self.row.place, error.problem, error.remedy) from None
         return GroundTruth(
             job_id=spec.job_id,
-            total_steps=total_steps,
             isolated_seconds=self.isolated_seconds or isolated,
+            profiled=profiled,
             targets=targets,
         )
 
@@ -75,20 +74,29 @@ class OwnRegimes:
                 f"job {spec.job_id} is {_told(kind)}, not {_told(self.kind)}",
                 "give the job's own model, initial batch size and scale factor",
             )
-        sizes = [regime.batch_size for regime in self.regimes]
+        sizes = [regime.batch_size for regime in self.targets]
         if spec.mode is Mode.STATIC and len(sizes) > 1:
             raise self.row.refusal("schedule", "a static job never changes", "give one regime")
         if spec.mode is Mode.GNS and sizes != sorted(sizes):
             raise self.row.refusal(
                 "schedule", "the batch size of a GNS job never shrinks", "give ascending ones"
             )
-        begun = sum(regime.epochs for regime in self.regimes[:-1])
-        if math.isinf(self.regimes[-1].epochs) and begun >= spec.epochs:
+
+    def _closed(
+        self, column: str, regimes: tuple[Regime, ...], spec: JobSpec
+    ) -> tuple[Regime, ...]:
+        """Regimes of which the last ends with the job, unless it says otherwise."""
+        *before, last = regimes
+        begun = sum(int(regime.epochs) for regime in before)
+        if not math.isinf(last.epochs):
+            return regimes
+        if begun >= spec.epochs:
             raise self.row.refusal(
-                "schedule",
-                f"epoch {begun:g} is beyond the job's {spec.epochs}",
+                column,
+                f"epoch {begun} is beyond the job's {spec.epochs}",
                 "let the last regime begin before the job ends",
             )
+        return (*before, Regime(last.batch_size, spec.epochs - begun))
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,7 @@ class RegimeTable:
         for job_id, own in self.own.items():
             if job_id not in known:
                 raise own.row.refusal(
-                    JOB_COLUMN, f"the trace has no job {job_id}", "give the table of this trace"
+                    "job_id", f"the trace has no job {job_id}", "give the table of this trace"
                 )
 
 
@@ -131,29 +139,32 @@ def read_regimes(path: Path) -> RegimeTable:
             row.number("initial_batch_size", int),
             row.number("scale_factor", int),
         )
-        if not row.values.get(JOB_COLUMN, ""):
+        if not row.values.get("job_id"):
             gns[kind] = _schedule(row)
             continue
-        job_id = row.number(JOB_COLUMN, int)
+        job_id = row.number("job_id", int)
         if job_id in own:
-            raise row.refusal(JOB_COLUMN, f"job {job_id} is there twice", "leave one row out")
-        given = row.values.get(ISOLATED_COLUMN, "")
-        isolated = row.positive(ISOLATED_COLUMN, float) if given else None
-        own[job_id] = OwnRegimes(row, kind, _own_schedule(row), isolated)
+            raise row.refusal("job_id", f"job {job_id} is there twice", "leave one row out")
+        own[job_id] = OwnRegimes(
+            row=row,
+            kind=kind,
+            targets=_own_schedule(row, "schedule"),
+            profiled=_own_schedule(row, "profiled") if row.values.get("profiled") else None,
+            isolated_seconds=row.positive("isolated_seconds", float)
+            if row.values.get("isolated_seconds")
+            else None,
+        )
     return RegimeTable(gns, own)
 
 
-def isolated_seconds(spec: JobSpec, targets: tuple[Regime, ...], profile: Profile) -> float:
-    """Run time of a job alone that follows its targets; the last one holds on.
+def isolated_seconds(spec: JobSpec, profiled: Iterable[Regime], profile: Profile) -> float:
+    """Run time of a job alone through the regimes of all its epochs.
 
     Raises:
         InputError: The profile cannot run one of the batch sizes.
     """
-    starts = accumulate((regime.epochs for regime in targets[:-1]), initial=0)
-    ends = [*(min(start, spec.epochs) for start in starts), spec.epochs]
     return sum(
-        (end - start) * profile.epoch_seconds(spec, regime.batch_size)
-        for regime, (start, end) in zip(targets, pairwise(ends), strict=True)
+        regime.epochs * profile.epoch_seconds(spec, regime.batch_size) for regime in profiled
     )
 
 
@@ -179,8 +190,8 @@ def _schedule(row: Row) -> tuple[Regime, ...]:
     return _regimes(starts, sizes, math.inf)
 
 
-def _own_schedule(row: Row) -> tuple[Regime, ...]:
-    text = row.values["schedule"]
+def _own_schedule(row: Row, column: str) -> tuple[Regime, ...]:
+    text = row.values[column]
     try:
         steps, end = text.split(";"), math.inf
         if ":" not in steps[-1]:
@@ -190,7 +201,7 @@ def _own_schedule(row: Row) -> tuple[Regime, ...]:
             raise ValueError
     except (ValueError, IndexError):
         raise row.refusal(
-            "schedule",
+            column,
             f"{text!r} is not like '0:16;31:32' or '0:16;31:32;90'",
             "give ascending epochs from 0, each with a batch size, and if need be the end",
         ) from None

@@ -1,10 +1,12 @@
 """The live state of a run: a fold over its records."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from predictor.job import EpochReport, JobProgress
+from containers.runtime import Observation
+from predictor.forecast import Forecast
+from predictor.job import EpochReport
 from predictor.posterior import Belief
 from warehouse.record import RoundRecord, RunHeader, record_hash
 
@@ -16,74 +18,92 @@ class RunState:
     Attributes:
         round: Number of the next round.
         arrived: How many of the header's jobs have been admitted.
-        beliefs: What is believed about each active job, by job id.
+        beliefs: What is believed about each active job, by ascending job id.
+        forecasts: What each is expected to do, as far as forecast.
         leases: GPUs that jobs hold, by job id.
+        ended_gpu_seconds: GPU time that each ended job took, in the order of their ends.
+        memory: What the policy noted last.
         last_hash: Hash of the last record, or of the header.
     """
 
     round: int
     arrived: int
     beliefs: Mapping[int, Belief]
+    forecasts: Mapping[int, Forecast]
     leases: Mapping[int, tuple[int, ...]]
+    ended_gpu_seconds: tuple[float, ...]
+    memory: str
     last_hash: str
 
     @classmethod
     def initial(cls, header: RunHeader) -> "RunState":
         """Before the first round."""
-        return cls(0, 0, {}, {}, record_hash(header))
+        return cls(0, 0, {}, {}, {}, (), "", record_hash(header))
 
     def finished(self, header: RunHeader) -> bool:
         """Whether every job has arrived and ended."""
         return self.round > 0 and self.arrived == len(header.specs) and not self.beliefs
 
+    def observed(
+        self, header: RunHeader, seen: Observation, arrivals: Sequence[int]
+    ) -> tuple["RunState", tuple[int, ...]]:
+        """The state once a round's observation is taken in, before anything is decided.
 
-def observed_beliefs(
-    header: RunHeader,
-    state: RunState,
-    *,
-    arrivals: Iterable[int],
-    finished: Iterable[int],
-    reports: Iterable[EpochReport],
-    progress: Iterable[JobProgress],
-) -> dict[int, Belief]:
-    """Beliefs about the active jobs after a round's observation, by ascending job id.
+        Args:
+            header: The run.
+            seen: What the runtime reported.
+            arrivals: Jobs admitted, the next ones of the header.
 
-    Args:
-        header: The run.
-        state: Before the observation.
-        arrivals: Jobs admitted, the next ones of the header.
-        finished: Jobs that ended.
-        reports: Completed epochs.
-        progress: Where jobs that ran stand.
-    """
-    gone = frozenset(finished)
-    by_job: defaultdict[int, list[EpochReport]] = defaultdict(list)
-    for report in reports:
-        by_job[report.job_id].append(report)
-    standing = {entry.job_id: entry for entry in progress}
-    beliefs = {
-        job_id: belief.after(by_job.get(job_id, ()), standing.get(job_id))
-        for job_id, belief in state.beliefs.items()
-        if job_id not in gone
-    }
-    for spec in header.specs[state.arrived : state.arrived + len(list(arrivals))]:
-        beliefs[spec.job_id] = Belief(spec)
-    return dict(sorted(beliefs.items()))
+        Returns:
+            The state, and the active jobs of which something is believed anew: those that
+            arrived or ran, by ascending job id.
+        """
+        reports: defaultdict[int, list[EpochReport]] = defaultdict(list)
+        for report in seen.reports:
+            reports[report.job_id].append(report)
+        beliefs, forecasts, leases = dict(self.beliefs), dict(self.forecasts), dict(self.leases)
+        for entry in seen.progress:
+            job_id = entry.job_id
+            beliefs[job_id] = beliefs[job_id].after(reports[job_id], entry)
+        ended = []
+        for event in seen.finished:
+            belief = beliefs.pop(event.job_id)
+            forecasts.pop(event.job_id, None)
+            leases.pop(event.job_id, None)
+            ended.append(belief.run_seconds * belief.spec.scale_factor)
+        new = header.specs[self.arrived : self.arrived + len(arrivals)]
+        beliefs |= {spec.job_id: Belief(spec) for spec in new}
+        if new:
+            beliefs = dict(sorted(beliefs.items()))
+        changed = {entry.job_id for entry in seen.progress} | {spec.job_id for spec in new}
+        return replace(
+            self,
+            arrived=self.arrived + len(new),
+            beliefs=beliefs,
+            forecasts=forecasts,
+            leases=leases,
+            ended_gpu_seconds=(*self.ended_gpu_seconds, *ended),
+        ), tuple(sorted(changed & beliefs.keys()))
+
+    def decided(self, record: RoundRecord, digest: str) -> "RunState":
+        """The state after a round, from the one that took in what the round observed.
+
+        Args:
+            record: The whole round.
+            digest: Its hash.
+        """
+        return replace(
+            self,
+            round=record.round + 1,
+            forecasts={**self.forecasts, **{one.job_id: one for one in record.forecasts}},
+            leases={launch.job_id: launch.gpus for launch in record.launches},
+            memory=record.memory or self.memory,
+            last_hash=digest,
+        )
 
 
 def advance(header: RunHeader, state: RunState, record: RoundRecord) -> RunState:
     """The state after one more record."""
-    return RunState(
-        round=record.round + 1,
-        arrived=state.arrived + len(record.arrivals),
-        beliefs=observed_beliefs(
-            header,
-            state,
-            arrivals=record.arrivals,
-            finished=[event.job_id for event in record.finished],
-            reports=record.reports,
-            progress=record.progress,
-        ),
-        leases={launch.job_id: launch.gpus for launch in record.launches},
-        last_hash=record_hash(record),
-    )
+    seen = Observation(record.clock_seconds, record.finished, record.reports, record.progress)
+    observed, _ = state.observed(header, seen, record.arrivals)
+    return observed.decided(record, record_hash(record))

@@ -37,10 +37,13 @@ COLUMNS = (
     "arrival",
 )
 
-SIZES = ("samples_per_epoch", "max_batch_size")
-"""What a job declares of a model that is not a public one."""
-
-DECLARED = ("job_id", "tenant", *SIZES)
+DECLARED = {
+    "job_id": "a whole number from 0 on",
+    "tenant": "printable text",
+    "samples_per_epoch": "a whole number from 0 on",
+    "max_batch_size": "a whole number from 0 on",
+    "consolidate": "true or false",
+}
 """What a job may declare beyond the columns: a JSON object in place of the command."""
 
 WORKER_TYPE = "v100"
@@ -68,12 +71,12 @@ def read_workload(trace: Path, profile: Path, regimes: Path | None = None) -> Wo
     for number, line in enumerate(lines, start=1):
         if line.strip():
             place = f"{trace}:{number}"
-            spec, steps = _parse_job(place, line, position=len(jobs))
+            spec = _parse_job(place, line, position=len(jobs))
             if spec.job_id in jobs:
                 raise InputError(
                     place, f"job {spec.job_id} is there twice", "give each job an id of its own"
                 )
-            jobs[spec.job_id] = spec, _truth(place, spec, steps, table, changes)
+            jobs[spec.job_id] = spec, _truth(place, spec, table, changes)
     if not jobs:
         raise InputError(str(trace), "holds no jobs", "give a trace with at least one line")
     changes.check_jobs(jobs)
@@ -81,14 +84,12 @@ def read_workload(trace: Path, profile: Path, regimes: Path | None = None) -> Wo
     return Workload(source=trace.name, specs=specs, truths=truths, profile=table)
 
 
-def _truth(
-    place: str, spec: JobSpec, steps: int, profile: Profile, changes: RegimeTable
-) -> GroundTruth:
+def _truth(place: str, spec: JobSpec, profile: Profile, changes: RegimeTable) -> GroundTruth:
     own = changes.own.get(spec.job_id)
     if own is not None:
-        return own.truth(spec, steps, profile)
+        return own.truth(spec, profile)
     try:
-        return published_truth(spec, steps, profile, changes.gns)
+        return published_truth(spec, profile, changes.gns)
     except InputError as error:
         raise InputError(place, error.problem, error.remedy) from None
 
@@ -158,34 +159,35 @@ def _parse_declared(row: Row) -> dict[str, Any]:
     for name, value in declared.items():
         if name not in DECLARED:
             raise row.refusal("command", f"unknown {name!r}", f"known are {', '.join(DECLARED)}")
-        if name == "tenant":
-            valid, wanted = type(value) is str and value.isprintable(), "printable text"
-        else:
-            valid, wanted = type(value) is int and 0 <= value <= LARGEST, "a whole number from 0 on"
-        if not valid:
-            raise row.refusal(f"command, {name}", f"{value!r} is not {wanted}", "mend the object")
+        if not _declarable(name, value):
+            raise row.refusal(
+                f"command, {name}", f"{value!r} is not {DECLARED[name]}", "mend the object"
+            )
     return declared
 
 
-def _sizes(row: Row, model: str, batch_size: int, declared: Mapping[str, Any]) -> dict[str, int]:
-    """Samples per epoch and largest batch size, as declared or else as published."""
-    sizes = {name: declared[name] for name in SIZES if name in declared}
-    if model in SAMPLES_PER_EPOCH:
-        largest = max(MAX_BATCH_SIZE[model], batch_size)
-        return {
-            "samples_per_epoch": SAMPLES_PER_EPOCH[model],
-            "max_batch_size": largest,
-        } | sizes
-    if len(sizes) < len(SIZES):
+def _declarable(name: str, value: object) -> bool:
+    if name == "tenant":
+        return isinstance(value, str) and value.isprintable()
+    if name == "consolidate":
+        return isinstance(value, bool)
+    return type(value) is int and 0 <= value <= LARGEST
+
+
+def _published_sizes(row: Row, model: str, batch_size: int) -> dict[str, int]:
+    if model not in SAMPLES_PER_EPOCH:
         raise row.refusal(
             "job_type",
             f"unknown model {model!r}",
             f"known are {', '.join(sorted(SAMPLES_PER_EPOCH))}",
         )
-    return sizes
+    return {
+        "samples_per_epoch": SAMPLES_PER_EPOCH[model],
+        "max_batch_size": max(MAX_BATCH_SIZE[model], batch_size),
+    }
 
 
-def _parse_job(place: str, line: str, position: int) -> tuple[JobSpec, int]:
+def _parse_job(place: str, line: str, position: int) -> JobSpec:
     fields = line.split("\t")
     if len(fields) != len(COLUMNS):
         raise InputError(
@@ -196,7 +198,8 @@ def _parse_job(place: str, line: str, position: int) -> tuple[JobSpec, int]:
     row = Row(place, dict(zip(COLUMNS, fields, strict=True)))
     model, batch_size = _parse_job_type(row)
     declared = _parse_declared(row)
-    sizes = _sizes(row, model, batch_size, declared)
+    if not declared.keys() >= {"samples_per_epoch", "max_batch_size"}:
+        declared = _published_sizes(row, model, batch_size) | declared
     if row.values["mode"] not in list(Mode):
         raise row.refusal(
             "mode",
@@ -206,22 +209,20 @@ def _parse_job(place: str, line: str, position: int) -> tuple[JobSpec, int]:
     steps = row.number("total_steps", int)
     if steps <= 0:
         raise row.refusal("total_steps", f"{steps} is not positive", "mend the field")
-    steps_per_epoch = math.ceil(sizes["samples_per_epoch"] / batch_size) if batch_size else 1
+    steps_per_epoch = math.ceil(declared["samples_per_epoch"] / max(batch_size, 1))
     try:
-        spec = JobSpec(
-            job_id=declared.get("job_id", position),
+        return JobSpec(
             model=model,
             batch_size=batch_size,
             scale_factor=row.number("scale_factor", int),
             mode=Mode(row.values["mode"]),
             epochs=math.ceil(steps / max(steps_per_epoch, 1)),
             arrival_seconds=row.number("arrival", float),
-            tenant=declared.get("tenant", "default"),
             budget=row.number("priority_weight", float),
-            **sizes,
+            total_steps=steps,
+            **({"job_id": position} | declared),
         )
     except InputError as error:
         field = error.place.split(", ")[-1]
         column = "priority_weight" if field == "budget" else field
         raise InputError(f"{place}, {column}", error.problem, error.remedy) from None
-    return spec, steps

@@ -1,33 +1,81 @@
 """Scheduling policies, one file each, and the registry that lists them."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
 
 from predictor.errors import InputError
 from solver.counts import choose_backends
+from solver.fidelity import Fidelity
 from solver.plan import Policy
+from solver.policies.allox import AlloX
 from solver.policies.fifo import Fifo
+from solver.policies.gandiva_fair import GandivaFair
+from solver.policies.gavel import Gavel
+from solver.policies.mst import MaxSumThroughput
+from solver.policies.ossp import OpenShop
 from solver.policies.shockwave import Shockwave
 from solver.policies.srtf import Srtf
+from solver.policies.themis import Themis
 
-POLICIES: dict[str, Callable[[str], Policy]] = {
-    "shockwave": Shockwave,
-    "fifo": lambda backend: Fifo(),
-    "srtf": lambda backend: Srtf(),
+POLICIES: dict[str, type[Any]] = {
+    policy.name: policy
+    for policy in (
+        Shockwave,
+        OpenShop,
+        Themis,
+        Gavel,
+        AlloX,
+        MaxSumThroughput,
+        GandivaFair,
+        Fifo,
+        Srtf,
+    )
 }
-"""By name: how a policy is made, given the solver back end."""
+"""By name: frozen dataclasses that are policies."""
 
 
-def make_policy(name: str, backend: str = "auto") -> Policy:
+def parameters(policy: type[Any]) -> dict[str, float]:
+    """The parameters of a policy that can be set, with their defaults."""
+    return {
+        field.name: field.default
+        for field in fields(policy)
+        if isinstance(field.default, float | int) and not isinstance(field.default, bool)
+    }
+
+
+def make_policy(
+    name: str,
+    backend: str = "auto",
+    fidelity: Fidelity = Fidelity.FAIR,
+    values: Mapping[str, float] | None = None,
+) -> Policy:
     """A policy by its name.
 
     Args:
         name: A key of `POLICIES`.
-        backend: Solver back end for policies that solve something.
+        backend: Solver back end, for policies that take one.
+        fidelity: How it is run, for policies that the published simulator has too.
+        values: Parameters to set, by name.
 
     Raises:
-        InputError: There is no such policy or back end.
+        InputError: There is no such policy, back end or parameter.
     """
     if name not in POLICIES:
         raise InputError("--policy", f"unknown policy {name!r}", f"known are {', '.join(POLICIES)}")
     choose_backends(backend)  # also where the policy solves nothing: it is kept in the record
-    return POLICIES[name](backend)
+    policy = POLICIES[name]
+    known = parameters(policy)
+    for parameter in values or {}:
+        if parameter not in known:
+            raise InputError(
+                "--set",
+                f"policy {name} has no parameter {parameter!r}",
+                f"it has {', '.join(known) or 'none'}",
+            )
+    given: dict[str, Any] = {"backend": backend, "fidelity": fidelity}
+    taken = {field.name for field in fields(policy)}
+    made: Policy = policy(
+        **{key: value for key, value in given.items() if key in taken}, **(values or {})
+    )
+    return made

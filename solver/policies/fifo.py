@@ -1,9 +1,12 @@
 """First in, first out."""
 
+from dataclasses import dataclass
+
 from solver.plan import Plan, Situation
 from solver.policies.listed import run_list
 
 
+@dataclass(frozen=True)
 class Fifo:
     """Jobs in order of arrival; a later one runs where an earlier one does not fit.
 
@@ -11,6 +14,10 @@ class Fifo:
     """
 
     name = "fifo"
+    summary = "first in, first out, with backfilling"
+    source = "folklore; the default of cluster managers such as YARN (SoCC '13)"
+    looks_ahead = False
+    clairvoyant = False
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""

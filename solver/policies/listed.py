@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from solver.plan import ActiveJob, Plan, Situation, SolveReport, Turn, next_round
+from solver.plan import ActiveJob, Plan, Situation, SolveReport, next_round
 
 
 def run_list(policy: str, situation: Situation, order: Sequence[ActiveJob]) -> Plan:
@@ -13,14 +13,4 @@ def run_list(policy: str, situation: Situation, order: Sequence[ActiveJob]) -> P
         situation: What the policy was told.
         order: All active jobs, the first to run first.
     """
-    free, chosen = situation.cluster.gpus, []
-    for job in order:
-        if job.spec.scale_factor <= free:
-            chosen.append(job.spec.job_id)
-            free -= job.spec.scale_factor
-    return Plan(
-        turns=tuple(Turn(job_id, (0,)) for job_id in sorted(chosen)),
-        placement=next_round(situation, chosen),
-        bids=(),
-        report=SolveReport(policy),
-    )
+    return Plan(placement=next_round(situation, order), report=SolveReport(policy))

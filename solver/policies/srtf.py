@@ -1,9 +1,12 @@
 """Shortest remaining time first."""
 
+from dataclasses import dataclass
+
 from solver.plan import Plan, Situation
 from solver.policies.listed import run_list
 
 
+@dataclass(frozen=True)
 class Srtf:
     """Jobs in order of forecast remaining run time, preempting longer ones.
 
@@ -11,6 +14,10 @@ class Srtf:
     """
 
     name = "srtf"
+    summary = "shortest forecast remaining run time first"
+    source = "Schrage (1968), A proof of the optimality of the shortest remaining processing time"
+    looks_ahead = False
+    clairvoyant = False
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""

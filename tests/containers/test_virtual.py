@@ -39,8 +39,10 @@ def job(
         epochs=math.ceil(steps / math.ceil(samples / 10)),
         samples_per_epoch=samples,
         arrival_seconds=0.0,
+        total_steps=steps,
     )
-    return spec, GroundTruth(job_id, steps, float(steps), tuple(Regime(*run) for run in targets))
+    regimes = tuple(Regime(*run) for run in targets)
+    return spec, GroundTruth(job_id, float(steps), regimes, regimes)
 
 
 def cluster(jobs: Iterable[Job], profile: Profile = ONE_STEP_A_SECOND) -> VirtualCluster:

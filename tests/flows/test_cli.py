@@ -50,6 +50,7 @@ def test_simulate_reports_the_headline_figures_in_order(finished: Finished) -> N
     assert list(row) == [
         "run",
         "policy",
+        "fidelity",
         "trace",
         "gpus",
         "jobs",
@@ -76,8 +77,10 @@ def test_simulate_reports_the_headline_figures_in_order(finished: Finished) -> N
 
 def test_simulate_takes_the_settings_it_is_given(here: Command, tmp_path: Path) -> None:
     settings = {
-        "policy": "srtf",
-        "gpus": 5,
+        "policy": "shockwave",
+        "gpus": 6,
+        "gpus_per_node": 2,
+        "fidelity": "reference",
         "backend": "highs",
         "round_seconds": 1800.0,
         "restart_seconds": 7.0,
@@ -86,12 +89,13 @@ def test_simulate_takes_the_settings_it_is_given(here: Command, tmp_path: Path) 
     }
     options = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     ran = here(
-        *("simulate", "--jobs", 2, "--arrivals", "at_once", *options),
+        *("simulate", "--jobs", 2, "--arrivals", "at_once", *options, "--set", "regularizer=1e-4"),
         *("--warehouse", tmp_path, "--json"),
     )
     (kept,) = here(
         "sql", "SELECT settings, source FROM headers", "--warehouse", tmp_path, "--json"
     ).rows
+    settings["parameters"] = [{"name": "regularizer", "value": 1e-4}]
     assert kept == {"settings": settings, "source": ran.rows[0]["trace"]}
     assert kept["source"] == "generated: 2 jobs, at_once"
 
@@ -100,9 +104,11 @@ def test_simulate_prints_a_table_without_json(here: Command, tmp_path: Path) -> 
     ran = here("simulate", "--gpus", 4, "--jobs", 1, "--policy", "fifo", "--warehouse", tmp_path)
     assert (ran.code, ran.err) == (0, "")
     headline, heading, *figures = ran.out.splitlines()
-    assert headline.startswith("1 jobs (generated: 1 jobs, poisson, 90 s apart) on 4 GPUs, in ")
+    assert headline.startswith(
+        "1 jobs (generated: 1 jobs, poisson, 90 s apart) on 4 GPUs, fidelity fair, "
+    )
     assert heading.strip() == "fifo"
-    told_above = ("policy", "trace", "gpus", "jobs", "wall_s")
+    told_above = ("policy", "fidelity", "trace", "gpus", "jobs", "wall_s")
     assert [line.split()[0] for line in figures] == [
         name for name in cli.SIMULATE_FIELDS if name not in told_above
     ]

@@ -234,7 +234,8 @@ def test_compare_is_a_flow_run_with_a_task_run_a_policy(
         return lambda run: told.append((header.settings.policy, run.state.round))
 
     with watched(watch):
-        runs = compare(Source(jobs=1), ["fifo", "shockwave"], 4, tmp_path)
+        asked = [Settings("fifo", 4), Settings("shockwave", 4)]
+        runs = compare("fifo, shockwave", Source(jobs=1), asked, tmp_path)
 
     rounds = {run: len(Reader(tmp_path).records(run)) for run in runs}
     assert told == [
@@ -253,7 +254,7 @@ def test_compare_is_a_flow_run_with_a_task_run_a_policy(
 
     assert table.flow_run_id is not None
     flow_run = client.read_flow_run(table.flow_run_id)
-    assert flow_run.name == "compare ['fifo', 'shockwave']"
+    assert flow_run.name == "compare fifo, shockwave"
     assert flow_run.state_name == "Completed"
     steps = task_runs(client, flow_run.id, 2)
     assert [step.name for step in steps] == ["simulate fifo", "simulate shockwave"]

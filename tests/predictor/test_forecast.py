@@ -39,7 +39,7 @@ def test_a_job_runs_through_its_regimes_in_order() -> None:
 
 
 def test_the_part_done_of_the_epoch_under_way_is_taken_off() -> None:
-    belief = Belief(SPEC).after([], JobProgress(0, 0, 0.5, 16, 50.0))
+    belief = Belief(SPEC).after([], JobProgress(0, 0, 0.5, 16, 50.0, 50.0, 0))
     result = one(belief)
     assert result.remaining_seconds == 1.5 * 100.0 + 2 * 50.0
     assert result.progress == (0.125, 0.375, 0.75, 1.0, 1.0)
@@ -49,7 +49,7 @@ def test_the_part_done_of_the_epoch_under_way_is_taken_off() -> None:
 def test_a_job_of_one_regime_is_exact() -> None:
     static = JobSpec(0, "cnn", 16, 16, 1, Mode.STATIC, 10, 6_400, 0.0)
     belief = Belief(static).after(
-        [EpochReport(0, 0, 3, 16, 300.0)], JobProgress(0, 3, 0.25, 16, 325.0)
+        [EpochReport(0, 0, 3, 16, 300.0)], JobProgress(0, 3, 0.25, 16, 325.0, 325.0, 0)
     )
     result = one(belief, window=8)
     assert result.remaining_seconds == 675.0
@@ -62,7 +62,7 @@ def test_an_epoch_under_way_that_outgrows_its_regime_eats_into_the_next() -> Non
     spec = JobSpec(0, "lm", 20, 40, 1, Mode.GNS, 100, 8_000, 0.0)
     profile = Profile({("lm", 20, 1): 4.0, ("lm", 40, 1): 4.0})
     belief = Belief(spec).after(
-        [EpochReport(0, 0, 99, 20, 9_900.0)], JobProgress(0, 99, 0.9, 20, 9_990.0)
+        [EpochReport(0, 0, 99, 20, 9_900.0)], JobProgress(0, 99, 0.9, 20, 9_990.0, 9_990.0, 0)
     )
     (result,) = forecast([belief], profile, window=1, round_seconds=1.0)
     assert result.remaining_seconds == pytest.approx(0.1 * 50.0)

@@ -33,7 +33,9 @@ def seen(spec: JobSpec, *regimes: tuple[int, int], now: int | None = None) -> Be
         reports.append(EpochReport(spec.job_id, epoch, epochs, batch_size, 100.0 * epochs))
         epoch += epochs
     batch_size = now or (regimes[-1][0] if regimes else spec.batch_size)
-    return Belief(spec).after(reports, JobProgress(spec.job_id, epoch, 0.0, batch_size, 0.0))
+    return Belief(spec).after(
+        reports, JobProgress(spec.job_id, epoch, 0.0, batch_size, 0.0, 0.0, 0)
+    )
 
 
 def left(belief: Belief) -> dict[int, float]:
@@ -100,7 +102,7 @@ def test_reports_of_the_same_batch_size_are_one_regime() -> None:
 
 
 def test_reports_without_progress_leave_the_rest_as_it_was() -> None:
-    belief = Belief(GNS, fraction=0.5, run_seconds=90.0)
+    belief = Belief(GNS).after([], JobProgress(0, 0, 0.5, 16, 90.0, 90.0, 0))
     after = belief.after([EpochReport(0, 0, 1, 16, 80.0)], None)
     assert (after.fraction, after.batch_size, after.run_seconds) == (0.5, 16, 90.0)
 

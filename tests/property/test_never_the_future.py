@@ -25,13 +25,13 @@ def spec(mode: Mode) -> JobSpec:
 
 def truth(targets: list[int], isolated_seconds: float) -> GroundTruth:
     regimes = tuple(Regime(size, 1) for size in targets)
-    return GroundTruth(0, EPOCHS * 400, isolated_seconds, regimes)
+    return GroundTruth(0, isolated_seconds, regimes, regimes)
 
 
 def forecasts(job: JobSpec, real: GroundTruth) -> list[tuple[int, Forecast]]:
     """At every round boundary, the epochs begun and what is expected of the job."""
     bystander = replace(job, job_id=1, mode=Mode.STATIC, scale_factor=2)
-    truths = [real, GroundTruth(1, EPOCHS * 400, 1.0, (Regime(16, 1),))]
+    truths = [real, GroundTruth(1, 1.0, (Regime(16, 1),), (Regime(16, 1),))]
     cluster = VirtualCluster(
         [job, bystander], truths, PROFILE, round_seconds=ROUND_SECONDS, restart_seconds=20.0
     )

@@ -142,7 +142,7 @@ def test_isolated_run_times_follow_from_targets_and_profile(seed: int, jobs: int
         if spec.mode is Mode.GNS:
             assert sizes == sorted(sizes)
         steps = math.ceil(spec.samples_per_epoch / spec.batch_size)
-        assert truth.total_steps == spec.epochs * steps
+        assert spec.total_steps == spec.epochs * steps
 
 
 def run_alone(spec: JobSpec, truth: GroundTruth, profile: Profile) -> float:

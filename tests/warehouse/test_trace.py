@@ -36,7 +36,7 @@ def test_public_traces_agree_with_their_ground_truth(
             int(row["init_bs"]),
             int(row["scale_factor"]),
         )
-        assert hidden.total_steps == int(row["total_steps"])
+        assert spec.total_steps == int(row["total_steps"])
         assert spec.epochs == int(row["num_epochs"])
         assert spec.samples_per_epoch == int(row["num_samples_per_epoch"])
         assert spec.arrival_seconds == float(row["arrival_time"])

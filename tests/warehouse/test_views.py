@@ -57,10 +57,14 @@ def spec(job_id: int, gpus: int, arrival_seconds: float, tenant: str) -> JobSpec
 
 HEADER = RunHeader(
     version=VERSION,
-    settings=Settings("shockwave", 2, "highs", 100.0, 20.0, 5, 9),
+    settings=Settings(
+        "shockwave", 2, backend="highs", round_seconds=100.0, restart_seconds=20.0, window=5, seed=9
+    ),
     source="by hand",
     specs=(spec(0, 2, 0.0, "red"), spec(1, 1, 0.0, "blue"), spec(2, 1, 150.0, "blue")),
-    truths=tuple(GroundTruth(j, 630, ISOLATED[j], (Regime(16, 10),)) for j in ISOLATED),
+    truths=tuple(
+        GroundTruth(j, ISOLATED[j], (Regime(16, 10),), (Regime(16, 10),)) for j in ISOLATED
+    ),
     profile=(),
 )
 
@@ -74,7 +78,7 @@ def event(job_id: int, kind: EventKind, at_seconds: float, *gpus: int) -> Contai
 
 
 def ran(job_id: int, seconds: float) -> JobProgress:
-    return JobProgress(job_id, 3, 0.5, 16, seconds)
+    return JobProgress(job_id, 3, 0.5, 16, seconds, seconds, 400)
 
 
 def round_record(number: int, clock_seconds: float, active: tuple[int, ...], **parts: Any) -> Any:
@@ -90,6 +94,7 @@ def round_record(number: int, clock_seconds: float, active: tuple[int, ...], **p
         bids=(),
         solve=SolveReport("shockwave"),
         turns=(),
+        memory="",
         launches=(),
         events=(),
         previous_hash="",
@@ -128,7 +133,7 @@ def records(end: float = END) -> list[RoundRecord]:
             arrivals=(2,),
             progress=(ran(1, 90.0),),
             launches=(Launch(1, (0,)), Launch(2, (1,))),
-            events=(event(1, kind.RENEWED, 200.0, 0), event(2, kind.STARTED, 200.0, 1)),
+            events=(event(2, kind.STARTED, 200.0, 1),),
         ),
         round_record(
             3,
@@ -310,7 +315,7 @@ def test_the_parts_of_a_record_have_views(reader: Reader) -> None:
         (run, 1, 100.0, 2, "shockwave", "highs", "asked", "optimal", 1.0, 1.02, 0.02, 0.5, 2.0)
     ]
     assert reader.query("FROM jobs WHERE job_id = 2")[1] == [
-        (run, 2, "net", 16, 64, 1, "accordion", 10, 1000, 150.0, "blue", 2.0, 100.0)
+        (run, 2, "net", 16, 64, 1, "accordion", 10, 1000, 150.0, "blue", 2.0, 630, False, 100.0)
     ]
     assert column(reader, "events WHERE job_id = 0", "kind", "at_seconds") == [
         "started",
@@ -332,6 +337,9 @@ def test_runs_tell_what_was_asked(tmp_path: Path) -> None:
         "run": writer.run,
         "policy": "shockwave",
         "asked_backend": "highs",
+        "fidelity": "fair",
+        "parameters": [],
+        "gpus_per_node": 1,
         "trace": "by hand",
         "gpus": 2,
         "jobs": 3,

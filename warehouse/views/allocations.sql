@@ -7,5 +7,5 @@ SELECT
     l.job_id AS job_id,
     l.gpus AS gpus,
     len(l.gpus) AS scale_factor,
-    list_filter(events, lambda e: e.job_id = l.job_id AND e.kind <> 'preempted')[1].kind AS launched_as
+    coalesce(list_filter(events, lambda e: e.job_id = l.job_id AND e.kind <> 'preempted')[1].kind, 'renewed') AS launched_as
 FROM (SELECT run, round, clock_seconds, events, unnest(launches) AS l FROM records)

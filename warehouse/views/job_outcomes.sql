@@ -11,12 +11,20 @@ WITH ends AS (
     FROM events
     GROUP BY run, job_id
 ),
+load AS (
+    SELECT run, round, clock_seconds,
+        coalesce(sum(active_jobs) OVER (
+            PARTITION BY run ORDER BY round ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), 0) AS active_before
+    FROM rounds
+),
 active AS (
-    SELECT run, f.job_id AS job_id, min(clock_seconds) AS admitted_seconds, avg(active_jobs) AS mean_active_jobs
-    FROM (
-        SELECT run, clock_seconds, len(forecasts) AS active_jobs, unnest(forecasts) AS f FROM records
-    )
-    GROUP BY run, f.job_id
+    SELECT a.run, a.job_id, b.clock_seconds AS admitted_seconds,
+        (e.active_before - b.active_before) / (e.round - b.round) AS mean_active_jobs
+    FROM (SELECT run, round, unnest(arrivals) AS job_id FROM records) AS a
+    JOIN load AS b ON b.run = a.run AND b.round = a.round
+    LEFT JOIN events AS f ON f.run = a.run AND f.job_id = a.job_id AND f.kind = 'finished'
+    LEFT JOIN load AS e ON e.run = a.run AND e.round = f.round
 ),
 ran AS (
     SELECT run, p.job_id AS job_id, max(p.run_seconds) AS run_seconds

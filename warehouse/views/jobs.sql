@@ -13,6 +13,8 @@ SELECT
     spec.arrival_seconds AS arrival_seconds,
     spec.tenant AS tenant,
     spec.budget AS budget,
+    spec.total_steps AS total_steps,
+    spec.consolidate AS consolidate,
     isolated_seconds
 FROM (
     SELECT run, unnest(specs) AS spec, unnest(list_transform(truths, lambda t: t.isolated_seconds)) AS isolated_seconds

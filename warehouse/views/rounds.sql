@@ -8,7 +8,7 @@ SELECT
     lead(r.clock_seconds) OVER (PARTITION BY r.run ORDER BY r.round) - r.clock_seconds AS seconds,
     len(r.arrivals) AS arrivals,
     len(r.finished) AS finished,
-    len(r.forecasts) AS active_jobs,
+    sum(len(r.arrivals) - len(r.finished)) OVER (PARTITION BY r.run ORDER BY r.round)::BIGINT AS active_jobs,
     len(r.launches) AS running_jobs,
     coalesce(list_sum(list_transform(r.launches, lambda l: len(l.gpus))), 0)::BIGINT AS busy_gpus,
     h.settings.gpus - busy_gpus AS idle_gpus,

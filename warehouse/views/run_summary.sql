@@ -5,6 +5,7 @@
 SELECT
     h.run,
     h.policy,
+    h.fidelity,
     h.trace,
     h.gpus,
     h.jobs,

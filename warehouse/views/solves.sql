@@ -4,9 +4,10 @@
 SELECT
     run,
     round,
-    clock_seconds,
-    len(forecasts) AS jobs,
+    r.clock_seconds,
+    n.active_jobs AS jobs,
     solve.*,
     timings.solve_ms AS solve_ms
-FROM records
-WHERE len(forecasts) > 0
+FROM records AS r
+JOIN rounds AS n USING (run, round)
+WHERE n.active_jobs > 0

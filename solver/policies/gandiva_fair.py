@@ -1,0 +1,41 @@
+"""Equal tickets."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.fidelity import Fidelity
+from solver.market import Floats
+from solver.plan import Plan, Situation
+from solver.policies.shares import Contenders, run_shares
+
+
+@dataclass(frozen=True)
+class GandivaFair:
+    """Every job has the same tickets: x_j = min(1, G / N).
+
+    Chaudhary et al., Gandiva-Fair (EuroSys '20), section 4: stride scheduling of jobs
+    with equal tickets, on GPUs of one type, without trading. As in the comparison of
+    the Shockwave paper (NSDI '23, section 8), scale factors are ignored.
+
+    Attributes:
+        fidelity: See `solver.policies.shares`.
+    """
+
+    name = "gandiva-fair"
+    summary = "equal tickets for all jobs"
+    source = "Chaudhary et al., Gandiva-Fair (EuroSys '20), section 4"
+    looks_ahead = False
+    clairvoyant = False
+    solver = "none"
+
+    fidelity: Fidelity = Fidelity.FAIR
+
+    def plan(self, situation: Situation) -> Plan:
+        """See `Policy.plan`."""
+        return run_shares(self, self.name, situation)
+
+    def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
+        """See `SharePolicy.allocate`."""
+        return np.full(len(jobs.rates), min(1.0, jobs.gpus / len(jobs.rates))), ()

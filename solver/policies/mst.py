@@ -1,0 +1,40 @@
+"""Maximum total throughput."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from solver.backends.interior import best_shares
+from solver.fidelity import Fidelity
+from solver.market import Floats
+from solver.plan import Plan, Situation
+from solver.policies.shares import Contenders, run_shares
+
+
+@dataclass(frozen=True)
+class MaxSumThroughput:
+    """Maximise Σ_j steps per second_j · x_j.
+
+    Narayanan et al., Gavel (OSDI '20), section 4.2. Steps are counted as they are, so
+    that models with short steps win, as in the comparison of the Shockwave paper
+    (NSDI '23, section 8). Reactive: knows nothing of regimes to come.
+
+    Attributes:
+        fidelity: See `solver.policies.shares`.
+    """
+
+    name = "mst"
+    summary = "maximum sum of throughputs (MST), in steps per second"
+    source = "Narayanan et al., Gavel (OSDI '20), section 4.2"
+    looks_ahead = False
+    clairvoyant = False
+    solver = "highs"
+
+    fidelity: Fidelity = Fidelity.FAIR
+
+    def plan(self, situation: Situation) -> Plan:
+        """See `Policy.plan`."""
+        return run_shares(self, self.name, situation)
+
+    def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
+        """See `SharePolicy.allocate`."""
+        return best_shares(jobs.scale_factors, jobs.gpus, value=jobs.rates), ()

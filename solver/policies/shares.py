@@ -1,0 +1,261 @@
+"""Policies that compute shares of time, and how shares become rounds.
+
+Gavel's round-based mechanism (Narayanan et al., OSDI '20, section 5): a policy computes
+the share of time x_j in [0, 1] that each job should run; each round, jobs are taken by
+decreasing priority x_j / (time received since the shares were computed), then by the
+time they are owed from before (deficit), then by share, skipping what does not fit.
+
+With `Fidelity.FAIR` shares are computed again whenever a job came, went or changed its
+speed. With `Fidelity.REFERENCE` the published simulator's limits hold: not within
+1,000 s of the last computation (but for that at clock 0), not after a change of batch
+size; a job that came in between has no share, and if it is taken its GPUs idle.
+"""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import orjson
+
+from solver.fidelity import Fidelity
+from solver.market import Floats
+from solver.plan import ActiveJob, Plan, Situation, SolveReport, next_round
+
+RECOMPUTE_SECONDS = 1000.0
+"""The published simulator's least time between two computations."""
+
+NO_SHARE = -1.0
+"""Share of a job that came after the last computation."""
+
+NO_LEASE = -1.0
+"""Start of the lease of a job that has none."""
+
+
+class Account(NamedTuple):
+    """What is noted of a job.
+
+    Attributes:
+        share: x_j, or `NO_SHARE`.
+        received: Seconds run since the last computation, from half a round on.
+        deficit: Seconds owed from before it.
+        rate: Its steps per second then.
+        held_since: Clock at which its present lease began, or `NO_LEASE`.
+        notes: What the policy itself noted then.
+    """
+
+    share: float
+    received: float
+    deficit: float
+    rate: float
+    held_since: float
+    notes: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A share policy's memory.
+
+    Attributes:
+        computed_at: Clock of the last computation, in seconds.
+        stale: Whether something changed since.
+        accounts: By job id.
+    """
+
+    computed_at: float = 0.0
+    stale: bool = True
+    accounts: Mapping[int, Account] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, memory: str) -> "Ledger":
+        """From what `written` made of it; empty text is a fresh ledger."""
+        if not memory:
+            return cls()
+        computed_at, stale, rows = orjson.loads(memory)
+        accounts = {
+            job: Account(share, received, deficit, rate, held_since, tuple(notes))
+            for job, share, received, deficit, rate, held_since, *notes in rows
+        }
+        return cls(computed_at, stale, accounts)
+
+    def written(self) -> str:
+        """As JSON: computed_at, stale, and a row of numbers per job."""
+        rows: list[list[Any]] = [
+            [job, *account[:5], *account.notes] for job, account in self.accounts.items()
+        ]
+        return orjson.dumps([self.computed_at, self.stale, rows]).decode()
+
+
+@dataclass(frozen=True)
+class Contenders:
+    """The active jobs as arrays, one entry per job in the order of the situation.
+
+    Attributes:
+        gpus: G.
+        scale_factors: g.
+        rates: Steps per second at the present batch size.
+        steps_left: Training steps left at that batch size.
+        ages: Seconds since arrival.
+        weights: Budgets.
+        accounts: What was noted of each.
+    """
+
+    gpus: int
+    scale_factors: Floats
+    rates: Floats
+    steps_left: Floats
+    ages: Floats
+    weights: Floats
+    accounts: Sequence[Account]
+
+    @property
+    def seconds_left(self) -> Floats:
+        """Run time left at the present speed."""
+        return self.steps_left / self.rates
+
+    @property
+    def equal_shares(self) -> Floats:
+        """Share of time of each if the GPUs were divided equally: min(1, G / (N g))."""
+        equal = self.gpus / (len(self.scale_factors) * self.scale_factors)
+        return np.minimum(1.0, equal)
+
+
+class SharePolicy(Protocol):
+    """A policy that computes shares."""
+
+    @property
+    def solver(self) -> str:
+        """What it computes them with; `none` where it needs nothing."""
+        ...
+
+    @property
+    def fidelity(self) -> Fidelity:
+        """How it is run."""
+        ...
+
+    def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
+        """Shares of time, and what to note of each job (or nothing at all)."""
+        ...
+
+
+def run_shares(
+    policy: SharePolicy, name: str, situation: Situation, *, lease_seconds: float = 0.0
+) -> Plan:
+    """Plan the coming round by shares.
+
+    Args:
+        policy: Computes the shares.
+        name: For the report.
+        situation: What the policy was told.
+        lease_seconds: A job that got GPUs keeps them for that long, whatever its priority.
+    """
+    if not situation.jobs:
+        return Plan({}, SolveReport(name), memory=Ledger().written())
+    ledger = _brought_up_to_date(situation, policy.fidelity)
+    status = "kept"
+    if ledger.stale and _is_due(ledger, situation, policy.fidelity):
+        ledger, status = _computed(policy, ledger, situation), "optimal"
+    accounts, clock = ledger.accounts, situation.clock_seconds
+
+    def rank(job: ActiveJob) -> tuple[bool, float, float, float, int]:
+        account = accounts[job.job_id]
+        share = max(account.share, 0.0)
+        leased = account.held_since >= 0.0 and clock - account.held_since < lease_seconds
+        return not leased, -share / account.received, -account.deficit, -share, job.job_id
+
+    order = sorted(situation.jobs, key=rank)
+    placement = next_round(situation, _with_a_share(situation, order, accounts))
+    return Plan(
+        placement=placement,
+        report=SolveReport(name, policy.solver, "shares of time", status),
+        memory=_leased(ledger, placement, clock).written(),
+    )
+
+
+def _brought_up_to_date(situation: Situation, fidelity: Fidelity) -> Ledger:
+    """The ledger with what happened in the round before."""
+    before = Ledger.read(situation.memory)
+    accounts: dict[int, Account] = {}
+    stale, fair = before.stale, fidelity is Fidelity.FAIR
+    half = situation.round_seconds / 2
+    for job in situation.jobs:
+        account = before.accounts.get(job.job_id)
+        if account is None:
+            account, stale = Account(NO_SHARE, half, 0.0, 0.0, NO_LEASE), True
+        elif job.gpus and job.belief.progress:
+            ran = job.belief.progress.seconds
+            stale = stale or ran <= 0.0  # the published simulator counts it as a failure
+            account = account._replace(received=account.received + ran)
+        stale = stale or (fair and account.rate != job.steps_per_second)
+        accounts[job.job_id] = account
+    gone = before.accounts.keys() - accounts.keys()
+    return Ledger(before.computed_at, stale or bool(gone), accounts)
+
+
+def _is_due(ledger: Ledger, situation: Situation, fidelity: Fidelity) -> bool:
+    elapsed = situation.clock_seconds - ledger.computed_at
+    return fidelity is Fidelity.FAIR or ledger.computed_at == 0.0 or elapsed >= RECOMPUTE_SECONDS
+
+
+def _computed(policy: SharePolicy, ledger: Ledger, situation: Situation) -> Ledger:
+    jobs, accounts = situation.jobs, list(ledger.accounts.values())
+    shares, notes = policy.allocate(
+        Contenders(
+            gpus=situation.cluster.gpus,
+            scale_factors=np.array([job.belief.spec.scale_factor for job in jobs], dtype=float),
+            rates=np.array([job.steps_per_second for job in jobs]),
+            steps_left=np.array([job.belief.steps_left for job in jobs], dtype=float),
+            ages=situation.clock_seconds
+            - np.array([job.belief.spec.arrival_seconds for job in jobs]),
+            weights=np.array([job.belief.spec.budget for job in jobs]),
+            accounts=accounts,
+        )
+    )
+    elapsed = situation.clock_seconds - ledger.computed_at
+    start = situation.round_seconds / 2
+    return Ledger(
+        computed_at=situation.clock_seconds,
+        stale=False,
+        accounts={
+            job.job_id: Account(
+                share=share,
+                received=start,
+                deficit=old.deficit + (max(old.share, 0.0) * elapsed - (old.received - start)),
+                rate=job.steps_per_second,
+                held_since=old.held_since,
+                notes=note,
+            )
+            for job, old, share, note in zip(
+                jobs, accounts, shares.tolist(), notes or [()] * len(jobs), strict=True
+            )
+        },
+    )
+
+
+def _leased(ledger: Ledger, placement: Container[int], clock: float) -> Ledger:
+    """The ledger with the leases that begin and end now."""
+    return replace(
+        ledger,
+        accounts={
+            job: account._replace(
+                held_since=NO_LEASE
+                if job not in placement
+                else clock
+                if account.held_since < 0.0
+                else account.held_since
+            )
+            for job, account in ledger.accounts.items()
+        },
+    )
+
+
+def _with_a_share(
+    situation: Situation, order: Sequence[ActiveJob], accounts: Mapping[int, Account]
+) -> list[ActiveJob]:
+    """The jobs that run: GPUs taken by one without a share idle."""
+    free, taken = situation.cluster.gpus, []
+    for job in order:
+        if job.belief.spec.scale_factor <= free:
+            free -= job.belief.spec.scale_factor
+            taken.append(job)
+    return [job for job in taken if accounts[job.job_id].share >= 0.0]

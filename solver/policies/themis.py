@@ -1,0 +1,131 @@
+"""Min-max finish-time fairness."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.errors import InputError
+from solver.backends.interior import best_shares
+from solver.fidelity import Fidelity
+from solver.market import Floats
+from solver.plan import Plan, Situation
+from solver.policies.shares import Contenders, run_shares
+
+Bools = NDArray[np.bool_]
+
+PRECISION = 1e-9
+"""Relative precision of the best ρ."""
+
+
+@dataclass(frozen=True)
+class Themis:
+    """Minimise the worst finish-time fairness ρ.
+
+    Mahajan et al., Themis (NSDI '20), as a program over shares (Narayanan et al., Gavel,
+    OSDI '20, section 4.2):
+
+        min max_j (age_j + left_j / x_j) / (isolated_j + left_j / e_j)
+
+    where left_j is the run time left at the present speed, e_j = min(1, G / (N g_j)) an
+    equal share, and isolated_j the time that the steps done so far would have taken at
+    the equal shares of the time. Among the shares that attain the optimum those in the
+    middle are taken. Reactive: knows nothing of regimes to come. Themis itself auctions
+    GPUs off one by one as leases end; here all shares are computed at once.
+
+    Notes per job: isolated_j, steps left and equal-share throughput at the last
+    computation. Steps are counted at the batch size of the time, as in the published
+    simulator, so a doubling counts as progress and a halving as regress. Where that
+    leaves a job past its end, or with nothing to run alone, the program is not convex:
+    every job gets its equal share and the two last notes stay, so that with
+    `Fidelity.REFERENCE` that stretch counts twice, as published.
+
+    Attributes:
+        fidelity: See `solver.policies.shares`.
+        filter: f (section 5.1): only the fraction 1 − f of the jobs with the worst ρ take
+            part, at least one; the others get what is left.
+        lease_seconds: A job that got GPUs keeps them for that long (section 3.2); by
+            default leases last a round.
+    """
+
+    name = "themis"
+    summary = "min-max finish-time fairness"
+    source = "Mahajan et al., Themis (NSDI '20); Narayanan et al., Gavel (OSDI '20), section 4.2"
+    looks_ahead = False
+    clairvoyant = False
+    solver = "highs"
+
+    fidelity: Fidelity = Fidelity.FAIR
+    filter: float = 0.0
+    lease_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.filter < 1.0:
+            raise InputError("--set", f"filter={self.filter:g} is not in [0, 1)", "give a share")
+
+    def plan(self, situation: Situation) -> Plan:
+        """See `Policy.plan`."""
+        return run_shares(self, self.name, situation, lease_seconds=self.lease_seconds)
+
+    def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
+        """See `SharePolicy.allocate`."""
+        isolated_rates = jobs.rates * jobs.equal_shares
+        noted = [account.notes or (0.0, 0.0, 0.0) for account in jobs.accounts]
+        isolated = np.array(
+            [
+                before + ((steps - left) / rate if rate else 0.0)
+                for (before, steps, rate), left in zip(noted, jobs.steps_left, strict=True)
+            ]
+        )
+        alone = isolated + jobs.steps_left / isolated_rates
+        if (jobs.steps_left < 0).any() or (alone <= 0.0).any():
+            if self.fidelity is Fidelity.FAIR:
+                return jobs.equal_shares, noted
+            return jobs.equal_shares, [
+                (done, steps, rate)
+                for done, (_, steps, rate) in zip(isolated.tolist(), noted, strict=True)
+            ]
+        notes = zip(
+            isolated.tolist(), jobs.steps_left.tolist(), isolated_rates.tolist(), strict=True
+        )
+        lower = least_shares(jobs, alone, self._taking_part(jobs, alone))
+        return best_shares(jobs.scale_factors, jobs.gpus, lower=lower), list(notes)
+
+    def _taking_part(self, jobs: Contenders, alone: Floats) -> Bools:
+        """The fraction 1 − f of the jobs with the worst ρ on equal shares, shape (jobs,)."""
+        fairness = (jobs.ages + jobs.seconds_left / jobs.equal_shares) / alone
+        count = max(1, math.ceil((1.0 - self.filter) * len(fairness)))
+        taking_part = np.zeros(len(fairness), dtype=bool)
+        taking_part[np.argsort(-fairness, kind="stable")[:count]] = True
+        return taking_part
+
+
+def least_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Floats:
+    """The least shares with which the worst ρ is as small as it can be, shape (jobs,).
+
+    Args:
+        jobs: The jobs.
+        alone: Their run times on equal shares, in seconds, shape (jobs,).
+        taking_part: Jobs whose ρ counts, shape (jobs,); the others need nothing.
+    """
+
+    def needed(fairness: float) -> Floats:
+        time_left = fairness * alone - jobs.ages
+        left = jobs.seconds_left
+        never = np.where((left > 0.0) | (time_left < 0.0), np.inf, 0.0)
+        shares = np.divide(left, time_left, out=never, where=time_left > 0.0)
+        return np.where(taking_part, shares, 0.0)
+
+    def attainable(fairness: float) -> bool:
+        shares = needed(fairness)
+        return bool((shares <= 1.0).all() and jobs.scale_factors @ shares <= jobs.gpus)
+
+    low, high = 0.0, 1.0
+    while not attainable(high):
+        low, high = high, 2.0 * high
+    while high - low > PRECISION * high:
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if attainable(middle) else (middle, high)
+    return needed(high)
