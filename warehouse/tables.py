@@ -92,7 +92,8 @@ def read_table(
     if not jobs:
         raise InputError(str(path), "holds no jobs to read", "give a table with at least one")
     told = [path.name, *(f"{column}={value}" for column, value in only.items())]
-    told += [f"{skipped} lines skipped"] * bool(skipped)
+    if skipped:
+        told.append(f"{skipped} line{'s' * (skipped != 1)} skipped")
     return _draw(", ".join(told), jobs, rng, modes)
 
 

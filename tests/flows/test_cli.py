@@ -165,7 +165,7 @@ def test_generate_converts_a_table(here: Command, tmp_path: Path) -> None:
         *("generate", tmp_path / "out", "--trace", table, "--format", "table"),
         *("--columns", "arrival=at,duration=took,gpus=n", "--skip-unusable", "--json"),
     )
-    assert (ran.rows[0]["source"], ran.rows[0]["jobs"]) == ("t.csv, 1 lines skipped", 1)
+    assert (ran.rows[0]["source"], ran.rows[0]["jobs"]) == ("t.csv, 1 line skipped", 1)
 
 
 def test_simulate_reads_a_tiresias_list(here: Command, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_tables_follow_seed_modes_and_choice_of_lines(
     )
     workload = source.open()
     assert workload == source.open()
-    assert workload.source == "jobs.csv, cluster=a, 1 lines skipped"
+    assert workload.source == "jobs.csv, cluster=a, 1 line skipped"
     assert [spec.mode for spec in workload.specs] == [Mode.STATIC]
 
 

@@ -23,7 +23,7 @@ def test_one_cluster_without_the_lines_that_have_no_gpus(table: Path) -> None:
     rng = np.random.default_rng(1)
     workload = read_philly(table, rng=rng, only={"cluster": "one"}, skip_unusable=True)
     (spec,), (truth,) = workload.specs, workload.truths
-    assert workload.source == "philly.csv, cluster=one, 1 lines skipped"
+    assert workload.source == "philly.csv, cluster=one, 1 line skipped"
     assert (spec.scale_factor, spec.arrival_seconds) == (4, 0.0)
     assert truth.isolated_seconds == pytest.approx(7_200, abs=60)
 

@@ -81,7 +81,7 @@ def test_start_and_end_as_dates(table: Path) -> None:
     message = refusal(table, columns)
     assert message.startswith("t.csv:3, to: a run time of 0 s is not positive")
     workload = read(table, columns, skip_unusable=True)
-    assert workload.source == "t.csv, 1 lines skipped"
+    assert workload.source == "t.csv, 1 line skipped"
     assert workload.truths[0].isolated_seconds == pytest.approx(5_400, abs=60)
 
 
@@ -154,7 +154,7 @@ def test_a_line_that_can_be_no_job(table: Path, line: str, problem: str) -> None
     write(table, "at,took,n", "4,600,2", line)
     assert refusal(table) == f"t.csv:3, {problem}; leave the line out or give --skip-unusable"
     workload = read(table, skip_unusable=True)
-    assert (len(workload.specs), workload.source) == (1, "t.csv, 1 lines skipped")
+    assert (len(workload.specs), workload.source) == (1, "t.csv, 1 line skipped")
 
 
 WRONG = [
