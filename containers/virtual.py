@@ -6,11 +6,13 @@ overhead, completion inside a round, changes of batch size that take effect at a
 round's end. `docs/simulation.md` spells them out.
 """
 
-import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
 
 from containers.runtime import ContainerEvent, EventKind, Launch, Observation
 from predictor.errors import InputError
@@ -22,6 +24,13 @@ SHORT_RUN_SECONDS = 5.0
 
 STALL_ROUNDS = 5
 """Rounds without a step left to run after which a job counts as finished."""
+
+NEVER = np.iinfo(np.int64).max
+"""An epoch that no job reaches."""
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,96 +53,139 @@ class GroundTruth:
     targets: tuple[Regime, ...]
 
 
-class _Job:
-    """A job's hidden state: steps done, batch size and what it has reported."""
+class _Jobs:
+    """What jobs hide: arrays of shape (jobs,), a row each, by ascending job id.
 
-    def __init__(self, spec: JobSpec, truth: GroundTruth, profile: Profile) -> None:
-        self.spec = spec
-        self.profile = profile
-        self.batch_size = spec.batch_size
-        self.total_steps = spec.total_steps
-        self.starts = list(accumulate((int(r.epochs) for r in truth.targets[:-1]), initial=0))
-        self.sizes = [regime.batch_size for regime in truth.targets]
-        self.steps = 0
-        self.seconds = 0.0
-        self.run_seconds = 0.0
-        self.next_batch_size: int | None = None
-        self.reported_epochs = 0
-        self.reported_steps = 0
-        self.stalled_rounds = 0
-        self.started = False
-        self._tune()
+    Attributes:
+        rows: Row of each job that was not reaped, by job id.
+        ids: Job ids.
+        batch_size: Batch size under way.
+        next_batch_size: Batch size that follows the next round in which the job runs.
+        total_steps: Steps of the whole job at the batch size under way.
+        steps: Steps done, counted alike.
+        steps_per_epoch: At the batch size under way.
+        rate: Steps per second.
+        seconds: Time spent training in the last round that the job ran in.
+        run_seconds: Time spent training.
+        stalled_rounds: Rounds without a step left to run.
+        started: Whether the job was ever launched.
+    """
 
-    def _tune(self) -> None:
-        self.steps_per_epoch = math.ceil(self.spec.samples_per_epoch / self.batch_size)
-        self.rate = self.profile.throughput(
-            self.spec.model, self.batch_size, self.spec.scale_factor
-        )
+    def __init__(
+        self, specs: Sequence[JobSpec], truths: Mapping[int, GroundTruth], profile: Profile
+    ) -> None:
+        self._specs = sorted(specs, key=lambda spec: spec.job_id)
+        self._targets = [truths[spec.job_id].targets for spec in self._specs]
+        self._profile = profile
+        self.ids = np.array([spec.job_id for spec in self._specs], np.int64)
+        self.rows = {spec.job_id: row for row, spec in enumerate(self._specs)}
+        self.batch_size = np.array([spec.batch_size for spec in self._specs], np.int64)
+        self.next_batch_size = self.batch_size.copy()
+        self.total_steps = np.array([spec.total_steps for spec in self._specs], np.int64)
+        self.steps, self.stalled_rounds = np.zeros((2, len(specs)), np.int64)
+        self.seconds, self.run_seconds = np.zeros((2, len(specs)))
+        self.started = np.zeros(len(specs), bool)
+        self._samples = np.array([spec.samples_per_epoch for spec in self._specs], np.int64)
+        self._doubles = np.array([spec.mode is Mode.GNS for spec in self._specs])
+        # The batch size that a job strives for, and the epoch in which it will be another.
+        self._target, self._next_target = np.zeros((2, len(specs)), np.int64)
+        self._reported_epochs, self._reported_steps = np.zeros((2, len(specs)), np.int64)
+        self.steps_per_epoch, self.rate = np.ones(len(specs), np.int64), np.ones(len(specs))
+        self._tune(np.arange(len(specs)))
 
-    def slowest_steps_per_second(self) -> float:
-        """Least throughput among the batch sizes that the ground truth can ask for."""
-        sizes = {self.spec.batch_size, *self.sizes}
-        if self.spec.mode is Mode.GNS:
-            size = self.spec.batch_size
-            while size < max(self.sizes):
-                size *= 2
-                sizes.add(size)
-        spec = self.spec
-        return min(self.profile.throughput(spec.model, s, spec.scale_factor) for s in sizes)
+    def _tune(self, rows: Ints) -> None:
+        """Look up what follows from the batch size."""
+        sizes = self.batch_size[rows]
+        self.steps_per_epoch[rows] = _ceil(self._samples[rows] / sizes)
+        for row, size in zip(rows.tolist(), sizes.tolist(), strict=True):
+            spec = self._specs[row]
+            self.rate[row] = self._profile.throughput(spec.model, size, spec.scale_factor)
 
-    @property
-    def epoch(self) -> int:
-        """Epochs begun; inside its tenth epoch a job is at 10."""
-        return math.ceil(self.steps / self.steps_per_epoch)
+    def epochs_begun(self, rows: Ints) -> Ints:
+        """Inside its tenth epoch a job is at 10."""
+        return _ceil(self.steps[rows] / self.steps_per_epoch[rows])
 
-    def due_batch_size(self) -> int | None:
-        """The batch size that the ground truth asks for now, if it is another one."""
-        target = self.sizes[bisect_right(self.starts, self.epoch) - 1]
-        if self.spec.mode is Mode.GNS:
-            return self.batch_size * 2 if target > self.batch_size else None
-        return target if target != self.batch_size else None
+    def epochs_complete(self, rows: Ints) -> Ints:
+        """Inside its tenth epoch a job is at 9."""
+        complete: Ints = self.steps[rows] // self.steps_per_epoch[rows]
+        return complete
 
-    def adapt(self, batch_size: int) -> list[EpochReport]:
+    def look_ahead(self, rows: Ints) -> None:
+        """Note the batch size that the ground truth asks for now, to follow next time."""
+        epochs, sizes = self.epochs_begun(rows), self.batch_size[rows]
+        passed = epochs >= self._next_target[rows]
+        for row, epoch in zip(rows[passed].tolist(), epochs[passed].tolist(), strict=True):
+            self._target[row], self._next_target[row] = _target(self._targets[row], epoch)
+        target = self._target[rows]
+        doubled = np.where(target > sizes, 2 * sizes, sizes)
+        self.next_batch_size[rows] = np.where(self._doubles[rows], doubled, target)
+
+    def adapt(self, rows: Ints) -> list[EpochReport]:
         """Change the batch size, keeping the number of epochs; close the open epoch."""
-        epoch, epochs = self.epoch, math.ceil(self.total_steps / self.steps_per_epoch)
-        reports = self.report(epoch)
-        total = math.ceil(self.total_steps * self.batch_size / batch_size)
-        self.batch_size = batch_size
-        self._tune()
-        if math.ceil(total / self.steps_per_epoch) != epochs:
-            total = epochs * self.steps_per_epoch
-        self.total_steps = total
-        self.steps = self.reported_steps = epoch * self.steps_per_epoch
+        begun, sizes = self.epochs_begun(rows), self.next_batch_size[rows]
+        epochs = _ceil(self.total_steps[rows] / self.steps_per_epoch[rows])
+        reports = self.report(rows, begun)
+        total = _ceil(self.total_steps[rows] * self.batch_size[rows] / sizes)
+        self.batch_size[rows] = sizes
+        self._tune(rows)
+        steps = self.steps_per_epoch[rows]
+        self.total_steps[rows] = np.where(_ceil(total / steps) == epochs, total, epochs * steps)
+        self.steps[rows] = self._reported_steps[rows] = begun * steps
         return reports
 
-    def report(self, epochs: int) -> list[EpochReport]:
+    def report(self, rows: Ints, epochs: Ints) -> list[EpochReport]:
         """Report the epochs completed since the last report, up to `epochs` in all."""
-        new = epochs - self.reported_epochs
-        if new <= 0:
-            return []
-        steps = min(self.steps, epochs * self.steps_per_epoch)
-        report = EpochReport(
-            job_id=self.spec.job_id,
-            epoch=self.reported_epochs,
-            epochs=new,
-            batch_size=self.batch_size,
-            seconds=(steps - self.reported_steps) / self.rate,
+        new = epochs > self._reported_epochs[rows]
+        rows, epochs = rows[new], epochs[new]
+        steps = np.minimum(self.steps[rows], epochs * self.steps_per_epoch[rows])
+        reports = map(
+            EpochReport,
+            self.ids[rows].tolist(),
+            self._reported_epochs[rows].tolist(),
+            (epochs - self._reported_epochs[rows]).tolist(),
+            self.batch_size[rows].tolist(),
+            ((steps - self._reported_steps[rows]) / self.rate[rows]).tolist(),
         )
-        self.reported_epochs, self.reported_steps = epochs, steps
-        return [report]
+        self._reported_epochs[rows], self._reported_steps[rows] = epochs, steps
+        return list(reports)
 
-    def progress(self) -> JobProgress:
-        """Where the job stands."""
-        done = max(0, self.steps - self.reported_epochs * self.steps_per_epoch)
-        return JobProgress(
-            job_id=self.spec.job_id,
-            epochs=self.reported_epochs,
-            fraction=min(done / self.steps_per_epoch, 1.0),
-            batch_size=self.batch_size,
-            seconds=self.seconds,
-            run_seconds=self.run_seconds,
-            steps_left=self.total_steps - self.steps,
+    def progress(self, rows: Ints) -> tuple[JobProgress, ...]:
+        """Where jobs stand."""
+        epochs, steps = self._reported_epochs[rows], self.steps_per_epoch[rows]
+        begun = np.maximum(self.steps[rows] - epochs * steps, 0)
+        told = map(
+            JobProgress,
+            self.ids[rows].tolist(),
+            epochs.tolist(),
+            np.minimum(begun / steps, 1.0).tolist(),
+            self.batch_size[rows].tolist(),
+            self.seconds[rows].tolist(),
+            self.run_seconds[rows].tolist(),
+            (self.total_steps[rows] - self.steps[rows]).tolist(),
         )
+        return tuple(told)
+
+
+def _ceil(numbers: Floats) -> Ints:
+    return np.ceil(numbers).astype(np.int64)
+
+
+def _target(targets: Sequence[Regime], epoch: int) -> tuple[int, int]:
+    """The batch size that holds in an epoch, and the epoch in which the next one begins."""
+    ends = list(accumulate(int(regime.epochs) for regime in targets[:-1]))
+    held = bisect_right(ends, epoch)
+    return targets[held].batch_size, ends[held] if held < len(ends) else NEVER
+
+
+def _slowest_steps_per_second(spec: JobSpec, truth: GroundTruth, profile: Profile) -> float:
+    """Least throughput among the batch sizes that the ground truth can ask for."""
+    sizes = {spec.batch_size, *(regime.batch_size for regime in truth.targets)}
+    if spec.mode is Mode.GNS:
+        largest, size = max(sizes), spec.batch_size
+        while size < largest:
+            size *= 2
+            sizes.add(size)
+    return min(profile.throughput(spec.model, size, spec.scale_factor) for size in sizes)
 
 
 class VirtualCluster:
@@ -162,38 +214,37 @@ class VirtualCluster:
         round_seconds: float,
         restart_seconds: float,
     ) -> None:
-        by_id = {truth.job_id: truth for truth in truths}
-        self._jobs: dict[int, _Job] = {}
-        for spec in specs:
+        jobs, by_id = tuple(specs), {truth.job_id: truth for truth in truths}
+        for spec in jobs:
             if spec.job_id not in by_id:
                 raise InputError(
                     f"job {spec.job_id}", "has no ground truth", "give one truth per job"
                 )
-            job = _Job(spec, by_id[spec.job_id], profile)
-            if job.slowest_steps_per_second() * round_seconds < 1:
+            slowest = _slowest_steps_per_second(spec, by_id[spec.job_id], profile)
+            if slowest * round_seconds < 1:
                 raise InputError(
                     f"job {spec.job_id}",
                     f"cannot finish a training step in a round of {round_seconds:g} s",
                     "give longer --round-seconds",
                 )
-            self._jobs[spec.job_id] = job
+        self._jobs = _Jobs(jobs, by_id, profile)
         self._round_seconds = round_seconds
         self._restart_seconds = restart_seconds
         self._clock = 0.0
         self._first_round = True
         self._leases: dict[int, tuple[int, ...]] = {}
-        self._ran: frozenset[int] = frozenset()
+        self._ran = np.zeros(len(jobs), bool)
         self._finished: list[ContainerEvent] = []
         self._reports: list[EpochReport] = []
 
     def launch(self, launch: Launch) -> ContainerEvent:
         """See `Runtime.launch`."""
-        job = self._jobs[launch.job_id]
-        if launch.job_id in self._ran:
+        row = self._jobs.rows[launch.job_id]
+        if self._ran[row]:
             kind = EventKind.RENEWED
         else:
-            kind = EventKind.RESUMED if job.started else EventKind.STARTED
-        job.started = True
+            kind = EventKind.RESUMED if self._jobs.started[row] else EventKind.STARTED
+        self._jobs.started[row] = True
         self._leases[launch.job_id] = launch.gpus
         return ContainerEvent(launch.job_id, kind, self._clock, launch.gpus)
 
@@ -203,43 +254,62 @@ class VirtualCluster:
 
     def advance(self, idle_until: float | None) -> None:
         """See `Runtime.advance`."""
-        start, longest = self._clock, 0.0
-        for job_id in list(self._leases):
-            longest = max(longest, self._run(self._jobs[job_id], start))
+        rows = np.array([self._jobs.rows[job_id] for job_id in self._leases], np.int64)
         if self._leases:
+            held, ended = self._run(rows)
+            self._note(rows, ended, self._clock + held)
             self._first_round = False
-            self._clock = start + longest
+            self._clock += float(held.max())
         elif idle_until is not None:
-            self._clock = max(start, idle_until)
-        self._ran = frozenset(self._leases)
-        for event in self._finished:
-            self._leases.pop(event.job_id, None)
+            self._clock = max(self._clock, idle_until)
+        self._ran[:] = False
+        self._ran[rows] = True
 
-    def _run(self, job: _Job, start: float) -> float:
-        """Run one job for the round; returns the seconds that it held its GPUs."""
-        job_id = job.spec.job_id
-        left = job.total_steps - job.steps
-        steps = max(0, min(int(job.rate * self._round_seconds), left))
-        held = (start + steps / job.rate) - start  # as the clock's stamps tell it
-        ran = held
-        restarted = job_id not in self._ran and not self._first_round
-        if restarted and held > self._round_seconds - SHORT_RUN_SECONDS:
-            ran = max(0.0, held - self._restart_seconds)
-            steps = int(steps * ran / held)
-        job.steps += steps
-        job.seconds = ran
-        job.run_seconds += ran
-        job.stalled_rounds += left <= 0
-        if 0 < left <= steps or job.stalled_rounds >= STALL_ROUNDS:
-            self._reports += job.report(max(job.epoch, job.reported_epochs))
-            gpus = self._leases[job_id]
-            self._finished.append(ContainerEvent(job_id, EventKind.FINISHED, start + held, gpus))
-            return held
-        self._reports += job.report(job.steps // job.steps_per_epoch)
-        if job.next_batch_size is not None:
-            self._reports += job.adapt(job.next_batch_size)
-        job.next_batch_size = job.due_batch_size()
-        return held
+    def _run(self, rows: Ints) -> tuple[Floats, Bools]:
+        """Train jobs for a round.
+
+        Returns:
+            The seconds that each held its GPUs, and whether it ended.
+        """
+        jobs, rate = self._jobs, self._jobs.rate[rows]
+        left = np.maximum(jobs.total_steps[rows] - jobs.steps[rows], 0)
+        steps = np.minimum(np.trunc(rate * self._round_seconds), left)
+        held: Floats = (self._clock + steps / rate) - self._clock  # as the clock tells it
+        ran = held.copy()
+        if not self._first_round:
+            pays = ~self._ran[rows] & (held > max(self._round_seconds - SHORT_RUN_SECONDS, 0.0))
+            ran[pays] = np.maximum(held[pays] - self._restart_seconds, 0.0)
+            steps[pays] = np.trunc(steps[pays] * ran[pays] / held[pays])
+        jobs.steps[rows] += steps.astype(np.int64)
+        jobs.seconds[rows] = ran
+        jobs.run_seconds[rows] += ran
+        jobs.stalled_rounds[rows] += left == 0
+        return held, (left > 0) & (steps == left) | (jobs.stalled_rounds[rows] >= STALL_ROUNDS)
+
+    def _note(self, rows: Ints, ended: Bools, at_seconds: Floats) -> None:
+        """Keep what there is to tell of a round, and change the batch sizes that are due.
+
+        Args:
+            rows: Jobs that ran.
+            ended: Whether each ended.
+            at_seconds: When each stopped, on the cluster's clock.
+        """
+        jobs = self._jobs
+        # The epoch that a job ends in is complete, however short.
+        complete = np.where(ended, jobs.epochs_begun(rows), jobs.epochs_complete(rows))
+        reports = jobs.report(rows, complete)
+        for row, at in zip(rows[ended].tolist(), at_seconds[ended].tolist(), strict=True):
+            job_id = int(jobs.ids[row])
+            gpus = self._leases.pop(job_id)
+            self._finished.append(ContainerEvent(job_id, EventKind.FINISHED, at, gpus))
+        going = rows[~ended]
+        due = going[jobs.next_batch_size[going] != jobs.batch_size[going]]
+        if due.size:
+            reports += jobs.adapt(due)
+            order = {job_id: place for place, job_id in enumerate(jobs.ids[rows].tolist())}
+            reports.sort(key=lambda report: order[report.job_id])
+        jobs.look_ahead(going)
+        self._reports += reports
 
     def observe(self) -> Observation:
         """See `Runtime.observe`."""
@@ -247,7 +317,7 @@ class VirtualCluster:
             clock_seconds=self._clock,
             finished=tuple(sorted(self._finished, key=lambda e: (e.at_seconds, e.job_id))),
             reports=tuple(self._reports),
-            progress=tuple(self._jobs[job_id].progress() for job_id in sorted(self._ran)),
+            progress=self._jobs.progress(np.flatnonzero(self._ran)),
         )
         self._finished, self._reports = [], []
         return observation
@@ -255,5 +325,4 @@ class VirtualCluster:
     def reap(self, job_ids: Sequence[int]) -> None:
         """See `Runtime.reap`."""
         for job_id in job_ids:
-            del self._jobs[job_id]
-        self._ran -= frozenset(job_ids)
+            self._ran[self._jobs.rows.pop(job_id)] = False

@@ -1,8 +1,10 @@
 """Runs on the virtual cluster: start, resume, replay."""
 
+import gc
 import math
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +13,8 @@ from shlex import quote
 from containers.runtime import EventKind, Launch
 from containers.virtual import VirtualCluster
 from predictor.errors import InputError, ShockwaveError, WarehouseError
+from predictor.profile import Profile
+from predictor.published import ProfiledRegime
 from solver.cluster import Cluster
 from solver.plan import Policy
 from solver.policies import make_policy
@@ -223,10 +227,22 @@ def _run(name: str, header: RunHeader, sink: Sink) -> Run:
         ),
         sink=sink,
         state=RunState.initial(header),
-        schedules={truth.job_id: truth.profiled for truth in header.truths}
-        if policy.clairvoyant
-        else {},
+        schedules=_true_schedules(header, profile) if policy.clairvoyant else {},
     )
+
+
+def _true_schedules(header: RunHeader, profile: Profile) -> dict[int, tuple[ProfiledRegime, ...]]:
+    return {
+        spec.job_id: tuple(
+            ProfiledRegime(
+                regime.batch_size,
+                int(regime.epochs),
+                profile.epoch_seconds(spec, regime.batch_size),
+            )
+            for regime in truth.profiled
+        )
+        for spec, truth in zip(header.specs, header.truths, strict=True)
+    }
 
 
 def _policy(settings: Settings) -> Policy:
@@ -240,9 +256,10 @@ def _policy(settings: Settings) -> Policy:
 
 def _finish(run: Run, warehouse: Path, writer: Writer, driver: Driver, progress: Progress) -> str:
     try:
-        while not run.finished:
-            driver(run)
-            progress(run)
+        with _rare_collections():
+            while not run.finished:
+                driver(run)
+                progress(run)
         writer.compact()
     except KeyboardInterrupt:
         raise Interrupted(
@@ -251,6 +268,23 @@ def _finish(run: Run, warehouse: Path, writer: Writer, driver: Driver, progress:
             f"go on with: shockwave resume {run.name} --warehouse {quote(str(warehouse))}",
         ) from None
     return run.name
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Look for reference cycles a hundred times less often.
+
+    A round makes and drops tens of thousands of small objects, none in a cycle; looking
+    through them all again and again takes as long as the rest of the round.
+    """
+    usual = gc.get_threshold()
+    gc.set_threshold(100 * usual[0], *usual[1:])
+    gc.freeze()  # the workload stays to the end
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*usual)
 
 
 def _carry_out(run: Run, record: RoundRecord, digest: str) -> None:

@@ -114,6 +114,7 @@ def _progress(jobs: Sequence[_Ahead], window: int, round_seconds: float) -> list
     starts = (left * seconds).cumsum(dim=1) - left * seconds
     elapsed = torch.arange(window + 1, dtype=torch.float64) * round_seconds
     gained = ((elapsed[None, :, None] - starts[:, None, :]) / seconds[:, None, :]).clamp(min=0.0)
-    gained = torch.minimum(gained, left[:, None, :]).sum(dim=2)
+    # One by one, as `sum` groups its terms by how many there are.
+    gained = torch.minimum(gained, left[:, None, :]).cumsum(dim=2)[:, :, -1]
     curves: list[list[float]] = ((done[:, None] + gained) / epochs[:, None]).clamp(max=1.0).tolist()
     return curves

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from predictor.forecast import Forecast
-from predictor.job import JobSpec, Regime
+from predictor.job import JobSpec
 from predictor.posterior import Belief
+from predictor.published import ProfiledRegime
 from solver.cluster import Cluster, Gang, place
 from solver.market import Bid
 
@@ -20,15 +21,15 @@ class ActiveJob:
         forecast: What it is expected to do.
         gpus: GPUs that it holds now; empty if it does not run.
         steps_per_second: Throughput of the whole job at its present batch size.
-        schedule: Batch sizes of all its epochs, run-length encoded. The true future, told
-            to clairvoyant policies only; else empty.
+        schedule: Batch sizes and durations of all its epochs. The true future, told to
+            clairvoyant policies only; else empty.
     """
 
     belief: Belief
     forecast: Forecast
     gpus: tuple[int, ...]
     steps_per_second: float
-    schedule: tuple[Regime, ...] = ()
+    schedule: tuple[ProfiledRegime, ...] = ()
 
     @property
     def spec(self) -> JobSpec:

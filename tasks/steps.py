@@ -11,8 +11,9 @@ from typing import Protocol
 
 from containers.runtime import ContainerEvent, Launch, Observation, Runtime
 from predictor.forecast import Forecast, forecast
-from predictor.job import JobSpec, Regime
+from predictor.job import JobSpec
 from predictor.profile import Profile
+from predictor.published import ProfiledRegime
 from solver.cluster import Cluster
 from solver.plan import ActiveJob, Plan, Policy, Situation
 from warehouse.record import VERSION, RoundRecord, RunHeader, Timings, record_hash
@@ -49,7 +50,7 @@ class Run:
     runtime: Runtime
     sink: Sink
     state: RunState
-    schedules: Mapping[int, tuple[Regime, ...]]
+    schedules: Mapping[int, tuple[ProfiledRegime, ...]]
 
     @property
     def finished(self) -> bool:

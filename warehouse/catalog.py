@@ -15,7 +15,7 @@ from warehouse.files import (
     first_line,
     read_table,
     temporary_name,
-    write_table,
+    write_groups,
     writing,
 )
 
@@ -52,7 +52,7 @@ def build(warehouse: Path) -> None:
         empty.mkdir(parents=True, exist_ok=True)
         for name, schema in (("header", HEADER), ("round=_", ROUND)):
             if not (empty / f"{name}.parquet").exists():
-                write_table(empty / f"{name}.parquet", schema.empty_table())
+                write_groups(empty / f"{name}.parquet", schema, [])
         stamp = warehouse / ".views"
         digest = _views_digest(warehouse)
         database = warehouse / "analytics.duckdb"

@@ -1,21 +1,31 @@
-"""Frozen dataclasses to Arrow schemas and rows, and back.
+"""Frozen dataclasses to Arrow arrays and plain rows, and back.
 
 The types of a record are its schema: an int is an int64, a float a double, a string
-(or `StrEnum`) a string, a tuple a list, a dataclass a struct.
+(or `StrEnum`) a string, a datetime a timestamp in UTC, a tuple a list, a dataclass a struct.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache
+from itertools import accumulate, chain
+from operator import attrgetter
 from types import GenericAlias
 from typing import Any, TypeVar, get_args, get_type_hints
 
+import numpy as np
 import pyarrow as pa
 
 Record = TypeVar("Record")
 
-_SCALARS = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+_SCALARS = {
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bool: pa.bool_(),
+    datetime: pa.timestamp("us", tz="UTC"),
+}
 
 
 def arrow_schema(record: Any) -> pa.Schema:
@@ -28,6 +38,19 @@ def to_row(value: Any) -> dict[str, Any]:
     record: Any = type(value)
     row: dict[str, Any] = _encoder(record)(value)
     return row
+
+
+def to_table(schema: pa.Schema, *parts: Any) -> pa.Table:
+    """One row: the fields of dataclasses, side by side.
+
+    It is made from buffers, a column at a time: `pyarrow` takes three times as long to make
+    it from plain rows, and imports pandas for that.
+    """
+    columns: list[pa.Array] = []
+    for part in parts:
+        kind: Any = type(part)
+        columns += (_array(hint, [getattr(part, name)]) for name, hint in _hints(kind))
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def from_row(record: type[Record], row: Mapping[str, Any]) -> Record:
@@ -47,6 +70,7 @@ def _hints(record: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((field.name, hints[field.name]) for field in fields(record))
 
 
+@cache
 def _arrow_type(hint: Any) -> pa.DataType:
     if isinstance(hint, GenericAlias):
         return pa.list_(_arrow_type(get_args(hint)[0]))
@@ -55,6 +79,37 @@ def _arrow_type(hint: Any) -> pa.DataType:
     if issubclass(hint, Enum):
         return pa.string()
     return _SCALARS[hint]
+
+
+def _array(hint: Any, values: Sequence[Any]) -> pa.Array:
+    children: list[pa.Array] = []
+    if isinstance(hint, GenericAlias):
+        buffers = [None, _offsets(values)]
+        children = [_array(get_args(hint)[0], list(chain.from_iterable(values)))]
+    elif _is_record(hint):
+        buffers = [None]
+        children = [
+            _array(part, list(map(attrgetter(name), values))) for name, part in _hints(hint)
+        ]
+    elif issubclass(hint, str):
+        texts = [str(value).encode() for value in values]
+        buffers = [None, _offsets(texts), pa.py_buffer(b"".join(texts))]
+    elif hint is bool:
+        buffers = [None, pa.py_buffer(np.packbits(np.array(values, bool), bitorder="little"))]
+    elif hint is datetime:
+        buffers = [None, pa.py_buffer(np.array([_microseconds(value) for value in values]))]
+    else:
+        buffers = [None, pa.py_buffer(np.array(values, hint))]
+    return pa.Array.from_buffers(_arrow_type(hint), len(values), buffers, children=children)
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
+
+
+def _offsets(values: Sequence[Any]) -> pa.Buffer:
+    """Where each of several values begins in a row of them all, and where the last one ends."""
+    return pa.py_buffer(np.array([0, *accumulate(map(len, values))], np.int32))
 
 
 def _same(value: Any) -> Any:

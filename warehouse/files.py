@@ -6,8 +6,11 @@ sees half of one and a crash loses nothing that was acknowledged.
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 from uuid import uuid4
 
 import pyarrow as pa
@@ -17,23 +20,28 @@ from predictor.errors import WarehouseError
 from warehouse.codec import arrow_schema
 from warehouse.record import Package, RoundRecord, RunHeader, Timings
 
-HEADER = pa.schema(
-    [
-        pa.field("run", pa.string()),
-        pa.field("created_at", pa.timestamp("us", tz="UTC")),
-        pa.field("packages", pa.list_(pa.struct(list(arrow_schema(Package))))),
-        pa.field("hash", pa.string()),
-        *arrow_schema(RunHeader),
-    ]
-)
-ROUND = pa.schema(
-    [
-        pa.field("run", pa.string()),
-        pa.field("hash", pa.string()),
-        pa.field("timings", pa.struct(list(arrow_schema(Timings)))),
-        *arrow_schema(RoundRecord),
-    ]
-)
+
+@dataclass(frozen=True, slots=True)
+class HeaderLabel:
+    """What a header's file tells besides the header."""
+
+    run: str
+    created_at: datetime
+    packages: tuple[Package, ...]
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundLabel:
+    """What a round's file tells besides the record."""
+
+    run: str
+    hash: str
+    timings: Timings
+
+
+HEADER = pa.schema([*arrow_schema(HeaderLabel), *arrow_schema(RunHeader)])
+ROUND = pa.schema([*arrow_schema(RoundLabel), *arrow_schema(RoundRecord)])
 EMPTY = "run=_"
 """A partition without rows, so that the views' patterns always match a file."""
 
@@ -44,10 +52,24 @@ def temporary_name(path: Path) -> Path:
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write a file whole or not at all, and durably."""
+    """Write a small file whole or not at all, and durably."""
+    # On a row or two, dictionaries and statistics take longer to make than they save.
+    with _written(path) as file:
+        pq.write_table(table, file, use_dictionary=False, write_statistics=False)
+
+
+def write_groups(path: Path, schema: pa.Schema, groups: Iterable[pa.Table]) -> None:
+    """Write a large file whole or not at all, and durably, a row group at a time."""
+    with _written(path) as file, pq.ParquetWriter(file, schema) as writer:
+        for group in groups:
+            writer.write_table(group)
+
+
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[BinaryIO]:
     temporary = temporary_name(path)
     with temporary.open("wb") as file:
-        pq.write_table(table, file)
+        yield file
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -11,7 +11,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,14 +23,31 @@ import pyarrow as pa
 
 from predictor.errors import InputError, WarehouseError
 from warehouse.catalog import VIEWS, build, check_files, create_views, seal
-from warehouse.codec import from_row, to_row
-from warehouse.files import EMPTY, HEADER, ROUND, first_line, read_table, write_table, writing
+from warehouse.codec import from_row, to_table
+from warehouse.files import (
+    EMPTY,
+    HEADER,
+    ROUND,
+    HeaderLabel,
+    RoundLabel,
+    first_line,
+    read_table,
+    write_groups,
+    write_table,
+    writing,
+)
 from warehouse.record import VERSION, Package, RoundRecord, RunHeader, Timings, record_hash
 
 if TYPE_CHECKING:
     import pandas as pd  # costs a second to import
 
 Answer = TypeVar("Answer")
+
+GROUP_ROUNDS = 64
+"""Rounds in a row group of an ended run's file."""
+
+KEPT_BYTES = 2**28
+"""Rounds are kept in memory up to this size, so that an ended run is not read again."""
 
 _MISTAKES = (
     duckdb.ParserException,
@@ -66,6 +83,8 @@ class Writer:
     ) -> None:
         self._warehouse = warehouse
         self._records = warehouse / "records"
+        self._kept: dict[int, pa.Table] = {}
+        self._kept_bytes = 0
         with writing(warehouse):
             build(warehouse)
             self.run = run or self._claim(header)
@@ -74,14 +93,10 @@ class Writer:
             for left_over in self._folder.glob(".*.parquet.*"):
                 left_over.unlink()
             if run is None:
-                row = {
-                    "run": self.run,
-                    "created_at": datetime.now(UTC),
-                    "packages": [to_row(package) for package in packages],
-                    "hash": record_hash(header),
-                    **to_row(header),
-                }
-                write_table(self._folder / "header.parquet", pa.Table.from_pylist([row], HEADER))
+                label = HeaderLabel(
+                    self.run, datetime.now(UTC), tuple(packages), record_hash(header)
+                )
+                write_table(self._folder / "header.parquet", to_table(HEADER, label, header))
 
     def _claim(self, header: RunHeader) -> str:
         """Make the run's folder under the first free name; making it is the claim."""
@@ -101,17 +116,16 @@ class Writer:
         Raises:
             WarehouseError: It cannot be written.
         """
-        row = {
-            "run": self.run,
-            "hash": record_digest,
-            "timings": to_row(timings),
-            **to_row(record),
-        }
+        label = RoundLabel(self.run, record_digest, timings)
+        table, path = to_table(ROUND, label, record), self._part(record.round)
         with writing(self._warehouse):
-            write_table(
-                self._folder / f"round={record.round:06d}.parquet",
-                pa.Table.from_pylist([row], ROUND),
-            )
+            write_table(path, table)
+        if self._kept_bytes < KEPT_BYTES:
+            self._kept[record.round] = table
+            self._kept_bytes += table.nbytes
+
+    def _part(self, number: int) -> Path:
+        return self._folder / f"round={number:06d}.parquet"
 
     def compact(self) -> None:
         """Put the rounds of an ended run into one file.
@@ -120,17 +134,28 @@ class Writer:
             WarehouseError: A file is damaged, or the folder cannot be written.
         """
         parts = sorted(self._folder.glob("round=[0-9]*.parquet"))
-        whole = self._folder / "round=all.parquet"
         if not parts:
             return
         with writing(self._warehouse):
-            # After a crash before the clean-up, the rounds are in both.
-            kept = [*([whole] if whole.exists() else []), *parts]
-            table = pa.concat_tables([read_table(path, ROUND) for path in kept])
-            rows = {number: row for row, number in enumerate(table["round"].to_pylist())}
-            write_table(whole, table.take([rows[number] for number in sorted(rows)]))
+            write_groups(self._folder / "round=all.parquet", ROUND, self._groups(parts))
             for part in parts:
                 part.unlink()
+        self._kept, self._kept_bytes = {}, 0
+
+    def _groups(self, parts: Sequence[Path]) -> Iterator[pa.Table]:
+        """The rounds of a run in order, as row groups."""
+        whole = self._folder / "round=all.parquet"
+        rounds = [int(part.stem.removeprefix("round=")) for part in parts]
+        if whole.exists():  # after a crash before the clean-up, rounds are in both
+            table = read_table(whole, ROUND)
+            yield table
+            rounds = sorted(set(rounds) - set(table["round"].to_pylist()))
+        for first in range(0, len(rounds), GROUP_ROUNDS):
+            yield pa.concat_tables(map(self._round, rounds[first : first + GROUP_ROUNDS]))
+
+    def _round(self, number: int) -> pa.Table:
+        kept = self._kept.get(number)
+        return read_table(self._part(number), ROUND) if kept is None else kept
 
     def __enter__(self) -> "Writer":
         """The writer itself."""

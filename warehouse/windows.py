@@ -12,19 +12,14 @@ from typing import Any
 import numpy as np
 
 from predictor.errors import InputError
-from solver.market import LOG_KNOTS, LOG_ZERO, Market, welfare_market
-
-LAST_ROUND_POWER = 100.0
-"""Power of the finish-time ratio for a job with less than a round left to run."""
+from solver.market import LOG_KNOTS, LOG_ZERO, Market
+from solver.policies.published import HEAVIEST, published_market
 
 SMALLEST, LARGEST = 1e-9, 1e12
 """Seconds and counts outside of these are mistakes."""
 
 LONGEST_WINDOW = 10_000
 """Rounds; a bid is a table over them."""
-
-HEAVIEST = 1e100
-"""Weight of a job beside which the others, of weight 1, are beyond rounding."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +113,7 @@ class _Fields:
 
 
 def _problem(line: _Fields) -> WindowProblem:
-    """The weighted problem that is left when the finish-time constraints cannot hold.
-
-    Weights are ρ^λ where ρ, the projected over the targeted finish time, is above its
-    limit (NSDI '23, section 6), else 1.
-    """
+    """The problem as a market; see `published_market`."""
     for field, value in (("logapx_bases", list(LOG_KNOTS)), ("log_zero", LOG_ZERO)):
         if line.get(field) != value:
             raise InputError(
@@ -139,28 +130,28 @@ def _problem(line: _Fields) -> WindowProblem:
     epoch_seconds = np.array([job.number("epoch_dur", SMALLEST) for job in jobs])
     remaining = np.array([job.number("remaining") for job in jobs])
     targets = np.array([job.number("finish_time_objective", SMALLEST) for job in jobs])
-    share = min(1.0, gpus / len(jobs))
-    powers = np.where(remaining < seconds, LAST_ROUND_POWER, power)
-    ratio = (now + remaining / share) / targets
-    with np.errstate(over="ignore"):
-        weights = np.where(ratio > limit, ratio**powers, 1.0)
+    market, weights = published_market(
+        gpus=gpus,
+        job_ids=[job.count("jobid") for job in jobs],
+        scale_factors=[job.count("nworkers", 1, gpus) for job in jobs],
+        epochs=epochs,
+        epochs_done=done,
+        epoch_seconds=epoch_seconds,
+        remaining=remaining,
+        finish_objectives=targets,
+        clock_seconds=now,
+        round_seconds=seconds,
+        window=rounds,
+        regularizer=line.number("k"),
+        fairness_power=power,
+        fairness_limit=limit,
+    )
     if weights.max() > HEAVIEST:
         raise InputError(
             jobs[int(weights.argmax())].place,
-            f"finish-time ratio {ratio[weights.argmax()]:.3g} is too large to weigh",
+            f"weight {weights.max():.3g} is too large",
             "mend remaining or finish_time_objective",
         )
-    elapsed = np.arange(rounds + 1) * seconds
-    run = np.minimum(elapsed, ((epochs - done) * epoch_seconds)[:, None])
-    market = welfare_market(
-        gpus=gpus,
-        regularizer=line.number("k"),
-        job_ids=[job.count("jobid") for job in jobs],
-        scale_factors=[job.count("nworkers", 1, gpus) for job in jobs],
-        weights=weights,
-        progress=(done[:, None] + run / epoch_seconds[:, None]) / epochs[:, None],
-        remaining=np.maximum(remaining[:, None] - run, 0.0),
-    )
     return WindowProblem(
         seq=seq,
         market=market,

@@ -14,6 +14,7 @@ from solver.policies.gandiva_fair import GandivaFair
 from solver.policies.gavel import Gavel
 from solver.policies.mst import MaxSumThroughput
 from solver.policies.ossp import OpenShop
+from solver.policies.published import PublishedShockwave
 from solver.policies.shockwave import Shockwave
 from solver.policies.srtf import Srtf
 from solver.policies.themis import Themis
@@ -22,6 +23,7 @@ POLICIES: dict[str, type[Any]] = {
     policy.name: policy
     for policy in (
         Shockwave,
+        PublishedShockwave,
         OpenShop,
         Themis,
         Gavel,

@@ -10,6 +10,7 @@ from predictor.errors import InputError
 from predictor.forecast import Forecast
 from predictor.job import JobProgress, JobSpec, Mode, Regime
 from predictor.posterior import Belief
+from predictor.published import ProfiledRegime
 from solver.cluster import Cluster
 from solver.counts import solve_counts
 from solver.plan import ActiveJob, Plan, Situation
@@ -46,8 +47,9 @@ def job(
         run_seconds=rounds_run * ROUND_SECONDS,
         steps_left=round(630 * rounds_left / total),
     )
+    schedule = (ProfiledRegime(16, 10, total * ROUND_SECONDS / 10),)
     belief = Belief(spec, (), progress_now if rounds_run else None)
-    return ActiveJob(belief, forecast, gpus, 630 / (total * ROUND_SECONDS), (Regime(16, 10),))
+    return ActiveJob(belief, forecast, gpus, 630 / (total * ROUND_SECONDS), schedule)
 
 
 def situation(

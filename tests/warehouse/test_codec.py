@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from io import BytesIO
 
@@ -8,7 +9,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warehouse.codec import arrow_schema, from_row, to_row
+from warehouse.codec import arrow_schema, from_row, to_row, to_table
 from warehouse.record import content_hash
 
 
@@ -21,6 +22,11 @@ class Colour(StrEnum):
 class Point:
     name: str
     at: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    moment: datetime
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ ANYTHING = st.builds(
 
 def through_parquet(value: Everything) -> Everything:
     file = BytesIO()
-    pq.write_table(pa.Table.from_pylist([to_row(value)], arrow_schema(Everything)), file)
+    pq.write_table(to_table(arrow_schema(Everything), value), file)
     (row,) = pq.read_table(file).to_pylist()
     return from_row(Everything, row)
 
@@ -84,6 +90,20 @@ def test_what_comes_out_of_parquet_is_what_went_in(value: Everything) -> None:
     assert again == value
     assert isinstance(again.colour, Colour)
     assert to_row(again) == to_row(value)
+
+
+@given(ANYTHING)
+def test_a_table_is_made_of_the_same_rows(value: Everything) -> None:
+    table = to_table(arrow_schema(Everything), value)
+    table.validate(full=True)
+    assert table.to_pylist() == [to_row(value)]
+
+
+def test_a_table_can_hold_several_dataclasses_side_by_side() -> None:
+    now = Moment(datetime(2026, 11, 21, 6, 30, 15, 250_001, UTC))
+    schema = pa.schema([*arrow_schema(Moment), *arrow_schema(Point)])
+    table = to_table(schema, now, Point("p", (1.0, 2.5)))
+    assert table.to_pylist() == [{"moment": now.moment, "name": "p", "at": [1.0, 2.5]}]
 
 
 def test_numbers_and_enumerations_become_plain_ones() -> None:

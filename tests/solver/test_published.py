@@ -1,0 +1,117 @@
+"""Shockwave as published: when it solves, what it follows, how it lays rounds out."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predictor.job import JobProgress
+from solver.cluster import Cluster
+from solver.market import Bid, Market
+from solver.plan import ActiveJob, Plan, Situation
+from solver.policies import make_policy
+from solver.policies.published import RESOLVE_ROUNDS, Account, Memory, laid_out_by_priority
+from tests.solver.test_policies import job
+
+ROUND_SECONDS = 100.0
+
+
+def start(*jobs: ActiveJob, gpus: int = 2) -> Situation:
+    return Situation(0.0, Cluster(gpus), ROUND_SECONDS, 20, jobs, len(jobs))
+
+
+def go_on(told: Situation, plan: Plan) -> Situation:
+    """A round later; nobody came or ended."""
+    jobs = []
+    for active in told.jobs:
+        gpus = plan.placement.get(active.job_id, ())
+        if gpus:
+            progress = JobProgress(active.job_id, 0, 0.5, 16, 100.0, 100.0, 300)
+            active = replace(active, belief=active.belief.after([], progress))
+        jobs.append(replace(active, gpus=gpus))
+    return replace(
+        told,
+        clock_seconds=told.clock_seconds + ROUND_SECONDS,
+        jobs=tuple(jobs),
+        memory=plan.memory,
+    )
+
+
+def test_a_window_is_followed_until_somebody_comes_or_eight_rounds_have_passed() -> None:
+    policy = make_policy("shockwave-published")
+    told, solved = start(*(job(j, 40 + j) for j in range(4))), []
+    for number in range(2 * RESOLVE_ROUNDS + 1):
+        if number == 11:
+            told = replace(told, jobs=(*told.jobs, job(4, 10)))
+        plan = policy.plan(told)
+        if plan.report.status != "kept":
+            solved.append(number)
+        assert sum(map(len, plan.placement.values())) == 2
+        told = go_on(told, plan)
+    assert solved == [0, 8, 11, 16]  # an arrival does not put the eighth round off
+
+
+def test_idle_gpus_go_to_the_longest_job() -> None:
+    # A gang of two is not to run in this window's first round; one GPU is left over.
+    plan = make_policy("shockwave-published").plan(start(job(0, 1), job(1, 90), gpus=3))
+    assert sorted(plan.placement) == [0, 1]
+
+
+def test_the_finish_objective_is_mostly_the_mean_over_time_and_a_little_the_latest() -> None:
+    account = Account(submitted_at=0.0).estimated(3, 1_000.0)
+    assert account.finish_objective(3) == 1_000.0
+    account = account.estimated(5, 2_000.0)  # 1,000 s held for two rounds
+    assert account.finish_objective(5) == pytest.approx(0.9 * 1_000.0 + 0.1 * 2_000.0)
+    mean = (2 * 1_000.0 + 6 * 2_000.0) / 8
+    assert account.finish_objective(11) == pytest.approx(0.9 * mean + 0.1 * 2_000.0)
+
+
+def market_of(gangs: list[int], window: int, gpus: int) -> Market:
+    flat = tuple([0.0] * (window + 1))
+    return Market(
+        gpus, window, 0.0, tuple(Bid(j, gang, 1.0, flat, flat) for j, gang in enumerate(gangs))
+    )
+
+
+def test_priority_goes_first_unless_a_job_needs_all_rounds_that_are_left() -> None:
+    market = market_of([1, 1, 1], window=3, gpus=1)
+    table = laid_out_by_priority(market, np.array([1, 1, 1]), np.array([1.0, 9.0, 4.0]))
+    assert np.argmax(table, axis=1).tolist() == [2, 0, 1]
+    market = market_of([1, 1], window=3, gpus=2)
+    table = laid_out_by_priority(market, np.array([3, 1]), np.array([1.0, 1e9]))
+    assert table.tolist() == [[True] * 3, [True, False, False]]
+
+
+@given(
+    st.integers(1, 6),
+    st.lists(st.tuples(st.integers(0, 6), st.integers(1, 100)), min_size=1, max_size=8),
+)
+def test_jobs_of_one_gpu_get_all_their_rounds(gpus: int, jobs: list[tuple[int, int]]) -> None:
+    counts = np.array([count for count, _ in jobs])
+    while counts.sum() > 6 * gpus:
+        counts[np.argmax(counts)] -= 1
+    market = market_of([1] * len(jobs), window=6, gpus=gpus)
+    table = laid_out_by_priority(market, counts, np.array([float(p) for _, p in jobs]))
+    assert table.sum(axis=1).tolist() == counts.tolist()
+    assert table.sum(axis=0).max() <= gpus
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 999),
+        st.builds(
+            Account,
+            *(st.floats(0, 1e9), st.floats(0, 1e12), st.integers(0, 999), st.floats(0, 1e6)),
+            *(st.floats(0, 10), st.integers(-1, 999), st.integers(-1, 999)),
+            *(st.floats(0, 1e9), st.floats(0, 1e12)),
+        ),
+    ),
+    st.lists(st.lists(st.integers(0, 999)).map(tuple)).map(tuple),
+)
+def test_a_memory_reads_as_it_was_written(
+    accounts: dict[int, Account], schedule: tuple[tuple[int, ...], ...]
+) -> None:
+    memory = Memory(7, accounts, schedule)
+    assert Memory.read(memory.written()) == memory
