@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flows.options import takes_source
 from predictor.errors import ShockwaveError
 from solver.fidelity import Fidelity
-from warehouse.workload import Arrivals
 
 if TYPE_CHECKING:
     from flows.simulation import Driver
+    from flows.workloads import Source
 
 app = typer.Typer(
     help="A fair, efficient, auditable scheduler for GPU clusters.",
@@ -75,13 +76,6 @@ Warehouse = Annotated[
     typer.Option(envvar="SHOCKWAVE_WAREHOUSE", help="Folder that keeps the records of all runs."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout.")]
-Trace = Annotated[
-    Path | None, typer.Option(help="Job trace, tab-separated; without it, jobs are generated.")
-]
-ProfileFile = Annotated[Path | None, typer.Option(help="Throughput table (JSON) of the trace.")]
-Regimes = Annotated[Path | None, typer.Option(help="GNS regimes (CSV) of the trace.")]
-Jobs = Annotated[int, typer.Option(help="Jobs to generate when there is no trace.")]
-ArrivalsOption = Annotated[Arrivals, typer.Option(help="How generated jobs arrive.")]
 Gpus = Annotated[int, typer.Option(help="GPUs in the cluster.")]
 RoundSeconds = Annotated[float, typer.Option(help="Length of a round, in seconds.")]
 RestartSeconds = Annotated[float, typer.Option(help="What a restart costs a job, in seconds.")]
@@ -95,7 +89,6 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="A policy's parameter, NAME=VALUE; can be repeated."),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of the generated workload.")]
 BackendName = Annotated[str, typer.Option(help="Solver: auto, gurobi or highs.")]
 DriverOption = Annotated[DriverName, typer.Option(help="Plain calls, or Prefect task runs.")]
 
@@ -103,13 +96,10 @@ DEFAULT_WAREHOUSE = Path("var/warehouse")
 
 
 @app.command()
+@takes_source
 def simulate(
+    source: "Source",
     gpus: Gpus,
-    trace: Trace = None,
-    profile: ProfileFile = None,
-    regimes: Regimes = None,
-    jobs: Jobs = 60,
-    arrivals: ArrivalsOption = Arrivals.POISSON,
     gpus_per_node: GpusPerNode = 1,
     policy: Annotated[str, typer.Option(help="See shockwave policies.")] = "shockwave",
     fidelity: FidelityOption = Fidelity.FAIR,
@@ -118,7 +108,6 @@ def simulate(
     round_seconds: RoundSeconds = 120.0,
     restart_seconds: RestartSeconds = 20.0,
     window: Window = 20,
-    seed: Seed = 0,
     driver: DriverOption = DriverName.PLAIN,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
@@ -128,11 +117,10 @@ def simulate(
     from flows.simulation import make_header, parse_parameters
     from flows.simulation import simulate as run_simulation
     from flows.terminal import bars
-    from flows.workloads import Source
     from warehouse.record import Settings
 
     header = make_header(
-        Source(trace, profile, regimes, jobs, arrivals, seed).open(),
+        source.open(gpus),
         Settings(
             policy=policy,
             gpus=gpus,
@@ -143,7 +131,7 @@ def simulate(
             round_seconds=round_seconds,
             restart_seconds=restart_seconds,
             window=window,
-            seed=seed,
+            seed=source.seed,
         ),
     )
     with bars(quiet=as_json) as shown:
@@ -155,17 +143,13 @@ def simulate(
 
 
 @app.command()
+@takes_source
 def compare(
-    trace: Trace = None,
-    profile: ProfileFile = None,
-    regimes: Regimes = None,
-    jobs: Jobs = 60,
-    arrivals: ArrivalsOption = Arrivals.POISSON,
+    source: "Source",
     gpus: Gpus = 16,
     gpus_per_node: GpusPerNode = 1,
     policies: Annotated[str, typer.Option(help="Comma-separated.")] = "shockwave,fifo,srtf",
     fidelity: FidelityOption = Fidelity.FAIR,
-    seed: Seed = 0,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
@@ -173,15 +157,15 @@ def compare(
     started = perf_counter()
     from flows.simulation import make_header, prepare
     from flows.terminal import bars
-    from flows.workloads import Source
     from warehouse.record import Settings
 
-    source = Source(trace, profile, regimes, jobs, arrivals, seed)
     asked = [
-        Settings(name.strip(), gpus, gpus_per_node=gpus_per_node, fidelity=fidelity, seed=seed)
+        Settings(
+            name.strip(), gpus, gpus_per_node=gpus_per_node, fidelity=fidelity, seed=source.seed
+        )
         for name in policies.split(",")
     ]
-    workload = source.open()
+    workload = source.open(gpus)
     for settings in asked:  # refuse bad input before Prefect starts
         prepare(make_header(workload, settings))
     with bars(quiet=as_json) as shown:
@@ -203,6 +187,34 @@ def compare(
             f"  {here}/shockwave replay {runs[0]}{kept}\n"
             f"To see the flow run in the Prefect UI: {here}/prefect server start, "
             "then open http://127.0.0.1:4200"
+        )
+
+
+@app.command()
+@takes_source
+def generate(
+    source: "Source",
+    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    gpus: Annotated[int | None, typer.Option(help="GPUs of the cluster.")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files that are there.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a generated workload, or one read in any format, as a public trace."""
+    from warehouse.writer import write_workload
+
+    workload = source.open(gpus)
+    files = write_workload(workload, out, overwrite=overwrite)
+    written = {name: str(path) for name, path in files._asdict().items()}
+    if as_json:
+        _print([written | workload.figures()], as_json)
+    else:
+        options = " ".join(f"--{name} {quote(path)}" for name, path in written.items())
+        least = max(spec.scale_factor for spec in workload.specs)
+        typer.echo(
+            f"{len(workload.specs)} jobs ({workload.source}) written. To run them:\n"
+            f"  shockwave simulate --gpus {gpus or least} {options}"
         )
 
 

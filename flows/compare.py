@@ -38,7 +38,7 @@ def watched(watch: Watch) -> Iterator[None]:
 )
 def simulate_policy(source: Source, settings: Settings, warehouse: Path) -> str:
     """Run the workload under one policy; returns the run's id."""
-    header = make_header(source.open(), settings)
+    header = make_header(source.open(settings.gpus), settings)
     told = [watch(header) for watch in _watchers]
 
     def progress(run: Run) -> None:

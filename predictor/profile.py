@@ -1,7 +1,7 @@
 """Throughput by model, batch size and scale factor."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from predictor.errors import InputError
 from predictor.job import JobSpec
@@ -18,7 +18,7 @@ class Profile:
     """
 
     steps_per_second: Mapping[tuple[str, int, int], float]
-    source: str = "profile"
+    source: str = field(default="profile", compare=False)
 
     def can_run(self, model: str, batch_size: int, scale_factor: int) -> bool:
         """Whether the combination has a positive throughput."""

@@ -5,12 +5,13 @@ epoch takes seconds to minutes, the largest batch size on one GPU is 1.5 to 3.5 
 fast as the smallest, and more GPUs are always faster. `docs/traces.md` tabulates them.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from predictor.profile import Profile
 
 SCALE_FACTORS = (1, 2, 4, 8)
-"""GPUs that a generated job may hold."""
+"""GPUs that a generated job holds unless others are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +67,14 @@ FAMILIES = (
 """Two convolutional networks, a recurrent language model, a transformer, a recommender."""
 
 
-def generated_profile() -> Profile:
-    """Throughput of every family at every batch size and scale factor."""
+def generated_profile(scale_factors: Iterable[int] = SCALE_FACTORS) -> Profile:
+    """Throughput of every family at every batch size and the given scale factors."""
     return Profile(
         {
             (family.name, size, gpus): family.steps_per_second(size, gpus)
             for family in FAMILIES
             for size in family.batch_sizes
-            for gpus in SCALE_FACTORS
+            for gpus in scale_factors
         },
         source="generated profile",
     )

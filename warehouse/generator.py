@@ -6,9 +6,9 @@ throughputs are our own, see `warehouse.families`.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -16,17 +16,34 @@ from containers.virtual import GroundTruth
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode, Regime
 from predictor.profile import Profile
-from warehouse.families import FAMILIES, SCALE_FACTORS, generated_profile
+from warehouse.families import FAMILIES, Family, generated_profile
+from warehouse.mix import MOST_SECONDS, Mix
+from warehouse.regimes import isolated_seconds
 from warehouse.workload import Arrivals, Workload
-
-SCALE_FACTOR_WEIGHTS = (0.6, 0.3, 0.09, 0.01)
-"""Probability of each of `SCALE_FACTORS`; small gangs dominate, as in published clusters."""
-
-SHORTEST_SECONDS, LONGEST_SECONDS = 0.2 * 3600, 5.0 * 3600
-"""Isolated run times are drawn log-uniformly between these."""
 
 MEAN_INTERARRIVAL_SECONDS = 90.0
 """60 jobs on 16 GPUs arrive some six times faster than they can be served."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is known of a job before its epochs and regimes are drawn.
+
+    Attributes:
+        job_id: Its id.
+        mode: How its batch size adapts.
+        scale_factor: Its GPUs.
+        arrival_seconds: When it is submitted.
+        seconds: Isolated run time to come as near to as whole epochs allow.
+        tenant: Who submits it.
+    """
+
+    job_id: int
+    mode: Mode
+    scale_factor: int
+    arrival_seconds: float
+    seconds: float
+    tenant: str = "default"
 
 
 def generate_workload(
@@ -35,18 +52,20 @@ def generate_workload(
     rng: np.random.Generator,
     arrivals: Arrivals = Arrivals.POISSON,
     mean_interarrival_seconds: float = MEAN_INTERARRIVAL_SECONDS,
+    mix: Mix | None = None,
     source: str | None = None,
 ) -> Workload:
     """Draw a workload; the same generator state gives the same workload.
 
-    Half of the jobs, to within one, adapt by GNS and the others by Accordion. A job's
-    isolated run time is as near its drawn duration as whole epochs allow.
+    Each adaptation mode has its share of the jobs to within one. A job's isolated run
+    time is as near its drawn duration as whole epochs allow.
 
     Args:
         jobs: How many.
         rng: Source of all randomness.
         arrivals: When they arrive.
         mean_interarrival_seconds: Mean gap between Poisson arrivals.
+        mix: What they are drawn from.
         source: Name of the workload; by default it tells the other arguments.
 
     Raises:
@@ -54,22 +73,24 @@ def generate_workload(
     """
     if jobs < 1:
         raise InputError("--jobs", f"{jobs} is not positive", "give at least 1")
-    if not 0 < mean_interarrival_seconds < math.inf:
+    if not 0 < mean_interarrival_seconds <= MOST_SECONDS:
         raise InputError(
-            "--mean-interarrival",
+            "--mean-interarrival-seconds",
             f"{mean_interarrival_seconds} is not a positive number of seconds",
             "give the mean gap between arrivals",
         )
+    mix = mix or Mix()
     at_seconds = _draw_arrivals(rng, jobs, arrivals, mean_interarrival_seconds)
-    adapts_by_gns = rng.permutation(jobs) < (jobs + 1) // 2
-    profile = generated_profile()
+    modes = draw_modes(rng, jobs, mix.modes)
+    profile = generated_profile(mix.scale_factors)
     drawn = [
-        _draw_job(rng, job_id, Mode.GNS if gns else Mode.ACCORDION, float(arrival), profile)
-        for job_id, (gns, arrival) in enumerate(zip(adapts_by_gns, at_seconds, strict=True))
+        _draw_job(rng, job_id, mode, float(arrival), mix, profile)
+        for job_id, (mode, arrival) in enumerate(zip(modes, at_seconds, strict=True))
     ]
     pace = f", {mean_interarrival_seconds:g} s apart" if arrivals is Arrivals.POISSON else ""
+    told = f", {mix.told}" if mix.told else ""
     return Workload(
-        source=source or f"generated: {jobs} jobs, {arrivals}{pace}",
+        source=source or f"generated: {jobs} jobs, {arrivals}{pace}{told}",
         specs=tuple(spec for spec, _ in drawn),
         truths=tuple(truth for _, truth in drawn),
         profile=profile,
@@ -85,44 +106,93 @@ def _draw_arrivals(
     return np.concatenate([[0.0], np.cumsum(rng.exponential(mean_seconds, jobs - 1))])
 
 
+def draw_modes(rng: np.random.Generator, jobs: int, weights: Mapping[Mode, float]) -> list[Mode]:
+    """A mode for each job, in random order; each has its share to within one."""
+    shares = [jobs * weight / sum(weights.values()) for weight in weights.values()]
+    # A share that is whole but for its last digits counts as whole.
+    ends = [math.ceil(round(end, 6)) for end in accumulate(shares)]
+    ordered = [
+        mode
+        for mode, (start, end) in zip(weights, pairwise([0, *ends]), strict=True)
+        for _ in range(start, end)
+    ]
+    return [ordered[rank] for rank in rng.permutation(jobs)]
+
+
+def draw_model(rng: np.random.Generator, family: Family | None = None) -> tuple[Family, int]:
+    """A family, unless it is given, and within it an initial batch size, uniformly."""
+    family = family or draw_family(rng)
+    return family, family.batch_sizes[rng.integers(len(family.batch_sizes))]
+
+
+def draw_family(rng: np.random.Generator) -> Family:
+    """A family, uniformly."""
+    return FAMILIES[rng.integers(len(FAMILIES))]
+
+
 def _draw_job(
-    rng: np.random.Generator, job_id: int, mode: Mode, arrival_seconds: float, profile: Profile
+    rng: np.random.Generator,
+    job_id: int,
+    mode: Mode,
+    arrival_seconds: float,
+    mix: Mix,
+    profile: Profile,
 ) -> tuple[JobSpec, GroundTruth]:
-    family = FAMILIES[rng.integers(len(FAMILIES))]
-    batch_size = family.batch_sizes[rng.integers(len(family.batch_sizes))]
-    gpus = int(rng.choice(SCALE_FACTORS, p=SCALE_FACTOR_WEIGHTS))
-    duration = math.exp(rng.uniform(math.log(SHORTEST_SECONDS), math.log(LONGEST_SECONDS)))
-    draw = _draw_doublings if mode is Mode.GNS else _draw_critical_spans
-    changes = draw(rng, batch_size, family.largest)
-    spec = JobSpec(
-        job_id=job_id,
+    family, batch_size = draw_model(rng)
+    weights = np.array(list(mix.scale_factors.values()))
+    gpus = int(rng.choice(list(mix.scale_factors), p=weights / math.fsum(weights)))
+    logs = math.log(mix.shortest_seconds), math.log(mix.longest_seconds)
+    request = Request(job_id, mode, gpus, arrival_seconds, seconds=math.exp(rng.uniform(*logs)))
+    return draw_regimes(rng, request, family, batch_size, profile)
+
+
+def draw_regimes(
+    rng: np.random.Generator,
+    request: Request,
+    family: Family,
+    batch_size: int,
+    profile: Profile,
+) -> tuple[JobSpec, GroundTruth]:
+    """Draw when a job changes, and let it train for about as long as requested."""
+    changes = _draw_changes(rng, request.mode, batch_size, family.largest)
+    single = JobSpec(
+        job_id=request.job_id,
         model=family.name,
         batch_size=batch_size,
         max_batch_size=family.largest,
-        scale_factor=gpus,
-        mode=mode,
+        scale_factor=request.scale_factor,
+        mode=request.mode,
         epochs=1,
         samples_per_epoch=family.samples,
-        arrival_seconds=arrival_seconds,
+        arrival_seconds=request.arrival_seconds,
+        tenant=request.tenant,
     )
 
-    def isolated_seconds(epochs: int) -> float:
-        return sum(
-            regime.epochs * profile.epoch_seconds(spec, regime.batch_size)
-            for regime in _regimes(changes, epochs)
-        )
+    def seconds(epochs: int) -> float:
+        return isolated_seconds(single, _regimes(changes, epochs), profile)
 
-    epochs = _closest_epochs(duration, isolated_seconds)
-    return replace(spec, epochs=epochs, total_steps=0), GroundTruth(
-        job_id=job_id,
-        isolated_seconds=isolated_seconds(epochs),
-        profiled=_regimes(changes, epochs),
-        targets=_regimes(changes, epochs),
+    epochs = _closest_epochs(request.seconds, seconds)
+    regimes = _regimes(changes, epochs)
+    return replace(single, epochs=epochs, total_steps=0), GroundTruth(
+        job_id=request.job_id,
+        isolated_seconds=seconds(epochs),
+        profiled=regimes,
+        targets=regimes,
     )
 
 
 Changes = list[tuple[float, int]]
 """Fractions of the job's epochs, ascending from 0, each with the batch size from there."""
+
+
+def _draw_changes(rng: np.random.Generator, mode: Mode, batch_size: int, largest: int) -> Changes:
+    match mode:
+        case Mode.GNS:
+            return _draw_doublings(rng, batch_size, largest)
+        case Mode.ACCORDION:
+            return _draw_critical_spans(rng, batch_size, largest)
+        case Mode.STATIC:
+            return [(0.0, batch_size)]
 
 
 def _draw_doublings(rng: np.random.Generator, batch_size: int, largest: int) -> Changes:

@@ -138,6 +138,57 @@ def test_simulate_reads_a_public_trace(here: Command, data: Path, tmp_path: Path
     assert (row["trace"], row["jobs"], row["preemptions"]) == ("five.trace", 5, 0)
 
 
+def test_what_generate_writes_simulate_runs_alike(here: Command, tmp_path: Path) -> None:
+    knobs = ("--jobs", 2, "--seed", 5, "--contention-factor", 1.5, "--gpus", 8)
+    ran = here("generate", tmp_path / "out", *knobs, "--json")
+    (row,) = ran.rows
+    assert list(row) == [
+        "trace",
+        "profile",
+        "regimes",
+        "source",
+        "jobs",
+        "gpu_hours",
+        "last_arrival_s",
+    ]
+    files = [f"--{name}={row[name]}" for name in ("trace", "profile", "regimes")]
+    run = ("simulate", "--policy", "fifo", "--json", "--warehouse", tmp_path / "w")
+    (drawn,) = here(*run, *knobs).rows
+    (read,) = here(*run, *files, "--gpus", 8).rows
+    assert (drawn["trace"], read["trace"]) == (row["source"], "jobs.trace")
+    for name in ("jobs", "makespan_s", "mean_jct_s", "worst_ftf", "rounds"):
+        assert drawn[name] == read[name]
+
+
+def test_generate_says_how_to_run_what_it_wrote(here: Command, tmp_path: Path) -> None:
+    ran = here("generate", tmp_path / "the jobs", "--jobs", 1)
+    assert (ran.code, ran.err) == (0, "")
+    headline, command = ran.out.splitlines()
+    assert headline.startswith("1 jobs (generated: 1 jobs, poisson, 90 s apart) written.")
+    files = [tmp_path / "the jobs" / name for name in ("jobs.trace", "throughputs.json")]
+    assert f"--trace '{files[0]}' --profile '{files[1]}' --regimes" in command
+
+
+def test_generate_converts_a_table(here: Command, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("at,took,n\n0,600,2\n60,900,0\n")
+    ran = here(
+        *("generate", tmp_path / "out", "--trace", table, "--format", "table"),
+        *("--columns", "arrival=at,duration=took,gpus=n", "--skip-unusable", "--json"),
+    )
+    assert (ran.rows[0]["source"], ran.rows[0]["jobs"]) == ("t.csv, 1 line skipped", 1)
+
+
+def test_simulate_reads_a_tiresias_list(here: Command, tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text("job_id,num_gpu,submit_time,model_name,duration\n4,2,0,vgg,60\n")
+    ran = here(
+        *("simulate", "--gpus", 4, "--format", "tiresias", "--trace", jobs, "--json"),
+        *("--policy", "fifo", "--warehouse", tmp_path / "w"),
+    )
+    assert (ran.rows[0]["trace"], ran.rows[0]["makespan_s"]) == ("jobs.csv", 60.0)
+
+
 def test_the_plain_driver_does_not_import_prefect(tmp_path: Path) -> None:
     script = """
 import sys
@@ -313,6 +364,35 @@ def test_simulate_refuses_options(
     given = ["--gpus", "4", "--jobs", "1", *options.split()]
     assert_refused(here("simulate", *given, "--warehouse", tmp_path / "w", "--json"), *said)
     assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--jobs 0", ["--jobs", "0 is not positive"]),
+        ("--contention-factor 2", ["--gpus", "missing"]),
+        ("--contention-factor 0 --gpus 4", ["--contention-factor", "0 is not a positive"]),
+        ("--longest-seconds 5", ["--longest-seconds", "5 is out of range"]),
+        ("--format philly", ["--trace", "missing"]),
+        ("--format table --trace {folder}/no.csv", ["--columns", "no column for the arrival"]),
+        ("--format philly --trace {folder}/no.csv", ["no.csv", "No such file"]),
+    ],
+)
+def test_generate_refuses_options(
+    here: Command, tmp_path: Path, options: str, said: list[str]
+) -> None:
+    given = options.format(folder=tmp_path).split()
+    assert_refused(here("generate", tmp_path / "out", *given), *said)
+    assert tree(tmp_path) == {}
+
+
+def test_generate_replaces_nothing_unasked(here: Command, tmp_path: Path) -> None:
+    assert here("generate", tmp_path, "--jobs", 1).code == 0
+    before = tree(tmp_path)
+    assert_refused(here("generate", tmp_path, "--jobs", 2), "jobs.trace", "is there already")
+    assert tree(tmp_path) == before
+    assert here("generate", tmp_path, "--jobs", 2, "--overwrite").code == 0
+    assert tree(tmp_path) != before
 
 
 @pytest.mark.parametrize(

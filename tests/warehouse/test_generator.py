@@ -18,12 +18,8 @@ from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from predictor.profile import Profile
 from warehouse.families import FAMILIES, SCALE_FACTORS, generated_profile
-from warehouse.generator import (
-    LONGEST_SECONDS,
-    SCALE_FACTOR_WEIGHTS,
-    SHORTEST_SECONDS,
-    generate_workload,
-)
+from warehouse.generator import generate_workload
+from warehouse.mix import LONGEST_SECONDS, SCALE_FACTOR_WEIGHTS, SHORTEST_SECONDS, Mix
 from warehouse.workload import Arrivals, Workload
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -56,9 +52,36 @@ def test_half_of_the_jobs_adapt_by_gns_in_no_fixed_order(jobs: int) -> None:
         assert len(set(pairwise(modes))) == 4
 
 
+@pytest.mark.parametrize("jobs", [1, 2, 9, 10, 100])
+def test_every_mode_has_its_share_to_within_one(jobs: int) -> None:
+    shares = {Mode.STATIC: 0.7, Mode.GNS: 0.1, Mode.ACCORDION: 0.2}
+    workload = generate_workload(jobs, rng=np.random.default_rng(0), mix=Mix(modes=shares))
+    counts = Counter(spec.mode for spec in workload.specs)
+    assert all(abs(counts[mode] - jobs * share) < 1 for mode, share in shares.items())
+
+
+def test_static_jobs_never_change() -> None:
+    mix = Mix(modes={Mode.STATIC: 1.0})
+    workload = generate_workload(20, rng=np.random.default_rng(0), mix=mix)
+    assert all(len(truth.targets) == 1 for truth in workload.truths)
+
+
+def test_a_mix_is_followed_and_told() -> None:
+    mix = Mix(60.0, 120.0, {3: 1.0, 16: 1.0})
+    workload = generate_workload(200, rng=np.random.default_rng(0), mix=mix)
+    assert workload.source == (
+        "generated: 200 jobs, poisson, 90 s apart, 60 to 120 s long, scale factors 3=1 16=1"
+    )
+    assert {spec.scale_factor for spec in workload.specs} == {3, 16}
+    assert {key[2] for key in workload.profile.steps_per_second} == {3, 16}
+    for spec, truth in pairs(workload):
+        epoch = workload.profile.epoch_seconds(spec, spec.batch_size)
+        assert 60 - epoch < truth.isolated_seconds < 120 + epoch
+
+
 def test_scale_factors_and_families_follow_their_weights() -> None:
     scale_factors = Counter(spec.scale_factor for spec in many().specs)
-    for scale_factor, weight in zip(SCALE_FACTORS, SCALE_FACTOR_WEIGHTS, strict=True):
+    for scale_factor, weight in SCALE_FACTOR_WEIGHTS.items():
         spread = math.sqrt(weight * (1 - weight) / JOBS)
         assert abs(scale_factors[scale_factor] / JOBS - weight) < 3 * spread
     families = Counter(spec.model for spec in many().specs)
@@ -192,6 +215,6 @@ def test_the_gap_between_arrivals_must_be_a_time(seconds: float) -> None:
     with pytest.raises(InputError) as caught:
         generate_workload(3, rng=np.random.default_rng(0), mean_interarrival_seconds=seconds)
     assert str(caught.value) == (
-        f"--mean-interarrival: {seconds} is not a positive number of seconds; "
+        f"--mean-interarrival-seconds: {seconds} is not a positive number of seconds; "
         "give the mean gap between arrivals"
     )

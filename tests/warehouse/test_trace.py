@@ -10,7 +10,8 @@ import pytest
 
 from predictor.errors import InputError
 from predictor.job import Mode, Regime
-from warehouse.trace import COLUMNS, read_gns_regimes, read_throughputs, read_workload
+from warehouse.regimes import read_regimes
+from warehouse.trace import COLUMNS, read_throughputs, read_workload
 from warehouse.workload import Workload
 
 PUBLIC = [
@@ -174,6 +175,10 @@ TRACE_FIELDS = [
     ({"total_steps": "0"}, "total_steps: 0 is not positive; mend the field"),
     ({"total_steps": ""}, "total_steps: '' is not a whole number; mend the field"),
     ({"priority_weight": "0"}, "priority_weight: 0.0 is not positive; give a positive number"),
+    (
+        {"total_steps": "1" + 30 * "0"},
+        f"total_steps: 1{30 * '0'} is beyond all bounds; mend the field",
+    ),
     ({"priority_weight": "high"}, "priority_weight: 'high' is not a number; mend the field"),
 ]
 
@@ -271,7 +276,7 @@ def test_a_missing_regime_column(files: Files) -> None:
     files.regimes.write_text("model,initial_batch_size,schedule\nLM,5,0:5\n")
     assert files.refusal() == (
         "regimes.csv:1: missing column 'scale_factor'; "
-        "the header is model,initial_batch_size,scale_factor,schedule"
+        "the header has model, initial_batch_size, schedule"
     )
 
 
@@ -296,13 +301,14 @@ def test_a_regime_row_with_a_wrong_number(files: Files) -> None:
 def test_a_short_regime_row(files: Files) -> None:
     files.write_regimes("LM,5")
     assert files.refusal() == (
-        "regimes.csv:2, scale_factor: None is not a whole number; mend the field"
+        "regimes.csv:2: 2 fields instead of 4; "
+        "the header has model, initial_batch_size, scale_factor, schedule"
     )
 
 
 def test_regimes_run_from_their_epoch_to_the_next(files: Files) -> None:
     files.write_regimes("LM,5,1,0:5;3:10;7:20")
-    regimes = read_gns_regimes(files.regimes)["LM", 5, 1]
+    regimes = read_regimes(files.regimes).gns["LM", 5, 1]
     assert regimes == (Regime(5, 3), Regime(10, 4), Regime(20, math.inf))
 
 
@@ -317,3 +323,68 @@ def test_a_job_that_needs_more_gpus_than_there_are(files: Files) -> None:
         "one.trace, job 0: scale factor 4 is above the cluster's 3 GPUs; "
         "give a larger --gpus or leave the job out"
     )
+
+
+SIZES = '"samples_per_epoch": 100, "max_batch_size": 20'
+
+
+def test_a_job_may_declare_what_the_columns_cannot(files: Files) -> None:
+    files.write_trace(
+        job_type="net (batch size 10)",
+        total_steps="25",
+        mode="static",
+        command=f'{{{SIZES}, "job_id": 7, "tenant": "red", "consolidate": true}}',
+    )
+    files.write_profile({"('net (batch size 10)', 1)": {"null": 2.0}})
+    ((spec,), (hidden,)) = (workload := files.read()).specs, workload.truths
+    assert (spec.job_id, spec.tenant, spec.consolidate) == (7, "red", True)
+    assert (spec.samples_per_epoch, spec.max_batch_size, spec.epochs) == (100, 20, 3)
+    assert (hidden.job_id, hidden.isolated_seconds) == (7, 15.0)
+
+
+def test_what_a_job_of_a_public_model_leaves_out_is_as_published(files: Files) -> None:
+    files.write_trace(command='{"max_batch_size": 40}')
+    (spec,) = files.read().specs
+    assert (spec.job_id, spec.samples_per_epoch, spec.max_batch_size) == (0, 59_675, 40)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("{", "command: not valid JSON; mend the object"),
+        ("{" + '"a":{' * 5_000, "command: not valid JSON; mend the object"),
+        (
+            '{"gpus": 3}',
+            "command: unknown 'gpus'; "
+            "known are job_id, tenant, samples_per_epoch, max_batch_size, consolidate",
+        ),
+        (
+            '{"job_id": -1}',
+            "command, job_id: -1 is not a whole number from 0 on; mend the object",
+        ),
+        (
+            '{"job_id": true}',
+            "command, job_id: True is not a whole number from 0 on; mend the object",
+        ),
+        ('{"tenant": 3}', "command, tenant: 3 is not printable text; mend the object"),
+        ('{"consolidate": 1}', "command, consolidate: 1 is not true or false; mend the object"),
+        (
+            '{"samples_per_epoch": 0}',
+            "samples_per_epoch: 0 is not positive; give a positive number",
+        ),
+        (
+            '{"max_batch_size": 4}',
+            "max_batch_size: 4 is below the initial batch size 5; "
+            "declare the largest batch size that adaptation may reach",
+        ),
+    ],
+)
+def test_a_wrong_declaration(files: Files, command: str, message: str) -> None:
+    files.write_trace(command=command)
+    assert files.refusal() == f"one.trace:1, {message}"
+
+
+def test_two_jobs_of_one_id(files: Files) -> None:
+    lines = [job_line(), job_line(command='{"job_id": 0}')]
+    files.trace.write_text("\n".join(lines))
+    assert files.refusal() == ("one.trace:2: job 0 is there twice; give each job an id of its own")

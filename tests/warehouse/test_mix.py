@@ -1,0 +1,106 @@
+"""What jobs are drawn from, and the contention that a mix and a gap bring about."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from predictor.errors import InputError
+from predictor.job import Mode
+from warehouse.generator import generate_workload
+from warehouse.mix import Mix
+
+
+def test_mean_gpu_seconds_of_one_kind_of_job() -> None:
+    assert Mix(600.0, 600.0, {4: 2.0}).mean_gpu_seconds() == 2_400.0
+
+
+def test_mean_gpu_seconds_of_a_log_uniform_duration() -> None:
+    mix = Mix(1.0, math.e, {1: 1.0, 3: 1.0})
+    assert mix.mean_gpu_seconds() == pytest.approx(2 * (math.e - 1))
+
+
+def test_the_gap_follows_from_contention_and_gpus() -> None:
+    mix = Mix(600.0, 600.0, {4: 1.0})
+    assert mix.interarrival_seconds(1.0, 8) == 300.0
+    assert mix.interarrival_seconds(3.0, 8) == 100.0
+    assert mix.interarrival_seconds(1.0, 16) == 150.0
+
+
+def test_drawn_jobs_bring_the_contention_that_was_asked_for() -> None:
+    mix = Mix()
+    gap = mix.interarrival_seconds(2.0, 32)
+    workload = generate_workload(
+        3_000, rng=np.random.default_rng(3), mean_interarrival_seconds=gap, mix=mix
+    )
+    work = float(workload.figures()["gpu_hours"]) * 3_600
+    assert work / workload.specs[-1].arrival_seconds / 32 == pytest.approx(2.0, rel=0.07)
+
+
+def test_only_what_is_not_the_default_is_told() -> None:
+    assert Mix().told == ""
+    assert Mix(60.0, 600.0).told == "60 to 600 s long"
+    assert Mix(scale_factors={3: 1.0}, modes={Mode.STATIC: 1.0}).told == (
+        "scale factors 3=1, modes static=1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"shortest_seconds": 0.5},
+            "--shortest-seconds: 0.5 is out of range; give seconds from 1 to 1e+09",
+        ),
+        (
+            {"shortest_seconds": math.nan},
+            "--shortest-seconds: nan is out of range; give seconds from 1 to 1e+09",
+        ),
+        (
+            {"longest_seconds": 700.0},
+            "--longest-seconds: 700 is out of range; give seconds from 720 to 1e+09",
+        ),
+        (
+            {"longest_seconds": math.inf},
+            "--longest-seconds: inf is out of range; give seconds from 720 to 1e+09",
+        ),
+        (
+            {"scale_factors": {}},
+            "--scale-factors: nothing has a weight above 0; give one of them a weight",
+        ),
+        (
+            {"scale_factors": {1: 0.0}},
+            "--scale-factors: nothing has a weight above 0; give one of them a weight",
+        ),
+        ({"scale_factors": {0: 1.0}}, "--scale-factors: 0 is out of range; give 1 or more"),
+        (
+            {"scale_factors": {2: -1.0}},
+            "--scale-factors: the weight -1 of 2 is out of range; give 0 or more",
+        ),
+        (
+            {"modes": {Mode.GNS: math.nan}},
+            "--modes: the weight nan of gns is out of range; give 0 or more",
+        ),
+    ],
+)
+def test_a_value_out_of_range(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Mix(**changed)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, math.inf, math.nan])
+def test_a_contention_factor_is_positive(factor: float) -> None:
+    with pytest.raises(InputError) as caught:
+        Mix().interarrival_seconds(factor, 8)
+    assert str(caught.value) == (
+        f"--contention-factor: {factor:g} is not a positive number; "
+        "give the work that arrives over the work that can be done"
+    )
+
+
+def test_a_contention_factor_is_that_of_some_gpus() -> None:
+    with pytest.raises(InputError) as caught:
+        Mix().interarrival_seconds(1.0, 0)
+    assert str(caught.value) == "--gpus: 0 is not positive; give at least 1"

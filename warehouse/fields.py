@@ -1,0 +1,128 @@
+"""Text files field by field: whatever is wrong is named with its line and column."""
+
+import csv
+import io
+import math
+import textwrap
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from predictor.errors import InputError
+
+Number = TypeVar("Number", int, float)
+
+LARGEST = 2**53
+"""No number of a file may be larger; up to here floats count exactly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of a table.
+
+    Attributes:
+        place: Its file and line.
+        values: Its fields by column.
+    """
+
+    place: str
+    values: Mapping[str, str]
+
+    def number(self, column: str, kind: Callable[[str], Number]) -> Number:
+        """A field as a number.
+
+        Raises:
+            InputError: It is none of this kind.
+        """
+        try:
+            value = kind(self.values[column])
+        except ValueError:
+            wanted = "a whole number" if kind is int else "a number"
+            raise self.refusal(
+                column, f"{self.values[column]!r} is not {wanted}", "mend the field"
+            ) from None
+        if LARGEST < abs(value) < math.inf:
+            raise self.refusal(column, f"{value} is beyond all bounds", "mend the field")
+        return value
+
+    def positive(self, column: str, kind: Callable[[str], Number]) -> Number:
+        """A field as a positive, finite number.
+
+        Raises:
+            InputError: It is none.
+        """
+        value = self.number(column, kind)
+        if not 0 < value < math.inf:
+            problem = f"{value} is not {'finite' if value > 0 else 'positive'}"
+            raise self.refusal(column, problem, "give a positive number")
+        return value
+
+    def name(self, column: str) -> str:
+        """A field as a name: not empty, and on one line.
+
+        Raises:
+            InputError: It is none.
+        """
+        text = self.values[column].strip()
+        if not text or not text.isprintable():
+            raise self.refusal(column, f"{text!r} is not a name", "give printable text")
+        return text
+
+    def refusal(self, column: str, problem: str, remedy: str) -> InputError:
+        """The error that names a field."""
+        return InputError(f"{self.place}, {column}", problem, remedy)
+
+
+def read_text(path: Path) -> str:
+    """Read a whole file of UTF-8 text; a byte order mark is dropped.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        raise InputError(str(path), str(reason), "give a readable file") from None
+
+
+def read_rows(path: Path, wanted: Collection[str]) -> Iterator[Row]:
+    """Read a CSV table with a header.
+
+    Args:
+        path: The table.
+        wanted: Columns that it must have; others may be there.
+
+    Raises:
+        InputError: It cannot be read, a column is missing, or a line is not of the
+            header's width; names the line.
+    """
+    table = csv.reader(io.StringIO(read_text(path)), strict=True)
+    try:
+        header = next(table, [])
+        _check_header(f"{path}:1", header, wanted)
+        for cells in filter(None, table):
+            place = f"{path}:{table.line_num}"
+            if len(cells) != len(header):
+                problem = f"{len(cells)} fields instead of {len(header)}"
+                raise InputError(place, problem, f"the header has {_listed(header)}")
+            yield Row(place, dict(zip(header, cells, strict=True)))
+    except csv.Error as error:
+        raise InputError(
+            f"{path}:{table.line_num}", f"is not CSV ({error})", "mend the line"
+        ) from None
+
+
+def _check_header(place: str, header: list[str], wanted: Collection[str]) -> None:
+    for column in wanted:
+        if column not in header:
+            raise InputError(
+                place, f"missing column {column!r}", f"the header has {_listed(header) or 'none'}"
+            )
+        if header.count(column) > 1:
+            raise InputError(place, f"column {column!r} is there twice", "rename one of them")
+
+
+def _listed(header: list[str]) -> str:
+    return textwrap.shorten(", ".join(header), 200, placeholder=" …")
