@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.options import takes_source
-from predictor.errors import ShockwaveError
+from predictor.errors import InputError, ShockwaveError
 from solver.fidelity import Fidelity
 
 if TYPE_CHECKING:
@@ -76,7 +76,10 @@ Warehouse = Annotated[
     typer.Option(envvar="SHOCKWAVE_WAREHOUSE", help="Folder that keeps the records of all runs."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout.")]
-Gpus = Annotated[int, typer.Option(help="GPUs in the cluster.")]
+Gpus = Annotated[int | None, typer.Option(help="GPUs in the cluster.")]
+ClusterFile = Annotated[
+    Path | None, typer.Option(help="Cluster spec (CSV) of Tiresias, instead of --gpus.")
+]
 RoundSeconds = Annotated[float, typer.Option(help="Length of a round, in seconds.")]
 RestartSeconds = Annotated[float, typer.Option(help="What a restart costs a job, in seconds.")]
 Window = Annotated[int, typer.Option(help="Rounds to plan ahead.")]
@@ -99,8 +102,9 @@ DEFAULT_WAREHOUSE = Path("var/warehouse")
 @takes_source
 def simulate(
     source: "Source",
-    gpus: Gpus,
+    gpus: Gpus = None,
     gpus_per_node: GpusPerNode = 1,
+    cluster: ClusterFile = None,
     policy: Annotated[str, typer.Option(help="See shockwave policies.")] = "shockwave",
     fidelity: FidelityOption = Fidelity.FAIR,
     parameters: SetOption = None,
@@ -119,6 +123,7 @@ def simulate(
     from flows.terminal import bars
     from warehouse.record import Settings
 
+    gpus, gpus_per_node = _nodes(gpus, gpus_per_node, cluster)
     header = make_header(
         source.open(gpus),
         Settings(
@@ -146,10 +151,14 @@ def simulate(
 @takes_source
 def compare(
     source: "Source",
-    gpus: Gpus = 16,
+    gpus: Gpus = None,
     gpus_per_node: GpusPerNode = 1,
+    cluster: ClusterFile = None,
     policies: Annotated[str, typer.Option(help="Comma-separated.")] = "shockwave,fifo,srtf",
     fidelity: FidelityOption = Fidelity.FAIR,
+    round_seconds: RoundSeconds = 120.0,
+    restart_seconds: RestartSeconds = 20.0,
+    window: Window = 20,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
@@ -159,9 +168,17 @@ def compare(
     from flows.terminal import bars
     from warehouse.record import Settings
 
+    gpus, gpus_per_node = _nodes(gpus, gpus_per_node, cluster, default=16)
     asked = [
         Settings(
-            name.strip(), gpus, gpus_per_node=gpus_per_node, fidelity=fidelity, seed=source.seed
+            policy=name.strip(),
+            gpus=gpus,
+            gpus_per_node=gpus_per_node,
+            fidelity=fidelity,
+            round_seconds=round_seconds,
+            restart_seconds=restart_seconds,
+            window=window,
+            seed=source.seed,
         )
         for name in policies.split(",")
     ]
@@ -358,6 +375,22 @@ def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
 
     build(warehouse)
     typer.echo(f"{warehouse / 'analytics.duckdb'}: {', '.join(VIEWS)}")
+
+
+def _nodes(
+    gpus: int | None, gpus_per_node: int, cluster: Path | None, *, default: int | None = None
+) -> tuple[int, int]:
+    """GPUs of the cluster, and GPUs of each node."""
+    if cluster is None:
+        if gpus is None and default is None:
+            raise InputError("--gpus", "missing", "give the number of GPUs or --cluster")
+        return (default or 0) if gpus is None else gpus, gpus_per_node
+    from warehouse.tiresias import read_cluster
+
+    shape = read_cluster(cluster)
+    if gpus is not None or gpus_per_node != 1:
+        raise InputError("--cluster", "says how many GPUs there are", "leave --gpus out")
+    return shape.nodes * shape.gpus_per_node, shape.gpus_per_node
 
 
 def _drive(driver: DriverName, start: "Callable[[Driver], str]") -> str:

@@ -133,6 +133,8 @@ class Policy(Protocol):
         source: Where it was published.
         looks_ahead: Whether it reads forecasts beyond the coming round.
         clairvoyant: Whether it is told the true future of the jobs.
+        work_conserving: Whether no GPU idles that a waiting job could use; with
+            `Fidelity.REFERENCE` it may.
     """
 
     name: ClassVar[str]
@@ -140,6 +142,7 @@ class Policy(Protocol):
     source: ClassVar[str]
     looks_ahead: ClassVar[bool]
     clairvoyant: ClassVar[bool]
+    work_conserving: ClassVar[bool]
 
     def plan(self, situation: Situation) -> Plan:
         """Plan from the coming round on; at least that one."""

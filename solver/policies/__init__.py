@@ -12,12 +12,17 @@ from solver.policies.allox import AlloX
 from solver.policies.fifo import Fifo
 from solver.policies.gandiva_fair import GandivaFair
 from solver.policies.gavel import Gavel
+from solver.policies.isolated import Isolated
 from solver.policies.mst import MaxSumThroughput
 from solver.policies.ossp import OpenShop
 from solver.policies.published import PublishedShockwave
 from solver.policies.shockwave import Shockwave
+from solver.policies.sjf import Sjf
 from solver.policies.srtf import Srtf
+from solver.policies.srtf_gpu import SrtfGpu
 from solver.policies.themis import Themis
+from solver.policies.tiresias_gittins import TiresiasGittins
+from solver.policies.tiresias_las import TiresiasLas
 
 POLICIES: dict[str, type[Any]] = {
     policy.name: policy
@@ -30,8 +35,13 @@ POLICIES: dict[str, type[Any]] = {
         AlloX,
         MaxSumThroughput,
         GandivaFair,
+        TiresiasLas,
+        TiresiasGittins,
+        Isolated,
         Fifo,
+        Sjf,
         Srtf,
+        SrtfGpu,
     )
 }
 """By name: frozen dataclasses that are policies."""

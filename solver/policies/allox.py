@@ -36,6 +36,7 @@ class AlloX:
     source = "Le et al., AlloX (EuroSys '20), sections 3.1 and 3.3"
     looks_ahead = False
     clairvoyant = False
+    work_conserving = True
     solver = "scipy"
 
     fidelity: Fidelity = Fidelity.FAIR

@@ -18,6 +18,7 @@ class Fifo:
     source = "as YARN-CS in Gu et al., Tiresias (NSDI '19), section 5"
     looks_ahead = False
     clairvoyant = False
+    work_conserving = True
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""

@@ -28,6 +28,7 @@ class GandivaFair:
     source = "Chaudhary et al., Gandiva-Fair (EuroSys '20), section 3"
     looks_ahead = False
     clairvoyant = False
+    work_conserving = True
     solver = "none"
 
     fidelity: Fidelity = Fidelity.FAIR

@@ -26,6 +26,7 @@ class Gavel:
     source = "Narayanan et al., Gavel (OSDI '20), section 4.1"
     looks_ahead = False
     clairvoyant = False
+    work_conserving = True
     solver = "highs"
 
     fidelity: Fidelity = Fidelity.FAIR

@@ -27,6 +27,7 @@ class MaxSumThroughput:
     source = "Narayanan et al., Gavel (OSDI '20), section 4.2"
     looks_ahead = False
     clairvoyant = False
+    work_conserving = True
     solver = "highs"
 
     fidelity: Fidelity = Fidelity.FAIR

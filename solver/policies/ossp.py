@@ -37,6 +37,7 @@ class OpenShop:
     source = "Narayanan et al., Gavel (OSDI '20), section 4.2; Gonzalez and Sahni (JACM 1976)"
     looks_ahead = False
     clairvoyant = False
+    work_conserving = True
     solver = "highs"
 
     fidelity: Fidelity = Fidelity.FAIR

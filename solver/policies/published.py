@@ -132,6 +132,7 @@ class PublishedShockwave:
     source = "Zheng et al., Shockwave (NSDI '23), sections 4 to 6"
     looks_ahead = False
     clairvoyant = True
+    work_conserving = True
 
     backend: str = "auto"
     regularizer: float = 1e-3

@@ -32,6 +32,7 @@ class Shockwave:
     source = "Zheng et al., Shockwave (NSDI '23), with forecasts of its own"
     looks_ahead = True
     clairvoyant = False
+    work_conserving = True
 
     backend: str = "auto"
     fairness_power: float = 8.0

@@ -18,6 +18,7 @@ class Srtf:
     source = "Schrage (1968), A proof of the optimality of the shortest remaining processing time"
     looks_ahead = False
     clairvoyant = False
+    work_conserving = True
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""

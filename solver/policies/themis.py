@@ -24,8 +24,8 @@ PRECISION = 1e-9
 class Themis:
     """Minimise the worst finish-time fairness ρ.
 
-    Mahajan et al., Themis (NSDI '20), section 3.2, as a program over shares (Narayanan et al., Gavel,
-    OSDI '20, section 4.2):
+    Mahajan et al., Themis (NSDI '20), section 3.2, as a program over shares (Narayanan
+    et al., Gavel, OSDI '20, section 4.2):
 
         min max_j (age_j + left_j / x_j) / (isolated_j + left_j / e_j)
 
@@ -52,9 +52,10 @@ class Themis:
 
     name = "themis"
     summary = "min-max finish-time fairness"
-    source = "Mahajan et al., Themis (NSDI '20), section 3; Narayanan et al., Gavel (OSDI '20), section 4.2"
+    source = "Mahajan et al., Themis (NSDI '20), section 3; Gavel (OSDI '20), section 4.2"
     looks_ahead = False
     clairvoyant = False
+    work_conserving = True
     solver = "highs"
 
     fidelity: Fidelity = Fidelity.FAIR

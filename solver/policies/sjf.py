@@ -1,0 +1,30 @@
+"""Shortest job first."""
+
+from dataclasses import dataclass
+
+from solver.plan import ActiveJob, Plan, Situation
+from solver.policies.listed import run_list
+
+
+@dataclass(frozen=True)
+class Sjf:
+    """Waiting jobs by the GPU time that they are forecast to take; none is preempted.
+
+    A baseline of Tiresias (NSDI '19): the smallest product of run time and GPUs first.
+    """
+
+    name = "sjf"
+    summary = "smallest forecast GPU time first, never preempting"
+    source = "a baseline of Gu et al., Tiresias (NSDI '19)"
+    looks_ahead = False
+    clairvoyant = False
+    work_conserving = True
+
+    def plan(self, situation: Situation) -> Plan:
+        """See `Policy.plan`."""
+
+        def rank(job: ActiveJob) -> tuple[bool, float, int]:
+            seconds = job.forecast.run_seconds + job.forecast.remaining_seconds
+            return not job.gpus, seconds * job.spec.scale_factor, job.job_id
+
+        return run_list(self.name, situation, sorted(situation.jobs, key=rank))

@@ -1,0 +1,29 @@
+"""Shortest remaining GPU time first."""
+
+from dataclasses import dataclass
+
+from solver.plan import ActiveJob, Plan, Situation
+from solver.policies.listed import run_list
+
+
+@dataclass(frozen=True)
+class SrtfGpu:
+    """Jobs in order of forecast remaining run time times GPUs, preempting larger ones.
+
+    A baseline of Tiresias (NSDI '19), section 4.1: both dimensions of a job count.
+    """
+
+    name = "srtf-gpu"
+    summary = "shortest forecast remaining GPU time first"
+    source = "a baseline of Gu et al., Tiresias (NSDI '19), section 4.1"
+    looks_ahead = False
+    clairvoyant = False
+    work_conserving = True
+
+    def plan(self, situation: Situation) -> Plan:
+        """See `Policy.plan`."""
+
+        def rank(job: ActiveJob) -> tuple[float, int]:
+            return job.forecast.remaining_seconds * job.spec.scale_factor, job.job_id
+
+        return run_list(self.name, situation, sorted(situation.jobs, key=rank))
