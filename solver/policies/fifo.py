@@ -1,6 +1,8 @@
 """First in, first out."""
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 
 from solver.plan import Plan, Situation
 from solver.policies.listed import run_list
@@ -11,6 +13,9 @@ class Fifo:
     """Jobs in order of arrival; a later one runs where an earlier one does not fit.
 
     Only such a backfilled job is ever preempted: once the earlier one fits.
+
+    Attributes:
+        backfill: 0 for a strict order: where one job does not fit, those after it wait.
     """
 
     name = "fifo"
@@ -20,7 +25,12 @@ class Fifo:
     clairvoyant = False
     work_conserving = True
 
+    backfill: float = 1.0
+
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
         order = sorted(situation.jobs, key=lambda job: (job.spec.arrival_seconds, job.spec.job_id))
+        if not self.backfill:
+            ends = accumulate(job.spec.scale_factor for job in order)
+            order = order[: bisect_right(list(ends), situation.cluster.gpus)]
         return run_list(self.name, situation, order)

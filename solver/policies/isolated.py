@@ -32,8 +32,9 @@ class Isolated:
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
-        before, rows = orjson.loads(situation.memory or "[0.0,[]]")
-        elapsed = situation.clock_seconds - before
+        clock = situation.clock_seconds
+        before, rows = orjson.loads(situation.memory) if situation.memory else (clock, [])
+        elapsed = clock - before
         noted = {job_id: (owed, share) for job_id, owed, share in rows}
         gpus, count = situation.cluster.gpus, len(situation.jobs)
         owed: dict[int, float] = {}
@@ -52,5 +53,5 @@ class Isolated:
         ]
         return replace(
             run_list(self.name, situation, entitled or order[:1]),
-            memory=orjson.dumps([situation.clock_seconds, notes]).decode(),
+            memory=orjson.dumps([clock, notes]).decode(),
         )

@@ -10,22 +10,21 @@ from solver.plan import ActiveJob, Plan, Situation
 from solver.policies.listed import run_list
 
 
-class Promotion(NamedTuple):
-    """When a job was last put back into the first queue.
+class Account(NamedTuple):
+    """What is noted of a job since its last promotion, or its first run.
 
     Attributes:
-        at_seconds: The run's clock then.
-        run_seconds: What the job had run by then.
+        waited: Seconds without GPUs since it first ran after the promotion.
+        ran_before: Run time until the promotion, in seconds.
     """
 
-    at_seconds: float
-    run_seconds: float
+    waited: float = 0.0
+    ran_before: float = 0.0
 
 
-def attained_service(job: ActiveJob, since: Promotion | None = None) -> float:
+def attained_service(job: ActiveJob, ran_before: float = 0.0) -> float:
     """GPU-seconds that a job has run: its run time times its GPUs (section 4.2)."""
-    run_seconds = job.belief.run_seconds - (since.run_seconds if since else 0.0)
-    return run_seconds * job.spec.scale_factor
+    return (job.belief.run_seconds - ran_before) * job.spec.scale_factor
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,8 @@ class TiresiasLas:
         first_threshold: GPU-seconds at which a job leaves the first queue.
         second_threshold: GPU-seconds at which it leaves the second.
         promote: A job is promoted when the time that it waited reaches this many times
-            the time that it ran, both since its last promotion; 0 never promotes.
+            the time that it ran, both since its last promotion; waiting before it first
+            ran does not count. 0 never promotes.
     """
 
     name = "tiresias-las"
@@ -60,35 +60,38 @@ class TiresiasLas:
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
-        promotions = self._promotions(situation)
+        accounts = self._accounts(situation)
 
         def rank(job: ActiveJob) -> tuple[int, bool, float, int]:
-            queue = self.queue(attained_service(job, promotions.get(job.job_id)))
+            queue = self.queue(attained_service(job, accounts[job.job_id].ran_before))
             return queue, not job.gpus, job.spec.arrival_seconds, job.job_id
 
         plan = run_list(self.name, situation, sorted(situation.jobs, key=rank))
         if not self.promote:
             return plan
-        rows = [[job_id, *promotion] for job_id, promotion in promotions.items()]
-        return replace(plan, memory=orjson.dumps(rows).decode())
+        rows = [[job_id, *account] for job_id, account in accounts.items()]
+        memory = orjson.dumps([situation.clock_seconds, rows]).decode()
+        return replace(plan, memory=memory)
 
     def queue(self, service: float) -> int:
         """The queue, from 0, of a job that attained so much service."""
         return (service >= self.first_threshold) + (service >= self.second_threshold)
 
-    def _promotions(self, situation: Situation) -> Mapping[int, Promotion]:
-        """The last promotion of each job, those of this round included."""
+    def _accounts(self, situation: Situation) -> Mapping[int, Account]:
+        """The account of each job, with promotions where they are due."""
         if not self.promote:
-            return {}
-        known = {job_id: Promotion(*row) for job_id, *row in orjson.loads(situation.memory or "[]")}
-        promotions = {}
+            return dict.fromkeys((job.job_id for job in situation.jobs), Account())
+        clock = situation.clock_seconds
+        before, rows = orjson.loads(situation.memory) if situation.memory else (clock, [])
+        known, elapsed = {job_id: Account(*row) for job_id, *row in rows}, clock - before
+        accounts = {}
         for job in situation.jobs:
-            last = known.get(job.job_id)
-            ran = job.belief.run_seconds - (last.run_seconds if last else 0.0)
-            since = last.at_seconds if last else job.spec.arrival_seconds
-            waited = situation.clock_seconds - since - ran
-            if self.queue(attained_service(job, last)) and waited >= self.promote * ran:
-                last = Promotion(situation.clock_seconds, job.belief.run_seconds)
-            if last:
-                promotions[job.job_id] = last
-        return promotions
+            account = known.get(job.job_id, Account())
+            ran = job.belief.run_seconds - account.ran_before
+            if ran and not job.gpus:
+                account = account._replace(waited=account.waited + elapsed)
+                demoted = self.queue(attained_service(job, account.ran_before)) > 0
+                if demoted and account.waited >= self.promote * ran:
+                    account = Account(ran_before=job.belief.run_seconds)
+            accounts[job.job_id] = account
+        return accounts

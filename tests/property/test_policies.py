@@ -1,0 +1,87 @@
+"""What holds of every policy on random workloads, whatever the cluster."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flows.simulation import make_header
+from solver.cluster import Cluster
+from solver.fidelity import Fidelity
+from solver.policies import POLICIES
+from tests.runs import Made, make
+from warehouse.generator import generate_workload
+from warehouse.record import Settings
+
+SHAPES = ((8, 1), (8, 4), (16, 8), (12, 2))
+
+
+@st.composite
+def runs(draw: st.DrawFn, policy: str) -> Made:
+    """A complete run of a few jobs, some of them to be consolidated."""
+    gpus, per_node = draw(st.sampled_from(SHAPES))
+    workload = generate_workload(
+        draw(st.integers(1, 7)),
+        rng=np.random.default_rng(draw(st.integers(0, 10_000))),
+        mean_interarrival_seconds=draw(st.sampled_from((60.0, 1_000.0, 20_000.0))),
+    )
+    strict = draw(st.integers(0, 3))
+    workload = replace(
+        workload,
+        specs=tuple(
+            replace(spec, consolidate=strict > 0 and spec.job_id % strict == 0)
+            for spec in workload.specs
+        ),
+    )
+    asked = Settings(
+        policy,
+        gpus,
+        gpus_per_node=per_node,
+        fidelity=draw(st.sampled_from(Fidelity)),
+        round_seconds=draw(st.sampled_from((600.0, 1_500.0))),
+        window=draw(st.sampled_from((1, 5))),
+    )
+    return make(make_header(workload, asked))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_every_policy_serves_every_job_and_gives_no_gpu_twice(
+    policy: str, data: st.DataObject
+) -> None:
+    made = data.draw(runs(policy))
+    specs = {spec.job_id: spec for spec in made.header.specs}
+    asked = made.header.settings
+    cluster = Cluster(asked.gpus, asked.gpus_per_node)
+    active: set[int] = set()
+    trained = dict.fromkeys(specs, 0.0)
+    total = dict.fromkeys(specs, 0.0)
+    held: dict[int, tuple[int, ...]] = {}
+    for record in made.records:
+        for entry in record.progress:
+            assert entry.job_id in held, "ran without a lease"
+            trained[entry.job_id] += entry.seconds
+            total[entry.job_id] = entry.run_seconds
+        active |= set(record.arrivals)
+        active -= {event.job_id for event in record.finished}
+        held = {launch.job_id: launch.gpus for launch in record.launches}
+        used = [gpu for gpus in held.values() for gpu in gpus]
+        assert len(used) == len(set(used)), "two jobs share a GPU"
+        assert set(used) <= set(range(asked.gpus))
+        assert held.keys() <= active, "runs before its arrival or after its end"
+        for job_id, gpus in held.items():
+            assert len(gpus) == specs[job_id].scale_factor, "not a whole gang"
+            if specs[job_id].consolidate:
+                nodes = {cluster.node(gpu) for gpu in gpus}
+                assert len(nodes) == cluster.fewest_nodes(len(gpus))
+        if POLICIES[policy].work_conserving and asked.fidelity is Fidelity.FAIR:
+            idle = asked.gpus - len(used)
+            waiting = [specs[job_id] for job_id in active - held.keys()]
+            assert all(spec.scale_factor > idle or spec.consolidate for spec in waiting)
+    ended = [event.job_id for record in made.records for event in record.finished]
+    assert sorted(ended) == sorted(specs), "lost, or ended twice"
+    # Attained service sums to the busy time.
+    assert trained == pytest.approx(total)

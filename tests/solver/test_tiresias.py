@@ -1,0 +1,150 @@
+"""Tiresias' orders by hand, and the isolated share."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predictor.job import JobProgress
+from solver.cluster import Cluster
+from solver.plan import ActiveJob, Plan, Situation
+from solver.policies import make_policy
+from solver.policies.tiresias_gittins import TiresiasGittins, gittins_index
+from solver.policies.tiresias_las import TiresiasLas
+from tests.solver.test_policies import job
+
+ROUND_SECONDS = 100.0
+
+
+def start(*jobs: ActiveJob, gpus: int = 1) -> Situation:
+    return Situation(2_000.0, Cluster(gpus), ROUND_SECONDS, 6, jobs, len(jobs))
+
+
+def go_on(told: Situation, plan: Plan, *more: ActiveJob) -> Situation:
+    """A round later, in which those that were placed ran."""
+    jobs = []
+    for active in told.jobs:
+        gpus = plan.placement.get(active.job_id, ())
+        if gpus:
+            ran = active.belief.run_seconds + ROUND_SECONDS
+            progress = JobProgress(active.job_id, 0, 0.0, 16, ROUND_SECONDS, ran, 500)
+            active = replace(active, belief=active.belief.after([], progress))
+        jobs.append(replace(active, gpus=gpus))
+    return replace(
+        told,
+        clock_seconds=told.clock_seconds + ROUND_SECONDS,
+        jobs=(*jobs, *more),
+        memory=plan.memory or told.memory,
+    )
+
+
+def turns(policy: str, told: Situation, rounds: int, **parameters: float) -> list[list[int]]:
+    made, taken = make_policy(policy, values=parameters), []
+    for _ in range(rounds):
+        plan = made.plan(told)
+        taken.append(sorted(plan.placement))
+        told = go_on(told, plan)
+    return taken
+
+
+def test_a_job_falls_a_queue_when_its_gpu_time_reaches_the_threshold() -> None:
+    policy = TiresiasLas()
+    assert [policy.queue(service) for service in (0, 3_249, 3_250, 7_199, 7_200)] == [0, 0, 1, 1, 2]
+    told = start(
+        job(0, 50, rounds_run=32, arrival=0.0),  # 3,200 s
+        job(1, 50, gang=2, rounds_run=17, arrival=10.0),  # 3,400 GPU-seconds
+        gpus=2,
+    )
+    assert sorted(policy.plan(told).placement) == [0]
+
+
+def test_inside_a_queue_running_jobs_stay_and_earlier_ones_go_first() -> None:
+    waiting = [job(0, 9, arrival=30.0), job(1, 9, arrival=10.0)]
+    assert sorted(TiresiasLas().plan(start(*waiting)).placement) == [1]
+    running = job(2, 9, arrival=50.0, gpus=(0,), rounds_run=1)
+    assert sorted(TiresiasLas().plan(start(*waiting, running)).placement) == [2]
+
+
+def test_a_job_that_waited_as_long_as_it_ran_is_promoted_and_counts_anew() -> None:
+    told = start(job(0, 50, rounds_run=33, gpus=(0,)), job(1, 50, rounds_run=31.5))
+    # 1 is in the first queue for a round more; then both are in the second, and 0 came first.
+    thresholds = {"first_threshold": 3_250.0, "second_threshold": 1e9}
+    assert turns("tiresias-las", told, 5, **thresholds) == [[1], [1], [1], [1], [1]]
+    # With promotion, 0 goes back once it waited a tenth of its 3,300 s.
+    assert turns("tiresias-las", told, 6, **thresholds, promote=0.1) == [
+        *([[1]] * 4),
+        *([[0]] * 2),
+    ]
+
+
+def test_waiting_before_the_first_run_promotes_nobody() -> None:
+    policy = TiresiasLas(promote=0.1)
+    told = start(job(0, 90, gpus=(0,), rounds_run=1), job(1, 90))
+    for _ in range(5):
+        told = go_on(told, policy.plan(told))
+    assert policy._accounts(told)[1].waited == 0.0
+
+
+def by_definition(sizes: list[float], attained: float, quantum: float) -> float:
+    above = [size for size in sizes if size > attained]
+    if not above:
+        return 0.0
+    probability = sum(size - attained <= quantum for size in above) / len(above)
+    return probability / (sum(min(size - attained, quantum) for size in above) / len(above))
+
+
+@given(
+    st.lists(st.integers(1, 100), min_size=1, max_size=20),
+    st.lists(st.integers(0, 120), min_size=1, max_size=5),
+    st.integers(1, 50),
+)
+def test_the_gittins_index_is_what_the_paper_defines(
+    sizes: list[int], attained: list[int], quantum: int
+) -> None:
+    index = gittins_index(np.array(sizes, float), np.array(attained, float), float(quantum))
+    expected = [by_definition([float(s) for s in sizes], a, quantum) for a in attained]
+    assert index == pytest.approx(expected)
+
+
+def test_gittins_prefers_the_job_that_most_likely_ends_soon() -> None:
+    # Jobs take 1,000 or 50,000 GPU-seconds: one at 900 is nearly done or has long to go.
+    policy = TiresiasGittins(quantum=500.0, sizes=(1_000.0,) * 9 + (50_000.0,))
+    fresh, near, past = job(0, 9), job(1, 9, rounds_run=9), job(2, 9, rounds_run=20)
+    assert list(policy.plan(start(fresh, near, past)).placement) == [1]
+    assert list(policy.plan(start(fresh, past)).placement) == [0]
+
+
+def test_gittins_learns_from_enough_ended_jobs_only() -> None:
+    policy = TiresiasGittins(quantum=500.0)
+    told = start(job(0, 9, arrival=0.0), job(1, 9, rounds_run=9, arrival=10.0))
+    few = replace(told, ended_gpu_seconds=(1_000.0,) * 9)
+    assert list(policy.plan(few).placement) == [0]
+    assert list(policy.plan(replace(few, ended_gpu_seconds=(1_000.0,) * 10)).placement) == [1]
+
+
+def test_sjf_preempts_nobody_and_srtf_gpu_counts_gpus() -> None:
+    running, shorter = job(0, 9, gpus=(0,), rounds_run=1), job(1, 1)
+    assert sorted(make_policy("sjf").plan(start(running, shorter)).placement) == [0]
+    pair, single = job(0, 3, gang=2), job(1, 5)
+    assert sorted(make_policy("srtf-gpu").plan(start(pair, single, gpus=2)).placement) == [1]
+    assert sorted(make_policy("srtf").plan(start(pair, single, gpus=2)).placement) == [0]
+
+
+def test_a_strict_order_lets_nobody_pass() -> None:
+    told = start(job(0, 9), job(1, 9, gang=2), job(2, 9), gpus=2)
+    assert sorted(make_policy("fifo").plan(told).placement) == [0, 2]
+    assert sorted(make_policy("fifo", values={"backfill": 0.0}).plan(told).placement) == [0]
+
+
+def test_isolated_jobs_get_their_share_and_no_more() -> None:
+    # Three jobs on two GPUs: two thirds of the time each; GPUs idle rather than give more.
+    taken = turns("isolated", start(*(job(j, 90) for j in range(3)), gpus=2), 30)
+    rounds = [sum(j in now for now in taken) for j in range(3)]
+    assert all(abs(got - 20) <= 1 for got in rounds)
+    # A gang of two counts twice: half of the time for each of two such jobs on two GPUs.
+    taken = turns("isolated", start(*(job(j, 90, gang=2) for j in range(2)), gpus=2), 10)
+    assert taken == [[0], [1]] * 5
+    alone = turns("isolated", start(job(0, 90), gpus=4), 5)
+    assert alone == [[0]] * 5
