@@ -4,6 +4,7 @@ import csv
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from flows.simulation import make_header, simulate
@@ -115,7 +116,13 @@ def conformance(folder: Path) -> Iterator[dict[str, object]]:
     Raises:
         InputError: A file is missing or wrong.
     """
-    published = _published(folder / "reference_results.csv")
+    results = folder / "reference_results.csv"
+    published = _published(results)
+    for case, policy in product(CASES, TOLERANCES):
+        if (case.name, NAMES.get(policy, policy)) not in published:
+            raise InputError(
+                str(results), f"has no run of {policy} on {case.name}", "add the published figures"
+            )
     with tempfile.TemporaryDirectory() as warehouse:
         for case in CASES:
             source = Source(

@@ -18,7 +18,7 @@ from tests.flows.conftest import PROGRAM, Command, tree
 from warehouse.record import Settings
 from warehouse.store import Reader
 
-ARGUMENTS = ["simulate", "--gpus", "4", "--jobs", "3", "--round-seconds", "240"]
+ARGUMENTS = ["simulate", "--gpus", "4", "--jobs", "8", "--round-seconds", "240"]
 
 
 class Undisturbed:
@@ -26,7 +26,7 @@ class Undisturbed:
 
     def __init__(self, warehouse: Path) -> None:
         header = make_header(
-            Source(jobs=3).open(), Settings("shockwave", gpus=4, round_seconds=240)
+            Source(jobs=8).open(), Settings("shockwave", gpus=4, round_seconds=240)
         )
         self.run = simulate(header, warehouse)
         self.outcome = outcome(warehouse, self.run)

@@ -1,0 +1,62 @@
+"""Runs under policies that remember: stopped in the middle, gone on with, replayed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flows.simulation import Interrupted, replay, resume, simulate
+from solver.fidelity import Fidelity
+from tasks.steps import Run
+from tests.runs import tiny
+from warehouse.record import Parameter
+from warehouse.store import Reader
+
+REMEMBER = [
+    ("shockwave-published", {}),
+    ("themis", {"lease_seconds": 1_800.0}),
+    ("allox", {}),
+    ("tiresias-las", {"promote": 0.5}),
+    ("tiresias-gittins", {"learn": 2.0}),
+    ("isolated", {}),
+]
+
+
+@pytest.mark.parametrize("fidelity", Fidelity)
+@pytest.mark.parametrize(("policy", "parameters"), REMEMBER, ids=lambda value: str(value))
+def test_a_policy_remembers_across_an_interruption_and_in_a_replay(
+    tmp_path: Path, policy: str, parameters: dict[str, float], fidelity: Fidelity
+) -> None:
+    header = tiny(policy)
+    header = replace(
+        header,
+        settings=replace(
+            header.settings,
+            fidelity=fidelity,
+            parameters=tuple(Parameter(*item) for item in parameters.items()),
+        ),
+    )
+
+    def stop_early(run: Run) -> None:
+        if run.state.round == 11:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match="go on with: shockwave resume"):
+        simulate(header, tmp_path / "stopped", progress=stop_early)
+    (folder,) = (tmp_path / "stopped" / "records").glob(f"run={policy}-*")
+    run = folder.name.removeprefix("run=")
+    resume(run, tmp_path / "stopped")
+    undisturbed = simulate(header, tmp_path / "undisturbed")
+
+    def last(warehouse: Path, name: str) -> str:
+        ((digest, complete),) = Reader(warehouse).query(
+            f"SELECT last_hash, complete FROM runs WHERE run = '{name}'"
+        )[1]
+        assert complete
+        return str(digest)
+
+    assert last(tmp_path / "stopped", run) == last(tmp_path / "undisturbed", undisturbed)
+    whole = replay(run, tmp_path / "stopped")
+    assert (whole.differences, whole.complete) == ([], True)
+    one = replay(run, tmp_path / "stopped", only=13)  # from what was noted before it
+    assert (one.differences, one.rounds) == ([], 1)
