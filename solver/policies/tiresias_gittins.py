@@ -31,7 +31,7 @@ class TiresiasGittins(TiresiasLas):
 
     Attributes:
         quantum: Δ in GPU-seconds, as in the published simulator the same in all queues;
-            0 for each queue's upper threshold, as in the paper, and no end in the last.
+            0 for the upper threshold of the queue, as in the paper, and no end in the last.
         learn: Ended jobs before which there is no index.
         sizes: GPU times of jobs in GPU-seconds, where they are known beforehand; by
             default they are learnt.

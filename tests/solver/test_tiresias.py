@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from predictor.errors import InputError
 from predictor.job import JobProgress
 from solver.cluster import Cluster
 from solver.plan import ActiveJob, Plan, Situation
@@ -116,6 +117,45 @@ def test_gittins_prefers_the_job_that_most_likely_ends_soon() -> None:
     fresh, near, past = job(0, 9), job(1, 9, rounds_run=9), job(2, 9, rounds_run=20)
     assert list(policy.plan(start(fresh, near, past)).placement) == [1]
     assert list(policy.plan(start(fresh, past)).placement) == [0]
+
+
+def test_the_index_decides_inside_a_queue_only() -> None:
+    # The second job is about to end, but it fell to the second queue.
+    policy = TiresiasGittins(quantum=500.0, sizes=(4_000.0, 4_000.0, 90_000.0))
+    told = start(job(0, 90, rounds_run=1), job(1, 90, rounds_run=39, gpus=(0,)))
+    assert list(policy.plan(told).placement) == [0]
+    one_queue = replace(policy, first_threshold=1e9, second_threshold=1e9)
+    assert list(one_queue.plan(told).placement) == [1]
+
+
+def test_a_quantum_of_0_is_the_upper_threshold_of_the_queue() -> None:
+    policy = TiresiasGittins(quantum=0.0, sizes=(1_000.0, 5_000.0, 20_000.0))
+    told = start(*(job(j, 90, rounds_run=ran) for j, ran in enumerate((1, 40, 80))))
+    services = np.array([100.0, 4_000.0, 8_000.0])
+    merits = policy.merits(told, services, policy.queues(services))
+    expected = [
+        by_definition(list(policy.sizes), 100.0, policy.first_threshold),
+        by_definition(list(policy.sizes), 4_000.0, policy.second_threshold),
+        1.0 / 12_000.0,  # without end: the shortest expected remaining time first
+    ]
+    assert merits == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("tiresias-las", {"first_threshold": 9e3}, "are not in order"),
+        ("tiresias-las", {"first_threshold": -1.0}, "are not in order"),
+        ("tiresias-las", {"promote": -1.0}, "promote=-1 is negative"),
+        ("tiresias-gittins", {"quantum": -1.0}, "quantum=-1 is negative"),
+        ("tiresias-gittins", {"second_threshold": 1.0}, "are not in order"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(
+    name: str, values: dict[str, float], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        make_policy(name, values=values)
 
 
 def test_gittins_learns_from_enough_ended_jobs_only() -> None:
