@@ -1,7 +1,7 @@
 """Run generated workloads of growing size and say how time and memory grow.
 
-    python benchmarks/scale.py [--jobs 1000,2000,5000,10000,20000] [--policy srtf]
-                               [--load 1.25] [--json]
+    python benchmarks/scale.py [--jobs 1000,2000,5000,10000,20000] [--load 1.25]
+                               [--policies srtf,tiresias-las] [--json] [--plot FILE]
 
 The cluster grows with the jobs, 1,024 GPUs for 10,000 of them, and the jobs arrive LOAD
 times as fast as it could serve them. Each size is a process of its own, started like the
@@ -18,6 +18,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,16 @@ GPUS_PER_JOB = 0.1024
 MEAN_GPU_SECONDS = 8_800.0
 """Of a generated job, from many."""
 
-FIELDS = ("jobs", "gpus", "rounds", "job_rounds", "most_active", "wall_s", "us_per_job_round")
+FIELDS = (
+    "policy",
+    "jobs",
+    "gpus",
+    "rounds",
+    "job_rounds",
+    "most_active",
+    "wall_s",
+    "us_per_job_round",
+)
 
 
 @dataclass
@@ -49,22 +59,29 @@ class Tally:
 def main() -> None:
     options = parse()
     if options.one:
-        print(json.dumps(measure(options.one, options.policy, options.load)))
+        print(json.dumps(measure(options.one, options.policies, options.load)))
         return
     if not options.json:
         print(*(f"{name:>16}" for name in (*FIELDS, "peak_mib")))
-    for jobs in map(int, options.jobs.split(",")):
-        figures = in_a_process(jobs, options.policy, options.load)
-        if options.json:
-            print(json.dumps(figures), flush=True)
-        else:
-            print(*(f"{value:>16,.5g}" for value in figures.values()), flush=True)
+    measured = []
+    for policy in options.policies.split(","):
+        for jobs in map(int, options.jobs.split(",")):
+            figures = {"policy": policy, **in_a_process(jobs, policy, options.load)}
+            measured.append(figures)
+            if options.json:
+                print(json.dumps(figures), flush=True)
+            else:
+                values = [f"{value:,.5g}" for value in list(figures.values())[1:]]
+                print(*(f"{value:>16}" for value in (policy, *values)), flush=True)
+    if options.plot:
+        plot(measured, options.plot)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--jobs", default="1000,2000,5000,10000,20000", help="comma-separated")
-    parser.add_argument("--policy", default="srtf")
+    parser.add_argument("--policies", default="srtf,tiresias-las", help="comma-separated")
+    parser.add_argument("--plot", type=Path, help="write a picture (.svg or .png)")
     parser.add_argument("--load", type=float, default=1.25, help="arriving over served work")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
@@ -74,7 +91,7 @@ def parse() -> argparse.Namespace:
 def in_a_process(jobs: int, policy: str, load: float) -> dict[str, float]:
     """Measure one size in a process of its own, from its start to its end."""
     started = perf_counter()
-    command = [sys.executable, __file__, f"--one={jobs}", f"--policy={policy}", f"--load={load}"]
+    command = [sys.executable, __file__, f"--one={jobs}", f"--policies={policy}", f"--load={load}"]
     told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     figures: dict[str, float] = json.loads(told)
     wall = perf_counter() - started
@@ -84,6 +101,27 @@ def in_a_process(jobs: int, policy: str, load: float) -> dict[str, float]:
         "us_per_job_round": 1e6 * wall / figures["job_rounds"],
         "peak_mib": peak,
     }
+
+
+def plot(measured: list[dict[str, Any]], path: Path) -> None:
+    """Draw wall time and memory against the number of jobs, both axes logarithmic."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "scale"  # the same picture for the same figures
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    for axis, field, label in zip(
+        axes, ("wall_s", "peak_mib"), ("wall time (s)", "most memory (MiB)"), strict=True
+    ):
+        for policy in dict.fromkeys(row["policy"] for row in measured):
+            rows = [row for row in measured if row["policy"] == policy]
+            axis.plot([r["jobs"] for r in rows], [r[field] for r in rows], "o-", label=policy)
+        axis.set(xscale="log", yscale="log", xlabel="jobs (10 per GPU)", ylabel=label)
+        axis.grid(which="both", alpha=0.3)
+    axes[0].legend()
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def measure(jobs: int, policy: str, load: float) -> dict[str, float]:

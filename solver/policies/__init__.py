@@ -1,5 +1,6 @@
 """Scheduling policies, one file each, and the registry that lists them."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -71,20 +72,22 @@ def make_policy(
         values: Parameters to set, by name.
 
     Raises:
-        InputError: There is no such policy, back end or parameter.
+        InputError: There is no such policy, back end or parameter, or a value is negative.
     """
     if name not in POLICIES:
         raise InputError("--policy", f"unknown policy {name!r}", f"known are {', '.join(POLICIES)}")
     choose_backends(backend)  # also where the policy solves nothing: it is kept in the record
     policy = POLICIES[name]
     known = parameters(policy)
-    for parameter in values or {}:
+    for parameter, value in (values or {}).items():
         if parameter not in known:
             raise InputError(
                 "--set",
                 f"policy {name} has no parameter {parameter!r}",
                 f"it has {', '.join(known) or 'none'}",
             )
+        if not 0.0 <= value < math.inf:
+            raise InputError("--set", f"{parameter}={value:g} is out of range", "give 0 or more")
     given: dict[str, Any] = {"backend": backend, "fidelity": fidelity}
     taken = {field.name for field in fields(policy)}
     made: Policy = policy(

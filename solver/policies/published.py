@@ -13,7 +13,7 @@ from predictor.published import (
     remaining_seconds,
     seconds_done,
 )
-from solver.counts import solve_counts
+from solver.counts import Counts, solve_counts
 from solver.market import Floats, Ints, Market, welfare_market
 from solver.plan import ActiveJob, Plan, Situation, SolveReport, next_round
 from solver.timetable import Timetable
@@ -150,17 +150,12 @@ class PublishedShockwave:
                 accounts = _estimated(accounts, situation, number)
             accounts, market, priorities = self._window(accounts, situation, number)
             solved = solve_counts(market, self.backend)
+            remaining = np.array([_remaining(accounts[job.job_id], job) for job in jobs])
             table = laid_out_by_priority(market, solved.counts, priorities)
-            schedule = _filled(table, market, accounts, jobs)
-            report = replace(
-                report,
-                backend=solved.backend,
-                reason=solved.reason,
-                status=solved.status,
-                objective=market.objective(table.sum(axis=1)),
-                bound=solved.bound,
-                price=solved.price,
-            )
+            table = filled_with_longest(table, market, remaining)
+            ids = np.array([job.job_id for job in jobs])
+            schedule = tuple(tuple(ids[column].tolist()) for column in table.T)
+            report = _report(report, solved, market.objective(table.sum(axis=1)))
         now, *rest = schedule or ((),)
         by_id = {job.job_id: job for job in jobs}
         return Plan(
@@ -203,7 +198,7 @@ class PublishedShockwave:
 
 def epochs_done(job: ActiveJob) -> int:
     """Completed epochs, but for the last one, which an overshoot may seem to complete."""
-    done = int(job.belief.epochs_done - job.belief.fraction)
+    done = sum(int(regime.epochs) for regime in job.belief.observed)
     return min(done, job.spec.epochs)
 
 
@@ -336,20 +331,34 @@ def laid_out_by_priority(market: Market, counts: Ints, priorities: Floats) -> Ti
     return table
 
 
-def _filled(
-    table: Timetable, market: Market, accounts: Mapping[int, Account], jobs: Sequence[ActiveJob]
-) -> tuple[tuple[int, ...], ...]:
-    """The jobs of each round, idle GPUs given to those of the longest remaining time."""
-    longest = sorted(
-        range(len(jobs)), key=lambda row: -_remaining(accounts[jobs[row].job_id], jobs[row])
+def filled_with_longest(table: Timetable, market: Market, remaining: Floats) -> Timetable:
+    """Give idle GPUs to the jobs of the longest remaining time, skipping what does not fit.
+
+    Args:
+        table: Who runs when, shape (jobs, T).
+        market: The window problem.
+        remaining: Predicted run time left, in seconds, shape (jobs,).
+    """
+    table, gangs = table.copy(), market.scale_factors
+    free = market.gpus - gangs @ table
+    for job in np.argsort(-remaining, kind="stable").tolist():
+        more = ~table[job] & (free >= gangs[job])
+        table[job] |= more
+        free -= gangs[job] * more
+    return table
+
+
+def _report(report: SolveReport, solved: Counts, objective: float) -> SolveReport:
+    """The report on a solved window: the plan as laid out and filled, against its bound."""
+    bound = max(solved.bound, objective)
+    size = max(abs(bound), abs(objective))
+    return replace(
+        report,
+        backend=solved.backend,
+        reason=solved.reason,
+        status=solved.status,
+        objective=objective,
+        bound=bound,
+        gap=(bound - objective) / size if size else 0.0,
+        price=solved.price,
     )
-    schedule = []
-    for column in table.T:
-        taken = np.flatnonzero(column).tolist()
-        free = market.gpus - int(market.scale_factors[taken].sum())
-        for row in longest:
-            if not column[row] and market.scale_factors[row] <= free:
-                free -= int(market.scale_factors[row])
-                taken.append(row)
-        schedule.append(tuple(jobs[row].job_id for row in taken))
-    return tuple(schedule)

@@ -1,4 +1,4 @@
-"""`docs/cli.md` knows every command, option, argument and field of the command line."""
+"""`docs/cli.md` knows the whole command line, `docs/policies.md` every policy."""
 
 from pathlib import Path
 from typing import Any
@@ -7,9 +7,11 @@ import pytest
 import typer
 
 from flows import cli
+from solver.policies import POLICIES, parameters
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "cli.md").read_text(encoding="utf-8")
+POLICIES_PAGE = (DOCS / "policies.md").read_text(encoding="utf-8")
 GROUP: Any = typer.main.get_command(cli.app)
 
 
@@ -70,6 +72,15 @@ def test_no_option_is_made_up() -> None:
         for cell in line.split("|")[1:2]
     }
     assert written == {option for option in known if option.startswith("--")} | {"--help"}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_is_there_with_its_parameters(name: str) -> None:
+    policy = POLICIES[name]
+    (row,) = (line for line in POLICIES_PAGE.splitlines() if line.startswith(f"| `{name}` | "))
+    _, _, summary, source, settable, _ = (cell.strip() for cell in row.split("|"))
+    assert (summary, source) == (policy.summary, policy.source)
+    assert settable == ", ".join(f"`{key}` {value:g}" for key, value in parameters(policy).items())
 
 
 def test_every_field_of_a_run_is_there() -> None:

@@ -7,12 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predictor.job import JobProgress
+from predictor.job import EpochReport, JobProgress
 from solver.cluster import Cluster
 from solver.market import Bid, Market
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import make_policy
-from solver.policies.published import RESOLVE_ROUNDS, Account, Memory, laid_out_by_priority
+from solver.policies.published import (
+    RESOLVE_ROUNDS,
+    Account,
+    Memory,
+    epochs_done,
+    filled_with_longest,
+    laid_out_by_priority,
+)
 from tests.solver.test_policies import job
 
 ROUND_SECONDS = 100.0
@@ -82,6 +89,31 @@ def test_priority_goes_first_unless_a_job_needs_all_rounds_that_are_left() -> No
     market = market_of([1, 1], window=3, gpus=2)
     table = laid_out_by_priority(market, np.array([3, 1]), np.array([1.0, 1e9]))
     assert table.tolist() == [[True] * 3, [True, False, False]]
+
+
+def test_idle_gpus_of_every_round_go_to_the_longest_jobs_that_fit() -> None:
+    market = market_of([2, 1, 1, 1], window=2, gpus=3)
+    table = np.array([[True, False], [False, False], [False, True], [False, False]])
+    filled = filled_with_longest(table, market, np.array([9.0, 5.0, 1.0, 7.0]))
+    # Round 0 has one GPU left, for the last job; in round 1 the gang comes back first.
+    assert filled.tolist() == [[True, True], [False, False], [False, True], [True, False]]
+
+
+def test_the_report_holds_the_plan_as_filled_against_its_bound() -> None:
+    plan = make_policy("shockwave-published").plan(start(*(job(j, 40 + j) for j in range(4))))
+    report = plan.report
+    assert report.status == "optimal"
+    assert report.objective <= report.bound
+    size = max(abs(report.bound), abs(report.objective))
+    assert report.gap == pytest.approx((report.bound - report.objective) / size)
+
+
+@given(st.integers(0, 10), st.floats(0.0, 1.0))
+def test_completed_epochs_are_not_lost_to_rounding(epochs: int, fraction: float) -> None:
+    active = job(0, 5)
+    progress = JobProgress(0, epochs, fraction, 16, 100.0, 100.0, 300)
+    belief = active.belief.after([EpochReport(0, 0, epochs, 16, 100.0)], progress)
+    assert epochs_done(replace(active, belief=belief)) == epochs
 
 
 @given(

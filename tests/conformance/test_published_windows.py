@@ -1,0 +1,129 @@
+"""What our run of the published policy is told, against what the published run was told.
+
+The recorded windows hold each job's predicted remaining time, mean epoch and finish-time
+objective. The two runs part where equally good solutions were taken, so the windows are
+compared field by field up to there, and from there on by replaying the recording.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flows.conformance import CASES
+from flows.simulation import make_header, prepare
+from predictor.published import ProfiledRegime, mean_epoch_seconds, seconds_done
+from solver.counts import solve_counts
+from solver.fidelity import Fidelity
+from solver.policies import published
+from solver.policies.published import Account, laid_out_by_priority
+from tasks.steps import run_round
+from tests.runs import Memory
+from warehouse.record import Settings
+from warehouse.trace import read_workload
+from warehouse.windows import read_windows
+from warehouse.workload import Workload
+
+ALIKE = 12
+"""Windows from the start, up to the first in which some job has to wait."""
+
+
+@pytest.fixture(scope="module")
+def workload(data: Path) -> Workload:
+    return read_workload(
+        data / "jobs120_gpus32.trace", data / "tacc_throughputs.json", data / "gns_regimes.csv"
+    )
+
+
+@pytest.fixture(scope="module")
+def recorded(data: Path) -> list[dict[str, Any]]:
+    lines = (data / "windows_jobs120.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_the_first_windows_are_the_recorded_ones(
+    workload: Workload, recorded: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met: list[dict[str, Any]] = []
+    make_market: Callable[..., Any] = published.published_market
+
+    def listen(**told: Any) -> Any:
+        met.append(told)
+        return make_market(**told)
+
+    monkeypatch.setattr(published, "published_market", listen)
+    settings = Settings(
+        "shockwave-published", 32, fidelity=Fidelity.REFERENCE, parameters=CASES[0].tuning
+    )
+    run = replace(prepare(make_header(workload, settings)), sink=Memory())
+    while len(met) < ALIKE:
+        run_round(run)
+    for ours, theirs in zip(met, recorded, strict=False):
+        assert ours["clock_seconds"] == theirs["round_index"] * theirs["round_duration"]
+        assert list(ours["job_ids"]) == [job["jobid"] for job in theirs["jobs"]]
+        for ours_name, name in (
+            ("scale_factors", "nworkers"),
+            ("epochs", "epochs"),
+            ("epochs_done", "epoch_progress"),
+            ("epoch_seconds", "epoch_dur"),
+            ("remaining", "remaining"),
+            ("finish_objectives", "finish_time_objective"),
+        ):
+            expected = [job[name] for job in theirs["jobs"]]
+            assert ours[ours_name] == pytest.approx(expected, rel=1e-6), (theirs["seq"], name)
+
+
+def test_every_recorded_finish_objective_follows_from_the_windows_before(
+    workload: Workload, recorded: list[dict[str, Any]]
+) -> None:
+    schedules = {
+        spec.job_id: tuple(
+            ProfiledRegime(
+                regime.batch_size,
+                int(regime.epochs),
+                workload.profile.epoch_seconds(spec, regime.batch_size),
+            )
+            for regime in truth.profiled
+        )
+        for spec, truth in zip(workload.specs, workload.truths, strict=True)
+    }
+    accounts: dict[int, Account] = {}
+    active: set[int] = set()
+    alike = jobs = 0
+    for window in recorded:
+        number, share = window["round_index"], min(1.0, window["ngpus"] / len(window["jobs"]))
+        changed = active != (active := {job["jobid"] for job in window["jobs"]})
+        for job in window["jobs"]:
+            job_id, objective = job["jobid"], job["finish_time_objective"]
+            schedule, epochs = schedules[job_id], job["epoch_progress"]
+            if job_id not in accounts:  # nothing is done yet: the first estimate tells admission
+                admitted = objective - job["remaining"] / share
+                assert admitted == pytest.approx(number * window["round_duration"], abs=0.1)
+                accounts[job_id] = Account(admitted)
+            if changed:
+                factor = job["epoch_dur"] / mean_epoch_seconds(schedule, epochs)
+                run = factor * seconds_done(schedule, epochs) + job["remaining"]
+                finish = accounts[job_id].submitted_at + run / share
+                accounts[job_id] = accounts[job_id].estimated(number, finish)
+            expected = accounts[job_id].finish_objective(number)
+            assert expected == pytest.approx(objective, rel=0.02)
+            alike += expected == pytest.approx(objective, rel=1e-6)
+            jobs += 1
+    assert jobs == 6285
+    assert alike > 0.99 * jobs  # durations of the others were scaled again between two looks
+
+
+def test_laying_out_by_priority_gives_up_few_rounds(data: Path) -> None:
+    wanted = placed = 0
+    for problem in read_windows(data / "windows_jobs120.jsonl"):
+        market, counts = problem.market, solve_counts(problem.market).counts
+        table = laid_out_by_priority(market, counts, np.array([bid.weight for bid in market.bids]))
+        assert (table.sum(axis=1) <= counts).all()
+        here = int(market.scale_factors @ counts), int(market.scale_factors @ table.sum(axis=1))
+        assert here[1] >= 0.95 * here[0], problem.seq
+        wanted, placed = wanted + here[0], placed + here[1]
+    assert placed >= 0.99 * wanted
