@@ -77,7 +77,7 @@ def test_no_option_is_made_up() -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_is_there_with_its_parameters(name: str) -> None:
     policy = POLICIES[name]
-    (row,) = (line for line in POLICIES_PAGE.splitlines() if line.startswith(f"| `{name}` | "))
+    row = next(line for line in POLICIES_PAGE.splitlines() if line.startswith(f"| `{name}` | "))
     _, _, summary, source, settable, _ = (cell.strip() for cell in row.split("|"))
     assert (summary, source) == (policy.summary, policy.source)
     assert settable == ", ".join(f"`{key}` {value:g}" for key, value in parameters(policy).items())
