@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from predictor.errors import InputError
 from solver.cluster import Ints
 from solver.market import Floats
 from solver.plan import Situation
@@ -44,11 +43,6 @@ class TiresiasGittins(TiresiasLas):
     quantum: float = 3_250.0
     learn: float = 10.0
     sizes: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.quantum < 0.0:
-            raise InputError("--set", f"quantum={self.quantum:g} is negative", "give 0 or more")
 
     def merits(self, situation: Situation, services: Floats, queues: Ints) -> Floats:
         """Gittins indices, by job."""

@@ -52,7 +52,7 @@ class TiresiasLas:
             ran does not count. 0 never promotes.
 
     Raises:
-        InputError: A parameter is negative, or the thresholds are not in order.
+        InputError: The thresholds are not in order.
     """
 
     name = "tiresias-las"
@@ -68,14 +68,12 @@ class TiresiasLas:
 
     def __post_init__(self) -> None:
         first, second = self.first_threshold, self.second_threshold
-        if not 0.0 <= first <= second:
+        if first > second:
             raise InputError(
                 "--set",
                 f"first_threshold={first:g}, second_threshold={second:g} are not in order",
-                "give 0 <= first_threshold <= second_threshold",
+                "give the smaller one first",
             )
-        if self.promote < 0.0:
-            raise InputError("--set", f"promote={self.promote:g} is negative", "give 0 or more")
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""

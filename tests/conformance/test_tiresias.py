@@ -92,8 +92,8 @@ EXACT = 1e-3
 
 # The published code's fifo waits behind a job that does not fit. Its sjf sorts by the
 # number of GPUs alone and preempts; ours, by GPU time and without preemption as its
-# description says, is a little better. Jobs of equal remaining GPU time come in another
-# order there. On the long list a job falls to the next queue on time here, see below.
+# description says, is a little better. It breaks ties of remaining GPU time as its list
+# stands, ours by job id. On the long list a job falls to the next queue on time here.
 PUBLISHED = [
     (1, "fifo", STRICT, Figures(200.8, 3_335), EXACT),
     (1, "sjf", None, Figures(198.2, 3_271), 0.05),
@@ -101,8 +101,8 @@ PUBLISHED = [
     (1, "srtf-gpu", None, Figures(195.9, 3_315), 0.01),
     (1, "tiresias-las", None, Figures(190.7, 3_271), EXACT),
     (20, "fifo", STRICT, Figures(18_271, 63_690), EXACT),
-    (20, "srtf", None, Figures(11_794, 57_839), 0.05),
-    (20, "srtf-gpu", None, Figures(10_549, 52_968), 0.05),
+    (20, "srtf", None, Figures(11_794, 57_839), EXACT),
+    (20, "srtf-gpu", None, Figures(10_549, 52_968), EXACT),
     (20, "tiresias-las", None, Figures(16_242, 50_513), 0.05),
 ]
 

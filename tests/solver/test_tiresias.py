@@ -142,19 +142,14 @@ def test_a_quantum_of_0_is_the_upper_threshold_of_the_queue() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "said"),
+    ("name", "values"),
     [
-        ("tiresias-las", {"first_threshold": 9e3}, "are not in order"),
-        ("tiresias-las", {"first_threshold": -1.0}, "are not in order"),
-        ("tiresias-las", {"promote": -1.0}, "promote=-1 is negative"),
-        ("tiresias-gittins", {"quantum": -1.0}, "quantum=-1 is negative"),
-        ("tiresias-gittins", {"second_threshold": 1.0}, "are not in order"),
+        ("tiresias-las", {"first_threshold": 9e3}),
+        ("tiresias-gittins", {"second_threshold": 1.0}),
     ],
 )
-def test_parameters_out_of_range_are_refused(
-    name: str, values: dict[str, float], said: str
-) -> None:
-    with pytest.raises(InputError, match=said):
+def test_thresholds_out_of_order_are_refused(name: str, values: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="are not in order"):
         make_policy(name, values=values)
 
 
