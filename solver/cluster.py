@@ -1,5 +1,7 @@
 """The cluster, and which GPUs each job gets."""
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -69,7 +71,7 @@ def place(
 
     A gang that fits a node goes to the one with the least room that suffices; a larger
     one takes whole idle nodes and one more for the rest (Tiresias, NSDI '19, section
-    4.3). Where there is no such room, a gang that need not be consolidated is spread
+    3.3.2). Where there is no such room, a gang that need not be consolidated is spread
     over the nodes with the most room.
 
     Args:
@@ -99,6 +101,62 @@ def place(
                 placed[gang.job_id] = _take(idle, room, shares)
                 free -= gang.gpus
     return placed
+
+
+def make_room(
+    cluster: Cluster, gangs: Sequence[Gang], first: int, placed: Mapping[int, Sequence[int]]
+) -> dict[int, tuple[int, ...]]:
+    """Lay gangs out so that one fits that must be consolidated and does not as they are.
+
+    Tiresias places a job anew whenever it resumes (NSDI '19, section 3.3.2) and moves none
+    that runs; a job that must be consolidated can then wait for as long as others happen
+    to be in its way. Here they move, as few as may be: first of those after it, the last
+    ones; then of those before it, the ones on the emptiest nodes, as many as it needs;
+    then all, the largest first. This last resort is exact where scale factors and the
+    size of nodes are powers of two, and a heuristic where they are not.
+
+    Args:
+        cluster: The GPUs.
+        gangs: Who is to run, the first to be served first.
+        first: Position of the first of them that found no room.
+        placed: Where those before it are, and those after it that found room.
+
+    Returns:
+        GPU indices by job for all up to and with that one, or nothing if that was in vain.
+    """
+    wanted, gang = gangs[: first + 1], gangs[first]
+    after = [other for other in gangs[first + 1 :] if other.job_id in placed]
+
+    def beside(others: int) -> dict[int, tuple[int, ...]]:
+        return place(cluster, [*gangs[:first], *after[:others], gang], placed)
+
+    too_many = bisect_left(
+        range(len(after) + 1), True, key=lambda others: gang.job_id not in beside(others)
+    )
+    if too_many:
+        layout = beside(too_many - 1)
+        return {other.job_id: layout[other.job_id] for other in wanted}
+    by_size = sorted(wanted, key=lambda other: (not other.consolidate, -other.gpus))
+    gang_first = [gang, *(other for other in by_size if other is not gang)]
+    layout = place(cluster, gang_first, _off_the_emptiest_nodes(cluster, wanted, placed))
+    if len(layout) < len(wanted):
+        layout = place(cluster, by_size, {})
+    return layout if len(layout) == len(wanted) else {}
+
+
+def _off_the_emptiest_nodes(
+    cluster: Cluster, gangs: Sequence[Gang], placed: Mapping[int, Sequence[int]]
+) -> dict[int, Sequence[int]]:
+    """Where the gangs are that hold nothing of the nodes that the last one needs."""
+    *others, last = gangs
+    busy = Counter(cluster.node(gpu) for gang in others for gpu in placed[gang.job_id])
+    nodes = sorted(range(cluster.gpus // cluster.gpus_per_node), key=lambda node: busy[node])
+    cleared = set(nodes[: cluster.fewest_nodes(last.gpus)])
+    return {
+        gang.job_id: placed[gang.job_id]
+        for gang in others
+        if cleared.isdisjoint(map(cluster.node, placed[gang.job_id]))
+    }
 
 
 def _take(idle: Bools, room: Ints, shares: list[tuple[int, int]]) -> tuple[int, ...]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar, Protocol
 
 from predictor.forecast import Forecast
 from predictor.job import JobSpec
 from predictor.posterior import Belief
 from predictor.published import ProfiledRegime
-from solver.cluster import Cluster, Gang, place
+from solver.cluster import Cluster, Gang, make_room, place
 from solver.market import Bid
 
 
@@ -152,8 +153,10 @@ class Policy(Protocol):
 def next_round(situation: Situation, order: Sequence[ActiveJob]) -> dict[int, tuple[int, ...]]:
     """Place the jobs of the coming round: in order, skipping what does not fit.
 
-    Running jobs stay where they are. Where that leaves no room for a job that must be
-    consolidated, the jobs after it are moved, or else it is skipped.
+    Running jobs stay where they are, but for those in the way of a job that must be
+    consolidated and comes before them, or cannot run beside those before it unless some
+    of them move (`solver.cluster.make_room`). It is skipped only if that is in vain: no
+    job after it takes its turn, and it does not wait for running ones to end.
 
     Args:
         situation: What the policy was told.
@@ -163,23 +166,43 @@ def next_round(situation: Situation, order: Sequence[ActiveJob]) -> dict[int, tu
         GPU indices by job.
     """
     cluster = situation.cluster
-    skipped: set[int] = set()
+    held: Mapping[int, tuple[int, ...]] = {job.job_id: job.gpus for job in order if job.gpus}
+    skipped_from: dict[int, int] = {}
     while True:
-        free, gangs, held = cluster.gpus, [], {}
-        for job in order:
-            if not free:
-                break
-            spec = job.belief.spec
-            if spec.scale_factor <= free and spec.job_id not in skipped:
-                gangs.append(Gang(spec.job_id, spec.scale_factor, spec.consolidate))
-                held[spec.job_id] = job.gpus
-                free -= spec.scale_factor
+        chosen = _fitting(cluster.gpus, order, skipped_from)
+        gangs = [
+            Gang(spec.job_id, spec.scale_factor, spec.consolidate)
+            for spec in (order[position].belief.spec for position in chosen)
+        ]
         placed = place(cluster, gangs, held)
         if len(placed) == len(gangs):
             return placed
-        ids = [gang.job_id for gang in gangs]
-        first = next(job_id for job_id in ids if job_id not in placed)
-        moved = place(cluster, gangs, {job_id: held[job_id] for job_id in ids[: ids.index(first)]})
-        if len(moved) == len(gangs):
-            return moved
-        skipped.add(first)
+        first = next(n for n, gang in enumerate(gangs) if gang.job_id not in placed)
+        layout = make_room(cluster, gangs, first, placed)
+        if layout:
+            taken = set(chain.from_iterable(layout.values()))
+            held = {job: gpus for job, gpus in held.items() if taken.isdisjoint(gpus)} | layout
+        else:
+            skipped_from[gangs[first].gpus] = chosen[first]
+
+
+def _fitting(gpus: int, order: Sequence[ActiveJob], skipped_from: Mapping[int, int]) -> list[int]:
+    """Positions of the jobs that fit, counting GPUs.
+
+    Args:
+        gpus: GPUs of the cluster.
+        order: Who is to run, the first to be served first.
+        skipped_from: By scale factor, the position from which on jobs that must be
+            consolidated are skipped: where one found no room, another does not.
+    """
+    free, chosen = gpus, []
+    for position, job in enumerate(order):
+        if not free:
+            break
+        spec = job.belief.spec
+        if spec.scale_factor <= free and not (
+            spec.consolidate and position >= skipped_from.get(spec.scale_factor, len(order))
+        ):
+            chosen.append(position)
+            free -= spec.scale_factor
+    return chosen

@@ -10,12 +10,12 @@ from solver.policies.listed import run_list
 class SrtfGpu:
     """Jobs in order of forecast remaining run time times GPUs, preempting larger ones.
 
-    A baseline of Tiresias (NSDI '19), section 4.1: both dimensions of a job count.
+    A baseline of Tiresias (NSDI '19), section 3.2.1: both dimensions of a job count.
     """
 
     name = "srtf-gpu"
     summary = "shortest forecast remaining GPU time first"
-    source = "a baseline of Gu et al., Tiresias (NSDI '19), section 4.1"
+    source = "a baseline of Gu et al., Tiresias (NSDI '19), section 3.2.1"
     looks_ahead = False
     clairvoyant = False
     work_conserving = True

@@ -4,9 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import orjson
 
-from solver.plan import ActiveJob, Plan, Situation
+from predictor.errors import InputError
+from solver.cluster import Ints
+from solver.market import Floats
+from solver.plan import Plan, Situation
 from solver.policies.listed import run_list
 
 
@@ -22,22 +26,23 @@ class Account(NamedTuple):
     ran_before: float = 0.0
 
 
-def attained_service(job: ActiveJob, ran_before: float = 0.0) -> float:
-    """GPU-seconds that a job has run: its run time times its GPUs (section 4.2)."""
-    return (job.belief.run_seconds - ran_before) * job.spec.scale_factor
+NO_ACCOUNT = Account()
 
 
 @dataclass(frozen=True)
 class TiresiasLas:
     """Three queues by attained GPU time, served in order; 2D-LAS, discretised.
 
-    Gu et al., Tiresias (NSDI '19), sections 4.2 and 4.3: a job falls to the next queue
-    once its GPU time reaches a threshold, so that short jobs finish without their
-    length being known, and jobs do not preempt each other at every step. Inside a queue
-    running jobs stay ahead of waiting ones, then earlier ones ahead of later ones; any
-    job that fits runs. A job that has waited long for what it ran is promoted to the
+    Gu et al., Tiresias (NSDI '19), sections 3.2.2 and 3.2.3: a job falls to the next queue
+    once its GPU time (run time times GPUs) reaches a threshold, so that short jobs finish
+    without their length being known, and jobs do not preempt each other at every step.
+    Any job that fits runs. A job that has waited long for what it ran is promoted to the
     first queue, where its GPU time counts from 0 again; as in the published simulator's
     default, promotion is off unless asked for.
+
+    Inside a queue the paper goes by the time of a job's first start; here, as in the
+    published simulator, running jobs stay ahead of waiting ones, and then earlier
+    arrivals ahead of later ones.
 
     Attributes:
         first_threshold: GPU-seconds at which a job leaves the first queue.
@@ -45,11 +50,14 @@ class TiresiasLas:
         promote: A job is promoted when the time that it waited reaches this many times
             the time that it ran, both since its last promotion; waiting before it first
             ran does not count. 0 never promotes.
+
+    Raises:
+        InputError: The thresholds are not in order.
     """
 
     name = "tiresias-las"
     summary = "least attained GPU time, in three queues"
-    source = "Gu et al., Tiresias (NSDI '19), sections 4.2 and 4.3"
+    source = "Gu et al., Tiresias (NSDI '19), section 3.2"
     looks_ahead = False
     clairvoyant = False
     work_conserving = True
@@ -58,40 +66,63 @@ class TiresiasLas:
     second_threshold: float = 7_200.0
     promote: float = 0.0
 
+    def __post_init__(self) -> None:
+        first, second = self.first_threshold, self.second_threshold
+        if first > second:
+            raise InputError(
+                "--set",
+                f"first_threshold={first:g}, second_threshold={second:g} are not in order",
+                "give the smaller one first",
+            )
+
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
+        jobs = situation.jobs
         accounts = self._accounts(situation)
-
-        def rank(job: ActiveJob) -> tuple[int, bool, float, int]:
-            queue = self.queue(attained_service(job, accounts[job.job_id].ran_before))
-            return queue, not job.gpus, job.spec.arrival_seconds, job.job_id
-
-        plan = run_list(self.name, situation, sorted(situation.jobs, key=rank))
+        services = np.array(
+            [
+                (job.belief.run_seconds - accounts.get(job.job_id, NO_ACCOUNT).ran_before)
+                * job.spec.scale_factor
+                for job in jobs
+            ]
+        )
+        queues = self.queues(services)
+        arrivals = np.array([job.spec.arrival_seconds for job in jobs])
+        waiting = np.array([not job.gpus for job in jobs])
+        merits = self.merits(situation, services, queues)
+        order = np.lexsort((arrivals, waiting, -merits, queues))
+        plan = run_list(self.name, situation, [jobs[row] for row in order.tolist()])
         if not self.promote:
             return plan
         rows = [[job_id, *account] for job_id, account in accounts.items()]
         memory = orjson.dumps([situation.clock_seconds, rows]).decode()
         return replace(plan, memory=memory)
 
-    def queue(self, service: float) -> int:
-        """The queue, from 0, of a job that attained so much service."""
-        return (service >= self.first_threshold) + (service >= self.second_threshold)
+    def queues(self, services: Floats) -> Ints:
+        """The queue, from 0, of each job that attained so much service."""
+        thresholds = [self.first_threshold, self.second_threshold]
+        return np.searchsorted(thresholds, services, side="right")
+
+    def merits(self, situation: Situation, services: Floats, queues: Ints) -> Floats:
+        """What comes before all else inside a queue, the highest first, by job: nothing."""
+        return np.zeros(len(services))
 
     def _accounts(self, situation: Situation) -> Mapping[int, Account]:
-        """The account of each job, with promotions where they are due."""
+        """The account of each job that has one, with promotions where they are due."""
         if not self.promote:
-            return dict.fromkeys((job.job_id for job in situation.jobs), Account())
-        clock = situation.clock_seconds
-        before, rows = orjson.loads(situation.memory) if situation.memory else (clock, [])
-        known, elapsed = {job_id: Account(*row) for job_id, *row in rows}, clock - before
+            return {}
+        before, rows = orjson.loads(situation.memory or "[0.0,[]]")
+        known = {job_id: Account(*row) for job_id, *row in rows}
+        elapsed = situation.clock_seconds - before
         accounts = {}
         for job in situation.jobs:
-            account = known.get(job.job_id, Account())
+            account = known.get(job.job_id, NO_ACCOUNT)
             ran = job.belief.run_seconds - account.ran_before
             if ran and not job.gpus:
                 account = account._replace(waited=account.waited + elapsed)
-                demoted = self.queue(attained_service(job, account.ran_before)) > 0
+                demoted = ran * job.spec.scale_factor >= self.first_threshold
                 if demoted and account.waited >= self.promote * ran:
                     account = Account(ran_before=job.belief.run_seconds)
-            accounts[job.job_id] = account
+            if account != NO_ACCOUNT:
+                accounts[job.job_id] = account
         return accounts

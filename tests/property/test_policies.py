@@ -60,11 +60,14 @@ def test_every_policy_serves_every_job_and_gives_no_gpu_twice(
     trained = dict.fromkeys(specs, 0.0)
     total = dict.fromkeys(specs, 0.0)
     held: dict[int, tuple[int, ...]] = {}
+    clock = 0.0
     for record in made.records:
         for entry in record.progress:
             assert entry.job_id in held, "ran without a lease"
+            assert entry.seconds <= record.clock_seconds - clock + 1e-6, "longer than the round"
             trained[entry.job_id] += entry.seconds
             total[entry.job_id] = entry.run_seconds
+        clock = record.clock_seconds
         active |= set(record.arrivals)
         active -= {event.job_id for event in record.finished}
         held = {launch.job_id: launch.gpus for launch in record.launches}
@@ -79,9 +82,35 @@ def test_every_policy_serves_every_job_and_gives_no_gpu_twice(
                 assert len(nodes) == cluster.fewest_nodes(len(gpus))
         if POLICIES[policy].work_conserving and asked.fidelity is Fidelity.FAIR:
             idle = asked.gpus - len(used)
-            waiting = [specs[job_id] for job_id in active - held.keys()]
-            assert all(spec.scale_factor > idle or spec.consolidate for spec in waiting)
+            waiting = [specs[job_id].scale_factor for job_id in active - held.keys()]
+            # Gangs and nodes are powers of two: consolidation keeps nobody from running.
+            assert all(gpus > idle for gpus in waiting)
     ended = [event.job_id for record in made.records for event in record.finished]
     assert sorted(ended) == sorted(specs), "lost, or ended twice"
     # Attained service sums to the busy time.
     assert trained == pytest.approx(total)
+    busy = [trained[job_id] * specs[job_id].scale_factor for job_id in ended]
+    assert made.states[-1].ended_gpu_seconds == pytest.approx(tuple(busy))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(runs("isolated"))
+def test_isolated_jobs_never_begin_a_round_ahead_of_their_share(made: Made) -> None:
+    gpus = made.header.settings.gpus
+    scale = {spec.job_id: spec.scale_factor for spec in made.header.specs}
+    owed: dict[int, float] = {}
+    held: set[int] = set()
+    clock = 0.0
+    for record in made.records:
+        elapsed, clock = record.clock_seconds - clock, record.clock_seconds
+        for job_id in owed:
+            share = min(1.0, gpus / (len(owed) * scale[job_id]))
+            owed[job_id] += elapsed * (share - (job_id in held))
+        for event in record.finished:
+            del owed[event.job_id]
+        owed |= dict.fromkeys(record.arrivals, 0.0)
+        held = {launch.job_id for launch in record.launches}
+        ahead = {job_id for job_id in held if owed[job_id] < -1e-3}
+        # Somebody has to run, or the clock would stand still.
+        assert not ahead or (len(held) == 1 and max(owed.values()) < 1e-3)
+        assert not owed or held

@@ -1,9 +1,16 @@
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predictor.errors import InputError
+from predictor.forecast import Forecast
+from predictor.job import JobSpec, Mode
+from predictor.posterior import Belief
 from solver.cluster import Cluster, Gang, place
+from solver.plan import ActiveJob, Situation, next_round
 
 
 def gangs(**sizes: int) -> list[Gang]:
@@ -91,3 +98,130 @@ def test_gpus_are_disjoint_and_running_jobs_stay(
             elif gang.consolidate:
                 assert len(set(map(cluster.node, gpus))) == cluster.fewest_nodes(gang.gpus)
     assert list(placed) == [gang.job_id for gang in wanted if gang.job_id in placed]
+
+
+def situation(cluster: Cluster, *jobs: ActiveJob) -> Situation:
+    return Situation(0.0, cluster, 100.0, 1, jobs, len(jobs))
+
+
+def job(
+    job_id: int, gpus: int, held: tuple[int, ...] = (), *, consolidate: bool = False
+) -> ActiveJob:
+    spec = JobSpec(
+        job_id, "cnn", 1, 1, gpus, Mode.STATIC, 1, 1, 0.0, total_steps=1, consolidate=consolidate
+    )
+    return ActiveJob(Belief(spec), Forecast(job_id, 1.0, 0.0, (0.0,), ()), held, 1.0)
+
+
+def strict(job_id: int, gpus: int, held: tuple[int, ...] = ()) -> ActiveJob:
+    return job(job_id, gpus, held, consolidate=True)
+
+
+def nodes(cluster: Cluster, gpus: tuple[int, ...]) -> int:
+    return len(set(map(cluster.node, gpus)))
+
+
+def served(cluster: Cluster, *jobs: ActiveJob) -> dict[int, tuple[int, ...]]:
+    return next_round(situation(cluster, *jobs), jobs)
+
+
+def test_the_last_in_the_way_of_a_consolidated_gang_makes_way_for_it() -> None:
+    placed = served(Cluster(8, 4), strict(0, 4), job(1, 2, (0, 1)), job(2, 1, (4,)))
+    assert placed == {0: (4, 5, 6, 7), 1: (0, 1), 2: (2,)}
+    placed = served(Cluster(8, 4), strict(0, 4), job(2, 1, (4,)), job(1, 2, (0, 1)))
+    assert placed == {0: (0, 1, 2, 3), 2: (4,), 1: (5, 6)}
+
+
+def test_a_consolidated_gang_does_not_wait_for_scattered_jobs_before_it_to_end() -> None:
+    # One GPU is taken on each of three nodes. The emptiest node is cleared; the others stay.
+    before = job(0, 1, (0,)), job(1, 2, (4, 5)), job(2, 1, (8,))
+    placed = served(Cluster(12, 4), *before, strict(3, 4))
+    assert placed == {0: (6,), 1: (4, 5), 2: (8,), 3: (0, 1, 2, 3)}
+
+
+def test_no_later_job_takes_the_turn_of_a_consolidated_gang() -> None:
+    # The four fit by their number; the last finds no room, and nobody else pays for that.
+    held = {1: (0, 1, 2), 2: (4, 5, 6), 3: (8, 9)}
+    later = [strict(job_id, len(gpus), gpus) for job_id, gpus in held.items()]
+    placed = served(Cluster(12, 4), strict(0, 4), *later)
+    assert placed == {0: (8, 9, 10, 11), 1: (0, 1, 2), 2: (4, 5, 6)}
+
+
+def test_where_one_gang_finds_no_room_smaller_ones_may() -> None:
+    gangs = [strict(0, 3), strict(1, 3), strict(2, 2), strict(3, 2), strict(4, 1), job(5, 1)]
+    placed = served(Cluster(8, 4), *gangs)
+    assert sorted(placed) == [0, 1, 4, 5]
+
+
+@st.composite
+def crowds(draw: st.DrawFn, sizes: Sequence[int], gangs: Sequence[int]) -> Situation:
+    """Jobs in the order in which they are served, some of them running."""
+    cluster = Cluster(16, draw(st.sampled_from(sizes)))
+    wanted = draw(st.lists(st.tuples(st.sampled_from(gangs), st.booleans()), max_size=14))
+    running: dict[int, tuple[int, ...]] = {}
+    if draw(st.booleans()):  # those that a round left, in any order
+        order = draw(st.permutations(range(len(wanted))))
+        first = [job(j, wanted[j][0], consolidate=wanted[j][1]) for j in order]
+        ended = draw(st.sets(st.sampled_from(order))) if order else set()
+        left = served(cluster, *first).items()
+        running = {job_id: gpus for job_id, gpus in left if job_id not in ended}
+    return situation(
+        cluster,
+        *(
+            job(job_id, gpus, running.get(job_id, ()), consolidate=consolidate)
+            for job_id, (gpus, consolidate) in enumerate(wanted)
+        ),
+    )
+
+
+def check(told: Situation, placed: Mapping[int, tuple[int, ...]]) -> None:
+    used = [gpu for gpus in placed.values() for gpu in gpus]
+    assert len(used) == len(set(used)), "two jobs share a GPU"
+    assert set(used) <= set(range(told.cluster.gpus))
+    for active in told.jobs:
+        spec, gpus = active.spec, placed.get(active.job_id, ())
+        assert len(gpus) in (0, spec.scale_factor)
+        if gpus and spec.consolidate:
+            assert nodes(told.cluster, gpus) == told.cluster.fewest_nodes(spec.scale_factor)
+
+
+def by_number(told: Situation) -> list[int]:
+    """Who would run if placement did not matter."""
+    free, chosen = told.cluster.gpus, []
+    for active in told.jobs:
+        if active.spec.scale_factor <= free:
+            free -= active.spec.scale_factor
+            chosen.append(active.job_id)
+    return chosen
+
+
+@settings(max_examples=300)
+@given(crowds((1, 2, 4, 8, 16), (1, 1, 2, 4, 8, 16)))
+def test_powers_of_two_never_lose_their_turn_to_placement(told: Situation) -> None:
+    placed = next_round(told, told.jobs)
+    check(told, placed)
+    assert list(placed) == by_number(told)
+
+
+@settings(max_examples=300)
+@given(crowds((2, 4, 8, 16), (1, 2, 3, 5, 6, 11)))
+def test_any_gangs_are_placed_whole_and_the_first_is_served(told: Situation) -> None:
+    placed = next_round(told, told.jobs)
+    check(told, placed)
+    if told.jobs:
+        assert told.jobs[0].job_id in placed
+    idle = told.cluster.gpus - sum(map(len, placed.values()))
+    for active in told.jobs:
+        if active.job_id not in placed:
+            assert active.spec.consolidate or active.spec.scale_factor > idle
+
+
+@settings(max_examples=200)
+@given(crowds((1, 2, 4, 8, 16), (1, 2, 3, 4, 6)))
+def test_who_runs_where_all_fit_stays(told: Situation) -> None:
+    placed = next_round(told, told.jobs)
+    again = situation(
+        told.cluster,
+        *(replace(active, gpus=placed.get(active.job_id, ())) for active in told.jobs),
+    )
+    assert next_round(again, again.jobs) == placed

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from predictor.errors import InputError
 from predictor.job import JobProgress
 from solver.cluster import Cluster
 from solver.plan import ActiveJob, Plan, Situation
@@ -51,7 +52,8 @@ def turns(policy: str, told: Situation, rounds: int, **parameters: float) -> lis
 
 def test_a_job_falls_a_queue_when_its_gpu_time_reaches_the_threshold() -> None:
     policy = TiresiasLas()
-    assert [policy.queue(service) for service in (0, 3_249, 3_250, 7_199, 7_200)] == [0, 0, 1, 1, 2]
+    services = np.array([0.0, 3_249.0, 3_250.0, 7_199.0, 7_200.0])
+    assert policy.queues(services).tolist() == [0, 0, 1, 1, 2]
     told = start(
         job(0, 50, rounds_run=32, arrival=0.0),  # 3,200 s
         job(1, 50, gang=2, rounds_run=17, arrival=10.0),  # 3,400 GPU-seconds
@@ -84,7 +86,7 @@ def test_waiting_before_the_first_run_promotes_nobody() -> None:
     told = start(job(0, 90, gpus=(0,), rounds_run=1), job(1, 90))
     for _ in range(5):
         told = go_on(told, policy.plan(told))
-    assert policy._accounts(told)[1].waited == 0.0
+    assert 1 not in policy._accounts(told)
 
 
 def by_definition(sizes: list[float], attained: float, quantum: float) -> float:
@@ -103,7 +105,8 @@ def by_definition(sizes: list[float], attained: float, quantum: float) -> float:
 def test_the_gittins_index_is_what_the_paper_defines(
     sizes: list[int], attained: list[int], quantum: int
 ) -> None:
-    index = gittins_index(np.array(sizes, float), np.array(attained, float), float(quantum))
+    quanta = np.full(len(attained), float(quantum))
+    index = gittins_index(np.array(sizes, float), np.array(attained, float), quanta)
     expected = [by_definition([float(s) for s in sizes], a, quantum) for a in attained]
     assert index == pytest.approx(expected)
 
@@ -114,6 +117,40 @@ def test_gittins_prefers_the_job_that_most_likely_ends_soon() -> None:
     fresh, near, past = job(0, 9), job(1, 9, rounds_run=9), job(2, 9, rounds_run=20)
     assert list(policy.plan(start(fresh, near, past)).placement) == [1]
     assert list(policy.plan(start(fresh, past)).placement) == [0]
+
+
+def test_the_index_decides_inside_a_queue_only() -> None:
+    # The second job is about to end, but it fell to the second queue.
+    policy = TiresiasGittins(quantum=500.0, sizes=(4_000.0, 4_000.0, 90_000.0))
+    told = start(job(0, 90, rounds_run=1), job(1, 90, rounds_run=39, gpus=(0,)))
+    assert list(policy.plan(told).placement) == [0]
+    one_queue = replace(policy, first_threshold=1e9, second_threshold=1e9)
+    assert list(one_queue.plan(told).placement) == [1]
+
+
+def test_a_quantum_of_0_is_the_upper_threshold_of_the_queue() -> None:
+    policy = TiresiasGittins(quantum=0.0, sizes=(1_000.0, 5_000.0, 20_000.0))
+    told = start(*(job(j, 90, rounds_run=ran) for j, ran in enumerate((1, 40, 80))))
+    services = np.array([100.0, 4_000.0, 8_000.0])
+    merits = policy.merits(told, services, policy.queues(services))
+    expected = [
+        by_definition(list(policy.sizes), 100.0, policy.first_threshold),
+        by_definition(list(policy.sizes), 4_000.0, policy.second_threshold),
+        1.0 / 12_000.0,  # without end: the shortest expected remaining time first
+    ]
+    assert merits == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("tiresias-las", {"first_threshold": 9e3}),
+        ("tiresias-gittins", {"second_threshold": 1.0}),
+    ],
+)
+def test_thresholds_out_of_order_are_refused(name: str, values: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="are not in order"):
+        make_policy(name, values=values)
 
 
 def test_gittins_learns_from_enough_ended_jobs_only() -> None:
