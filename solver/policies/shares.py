@@ -252,7 +252,9 @@ def _leased(ledger: Ledger, placement: Container[int], clock: float) -> Ledger:
 def _with_a_share(
     situation: Situation, order: Sequence[ActiveJob], accounts: Mapping[int, Account]
 ) -> list[ActiveJob]:
-    """The jobs that run: GPUs taken by one without a share idle."""
+    """The jobs that may run: GPUs taken by one without a share idle."""
+    if all(accounts[job.job_id].share >= 0.0 for job in order):
+        return list(order)
     free, taken = situation.cluster.gpus, []
     for job in order:
         if job.belief.spec.scale_factor <= free:

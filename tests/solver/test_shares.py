@@ -284,6 +284,17 @@ def test_a_newcomer_has_no_share_until_the_next_computation(fidelity: Fidelity) 
     assert sorted(plan.placement) == [0, 1]
 
 
+def test_gpus_that_a_consolidated_gang_cannot_use_go_to_others() -> None:
+    strict = job(0, 9, gang=3)
+    strict = replace(
+        strict, belief=replace(strict.belief, spec=replace(strict.spec, consolidate=True))
+    )
+    others = [job(j, 9, gang=gang) for j, gang in ((1, 2), (2, 1), (3, 1))]
+    told = Situation(2_000.0, Cluster(4, 2), ROUND_SECONDS, 6, (strict, *others), 4)
+    # Three GPUs of two nodes of two: alone it fits, and nobody idles a GPU beside it.
+    assert sum(map(len, make_policy("gandiva-fair").plan(told).placement.values())) == 4
+
+
 def test_as_published_the_computation_after_clock_0_comes_at_once() -> None:
     policy = make_policy("gandiva-fair", fidelity=Fidelity.REFERENCE)
     told = start(job(0, 9), gpus=2, clock=0.0)
