@@ -152,9 +152,10 @@ def run_shares(
     if not situation.jobs:
         return Plan({}, SolveReport(name), memory=Ledger().written())
     ledger = _brought_up_to_date(situation, policy.fidelity)
-    status = "kept"
+    report = SolveReport(name, reason="shares computed before", status="kept")
     if ledger.stale and _is_due(ledger, situation, policy.fidelity):
-        ledger, status = _computed(policy, ledger, situation), "optimal"
+        ledger = _computed(policy, ledger, situation)
+        report = SolveReport(name, policy.solver, "shares of time", "optimal")
     accounts, clock = ledger.accounts, situation.clock_seconds
 
     def rank(job: ActiveJob) -> tuple[bool, float, float, float, int]:
@@ -167,7 +168,7 @@ def run_shares(
     placement = next_round(situation, _with_a_share(situation, order, accounts))
     return Plan(
         placement=placement,
-        report=SolveReport(name, policy.solver, "shares of time", status),
+        report=report,
         memory=_leased(ledger, placement, clock).written(),
     )
 
