@@ -409,8 +409,7 @@ def _report(warehouse: Path, runs: list[str], wall_seconds: float, as_json: bool
     """Print the headline figures of runs."""
     from warehouse.store import Reader
 
-    names = ", ".join(f"'{run}'" for run in runs)
-    columns, rows = Reader(warehouse).query(f"SELECT * FROM run_summary WHERE run IN ({names})")
+    columns, rows = Reader(warehouse).query("FROM run_summary", runs)
     found = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
     wall = {"wall_s": round(wall_seconds, 3)}
     figures = [{name: (found[run] | wall)[name] for name in SIMULATE_FIELDS} for run in runs]
@@ -431,7 +430,8 @@ def _report(warehouse: Path, runs: list[str], wall_seconds: float, as_json: bool
         )
         _, solvers = Reader(warehouse).query(
             "SELECT backend, reason, count(*) FROM solves "
-            f"WHERE run IN ({names}) AND backend <> 'none' GROUP BY ALL ORDER BY ALL"
+            "WHERE backend <> 'none' GROUP BY ALL ORDER BY ALL",
+            runs,
         )
         for backend, reason, rounds in solvers:
             typer.echo(f"{rounds} rounds solved by {backend} ({reason})")

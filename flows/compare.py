@@ -67,10 +67,10 @@ def compare(title: str, source: Source, settings: list[Settings], warehouse: Pat
     """
     runs = [simulate_policy(source, asked, warehouse) for asked in settings]
     columns, rows = Reader(warehouse).query(
-        "SELECT * EXCLUDE (complete, last_hash) FROM run_summary"
+        "SELECT * EXCLUDE (complete, last_hash) FROM run_summary", runs
     )
     create_table_artifact(
-        table=[dict(zip(columns, row, strict=True)) for row in rows if row[0] in runs],
+        table=[dict(zip(columns, row, strict=True)) for row in rows],
         key="comparison",
         description=title,
     )

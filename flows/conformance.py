@@ -147,7 +147,7 @@ def conformance(folder: Path) -> Iterator[dict[str, object]]:
 def _figures(source: Source, settings: Settings, warehouse: Path) -> dict[str, float]:
     """The headline figures of one run."""
     run = simulate(make_header(source.open(), settings), warehouse)
-    columns, (row,) = Reader(warehouse).query(f"FROM run_summary WHERE run = '{run}'")
+    columns, (row,) = Reader(warehouse).query("FROM run_summary", [run])
     return dict(zip(columns, row, strict=True))
 
 

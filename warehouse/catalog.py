@@ -3,6 +3,7 @@
 import contextlib
 import glob
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -85,12 +86,27 @@ def view_sql(name: str) -> str:
     return (Path(__file__).parent / "views" / f"{name}.sql").read_text(encoding="utf-8")
 
 
-def create_views(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
-    """Create all views over a warehouse's Parquet files."""
-    records = _quoted(glob.escape(str((warehouse / "records").resolve())))
+def create_views(
+    connection: duckdb.DuckDBPyConnection, warehouse: Path, runs: Sequence[str] | None = None
+) -> None:
+    """Create all views over a warehouse's Parquet files.
+
+    Args:
+        connection: Where.
+        warehouse: The folder.
+        runs: The runs to be seen, of which each has a round; all by default.
+    """
+    folders = ["run=*"] if runs is None else [EMPTY, *(f"run={glob.escape(run)}" for run in runs)]
+    records = glob.escape(str((warehouse / "records").resolve()))
+
+    def files(name: str) -> str:
+        paths = [_quoted(f"{records}/{folder}/{name}") for folder in folders]
+        return "[" + ", ".join(f"'{path}'" for path in paths) + "]"
+
     connection.execute("SET enable_progress_bar = false")
     for name in VIEWS:
-        sql = view_sql(name).replace("{records}", records)
+        sql = view_sql(name).replace("{rounds}", files("round=*.parquet"))
+        sql = sql.replace("{headers}", files("header.parquet"))
         connection.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
 
 

@@ -506,3 +506,18 @@ def test_errors_of_the_store_are_the_users_to_mend(part: tuple[Path, str], made:
     with pytest.raises(ShockwaveError), Writer(warehouse, header, run="nobody"):
         pass
     assert Reader(warehouse).header(run) == made.header
+
+
+def test_a_query_of_some_runs_sees_no_others(tmp_path: Path) -> None:
+    one, other = (
+        write(tmp_path, made.header, made.rounds)
+        for made in (make(tiny("srtf", jobs=2)), make(tiny("srtf", jobs=3)))
+    )
+    reader = Reader(tmp_path)
+    seen = reader.query("SELECT run, count(*) FROM rounds GROUP BY run ORDER BY run")[1]
+    assert sorted(run for run, _ in seen) == sorted([one, other])
+    for run in (one, other):
+        assert reader.query("SELECT run, count(*) FROM rounds GROUP BY run", [run])[1] == [
+            row for row in seen if row[0] == run
+        ]
+        assert reader.query("SELECT run FROM run_summary", [run])[1] == [(run,)]
