@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.options import takes_source
+from predictor.basis import Basis
 from predictor.errors import InputError, ShockwaveError
 from solver.fidelity import Fidelity
 
@@ -93,6 +95,13 @@ SetOption = Annotated[
     typer.Option("--set", help="A policy's parameter, NAME=VALUE; can be repeated."),
 ]
 BackendName = Annotated[str, typer.Option(help="Solver: auto, gurobi or highs.")]
+ForecastsOption = Annotated[
+    Basis,
+    typer.Option(help="From what was seen and learned, the present batch size, or the truth."),
+]
+HistoryOption = Annotated[
+    str, typer.Option(help="Earlier runs whose finished jobs to learn from: RUN,…")
+]
 DriverOption = Annotated[DriverName, typer.Option(help="Plain calls, or Prefect task runs.")]
 
 DEFAULT_WAREHOUSE = Path("var/warehouse")
@@ -112,13 +121,15 @@ def simulate(
     round_seconds: RoundSeconds = 120.0,
     restart_seconds: RestartSeconds = 20.0,
     window: Window = 20,
+    forecasts: ForecastsOption = Basis.POSTERIOR,
+    history: HistoryOption = "",
     driver: DriverOption = DriverName.PLAIN,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
     """Run a trace or a generated workload to its end on a virtual cluster."""
     started = perf_counter()
-    from flows.simulation import make_header, parse_parameters
+    from flows.simulation import make_header, parse_parameters, past_jobs
     from flows.simulation import simulate as run_simulation
     from flows.terminal import bars
     from warehouse.record import Settings
@@ -136,8 +147,10 @@ def simulate(
             round_seconds=round_seconds,
             restart_seconds=restart_seconds,
             window=window,
+            forecasts=forecasts,
             seed=source.seed,
         ),
+        past_jobs(warehouse, filter(None, history.split(","))),
     )
     with bars(quiet=as_json) as shown:
         told = shown.add(header)
@@ -159,6 +172,7 @@ def compare(
     round_seconds: RoundSeconds = 120.0,
     restart_seconds: RestartSeconds = 20.0,
     window: Window = 20,
+    forecasts: ForecastsOption = Basis.POSTERIOR,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
@@ -178,6 +192,7 @@ def compare(
             round_seconds=round_seconds,
             restart_seconds=restart_seconds,
             window=window,
+            forecasts=forecasts,
             seed=source.seed,
         )
         for name in policies.split(",")
@@ -336,6 +351,19 @@ def conformance(
         _print(rows, as_json)
     if not all(row["ok"] for row in rows):
         raise typer.Exit(1)
+
+
+@app.command("forecast-error")
+@takes_source
+def forecast_error(
+    source: "Source",
+    gpus: Annotated[int | None, typer.Option(help="GPUs, for a contention factor.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Judge forecasts of the remaining run time on jobs whose truth is known."""
+    from flows.forecast_error import forecast_errors
+
+    _print(map(asdict, forecast_errors(source.open(gpus), source.seed)), as_json)
 
 
 @app.command()

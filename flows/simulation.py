@@ -12,6 +12,7 @@ from shlex import quote
 
 from containers.runtime import EventKind, Launch
 from containers.virtual import VirtualCluster
+from predictor.basis import Basis
 from predictor.errors import InputError, ShockwaveError, WarehouseError
 from predictor.profile import Profile
 from predictor.published import ProfiledRegime
@@ -23,6 +24,7 @@ from warehouse.record import (
     VERSION,
     Package,
     Parameter,
+    PastJob,
     RoundRecord,
     RunHeader,
     Settings,
@@ -51,8 +53,16 @@ class Interrupted(ShockwaveError):
     """As shells have it for a program ended by SIGINT."""
 
 
-def make_header(workload: Workload, settings: Settings) -> RunHeader:
+def make_header(
+    workload: Workload, settings: Settings, history: tuple[PastJob, ...] = ()
+) -> RunHeader:
     """What a run of a workload starts from.
+
+    Args:
+        workload: Its jobs.
+        settings: What is asked.
+        history: Finished jobs of earlier runs; those that the profile does not know are
+            left out.
 
     Raises:
         InputError: A setting is wrong, or a job does not fit the cluster.
@@ -89,7 +99,32 @@ def make_header(workload: Workload, settings: Settings) -> RunHeader:
             for key, rate in sorted(workload.profile.steps_per_second.items())
             if key[0] in models
         ),
+        history=tuple(
+            job
+            for job in history
+            if job.spec.model in models
+            and all(
+                workload.profile.can_run(job.spec.model, size, job.spec.scale_factor)
+                for size in {job.spec.batch_size, *(regime.batch_size for regime in job.observed)}
+            )
+        ),
     )
+
+
+def past_jobs(warehouse: Path, runs: Iterable[str]) -> tuple[PastJob, ...]:
+    """The finished jobs of runs, in the order of their ends.
+
+    Raises:
+        ShockwaveError: There is no such run, or its records are damaged.
+    """
+    reader, jobs = Reader(warehouse), []
+    for name in runs:
+        header = reader.header(name)
+        state = RunState.initial(header)
+        for record, _ in reader.records(name):
+            state = advance(header, state, record)
+        jobs += [PastJob(belief.spec, belief.observed, belief.paces) for belief in state.ended]
+    return tuple(jobs)
 
 
 def parse_parameters(texts: Iterable[str]) -> tuple[Parameter, ...]:
@@ -212,7 +247,7 @@ def prepare(header: RunHeader) -> Run:
 
 def _run(name: str, header: RunHeader, sink: Sink) -> Run:
     settings = header.settings
-    profile, policy = header.throughputs(), _policy(settings)
+    profile, policy = header.throughputs, _policy(settings)
     return Run(
         name=name,
         header=header,
@@ -227,7 +262,9 @@ def _run(name: str, header: RunHeader, sink: Sink) -> Run:
         ),
         sink=sink,
         state=RunState.initial(header),
-        schedules=_true_schedules(header, profile) if policy.clairvoyant else {},
+        schedules=_true_schedules(header, profile)
+        if policy.clairvoyant or settings.forecasts is Basis.ORACLE
+        else {},
     )
 
 

@@ -96,6 +96,11 @@ class JobSpec:
             )
 
     @property
+    def kind(self) -> tuple[str, int, int]:
+        """Model, initial batch size and GPUs: jobs of a kind are expected to change alike."""
+        return self.model, self.batch_size, self.scale_factor
+
+    @property
     def batch_sizes(self) -> tuple[int, ...]:
         """Batch sizes that the declared mode can visit, in ascending order."""
         if self.mode is Mode.STATIC or self.max_batch_size == self.batch_size:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar, Protocol
 
+from predictor.belief import Belief
 from predictor.forecast import Forecast
 from predictor.job import JobSpec
-from predictor.posterior import Belief
 from predictor.published import ProfiledRegime
 from solver.cluster import Cluster, Gang, make_room, place
 from solver.market import Bid

@@ -41,7 +41,7 @@ class Run:
         runtime: Where its jobs run.
         sink: Where its records go.
         state: Where it stands: a fold over its records.
-        schedules: True batch-size schedules by job id, for a clairvoyant policy only.
+        schedules: True batch-size schedules by job id, for an oracle only.
         active: What the policy was told of each job last, by job id.
     """
 
@@ -101,13 +101,18 @@ def predict(run: Run, this: Round) -> None:
     state, changed = run.state.observed(
         run.header, this.observation, [spec.job_id for spec in this.arrivals]
     )
-    this.forecasts = forecast(
+    expected = forecast(
         [state.beliefs[job_id] for job_id in changed],
         run.profile,
+        state.history,
+        basis=settings.forecasts,
+        schedules=run.schedules,
+        seed=settings.seed,
         window=settings.window if run.policy.looks_ahead else 0,
         round_seconds=settings.round_seconds,
     )
-    known = dict(state.forecasts) | {expected.job_id: expected for expected in this.forecasts}
+    this.forecasts = tuple(one for one in expected if state.forecasts.get(one.job_id) != one)
+    known = dict(state.forecasts) | {one.job_id: one for one in this.forecasts}
     this.state = replace(state, forecasts=known)
 
 
@@ -143,7 +148,7 @@ def _active(run: Run, state: RunState) -> tuple[ActiveJob, ...]:
                 steps_per_second=run.profile.throughput(
                     spec.model, belief.batch_size, spec.scale_factor
                 ),
-                schedule=run.schedules.get(job_id, ()),
+                schedule=run.schedules.get(job_id, ()) if run.policy.clairvoyant else (),
             )
         active[job_id] = job
     run.active = active

@@ -5,12 +5,36 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from predictor.job import EpochReport, JobProgress, JobSpec, Mode
-from predictor.posterior import Belief
+from predictor.belief import Belief
+from predictor.forecast import Forecast
+from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.profile import Profile
 from solver.market import Bid, Market
 
 GANGS = (1, 2, 4, 8)
+
+
+def certain(
+    job_id: int,
+    remaining_seconds: float,
+    run_seconds: float = 0.0,
+    progress: Sequence[float] = (0.0,),
+    regimes: Sequence[Regime] = (),
+) -> Forecast:
+    """A forecast without any doubt."""
+    seconds = remaining_seconds
+    return Forecast(
+        job_id=job_id,
+        remaining_seconds=seconds,
+        mean_seconds=seconds,
+        spread_seconds=0.0,
+        low_seconds=seconds,
+        high_seconds=seconds,
+        run_seconds=run_seconds,
+        samples=(seconds, seconds),
+        progress=tuple(progress),
+        regimes=tuple(regimes),
+    )
 
 
 @st.composite

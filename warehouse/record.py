@@ -8,21 +8,24 @@ two runs that end in the same hash are the same, round for round.
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import orjson
 
 from containers.runtime import ContainerEvent, Launch
 from containers.virtual import GroundTruth
+from predictor.basis import Basis
+from predictor.belief import Belief, Pace
 from predictor.forecast import Forecast
-from predictor.job import EpochReport, JobProgress, JobSpec
+from predictor.job import EpochReport, JobProgress, JobSpec, Regime
 from predictor.profile import Profile
 from solver.fidelity import Fidelity
 from solver.market import Bid
 from solver.plan import SolveReport, Turn
 from warehouse.codec import to_row
 
-VERSION = 2
+VERSION = 3
 """Version of the record's layout."""
 
 
@@ -48,7 +51,8 @@ class Settings:
         round_seconds: Length of a round.
         restart_seconds: What a restart costs on the virtual cluster.
         window: Rounds planned ahead.
-        seed: Seed of the generated workload.
+        forecasts: What forecasts are made from.
+        seed: Of a generated workload, and of the draws from the predictor's prior.
     """
 
     policy: str
@@ -60,6 +64,7 @@ class Settings:
     round_seconds: float = 120.0
     restart_seconds: float = 20.0
     window: int = 20
+    forecasts: Basis = Basis.POSTERIOR
     seed: int = 0
 
 
@@ -81,6 +86,20 @@ class Package:
     version: str
 
 
+@dataclass(frozen=True, slots=True)
+class PastJob:
+    """What was observed of a finished job, for later runs to learn from."""
+
+    spec: JobSpec
+    observed: tuple[Regime, ...]
+    paces: tuple[Pace, ...]
+
+    @property
+    def belief(self) -> Belief:
+        """As the predictor takes it."""
+        return Belief(self.spec, self.observed, None, self.paces)
+
+
 @dataclass(frozen=True)
 class RunHeader:
     """All that a run starts from.
@@ -92,6 +111,7 @@ class RunHeader:
         specs: The jobs, by arrival and then job id.
         truths: Their ground truth in the same order; only the virtual cluster reads it.
         profile: Throughputs of the models in use.
+        history: Finished jobs of earlier runs, to learn from.
     """
 
     version: int
@@ -100,7 +120,9 @@ class RunHeader:
     specs: tuple[JobSpec, ...]
     truths: tuple[GroundTruth, ...]
     profile: tuple[Throughput, ...]
+    history: tuple[PastJob, ...] = ()
 
+    @cached_property
     def throughputs(self) -> Profile:
         """The profile as the predictor reads it."""
         return Profile(
@@ -124,8 +146,8 @@ class RoundRecord:
         finished: Jobs that ended in the round before.
         reports: Epochs completed in the round before.
         progress: Where each job that ran in the round before stands.
-        forecasts: One per job that arrived or ran in the round before, by job id; what is
-            expected of the other active jobs has not changed.
+        forecasts: Of jobs that arrived or ran in the round before, and of others where they
+            changed by what was learned from finished jobs, by job id.
         bids: What the active jobs bid; empty without a market.
         solve: How the plan was found.
         turns: When the plan lets each job run, round 0 being this one; empty where the

@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from containers.runtime import Observation
+from predictor.belief import Belief
 from predictor.forecast import Forecast
-from predictor.job import EpochReport
-from predictor.posterior import Belief
+from predictor.history import History
+from predictor.job import EpochReport, JobSpec
+from predictor.learning import learned
 from warehouse.record import RoundRecord, RunHeader, record_hash
 
 
@@ -21,7 +23,9 @@ class RunState:
         beliefs: What is believed about each active job, by ascending job id.
         forecasts: What each is expected to do, as far as forecast.
         leases: GPUs that jobs hold, by job id.
-        ended_gpu_seconds: GPU time that each ended job took, in the order of their ends.
+        ended: All that was observed of each job that ended, in the order of their ends.
+        ended_gpu_seconds: GPU time that each of them took.
+        history: What is learned from them, and from those that the header brings.
         memory: What the policy noted last.
         last_hash: Hash of the last record, or of the header.
     """
@@ -31,14 +35,19 @@ class RunState:
     beliefs: Mapping[int, Belief]
     forecasts: Mapping[int, Forecast]
     leases: Mapping[int, tuple[int, ...]]
+    ended: tuple[Belief, ...]
     ended_gpu_seconds: tuple[float, ...]
+    history: History
     memory: str
     last_hash: str
 
     @classmethod
     def initial(cls, header: RunHeader) -> "RunState":
         """Before the first round."""
-        return cls(0, 0, {}, {}, {}, (), "", record_hash(header))
+        history = History()
+        for job in header.history:
+            history = learned(history, job.belief, header.throughputs, header.settings.seed)
+        return cls(0, 0, {}, {}, {}, (), (), history, "", record_hash(header))
 
     def finished(self, header: RunHeader) -> bool:
         """Whether every job has arrived and ended."""
@@ -55,8 +64,9 @@ class RunState:
             arrivals: Jobs admitted, the next ones of the header.
 
         Returns:
-            The state, and the active jobs of which something is believed anew: those that
-            arrived or ran, by ascending job id.
+            The state, and the active jobs to be forecast anew, by ascending job id: those
+            that arrived or ran, and waiting ones of which much was learned from others
+            (`_learned_of`).
         """
         reports: defaultdict[int, list[EpochReport]] = defaultdict(list)
         for report in seen.reports:
@@ -65,24 +75,35 @@ class RunState:
         for entry in seen.progress:
             job_id = entry.job_id
             beliefs[job_id] = beliefs[job_id].after(reports[job_id], entry)
-        ended = []
+        ended: list[Belief] = []
+        history = self.history
         for event in seen.finished:
             belief = beliefs.pop(event.job_id)
             forecasts.pop(event.job_id, None)
             leases.pop(event.job_id, None)
-            ended.append(belief.run_seconds * belief.spec.scale_factor)
+            ended.append(belief)
+            history = learned(history, belief, header.throughputs, header.settings.seed)
         new = header.specs[self.arrived : self.arrived + len(arrivals)]
         beliefs |= {spec.job_id: Belief(spec) for spec in new}
         if new:
             beliefs = dict(sorted(beliefs.items()))
         changed = {entry.job_id for entry in seen.progress} | {spec.job_id for spec in new}
+        if ended:
+            changed |= _learned_of(
+                beliefs, [belief.spec for belief in ended], self.history, history
+            )
         return replace(
             self,
             arrived=self.arrived + len(new),
             beliefs=beliefs,
             forecasts=forecasts,
             leases=leases,
-            ended_gpu_seconds=(*self.ended_gpu_seconds, *ended),
+            ended=(*self.ended, *ended),
+            ended_gpu_seconds=(
+                *self.ended_gpu_seconds,
+                *[belief.run_seconds * belief.spec.scale_factor for belief in ended],
+            ),
+            history=history,
         ), tuple(sorted(changed & beliefs.keys()))
 
     def decided(self, record: RoundRecord, digest: str) -> "RunState":
@@ -100,6 +121,27 @@ class RunState:
             memory=record.memory or self.memory,
             last_hash=digest,
         )
+
+
+def _learned_of(
+    beliefs: Mapping[int, Belief], ended: Sequence[JobSpec], before: History, after: History
+) -> set[int]:
+    """Jobs whose forecast may change much by what others went through.
+
+    Those of the kind of one that ended, and all of a mode of which a course is known for
+    the first time, or twice as many as when that was last so.
+    """
+    kinds = {(spec.mode, spec.kind) for spec in ended}
+    modes = {
+        spec.mode
+        for spec in ended
+        if after.size(spec.mode).bit_length() > before.size(spec.mode).bit_length()
+    }
+    return {
+        job_id
+        for job_id, belief in beliefs.items()
+        if belief.spec.mode in modes or (belief.spec.mode, belief.spec.kind) in kinds
+    }
 
 
 def advance(header: RunHeader, state: RunState, record: RoundRecord) -> RunState:

@@ -97,6 +97,7 @@ def test_simulate_takes_the_settings_it_is_given(here: Command, tmp_path: Path) 
         "restart_seconds": 7.0,
         "window": 3,
         "seed": 11,
+        "forecasts": "reactive",
     }
     options = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     ran = here(
@@ -617,3 +618,30 @@ def test_wrong_usage_shows_the_usage(here: Command, arguments: list[str]) -> Non
     ran = here(*arguments)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("Usage: shockwave")
+
+
+def test_forecasts_go_by_earlier_runs_if_asked_to(here: Command, tmp_path: Path) -> None:
+    asked = ("simulate", "--gpus", 8, "--jobs", 4, "--warehouse", tmp_path, "--json")
+    (first,) = here(*asked, "--seed", 1).rows
+    (alone,) = here(*asked, "--seed", 2).rows
+    (after,) = here(*asked, "--seed", 2, "--history", first["run"]).rows
+    assert after["run"] != alone["run"]
+    total = "SELECT run, sum(spread_seconds) AS s FROM forecasts GROUP BY 1"
+    expected = {row["run"]: row["s"] for row in here("sql", total, *asked[-3:]).rows}
+    assert expected[after["run"]] != expected[alone["run"]]
+    assert here("replay", after["run"], *asked[-3:-1]).code == 0
+    unknown = here(*asked, "--history", "nobody")
+    assert unknown.code == 2
+    assert "nobody" in unknown.err
+
+
+def test_forecast_error_tells_errors_by_mode_and_progress(here: Command) -> None:
+    ran = here("forecast-error", "--jobs", 12, "--seed", 1, "--json")
+    assert [(row["mode"], row["progress"]) for row in ran.rows] == [
+        (mode, point) for mode in ("accordion", "gns") for point in (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
+    ]
+    assert all(0.0 <= row["error"] < 2.0 and row["jobs"] <= 6 for row in ran.rows)
+    told = here("forecast-error", "--jobs", 12, "--seed", 1).out
+    assert told.splitlines()[0].split()[:3] == ["mode", "progress", "error"]
+    wrong = here("forecast-error", "--jobs", 0)
+    assert (wrong.code, wrong.out) == (2, "")

@@ -2,10 +2,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from predictor.forecast import Forecast, forecast
+from predictor.basis import Basis
+from predictor.belief import Belief
+from predictor.forecast import SAMPLES, Forecast, forecast
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
-from predictor.posterior import Belief
 from predictor.profile import Profile
+from predictor.published import ProfiledRegime
 from tests.strategies import batches_of_beliefs
 
 SPEC = JobSpec(
@@ -30,26 +32,10 @@ def one(belief: Belief, *, window: int = 4, round_seconds: float = 100.0) -> For
     return result
 
 
-def test_a_job_runs_through_its_regimes_in_order() -> None:
-    result = one(Belief(SPEC))
-    assert result.regimes == (Regime(16, 2.0), Regime(64, 2.0))
-    assert result.remaining_seconds == 2 * 100.0 + 2 * 50.0
-    # One epoch a round at first, two in the third, and then it is done.
-    assert result.progress == (0.0, 0.25, 0.5, 1.0, 1.0)
-
-
-def test_the_part_done_of_the_epoch_under_way_is_taken_off() -> None:
-    belief = Belief(SPEC).after([], JobProgress(0, 0, 0.5, 16, 50.0, 50.0, 0))
-    result = one(belief)
-    assert result.remaining_seconds == 1.5 * 100.0 + 2 * 50.0
-    assert result.progress == (0.125, 0.375, 0.75, 1.0, 1.0)
-    assert result.run_seconds == 50.0
-
-
 def test_a_job_of_one_regime_is_exact() -> None:
     static = JobSpec(0, "cnn", 16, 16, 1, Mode.STATIC, 10, 6_400, 0.0)
     belief = Belief(static).after(
-        [EpochReport(0, 0, 3, 16, 300.0)], JobProgress(0, 3, 0.25, 16, 325.0, 325.0, 0)
+        [EpochReport(0, 0, 3, 16, 300.0)], JobProgress(0, 3, 0.25, 16, 325.0, 325.0, 2_700)
     )
     result = one(belief, window=8)
     assert result.remaining_seconds == 675.0
@@ -57,16 +43,36 @@ def test_a_job_of_one_regime_is_exact() -> None:
     assert result.progress == pytest.approx(expected, abs=1e-15)
 
 
-def test_an_epoch_under_way_that_outgrows_its_regime_eats_into_the_next() -> None:
-    # Of 100 epochs 99 were at 20, so part of the one left goes to 40: less than 0.9 at 20.
-    spec = JobSpec(0, "lm", 20, 40, 1, Mode.GNS, 100, 8_000, 0.0)
-    profile = Profile({("lm", 20, 1): 4.0, ("lm", 40, 1): 4.0})
-    belief = Belief(spec).after(
-        [EpochReport(0, 0, 99, 20, 9_900.0)], JobProgress(0, 99, 0.9, 20, 9_990.0, 9_990.0, 0)
+def test_an_oracle_runs_through_the_true_regimes_in_order() -> None:
+    schedule = {0: (ProfiledRegime(16, 2, 100.0), ProfiledRegime(64, 2, 50.0))}
+    belief = Belief(SPEC).after([], JobProgress(0, 0, 0.5, 16, 0.0, 50.0, 0))
+    (result,) = forecast(
+        [belief],
+        PROFILE,
+        window=4,
+        round_seconds=100.0,
+        basis=Basis.ORACLE,
+        schedules=schedule,
     )
-    (result,) = forecast([belief], profile, window=1, round_seconds=1.0)
-    assert result.remaining_seconds == pytest.approx(0.1 * 50.0)
-    assert result.progress[0] == pytest.approx(0.999)
+    assert result.regimes == (Regime(16, 1.5), Regime(64, 2))
+    assert result.remaining_seconds == 1.5 * 100.0 + 2 * 50.0
+    assert result.progress == (0.125, 0.375, 0.75, 1.0, 1.0)
+    assert result.run_seconds == 50.0
+
+
+def test_a_reactive_forecast_goes_on_as_it_is() -> None:
+    (result,) = forecast(
+        [Belief(SPEC)], PROFILE, window=1, round_seconds=100.0, basis=Basis.REACTIVE
+    )
+    assert result.regimes == (Regime(16, 4),)
+    assert (result.low_seconds, result.high_seconds) == (400.0, 400.0)
+
+
+def test_nothing_known_every_sequence_counts() -> None:
+    result = one(Belief(SPEC))
+    assert result.samples[0] < 250.0 < result.samples[-1] == 400.0
+    assert result.spread_seconds > 10.0
+    assert result.low_seconds < result.mean_seconds < result.high_seconds
 
 
 def test_no_jobs_have_no_forecasts() -> None:
@@ -74,17 +80,33 @@ def test_no_jobs_have_no_forecasts() -> None:
 
 
 @given(batches_of_beliefs())
-def test_remaining_time_is_the_sum_over_regimes(case: Case) -> None:
+def test_the_mean_is_the_sum_over_expected_regimes(case: Case) -> None:
     beliefs, profile = case
     results = forecast(beliefs, profile, window=2, round_seconds=120.0)
     for belief, result in zip(beliefs, results, strict=True):
-        todo, expected = belief.fraction, 0.0
-        for regime in result.regimes:
-            done = min(todo, regime.epochs)
-            todo -= done
-            seconds = profile.epoch_seconds(belief.spec, regime.batch_size)
-            expected += (regime.epochs - done) * seconds
-        assert result.remaining_seconds == pytest.approx(expected)
+        seconds = [
+            regime.epochs * profile.epoch_seconds(belief.spec, regime.batch_size)
+            for regime in result.regimes
+        ]
+        slowest = max(
+            profile.epoch_seconds(belief.spec, size)
+            for size in belief.spec.batch_sizes
+            if profile.can_run(belief.spec.model, size, belief.spec.scale_factor)
+        )
+        # Regimes of less than a hundredth of an epoch are not told.
+        assert result.mean_seconds == pytest.approx(sum(seconds), abs=0.2 * slowest)
+
+
+@given(batches_of_beliefs())
+def test_samples_ascend_and_hold_what_is_told_of_them(case: Case) -> None:
+    beliefs, profile = case
+    for result in forecast(beliefs, profile, window=2, round_seconds=120.0):
+        samples, slack = result.samples, 1e-9 * result.samples[-1]
+        assert list(samples) == sorted(samples)
+        assert len(samples) == SAMPLES
+        assert result.low_seconds <= result.remaining_seconds <= result.high_seconds
+        assert samples[0] - slack <= result.remaining_seconds <= samples[-1] + slack
+        assert samples[0] > 0.0
 
 
 @given(batches_of_beliefs())
@@ -100,12 +122,12 @@ def test_progress_rises_from_what_is_done_to_one(case: Case) -> None:
 
 
 @given(batches_of_beliefs())
-def test_progress_is_one_exactly_when_the_remaining_time_is_covered(case: Case) -> None:
+def test_progress_is_one_exactly_when_the_longest_sample_is_covered(case: Case) -> None:
     beliefs, profile = case
     for belief in beliefs:
         (result,) = forecast([belief], profile, window=1, round_seconds=120.0)
-        covered = result.remaining_seconds
-        for share, done in ((1.0 + 1e-9, True), (0.999, False)):
+        covered = result.samples[-1]
+        for share, done in ((1.0 + 1e-9, True), (0.99, False)):
             (probe,) = forecast([belief], profile, window=1, round_seconds=covered * share)
             assert (probe.progress[1] == pytest.approx(1.0, abs=1e-12)) is done
 

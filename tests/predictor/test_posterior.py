@@ -1,12 +1,17 @@
-"""The restatement rule, told by jobs of 60 epochs that can visit 16, 32 and 64."""
+"""What is believed of jobs of 60 epochs that can visit 16, 32 and 64."""
 
 import dataclasses
+import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 
+from predictor.belief import Belief, Pace, changes
+from predictor.history import NOTHING, History
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
-from predictor.posterior import Belief, remaining_regimes
+from predictor.learning import learned, reaches, until
+from predictor.posterior import Sequences, is_settled, sequences, standing
 from predictor.profile import Profile
 from tests.strategies import batches_of_beliefs
 
@@ -38,61 +43,123 @@ def seen(spec: JobSpec, *regimes: tuple[int, int], now: int | None = None) -> Be
     )
 
 
-def left(belief: Belief) -> dict[int, float]:
-    return {r.batch_size: r.epochs for r in remaining_regimes(belief, PROFILE)}
+def finished(spec: JobSpec, *regimes: tuple[int, int]) -> Belief:
+    """All that was observed of a job that went through (batch size, epochs) in turn."""
+    return Belief(spec, tuple(Regime(size, epochs) for size, epochs in regimes))
 
 
-def test_untouched_the_prior_is_even_over_all_batch_sizes() -> None:
-    assert left(Belief(GNS)) == {16: 20.0, 32: 20.0, 64: 20.0}
-    assert left(Belief(ACCORDION)) == {16: 30.0, 64: 30.0}
-    assert left(Belief(STATIC)) == {16: 60.0}
+def after(*beliefs: Belief) -> History:
+    """What is learned from finished jobs."""
+    history = NOTHING
+    for belief in beliefs:
+        history = learned(history, belief, PROFILE, 0)
+    return history
 
 
-def test_what_was_seen_of_the_regime_under_way_is_taken_off_its_prior() -> None:
-    # 20 - 5 are left of the first regime, and the other two keep their 20.
-    assert left(seen(GNS, (16, 5))) == {16: 15.0, 32: 20.0, 64: 20.0}
+def posterior(belief: Belief, history: History = NOTHING) -> Sequences:
+    return sequences([standing(belief, PROFILE, history)], PROFILE, history, 0)
 
 
-def test_a_regime_that_lingers_is_expected_to_hold_as_long_again() -> None:
-    # 30 epochs seen of an expected 20: masses 30, 20 and 20 share the 30 epochs left.
-    expected = {16: 30 * 30 / 70, 32: 30 * 20 / 70, 64: 30 * 20 / 70}
-    assert left(seen(GNS, (16, 30))) == pytest.approx(expected)
+def expected(belief: Belief, history: History = NOTHING) -> list[float]:
+    """Expected epochs by stage."""
+    told = posterior(belief, history)
+    left: list[float] = (told.weights[:, :, None] * told.epochs).sum(axis=1)[0].tolist()
+    return left
 
 
-def test_a_gns_regime_left_is_over_and_the_rest_of_the_prior_is_even_over_those_ahead() -> None:
-    # 10 epochs at 16 are over for good; 32 and 64 have (60 - 10) / 2 each.
-    assert left(seen(GNS, (16, 10), now=32)) == {32: 25.0, 64: 25.0}
-    assert left(seen(GNS, (16, 10), (32, 5))) == {32: 20.0, 64: 25.0}
+def test_changes_are_the_epochs_at_which_regimes_begin() -> None:
+    assert changes(GNS, [Regime(16, 10), Regime(32, 5), Regime(64, 1)], PROFILE) == (10, 15)
+    assert changes(ACCORDION, [Regime(16, 10), Regime(64, 5), Regime(16, 1)], PROFILE) == (10, 15)
+    assert changes(STATIC, [Regime(16, 10)], PROFILE) == ()
 
 
-def test_the_last_gns_regime_takes_all_that_is_left() -> None:
-    assert left(seen(GNS, (16, 10), (32, 10), (64, 1))) == {64: 39.0}
+def test_a_gns_job_that_skips_a_size_changes_twice_and_never_back() -> None:
+    assert changes(GNS, [Regime(16, 10), Regime(64, 5), Regime(16, 1)], PROFILE) == (10, 10)
 
 
-def test_an_accordion_regime_left_once_does_not_come_back() -> None:
-    assert left(seen(ACCORDION, (16, 10), now=64)) == {64: 50.0}
-    assert left(seen(ACCORDION, (16, 10), (64, 20))) == {64: 30.0}
+def test_untouched_every_number_of_changes_is_as_likely() -> None:
+    # Means of Dirichlet shares over one, two or three regimes: 60 (1 + 1/2 + 1/3) / 3 at 16.
+    assert expected(Belief(GNS))[0] == pytest.approx(60 * (1 + 1 / 2 + 1 / 3) / 3, rel=0.2)
+    assert sum(expected(Belief(GNS))) == pytest.approx(60.0)
 
 
-def test_an_accordion_that_came_back_goes_on_in_the_proportion_seen() -> None:
-    # Two visits to 16: 20 epochs at 16 and 20 at 64, so the 20 left are split evenly.
-    assert left(seen(ACCORDION, (16, 10), (64, 20), (16, 10))) == {16: 10.0, 64: 10.0}
+def test_a_regime_that_lingers_is_ever_more_likely_to_last() -> None:
+    shares = [expected(seen(GNS, (16, epochs)))[0] / (60 - epochs) for epochs in (1, 20, 40, 55)]
+    assert shares == sorted(shares)
+    assert shares[-1] > 0.8
 
 
-def test_coming_back_counts_from_the_first_epoch_under_way() -> None:
-    expected = {16: 30 * 10 / 30, 64: 30 * 20 / 30}
-    assert left(seen(ACCORDION, (16, 10), (64, 20), now=16)) == pytest.approx(expected)
+def test_a_regime_left_is_over_and_the_last_one_takes_all_that_is_left() -> None:
+    assert is_settled(standing(seen(GNS, (16, 10), (32, 10), (64, 1)), PROFILE, NOTHING), PROFILE)
+    assert not is_settled(standing(seen(GNS, (16, 10), now=32), PROFILE, NOTHING), PROFILE)
+    assert posterior(seen(GNS, (16, 10), now=32)).sizes == ((32, 64),)
 
 
-def test_a_batch_size_that_cannot_run_gets_no_share() -> None:
-    profile = Profile({("cnn", 16, 1): 8.0, ("cnn", 64, 1): 4.0})
-    regimes = remaining_regimes(Belief(GNS), profile)
-    assert regimes == (Regime(16, 30.0), Regime(64, 30.0))
+def test_a_job_is_expected_to_change_where_one_of_its_kind_did() -> None:
+    history = after(finished(GNS, (16, 12), (32, 18), (64, 30)))
+    told = posterior(Belief(GNS), history)
+    median = told.quantiles(told.weights, np.array([[0.5]]))[0, 0]
+    assert told.epochs[0, median].tolist()[:3] == [12.0, 18.0, 30.0]
 
 
-def test_a_job_past_its_declared_epochs_still_has_the_one_under_way() -> None:
-    assert sum(left(seen(GNS, (16, 60))).values()) == pytest.approx(1.0)
-    assert left(seen(GNS, (16, 61), now=32)) == {32: 1.0}
+def test_changes_at_shares_of_the_epochs_are_told_from_changes_at_epochs() -> None:
+    specs = [dataclasses.replace(ACCORDION, epochs=n, total_steps=0) for n in (20, 50, 100, 140)]
+    by_share = after(*[finished(s, (16, s.epochs // 5), (64, s.epochs * 4 // 5)) for s in specs])
+    by_epoch = after(*[finished(s, (16, 15), (64, s.epochs - 15)) for s in specs])
+    long = Belief(dataclasses.replace(ACCORDION, epochs=200, total_steps=0))
+    for history, first in ((by_share, 40.0), (by_epoch, 15.0)):
+        told = posterior(long, history)
+        median = told.quantiles(told.weights, np.array([[0.5]]))[0, 0]
+        assert told.epochs[0, median, 0] == first
+
+
+def test_what_is_seen_outweighs_what_others_did() -> None:
+    history = after(*[finished(GNS, (16, 12), (32, 18), (64, 30))] * 3)
+    lingers = posterior(seen(GNS, (16, 30)), history)
+    assert (lingers.weights * lingers.epochs[:, :, 0]).sum() > 3.0
+
+
+def test_a_course_that_reached_its_top_says_nothing_of_sizes_beyond() -> None:
+    low = dataclasses.replace(GNS, batch_size=32, total_steps=0)
+    history = after(*[finished(low, (32, 12), (64, 48))] * 5)
+    assert expected(seen(GNS, (16, 12), now=32), history)[1] > 3.0
+
+
+def test_speed_measured_is_believed_the_more_the_longer_it_was() -> None:
+    def timed(seconds: float) -> Belief:
+        steps = round(seconds * 4.0)  # half of what the profile has at 16
+        return Belief(GNS).after(
+            [], JobProgress(0, 0, 0.5, 16, seconds, seconds, GNS.total_steps - steps)
+        )
+
+    slow = [standing(timed(s), PROFILE, NOTHING).slowness[16] for s in (10.0, 100.0, 10_000.0)]
+    assert slow == sorted(slow)
+    assert slow[-1] == pytest.approx(math.log(2.0), rel=0.05)
+    elsewhere = standing(timed(10_000.0), PROFILE, NOTHING).slowness_elsewhere
+    assert elsewhere == pytest.approx(math.log(2.0), rel=0.05)
+
+
+def test_speed_measured_of_a_model_is_believed_of_its_next_job() -> None:
+    paces = (Pace(16, 4_000, 1_000.0),)
+    history = after(Belief(GNS, (Regime(16, 60),), None, paces))
+    new = standing(Belief(GNS), PROFILE, history)
+    assert new.slowness_elsewhere == pytest.approx(math.log(2.0), rel=0.1)
+
+
+def test_intervals_reach_as_far_as_they_must_have() -> None:
+    assert reaches(NOTHING, Mode.GNS) == (0.4,) * 6
+    history = History(scores={(Mode.GNS, 0): tuple(n / 100 for n in range(50))})
+    assert reaches(history, Mode.GNS)[:2] == (0.4, 0.4)
+    history = History(scores={(Mode.GNS, 0): (0.1,) * 40 + (0.3,) * 5})
+    assert reaches(history, Mode.GNS)[0] == 0.1
+
+
+def test_a_finished_job_is_seen_as_it_was_before() -> None:
+    whole = finished(GNS, (16, 10), (32, 20), (64, 30))
+    then = until(whole, 10)
+    assert (then.observed, then.batch_size, then.epochs_done) == ((Regime(16, 10),), 32, 10)
+    assert until(whole, 0).batch_size == 16
+    assert until(whole, 35).observed == (Regime(16, 10), Regime(32, 20), Regime(64, 5))
 
 
 def test_reports_of_the_same_batch_size_are_one_regime() -> None:
@@ -108,23 +175,19 @@ def test_reports_without_progress_leave_the_rest_as_it_was() -> None:
 
 
 @given(batches_of_beliefs())
-def test_regimes_sum_to_the_epochs_left_with_the_one_under_way_first(
+def test_every_candidate_fills_the_epochs_left(
     case: tuple[tuple[Belief, ...], Profile],
 ) -> None:
     beliefs, profile = case
     for belief in beliefs:
-        regimes = remaining_regimes(belief, profile)
-        epochs_left = belief.spec.epochs - sum(r.epochs for r in belief.observed)
-        assert sum(r.epochs for r in regimes) == pytest.approx(max(epochs_left, 1))
-        assert all(r.epochs > 0 for r in regimes)
-        assert regimes[0].batch_size == belief.batch_size
-        assert [r.batch_size for r in regimes[1:]] == sorted({r.batch_size for r in regimes[1:]})
-
-
-@given(batches_of_beliefs())
-def test_gns_never_shrinks(case: tuple[tuple[Belief, ...], Profile]) -> None:
-    beliefs, profile = case
-    for belief in beliefs:
+        job = standing(belief, profile, NOTHING)
+        if is_settled(job, profile):
+            continue
+        told = sequences([job], profile, NOTHING, 0)
+        assert told.weights.sum() == pytest.approx(1.0)
+        assert (told.weights >= 0.0).all()
+        assert (told.epochs >= 0.0).all()
+        assert told.epochs.sum(axis=2) == pytest.approx(job.left)
+        assert told.sizes[0][0] == belief.batch_size
         if belief.spec.mode is Mode.GNS:
-            sizes = [r.batch_size for r in remaining_regimes(belief, profile)]
-            assert sizes == sorted(sizes)
+            assert list(told.sizes[0]) == sorted(told.sizes[0])

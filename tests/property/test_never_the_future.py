@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from containers.runtime import Launch
 from containers.virtual import GroundTruth, VirtualCluster
+from predictor.belief import Belief
 from predictor.forecast import Forecast, forecast
 from predictor.job import JobSpec, Mode, Regime
-from predictor.posterior import Belief
 from predictor.profile import Profile
 
 EPOCHS = 30

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from predictor.belief import Belief
 from predictor.errors import InputError
-from predictor.forecast import Forecast
 from predictor.job import JobSpec, Mode
-from predictor.posterior import Belief
 from solver.cluster import Cluster, Gang, place
 from solver.plan import ActiveJob, Situation, next_round
+from tests.strategies import certain
 
 
 def gangs(**sizes: int) -> list[Gang]:
@@ -110,7 +110,7 @@ def job(
     spec = JobSpec(
         job_id, "cnn", 1, 1, gpus, Mode.STATIC, 1, 1, 0.0, total_steps=1, consolidate=consolidate
     )
-    return ActiveJob(Belief(spec), Forecast(job_id, 1.0, 0.0, (0.0,), ()), held, 1.0)
+    return ActiveJob(Belief(spec), certain(job_id, 1.0), held, 1.0)
 
 
 def strict(job_id: int, gpus: int, held: tuple[int, ...] = ()) -> ActiveJob:

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from predictor.belief import Belief
 from predictor.errors import InputError
-from predictor.forecast import Forecast
 from predictor.job import JobProgress, JobSpec, Mode, Regime
-from predictor.posterior import Belief
 from predictor.published import ProfiledRegime
 from solver.cluster import Cluster
 from solver.counts import solve_counts
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import POLICIES, make_policy
 from solver.policies.shockwave import Shockwave, finish_time_fairness
+from tests.strategies import certain
 
 ROUND_SECONDS = 100.0
 WINDOW = 6
@@ -35,7 +35,7 @@ def job(
     spec = JobSpec(job_id, "cnn", 16, 16, gang, Mode.STATIC, 10, 1_000, arrival, budget=budget)
     total = rounds_left + rounds_run
     progress = tuple(min((rounds_run + n) / total, 1.0) for n in range(WINDOW + 1))
-    forecast = Forecast(
+    forecast = certain(
         job_id, rounds_left * ROUND_SECONDS, rounds_run * ROUND_SECONDS, progress, (Regime(16, 10),)
     )
     progress_now = JobProgress(

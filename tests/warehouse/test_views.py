@@ -23,6 +23,7 @@ from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from solver.market import Bid
 from solver.plan import SolveReport, Turn
 from tests.runs import POLICIES, chained, make, tiny, write
+from tests.strategies import certain
 from warehouse.catalog import VIEWS, build, view_sql
 from warehouse.record import VERSION, Package, RoundRecord, RunHeader, Settings, record_hash
 from warehouse.store import Reader, Writer
@@ -74,7 +75,7 @@ HEADER = RunHeader(
 
 
 def expected(job_id: int) -> Forecast:
-    return Forecast(job_id, 50.0, 0.0, (0.1, 0.4), (Regime(16, 9.0),))
+    return certain(job_id, 50.0, 0.0, (0.1, 0.4), (Regime(16, 9.0),))
 
 
 def event(job_id: int, kind: EventKind, at_seconds: float, *gpus: int) -> ContainerEvent:
@@ -652,7 +653,16 @@ def test_the_parts_of_a_record_have_views(reader: Reader) -> None:
     assert reader.query("FROM bids")[1] == [(run, 0, 0.0, 1, 1, 2.5, [-1.0, 0.0], [50.0, 0.0])]
     assert reader.query("FROM telemetry")[1] == [(run, 1, 100.0, 0, 0, 2, 16, 60.0)]
     assert reader.query("FROM forecasts WHERE round = 3")[1] == [
-        (run, 3, 300.0, 0, 50.0, 0.0, [0.1, 0.4], [{"batch_size": 16, "epochs": 9.0}])
+        (
+            run,
+            3,
+            300.0,
+            0,
+            *(50.0, 50.0, 0.0, 50.0, 50.0, 0.0),
+            [50.0, 50.0],
+            [0.1, 0.4],
+            [{"batch_size": 16, "epochs": 9.0}],
+        )
     ]
     assert reader.query("FROM solves WHERE round = 1")[1] == [
         (run, 1, 100.0, 2, "shockwave", "highs", "asked", "optimal", 1.0, 1.02, 0.02, 0.5, 2.0)
