@@ -4,6 +4,7 @@ import atexit
 import json
 import math
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable
 from decimal import Decimal
@@ -11,12 +12,13 @@ from enum import StrEnum
 from pathlib import Path
 from shlex import quote
 from time import perf_counter
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flows.options import takes_source
-from predictor.errors import InputError, ShockwaveError
+from predictor.errors import InputError, Interrupted, ShockwaveError
 from solver.fidelity import Fidelity
 
 if TYPE_CHECKING:
@@ -472,10 +474,24 @@ def _silence_teardown() -> None:
 
 
 def main() -> None:
-    """Run the command line; user errors are one line and an exit code."""
+    """Run the command line; user errors and interruptions are one line and an exit code."""
     atexit.register(_silence_teardown)  # registered first, so it runs last
+    interruptions: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        interruptions.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is to be ignored
+        signal.signal(signal.SIGINT, interrupt)
     try:
         app(prog_name="shockwave")
-    except ShockwaveError as error:
-        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-        sys.exit(error.exit_code)
+    except BaseException as error:
+        told = error
+        # Imports, DuckDB, Prefect and Typer each make something else of it.
+        if interruptions and not isinstance(error, Interrupted):
+            told = Interrupted("shockwave", "interrupted", "run it again, what it recorded is kept")
+        if not isinstance(told, ShockwaveError):
+            raise
+        typer.secho(f"error: {told}", fg=typer.colors.RED, err=True)
+        sys.exit(told.exit_code)
