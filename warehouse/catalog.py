@@ -3,8 +3,11 @@
 import contextlib
 import glob
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
+from threading import Thread
+from typing import TypeVar
 
 import duckdb
 
@@ -19,6 +22,8 @@ from warehouse.files import (
     write_groups,
     writing,
 )
+
+Answer = TypeVar("Answer")
 
 VIEWS = (
     "headers",
@@ -118,6 +123,29 @@ def seal(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
     connection.execute(f"SET allowed_directories = [{allowed}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
+
+
+def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
+    """Do what a connection is used for so that an interruption ends it.
+
+    Python can only act on a signal between two steps of its main thread, and a query is
+    one step; so it goes on in another.
+    """
+    answer: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    try:
+        Thread(target=run, daemon=True).start()
+        return answer.result()
+    except KeyboardInterrupt:
+        while not wait([answer], timeout=0.05).done:  # the query may only be about to start
+            connection.interrupt()
+        raise
 
 
 def check_files(warehouse: Path) -> None:
