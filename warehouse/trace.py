@@ -18,6 +18,7 @@ from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from predictor.profile import Profile
 from warehouse.fields import LARGEST, Row, read_text
+from warehouse.mix import MOST_SECONDS
 from warehouse.published import MAX_BATCH_SIZE, SAMPLES_PER_EPOCH, published_truth
 from warehouse.regimes import RegimeTable, read_regimes
 from warehouse.workload import Workload, by_arrival
@@ -45,6 +46,9 @@ DECLARED = {
     "consolidate": "true or false",
 }
 """What a job may declare beyond the columns: a JSON object in place of the command."""
+
+MOST_EPOCHS = 1_000_000
+"""The published rules go epoch by epoch."""
 
 WORKER_TYPE = "v100"
 """Whose throughputs are read, and written."""
@@ -87,11 +91,23 @@ def read_workload(trace: Path, profile: Path, regimes: Path | None = None) -> Wo
 def _truth(place: str, spec: JobSpec, profile: Profile, changes: RegimeTable) -> GroundTruth:
     own = changes.own.get(spec.job_id)
     if own is not None:
-        return own.truth(spec, profile)
-    try:
-        return published_truth(spec, profile, changes.gns)
-    except InputError as error:
-        raise InputError(place, error.problem, error.remedy) from None
+        truth = own.truth(spec, profile)
+    elif spec.epochs > MOST_EPOCHS:
+        raise InputError(
+            f"{place}, total_steps", f"{spec.epochs} epochs are beyond all bounds", "mend the field"
+        )
+    else:
+        try:
+            truth = published_truth(spec, profile, changes.gns)
+        except InputError as error:
+            raise InputError(place, error.problem, error.remedy) from None
+    if not truth.isolated_seconds <= MOST_SECONDS:
+        raise InputError(
+            f"{place}, total_steps",
+            f"a run time of {truth.isolated_seconds:g} s is beyond all bounds",
+            "mend the field or the job's throughput",
+        )
+    return truth
 
 
 def read_throughputs(path: Path, worker_type: str = WORKER_TYPE) -> Profile:
@@ -126,7 +142,7 @@ def _throughputs(
             if match is not None:  # other entries name models without a batch size
                 batch_size = int(match["batch_size"])
                 rate = float(entry["null"])
-                if not math.isfinite(rate):
+                if not abs(rate) <= LARGEST:
                     raise ValueError
                 yield (match["model"], batch_size, int(scale_factor)), rate
         except (ValueError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError):
