@@ -22,7 +22,17 @@ import duckdb
 import pyarrow as pa
 
 from predictor.errors import InputError, WarehouseError
-from warehouse.catalog import VIEWS, Answer, build, check_files, create_views, interruptible, seal
+from warehouse.catalog import (
+    VIEWS,
+    Answer,
+    build,
+    check_files,
+    check_runs,
+    check_warehouse,
+    create_views,
+    interruptible,
+    seal,
+)
 from warehouse.codec import from_row, to_table
 from warehouse.files import (
     EMPTY,
@@ -264,10 +274,8 @@ class Reader:
         runs: Sequence[str] | None = None,
         attempts: int = 3,
     ) -> Answer:
-        if not (self.warehouse / "records" / EMPTY).is_dir():
-            raise InputError(
-                str(self.warehouse), "is not a warehouse", "run shockwave simulate first"
-            )
+        check_warehouse(self.warehouse)
+        check_runs(self.warehouse, runs)
         try:
             with contextlib.closing(duckdb.connect()) as connection:
 

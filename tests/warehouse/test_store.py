@@ -525,6 +525,17 @@ def test_a_query_of_some_runs_sees_no_others(tmp_path: Path) -> None:
         assert reader.query("SELECT run FROM run_summary", [run])[1] == [(run,)]
 
 
+@pytest.mark.parametrize("name", ["header", "round=000000", "round=000003"])
+def test_a_query_of_a_run_that_lacks_a_file(part: tuple[Path, str], name: str) -> None:
+    warehouse, run = part
+    missing = folder(warehouse, run) / f"{name}.parquet"
+    missing.unlink()
+    for runs in (None, [run]):
+        with pytest.raises(WarehouseError) as caught:
+            Reader(warehouse).query("FROM runs", runs)
+        assert str(caught.value) == f"{missing}: is missing; restore it from a backup"
+
+
 def test_an_endless_query_can_be_interrupted() -> None:
     with duckdb.connect() as connection:
 
