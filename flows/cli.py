@@ -373,8 +373,9 @@ def sql(
 @app.command()
 def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
     """Make or renew analytics.duckdb, and say what its views are."""
-    from warehouse.catalog import VIEWS, build
+    from warehouse.catalog import VIEWS, build, check_warehouse
 
+    check_warehouse(warehouse)
     build(warehouse)
     typer.echo(f"{warehouse / 'analytics.duckdb'}: {', '.join(VIEWS)}")
 
@@ -465,6 +466,13 @@ def _plain(value: Any) -> Any:
             return str(value)
 
 
+def _printable(text: str) -> str:
+    """A text on one line, without what would steer the terminal."""
+    return "".join(
+        part if part.isprintable() else part.encode("unicode_escape").decode() for part in text
+    )
+
+
 def _silence_teardown() -> None:
     """Drop what native modules print while the interpreter is taken down.
 
@@ -493,5 +501,5 @@ def main() -> None:
             told = Interrupted("shockwave", "interrupted", "run it again, what it recorded is kept")
         if not isinstance(told, ShockwaveError):
             raise
-        typer.secho(f"error: {told}", fg=typer.colors.RED, err=True)
+        typer.secho(f"error: {_printable(str(told))}", fg=typer.colors.RED, err=True)
         sys.exit(told.exit_code)

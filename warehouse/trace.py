@@ -71,6 +71,7 @@ def read_workload(trace: Path, profile: Path, regimes: Path | None = None) -> Wo
     table = read_throughputs(profile)
     changes = read_regimes(regimes) if regimes is not None else RegimeTable()
     jobs: dict[int, tuple[JobSpec, GroundTruth]] = {}
+    places: dict[int, str] = {}
     lines = read_text(trace).splitlines()
     for number, line in enumerate(lines, start=1):
         if line.strip():
@@ -81,11 +82,12 @@ def read_workload(trace: Path, profile: Path, regimes: Path | None = None) -> Wo
                     place, f"job {spec.job_id} is there twice", "give each job an id of its own"
                 )
             jobs[spec.job_id] = spec, _truth(place, spec, table, changes)
+            places[spec.job_id] = place
     if not jobs:
         raise InputError(str(trace), "holds no jobs", "give a trace with at least one line")
     changes.check_jobs(jobs)
     specs, truths = by_arrival(jobs.values())
-    return Workload(source=trace.name, specs=specs, truths=truths, profile=table)
+    return Workload(source=trace.name, specs=specs, truths=truths, profile=table, places=places)
 
 
 def _truth(place: str, spec: JobSpec, profile: Profile, changes: RegimeTable) -> GroundTruth:
@@ -209,7 +211,9 @@ def _parse_job(place: str, line: str, position: int) -> JobSpec:
         raise InputError(
             place,
             f"{len(fields)} columns instead of {len(COLUMNS)}",
-            f"the tab-separated columns are {', '.join(COLUMNS)}",
+            f"the tab-separated columns are {', '.join(COLUMNS)}"
+            if len(fields) > 1
+            else "separate them by tabs, or give the --format of a CSV table",
         )
     row = Row(place, dict(zip(COLUMNS, fields, strict=True)))
     model, batch_size = _parse_job_type(row)

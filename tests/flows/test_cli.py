@@ -355,7 +355,7 @@ def test_help(here: Command, command: str) -> None:
         ("--policy lottery", ["--policy", "'lottery'", "known are shockwave, "]),
         ("--backend abacus", ["--backend", "'abacus'", "auto, gurobi, highs"]),
         ("--backend abacus --policy fifo", ["--backend", "'abacus'"]),
-        ("--trace some.trace", ["--profile", "missing"]),
+        ("--trace some.trace", ["--profile", "missing", "--format"]),
         ("--profile some.json", ["--trace", "missing"]),
         ("--regimes some.csv", ["--trace", "missing"]),
         ("--trace no.trace --profile no.json", ["no.json", "No such file"]),
@@ -364,7 +364,9 @@ def test_help(here: Command, command: str) -> None:
 def test_simulate_refuses_options(
     here: Command, tmp_path: Path, options: str, said: list[str]
 ) -> None:
-    given = ["--gpus", "4", "--jobs", "1", *options.split()]
+    given = ["--gpus", "4", *options.split()]
+    if "--trace" not in given:
+        given = ["--jobs", "1", *given]
     assert_refused(here("simulate", *given, "--warehouse", tmp_path / "w", "--json"), *said)
     assert tree(tmp_path) == {}
 
@@ -405,7 +407,7 @@ def test_generate_replaces_nothing_unasked(here: Command, tmp_path: Path) -> Non
         ("--policies fifo,,srtf", ["unknown policy ''"]),
         ("--gpus 0", ["--gpus", "0 is not positive"]),
         ("--jobs 0", ["--jobs", "0 is not positive"]),
-        ("--trace no.trace --profile no.json", ["no.json", "No such file"]),
+        ("--gpus 99999999999", ["--gpus", "99999999999 is out of range"]),
     ],
 )
 def test_compare_refuses_options_before_prefect_starts(
@@ -439,6 +441,7 @@ def changed(**fields: str) -> str:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
+        (changed().replace("\t", ","), ["1 columns instead of 12", "--format of a CSV table"]),
         (changed().rsplit("\t", 1)[0], ["11 columns instead of 12", "arrival"]),
         (changed(job_type="GPT (batch size 5)"), ["job_type", "unknown model 'GPT'", "LM"]),
         (changed(job_type="LM"), ["job_type", "'LM'"]),
@@ -578,6 +581,8 @@ def test_solve_refuses_a_back_end(here: Command, tmp_path: Path) -> None:
         ("sql CREATE+TABLE+x(a+INT) --warehouse {w}", ["query"]),
         ("sql COPY+(SELECT+1)+TO+'{folder}/x.csv' --warehouse {w}", ["query"]),
         ("sql COPY+(SELECT+1)+TO+'{w}/records/x.parquet' --warehouse {w}", ["query"]),
+        ("views --warehouse {folder}", ["is not a warehouse"]),
+        ("views --warehouse {folder}/no", ["is not a warehouse"]),
         ("sql FROM+runs --warehouse {folder}/no", ["no", "is not a warehouse"]),
         ("simulate --gpus 4 --jobs 1 --warehouse {folder}/file/w", ["file", "cannot be written"]),
         ("sql FROM+runs --warehouse {folder}/file/w", ["is not a warehouse"]),
@@ -593,6 +598,13 @@ def test_what_is_not_there_is_named(
     given = arguments.format(folder=tmp_path, w=finished.warehouse, run=finished.run).split()
     assert_refused(here(*(part.replace("+", " ") for part in given)), *said)
     assert (tree(tmp_path), tree(finished.warehouse)) == before
+
+
+def test_what_a_file_holds_does_not_steer_the_terminal(here: Command, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text('at,"to\x1b[31mok\nn"\n')
+    ran = here("simulate", "--gpus", 4, "--trace", table, "--format", "philly")
+    assert_refused(ran, "the header has at, to\\x1b[31mok")
 
 
 @pytest.mark.parametrize("file", ["header.parquet", "round=all.parquet"])
