@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from shlex import quote
 from time import perf_counter
@@ -100,6 +101,24 @@ DriverOption = Annotated[DriverName, typer.Option(help="Plain calls, or Prefect 
 DEFAULT_WAREHOUSE = Path("var/warehouse")
 
 
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(version("shockwave"))
+        raise typer.Exit
+
+
+@app.callback()
+def _shockwave(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_tell_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command()
 @takes_source
 def simulate(
@@ -188,10 +207,12 @@ def compare(
     for settings in asked:  # refuse bad input before Prefect starts
         prepare(make_header(workload, settings))
     with bars(quiet=as_json) as shown:
-        shown.note("Starting Prefect; its first start on a machine takes some 20 s.")
         from flows.compare import compare as run_comparison
         from flows.compare import watched
-        from flows.round import embedded_prefect
+        from flows.round import embedded_prefect, starts_server
+
+        if starts_server():
+            shown.note("Starting Prefect; its first start on a machine takes some 20 s.")
 
         with embedded_prefect(), watched(shown.add):
             runs = run_comparison(f"{policies} ({fidelity})", source, asked, warehouse)
@@ -305,20 +326,24 @@ def policies(as_json: Json = False) -> None:
     """List the policies, where each was published, and what can be set."""
     from solver.policies import POLICIES, parameters
 
-    _print(
-        [
-            {
-                "policy": name,
-                "summary": policy.summary,
-                "source": policy.source,
-                "parameters": parameters(policy)
-                if as_json
-                else " ".join(f"{key}={value:g}" for key, value in parameters(policy).items()),
-            }
-            for name, policy in POLICIES.items()
-        ],
-        as_json,
-    )
+    listed = [
+        {
+            "policy": name,
+            "summary": policy.summary,
+            "source": policy.source,
+            "parameters": parameters(policy),
+        }
+        for name, policy in POLICIES.items()
+    ]
+    if as_json:
+        _print(listed, as_json)
+        return
+    for policy in listed:
+        lines = [policy["policy"], policy["summary"], policy["source"]]
+        if policy["parameters"]:
+            settable = [f"{key}={value:g}" for key, value in policy["parameters"].items()]
+            lines.append(f"parameters: {' '.join(settable)}")
+        typer.echo("\n    ".join(lines))
 
 
 @app.command()

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 import typer
 
 from flows import cli
+from flows.terminal import USUAL_WIDTH, print_side_by_side
+from solver.policies import POLICIES
 from tests.flows.conftest import PROGRAM, Command, Finished, Ran, tree
 from warehouse.store import Reader
 
@@ -229,6 +232,36 @@ def test_solve_prints_one_table_without_json(here: Command, tmp_path: Path) -> N
     head, *rows = ran.out.splitlines()
     assert head.split() == SOLVE_FIELDS
     assert [row.split()[0] for row in rows] == ["7", "8"]
+
+
+def test_version(here: Command) -> None:
+    assert here("--version") == Ran(0, f"{version('shockwave')}\n", "")
+
+
+def test_policies_fit_a_terminal(here: Command) -> None:
+    ran = here("policies")
+    lines = ran.out.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == list(POLICIES)
+    assert "    --set filter=0 --set lease_seconds=0" in lines
+    assert max(map(len, lines)) < USUAL_WIDTH
+
+
+def test_runs_that_do_not_fit_side_by_side_go_below(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"policy": f"policy{n}", "run": f"{n}" * 30, "rounds": n} for n in range(5)]
+    print_side_by_side(rows, heading="policy")
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= USUAL_WIDTH
+    assert [line.split() for line in lines] == [
+        ["policy0", "policy1"],
+        ["run", "0" * 30, "1" * 30],
+        ["rounds", "0", "1"],
+        ["policy2", "policy3"],
+        ["run", "2" * 30, "3" * 30],
+        ["rounds", "2", "3"],
+        ["policy4"],
+        ["run", "4" * 30],
+        ["rounds", "4"],
+    ]
 
 
 def test_sql_gives_an_object_a_line(program: Command, finished: Finished) -> None:
@@ -565,6 +598,7 @@ def test_solve_refuses_a_back_end(here: Command, tmp_path: Path) -> None:
     [
         ("solve {folder}/no.jsonl", ["no.jsonl", "No such file"]),
         ("solve {folder}", ["Is a directory"]),
+        ("solve {folder}/file", ["file: holds no window problems"]),
         ("replay nothing-1 --warehouse {w}", ["run 'nothing-1'", "SELECT run FROM runs"]),
         ("replay ../x --warehouse {w}", ["run '../x'"]),
         ("replay _ --warehouse {w}", ["run '_'"]),
