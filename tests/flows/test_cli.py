@@ -242,7 +242,7 @@ def test_policies_fit_a_terminal(here: Command) -> None:
     ran = here("policies")
     lines = ran.out.splitlines()
     assert [line for line in lines if not line.startswith(" ")] == list(POLICIES)
-    assert "    --set filter=0 --set lease_seconds=0" in lines
+    assert "    parameters: filter=0 lease_seconds=0" in lines
     assert max(map(len, lines)) < USUAL_WIDTH
 
 
