@@ -4,21 +4,24 @@ import atexit
 import json
 import math
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from decimal import Decimal
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from shlex import quote
 from time import perf_counter
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flows.options import takes_source
 from predictor.basis import Basis
-from predictor.errors import InputError, ShockwaveError
+from predictor.errors import InputError, Interrupted, ShockwaveError
 from solver.fidelity import Fidelity
 
 if TYPE_CHECKING:
@@ -105,6 +108,24 @@ HistoryOption = Annotated[
 DriverOption = Annotated[DriverName, typer.Option(help="Plain calls, or Prefect task runs.")]
 
 DEFAULT_WAREHOUSE = Path("var/warehouse")
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(version("shockwave"))
+        raise typer.Exit
+
+
+@app.callback()
+def _shockwave(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_tell_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -201,10 +222,12 @@ def compare(
     for settings in asked:  # refuse bad input before Prefect starts
         prepare(make_header(workload, settings))
     with bars(quiet=as_json) as shown:
-        shown.note("Starting Prefect; its first start on a machine takes some 20 s.")
         from flows.compare import compare as run_comparison
         from flows.compare import watched
-        from flows.round import embedded_prefect
+        from flows.round import embedded_prefect, starts_server
+
+        if starts_server():
+            shown.note("Starting Prefect; its first start on a machine takes some 20 s.")
 
         with embedded_prefect(), watched(shown.add):
             runs = run_comparison(f"{policies} ({fidelity})", source, asked, warehouse)
@@ -318,20 +341,24 @@ def policies(as_json: Json = False) -> None:
     """List the policies, where each was published, and what can be set."""
     from solver.policies import POLICIES, parameters
 
-    _print(
-        [
-            {
-                "policy": name,
-                "summary": policy.summary,
-                "source": policy.source,
-                "parameters": parameters(policy)
-                if as_json
-                else " ".join(f"{key}={value:g}" for key, value in parameters(policy).items()),
-            }
-            for name, policy in POLICIES.items()
-        ],
-        as_json,
-    )
+    listed = [
+        {
+            "policy": name,
+            "summary": policy.summary,
+            "source": policy.source,
+            "parameters": parameters(policy),
+        }
+        for name, policy in POLICIES.items()
+    ]
+    if as_json:
+        _print(listed, as_json)
+        return
+    for policy in listed:
+        lines = [policy["policy"], policy["summary"], policy["source"]]
+        if policy["parameters"]:
+            settable = [f"{key}={value:g}" for key, value in policy["parameters"].items()]
+            lines.append(f"parameters: {' '.join(settable)}")
+        typer.echo("\n    ".join(lines))
 
 
 @app.command()
@@ -399,8 +426,9 @@ def sql(
 @app.command()
 def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
     """Make or renew analytics.duckdb, and say what its views are."""
-    from warehouse.catalog import VIEWS, build
+    from warehouse.catalog import VIEWS, build, check_warehouse
 
+    check_warehouse(warehouse)
     build(warehouse)
     typer.echo(f"{warehouse / 'analytics.duckdb'}: {', '.join(VIEWS)}")
 
@@ -491,6 +519,13 @@ def _plain(value: Any) -> Any:
             return str(value)
 
 
+def _printable(text: str) -> str:
+    """A text on one line, without what would steer the terminal."""
+    return "".join(
+        part if part.isprintable() else part.encode("unicode_escape").decode() for part in text
+    )
+
+
 def _silence_teardown() -> None:
     """Drop what native modules print while the interpreter is taken down.
 
@@ -500,10 +535,24 @@ def _silence_teardown() -> None:
 
 
 def main() -> None:
-    """Run the command line; user errors are one line and an exit code."""
+    """Run the command line; user errors and interruptions are one line and an exit code."""
     atexit.register(_silence_teardown)  # registered first, so it runs last
+    interruptions: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        interruptions.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is to be ignored
+        signal.signal(signal.SIGINT, interrupt)
     try:
         app(prog_name="shockwave")
-    except ShockwaveError as error:
-        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-        sys.exit(error.exit_code)
+    except BaseException as error:
+        told = error
+        # Imports, DuckDB, Prefect and Typer each make something else of it.
+        if interruptions and not isinstance(error, Interrupted):
+            told = Interrupted("shockwave", "interrupted", "run it again, what it recorded is kept")
+        if not isinstance(told, ShockwaveError):
+            raise
+        typer.secho(f"error: {_printable(str(told))}", fg=typer.colors.RED, err=True)
+        sys.exit(told.exit_code)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from prefect import flow, tags
 from prefect.logging.handlers import PrefectConsoleHandler
 from prefect.settings import (
+    PREFECT_API_URL,
     PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
     PREFECT_SERVER_ANALYTICS_ENABLED,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE,
@@ -44,6 +45,11 @@ def run_round_in_prefect(run: Run) -> Round:
     with under_way(run) as this, tags(run.name, run.header.settings.policy):
         scheduling_round(run.name, number)
     return this
+
+
+def starts_server() -> bool:
+    """Whether Prefect has to start a server of its own, as it is told of none."""
+    return not PREFECT_API_URL.value()
 
 
 @contextmanager

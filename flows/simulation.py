@@ -13,7 +13,7 @@ from shlex import quote
 from containers.runtime import EventKind, Launch
 from containers.virtual import VirtualCluster
 from predictor.basis import Basis
-from predictor.errors import InputError, ShockwaveError, WarehouseError
+from predictor.errors import InputError, Interrupted, WarehouseError
 from predictor.profile import Profile
 from predictor.published import ProfiledRegime
 from solver.cluster import Cluster
@@ -44,13 +44,6 @@ Driver = Callable[[Run], Round]
 
 Progress = Callable[[Run], None]
 """Told after every round."""
-
-
-class Interrupted(ShockwaveError):
-    """The user stopped a run; it can be resumed."""
-
-    exit_code = 130
-    """As shells have it for a program ended by SIGINT."""
 
 
 def make_header(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Literal
 
 from rich.console import Console
@@ -11,6 +12,9 @@ from rich.table import Table
 from flows.simulation import Progress as Told
 from tasks.steps import Run
 from warehouse.record import RunHeader
+
+USUAL_WIDTH = 100
+"""Columns of text where there is no terminal to ask."""
 
 
 class Bars:
@@ -66,12 +70,23 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 
 def print_side_by_side(rows: Sequence[Mapping[str, object]], heading: str) -> None:
-    """Records as columns, headed by one of their fields."""
+    """Records as columns, headed by one of their fields; those too many go below."""
     fields = [name for name in rows[0] if name != heading]
-    print_table(
-        ["", *(str(row[heading]) for row in rows)],
-        [[name, *(row[name] for row in rows)] for name in fields],
-    )
+    console = Console()
+    width = console.width if console.is_terminal else USUAL_WIDTH
+    room = width - max(map(len, fields))
+    widths = [2 + max(len(_shown(value)) for value in row.values()) for row in rows]
+    ends = list(accumulate(widths))
+    first = 0
+    while first < len(rows):
+        before = ends[first] - widths[first]
+        last = max(first + 1, sum(end - before <= room for end in ends))
+        shown = rows[first:last]
+        print_table(
+            ["", *(str(row[heading]) for row in shown)],
+            [[name, *(row[name] for row in shown)] for name in fields],
+        )
+        first = last
 
 
 def _shown(value: object) -> str:

@@ -17,6 +17,9 @@ from warehouse.trace import read_workload
 from warehouse.workload import Arrivals, Format, Workload
 
 FOR_GENERATED = (
+    "jobs",
+    "arrivals",
+    "seed",
     "mean_interarrival_seconds",
     "contention_factor",
     "shortest_seconds",
@@ -27,8 +30,8 @@ FOR_GENERATED = (
 FOR_FORMAT: Mapping[Format, tuple[str, ...]] = {
     Format.PUBLIC: ("profile", "regimes"),
     Format.TIRESIAS: (),
-    Format.PHILLY: ("modes", "only", "skip_unusable"),
-    Format.TABLE: ("modes", "only", "skip_unusable", "columns"),
+    Format.PHILLY: ("seed", "modes", "only", "skip_unusable"),
+    Format.TABLE: ("seed", "modes", "only", "skip_unusable", "columns"),
 }
 """Options that mean something to generated jobs, and to those of each format."""
 
@@ -89,7 +92,11 @@ class Source:
         format_ = Format(self.format)
         if format_ is Format.PUBLIC:
             if self.profile is None:
-                raise InputError("--profile", "missing", "a trace needs its throughput table")
+                raise InputError(
+                    "--profile",
+                    "missing",
+                    "give the throughput table of a public trace, or the --format of another",
+                )
             return read_workload(self.trace, self.profile, self.regimes)
         if format_ is Format.TIRESIAS:
             return read_tiresias(self.trace)

@@ -4,7 +4,7 @@
     ├── InputError        a file, line, field or option is wrong
     ├── WarehouseError    the warehouse cannot be read or written
     ├── SolverError       no back end could solve the window
-    └── Interrupted       the user stopped a run (`flows.simulation`); exit code 130
+    └── Interrupted       the user stopped it; exit code 130
 
 Each carries where it happened and what to do about it; the command line prints
 it as one line and exits with code 2 where nothing else is said.
@@ -46,3 +46,10 @@ class WarehouseError(ShockwaveError):
 
 class SolverError(ShockwaveError):
     """No back end could solve the window."""
+
+
+class Interrupted(ShockwaveError):
+    """The user stopped it; a run can be resumed."""
+
+    exit_code = 130
+    """As shells have it for a program ended by SIGINT."""

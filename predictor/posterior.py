@@ -313,7 +313,7 @@ def _restate(
 
 
 def _power(base: Floats, exponent: Floats) -> Floats:
-    """base to the exponent; unlike `**`, it gives the same bits in any batch."""
+    """Base to the exponent; unlike `**`, it gives the same bits in any batch."""
     return np.where(exponent > 0.0, np.exp(exponent * np.log(np.maximum(base, 1e-300))), 1.0)
 
 

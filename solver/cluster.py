@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 from predictor.errors import InputError
 
+MOST_GPUS = 1_000_000
+"""Larger clusters are mistakes; which GPUs are free is a table over all of them."""
+
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
@@ -24,7 +27,7 @@ class Cluster:
         gpus_per_node: How many share a node. With one, placement changes nothing.
 
     Raises:
-        InputError: There are none, or they do not fill whole nodes.
+        InputError: There are none or too many, or they do not fill whole nodes.
     """
 
     gpus: int
@@ -33,6 +36,8 @@ class Cluster:
     def __post_init__(self) -> None:
         if self.gpus < 1:
             raise InputError("--gpus", f"{self.gpus} is not positive", "give at least one GPU")
+        if self.gpus > MOST_GPUS:
+            raise InputError("--gpus", f"{self.gpus} is out of range", f"give at most {MOST_GPUS}")
         if self.gpus_per_node < 1 or self.gpus % self.gpus_per_node:
             raise InputError(
                 "--gpus-per-node",

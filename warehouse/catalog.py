@@ -3,12 +3,15 @@
 import contextlib
 import glob
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
+from threading import Thread
+from typing import TypeVar
 
 import duckdb
 
-from predictor.errors import WarehouseError
+from predictor.errors import InputError, WarehouseError
 from warehouse.files import (
     EMPTY,
     HEADER,
@@ -19,6 +22,8 @@ from warehouse.files import (
     write_groups,
     writing,
 )
+
+Answer = TypeVar("Answer")
 
 VIEWS = (
     "headers",
@@ -118,6 +123,58 @@ def seal(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
     connection.execute(f"SET allowed_directories = [{allowed}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
+
+
+def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
+    """Do what a connection is used for so that an interruption ends it.
+
+    Python can only act on a signal between two steps of its main thread, and a query is
+    one step; so it goes on in another.
+    """
+    answer: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    try:
+        Thread(target=run, daemon=True).start()
+        return answer.result()
+    except KeyboardInterrupt:
+        while not wait([answer], timeout=0.05).done:  # the query may only be about to start
+            connection.interrupt()
+        raise
+
+
+def check_warehouse(warehouse: Path) -> None:
+    """Refuse a folder that is no warehouse.
+
+    Raises:
+        InputError: It is none.
+    """
+    if not (warehouse / "records" / EMPTY).is_dir():
+        raise InputError(str(warehouse), "is not a warehouse", "run shockwave simulate first")
+
+
+def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
+    """Refuse runs of which a file is missing, as far as the names of the others tell.
+
+    Raises:
+        WarehouseError: One is missing; names it.
+    """
+    records = warehouse / "records"
+    folders = records.glob("run=*") if runs is None else (records / f"run={run}" for run in runs)
+    for folder in sorted(folders):
+        rounds = [path.name for path in folder.glob("round=[0-9]*.parquet")]
+        whole = (folder / "round=all.parquet").exists()  # looked for last, as it comes last
+        needed = ["header.parquet"] if rounds or whole else []
+        if not whole:
+            needed += [f"round={number:06d}.parquet" for number in range(len(rounds))]
+        for name in needed:
+            if name not in rounds and not (folder / name).exists():
+                raise WarehouseError(str(folder / name), "is missing", "restore it from a backup")
 
 
 def check_files(warehouse: Path) -> None:

@@ -25,6 +25,10 @@ MEAN_INTERARRIVAL_SECONDS = 90.0
 """60 jobs on 16 GPUs arrive some six times faster than they can be served."""
 
 
+MOST_JOBS = 1_000_000
+"""More are a mistake; all of them are held in memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What is known of a job before its epochs and regimes are drawn.
@@ -73,6 +77,8 @@ def generate_workload(
     """
     if jobs < 1:
         raise InputError("--jobs", f"{jobs} is not positive", "give at least 1")
+    if jobs > MOST_JOBS:
+        raise InputError("--jobs", f"{jobs} is out of range", f"give at most {MOST_JOBS}")
     if not 0 < mean_interarrival_seconds <= MOST_SECONDS:
         raise InputError(
             "--mean-interarrival-seconds",

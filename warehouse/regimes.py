@@ -140,7 +140,9 @@ def read_regimes(path: Path) -> RegimeTable:
             row.number("scale_factor", int),
         )
         if not row.values.get("job_id"):
-            gns[kind] = _schedule(row)
+            if kind in gns:
+                raise row.refusal("model", f"{_told(kind)} is there twice", "leave one row out")
+            gns[kind] = _schedule(row, initial_batch_size=kind[1])
             continue
         job_id = row.number("job_id", int)
         if job_id in own:
@@ -175,7 +177,7 @@ def own_schedule(spec: JobSpec, targets: tuple[Regime, ...]) -> str:
     return ";".join(steps if starts[-1] == spec.epochs else [*steps, str(starts[-1])])
 
 
-def _schedule(row: Row) -> tuple[Regime, ...]:
+def _schedule(row: Row, initial_batch_size: int) -> tuple[Regime, ...]:
     text = row.values["schedule"]
     try:
         starts, sizes = _parse(text.split(";"))
@@ -187,6 +189,12 @@ def _schedule(row: Row) -> tuple[Regime, ...]:
             f"{text!r} is not like '0:16;31:32'",
             "give ascending epochs from 0, each with a larger batch size",
         ) from None
+    if sizes[0] != initial_batch_size:
+        raise row.refusal(
+            "schedule",
+            f"begins with batch size {sizes[0]}, not {initial_batch_size}",
+            "begin with the initial batch size",
+        )
     return _regimes(starts, sizes, math.inf)
 
 

@@ -16,13 +16,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
 
 from predictor.errors import InputError, WarehouseError
-from warehouse.catalog import VIEWS, build, check_files, create_views, seal
+from warehouse.catalog import (
+    VIEWS,
+    Answer,
+    build,
+    check_files,
+    check_runs,
+    check_warehouse,
+    create_views,
+    interruptible,
+    seal,
+)
 from warehouse.codec import from_row, to_table
 from warehouse.files import (
     EMPTY,
@@ -40,8 +50,6 @@ from warehouse.record import VERSION, Package, RoundRecord, RunHeader, Timings, 
 
 if TYPE_CHECKING:
     import pandas as pd  # costs a second to import
-
-Answer = TypeVar("Answer")
 
 GROUP_ROUNDS = 64
 """Rounds in a row group of an ended run's file."""
@@ -266,16 +274,19 @@ class Reader:
         runs: Sequence[str] | None = None,
         attempts: int = 3,
     ) -> Answer:
-        if not (self.warehouse / "records" / EMPTY).is_dir():
-            raise InputError(
-                str(self.warehouse), "is not a warehouse", "run shockwave simulate first"
-            )
+        check_warehouse(self.warehouse)
+        check_runs(self.warehouse, runs)
         try:
             with contextlib.closing(duckdb.connect()) as connection:
-                create_views(connection, self.warehouse, runs)
-                seal(connection, self.warehouse)
-                connection.sql("FROM query($1)", params=[sql])  # binds nothing but one pure SELECT
-                return read(connection.sql(sql))
+
+                def work() -> Answer:
+                    create_views(connection, self.warehouse, runs)
+                    seal(connection, self.warehouse)
+                    # This binds nothing but one pure SELECT.
+                    connection.sql("FROM query($1)", params=[sql])
+                    return read(connection.sql(sql))
+
+                return interruptible(connection, work)
         except duckdb.Error as error:
             if isinstance(error, duckdb.IOException) and attempts > 1:
                 return self._ask(sql, read, runs, attempts - 1)  # a run was compacted meanwhile

@@ -38,8 +38,9 @@ _MISSING = ("", "none", "null", "nan", "nat")
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What a line says."""
+    """What a line says, and where it is."""
 
+    place: str
     arrival_seconds: float
     seconds: float
     gpus: int
@@ -79,7 +80,7 @@ def read_table(
     check_weights("--modes", modes)
     jobs: list[_Job] = []
     skipped = 0
-    for row in read_rows(path, {*columns.values(), *only}):
+    for row in read_rows(path, dict.fromkeys([*columns.values(), *only])):
         if any(row.values[column].strip() != value for column, value in only.items()):
             continue
         unusable = _why_unusable(row, columns)
@@ -89,6 +90,9 @@ def read_table(
             skipped += 1
         else:
             raise unusable
+    if only and not (jobs or skipped):
+        asked = ", ".join(f"{column}={value}" for column, value in only.items())
+        raise InputError("--only", f"no line of {path} has {asked}", "give values that are there")
     if not jobs:
         raise InputError(str(path), "holds no jobs to read", "give a table with at least one")
     told = [path.name, *(f"{column}={value}" for column, value in only.items())]
@@ -136,6 +140,7 @@ def _parse_job(row: Row, columns: Mapping[str, str]) -> _Job:
     if seconds > MOST_SECONDS:
         raise row.refusal(column, f"{seconds:g} s are beyond all bounds", "mend the field")
     return _Job(
+        place=row.place,
         arrival_seconds=_time(row, columns["arrival"]),
         seconds=seconds,
         gpus=_gpus(row, columns)[0],
@@ -220,7 +225,8 @@ def _draw(
         request = Request(job_id, mode, job.gpus, arrival, job.seconds, job.tenant)
         drawn.append(draw_regimes(rng, request, family, batch_size, profile))
     specs, truths = by_arrival(drawn)
-    return Workload(source=source, specs=specs, truths=truths, profile=profile)
+    places = {job_id: job.place for job_id, job in enumerate(jobs)}
+    return Workload(source=source, specs=specs, truths=truths, profile=profile, places=places)
 
 
 def _draw_families(rng: np.random.Generator, models: Iterable[str]) -> dict[str, Family]:

@@ -45,7 +45,8 @@ def read_tiresias(jobs: Path) -> Workload:
     rows = list(read_rows(jobs, JOB_COLUMNS))
     if not rows:
         raise InputError(str(jobs), "holds no jobs", "give a list with at least one line")
-    specs = [_parse_job(row, job_id) for job_id, row in zip(_job_ids(rows), rows, strict=True)]
+    numbered = list(zip(_job_ids(rows), rows, strict=True))
+    specs = [_parse_job(row, job_id) for job_id, row in numbered]
     ordered, truths = by_arrival((spec, _truth(spec)) for spec in specs)
     return Workload(
         source=jobs.name,
@@ -55,6 +56,7 @@ def read_tiresias(jobs: Path) -> Workload:
             {(spec.model, spec.batch_size, spec.scale_factor): 1.0 for spec in specs},
             source=str(jobs),
         ),
+        places={job_id: row.place for job_id, row in numbered},
     )
 
 

@@ -18,6 +18,7 @@ from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from predictor.profile import Profile
 from warehouse.fields import LARGEST, Row, read_text
+from warehouse.mix import MOST_SECONDS
 from warehouse.published import MAX_BATCH_SIZE, SAMPLES_PER_EPOCH, published_truth
 from warehouse.regimes import RegimeTable, read_regimes
 from warehouse.workload import Workload, by_arrival
@@ -46,6 +47,9 @@ DECLARED = {
 }
 """What a job may declare beyond the columns: a JSON object in place of the command."""
 
+MOST_EPOCHS = 1_000_000
+"""The published rules go epoch by epoch."""
+
 WORKER_TYPE = "v100"
 """Whose throughputs are read, and written."""
 
@@ -67,6 +71,7 @@ def read_workload(trace: Path, profile: Path, regimes: Path | None = None) -> Wo
     table = read_throughputs(profile)
     changes = read_regimes(regimes) if regimes is not None else RegimeTable()
     jobs: dict[int, tuple[JobSpec, GroundTruth]] = {}
+    places: dict[int, str] = {}
     lines = read_text(trace).splitlines()
     for number, line in enumerate(lines, start=1):
         if line.strip():
@@ -77,21 +82,34 @@ def read_workload(trace: Path, profile: Path, regimes: Path | None = None) -> Wo
                     place, f"job {spec.job_id} is there twice", "give each job an id of its own"
                 )
             jobs[spec.job_id] = spec, _truth(place, spec, table, changes)
+            places[spec.job_id] = place
     if not jobs:
         raise InputError(str(trace), "holds no jobs", "give a trace with at least one line")
     changes.check_jobs(jobs)
     specs, truths = by_arrival(jobs.values())
-    return Workload(source=trace.name, specs=specs, truths=truths, profile=table)
+    return Workload(source=trace.name, specs=specs, truths=truths, profile=table, places=places)
 
 
 def _truth(place: str, spec: JobSpec, profile: Profile, changes: RegimeTable) -> GroundTruth:
     own = changes.own.get(spec.job_id)
     if own is not None:
-        return own.truth(spec, profile)
-    try:
-        return published_truth(spec, profile, changes.gns)
-    except InputError as error:
-        raise InputError(place, error.problem, error.remedy) from None
+        truth = own.truth(spec, profile)
+    elif spec.epochs > MOST_EPOCHS:
+        raise InputError(
+            f"{place}, total_steps", f"{spec.epochs} epochs are beyond all bounds", "mend the field"
+        )
+    else:
+        try:
+            truth = published_truth(spec, profile, changes.gns)
+        except InputError as error:
+            raise InputError(place, error.problem, error.remedy) from None
+    if not truth.isolated_seconds <= MOST_SECONDS:
+        raise InputError(
+            f"{place}, total_steps",
+            f"a run time of {truth.isolated_seconds:g} s is beyond all bounds",
+            "mend the field or the job's throughput",
+        )
+    return truth
 
 
 def read_throughputs(path: Path, worker_type: str = WORKER_TYPE) -> Profile:
@@ -126,7 +144,7 @@ def _throughputs(
             if match is not None:  # other entries name models without a batch size
                 batch_size = int(match["batch_size"])
                 rate = float(entry["null"])
-                if not math.isfinite(rate):
+                if not abs(rate) <= LARGEST:
                     raise ValueError
                 yield (match["model"], batch_size, int(scale_factor)), rate
         except (ValueError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError):
@@ -193,7 +211,9 @@ def _parse_job(place: str, line: str, position: int) -> JobSpec:
         raise InputError(
             place,
             f"{len(fields)} columns instead of {len(COLUMNS)}",
-            f"the tab-separated columns are {', '.join(COLUMNS)}",
+            f"the tab-separated columns are {', '.join(COLUMNS)}"
+            if len(fields) > 1
+            else "separate them by tabs, or give the --format of a CSV table",
         )
     row = Row(place, dict(zip(COLUMNS, fields, strict=True)))
     model, batch_size = _parse_job_type(row)

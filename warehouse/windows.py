@@ -43,13 +43,15 @@ def read_windows(path: Path) -> Iterator[WindowProblem]:
     """Read recorded window problems one by one.
 
     Raises:
-        InputError: The file or a line cannot be read; names line and field.
+        InputError: The file or a line cannot be read, or there is none; names line and field.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
         raise InputError(str(path), str(reason), "give a file of window problems") from None
+    if not text.strip():
+        raise InputError(str(path), "holds no window problems", "give a file with at least one")
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue

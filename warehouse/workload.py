@@ -1,7 +1,7 @@
 """Jobs to schedule, with the truth that drives the virtual cluster."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from containers.virtual import GroundTruth
@@ -41,12 +41,14 @@ class Workload:
         specs: The jobs as declared, by arrival and then job id.
         truths: Ground truth in the same order; for the virtual cluster only.
         profile: Throughputs, known to the scheduler.
+        places: File and line by job id, for error messages; empty if jobs were generated.
     """
 
     source: str
     specs: tuple[JobSpec, ...]
     truths: tuple[GroundTruth, ...]
     profile: Profile
+    places: Mapping[int, str] = field(default_factory=dict, compare=False)
 
     def figures(self) -> dict[str, str | int | float]:
         """What it is, how many jobs, their work in GPU hours, and when the last arrives."""
@@ -67,7 +69,7 @@ class Workload:
         for spec in self.specs:
             if spec.scale_factor > gpus:
                 raise InputError(
-                    f"{self.source}, job {spec.job_id}",
+                    f"{self.places.get(spec.job_id, self.source)}, job {spec.job_id}",
                     f"scale factor {spec.scale_factor} is above the cluster's {gpus} GPUs",
                     "give a larger --gpus or leave the job out",
                 )

@@ -1,7 +1,7 @@
 """Tiresias' public job list on 4 nodes of 4 GPUs, against its published simulator.
 
 That simulator counts GPUs only, so nothing need be consolidated here, and preempts for
-free. It moves from event to event; rounds of 2 s (5 s
+free. It moves from event to event; rounds of 1 s (2 s
 with the long durations) come near enough. Its run times are
 whole seconds, and so are ours.
 """

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 import typer
 
 from flows import cli
+from flows.terminal import USUAL_WIDTH, print_side_by_side
+from solver.policies import POLICIES
 from tests.flows.conftest import PROGRAM, Command, Finished, Ran, tree
 from warehouse.store import Reader
 
@@ -232,6 +235,36 @@ def test_solve_prints_one_table_without_json(here: Command, tmp_path: Path) -> N
     assert [row.split()[0] for row in rows] == ["7", "8"]
 
 
+def test_version(here: Command) -> None:
+    assert here("--version") == Ran(0, f"{version('shockwave')}\n", "")
+
+
+def test_policies_fit_a_terminal(here: Command) -> None:
+    ran = here("policies")
+    lines = ran.out.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == list(POLICIES)
+    assert "    parameters: filter=0 lease_seconds=0" in lines
+    assert max(map(len, lines)) < USUAL_WIDTH
+
+
+def test_runs_that_do_not_fit_side_by_side_go_below(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"policy": f"policy{n}", "run": f"{n}" * 30, "rounds": n} for n in range(5)]
+    print_side_by_side(rows, heading="policy")
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= USUAL_WIDTH
+    assert [line.split() for line in lines] == [
+        ["policy0", "policy1"],
+        ["run", "0" * 30, "1" * 30],
+        ["rounds", "0", "1"],
+        ["policy2", "policy3"],
+        ["run", "2" * 30, "3" * 30],
+        ["rounds", "2", "3"],
+        ["policy4"],
+        ["run", "4" * 30],
+        ["rounds", "4"],
+    ]
+
+
 def test_sql_gives_an_object_a_line(program: Command, finished: Finished) -> None:
     query = "SELECT job_id, model, jct_seconds FROM job_outcomes ORDER BY job_id"
     ran = program("sql", query, "--warehouse", finished.warehouse, "--json")
@@ -340,6 +373,7 @@ def test_help(here: Command, command: str) -> None:
     [
         ("--gpus 0", ["--gpus", "0 is not positive"]),
         ("--gpus -4", ["--gpus", "-4 is not positive"]),
+        ("--gpus 99999999999", ["--gpus", "99999999999 is out of range", "at most 1000000"]),
         ("--gpus 1 --jobs 20", ["scale factor", "above the cluster's 1 GPUs"]),
         ("--window 0", ["--window", "0 is out of range"]),
         ("--round-seconds -120", ["--round-seconds", "-120.0 is out of range"]),
@@ -349,11 +383,13 @@ def test_help(here: Command, command: str) -> None:
         ("--restart-seconds nan", ["--restart-seconds", "nan is out of range"]),
         ("--jobs 0", ["--jobs", "0 is not positive"]),
         ("--jobs -3", ["--jobs", "-3 is not positive"]),
+        ("--jobs 99999999999", ["--jobs", "99999999999 is out of range", "at most 1000000"]),
+        ("--window 1001", ["--window", "1001 is out of range", "at most 1000"]),
         ("--seed -1", ["--seed", "-1 is negative"]),
         ("--policy lottery", ["--policy", "'lottery'", "known are shockwave, "]),
         ("--backend abacus", ["--backend", "'abacus'", "auto, gurobi, highs"]),
         ("--backend abacus --policy fifo", ["--backend", "'abacus'"]),
-        ("--trace some.trace", ["--profile", "missing"]),
+        ("--trace some.trace", ["--profile", "missing", "--format"]),
         ("--profile some.json", ["--trace", "missing"]),
         ("--regimes some.csv", ["--trace", "missing"]),
         ("--trace no.trace --profile no.json", ["no.json", "No such file"]),
@@ -362,7 +398,9 @@ def test_help(here: Command, command: str) -> None:
 def test_simulate_refuses_options(
     here: Command, tmp_path: Path, options: str, said: list[str]
 ) -> None:
-    given = ["--gpus", "4", "--jobs", "1", *options.split()]
+    given = ["--gpus", "4", *options.split()]
+    if "--trace" not in given:
+        given = ["--jobs", "1", *given]
     assert_refused(here("simulate", *given, "--warehouse", tmp_path / "w", "--json"), *said)
     assert tree(tmp_path) == {}
 
@@ -403,7 +441,7 @@ def test_generate_replaces_nothing_unasked(here: Command, tmp_path: Path) -> Non
         ("--policies fifo,,srtf", ["unknown policy ''"]),
         ("--gpus 0", ["--gpus", "0 is not positive"]),
         ("--jobs 0", ["--jobs", "0 is not positive"]),
-        ("--trace no.trace --profile no.json", ["no.json", "No such file"]),
+        ("--gpus 99999999999", ["--gpus", "99999999999 is out of range"]),
     ],
 )
 def test_compare_refuses_options_before_prefect_starts(
@@ -437,6 +475,7 @@ def changed(**fields: str) -> str:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
+        (changed().replace("\t", ","), ["1 columns instead of 12", "--format of a CSV table"]),
         (changed().rsplit("\t", 1)[0], ["11 columns instead of 12", "arrival"]),
         (changed(job_type="GPT (batch size 5)"), ["job_type", "unknown model 'GPT'", "LM"]),
         (changed(job_type="LM"), ["job_type", "'LM'"]),
@@ -447,6 +486,8 @@ def changed(**fields: str) -> str:
         (changed(arrival="-1"), ["arrival", "-1"]),
         (changed(arrival="nan"), ["arrival", "nan"]),
         (changed(total_steps="0"), ["total_steps", "0 is not positive"]),
+        (changed(total_steps="9" * 15), ["total_steps", "epochs are beyond all bounds"]),
+        (changed(total_steps="9" * 20), ["total_steps", "beyond all bounds"]),
         (changed(mode="magic"), ["mode", "'magic'", "static, accordion, gns"]),
         (changed(priority_weight="0"), ["priority_weight", "not positive"]),
     ],
@@ -558,6 +599,7 @@ def test_solve_refuses_a_back_end(here: Command, tmp_path: Path) -> None:
     [
         ("solve {folder}/no.jsonl", ["no.jsonl", "No such file"]),
         ("solve {folder}", ["Is a directory"]),
+        ("solve {folder}/file", ["file: holds no window problems"]),
         ("replay nothing-1 --warehouse {w}", ["run 'nothing-1'", "SELECT run FROM runs"]),
         ("replay ../x --warehouse {w}", ["run '../x'"]),
         ("replay _ --warehouse {w}", ["run '_'"]),
@@ -574,6 +616,8 @@ def test_solve_refuses_a_back_end(here: Command, tmp_path: Path) -> None:
         ("sql CREATE+TABLE+x(a+INT) --warehouse {w}", ["query"]),
         ("sql COPY+(SELECT+1)+TO+'{folder}/x.csv' --warehouse {w}", ["query"]),
         ("sql COPY+(SELECT+1)+TO+'{w}/records/x.parquet' --warehouse {w}", ["query"]),
+        ("views --warehouse {folder}", ["is not a warehouse"]),
+        ("views --warehouse {folder}/no", ["is not a warehouse"]),
         ("sql FROM+runs --warehouse {folder}/no", ["no", "is not a warehouse"]),
         ("simulate --gpus 4 --jobs 1 --warehouse {folder}/file/w", ["file", "cannot be written"]),
         ("sql FROM+runs --warehouse {folder}/file/w", ["is not a warehouse"]),
@@ -589,6 +633,13 @@ def test_what_is_not_there_is_named(
     given = arguments.format(folder=tmp_path, w=finished.warehouse, run=finished.run).split()
     assert_refused(here(*(part.replace("+", " ") for part in given)), *said)
     assert (tree(tmp_path), tree(finished.warehouse)) == before
+
+
+def test_what_a_file_holds_does_not_steer_the_terminal(here: Command, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text('at,"to\x1b[31mok\nn"\n')
+    ran = here("simulate", "--gpus", 4, "--trace", table, "--format", "philly")
+    assert_refused(ran, "the header has at, to\\x1b[31mok")
 
 
 @pytest.mark.parametrize("file", ["header.parquet", "round=all.parquet"])

@@ -1,5 +1,6 @@
 """Real processes, stopped the hard way; what they acknowledged is kept and gone on from."""
 
+import os
 import random
 import re
 import shlex
@@ -19,6 +20,8 @@ from warehouse.record import Settings
 from warehouse.store import Reader
 
 ARGUMENTS = ["simulate", "--gpus", "4", "--jobs", "8", "--round-seconds", "240"]
+
+INTERRUPTED = "error: shockwave: interrupted; run it again, what it recorded is kept\n"
 
 
 class Undisturbed:
@@ -175,6 +178,33 @@ def test_an_interrupted_run_says_how_to_go_on(
     assert (process.returncode, err) == (0, "")
     assert run in out
     assert outcome(copy, run) == undisturbed.outcome
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "solve {pipe}",
+        "simulate --gpus 4 --trace no.trace --profile {pipe}",
+        "compare --gpus 4 --trace no.trace --profile {pipe}",
+    ],
+)
+def test_interrupted_before_anything_was_done(tmp_path: Path, command: str) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    arguments = command.format(pipe=pipe).split()
+    process = subprocess.Popen([PROGRAM, *arguments], stderr=subprocess.PIPE, text=True)
+    with pipe.open("w"):  # it reads, and waits for more
+        _, err = kill(process, signal.SIGINT)
+    assert (process.returncode, err) == (130, INTERRUPTED)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="cannot tell when it asks DuckDB")
+def test_interrupted_in_a_query(interrupted: tuple[Path, str]) -> None:
+    process = start(interrupted[0], "sql", "SELECT sum(hash(range)) FROM range(1_000_000_000_000)")
+    maps = Path(f"/proc/{process.pid}/maps")
+    wait_until(process, lambda: "duckdb" in maps.read_text())
+    out, err = kill(process, signal.SIGINT)
+    assert (process.returncode, out, err) == (130, "", INTERRUPTED)
 
 
 def test_of_two_resumes_at_once_one_is_refused(

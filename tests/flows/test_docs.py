@@ -83,6 +83,22 @@ def test_every_policy_is_there_with_its_parameters(name: str) -> None:
     assert settable == ", ".join(f"`{key}` {value:g}" for key, value in parameters(policy).items())
 
 
+def test_every_parameter_is_explained_with_its_default() -> None:
+    table = POLICIES_PAGE.partition("\n## Parameters\n")[2].partition("\n## ")[0]
+    lines = [line for line in table.splitlines() if line.startswith("| `")]
+    explained = []
+    for line in lines:
+        name, policies, default, unit, meaning = (cell.strip() for cell in line.split("|")[1:-1])
+        assert unit, line
+        assert meaning, line
+        explained += [(name, policy.strip(), default) for policy in policies.split(",")]
+    assert sorted(explained) == sorted(
+        (f"`{parameter}`", f"`{name}`", f"{default:g}")
+        for name, policy in POLICIES.items()
+        for parameter, default in parameters(policy).items()
+    )
+
+
 def test_every_field_of_a_run_is_there() -> None:
     for field in cli.SIMULATE_FIELDS:
         assert f"`{field}`" in section("simulate")

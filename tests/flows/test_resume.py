@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.simulation import Interrupted, replay, resume, simulate
+from flows.simulation import replay, resume, simulate
+from predictor.errors import Interrupted
 from solver.fidelity import Fidelity
 from tasks.steps import Run
 from tests.runs import tiny

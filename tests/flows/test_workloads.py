@@ -100,6 +100,12 @@ TRACE = Path("a.csv")
             {"trace": TRACE, "contention_factor": 1.0},
             "--contention-factor: says nothing about a public trace; leave it out",
         ),
+        ({"trace": TRACE, "jobs": 9}, "--jobs: says nothing about a public trace; leave it out"),
+        ({"trace": TRACE, "seed": 9}, "--seed: says nothing about a public trace; leave it out"),
+        (
+            {"trace": TRACE, "format": Format.PHILLY, "arrivals": Arrivals.AT_ONCE},
+            "--arrivals: says nothing about a philly trace; leave it out",
+        ),
         (
             {"trace": TRACE, "format": Format.TIRESIAS, "profile": TRACE},
             "--profile: says nothing about a tiresias trace; leave it out",

@@ -1,4 +1,6 @@
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +15,7 @@ from flows.simulation import simulate
 from predictor.errors import InputError, ShockwaveError, WarehouseError
 from tasks.steps import Run
 from tests.runs import POLICIES, Made, make, tiny, write
-from warehouse.catalog import VIEWS, build
+from warehouse.catalog import VIEWS, build, interruptible
 from warehouse.store import Reader, Writer
 
 
@@ -521,3 +523,28 @@ def test_a_query_of_some_runs_sees_no_others(tmp_path: Path) -> None:
             row for row in seen if row[0] == run
         ]
         assert reader.query("SELECT run FROM run_summary", [run])[1] == [(run,)]
+
+
+@pytest.mark.parametrize("name", ["header", "round=000000", "round=000003"])
+def test_a_query_of_a_run_that_lacks_a_file(part: tuple[Path, str], name: str) -> None:
+    warehouse, run = part
+    missing = folder(warehouse, run) / f"{name}.parquet"
+    missing.unlink()
+    for runs in (None, [run]):
+        with pytest.raises(WarehouseError) as caught:
+            Reader(warehouse).query("FROM runs", runs)
+        assert str(caught.value) == f"{missing}: is missing; restore it from a backup"
+
+
+def test_an_endless_query_can_be_interrupted() -> None:
+    with duckdb.connect() as connection:
+
+        def endless() -> object:
+            os.kill(os.getpid(), signal.SIGINT)  # to the main thread, as a terminal does
+            return connection.sql(
+                "SELECT sum(hash(range)) FROM range(1_000_000_000_000)"
+            ).fetchall()
+
+        with pytest.raises(KeyboardInterrupt):
+            interruptible(connection, endless)
+        assert connection.sql("SELECT 1").fetchall() == [(1,)]  # it is free again

@@ -215,10 +215,23 @@ def test_a_column_that_is_not_there(table: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("more", [{"only": {"n": "9"}}, {"skip_unusable": True}])
-def test_no_lines_left(table: Path, more: dict[str, Any]) -> None:
+def test_no_lines_left(table: Path) -> None:
     write(table, "at,took,n", "0,0,1")
-    assert refusal(table, **more) == "t.csv: holds no jobs to read; give a table with at least one"
+    assert refusal(table, skip_unusable=True) == (
+        "t.csv: holds no jobs to read; give a table with at least one"
+    )
+    assert refusal(table, only={"n": "9", "at": "0"}) == (
+        "--only: no line of t.csv has n=9, at=0; give values that are there"
+    )
+
+
+def test_a_gang_larger_than_the_cluster_is_named_with_its_line(table: Path) -> None:
+    write(table, "at,took,n", "0,60,1", "0,60,9")
+    workload = read_table(
+        table, {"arrival": "at", "duration": "took", "gpus": "n"}, rng=np.random.default_rng(0)
+    )
+    with pytest.raises(InputError, match=r"t\.csv:3, job 1: scale factor 9 is above"):
+        workload.check_fits(8)
 
 
 def test_quoted_fields(table: Path) -> None:

@@ -78,8 +78,9 @@ class Files:
     def write_profile(self, table: dict[str, object]) -> None:
         self.profile.write_text(json.dumps({"v100": table}))
 
-    def write_regimes(self, row: str) -> None:
-        self.regimes.write_text(f"model,initial_batch_size,scale_factor,schedule\n{row}\n")
+    def write_regimes(self, *rows: str) -> None:
+        header = "model,initial_batch_size,scale_factor,schedule"
+        self.regimes.write_text("\n".join([header, *rows]) + "\n")
 
     def read(self) -> Workload:
         return read_workload(self.trace, self.profile, self.regimes)
@@ -248,6 +249,7 @@ def test_json_without_the_worker_type(files: Files, text: str) -> None:
         ("('LM (batch size 5)', 1)", 1.0),
         ("('LM (batch size 5)', 1)", {"null": "fast"}),
         ("('LM (batch size 5)', 1)", {"null": math.inf}),
+        ("('LM (batch size 5)', 1)", {"null": 1e300}),
     ],
 )
 def test_a_malformed_throughput(files: Files, key: str, entry: object) -> None:
@@ -265,6 +267,13 @@ def test_a_job_that_its_table_cannot_run(files: Files, rate: float) -> None:
         "one.trace:1: no throughput for LM with batch size 5 on 1 GPUs; "
         "add the measurement to the profile or change the job"
     )
+
+
+def test_a_job_that_would_run_for_centuries(files: Files) -> None:
+    files.write_profile({"('LM (batch size 5)', 1)": {"null": 1e-6}})
+    refused = files.refusal()
+    assert refused.startswith("one.trace:1, total_steps: a run time of ")
+    assert refused.endswith(" s is beyond all bounds; mend the field or the job's throughput")
 
 
 def test_a_model_that_its_table_does_not_know(files: Files) -> None:
@@ -288,6 +297,22 @@ def test_a_malformed_schedule(files: Files, schedule: str) -> None:
     assert files.refusal() == (
         f"regimes.csv:2, schedule: {schedule!r} is not like '0:16;31:32'; "
         "give ascending epochs from 0, each with a larger batch size"
+    )
+
+
+def test_a_schedule_that_begins_with_another_batch_size(files: Files) -> None:
+    files.write_regimes("LM,5,1,0:10;3:20")
+    assert files.refusal() == (
+        "regimes.csv:2, schedule: begins with batch size 10, not 5; "
+        "begin with the initial batch size"
+    )
+
+
+@pytest.mark.parametrize("second", ["LM,5,1,0:5;3:10", "LM,5,1,0:5;4:10"])
+def test_two_regime_rows_of_one_kind(files: Files, second: str) -> None:
+    files.write_regimes("LM,5,1,0:5;3:10", second)
+    assert files.refusal() == (
+        "regimes.csv:3, model: LM (batch size 5) on 1 GPUs is there twice; leave one row out"
     )
 
 
@@ -319,8 +344,8 @@ def test_a_job_that_needs_more_gpus_than_there_are(files: Files) -> None:
     workload.check_fits(4)
     with pytest.raises(InputError) as caught:
         workload.check_fits(3)
-    assert str(caught.value) == (
-        "one.trace, job 0: scale factor 4 is above the cluster's 3 GPUs; "
+    assert str(caught.value).replace(f"{files.folder}/", "") == (
+        "one.trace:1, job 0: scale factor 4 is above the cluster's 3 GPUs; "
         "give a larger --gpus or leave the job out"
     )
 
