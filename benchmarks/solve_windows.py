@@ -129,7 +129,7 @@ def full_model(market: Market, time_limit: float) -> float | None:
     Utilities must be concave: each is an upper envelope of its lines, as are the
     remaining times of the makespan. Columns: y[j, t], then u[j], then z.
     """
-    jobs, window = len(market.bids), market.window
+    jobs, window = len(market.job_ids), market.window
     scale = max(float(np.ptp(market.utility, axis=1).max()), 1e-12)
     lines: list[tuple[int, int, float, float]] = []  # job, sign, slope, intercept
     for table, sign in ((market.utility / scale, 1), (market.remaining, -1)):

@@ -48,7 +48,7 @@ def clear(market: Market, order: Sequence[int], backend: str = "auto") -> Cleari
     counts = solve_counts(market, backend)
     timetable = lay_out(market, counts.counts, order)
     objective = market.objective(timetable.sum(axis=1))
-    span = float((market.utility[:, -1] - market.utility[:, 0]).sum()) if market.bids else 0.0
+    span = float((market.utility[:, -1] - market.utility[:, 0]).sum())
     proven = counts.bound >= objective - _TOLERANCE * (span + abs(objective))
     bound = max(counts.bound, objective)
     size = max(abs(bound), abs(objective))

@@ -27,13 +27,13 @@ def line(job_id: int, gain: float, *, gpus: int = 1, window: int = 4, weight: fl
 
 def gain_of_everything(market: Market) -> float:
     """What the market would gain if every job ran in every round."""
-    none = np.zeros(len(market.bids), dtype=np.int64)
+    none = np.zeros(len(market.job_ids), dtype=np.int64)
     return market.objective(none + market.window) - market.objective(none)
 
 
 def all_counts(market: Market) -> NDArray[np.int64]:
     """Every vector of counts within capacity, shape (vectors, jobs)."""
-    counts = np.array(list(product(range(market.window + 1), repeat=len(market.bids))))
+    counts = np.array(list(product(range(market.window + 1), repeat=len(market.job_ids))))
     fits = counts @ market.scale_factors <= market.gpus * market.window
     return np.asarray(counts[fits], dtype=np.int64)
 
@@ -42,7 +42,7 @@ tiny_markets = markets(max_jobs=4, max_window=3, gpus=(1, 2, 4), gangs=(1, 1, 2,
 
 
 def test_the_round_goes_to_the_job_that_gains_more_by_it() -> None:
-    market = Market(1, 4, 0.0, (line(0, 1.0), line(1, 2.0)))
+    market = Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0)))
     counts = solve_counts(market)
     assert counts.counts.tolist() == [0, 4]
     assert counts.bound == pytest.approx(8.0)
@@ -51,7 +51,7 @@ def test_the_round_goes_to_the_job_that_gains_more_by_it() -> None:
 
 def test_the_price_is_what_one_more_gpu_round_brings() -> None:
     kinked = Bid(0, 1, 1.0, (0.0, 5.0, 8.0, 9.0, 9.5), (0.0,) * 5)
-    market = Market(1, 4, 0.0, (kinked, line(1, 2.0)))
+    market = Market.of(1, 4, 0.0, (kinked, line(1, 2.0)))
     counts = solve_counts(market)
     assert counts.counts.tolist() == [2, 2]
     assert counts.price == pytest.approx(2.0)
@@ -59,33 +59,33 @@ def test_the_price_is_what_one_more_gpu_round_brings() -> None:
 
 def test_the_longest_job_is_bought_time_by_the_regularizer() -> None:
     long = Bid(0, 1, 1.0, (0.0,) * 5, (900.0, 780.0, 660.0, 540.0, 420.0))
-    market = Market(1, 4, 1.0, (long, line(1, 50.0)))
+    market = Market.of(1, 4, 1.0, (long, line(1, 50.0)))
     assert solve_counts(market).counts.tolist() == [4, 0]
 
 
 def test_a_jump_later_in_the_table_is_worth_waiting_for() -> None:
     jump = Bid(0, 1, 1.0, (0.0, 0.0, 0.0, 9.0, 9.0), (0.0,) * 5)
-    market = Market(1, 4, 0.0, (jump, line(1, 2.0)))
+    market = Market.of(1, 4, 0.0, (jump, line(1, 2.0)))
     for backend in ("gurobi", "highs"):
         assert solve_counts(market, backend).counts.tolist() == [3, 1]
 
 
 def test_rounds_that_gain_nothing_are_not_bought() -> None:
     done = Bid(0, 1, 1.0, (0.0, 3.0, 3.0, 3.0, 3.0), (120.0, 0.0, 0.0, 0.0, 0.0))
-    counts = solve_counts(Market(8, 4, 1.0, (done,)))
+    counts = solve_counts(Market.of(8, 4, 1.0, (done,)))
     assert counts.counts.tolist() == [1]
 
 
 def test_an_empty_market_has_no_counts() -> None:
-    counts = solve_counts(Market(4, 3, 1.0, ()))
+    counts = solve_counts(Market.of(4, 3, 1.0, ()))
     assert (counts.counts.tolist(), counts.backend, counts.price) == ([], "none", 0.0)
 
 
 def test_a_weight_of_1e21_leaves_the_others_as_well_solved_as_without_it() -> None:
     others = (line(1, 1.0), line(2, 3.0), line(3, 2.0))
     heavy = line(0, 1.0, weight=1e21)
-    alone = solve_counts(Market(2, 4, 0.0, others))
-    beside = solve_counts(Market(3, 4, 0.0, (heavy, *others)))
+    alone = solve_counts(Market.of(2, 4, 0.0, others))
+    beside = solve_counts(Market.of(3, 4, 0.0, (heavy, *others)))
     assert beside.counts.tolist() == [4, *alone.counts.tolist()] == [4, 0, 4, 4]
     assert beside.price == pytest.approx(alone.price)
 
@@ -93,12 +93,12 @@ def test_a_weight_of_1e21_leaves_the_others_as_well_solved_as_without_it() -> No
 @pytest.mark.parametrize("backend", ["gurobi", "highs"])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_a_constant_in_a_bid_changes_nothing(backend: str, sign: float) -> None:
-    market = Market(1, 4, 0.0, (line(0, 1.0), line(1, 2.0)))
+    market = Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0)))
     moved = tuple(
         Bid(b.job_id, 1, 1.0, tuple(u + sign * 1e6 for u in b.utility), b.remaining_seconds)
         for b in market.bids
     )
-    counts = solve_counts(Market(1, 4, 0.0, moved), backend)
+    counts = solve_counts(Market.of(1, 4, 0.0, moved), backend)
     assert counts.counts.tolist() == [0, 4]
 
 
@@ -132,7 +132,7 @@ def test_the_price_is_zero_when_everybody_gets_all(market: Market) -> None:
     solved = solve_counts(market)
     assert (solved.price, solved.backend, solved.reason) == (0.0, "none", "every job gets all")
     assert solved.bound == market.objective(solved.counts)
-    everything = np.full(len(market.bids), market.window)
+    everything = np.full(len(market.job_ids), market.window)
     assert solved.bound == market.objective(everything)
 
 
@@ -160,7 +160,7 @@ def test_decided_jobs_get_all_they_can_use_in_every_optimum(market: Market) -> N
 @given(tiny_markets)
 def test_what_is_left_beside_decided_jobs_is_solved_on_its_own_scale(market: Market) -> None:
     decided = _decided(market, _last_useful(market), market.gpus * market.window)
-    rest = Market(
+    rest = Market.of(
         market.gpus,
         market.window,
         market.regularizer,
@@ -177,7 +177,7 @@ def test_the_same_market_gives_the_same_counts() -> None:
         line(job_id, float(rng.random()), gpus=int(rng.choice(GANGS))) for job_id in range(40)
     )
     for backend in ("gurobi", "highs"):
-        first, second = (solve_counts(Market(32, 4, 0.001, bids), backend) for _ in range(2))
+        first, second = (solve_counts(Market.of(32, 4, 0.001, bids), backend) for _ in range(2))
         assert first.counts.tolist() == second.counts.tolist()
         assert (first.bound, first.price) == (second.bound, second.price)
 
@@ -190,7 +190,7 @@ def beyond_the_licence() -> Market:
         Bid(job_id, 1, 1.0, (0.0, 2.0 + gain, 3.0), (0.0,) * 3)
         for job_id, gain in enumerate(rng.random(2_001).tolist())
     )
-    return Market(gpus=1_100, window=2, regularizer=0.0, bids=bids)
+    return Market.of(gpus=1_100, window=2, regularizer=0.0, bids=bids)
 
 
 def test_where_gurobi_refuses_highs_takes_over_and_says_why(beyond_the_licence: Market) -> None:
@@ -209,16 +209,16 @@ def test_where_gurobi_alone_was_asked_for_it_is_an_error(beyond_the_licence: Mar
 def test_highs_serves_where_gurobi_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     gurobi._environment.cache_clear()
     monkeypatch.setitem(sys.modules, "gurobipy", None)
-    solved = solve_counts(Market(1, 4, 0.0, (line(0, 1.0), line(1, 2.0))))
+    solved = solve_counts(Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0))))
     assert (solved.backend, solved.reason) == ("highs", "gurobipy is not installed")
 
 
 def test_without_any_solver_it_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "highspy", None)
     with pytest.raises(SolverError, match="highspy is not installed"):
-        solve_counts(Market(1, 4, 0.0, (line(0, 1.0), line(1, 2.0))), "highs")
+        solve_counts(Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0))), "highs")
 
 
 def test_an_unknown_back_end_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InputError, match="known are auto, gurobi, highs"):
-        solve_counts(Market(1, 1, 0.0, ()), "cplex")
+        solve_counts(Market.of(1, 1, 0.0, ()), "cplex")
