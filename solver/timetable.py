@@ -6,6 +6,7 @@ The result is always feasible; what could not be placed is given up and the room
 is filled with what gains most, so the loss is known.
 """
 
+import heapq
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,13 @@ Timetable = NDArray[np.bool_]
 """Shape (jobs, T): whether a job runs in a round of the window."""
 
 
+TRIES = 6
+"""Bound on effort: lay-outs tried where one loses more than `ENOUGH`."""
+
+ENOUGH = 1e-5
+"""Share of the objective that need not be won back."""
+
+
 def lay_out(market: Market, counts: Ints, order: Sequence[int]) -> Timetable:
     """Place every job in as many rounds as its count says, or nearly.
 
@@ -26,6 +34,9 @@ def lay_out(market: Market, counts: Ints, order: Sequence[int]) -> Timetable:
     fit is tried by exchange with rounds that have room, then traded against rounds of
     jobs that lose less by it; room that is left goes to the best increments.
 
+    Where that loses too much it is done again with the jobs that came off badly before
+    all others (squeaky wheels: Joslin and Clements, 1999); the best timetable is kept.
+
     Args:
         market: The window problem.
         counts: n_j, shape (jobs,), within the window's GPU-rounds.
@@ -34,23 +45,63 @@ def lay_out(market: Market, counts: Ints, order: Sequence[int]) -> Timetable:
     Returns:
         A feasible timetable: no round uses more GPUs than there are.
     """
+    wanted = market.objective(counts)
+    hard = np.zeros(len(counts), dtype=bool)
+    best, worth = np.zeros((len(counts), market.window), dtype=bool), -np.inf
+    for _ in range(TRIES):
+        table = _placed(market, counts, order, hard)
+        reached = table.sum(axis=1)
+        found = market.objective(reached)
+        if found > worth:
+            best, worth = table, found
+        short = (reached < counts) & ~hard
+        if found >= wanted - ENOUGH * abs(wanted) or not short.any():
+            break
+        hard |= short
+    return best
+
+
+def _placed(
+    market: Market, counts: Ints, order: Sequence[int], hard: NDArray[np.bool_]
+) -> Timetable:
+    """One lay-out; the jobs that are hard to place, shape (jobs,), go before all others."""
     gangs = market.scale_factors
     table = np.zeros((len(counts), market.window), dtype=bool)
-    free = np.full(market.window, market.gpus, dtype=np.int64)
-    for job in sorted(order, key=lambda job: counts[job] < market.window):
-        if counts[job] and gangs[job] <= free[0]:
-            table[job, 0] = True
-            free[0] -= gangs[job]
+    pressed = np.where(hard, 0, np.where(counts == market.window, 1, 2)).tolist()
+    ranked = sorted(order, key=pressed.__getitem__)
+    table[_coming_round(market, counts, ranked), 0] = True
     left = counts - table[:, 0]
-    for job in np.lexsort((-left, -gangs)).tolist():
-        rounds = np.argsort(-free, kind="stable")[: left[job] + 1]
-        rounds = rounds[(free[rounds] >= gangs[job]) & (rounds > 0)][: left[job]]
-        table[job, rounds] = True
-        free[rounds] -= gangs[job]
+    widest = np.lexsort((-left, -gangs, ~hard))
+    table[:, 1:] = _spread(market, left, widest[left[widest] > 0])
+    free = market.gpus - gangs @ table
     for job in np.flatnonzero(table.sum(axis=1) < counts).tolist():
         _exchange(table, free, gangs, job, int(counts[job]))
         _trade(market, table, free, job, int(counts[job]))
     _fill(market, table, free)
+    return table
+
+
+def _coming_round(market: Market, counts: Ints, ranked: Sequence[int]) -> list[int]:
+    """The jobs that run first: as ranked, skipping what does not fit."""
+    gangs, wanted = market.scale_factors.tolist(), counts.tolist()
+    free, jobs = market.gpus, list[int]()
+    for job in ranked:
+        if wanted[job] and gangs[job] <= free:
+            jobs.append(job)
+            free -= gangs[job]
+    return jobs
+
+
+def _spread(market: Market, left: Ints, ranked: Ints) -> Timetable:
+    """Place jobs, as ranked, in the emptiest of the later rounds, as often as they fit."""
+    table = np.zeros((len(left), market.window - 1), dtype=bool)
+    used = np.zeros(market.window - 1, dtype=np.int64)
+    gangs = market.scale_factors[ranked].tolist()
+    for job, gang, wanted in zip(ranked.tolist(), gangs, left[ranked].tolist(), strict=True):
+        at = used.argsort(kind="stable")[:wanted]
+        at = at[used[at] <= market.gpus - gang]
+        table[job, at] = True
+        used[at] += gang
     return table
 
 
@@ -63,11 +114,12 @@ def _exchange(table: Timetable, free: Ints, gangs: Ints, job: int, count: int) -
             continue
         moves: list[tuple[int, int]] = []
         room, left = int(free[here]), free.copy()
-        for other in np.argsort(-gangs, kind="stable"):
+        elsewhere = ~table & (free >= gangs[:, None])
+        elsewhere[:, here] = False
+        movable = np.flatnonzero(table[:, here] & (gangs <= gangs[job]) & elsewhere.any(axis=1))
+        for other in movable[np.argsort(-gangs[movable], kind="stable")]:
             if room >= gangs[job]:
                 break
-            if not table[other, here] or gangs[other] > gangs[job]:
-                continue
             there = np.flatnonzero(~table[other] & (left >= gangs[other]))
             there = there[there != here]
             if len(there):
@@ -115,17 +167,23 @@ def _trade(market: Market, table: Timetable, free: Ints, job: int, count: int) -
 def _fill(market: Market, table: Timetable, free: Ints) -> None:
     """Give room that is left to the increments that gain most per GPU, then to the longest."""
     gangs, window = market.scale_factors, market.window
-    rows = np.arange(len(gangs))
-    while True:
-        counts = table.sum(axis=1)
-        fits = ((~table) & (free[None, :] >= gangs[:, None])).any(axis=1)
-        if not fits.any():
-            return
-        after = np.minimum(counts + 1, window)
-        gain = (market.utility[rows, after] - market.utility[rows, counts]) / gangs
-        left = market.remaining[rows, counts]
-        job = int(np.lexsort((rows, -left, -gain, ~fits))[0])
+    counts = table.sum(axis=1)
+
+    def rank(job: int) -> tuple[float, float, int]:
+        count = int(counts[job])
+        gain = market.utility[job, min(count + 1, window)] - market.utility[job, count]
+        return -float(gain) / int(gangs[job]), -float(market.remaining[job, count]), job
+
+    fits = (~table & (free >= gangs[:, None])).any(axis=1)
+    waiting = [rank(job) for job in np.flatnonzero(fits).tolist()]
+    heapq.heapify(waiting)
+    while waiting:
+        job = heapq.heappop(waiting)[-1]
         rounds = np.flatnonzero(~table[job] & (free >= gangs[job]))
+        if not len(rounds):
+            continue
         best = rounds[np.argmax(free[rounds])]
         table[job, best] = True
         free[best] -= gangs[job]
+        counts[job] += 1
+        heapq.heappush(waiting, rank(job))
