@@ -92,7 +92,7 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="A policy's parameter, NAME=VALUE; can be repeated."),
 ]
-BackendName = Annotated[str, typer.Option(help="Solver: auto, gurobi or highs.")]
+BackendName = Annotated[str, typer.Option(help="Solver: auto, lagrangian, gurobi or highs.")]
 DriverOption = Annotated[DriverName, typer.Option(help="Plain calls, or Prefect task runs.")]
 
 DEFAULT_WAREHOUSE = Path("var/warehouse")

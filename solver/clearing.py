@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from solver.counts import relative_gap, solve_counts
 from solver.market import Market
-from solver.timetable import Timetable, lay_out
+from solver.repair import Timetable
+from solver.timetable import lay_out
 
 
 @dataclass(frozen=True)

@@ -81,12 +81,13 @@ def solve_counts(market: Market, backend: str = "auto") -> Counts:
     free = np.flatnonzero(~decided)
     fixed = np.where(decided, most, 0)
     problem, offset, scale = _reduced(market, most, free, fixed, capacity)
-    found, passed_over = None, list[str]()
+    found: Counts | None = None
+    notes: list[str] = []
     for asked in backends:
         try:
             solution = asked.solve(problem)
         except BackendUnavailableError as error:
-            passed_over.append(str(error))
+            notes.append(str(error))
             continue
         counts = fixed.copy()
         counts[free] = solution.counts
@@ -95,27 +96,27 @@ def solve_counts(market: Market, backend: str = "auto") -> Counts:
             bound=offset + scale * solution.bound,
             price=scale * solution.price,
             backend=asked.name,
-            reason="; ".join(passed_over) or "first choice",
+            reason="; ".join(notes) or "first choice",
             status=solution.status,
         )
         if found is not None:
             return _better(market, found, answer)
         found = answer
         if relative_gap(found.bound, market.objective(counts)) <= CLOSED:
-            return found
+            break
+        notes.append(f"{asked.name} left a gap")
     if found is None:
-        refused = "; ".join(passed_over)
-        raise SolverError("backend", refused, "choose another --backend or fewer jobs")
+        raise SolverError("backend", "; ".join(notes), "choose another --backend or fewer jobs")
     return found
 
 
 def _better(market: Market, first: Counts, second: Counts) -> Counts:
-    """The better counts with the better bound; the first one's gap was not closed."""
+    """The better counts with the better bound, where the first one's gap was not closed."""
     keep = second if market.objective(second.counts) > market.objective(first.counts) else first
     return replace(
         keep,
         bound=min(first.bound, second.bound),
-        reason=f"{first.backend} left a gap, {second.backend} was asked too",
+        reason=f"{second.reason}; {second.backend} was asked too",
         status=second.status,
     )
 
@@ -177,7 +178,7 @@ def _reduced(
     return (
         CountProblem(
             utility=gains / scale,
-            remaining=np.maximum(market.remaining[free] - floor, 0.0),
+            remaining=market.remaining[free] - floor,
             regularizer=market.regularizer / scale,
             scale_factors=market.scale_factors[free],
             capacity=capacity - int(market.scale_factors @ fixed),

@@ -22,13 +22,13 @@ class CountProblem:
 
     Attributes:
         utility: U_j(n), shape (jobs, T + 1), non-decreasing from 0.
-        remaining: r_j(n) above the longest that no counts can reduce, at least 0,
-            non-increasing, shape (jobs, T + 1).
+        remaining: r_j(n) above the longest that no counts can reduce, non-increasing and
+            convex, shape (jobs, T + 1).
         regularizer: k.
         scale_factors: g_j, shape (jobs,).
         capacity: C, GPU-rounds.
         most: T_j, the count beyond which a job gains nothing, shape (jobs,); there
-            r_j is 0.
+            r_j is at most 0.
     """
 
     utility: Floats

@@ -11,15 +11,18 @@ import numpy as np
 
 from solver.market import Floats, Ints
 
-OPTIONS = (128, 32, 8)
-"""How many counts other than the best are considered: the first number that is affordable."""
-
 CELLS = 1_000_000
 """Bound on effort: options times GPU-rounds that the dynamic programme goes through."""
 
 
 def settle(
-    losses: Floats, scale_factors: Ints, capacity: int, price: float, most_loss: float
+    losses: Floats,
+    scale_factors: Ints,
+    capacity: int,
+    price: float,
+    *,
+    most_loss: float,
+    options: int,
 ) -> tuple[Ints, bool]:
     """Counts within capacity of little loss.
 
@@ -30,6 +33,7 @@ def settle(
         capacity: C, GPU-rounds.
         price: λ, lost for each GPU-round that stays idle.
         most_loss: Counts that lose more in all than this are of no interest.
+        options: How many counts other than the best are considered at most.
 
     Returns:
         Counts, shape (jobs,), and whether no others lose less or all lose too much.
@@ -40,8 +44,8 @@ def settle(
     width = losses.shape[1]
     others = others[others % width != counts[others // width]]
     ranked = others[np.argsort(flat[others], kind="stable")]
-    for many in OPTIONS:
-        chosen = ranked[:many]
+    chosen = ranked[:options]
+    while True:
         core = np.unique(chosen // width)
         allowed = np.zeros((len(core), width), dtype=bool)
         allowed[np.searchsorted(core, chosen // width), chosen % width] = True
@@ -50,15 +54,16 @@ def settle(
         gangs = scale_factors[core]
         spare = capacity - int(scale_factors @ counts) + int(gangs @ (counts[core] - least))
         reach = np.minimum(np.cumsum(gangs * (largest - least)), spare)
-        if int(allowed.sum(axis=1) @ (reach + 1)) <= CELLS:
+        if int(allowed.sum(axis=1) @ (reach + 1)) <= CELLS or len(chosen) < 2:
             break
-    options = [
+        chosen = chosen[: len(chosen) // 2]
+    table = [
         [(int(g * (n - low)), float(losses[job, n]), int(n)) for n in np.flatnonzero(row)]
         for job, g, low, row in zip(
             core.tolist(), gangs.tolist(), least.tolist(), allowed, strict=True
         )
     ]
-    counts[core] = _least_loss(options, reach.tolist(), spare, price)
+    counts[core] = _least_loss(table, reach.tolist(), spare, price)
     return counts, len(chosen) == len(ranked)
 
 

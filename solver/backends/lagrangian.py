@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.backends import CountProblem, CountSolution
+from solver.backends import RELATIVE_GAP, CountProblem, CountSolution
 from solver.backends.core import settle
 from solver.market import Floats, Ints
 
@@ -29,7 +29,10 @@ ENOUGH = 1e-7
 TANGENTS = 30
 """Bound on effort: prices tried between two neighbouring slopes of the tables."""
 
-LEVELS = 40
+FEW, MANY = 128, 4096
+"""Counts that are considered beside each job's best: at first, and where a gap stays."""
+
+SETTLEMENTS = 40
 """Bound on effort: how often counts are settled."""
 
 
@@ -44,8 +47,8 @@ class Lagrangian:
         at = dual.minimise()
         price = at.price
         best, value = np.zeros_like(problem.most), -np.inf
-        enough = ENOUGH * dual.stake
-        for _ in range(LEVELS):
+        enough, options = ENOUGH * dual.stake, FEW
+        for _ in range(SETTLEMENTS):
             level = int(dual.bounds.argmax())
             if dual.bounds[level] <= value + enough:
                 break
@@ -57,7 +60,8 @@ class Lagrangian:
                 problem.scale_factors,
                 problem.capacity,
                 at.price,
-                float(at.worth[level]) - value,
+                most_loss=float(at.worth[level]) - value,
+                options=options,
             )
             found = problem.objective(plan)
             improved = found > value
@@ -66,7 +70,9 @@ class Lagrangian:
             if complete:
                 dual.bounds[level] = min(float(dual.bounds[level]), value + at.rounding)
             elif not improved:
-                break
+                if options == MANY or dual.bounds[level] <= value + RELATIVE_GAP * dual.stake:
+                    break
+                options = MANY
         bound = max(float(dual.bounds.max()), value)
         status = "optimal" if bound <= value + enough else "work_limit"
         return CountSolution(best, bound, price, status)
@@ -135,12 +141,12 @@ class _Dual:
 
     def __init__(self, problem: CountProblem) -> None:
         self.problem = problem
-        jobs, width = problem.utility.shape
+        width = problem.utility.shape[1]
         rounds = np.arange(width)
         self.gains = np.where(rounds <= problem.most[:, None], problem.utility, -np.inf)
         self.use = problem.scale_factors[:, None] * rounds
-        left = problem.remaining.ravel() if problem.regularizer else np.zeros(jobs * width)
-        steps = np.flatnonzero(left)
+        left = problem.remaining.ravel()
+        steps = np.flatnonzero(left > 0.0) if problem.regularizer else np.zeros(0, dtype=np.int64)
         steps = steps[np.argsort(-left[steps], kind="stable")]
         fits = np.cumsum(problem.scale_factors[steps // width]) <= problem.capacity
         self.steps = steps[fits]

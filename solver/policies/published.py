@@ -16,7 +16,7 @@ from predictor.published import (
 from solver.counts import Counts, relative_gap, solve_counts
 from solver.market import Floats, Ints, Market, welfare_market
 from solver.plan import ActiveJob, Plan, Situation, SolveReport, next_round
-from solver.timetable import Timetable
+from solver.repair import Timetable
 
 RESOLVE_ROUNDS = 8
 """Rounds after which the window is solved again, whatever happened."""

@@ -108,7 +108,7 @@ def ordered(draw: st.DrawFn, problems: st.SearchStrategy[Market]) -> tuple[Marke
     """A market, any order of its jobs, and a back end."""
     market = draw(problems)
     order = draw(st.permutations(range(len(market.job_ids))))
-    return market, order, draw(st.sampled_from(("gurobi", "highs")))
+    return market, order, draw(st.sampled_from(("lagrangian", "gurobi", "highs")))
 
 
 @given(ordered(unit_markets))

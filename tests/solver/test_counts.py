@@ -7,7 +7,7 @@ from hypothesis import given
 from numpy.typing import NDArray
 
 from predictor.errors import InputError, SolverError
-from solver.backends import RELATIVE_GAP, gurobi
+from solver.backends import RELATIVE_GAP, gurobi, lagrangian
 from solver.counts import _decided, _last_useful, solve_counts
 from solver.market import Bid, Market
 from tests.strategies import GANGS, markets
@@ -66,7 +66,7 @@ def test_the_longest_job_is_bought_time_by_the_regularizer() -> None:
 def test_a_jump_later_in_the_table_is_worth_waiting_for() -> None:
     jump = Bid(0, 1, 1.0, (0.0, 0.0, 0.0, 9.0, 9.0), (0.0,) * 5)
     market = Market.of(1, 4, 0.0, (jump, line(1, 2.0)))
-    for backend in ("gurobi", "highs"):
+    for backend in ("lagrangian", "gurobi", "highs"):
         assert solve_counts(market, backend).counts.tolist() == [3, 1]
 
 
@@ -90,7 +90,7 @@ def test_a_weight_of_1e21_leaves_the_others_as_well_solved_as_without_it() -> No
     assert beside.price == pytest.approx(alone.price)
 
 
-@pytest.mark.parametrize("backend", ["gurobi", "highs"])
+@pytest.mark.parametrize("backend", ["lagrangian", "gurobi", "highs"])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_a_constant_in_a_bid_changes_nothing(backend: str, sign: float) -> None:
     market = Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0)))
@@ -104,17 +104,18 @@ def test_a_constant_in_a_bid_changes_nothing(backend: str, sign: float) -> None:
 
 @given(markets())
 def test_back_ends_agree(market: Market) -> None:
-    ours, theirs = (solve_counts(market, backend) for backend in ("gurobi", "highs"))
+    ours, *others = (solve_counts(market, name) for name in ("lagrangian", "gurobi", "highs"))
     tolerance = 2 * RELATIVE_GAP * gain_of_everything(market) + 1e-9
-    assert market.objective(ours.counts) == pytest.approx(
-        market.objective(theirs.counts), abs=tolerance
-    )
-    assert ours.bound == pytest.approx(theirs.bound, abs=tolerance)
-    assert ours.backend in ("gurobi", "none")
-    assert theirs.backend in ("highs", "none")
+    for theirs in others:
+        assert market.objective(ours.counts) == pytest.approx(
+            market.objective(theirs.counts), abs=tolerance
+        )
+        assert ours.bound == pytest.approx(theirs.bound, abs=tolerance)
+    asked = [solved.backend for solved in (ours, *others)]
+    assert asked in (["lagrangian", "gurobi", "highs"], ["none"] * 3)
 
 
-@pytest.mark.parametrize("backend", ["gurobi", "highs"])
+@pytest.mark.parametrize("backend", ["lagrangian", "gurobi", "highs"])
 @given(market=markets())
 def test_counts_fit_and_stay_below_their_bound(backend: str, market: Market) -> None:
     solved = solve_counts(market, backend)
@@ -136,7 +137,7 @@ def test_the_price_is_zero_when_everybody_gets_all(market: Market) -> None:
     assert solved.bound == market.objective(everything)
 
 
-@pytest.mark.parametrize("backend", ["gurobi", "highs"])
+@pytest.mark.parametrize("backend", ["lagrangian", "gurobi", "highs"])
 @given(market=tiny_markets)
 def test_no_counts_are_better(backend: str, market: Market) -> None:
     best = max(market.objective(counts) for counts in all_counts(market))
@@ -176,7 +177,7 @@ def test_the_same_market_gives_the_same_counts() -> None:
     bids = tuple(
         line(job_id, float(rng.random()), gpus=int(rng.choice(GANGS))) for job_id in range(40)
     )
-    for backend in ("gurobi", "highs"):
+    for backend in ("lagrangian", "gurobi", "highs"):
         first, second = (solve_counts(Market.of(32, 4, 0.001, bids), backend) for _ in range(2))
         assert first.counts.tolist() == second.counts.tolist()
         assert (first.bound, first.price) == (second.bound, second.price)
@@ -193,11 +194,40 @@ def beyond_the_licence() -> Market:
     return Market.of(gpus=1_100, window=2, regularizer=0.0, bids=bids)
 
 
-def test_where_gurobi_refuses_highs_takes_over_and_says_why(beyond_the_licence: Market) -> None:
+def test_our_own_solver_is_asked_first_and_needs_no_other(beyond_the_licence: Market) -> None:
+    solved = solve_counts(beyond_the_licence)
+    assert (solved.backend, solved.reason) == ("lagrangian", "first choice")
+    assert solved.counts.sum() == 2_200
+
+
+def test_where_it_leaves_a_gap_another_is_asked_and_the_better_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lagrangian, "SETTLEMENTS", 0)
+    market = Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0)))
+    solved = solve_counts(market)
+    assert solved.counts.tolist() == [0, 4]
+    assert (solved.backend, solved.status) == ("gurobi", "optimal")
+    assert solved.reason == "lagrangian left a gap; gurobi was asked too"
+    assert solved.bound == pytest.approx(8.0)
+
+
+def test_where_gurobi_refuses_highs_takes_over_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, beyond_the_licence: Market
+) -> None:
+    monkeypatch.setattr(lagrangian, "SETTLEMENTS", 0)
     solved = solve_counts(beyond_the_licence)
     assert solved.backend == "highs"
     assert "10010" in solved.reason
     assert solved.counts.sum() == 2_200
+
+
+def test_a_gap_that_nobody_can_close_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lagrangian, "SETTLEMENTS", 0)
+    market = Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0)))
+    solved = solve_counts(market, "lagrangian")
+    assert (solved.counts.tolist(), solved.status) == ([0, 0], "work_limit")
+    assert solved.bound == pytest.approx(8.0)
 
 
 def test_where_gurobi_alone_was_asked_for_it_is_an_error(beyond_the_licence: Market) -> None:
@@ -206,19 +236,19 @@ def test_where_gurobi_alone_was_asked_for_it_is_an_error(beyond_the_licence: Mar
     assert "--backend" in caught.value.remedy
 
 
-def test_highs_serves_where_gurobi_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_solver_that_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     gurobi._environment.cache_clear()
     monkeypatch.setitem(sys.modules, "gurobipy", None)
-    solved = solve_counts(Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0))))
-    assert (solved.backend, solved.reason) == ("highs", "gurobipy is not installed")
+    with pytest.raises(SolverError, match="gurobipy is not installed"):
+        solve_counts(Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0))), "gurobi")
 
 
-def test_without_any_solver_it_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_highs_is_an_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "highspy", None)
     with pytest.raises(SolverError, match="highspy is not installed"):
         solve_counts(Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0))), "highs")
 
 
 def test_an_unknown_back_end_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InputError, match="known are auto, gurobi, highs"):
+    with pytest.raises(InputError, match="known are auto, lagrangian, gurobi, highs"):
         solve_counts(Market.of(1, 1, 0.0, ()), "cplex")
