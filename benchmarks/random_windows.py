@@ -1,12 +1,72 @@
-"""Random window problems of any size, as NumPy tables."""
+"""Clear random window problems of several kinds and sizes, each built from NumPy tables.
 
+    python benchmarks/random_windows.py [--backend NAME] [--against NAME] [--seeds N]
+
+Times are wall times of one process, for the market's tables, the solve and the lay-out;
+`against` is the time that another back end takes for the same, as a multiple, on problems of
+up to 900 jobs. The worst of the seeds is shown. Gaps are relative, for plans as laid out.
+"""
+
+import argparse
+import sys
 from collections.abc import Callable
+from time import perf_counter
 
 import numpy as np
 
+from predictor.errors import SolverError
+from solver.clearing import Clearing, clear
+from solver.counts import BACKENDS
 from solver.market import Floats, Ints, Market, welfare_market
 
 ROUND_SECONDS = 120.0
+
+SIZES = ((120, 32, 20), (900, 256, 20), (10_000, 4_096, 20))
+"""Jobs, GPUs, rounds."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--backend", choices=BACKENDS, default="lagrangian")
+    parser.add_argument("--against", choices=BACKENDS, default=None)
+    parser.add_argument("--seeds", type=int, default=5)
+    options = parser.parse_args(arguments)
+    print(
+        f"{'kind':<12} {'jobs':>6} {'GPUs':>5} {'median ms':>9} {'worst ms':>8} {'gap':>8} against"
+    )
+    for size in SIZES:
+        for kind, make in KINDS.items():
+            times, gaps, ratios = [], [], []
+            for seed in range(options.seeds):
+                ours, cleared = timed(make, seed, size, options.backend)
+                times.append(1e3 * ours)
+                gaps.append(cleared.gap)
+                if options.against and size[0] <= 900:
+                    try:
+                        theirs, _ = timed(make, seed, size, options.against)
+                    except SolverError:
+                        continue
+                    ratios.append(theirs / ours)
+            print(
+                f"{kind:<12} {size[0]:>6} {size[1]:>5} {np.median(times):>9.1f} {max(times):>8.1f} "
+                f"{max(gaps):>8.1e} {f'{np.median(ratios):.1f}' if ratios else '-'}",
+                flush=True,
+            )
+    return 0
+
+
+def timed(
+    make: "Kind", seed: int, size: tuple[int, int, int], backend: str
+) -> tuple[float, Clearing]:
+    """Seconds to build, solve and lay out a problem, shortest job first, and its plan."""
+    rng = np.random.default_rng(seed)
+    started = perf_counter()
+    market = make(rng, *size)
+    order = np.argsort(market.remaining[:, 0], kind="stable").tolist()
+    cleared = clear(market, order, backend)
+    seconds = perf_counter() - started
+    assert (market.scale_factors @ cleared.timetable <= market.gpus).all()
+    return seconds, cleared
 
 
 def _gangs(rng: np.random.Generator, jobs: int, largest: int = 8) -> Ints:
@@ -25,9 +85,9 @@ def published(rng: np.random.Generator, jobs: int, gpus: int, window: int) -> Ma
 
 
 def gang_heavy(rng: np.random.Generator, jobs: int, gpus: int, window: int) -> Market:
-    """The same with as many gangs of 64 GPUs as of one."""
-    gangs = 2 ** rng.integers(0, 7, size=jobs)
-    return _market(rng, gpus, np.minimum(gangs, gpus), window, power=2.0)
+    """Gangs of any number up to 64 GPUs, all as frequent."""
+    gangs = rng.integers(1, min(64, gpus) + 1, size=jobs)
+    return _market(rng, gpus, gangs, window, power=2.0)
 
 
 def speeding_up(rng: np.random.Generator, jobs: int, gpus: int, window: int) -> Market:
@@ -73,7 +133,7 @@ def _market(
     weights = rng.lognormal(0.0, 0.3, size=jobs) ** power
     return welfare_market(
         gpus=gpus,
-        regularizer=1e-3,
+        regularizer=float(rng.choice([0.0, 1e-6, 1e-3])),
         job_ids=range(jobs),
         scale_factors=gangs,
         weights=weights,
@@ -82,10 +142,15 @@ def _market(
     )
 
 
-KINDS: dict[str, Callable[[np.random.Generator, int, int, int], Market]] = {
+Kind = Callable[[np.random.Generator, int, int, int], Market]
+
+KINDS: dict[str, Kind] = {
     "published": published,
     "concave": concave,
     "speeding-up": speeding_up,
     "gang-heavy": gang_heavy,
 }
 """Problems by kind: generator, jobs, GPUs and rounds to a market."""
+
+if __name__ == "__main__":
+    sys.exit(main())

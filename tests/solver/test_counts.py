@@ -49,10 +49,15 @@ def test_the_round_goes_to_the_job_that_gains_more_by_it() -> None:
     assert 1.0 <= counts.price <= 2.0
 
 
-def test_the_price_is_what_one_more_gpu_round_brings() -> None:
+@pytest.fixture
+def kinked() -> Market:
+    """One job gains less with every round, the other two in each."""
     kinked = Bid(0, 1, 1.0, (0.0, 5.0, 8.0, 9.0, 9.5), (0.0,) * 5)
-    market = Market.of(1, 4, 0.0, (kinked, line(1, 2.0)))
-    counts = solve_counts(market)
+    return Market.of(1, 4, 0.0, (kinked, line(1, 2.0)))
+
+
+def test_the_price_is_what_one_more_gpu_round_brings(kinked: Market) -> None:
+    counts = solve_counts(kinked)
     assert counts.counts.tolist() == [2, 2]
     assert counts.price == pytest.approx(2.0)
 
@@ -201,15 +206,14 @@ def test_our_own_solver_is_asked_first_and_needs_no_other(beyond_the_licence: Ma
 
 
 def test_where_it_leaves_a_gap_another_is_asked_and_the_better_is_kept(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, kinked: Market
 ) -> None:
     monkeypatch.setattr(lagrangian, "SETTLEMENTS", 0)
-    market = Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0)))
-    solved = solve_counts(market)
-    assert solved.counts.tolist() == [0, 4]
+    solved = solve_counts(kinked)
+    assert solved.counts.tolist() == [2, 2]
     assert (solved.backend, solved.status) == ("gurobi", "optimal")
     assert solved.reason == "lagrangian left a gap; gurobi was asked too"
-    assert solved.bound == pytest.approx(8.0)
+    assert solved.bound == pytest.approx(12.0)
 
 
 def test_where_gurobi_refuses_highs_takes_over_and_says_why(
@@ -222,12 +226,11 @@ def test_where_gurobi_refuses_highs_takes_over_and_says_why(
     assert solved.counts.sum() == 2_200
 
 
-def test_a_gap_that_nobody_can_close_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_that_stays_is_reported(monkeypatch: pytest.MonkeyPatch, kinked: Market) -> None:
     monkeypatch.setattr(lagrangian, "SETTLEMENTS", 0)
-    market = Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0)))
-    solved = solve_counts(market, "lagrangian")
+    solved = solve_counts(kinked, "lagrangian")
     assert (solved.counts.tolist(), solved.status) == ([0, 0], "work_limit")
-    assert solved.bound == pytest.approx(8.0)
+    assert solved.bound == pytest.approx(12.0)
 
 
 def test_where_gurobi_alone_was_asked_for_it_is_an_error(beyond_the_licence: Market) -> None:
