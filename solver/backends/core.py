@@ -40,7 +40,7 @@ def settle(
     """
     counts = _filled(losses, scale_factors, capacity)
     flat = losses.ravel()
-    others = np.flatnonzero(flat <= most_loss)
+    others = np.flatnonzero((flat <= most_loss) & np.isfinite(flat))
     width = losses.shape[1]
     others = others[others % width != counts[others // width]]
     ranked = others[np.argsort(flat[others], kind="stable")]

@@ -42,18 +42,19 @@ class Lagrangian:
     name = "lagrangian"
 
     def solve(self, problem: CountProblem) -> CountSolution:
-        """See `Backend.solve`; `optimal` is within the share `ENOUGH` of all there is to gain."""
+        """See `Backend.solve`; the gap is relative to what is at stake, see `_Dual`."""
         dual = _Dual(problem)
         at = dual.minimise()
         price = at.price
         best, value = np.zeros_like(problem.most), -np.inf
-        enough, options = ENOUGH * dual.stake, FEW
+        options = FEW
         for _ in range(SETTLEMENTS):
             level = int(dual.bounds.argmax())
-            if dual.bounds[level] <= value + enough:
+            enough = value + ENOUGH * float(dual.stakes[level])
+            if dual.bounds[level] <= enough:
                 break
             at = dual.minimise(level, price)
-            if dual.bounds[level] <= value + enough:
+            if dual.bounds[level] <= enough:
                 continue
             plan, complete = settle(
                 at.losses(dual.floors(level)),
@@ -68,14 +69,15 @@ class Lagrangian:
             if improved:
                 best, value = plan, found
             if complete:
-                dual.bounds[level] = min(float(dual.bounds[level]), value + at.rounding)
+                dual.bounds[level] = min(
+                    float(dual.bounds[level]), value + float(at.rounding[level])
+                )
             elif not improved:
-                if options == MANY or dual.bounds[level] <= value + RELATIVE_GAP * dual.stake:
+                if options == MANY or dual.near(value):
                     break
                 options = MANY
-        bound = max(float(dual.bounds.max()), value)
-        status = "optimal" if bound <= value + enough else "work_limit"
-        return CountSolution(best, bound, price, status)
+        status = "optimal" if dual.near(value) else "work_limit"
+        return CountSolution(best, max(float(dual.bounds.max()), value), price, status)
 
 
 @dataclass(frozen=True)
@@ -87,14 +89,14 @@ class _Answer:
         net: U_j(n) − λ g_j n, shape (jobs, T + 1); −inf above T_j.
         best: The largest net of n and more rounds, same shape.
         worth: D(λ, z) for every level z, rounded up.
-        rounding: By how much.
+        rounding: By how much, for every level.
     """
 
     price: float
     net: Floats
     best: Floats
     worth: Floats
-    rounding: float
+    rounding: Floats
 
     def losses(self, floors: Ints) -> Floats:
         """What n rounds lose against the best at this price; inf below the floors."""
@@ -136,7 +138,8 @@ class _Dual:
     """D(λ, z) over all longest remaining times z that some counts within capacity reach.
 
     Level i stands for z = `longest[i]`; the first i of the `steps`, in the order of the
-    remaining times that they leave behind, have been taken.
+    remaining times that they leave behind, have been taken. What is at stake at a level is
+    all that can be gained and what its z is charged.
     """
 
     def __init__(self, problem: CountProblem) -> None:
@@ -155,8 +158,12 @@ class _Dual:
         slopes = np.diff(problem.utility, axis=1) / problem.scale_factors[:, None]
         dearest = 2.0 * slopes.max(initial=0.0)  # nobody wants more than he needs
         self.prices = np.unique(np.concatenate([[0.0], slopes[slopes > 0.0], [dearest]]))
-        charged = problem.regularizer * float(self.longest[0])
-        self.stake = float(problem.utility[:, -1].sum()) + charged
+        self.stakes = float(problem.utility[:, -1].sum()) + problem.regularizer * self.longest
+
+    def near(self, value: float) -> bool:
+        """Whether a plan's value is within the relative gap of the bound."""
+        level = int(self.bounds.argmax())
+        return float(self.bounds[level]) <= value + RELATIVE_GAP * float(self.stakes[level])
 
     def floors(self, level: int) -> Ints:
         """The rounds that each job needs at a level, shape (jobs,)."""
@@ -173,7 +180,7 @@ class _Dual:
         worth = float(best[:, 0].sum()) + paid - problem.regularizer * self.longest
         flat = best.ravel()
         worth[1:] -= np.cumsum(flat[self.steps] - flat[self.steps + 1])
-        spent = self.stake + price * float(problem.scale_factors @ problem.most) + paid
+        spent = self.stakes + price * float(problem.scale_factors @ problem.most) + paid
         rounding = ROUNDING * (len(self.steps) + len(net)) * spent
         worth += rounding
         np.minimum(self.bounds, worth, out=self.bounds)
@@ -222,7 +229,7 @@ class _Dual:
             if not below.price < price < above.price:
                 break
             point = self.point(price, level)
-            met = point.worth <= below.along(price) + ROUNDING * self.stake
+            met = point.worth <= below.along(price) + ROUNDING * abs(below.worth)
             below, above = (point, above) if point.slope < 0 else (below, point)
             if met:
                 break
