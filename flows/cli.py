@@ -97,7 +97,7 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="A policy's parameter, NAME=VALUE; can be repeated."),
 ]
-BackendName = Annotated[str, typer.Option(help="Solver: auto, gurobi or highs.")]
+BackendName = Annotated[str, typer.Option(help="Solver: auto, lagrangian, gurobi or highs.")]
 ForecastsOption = Annotated[
     Basis,
     typer.Option(help="From what was seen and learned, the present batch size, or the truth."),

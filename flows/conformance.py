@@ -132,6 +132,7 @@ def conformance(folder: Path) -> Iterator[dict[str, object]]:
                 settings = Settings(
                     policy,
                     case.gpus,
+                    backend="gurobi",  # the published system's: optima are not unique
                     fidelity=Fidelity.REFERENCE,
                     parameters=case.tuning if policy == "shockwave-published" else (),
                 )

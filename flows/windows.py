@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 
+import numpy as np
+
 from solver.clearing import clear
 from warehouse.windows import read_windows
 
@@ -31,14 +33,12 @@ def solve_windows(path: Path, backend: str = "auto") -> Iterator[dict[str, objec
             return
         market = problem.market
         built = perf_counter()
-        shortest_first = sorted(
-            range(len(market.bids)), key=lambda job: (market.remaining[job, 0], job)
-        )
+        shortest_first = np.argsort(market.remaining[:, 0], kind="stable").tolist()
         cleared = clear(market, shortest_first, backend)
         solved = perf_counter()
         yield {
             "seq": problem.seq,
-            "jobs": len(market.bids),
+            "jobs": len(market.job_ids),
             "objective": cleared.objective,
             "bound": cleared.bound,
             "gap": cleared.gap,

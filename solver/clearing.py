@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from solver.counts import solve_counts
+from solver.counts import relative_gap, solve_counts
 from solver.market import Market
-from solver.timetable import Timetable, lay_out
+from solver.repair import Timetable
+from solver.timetable import lay_out
 
 
 @dataclass(frozen=True)
@@ -48,15 +49,14 @@ def clear(market: Market, order: Sequence[int], backend: str = "auto") -> Cleari
     counts = solve_counts(market, backend)
     timetable = lay_out(market, counts.counts, order)
     objective = market.objective(timetable.sum(axis=1))
-    span = float((market.utility[:, -1] - market.utility[:, 0]).sum()) if market.bids else 0.0
+    span = float((market.utility[:, -1] - market.utility[:, 0]).sum())
     proven = counts.bound >= objective - _TOLERANCE * (span + abs(objective))
     bound = max(counts.bound, objective)
-    size = max(abs(bound), abs(objective))
     return Clearing(
         timetable=timetable,
         objective=objective,
         bound=bound,
-        gap=(bound - objective) / size if size else 0.0,
+        gap=relative_gap(bound, objective),
         price=counts.price,
         backend=counts.backend,
         reason=counts.reason,

@@ -1,23 +1,28 @@
 """Solve a market for the number of rounds that each job gets in the window."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from predictor.errors import InputError, SolverError
-from solver.backends import Backend, BackendUnavailableError, CountProblem, CountSolution
+from solver.backends import Backend, BackendUnavailableError, CountProblem
 from solver.backends.gurobi import Gurobi
 from solver.backends.highs import Highs
-from solver.market import Floats, Ints, Market
+from solver.backends.lagrangian import Lagrangian
+from solver.market import Ints, Market
 
 BACKENDS: dict[str, tuple[Backend, ...]] = {
-    "auto": (Gurobi(), Highs()),
+    "auto": (Lagrangian(), Gurobi(), Highs()),
+    "lagrangian": (Lagrangian(),),
     "gurobi": (Gurobi(),),
     "highs": (Highs(),),
 }
-"""By option: the back ends tried in order until one takes the problem."""
+"""By option: the back ends asked in order; the first that takes the problem solves it, and
+the next one refines it if the gap is not `CLOSED`."""
+
+CLOSED = 1e-4
+"""Relative gap at which nobody else is asked."""
 
 
 @dataclass(frozen=True)
@@ -76,29 +81,50 @@ def solve_counts(market: Market, backend: str = "auto") -> Counts:
     free = np.flatnonzero(~decided)
     fixed = np.where(decided, most, 0)
     problem, offset, scale = _reduced(market, most, free, fixed, capacity)
-    solution, name, reason = _first(backends, problem)
-    counts = fixed.copy()
-    counts[free] = solution.counts
-    return Counts(
-        counts=counts,
-        bound=offset + scale * solution.bound,
-        price=scale * solution.price,
-        backend=name,
-        reason=reason,
-        status=solution.status,
+    found: Counts | None = None
+    notes: list[str] = []
+    for asked in backends:
+        try:
+            solution = asked.solve(problem)
+        except BackendUnavailableError as error:
+            notes.append(str(error))
+            continue
+        counts = fixed.copy()
+        counts[free] = solution.counts
+        answer = Counts(
+            counts=counts,
+            bound=offset + scale * solution.bound,
+            price=scale * solution.price,
+            backend=asked.name,
+            reason="; ".join(notes) or "first choice",
+            status=solution.status,
+        )
+        if found is not None:
+            return _better(market, found, answer)
+        found = answer
+        if relative_gap(found.bound, market.objective(counts)) <= CLOSED:
+            break
+        notes.append(f"{asked.name} left a gap")
+    if found is None:
+        raise SolverError("backend", "; ".join(notes), "choose another --backend or fewer jobs")
+    return found
+
+
+def _better(market: Market, first: Counts, second: Counts) -> Counts:
+    """The better counts with the better bound, where the first one's gap was not closed."""
+    keep = second if market.objective(second.counts) > market.objective(first.counts) else first
+    return replace(
+        keep,
+        bound=min(first.bound, second.bound),
+        reason=f"{second.reason}; {second.backend} was asked too",
+        status=second.status,
     )
 
 
-def _first(backends: Sequence[Backend], problem: CountProblem) -> tuple[CountSolution, str, str]:
-    refused: list[str] = []
-    for backend in backends:
-        try:
-            solution = backend.solve(problem)
-        except BackendUnavailableError as error:
-            refused.append(str(error))
-        else:
-            return solution, backend.name, "; ".join(refused) or "first choice"
-    raise SolverError("backend", "; ".join(refused), "choose another --backend or fewer jobs")
+def relative_gap(bound: float, objective: float) -> float:
+    """(bound − objective) / max(|bound|, |objective|), 0 where both are 0."""
+    size = max(abs(bound), abs(objective))
+    return (bound - objective) / size if size else 0.0
 
 
 def _last_useful(market: Market) -> Ints:
@@ -149,18 +175,10 @@ def _reduced(
     offset = float(market.utility[rows, fixed].sum()) - market.regularizer * floor
     reach = float(market.remaining[rows, fixed].max()) - floor
     scale = float(gains.max(initial=0.0)) or market.regularizer * reach or 1.0
-    gains = gains / scale
-    envelope = np.array([_concave_majorant(row) for row in gains])
-    nearly = np.abs(envelope - gains).max(axis=1) <= 1e-9
     return (
         CountProblem(
-            utility=np.where(nearly[:, None], envelope, gains),
-            envelope=envelope,
-            cuts=tuple(
-                cut
-                for job, row in enumerate(market.remaining[free] - floor)
-                for cut in _cuts(job, row)
-            ),
+            utility=gains / scale,
+            remaining=market.remaining[free] - floor,
             regularizer=market.regularizer / scale,
             scale_factors=market.scale_factors[free],
             capacity=capacity - int(market.scale_factors @ fixed),
@@ -169,27 +187,3 @@ def _reduced(
         offset,
         scale,
     )
-
-
-def _concave_majorant(row: Floats) -> Floats:
-    """The smallest concave function above a table over 0…T, at the same points."""
-    corners = [0]
-    for n in range(1, len(row)):
-        while (
-            len(corners) > 1
-            and (row[corners[-1]] - row[corners[-2]]) * (n - corners[-1])
-            <= (row[n] - row[corners[-1]]) * (corners[-1] - corners[-2]) + 1e-13
-        ):
-            corners.pop()
-        corners.append(n)
-    return np.interp(np.arange(len(row)), corners, row[corners])
-
-
-def _cuts(job: int, remaining: Floats) -> Iterator[tuple[int, float, float]]:
-    """Facets (job, intercept, slope) of a convex table, where it is above zero."""
-    slopes = np.diff(remaining)
-    previous = -np.inf
-    for n, slope in enumerate(slopes.tolist()):
-        if remaining[n] > 0.0 and slope > previous + 1e-9 * abs(slope):
-            yield job, float(remaining[n]) - slope * n, slope
-            previous = slope

@@ -48,15 +48,19 @@ class Bid:
     remaining_seconds: tuple[float, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Market:
-    """A window problem.
+    """A window problem, as tables over all jobs; row j is the bid of job j.
 
     Attributes:
         gpus: GPUs in each round.
         window: T, rounds in the window.
         regularizer: k, welfare lost per second of the longest remaining run time.
-        bids: One per job.
+        job_ids: The jobs, shape (jobs,).
+        scale_factors: GPUs per job, shape (jobs,).
+        weights: w_j, shape (jobs,).
+        utility: Weighted utilities of 0…T rounds, shape (jobs, T + 1).
+        remaining: Remaining run times in seconds, shape (jobs, T + 1).
 
     Raises:
         ValueError: A table has the wrong length or shape.
@@ -65,10 +69,14 @@ class Market:
     gpus: int
     window: int
     regularizer: float
-    bids: tuple[Bid, ...]
+    job_ids: Ints
+    scale_factors: Ints
+    weights: Floats
+    utility: Floats
+    remaining: Floats
 
     def __post_init__(self) -> None:
-        shape = (len(self.bids), self.window + 1)
+        shape = (len(self.job_ids), self.window + 1)
         if self.utility.shape != shape or self.remaining.shape != shape:
             raise ValueError(f"bids must be tables over 0…{self.window} rounds")
         if (self.scale_factors > self.gpus).any():
@@ -80,28 +88,49 @@ class Market:
         if (slopes > scale).any() or (np.diff(slopes) < -scale).any():
             raise ValueError("remaining time must be non-increasing and convex in rounds")
 
-    @cached_property
-    def utility(self) -> Floats:
-        """Weighted utilities, shape (jobs, T + 1)."""
-        rows = [bid.utility for bid in self.bids]
-        return np.array(rows, dtype=np.float64).reshape(len(rows), -1 if rows else self.window + 1)
+    @classmethod
+    def of(cls, gpus: int, window: int, regularizer: float, bids: Sequence[Bid]) -> "Market":
+        """The market of bids given one by one.
+
+        Raises:
+            ValueError: A bid has the wrong length or shape.
+        """
+        shape = (len(bids), window + 1)
+        if any({len(bid.utility), len(bid.remaining_seconds)} != {window + 1} for bid in bids):
+            raise ValueError(f"bids must be tables over 0…{window} rounds")
+        return cls(
+            gpus=gpus,
+            window=window,
+            regularizer=regularizer,
+            job_ids=np.array([bid.job_id for bid in bids], dtype=np.int64),
+            scale_factors=np.array([bid.scale_factor for bid in bids], dtype=np.int64),
+            weights=np.array([bid.weight for bid in bids], dtype=np.float64),
+            utility=np.array([bid.utility for bid in bids], dtype=np.float64).reshape(shape),
+            remaining=np.array([bid.remaining_seconds for bid in bids], dtype=np.float64).reshape(
+                shape
+            ),
+        )
 
     @cached_property
-    def remaining(self) -> Floats:
-        """Remaining run times in seconds, shape (jobs, T + 1)."""
-        rows = [bid.remaining_seconds for bid in self.bids]
-        return np.array(rows, dtype=np.float64).reshape(len(rows), -1 if rows else self.window + 1)
-
-    @cached_property
-    def scale_factors(self) -> Ints:
-        """GPUs per job, shape (jobs,)."""
-        return np.array([bid.scale_factor for bid in self.bids], dtype=np.int64)
+    def bids(self) -> tuple[Bid, ...]:
+        """The rows one by one, as they are recorded."""
+        return tuple(
+            Bid(job_id, scale_factor, weight, tuple(utility), tuple(remaining))
+            for job_id, scale_factor, weight, utility, remaining in zip(
+                self.job_ids.tolist(),
+                self.scale_factors.tolist(),
+                self.weights.tolist(),
+                self.utility.tolist(),
+                self.remaining.tolist(),
+                strict=True,
+            )
+        )
 
     def objective(self, counts: Ints) -> float:
         """Welfare less the regulariser for one count of rounds per job, shape (jobs,)."""
-        if not self.bids:
+        if not len(counts):
             return 0.0
-        rows = np.arange(len(self.bids))
+        rows = np.arange(len(counts))
         longest = float(self.remaining[rows, counts].max())
         return float(self.utility[rows, counts].sum()) - self.regularizer * longest
 
@@ -144,15 +173,13 @@ def welfare_market(
     """
     jobs, width = progress.shape
     utility = weights[:, None] * log_progress(progress) / max(jobs * (width - 1), 1)
-    bids = tuple(
-        Bid(job_id, scale_factor, weight, tuple(row), tuple(left))
-        for job_id, scale_factor, weight, row, left in zip(
-            job_ids,
-            scale_factors,
-            weights.tolist(),
-            np.maximum.accumulate(utility, axis=1).tolist(),
-            remaining.tolist(),
-            strict=True,
-        )
+    return Market(
+        gpus=gpus,
+        window=width - 1,
+        regularizer=regularizer,
+        job_ids=np.array(job_ids, dtype=np.int64),
+        scale_factors=np.array(scale_factors, dtype=np.int64),
+        weights=weights,
+        utility=np.maximum.accumulate(utility, axis=1),
+        remaining=remaining,
     )
-    return Market(gpus=gpus, window=width - 1, regularizer=regularizer, bids=bids)

@@ -9,12 +9,15 @@ is filled with what gains most, so the loss is known.
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from solver.market import Ints, Market
+from solver.market import Floats, Ints, Market
+from solver.repair import Timetable, exchange, fill, trade
 
-Timetable = NDArray[np.bool_]
-"""Shape (jobs, T): whether a job runs in a round of the window."""
+TRIES = 6
+"""Bound on effort: lay-outs tried where one loses more than `ENOUGH`."""
+
+ENOUGH = 1e-4
+"""Share of the objective that need not be won back."""
 
 
 def lay_out(market: Market, counts: Ints, order: Sequence[int]) -> Timetable:
@@ -26,6 +29,9 @@ def lay_out(market: Market, counts: Ints, order: Sequence[int]) -> Timetable:
     fit is tried by exchange with rounds that have room, then traded against rounds of
     jobs that lose less by it; room that is left goes to the best increments.
 
+    Where that loses too much it is done again with the jobs that came off badly before
+    all others (squeaky wheels: Joslin and Clements, 1999); the best timetable is kept.
+
     Args:
         market: The window problem.
         counts: n_j, shape (jobs,), within the window's GPU-rounds.
@@ -34,98 +40,72 @@ def lay_out(market: Market, counts: Ints, order: Sequence[int]) -> Timetable:
     Returns:
         A feasible timetable: no round uses more GPUs than there are.
     """
+    wanted = market.objective(counts)
+    blame = np.zeros(len(counts))
+    best, worth = np.zeros((len(counts), market.window), dtype=bool), -np.inf
+    for _ in range(TRIES):
+        table = _placed(market, counts, order, blame)
+        found = market.objective(table.sum(axis=1))
+        if found > worth:
+            best, worth = table, found
+        if found >= wanted - ENOUGH * abs(wanted):
+            break
+        blame = blame + _losses(market, counts, table)
+    return best
+
+
+def _losses(market: Market, counts: Ints, table: Timetable) -> Floats:
+    """What is lost by each job that falls short, if all others got their counts; shape (jobs,)."""
+    losses = np.zeros(len(counts))
+    reached = table.sum(axis=1)
+    wanted = market.objective(counts)
+    for job in np.flatnonzero(reached < counts).tolist():
+        lacking = counts.copy()
+        lacking[job] = reached[job]
+        losses[job] = wanted - market.objective(lacking)
+    return losses
+
+
+def _placed(market: Market, counts: Ints, order: Sequence[int], blame: Floats) -> Timetable:
+    """One lay-out; the more a job is to blame for, shape (jobs,), the earlier it is placed."""
     gangs = market.scale_factors
     table = np.zeros((len(counts), market.window), dtype=bool)
-    free = np.full(market.window, market.gpus, dtype=np.int64)
-    for job in sorted(order, key=lambda job: counts[job] < market.window):
-        if counts[job] and gangs[job] <= free[0]:
-            table[job, 0] = True
-            free[0] -= gangs[job]
+    pressed = list(zip((-blame).tolist(), (counts < market.window).tolist(), strict=True))
+    ranked = sorted(order, key=pressed.__getitem__)
+    table[_coming_round(market, counts, ranked), 0] = True
     left = counts - table[:, 0]
-    for job in np.lexsort((-left, -gangs)).tolist():
-        rounds = np.argsort(-free, kind="stable")[: left[job] + 1]
-        rounds = rounds[(free[rounds] >= gangs[job]) & (rounds > 0)][: left[job]]
-        table[job, rounds] = True
-        free[rounds] -= gangs[job]
-    for job in np.flatnonzero(table.sum(axis=1) < counts).tolist():
-        _exchange(table, free, gangs, job, int(counts[job]))
-        _trade(market, table, free, job, int(counts[job]))
-    _fill(market, table, free)
+    widest = np.lexsort((-left, -gangs, -blame))
+    table[:, 1:] = _spread(market, left, widest[left[widest] > 0])
+    free = market.gpus - gangs @ table
+    lacking = np.maximum(counts - table.sum(axis=1), 0)
+    worst = np.argsort(-_losses(market, counts, table), kind="stable")
+    for job in worst[lacking[worst] > 0].tolist():
+        lacking[job] = 0
+        exchange(table, free, gangs, job, int(counts[job]))
+        trade(market, table, free, job, int(counts[job]), lacking)
+    fill(market, table, free)
     return table
 
 
-def _exchange(table: Timetable, free: Ints, gangs: Ints, job: int, count: int) -> None:
-    """Make room for a job by moving smaller ones from one round into another."""
-    for here in np.argsort(-free, kind="stable"):
-        if table[job].sum() >= count:
-            return
-        if table[job, here]:
-            continue
-        moves: list[tuple[int, int]] = []
-        room, left = int(free[here]), free.copy()
-        for other in np.argsort(-gangs, kind="stable"):
-            if room >= gangs[job]:
-                break
-            if not table[other, here] or gangs[other] > gangs[job]:
-                continue
-            there = np.flatnonzero(~table[other] & (left >= gangs[other]))
-            there = there[there != here]
-            if len(there):
-                to = int(there[np.argmax(left[there])])
-                moves.append((int(other), to))
-                left[to] -= gangs[other]
-                room += int(gangs[other])
-        if room < gangs[job]:
-            continue
-        for other, to in moves:
-            table[other, here], table[other, to] = False, True
-            free[here] += gangs[other]
-            free[to] -= gangs[other]
-        table[job, here] = True
-        free[here] -= gangs[job]
+def _coming_round(market: Market, counts: Ints, ranked: Sequence[int]) -> list[int]:
+    """The jobs that run first: as ranked, skipping what does not fit."""
+    gangs, wanted = market.scale_factors.tolist(), counts.tolist()
+    free, jobs = market.gpus, list[int]()
+    for job in ranked:
+        if wanted[job] and gangs[job] <= free:
+            jobs.append(job)
+            free -= gangs[job]
+    return jobs
 
 
-def _trade(market: Market, table: Timetable, free: Ints, job: int, count: int) -> None:
-    """Take rounds from jobs that together lose less by it than this one gains."""
-    gangs, rows = market.scale_factors, np.arange(len(table))
-    while True:
-        counts = table.sum(axis=1)
-        if counts[job] >= count:
-            return
-        loss = market.utility[rows, counts] - market.utility[rows, np.maximum(counts - 1, 0)]
-        cheapest = np.argsort(loss / gangs, kind="stable")
-        best, gain = (0, rows[:0]), 0.0
-        for here in np.flatnonzero(~table[job]).tolist():
-            running = cheapest[table[cheapest, here]]
-            room = free[here] + np.cumsum(np.append(0, gangs[running]))
-            leaving = running[: int(np.argmax(room >= gangs[job]))]
-            after = counts.copy()
-            after[leaving] -= 1
-            after[job] += 1
-            better = market.objective(after) - market.objective(counts)
-            if better > gain:
-                best, gain = (here, leaving), better
-        if gain <= 0.0:
-            return
-        here, leaving = best
-        table[leaving, here], table[job, here] = False, True
-        free[here] += int(gangs[leaving].sum()) - int(gangs[job])
-
-
-def _fill(market: Market, table: Timetable, free: Ints) -> None:
-    """Give room that is left to the increments that gain most per GPU, then to the longest."""
-    gangs, window = market.scale_factors, market.window
-    rows = np.arange(len(gangs))
-    while True:
-        counts = table.sum(axis=1)
-        fits = ((~table) & (free[None, :] >= gangs[:, None])).any(axis=1)
-        if not fits.any():
-            return
-        after = np.minimum(counts + 1, window)
-        gain = (market.utility[rows, after] - market.utility[rows, counts]) / gangs
-        left = market.remaining[rows, counts]
-        job = int(np.lexsort((rows, -left, -gain, ~fits))[0])
-        rounds = np.flatnonzero(~table[job] & (free >= gangs[job]))
-        best = rounds[np.argmax(free[rounds])]
-        table[job, best] = True
-        free[best] -= gangs[job]
+def _spread(market: Market, left: Ints, ranked: Ints) -> Timetable:
+    """Place jobs, as ranked, in the emptiest of the later rounds, as often as they fit."""
+    table = np.zeros((len(left), market.window - 1), dtype=bool)
+    used = np.zeros(market.window - 1, dtype=np.int64)
+    gangs = market.scale_factors[ranked].tolist()
+    for job, gang, wanted in zip(ranked.tolist(), gangs, left[ranked].tolist(), strict=True):
+        at = used.argsort(kind="stable")[:wanted]
+        at = at[used[at] <= market.gpus - gang]
+        table[job, at] = True
+        used[at] += gang
+    return table

@@ -141,7 +141,7 @@ def markets(
                 remaining_seconds=tuple(remaining.astype(float).tolist()),
             )
         )
-    return Market(
+    return Market.of(
         gpus=size,
         window=window,
         regularizer=float(draw(st.sampled_from((0, 1, 30)))),

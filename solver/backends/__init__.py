@@ -2,15 +2,16 @@
 
     max  Σ_j U_j(n_j) − k z    s. t.  Σ_j g_j n_j ≤ C,  n_j ∈ {0…T_j},  z ≥ r_j(n_j)
 
-One integer per job, a piecewise-linear objective and one epigraph variable,
-z ≥ 0, above the longest remaining time that no counts can reduce. Each back
-end first solves the relaxation with concave envelopes, whose dual of the capacity row
-is the price of a GPU-round, and then the integer problem. Effort is bounded by
+One integer per job and one epigraph variable, z ≥ 0, above the longest remaining time
+that no counts can reduce. A back end answers with counts, a proven bound and the price
+of a GPU-round, the dual of the capacity row in its relaxation. Effort is bounded by
 deterministic work, not by time.
 """
 
 from dataclasses import dataclass
 from typing import Protocol
+
+import numpy as np
 
 from solver.market import Floats, Ints
 
@@ -21,22 +22,27 @@ class CountProblem:
 
     Attributes:
         utility: U_j(n), shape (jobs, T + 1), non-decreasing from 0.
-        envelope: Smallest concave majorant of each row of `utility`.
-        cuts: Lines (job, intercept, slope) with z ≥ intercept + slope · n_j; they are
-            the facets of the convex r_j that can bind.
+        remaining: r_j(n) above the longest that no counts can reduce, non-increasing and
+            convex, shape (jobs, T + 1).
         regularizer: k.
         scale_factors: g_j, shape (jobs,).
         capacity: C, GPU-rounds.
-        most: T_j, the count beyond which a job gains nothing, shape (jobs,).
+        most: T_j, the count beyond which a job gains nothing, shape (jobs,); there
+            r_j is at most 0.
     """
 
     utility: Floats
-    envelope: Floats
-    cuts: tuple[tuple[int, float, float], ...]
+    remaining: Floats
     regularizer: float
     scale_factors: Ints
     capacity: int
     most: Ints
+
+    def objective(self, counts: Ints) -> float:
+        """Of one count a job, shape (jobs,)."""
+        rows = np.arange(len(counts))
+        longest = float(self.remaining[rows, counts].max(initial=0.0))
+        return float(self.utility[rows, counts].sum()) - self.regularizer * longest
 
 
 @dataclass(frozen=True)

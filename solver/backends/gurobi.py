@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from solver.backends import RELATIVE_GAP, BackendUnavailableError, CountProblem, CountSolution
+from solver.backends.linear import cuts, envelopes
 
 WORK_LIMIT = 2.0
 """Bound on effort in Gurobi's deterministic work units (about a second each)."""
@@ -42,6 +43,7 @@ class Gurobi:
     def solve(self, problem: CountProblem) -> CountSolution:
         """See `Backend.solve`."""
         environment = _environment()
+        envelope, utility = envelopes(problem)
         import gurobipy
         from gurobipy import GRB
 
@@ -52,15 +54,15 @@ class Gurobi:
                 longest = model.addVar(obj=-problem.regularizer)
                 variables = counts.tolist()
                 capacity = model.addConstr(problem.scale_factors @ counts <= problem.capacity)
-                for job, intercept, slope in problem.cuts:
+                for job, intercept, slope in cuts(problem):
                     model.addConstr(longest - slope * variables[job] >= intercept)
-                _set_utility(model, variables, problem.envelope, problem)
+                _set_utility(model, variables, envelope, problem)
                 _optimize(model)
                 if model.Status != GRB.OPTIMAL:
                     raise BackendUnavailableError(f"Gurobi status {model.Status} on relaxation")
                 price, relaxed = abs(capacity.Pi), model.ObjVal
                 counts.VType = GRB.INTEGER
-                _set_utility(model, variables, problem.utility, problem)
+                _set_utility(model, variables, utility, problem)
                 _optimize(model)
                 if not model.SolCount:
                     raise BackendUnavailableError(f"Gurobi status {model.Status}")

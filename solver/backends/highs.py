@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from solver.backends import RELATIVE_GAP, BackendUnavailableError, CountProblem, CountSolution
+from solver.backends.linear import cuts, envelopes
 from solver.market import Floats
 
 NODE_LIMIT = 20_000
@@ -52,8 +53,9 @@ class Highs:
             import highspy
         except ImportError as error:
             raise BackendUnavailableError("highspy is not installed") from error
-        relaxed = _run(highspy, problem, problem.envelope, integer=False)
-        whole = _run(highspy, problem, problem.utility, integer=True)
+        envelope, utility = envelopes(problem)
+        relaxed = _run(highspy, problem, envelope, integer=False)
+        whole = _run(highspy, problem, utility, integer=True)
         return CountSolution(
             counts=whole.counts,
             bound=min(whole.bound, relaxed.bound),
@@ -110,7 +112,7 @@ def _model(problem: CountProblem, table: Floats, *, integer: bool) -> _Rows:
     longest = rows.column(-problem.regularizer, np.inf)
     weights = problem.scale_factors.tolist()
     rows.row([(job, float(g)) for job, g in enumerate(weights)], -np.inf, problem.capacity)
-    for job, intercept, slope in problem.cuts:
+    for job, intercept, slope in cuts(problem):
         rows.row([(longest, 1.0), (job, -slope)], intercept, np.inf)
     for job, most in enumerate(problem.most.tolist()):
         row = table[job, : most + 1]

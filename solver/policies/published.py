@@ -13,10 +13,10 @@ from predictor.published import (
     remaining_seconds,
     seconds_done,
 )
-from solver.counts import Counts, solve_counts
+from solver.counts import Counts, relative_gap, solve_counts
 from solver.market import Floats, Ints, Market, welfare_market
 from solver.plan import ActiveJob, Plan, Situation, SolveReport, next_round
-from solver.timetable import Timetable
+from solver.repair import Timetable
 
 RESOLVE_ROUNDS = 8
 """Rounds after which the window is solved again, whatever happened."""
@@ -351,7 +351,6 @@ def filled_with_longest(table: Timetable, market: Market, remaining: Floats) -> 
 def _report(report: SolveReport, solved: Counts, objective: float) -> SolveReport:
     """The report on a solved window: the plan as laid out and filled, against its bound."""
     bound = max(solved.bound, objective)
-    size = max(abs(bound), abs(objective))
     return replace(
         report,
         backend=solved.backend,
@@ -359,6 +358,6 @@ def _report(report: SolveReport, solved: Counts, objective: float) -> SolveRepor
         status=solved.status,
         objective=objective,
         bound=bound,
-        gap=(bound - objective) / size if size else 0.0,
+        gap=relative_gap(bound, objective),
         price=solved.price,
     )

@@ -387,7 +387,7 @@ def test_help(here: Command, command: str) -> None:
         ("--window 1001", ["--window", "1001 is out of range", "at most 1000"]),
         ("--seed -1", ["--seed", "-1 is negative"]),
         ("--policy lottery", ["--policy", "'lottery'", "known are shockwave, "]),
-        ("--backend abacus", ["--backend", "'abacus'", "auto, gurobi, highs"]),
+        ("--backend abacus", ["--backend", "'abacus'", "auto, lagrangian, gurobi, highs"]),
         ("--backend abacus --policy fifo", ["--backend", "'abacus'"]),
         ("--trace some.trace", ["--profile", "missing", "--format"]),
         ("--profile some.json", ["--trace", "missing"]),
@@ -591,7 +591,9 @@ def test_solve_refuses_a_line_and_keeps_those_before(
 def test_solve_refuses_a_back_end(here: Command, tmp_path: Path) -> None:
     file = tmp_path / "windows.jsonl"
     file.write_text(json.dumps(window()))
-    assert_refused(here("solve", file, "--backend", "abacus"), "--backend", "auto, gurobi, highs")
+    assert_refused(
+        here("solve", file, "--backend", "abacus"), "--backend", "auto, lagrangian, gurobi, highs"
+    )
 
 
 @pytest.mark.parametrize(

@@ -31,13 +31,13 @@ MEAN_LOSS = 0.005
 
 def total_gain(market: Market) -> float:
     """What the market would gain if every job ran in every round."""
-    none = np.zeros(len(market.bids), dtype=np.int64)
+    none = np.zeros(len(market.job_ids), dtype=np.int64)
     return market.objective(none + market.window) - market.objective(none)
 
 
 def full_optimum(market: Market) -> float:
     """The best objective of any timetable, by the full model."""
-    jobs, window = len(market.bids), market.window
+    jobs, window = len(market.job_ids), market.window
     scale = total_gain(market) or 1.0
     picks, runs = jobs * (window + 1), jobs * window
     each, times = np.eye(jobs), np.arange(window + 1)
@@ -100,15 +100,15 @@ def random_market(seed: int) -> Market:
                 remaining_seconds=tuple(np.maximum(remaining, 0.0).tolist()),
             )
         )
-    return Market(gpus, window, float(rng.choice([0.0, 1e-4, 1e-3])), tuple(bids))
+    return Market.of(gpus, window, float(rng.choice([0.0, 1e-4, 1e-3])), tuple(bids))
 
 
 @st.composite
 def ordered(draw: st.DrawFn, problems: st.SearchStrategy[Market]) -> tuple[Market, list[int], str]:
     """A market, any order of its jobs, and a back end."""
     market = draw(problems)
-    order = draw(st.permutations(range(len(market.bids))))
-    return market, order, draw(st.sampled_from(("gurobi", "highs")))
+    order = draw(st.permutations(range(len(market.job_ids))))
+    return market, order, draw(st.sampled_from(("lagrangian", "gurobi", "highs")))
 
 
 @given(ordered(unit_markets))
@@ -140,7 +140,7 @@ def test_gangs_lose_little_on_average() -> None:
     losses = []
     for seed in range(100):
         market = random_market(seed)
-        order = sorted(range(len(market.bids)), key=lambda job: market.remaining[job, 0])
+        order = sorted(range(len(market.job_ids)), key=lambda job: market.remaining[job, 0])
         _, objective = laid_out(market, order, "auto")
         losses.append((full_optimum(market) - objective) / total_gain(market))
     assert min(losses) >= -EXACT

@@ -7,7 +7,7 @@ from hypothesis import given
 from numpy.typing import NDArray
 
 from predictor.errors import InputError, SolverError
-from solver.backends import RELATIVE_GAP, gurobi
+from solver.backends import RELATIVE_GAP, gurobi, lagrangian
 from solver.counts import _decided, _last_useful, solve_counts
 from solver.market import Bid, Market
 from tests.strategies import GANGS, markets
@@ -27,13 +27,13 @@ def line(job_id: int, gain: float, *, gpus: int = 1, window: int = 4, weight: fl
 
 def gain_of_everything(market: Market) -> float:
     """What the market would gain if every job ran in every round."""
-    none = np.zeros(len(market.bids), dtype=np.int64)
+    none = np.zeros(len(market.job_ids), dtype=np.int64)
     return market.objective(none + market.window) - market.objective(none)
 
 
 def all_counts(market: Market) -> NDArray[np.int64]:
     """Every vector of counts within capacity, shape (vectors, jobs)."""
-    counts = np.array(list(product(range(market.window + 1), repeat=len(market.bids))))
+    counts = np.array(list(product(range(market.window + 1), repeat=len(market.job_ids))))
     fits = counts @ market.scale_factors <= market.gpus * market.window
     return np.asarray(counts[fits], dtype=np.int64)
 
@@ -42,79 +42,85 @@ tiny_markets = markets(max_jobs=4, max_window=3, gpus=(1, 2, 4), gangs=(1, 1, 2,
 
 
 def test_the_round_goes_to_the_job_that_gains_more_by_it() -> None:
-    market = Market(1, 4, 0.0, (line(0, 1.0), line(1, 2.0)))
+    market = Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0)))
     counts = solve_counts(market)
     assert counts.counts.tolist() == [0, 4]
     assert counts.bound == pytest.approx(8.0)
     assert 1.0 <= counts.price <= 2.0
 
 
-def test_the_price_is_what_one_more_gpu_round_brings() -> None:
+@pytest.fixture
+def kinked() -> Market:
+    """One job gains less with every round, the other two in each."""
     kinked = Bid(0, 1, 1.0, (0.0, 5.0, 8.0, 9.0, 9.5), (0.0,) * 5)
-    market = Market(1, 4, 0.0, (kinked, line(1, 2.0)))
-    counts = solve_counts(market)
+    return Market.of(1, 4, 0.0, (kinked, line(1, 2.0)))
+
+
+def test_the_price_is_what_one_more_gpu_round_brings(kinked: Market) -> None:
+    counts = solve_counts(kinked)
     assert counts.counts.tolist() == [2, 2]
     assert counts.price == pytest.approx(2.0)
 
 
 def test_the_longest_job_is_bought_time_by_the_regularizer() -> None:
     long = Bid(0, 1, 1.0, (0.0,) * 5, (900.0, 780.0, 660.0, 540.0, 420.0))
-    market = Market(1, 4, 1.0, (long, line(1, 50.0)))
+    market = Market.of(1, 4, 1.0, (long, line(1, 50.0)))
     assert solve_counts(market).counts.tolist() == [4, 0]
 
 
 def test_a_jump_later_in_the_table_is_worth_waiting_for() -> None:
     jump = Bid(0, 1, 1.0, (0.0, 0.0, 0.0, 9.0, 9.0), (0.0,) * 5)
-    market = Market(1, 4, 0.0, (jump, line(1, 2.0)))
-    for backend in ("gurobi", "highs"):
+    market = Market.of(1, 4, 0.0, (jump, line(1, 2.0)))
+    for backend in ("lagrangian", "gurobi", "highs"):
         assert solve_counts(market, backend).counts.tolist() == [3, 1]
 
 
 def test_rounds_that_gain_nothing_are_not_bought() -> None:
     done = Bid(0, 1, 1.0, (0.0, 3.0, 3.0, 3.0, 3.0), (120.0, 0.0, 0.0, 0.0, 0.0))
-    counts = solve_counts(Market(8, 4, 1.0, (done,)))
+    counts = solve_counts(Market.of(8, 4, 1.0, (done,)))
     assert counts.counts.tolist() == [1]
 
 
 def test_an_empty_market_has_no_counts() -> None:
-    counts = solve_counts(Market(4, 3, 1.0, ()))
+    counts = solve_counts(Market.of(4, 3, 1.0, ()))
     assert (counts.counts.tolist(), counts.backend, counts.price) == ([], "none", 0.0)
 
 
 def test_a_weight_of_1e21_leaves_the_others_as_well_solved_as_without_it() -> None:
     others = (line(1, 1.0), line(2, 3.0), line(3, 2.0))
     heavy = line(0, 1.0, weight=1e21)
-    alone = solve_counts(Market(2, 4, 0.0, others))
-    beside = solve_counts(Market(3, 4, 0.0, (heavy, *others)))
+    alone = solve_counts(Market.of(2, 4, 0.0, others))
+    beside = solve_counts(Market.of(3, 4, 0.0, (heavy, *others)))
     assert beside.counts.tolist() == [4, *alone.counts.tolist()] == [4, 0, 4, 4]
     assert beside.price == pytest.approx(alone.price)
 
 
-@pytest.mark.parametrize("backend", ["gurobi", "highs"])
+@pytest.mark.parametrize("backend", ["lagrangian", "gurobi", "highs"])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_a_constant_in_a_bid_changes_nothing(backend: str, sign: float) -> None:
-    market = Market(1, 4, 0.0, (line(0, 1.0), line(1, 2.0)))
+    market = Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0)))
     moved = tuple(
         Bid(b.job_id, 1, 1.0, tuple(u + sign * 1e6 for u in b.utility), b.remaining_seconds)
         for b in market.bids
     )
-    counts = solve_counts(Market(1, 4, 0.0, moved), backend)
+    counts = solve_counts(Market.of(1, 4, 0.0, moved), backend)
     assert counts.counts.tolist() == [0, 4]
 
 
 @given(markets())
 def test_back_ends_agree(market: Market) -> None:
-    ours, theirs = (solve_counts(market, backend) for backend in ("gurobi", "highs"))
+    ours, *others = (solve_counts(market, name) for name in ("lagrangian", "gurobi", "highs"))
     tolerance = 2 * RELATIVE_GAP * gain_of_everything(market) + 1e-9
-    assert market.objective(ours.counts) == pytest.approx(
-        market.objective(theirs.counts), abs=tolerance
-    )
-    assert ours.bound == pytest.approx(theirs.bound, abs=tolerance)
-    assert ours.backend in ("gurobi", "none")
-    assert theirs.backend in ("highs", "none")
+    for theirs in others:
+        assert market.objective(ours.counts) == pytest.approx(
+            market.objective(theirs.counts), abs=tolerance
+        )
+        assert ours.bound == pytest.approx(theirs.bound, abs=tolerance)
+    asked = [solved.backend for solved in (ours, *others)]
+    assert asked in (["lagrangian", "gurobi", "highs"], ["none"] * 3)
 
 
-@pytest.mark.parametrize("backend", ["gurobi", "highs"])
+@pytest.mark.parametrize("backend", ["lagrangian", "gurobi", "highs"])
 @given(market=markets())
 def test_counts_fit_and_stay_below_their_bound(backend: str, market: Market) -> None:
     solved = solve_counts(market, backend)
@@ -132,11 +138,11 @@ def test_the_price_is_zero_when_everybody_gets_all(market: Market) -> None:
     solved = solve_counts(market)
     assert (solved.price, solved.backend, solved.reason) == (0.0, "none", "every job gets all")
     assert solved.bound == market.objective(solved.counts)
-    everything = np.full(len(market.bids), market.window)
+    everything = np.full(len(market.job_ids), market.window)
     assert solved.bound == market.objective(everything)
 
 
-@pytest.mark.parametrize("backend", ["gurobi", "highs"])
+@pytest.mark.parametrize("backend", ["lagrangian", "gurobi", "highs"])
 @given(market=tiny_markets)
 def test_no_counts_are_better(backend: str, market: Market) -> None:
     best = max(market.objective(counts) for counts in all_counts(market))
@@ -160,7 +166,7 @@ def test_decided_jobs_get_all_they_can_use_in_every_optimum(market: Market) -> N
 @given(tiny_markets)
 def test_what_is_left_beside_decided_jobs_is_solved_on_its_own_scale(market: Market) -> None:
     decided = _decided(market, _last_useful(market), market.gpus * market.window)
-    rest = Market(
+    rest = Market.of(
         market.gpus,
         market.window,
         market.regularizer,
@@ -176,8 +182,8 @@ def test_the_same_market_gives_the_same_counts() -> None:
     bids = tuple(
         line(job_id, float(rng.random()), gpus=int(rng.choice(GANGS))) for job_id in range(40)
     )
-    for backend in ("gurobi", "highs"):
-        first, second = (solve_counts(Market(32, 4, 0.001, bids), backend) for _ in range(2))
+    for backend in ("lagrangian", "gurobi", "highs"):
+        first, second = (solve_counts(Market.of(32, 4, 0.001, bids), backend) for _ in range(2))
         assert first.counts.tolist() == second.counts.tolist()
         assert (first.bound, first.price) == (second.bound, second.price)
 
@@ -190,14 +196,41 @@ def beyond_the_licence() -> Market:
         Bid(job_id, 1, 1.0, (0.0, 2.0 + gain, 3.0), (0.0,) * 3)
         for job_id, gain in enumerate(rng.random(2_001).tolist())
     )
-    return Market(gpus=1_100, window=2, regularizer=0.0, bids=bids)
+    return Market.of(gpus=1_100, window=2, regularizer=0.0, bids=bids)
 
 
-def test_where_gurobi_refuses_highs_takes_over_and_says_why(beyond_the_licence: Market) -> None:
+def test_our_own_solver_is_asked_first_and_needs_no_other(beyond_the_licence: Market) -> None:
+    solved = solve_counts(beyond_the_licence)
+    assert (solved.backend, solved.reason) == ("lagrangian", "first choice")
+    assert solved.counts.sum() == 2_200
+
+
+def test_where_it_leaves_a_gap_another_is_asked_and_the_better_is_kept(
+    monkeypatch: pytest.MonkeyPatch, kinked: Market
+) -> None:
+    monkeypatch.setattr(lagrangian, "SETTLEMENTS", 0)
+    solved = solve_counts(kinked)
+    assert solved.counts.tolist() == [2, 2]
+    assert (solved.backend, solved.status) == ("gurobi", "optimal")
+    assert solved.reason == "lagrangian left a gap; gurobi was asked too"
+    assert solved.bound == pytest.approx(12.0)
+
+
+def test_where_gurobi_refuses_highs_takes_over_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, beyond_the_licence: Market
+) -> None:
+    monkeypatch.setattr(lagrangian, "SETTLEMENTS", 0)
     solved = solve_counts(beyond_the_licence)
     assert solved.backend == "highs"
     assert "10010" in solved.reason
     assert solved.counts.sum() == 2_200
+
+
+def test_a_gap_that_stays_is_reported(monkeypatch: pytest.MonkeyPatch, kinked: Market) -> None:
+    monkeypatch.setattr(lagrangian, "SETTLEMENTS", 0)
+    solved = solve_counts(kinked, "lagrangian")
+    assert (solved.counts.tolist(), solved.status) == ([0, 0], "work_limit")
+    assert solved.bound == pytest.approx(12.0)
 
 
 def test_where_gurobi_alone_was_asked_for_it_is_an_error(beyond_the_licence: Market) -> None:
@@ -206,19 +239,19 @@ def test_where_gurobi_alone_was_asked_for_it_is_an_error(beyond_the_licence: Mar
     assert "--backend" in caught.value.remedy
 
 
-def test_highs_serves_where_gurobi_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_solver_that_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     gurobi._environment.cache_clear()
     monkeypatch.setitem(sys.modules, "gurobipy", None)
-    solved = solve_counts(Market(1, 4, 0.0, (line(0, 1.0), line(1, 2.0))))
-    assert (solved.backend, solved.reason) == ("highs", "gurobipy is not installed")
+    with pytest.raises(SolverError, match="gurobipy is not installed"):
+        solve_counts(Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0))), "gurobi")
 
 
-def test_without_any_solver_it_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_highs_is_an_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "highspy", None)
     with pytest.raises(SolverError, match="highspy is not installed"):
-        solve_counts(Market(1, 4, 0.0, (line(0, 1.0), line(1, 2.0))), "highs")
+        solve_counts(Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0))), "highs")
 
 
 def test_an_unknown_back_end_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InputError, match="known are auto, gurobi, highs"):
-        solve_counts(Market(1, 1, 0.0, ()), "cplex")
+    with pytest.raises(InputError, match="known are auto, lagrangian, gurobi, highs"):
+        solve_counts(Market.of(1, 1, 0.0, ()), "cplex")

@@ -11,7 +11,7 @@ def bid(utility: tuple[float, ...], remaining: tuple[float, ...], scale_factor: 
 
 
 def test_the_objective_is_welfare_less_the_longest_remaining_time() -> None:
-    market = Market(
+    market = Market.of(
         2, 2, 0.5, (bid((0.0, 3.0, 4.0), (8.0, 4.0, 0.0)), bid((1.0, 2.0, 9.0), (6.0,) * 3))
     )
     assert market.objective(np.array([1, 2])) == 3.0 + 9.0 - 0.5 * 6.0
@@ -19,7 +19,7 @@ def test_the_objective_is_welfare_less_the_longest_remaining_time() -> None:
 
 
 def test_an_empty_market_is_worth_nothing() -> None:
-    assert Market(2, 3, 1.0, ()).objective(np.array([], dtype=np.int64)) == 0.0
+    assert Market.of(2, 3, 1.0, ()).objective(np.array([], dtype=np.int64)) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_table_that_is_no_bid_is_refused(
     utility: tuple[float, ...], remaining: tuple[float, ...], says: str
 ) -> None:
     with pytest.raises(ValueError, match=says):
-        Market(gpus=1, window=2, regularizer=0.0, bids=(bid(utility, remaining),))
+        Market.of(gpus=1, window=2, regularizer=0.0, bids=(bid(utility, remaining),))
 
 
 def test_log_progress_touches_the_logarithm_at_the_knots() -> None:
@@ -65,6 +65,6 @@ def test_welfare_is_averaged_over_jobs_and_rounds() -> None:
 
 @given(markets())
 def test_more_rounds_never_hurt(market: Market) -> None:
-    none = np.zeros(len(market.bids), dtype=np.int64)
+    none = np.zeros(len(market.job_ids), dtype=np.int64)
     worths = [market.objective(none + rounds) for rounds in range(market.window + 1)]
     assert worths == sorted(worths)

@@ -209,7 +209,7 @@ def test_weights_are_budgets_times_a_power_of_finish_time_fairness() -> None:
     assert bid.remaining_seconds == (600.0, 500.0, 400.0, 300.0, 200.0, 100.0, 0.0)
 
 
-@pytest.mark.parametrize("backend", ["gurobi", "highs"])
+@pytest.mark.parametrize("backend", ["lagrangian", "gurobi", "highs"])
 @pytest.mark.parametrize("regularizer", [Shockwave.regularizer, 0.01, 10.0, 1e5])
 def test_the_regulariser_leaves_the_welfare_to_be_decided(backend: str, regularizer: float) -> None:
     # One job on the critical path beside many that compete: a regulariser out of scale

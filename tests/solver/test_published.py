@@ -77,7 +77,7 @@ def test_the_finish_objective_is_mostly_the_mean_over_time_and_a_little_the_late
 
 def market_of(gangs: list[int], window: int, gpus: int) -> Market:
     flat = tuple([0.0] * (window + 1))
-    return Market(
+    return Market.of(
         gpus, window, 0.0, tuple(Bid(j, gang, 1.0, flat, flat) for j, gang in enumerate(gangs))
     )
 

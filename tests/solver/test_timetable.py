@@ -14,7 +14,7 @@ def flat(*gangs: int, gpus: int, window: int) -> Market:
     """Jobs that gain one a round."""
     rounds = tuple(float(n) for n in range(window + 1))
     bids = tuple(Bid(j, gang, 1.0, rounds, rounds[::-1]) for j, gang in enumerate(gangs))
-    return Market(gpus, window, 0.0, bids)
+    return Market.of(gpus, window, 0.0, bids)
 
 
 @st.composite
@@ -66,7 +66,7 @@ def test_room_that_is_left_is_filled() -> None:
 
 
 def test_no_jobs_have_an_empty_timetable() -> None:
-    table = lay_out(Market(4, 3, 1.0, ()), np.array([], dtype=np.int64), [])
+    table = lay_out(Market.of(4, 3, 1.0, ()), np.array([], dtype=np.int64), [])
     assert table.shape == (0, 3)
 
 

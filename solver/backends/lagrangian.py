@@ -1,0 +1,240 @@
+"""Our own solver: a Lagrangian bound in NumPy, and an exact search where that leaves a gap.
+
+With a price λ ≥ 0 on GPU-rounds in place of the capacity row (Everett, 1963) the jobs fall
+apart, but for the longest remaining time z that the regulariser charges:
+
+    D(λ, z) = λC − kz + Σ_j max {U_j(n) − λ g_j n : r_j(n) ≤ z}
+
+bounds every plan whose longest remaining time is at most z, and no other z than the r_j(n)
+need be looked at. So max_z min_λ D(λ, z), with the minimum over any prices tried, bounds all
+plans. One sort of the r_j(n) gives D(λ, z) for all z with a cumulative sum. D is convex and
+piecewise linear in λ and its slope is C less the GPU-rounds used: its least value lies
+between a price at which too much is bought and one at which not.
+
+What the best price leaves undecided, room that no job fills exactly, is settled by
+`solver.backends.core` for one z after another, the one with the largest bound first.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.backends import RELATIVE_GAP, CountProblem, CountSolution
+from solver.backends.core import settle
+from solver.market import Floats, Ints
+
+ENOUGH = 1e-7
+"""Gap, as a share of all that can be gained, that is not worth closing."""
+
+TANGENTS = 30
+"""Bound on effort: prices tried between two neighbouring slopes of the tables."""
+
+FEW, MANY = 128, 4096
+"""Counts that are considered beside each job's best: at first, and where a gap stays."""
+
+SETTLEMENTS = 40
+"""Bound on effort: how often counts are settled."""
+
+
+class Lagrangian:
+    """See `Backend`."""
+
+    name = "lagrangian"
+
+    def solve(self, problem: CountProblem) -> CountSolution:
+        """See `Backend.solve`; the gap is relative to what is at stake, see `_Dual`."""
+        dual = _Dual(problem)
+        at = dual.minimise()
+        price = at.price
+        best, value = np.zeros_like(problem.most), -np.inf
+        options = FEW
+        for _ in range(SETTLEMENTS):
+            level = int(dual.bounds.argmax())
+            enough = value + ENOUGH * float(dual.stakes[level])
+            if dual.bounds[level] <= enough:
+                break
+            at = dual.minimise(level, price)
+            if dual.bounds[level] <= enough:
+                continue
+            plan, complete = settle(
+                at.losses(dual.floors(level)),
+                problem.scale_factors,
+                problem.capacity,
+                at.price,
+                most_loss=float(at.worth[level]) - value,
+                options=options,
+            )
+            found = problem.objective(plan)
+            improved = found > value
+            if improved:
+                best, value = plan, found
+            if complete:
+                dual.bounds[level] = min(
+                    float(dual.bounds[level]), value + float(at.rounding[level])
+                )
+            elif not improved:
+                if options == MANY or dual.near(value):
+                    break
+                options = MANY
+        status = "optimal" if dual.near(value) else "work_limit"
+        return CountSolution(best, max(float(dual.bounds.max()), value), price, status)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What every job wants at a price.
+
+    Attributes:
+        price: λ.
+        net: U_j(n) − λ g_j n, shape (jobs, T + 1); −inf above T_j.
+        best: The largest net of n and more rounds, same shape.
+        worth: D(λ, z) for every level z, rounded up.
+        rounding: By how much, for every level.
+    """
+
+    price: float
+    net: Floats
+    best: Floats
+    worth: Floats
+    rounding: Floats
+
+    def losses(self, floors: Ints) -> Floats:
+        """What n rounds lose against the best at this price; inf below the floors."""
+        rows, rounds = np.arange(len(floors)), np.arange(self.net.shape[1])
+        losses = self.best[rows, floors][:, None] - self.net
+        return np.where(rounds >= floors[:, None], losses, np.inf)
+
+    def counts(self, floors: Ints) -> Ints:
+        """The least counts that lose nothing, shape (jobs,)."""
+        allowed = np.arange(self.net.shape[1]) >= floors[:, None]
+        counts: Ints = ((self.net >= self.best) & allowed).argmax(axis=1)
+        return counts
+
+
+@dataclass(frozen=True)
+class _Point:
+    """D at a price and a level, and its slope: GPU-rounds of the capacity not wanted."""
+
+    answer: _Answer
+    worth: float
+    slope: int
+
+    @property
+    def price(self) -> float:
+        """The price, λ."""
+        return self.answer.price
+
+    def along(self, price: float) -> float:
+        """The tangent at another price: a lower bound on D there."""
+        return self.worth + self.slope * (price - self.price)
+
+    def crossing(self, other: "_Point") -> float:
+        """The price at which the tangents cross."""
+        rise = other.along(0.0) - self.along(0.0)
+        return rise / (self.slope - other.slope)
+
+
+class _Dual:
+    """D(λ, z) over all longest remaining times z that some counts within capacity reach.
+
+    Level i stands for z = `longest[i]`; the first i of the `steps`, in the order of the
+    remaining times that they leave behind, have been taken. What is at stake at a level is
+    all that can be gained and what its z is charged.
+    """
+
+    def __init__(self, problem: CountProblem) -> None:
+        self.problem = problem
+        width = problem.utility.shape[1]
+        rounds = np.arange(width)
+        self.gains = np.where(rounds <= problem.most[:, None], problem.utility, -np.inf)
+        self.use = problem.scale_factors[:, None] * rounds
+        left = problem.remaining.ravel()
+        steps = np.flatnonzero(left > 0.0) if problem.regularizer else np.zeros(0, dtype=np.int64)
+        steps = steps[np.argsort(-left[steps], kind="stable")]
+        fits = np.cumsum(problem.scale_factors[steps // width]) <= problem.capacity
+        self.steps = steps[fits]
+        self.longest = np.append(left[steps], 0.0)[: len(self.steps) + 1]
+        self.bounds = np.full(len(self.longest), np.inf)
+        slopes = np.diff(problem.utility, axis=1) / problem.scale_factors[:, None]
+        dearest = 2.0 * slopes.max(initial=0.0)  # nobody wants more than he needs
+        self.prices = np.unique(np.concatenate([[0.0], slopes[slopes > 0.0], [dearest]]))
+        self.stakes = float(problem.utility[:, -1].sum()) + problem.regularizer * self.longest
+
+    def near(self, value: float) -> bool:
+        """Whether a plan's value is within the relative gap of the bound."""
+        level = int(self.bounds.argmax())
+        return float(self.bounds[level]) <= value + RELATIVE_GAP * float(self.stakes[level])
+
+    def floors(self, level: int) -> Ints:
+        """The rounds that each job needs at a level, shape (jobs,)."""
+        jobs, width = self.gains.shape
+        floors: Ints = np.bincount(self.steps[:level] // width, minlength=jobs)
+        return floors
+
+    def at(self, price: float) -> _Answer:
+        """What jobs want at a price; lowers the bounds."""
+        problem = self.problem
+        net = self.gains - price * self.use
+        best = np.maximum.accumulate(net[:, ::-1], axis=1)[:, ::-1]
+        paid = price * problem.capacity
+        worth = float(best[:, 0].sum()) + paid - problem.regularizer * self.longest
+        flat = best.ravel()
+        worth[1:] -= np.cumsum(flat[self.steps] - flat[self.steps + 1])
+        spent = self.stakes + price * float(problem.scale_factors @ problem.most) + paid
+        rounding = ROUNDING * (len(self.steps) + len(net)) * spent
+        worth += rounding
+        np.minimum(self.bounds, worth, out=self.bounds)
+        return _Answer(price, net, best, worth, rounding)
+
+    def point(self, price: float, level: int | None) -> "_Point":
+        """D and its slope at a price, at a level or at that of the largest D."""
+        answer = self.at(price)
+        level = int(answer.worth.argmax()) if level is None else level
+        use = int(self.problem.scale_factors @ answer.counts(self.floors(level)))
+        return _Point(answer, float(answer.worth[level]), self.problem.capacity - use)
+
+    def minimise(self, level: int | None = None, near: float | None = None) -> _Answer:
+        """Lower the bounds with the best prices for a level, or for the largest of all.
+
+        Args:
+            level: The level; None for that of the largest D at each price.
+            near: A price from which to start the search.
+
+        Returns:
+            The lowest price found at which all that is wanted fits the capacity.
+        """
+        low, high = 0, len(self.prices) - 1
+        index, step = (low + high) // 2, high + 1
+        if near is not None:
+            index, step = min(int(np.searchsorted(self.prices, near)), high), 1
+        below = above = None
+        while low < high:
+            point = self.point(float(self.prices[index]), level)
+            if point.slope < 0:
+                below, low = point, index + 1
+            else:
+                above, high = point, index
+            middle = (low + high) // 2
+            if below is None:
+                index = max(middle, high - step)
+            elif above is None:
+                index = min(middle, low + step - 1)
+            else:
+                index = middle
+            step *= 2
+        above = above or self.point(float(self.prices[high]), level)
+        for _ in range(TANGENTS if below else 0):
+            assert below is not None
+            price = below.crossing(above)
+            if not below.price < price < above.price:
+                break
+            point = self.point(price, level)
+            met = point.worth <= below.along(price) + ROUNDING * abs(below.worth)
+            below, above = (point, above) if point.slope < 0 else (below, point)
+            if met:
+                break
+        return above.answer
+
+
+ROUNDING = 2.0**-52
+"""What arithmetic may have lost of each number summed; bounds are raised by as much."""

@@ -1,0 +1,51 @@
+"""What solvers of linear and integer programs are told of a count problem's tables."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from solver.backends import CountProblem
+from solver.market import Floats
+
+
+def envelopes(problem: CountProblem) -> tuple[Floats, Floats]:
+    """The utilities' smallest concave majorants, and the utilities rid of rounding.
+
+    A table that rounding alone keeps from being concave is replaced by its majorant: it
+    must not cost an integer program a switch.
+
+    Returns:
+        Both of shape (jobs, T + 1).
+    """
+    utility = problem.utility
+    majorants = np.array([_concave_majorant(row) for row in utility]).reshape(utility.shape)
+    nearly = np.abs(majorants - utility).max(axis=1, initial=0.0) <= 1e-9
+    return majorants, np.where(nearly[:, None], majorants, utility)
+
+
+def cuts(problem: CountProblem) -> Iterator[tuple[int, float, float]]:
+    """Lines (job, intercept, slope) with z ≥ intercept + slope · n_j.
+
+    They are the facets of the convex r_j that can bind.
+    """
+    for job, row in enumerate(problem.remaining):
+        slopes = np.diff(row)
+        previous = -np.inf
+        for n, slope in enumerate(slopes.tolist()):
+            if row[n] > 0.0 and slope > previous + 1e-9 * abs(slope):
+                yield job, float(row[n]) - slope * n, slope
+                previous = slope
+
+
+def _concave_majorant(row: Floats) -> Floats:
+    """The smallest concave function above a table over 0…T, at the same points."""
+    corners = [0]
+    for n in range(1, len(row)):
+        while (
+            len(corners) > 1
+            and (row[corners[-1]] - row[corners[-2]]) * (n - corners[-1])
+            <= (row[n] - row[corners[-1]]) * (corners[-1] - corners[-2]) + 1e-13
+        ):
+            corners.pop()
+        corners.append(n)
+    return np.interp(np.arange(len(row)), corners, row[corners])

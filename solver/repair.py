@@ -1,0 +1,112 @@
+"""Repair a timetable: make room for a job that is short of rounds, fill what is left."""
+
+import heapq
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solver.market import Ints, Market
+
+Timetable = NDArray[np.bool_]
+"""Shape (jobs, T): whether a job runs in a round of the window."""
+
+
+def exchange(table: Timetable, free: Ints, gangs: Ints, job: int, count: int) -> None:
+    """Make room for a job by moving smaller ones from one round into another."""
+    for here in np.argsort(-free, kind="stable"):
+        if table[job].sum() >= count:
+            return
+        if table[job, here]:
+            continue
+        moves: list[tuple[int, int]] = []
+        room, left = int(free[here]), free.copy()
+        elsewhere = ~table & (free >= gangs[:, None])
+        elsewhere[:, here] = False
+        movable = np.flatnonzero(table[:, here] & (gangs <= gangs[job]) & elsewhere.any(axis=1))
+        for other in movable[np.argsort(-gangs[movable], kind="stable")]:
+            if room >= gangs[job]:
+                break
+            there = np.flatnonzero(~table[other] & (left >= gangs[other]))
+            there = there[there != here]
+            if len(there):
+                to = int(there[np.argmax(left[there])])
+                moves.append((int(other), to))
+                left[to] -= gangs[other]
+                room += int(gangs[other])
+        if room < gangs[job]:
+            continue
+        for other, to in moves:
+            table[other, here], table[other, to] = False, True
+            free[here] += gangs[other]
+            free[to] -= gangs[other]
+        table[job, here] = True
+        free[here] -= gangs[job]
+
+
+def trade(
+    market: Market, table: Timetable, free: Ints, job: int, count: int, lacking: Ints
+) -> None:
+    """Take rounds from jobs that together lose less by it than this one gains.
+
+    Args:
+        market: The window problem.
+        table: Changed in place, as is `free`.
+        free: GPUs that idle in each round, shape (T,).
+        job: The job that is short of rounds.
+        count: How many it should have.
+        lacking: Rounds that others are still to get, shape (jobs,): the longest remaining
+            time does not fall before all that leave it behind have got theirs.
+    """
+    gangs, rows = market.scale_factors, np.arange(len(table))
+    while True:
+        counts = table.sum(axis=1) + lacking
+        if counts[job] >= count:
+            return
+        fewer = np.maximum(counts - 1, 0)
+        longest = float(market.remaining[rows, counts].max())
+        later = np.maximum(market.remaining[rows, fewer] - longest, 0.0)
+        loss = market.utility[rows, counts] - market.utility[rows, fewer]
+        loss += market.regularizer * later
+        cheapest = np.argsort(loss / gangs, kind="stable")
+        worth = market.objective(counts)
+        best, gain = (0, rows[:0]), 0.0
+        for here in np.flatnonzero(~table[job]).tolist():
+            running = cheapest[table[cheapest, here]]
+            room = free[here] + np.cumsum(np.append(0, gangs[running]))
+            leaving = running[: int(np.argmax(room >= gangs[job]))]
+            after = counts.copy()
+            after[leaving] -= 1
+            after[job] += 1
+            better = market.objective(after) - worth
+            if better > gain:
+                best, gain = (here, leaving), better
+        if gain <= 0.0:
+            return
+        here, leaving = best
+        table[leaving, here], table[job, here] = False, True
+        free[here] += int(gangs[leaving].sum()) - int(gangs[job])
+
+
+def fill(market: Market, table: Timetable, free: Ints) -> None:
+    """Give room that is left to the increments that gain most per GPU, then to the longest."""
+    gangs, window = market.scale_factors, market.window
+    counts = table.sum(axis=1)
+
+    def rank(job: int) -> tuple[float, float, int]:
+        count = int(counts[job])
+        gain = market.utility[job, min(count + 1, window)] - market.utility[job, count]
+        return -float(gain) / int(gangs[job]), -float(market.remaining[job, count]), job
+
+    fits = (~table & (free >= gangs[:, None])).any(axis=1)
+    waiting = [rank(job) for job in np.flatnonzero(fits).tolist()]
+    heapq.heapify(waiting)
+    while waiting:
+        job = heapq.heappop(waiting)[-1]
+        rounds = np.flatnonzero(~table[job] & (free >= gangs[job]))
+        if not len(rounds):
+            continue
+        best = rounds[np.argmax(free[rounds])]
+        table[job, best] = True
+        free[best] -= gangs[job]
+        counts[job] += 1
+        heapq.heappush(waiting, rank(job))
