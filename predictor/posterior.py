@@ -46,8 +46,8 @@ EPOCHS_OFF, SHARE_OFF = 0.5, 0.02
 UNLIKE = 0.02
 """Probability that a change is where the candidate does not have it."""
 
-SPANS = 1
-"""Changes of an Accordion job that the prior reckons with: it trains large late."""
+SPANS = 3
+"""Changes of an Accordion job that the prior reckons with."""
 
 RESTING_SECONDS = 60.0
 """Timed training that weighs as much as what was known before."""

@@ -1,10 +1,12 @@
 """Clear a market: solve for counts, lay them out, and say how good the plan is."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from solver.counts import relative_gap, solve_counts
-from solver.market import Market
+from solver.market import Ints, Market
 from solver.repair import Timetable
 from solver.timetable import lay_out
 
@@ -35,19 +37,25 @@ class Clearing:
     status: str
 
 
-def clear(market: Market, order: Sequence[int], backend: str = "auto") -> Clearing:
+def clear(
+    market: Market,
+    order: Sequence[int],
+    backend: str = "auto",
+    coming: Sequence[int] | None = None,
+) -> Clearing:
     """Clear a market.
 
     Args:
         market: The window problem.
         order: Jobs (rows of the market), the first to run first.
         backend: A key of `solver.counts.BACKENDS`.
+        coming: Jobs that run in the coming round, where that is decided already; they fit.
 
     Raises:
         ShockwaveError: There is no such back end, or none could take the problem.
     """
     counts = solve_counts(market, backend)
-    timetable = lay_out(market, counts.counts, order)
+    timetable = _lay_out(market, counts.counts, order, coming)
     objective = market.objective(timetable.sum(axis=1))
     span = float((market.utility[:, -1] - market.utility[:, 0]).sum())
     proven = counts.bound >= objective - _TOLERANCE * (span + abs(objective))
@@ -62,6 +70,28 @@ def clear(market: Market, order: Sequence[int], backend: str = "auto") -> Cleari
         reason=counts.reason,
         status=counts.status if proven else "imprecise",
     )
+
+
+def _lay_out(
+    market: Market, counts: Ints, order: Sequence[int], coming: Sequence[int] | None
+) -> Timetable:
+    """Lay counts out, after a coming round that may be given."""
+    if coming is None:
+        return lay_out(market, counts, order)
+    table = np.zeros((len(counts), market.window), dtype=bool)
+    table[list(coming), 0] = True
+    if market.window > 1:
+        run = table[:, 0].astype(np.int64)
+        columns = np.arange(market.window) + run[:, None]
+        rest = replace(
+            market,
+            window=market.window - 1,
+            utility=np.take_along_axis(market.utility, columns, axis=1),
+            remaining=np.take_along_axis(market.remaining, columns, axis=1),
+        )
+        wanted = np.minimum(np.maximum(counts - run, 0), rest.window)
+        table[:, 1:] = lay_out(rest, wanted, order)
+    return table
 
 
 _TOLERANCE = 1e-5

@@ -90,6 +90,9 @@ class SolveReport:
         bound: Proven upper bound on any plan's objective.
         gap: (bound − objective) / max(|bound|, |objective|), 0 where both are 0.
         price: Objective that one more GPU-round in the window would bring.
+        envious: Jobs that would rather have another's GPU-rounds, see `solver.guarantees`.
+        below_share: Jobs that would rather have an even share of the window.
+        wanting: Jobs that would gain by GPUs left idle.
     """
 
     policy: str
@@ -100,6 +103,9 @@ class SolveReport:
     bound: float = 0.0
     gap: float = 0.0
     price: float = 0.0
+    envious: int = 0
+    below_share: int = 0
+    wanting: int = 0
 
 
 @dataclass(frozen=True)

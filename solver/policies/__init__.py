@@ -19,6 +19,7 @@ from solver.policies.ossp import OpenShop
 from solver.policies.published import PublishedShockwave
 from solver.policies.shockwave import Shockwave
 from solver.policies.sjf import Sjf
+from solver.policies.slack import Slack
 from solver.policies.srtf import Srtf
 from solver.policies.srtf_gpu import SrtfGpu
 from solver.policies.themis import Themis
@@ -30,6 +31,7 @@ POLICIES: dict[str, type[Any]] = {
     for policy in (
         Shockwave,
         PublishedShockwave,
+        Slack,
         OpenShop,
         Themis,
         Gavel,

@@ -10,11 +10,13 @@ from predictor.belief import Belief
 from predictor.errors import InputError
 from predictor.job import JobProgress, JobSpec, Mode, Regime
 from predictor.published import ProfiledRegime
+from solver.bidding import Terms, finish_time_fairness, outlook, utilities
 from solver.cluster import Cluster
 from solver.counts import solve_counts
+from solver.guarantees import Guarantees, guarantees
+from solver.market import Market, welfare_market
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import POLICIES, make_policy
-from solver.policies.shockwave import Shockwave, finish_time_fairness
 from tests.strategies import certain
 
 ROUND_SECONDS = 100.0
@@ -197,26 +199,118 @@ def test_shockwave_gives_rounds_by_budget() -> None:
 def test_fairness_counts_the_jobs_seen_so_far() -> None:
     told = situation(job(0, 6, arrival=600.0, rounds_run=2), gpus=4, now=1_000.0)
     # Age 400 s and 600 s to go, over 800 s alone.
-    assert finish_time_fairness(told).tolist() == [1_000.0 / 800.0]
-    crowded = dataclasses.replace(told, jobs_seen=8)
-    assert finish_time_fairness(crowded).tolist() == [1_000.0 / 800.0 / 2.0]
+    assert finish_time_fairness(outlook(told)).tolist() == [1_000.0 / 800.0]
+    crowded = outlook(dataclasses.replace(told, jobs_seen=8))
+    assert finish_time_fairness(crowded).tolist() == [(400.0 + 2 * 600.0) / 800.0 / 2.0]
 
 
-def test_weights_are_budgets_times_a_power_of_finish_time_fairness() -> None:
-    told = situation(job(0, 6, rounds_run=2, budget=3.0), gpus=4, now=1_000.0)
-    (bid,) = Shockwave().window_market(told).bids
-    assert bid.weight == pytest.approx(3.0 * (1_600.0 / 800.0) ** Shockwave.fairness_power)
-    assert bid.remaining_seconds == (600.0, 500.0, 400.0, 300.0, 200.0, 100.0, 0.0)
+TERMS = Terms(lateness=2.0, fair_share=0.9, blur_rounds=1.0, blur_share=0.0)
+
+
+def bid(told: Situation, horizon: float, window: int = WINDOW) -> list[list[float]]:
+    tables: list[list[float]] = utilities(
+        outlook(told), TERMS, horizon=horizon, window=window, round_seconds=ROUND_SECONDS
+    ).tolist()
+    return tables
+
+
+def test_far_from_every_deadline_a_round_is_worth_its_share_of_the_job() -> None:
+    (row,) = bid(situation(job(0, 4, gang=4), seen=400, now=0.0), horizon=1e9)
+    # An even share is all it has had so far: ω = 1; √4 · n / 4 rounds, no more after four.
+    assert row == pytest.approx([0.0, 0.5, 1.0, 1.5, *[2.0] * (WINDOW - 3)])
+
+
+def test_a_job_that_is_late_anyway_loses_a_round_for_each_it_waits() -> None:
+    (row,) = bid(situation(job(0, 400), seen=400, now=0.0), horizon=0.0, window=3)
+    # 2 jobs a GPU-round of lateness, and 1/400 of a job.
+    assert np.diff(row) == pytest.approx([2.0 + 1 / 400] * 3)
+
+
+def test_the_price_of_a_deadline_rises_before_it_is_missed() -> None:
+    told = situation(job(0, 10), seen=4_000, now=0.0)
+    worth = [
+        np.diff(bid(told, horizon=rounds * ROUND_SECONDS, window=1)[0])[0]
+        for rounds in (30, 13, 12, 11, 10, 5)
+    ]
+    assert worth == sorted(worth)
+    assert worth[0] == pytest.approx(0.1)
+    assert 0.3 < worth[3] < worth[-1] == pytest.approx(2.1, abs=1e-3)
+
+
+def test_twice_the_budget_is_due_in_half_the_time() -> None:
+    poor, rich = (job(j, 10, budget=budget) for j, budget in enumerate((1.0, 3.0)))
+    told = situation(poor, rich, gpus=4, seen=8, now=900.0)
+    low, high = (np.diff(row)[0] for row in bid(told, horizon=1e9, window=1))
+    assert high > 3 * low
+
+
+def test_a_running_job_is_favoured_but_not_for_ever() -> None:
+    held = job(0, 10, gpus=(0,))
+    beside = {
+        left: situation(held, job(1, left), job(2, 60), gpus=1, seen=400, now=0.0)
+        for left in (9, 1)
+    }
+    plans = {left: make_policy("shockwave").plan(told) for left, told in beside.items()}
+    assert running(plans[9]) == [0]
+    assert running(plans[1]) == [1]
+
+
+def test_the_longest_job_is_never_put_off_for_long() -> None:
+    told = situation(job(0, 50), *[job(j, 3) for j in range(1, 6)], gpus=2, seen=6, now=0.0)
+    assert 0 in make_policy("shockwave").plan(told).placement
+
+
+def test_guarantees_are_counted_for_the_plan_as_laid_out() -> None:
+    utility = np.array([[0.0, 1.0, 2.0]] * 2)
+    market = Market(
+        gpus=1,
+        window=2,
+        regularizer=0.0,
+        job_ids=np.arange(2),
+        scale_factors=np.ones(2, np.int64),
+        weights=np.ones(2),
+        utility=utility,
+        remaining=np.zeros((2, 3)),
+    )
+    for table, budgets, expected in (
+        ([[1, 0], [0, 1]], [1.0, 1.0], Guarantees(0, 0, 0)),
+        ([[1, 1], [0, 0]], [1.0, 1.0], Guarantees(1, 1, 0)),
+        ([[1, 1], [0, 0]], [9.0, 1.0], Guarantees(0, 0, 0)),
+        ([[1, 0], [0, 0]], [1.0, 1.0], Guarantees(1, 1, 2)),
+    ):
+        assert guarantees(market, np.array(table, bool), np.array(budgets)) == expected
+
+
+def test_slack_serves_the_job_that_would_miss_its_deadline() -> None:
+    hurried = situation(job(0, 30), job(1, 4), gpus=1, seen=40, now=0.0)
+    assert running(make_policy("slack").plan(hurried)) == [0]
+    relaxed = situation(job(0, 12), job(1, 5), job(2, 13), gpus=1, seen=40, now=0.0)
+    assert running(make_policy("slack").plan(relaxed)) == [1]
 
 
 @pytest.mark.parametrize("backend", ["lagrangian", "gurobi", "highs"])
-@pytest.mark.parametrize("regularizer", [Shockwave.regularizer, 0.01, 10.0, 1e5])
+@pytest.mark.parametrize("regularizer", [1e-5, 0.01, 10.0, 1e5])
 def test_the_regulariser_leaves_the_welfare_to_be_decided(backend: str, regularizer: float) -> None:
     # One job on the critical path beside many that compete: a regulariser out of scale
     # would drown their welfare in the solver's tolerance, and GPU-rounds would be free.
     crowd = [job(j, 5 + j, arrival=50.0 * j, rounds_run=1 + j % 3) for j in range(12)]
     told = situation(*crowd, job(12, 80), gpus=3)
-    market = dataclasses.replace(Shockwave().window_market(told), regularizer=regularizer)
+    market = welfare_market(
+        gpus=3,
+        regularizer=regularizer,
+        job_ids=range(13),
+        scale_factors=[1] * 13,
+        weights=np.ones(13),
+        progress=np.array([job.forecast.progress for job in told.jobs]),
+        remaining=np.array(
+            [
+                np.maximum(
+                    job.forecast.remaining_seconds - ROUND_SECONDS * np.arange(WINDOW + 1), 0
+                )
+                for job in told.jobs
+            ]
+        ),
+    )
     counts = solve_counts(market, backend)
     span = float(np.ptp(market.utility, axis=1).sum())
     assert counts.bound >= market.objective(counts.counts) - 1e-6 * span

@@ -665,7 +665,24 @@ def test_the_parts_of_a_record_have_views(reader: Reader) -> None:
         )
     ]
     assert reader.query("FROM solves WHERE round = 1")[1] == [
-        (run, 1, 100.0, 2, "shockwave", "highs", "asked", "optimal", 1.0, 1.02, 0.02, 0.5, 2.0)
+        (
+            run,
+            1,
+            100.0,
+            2,
+            "shockwave",
+            "highs",
+            "asked",
+            "optimal",
+            1.0,
+            1.02,
+            0.02,
+            0.5,
+            0,
+            0,
+            0,
+            2.0,
+        )
     ]
     assert reader.query("FROM jobs WHERE job_id = 2")[1] == [
         (run, 2, "net", 16, 64, 1, "accordion", 10, 1000, 150.0, "blue", 2.0, 630, False, 100.0)
