@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,15 +122,19 @@ class History:
         """
         key = spec.mode, spec.kind
         if key not in self._relatives:
-            kinds, models = self._rows_of(spec.mode)
-            same_kind, same_model = kinds.get(spec.kind, _NONE), models.get(spec.model, _NONE)
-            rows = np.arange(self.size(spec.mode))
+            courses = self.courses.get(spec.mode, ())
+            latest = range(len(courses) - 1, -1, -1)
+            kind, model = spec.kind, spec.model
+            groups = (
+                (SAME_KIND, (row for row in latest if courses[row].kind == kind)),
+                (
+                    SAME_MODEL,
+                    (r for r in latest if courses[r].model == model and courses[r].kind != kind),
+                ),
+                (SAME_MODE, (row for row in latest if courses[row].model != model)),
+            )
             self._relatives[key] = np.concatenate(
-                [
-                    _latest(SAME_KIND, same_kind),
-                    _latest(SAME_MODEL, np.setdiff1d(same_model, same_kind, True)),
-                    _latest(SAME_MODE, np.setdiff1d(rows, same_model, True)),
-                ]
+                [_filled(most, list(islice(rows, most))) for most, rows in groups]
             )
         return self._relatives[key]
 
@@ -137,27 +142,9 @@ class History:
         """Mean log of measured over profiled time per step of a model's courses; 0 at first."""
         return self._slowness.get(model, 0.0)
 
-    def _rows_of(self, mode: Mode) -> tuple[dict[Kind, Ints], dict[str, Ints]]:
-        """Rows of a mode's courses, ascending, by kind and by model."""
-        if mode not in self._grouped:
-            kinds: defaultdict[Kind, list[int]] = defaultdict(list)
-            models: defaultdict[str, list[int]] = defaultdict(list)
-            for row, course in enumerate(self.courses.get(mode, ())):
-                kinds[course.kind].append(row)
-                models[course.model].append(row)
-            self._grouped[mode] = (
-                {kind: np.array(rows) for kind, rows in kinds.items()},
-                {model: np.array(rows) for model, rows in models.items()},
-            )
-        return self._grouped[mode]
-
     @cached_property
     def reaches(self) -> dict[Mode, tuple[float, ...]]:
         """What follows from the scores; filled by `predictor.learning.reaches`."""
-        return {}
-
-    @cached_property
-    def _grouped(self) -> dict[Mode, tuple[dict[Kind, Ints], dict[str, Ints]]]:
         return {}
 
     @cached_property
@@ -174,16 +161,13 @@ class History:
         for courses in self.courses.values():
             for course in courses:
                 measured[course.model].append(course.slowness)
-        return {model: float(np.mean(logs[-KEPT:])) for model, logs in measured.items()}
+        return {model: sum(logs) / len(logs) for model, logs in measured.items()}
 
 
 NOTHING = History()
 """Before any job has finished."""
 
-_NONE: Ints = np.zeros(0, np.int64)
 
-
-def _latest(most: int, rows: Ints) -> Ints:
-    """The last of some rows, from the latest, over and over; -1 if there is none."""
-    found = rows[::-1][:most]
-    return np.resize(found, most) if len(found) else np.full(most, -1)
+def _filled(most: int, rows: list[int]) -> Ints:
+    """Rows over and over, up to a number; -1 if there is none."""
+    return np.array((rows * most)[:most] if rows else [-1] * most)
