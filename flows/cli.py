@@ -13,6 +13,7 @@ from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from shlex import quote
+from textwrap import wrap
 from time import perf_counter
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -357,7 +358,7 @@ def policies(as_json: Json = False) -> None:
         lines = [policy["policy"], policy["summary"], policy["source"]]
         if policy["parameters"]:
             settable = [f"{key}={value:g}" for key, value in policy["parameters"].items()]
-            lines.append(f"parameters: {' '.join(settable)}")
+            lines += wrap(f"parameters: {' '.join(settable)}", 90)
         typer.echo("\n    ".join(lines))
 
 

@@ -104,13 +104,13 @@ def test_simulate_takes_the_settings_it_is_given(here: Command, tmp_path: Path) 
     }
     options = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     ran = here(
-        *("simulate", "--jobs", 2, "--arrivals", "at_once", *options, "--set", "regularizer=1e-4"),
+        *("simulate", "--jobs", 2, "--arrivals", "at_once", *options, "--set", "lateness=1e-4"),
         *("--warehouse", tmp_path, "--json"),
     )
     (kept,) = here(
         "sql", "SELECT settings, source FROM headers", "--warehouse", tmp_path, "--json"
     ).rows
-    settings["parameters"] = [{"name": "regularizer", "value": 1e-4}]
+    settings["parameters"] = [{"name": "lateness", "value": 1e-4}]
     assert kept == {"settings": settings, "source": ran.rows[0]["trace"]}
     assert kept["source"] == "generated: 2 jobs, at_once"
 
