@@ -110,8 +110,10 @@ def past_jobs(warehouse: Path, runs: Iterable[str]) -> tuple[PastJob, ...]:
     Raises:
         ShockwaveError: There is no such run, or its records are damaged.
     """
-    reader, jobs = Reader(warehouse), []
-    for name in runs:
+    reader, jobs, names = Reader(warehouse), [], list(runs)
+    if len(set(names)) < len(names):
+        raise InputError("--history", "a run is there twice", "give each once")
+    for name in names:
         header = reader.header(name)
         state = RunState.initial(header)
         for record, _ in reader.records(name):

@@ -118,11 +118,16 @@ def utilities(
     due = np.minimum(terms.fair_share * fair - ahead.age[:, None], horizon)[:, :, None]
     left = ahead.samples[:, :, None]
     finish = np.where(left > elapsed, elapsed[-1] + left - elapsed, left)
-    blur = np.hypot(terms.blur_rounds * round_seconds, terms.blur_share * left)
+    least = _LEAST_BLUR * round_seconds
+    blur = np.hypot(np.maximum(terms.blur_rounds * round_seconds, least), terms.blur_share * left)
     late = (blur * _expected_excess((finish - due) / blur)).mean(axis=1)
     price = terms.lateness * ahead.gangs / round_seconds
     # What rounding takes away is given back: more rounds are never worth less.
     return np.maximum.accumulate(progress - price[:, None] * late, axis=1)
+
+
+_LEAST_BLUR = 1e-6
+"""Rounds; without any blur there would be nothing to divide by."""
 
 
 def _expected_excess(mean: Floats) -> Floats:

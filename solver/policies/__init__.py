@@ -1,6 +1,5 @@
 """Scheduling policies, one file each, and the registry that lists them."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -50,6 +49,10 @@ POLICIES: dict[str, type[Any]] = {
 """By name: frozen dataclasses that are policies."""
 
 
+LARGEST = 1e12
+"""What a parameter may be at most, so that bids stay finite."""
+
+
 def parameters(policy: type[Any]) -> dict[str, float]:
     """The parameters of a policy that can be set, with their defaults."""
     return {
@@ -88,8 +91,10 @@ def make_policy(
                 f"policy {name} has no parameter {parameter!r}",
                 f"it has {', '.join(known) or 'none'}",
             )
-        if not 0.0 <= value < math.inf:
-            raise InputError("--set", f"{parameter}={value:g} is out of range", "give 0 or more")
+        if not 0.0 <= value <= LARGEST:
+            raise InputError(
+                "--set", f"{parameter}={value:g} is out of range", f"give 0 to {LARGEST:g}"
+            )
     given: dict[str, Any] = {"backend": backend, "fidelity": fidelity}
     taken = {field.name for field in fields(policy)}
     made: Policy = policy(

@@ -237,6 +237,14 @@ def test_the_price_of_a_deadline_rises_before_it_is_missed() -> None:
     assert 0.3 < worth[3] < worth[-1] == pytest.approx(2.1, abs=1e-3)
 
 
+def test_bids_are_finite_without_any_blur() -> None:
+    plain = {"blur_rounds": 0.0, "blur_share": 0.0}
+    plan = make_policy("shockwave", values=plain).plan(situation(job(0, 4), job(1, 40), gpus=1))
+    assert np.isfinite([bid.utility for bid in plan.bids]).all()
+    with pytest.raises(InputError, match="out of range"):
+        make_policy("shockwave", values={"lateness": 1e308})
+
+
 def test_twice_the_budget_is_due_in_half_the_time() -> None:
     poor, rich = (job(j, 10, budget=budget) for j, budget in enumerate((1.0, 3.0)))
     told = situation(poor, rich, gpus=4, seen=8, now=900.0)

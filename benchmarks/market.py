@@ -1,0 +1,224 @@
+"""Hold the market against the published one, the rule it must beat, and itself with parts removed.
+
+    python benchmarks/market.py [DATA] [--seeds 10-19] [--ablations] [--plot FILE] [--json]
+
+Workloads are the two public traces (DATA, by default `shockwave` in the folder that the
+environment variable SHOCKWAVE_DATA names) and, for each seed, 120 generated jobs on 32 GPUs
+that arrive 45 s apart and 240 on 64 GPUs 22.5 s apart: the generator's defaults at two and
+four times their size. Everything runs with its defaults. `jct / published` is against
+Shockwave as its authors published it on the same workload; `limit` is the makespan that no
+scheduler can beat: the larger of the last arrival plus isolated run time, and of t plus the
+work that arrives from t on per GPU.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from flows.simulation import make_header, simulate
+from flows.terminal import print_table
+from predictor.basis import Basis
+from warehouse.generator import generate_workload
+from warehouse.record import Parameter, Settings
+from warehouse.store import Reader
+from warehouse.trace import read_workload
+from warehouse.workload import Workload
+
+TRACES = {
+    120: ("jobs120_gpus32", "tacc_throughputs", 32),
+    220: ("jobs220_gpus64", "wisr_throughputs", 64),
+}
+SIZES = {32: (120, 45.0), 64: (240, 22.5)}
+
+RIVALS = ("shockwave", "slack", "shockwave-published")
+
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "told the future": {"forecasts": Basis.ORACLE},
+    "reactive forecasts": {"forecasts": Basis.REACTIVE},
+    "no fair deadline": {"set": {"fair_share": 1e3}},
+    "no deadlines": {"set": {"lateness": 0.0}},
+    "horizon of the upper forecasts": {"set": {"longest_level": 0.9}},
+    "no favour for running jobs": {"set": {"favour": 1.0}},
+    "no blur": {"set": {"blur_rounds": 0.01, "blur_share": 0.0}},
+    "window of 1 round": {"window": 1},
+    "published objective": {"policy": "shockwave-published"},
+}
+
+FRONT = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8)
+"""Values of `lateness` for the plot."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run to make: a workload by name, and what is asked."""
+
+    workload: str
+    settings: Settings
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    folder = os.environ.get("SHOCKWAVE_DATA")
+    default = folder and Path(folder) / "shockwave"
+    parser.add_argument("data", type=Path, nargs="?" if default else None, default=default)
+    parser.add_argument("--seeds", default="10-19", help="FIRST-LAST of generated workloads")
+    parser.add_argument("--ablations", action="store_true", help="remove one part after another")
+    parser.add_argument("--plot", type=Path, help="write a picture (.svg or .png)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    options = parser.parse_args()
+    first, last = map(int, options.seeds.split("-"))
+    traces = [f"{jobs}" for jobs in TRACES]
+    generated = [f"{seed}@{gpus}" for seed in range(first, last + 1) for gpus in SIZES]
+    if options.ablations:
+        names = [*traces, *generated[:6]]
+        asked = {
+            label: [Case(name, _settings(name, **changes)) for name in names]
+            for label, changes in ABLATIONS.items()
+        }
+    else:
+        names = [*traces, *generated]
+        asked = {
+            policy: [Case(name, _settings(name, policy=policy)) for name in names]
+            for policy in RIVALS
+        }
+    if options.plot:
+        asked |= {
+            f"lateness {value:g}": [
+                Case(name, _settings(name, set={"lateness": value})) for name in names
+            ]
+            for value in FRONT
+        }
+        asked |= {
+            policy: [Case(name, _settings(name, policy=policy)) for name in names]
+            for policy in (*RIVALS, "srtf", "srtf-gpu", "themis", "gavel", "allox")
+        }
+    found = _run(asked, options.data)
+    published = found.get("shockwave-published") or found["published objective"]
+    rows = [
+        {"variant": label, "workload": name} | row | {"jct/published": row["jct_s"] / base["jct_s"]}
+        for label, of_label in found.items()
+        for name, row, base in zip(names, of_label, published, strict=True)
+    ]
+    if options.json:
+        for row in rows:
+            print(json.dumps(row))
+    else:
+        table = rows if not options.ablations else []
+        for label in found:
+            for kind, some in (("public", traces), ("generated", names[len(traces) :])):
+                of_kind = [r for r in rows if r["variant"] == label and r["workload"] in some]
+                table.append(_mean(of_kind, label, f"{kind}, mean of {len(some)}"))
+        print_table(list(table[0]), [list(row.values()) for row in table])
+    if options.plot:
+        _plot(options.plot, rows)
+
+
+def _settings(name: str, **changes: object) -> Settings:
+    gpus = int(name.split("@")[1]) if "@" in name else TRACES[int(name)][2]
+    values = changes.pop("set", {})
+    assert isinstance(values, dict)
+    settings = Settings(policy="shockwave", gpus=gpus)
+    parameters = tuple(Parameter(key, value) for key, value in sorted(values.items()))
+    return replace(settings, parameters=parameters, **changes)  # type: ignore[arg-type]
+
+
+def _workload(name: str, data: Path) -> Workload:
+    if "@" not in name:
+        trace, profile, _ = TRACES[int(name)]
+        return read_workload(
+            data / f"{trace}.trace", data / f"{profile}.json", data / "gns_regimes.csv"
+        )
+    seed, gpus = map(int, name.split("@"))
+    jobs, gap = SIZES[gpus]
+    return generate_workload(jobs, rng=np.random.default_rng(seed), mean_interarrival_seconds=gap)
+
+
+def limit(workload: Workload, gpus: int) -> float:
+    """The makespan that no scheduler can beat, in seconds."""
+    least, work = 0.0, 0.0
+    for spec, truth in reversed(list(zip(workload.specs, workload.truths, strict=True))):
+        work += spec.scale_factor * truth.isolated_seconds
+        alone = spec.arrival_seconds + truth.isolated_seconds
+        least = max(least, alone, spec.arrival_seconds + work / gpus)
+    return least
+
+
+def _run(asked: dict[str, list[Case]], data: Path) -> dict[str, list[dict[str, float]]]:
+    cases = [(case, data) for of_label in asked.values() for case in of_label]
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        results = pool.map(_simulate, cases)
+        return {label: [next(results) for _ in of_label] for label, of_label in asked.items()}
+
+
+def _simulate(job: tuple[Case, Path]) -> dict[str, float]:
+    case, data = job
+    workload = _workload(case.workload, data)
+    with tempfile.TemporaryDirectory() as folder:
+        run = simulate(make_header(workload, case.settings), Path(folder))
+        columns, rows = Reader(Path(folder)).query("FROM run_summary", [run])
+    told = dict(zip(columns, rows[0], strict=True))
+    least = limit(workload, case.settings.gpus)
+    return {
+        "makespan_s": told["makespan_s"],
+        "makespan/limit": told["makespan_s"] / least,
+        "jct_s": told["mean_jct_s"],
+        "worst_ftf": told["worst_ftf"],
+        "unfair_%": 100 * told["unfair_fraction"],
+        "unfair_themis_%": 100 * told["unfair_fraction_themis"],
+        "restarts/job": told["preemptions"] / told["jobs"],
+    }
+
+
+def _mean(rows: list[dict[str, Any]], label: str, workload: str) -> dict[str, Any]:
+    figures = {
+        key: fmean(float(str(row[key])) for row in rows)
+        for key in rows[0]
+        if key not in ("variant", "workload")
+    }
+    return {"variant": label, "workload": workload} | figures
+
+
+def _plot(path: Path, rows: list[dict[str, Any]]) -> None:
+    mpl.rcParams["svg.hashsalt"] = "market"
+    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+    axes = figure.subplots()
+    front = list(_points(rows, [f"lateness {value:g}" for value in FRONT]))
+    axes.plot(
+        *zip(*((x, y) for _, x, y in front), strict=True), "o-", label="shockwave, λ from 0 to 12.8"
+    )
+    others = (*RIVALS, "srtf", "srtf-gpu", "themis", "gavel", "allox")
+    for label, x, y in _points(rows, list(others)):
+        axes.plot(x, y, "s" if label == "shockwave" else "x", color="black")
+        axes.annotate(
+            f"{label} (default)" if label == "shockwave" else label,
+            (x, y),
+            (5, 4),
+            textcoords="offset points",
+        )
+    axes.set_xlabel("makespan / limit")
+    axes.set_ylabel("mean JCT / that of Shockwave as published")
+    axes.legend()
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def _points(rows: list[dict[str, Any]], labels: list[str]) -> Iterator[tuple[str, float, float]]:
+    for label in labels:
+        mean = _mean([row for row in rows if row["variant"] == label], label, "")
+        yield label, float(str(mean["makespan/limit"])), float(str(mean["jct/published"]))
+
+
+if __name__ == "__main__":
+    main()
