@@ -47,7 +47,9 @@ class Belief:
     @property
     def batch_size(self) -> int:
         """Batch size of the epoch under way; at first the declared one."""
-        return self.progress.batch_size if self.progress else self.spec.batch_size
+        if self.progress:
+            return self.progress.batch_size
+        return self.observed[-1].batch_size if self.observed else self.spec.batch_size
 
     @property
     def run_seconds(self) -> float:

@@ -49,6 +49,9 @@ UNLIKE = 0.02
 SPANS = 3
 """Changes of an Accordion job that the prior reckons with."""
 
+LEAST_LEFT = 1e-9
+"""Epochs that a job which runs has left at least."""
+
 RESTING_SECONDS = 60.0
 """Timed training that weighs as much as what was known before."""
 
@@ -93,7 +96,10 @@ def standing(belief: Belief, profile: Profile, history: History) -> Standing:
         spec=spec,
         changes=changes(spec, (*belief.observed, under_way), profile),
         done=belief.epochs_done,
-        left=max(spec.epochs - (belief.epochs_done - belief.fraction), 1) - belief.fraction,
+        left=max(
+            max(spec.epochs - (belief.epochs_done - belief.fraction), 1) - belief.fraction,
+            LEAST_LEFT,
+        ),
         batch_size=belief.batch_size,
         slowness={
             size: (log * seconds + own * RESTING_SECONDS) / (seconds + RESTING_SECONDS)

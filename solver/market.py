@@ -34,7 +34,8 @@ class Bid:
     Attributes:
         job_id: The job.
         scale_factor: GPUs that it needs in each round it runs.
-        weight: Its weight w_j: budget times finish-time-fairness weight.
+        weight: What its utility was multiplied by: under the published objective budget times
+            finish-time-fairness weight, under ours budget times the favour for running jobs.
         utility: Weighted utility w_j u_j of 0…T rounds, non-decreasing; T + 1 values.
         remaining_seconds: Run time r_j left after 0…T rounds, as far as the regulariser
             counts it; non-increasing and convex (a round of running takes at most a

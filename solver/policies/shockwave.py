@@ -12,11 +12,12 @@ from solver.plan import Plan, Situation, SolveReport, Turn, next_round
 
 @dataclass(frozen=True)
 class Shockwave:
-    """Each round the window's market is cleared, and its coming round executed.
+    """A list by what the coming round is worth per GPU, in a window that is cleared around it.
 
-    The market says what each job gets of the window and what a GPU-round costs; who runs
-    in the coming round is a list by what that round alone is worth per GPU, since the plan
-    is made anew before the next. `docs/market.md` derives the bids.
+    The bids say who runs in the coming round. The market of the window, cleared to a proven
+    gap, says what each job gets after it, what a GPU-round costs and which guarantees hold;
+    it does not change who runs now, since the plan is made anew before the next round.
+    `docs/market.md` derives the bids.
 
     Attributes:
         backend: Solver back end.

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 
 from predictor.belief import Belief, Pace, changes
+from predictor.forecast import forecast
 from predictor.history import NOTHING, History
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.learning import learned, reaches, until
@@ -152,6 +153,23 @@ def test_intervals_reach_as_far_as_they_must_have() -> None:
     assert reaches(history, Mode.GNS)[:2] == (0.4, 0.4)
     history = History(scores={(Mode.GNS, 0): (0.1,) * 40 + (0.3,) * 5})
     assert reaches(history, Mode.GNS)[0] == 0.1
+
+
+def test_a_finished_job_teaches_the_same_with_and_without_where_it_stood() -> None:
+    bare = finished(ACCORDION, (16, 20), (64, 40))
+    stood = dataclasses.replace(bare, progress=JobProgress(0, 60, 0.0, 64, 0.0, 0.0, 0))
+    assert changes(ACCORDION, (*bare.observed, Regime(bare.batch_size, 0)), PROFILE) == (20,)
+    assert after(bare) == after(stood)
+
+
+def test_a_job_at_the_very_end_of_its_last_epoch_is_told_without_a_warning() -> None:
+    belief = seen(ACCORDION, (16, 59))
+    assert belief.progress
+    at_end = dataclasses.replace(
+        belief, progress=dataclasses.replace(belief.progress, fraction=1.0)
+    )
+    (told,) = forecast([at_end], PROFILE, window=2, round_seconds=60.0)
+    assert 0.0 <= told.remaining_seconds < 1e-6
 
 
 def test_a_finished_job_is_seen_as_it_was_before() -> None:
