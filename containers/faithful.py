@@ -13,7 +13,7 @@ from itertools import accumulate
 from containers.runtime import ContainerEvent, EventKind, Launch, Observation
 from containers.virtual import GroundTruth
 from predictor.errors import InputError
-from predictor.job import EpochReport, JobProgress, JobSpec
+from predictor.job import EpochReport, JobProgress, JobSpec, add_report
 from predictor.profile import Profile
 
 
@@ -57,22 +57,16 @@ class _Job:
         held = (regime for regime, end in zip(targets, ends, strict=True) if epoch < end)
         return next(held, targets[-1]).batch_size
 
-    def steps_per_epoch(self, epoch: int) -> int:
-        """Training steps of an epoch; in the last one, its share of the declared steps."""
-        whole = math.ceil(self.spec.samples_per_epoch / self._size(epoch))
-        if epoch < self.spec.epochs - 1:
-            return whole
-        initial = math.ceil(self.spec.samples_per_epoch / self.spec.batch_size)
-        last = self.spec.total_steps - (self.spec.epochs - 1) * initial
-        return math.ceil(last * whole / initial)
-
     def train(self, seconds: float) -> float:
         """Train for a time, or to the end; returns the time that it took."""
         left = seconds
         while self.epoch < self.spec.epochs and left > 0.0:
             model, gpus = self.spec.model, self.spec.scale_factor
             rate = self.profile.throughput(model, self.batch_size, gpus)
-            missing = (self.steps_per_epoch(self.epoch) - self.steps) / rate
+            steps = self.spec.steps_per_epoch(self.batch_size)
+            if self.epoch == self.spec.epochs - 1:  # it may be cut short
+                steps = self.spec.steps_after(self.epoch, self.batch_size)
+            missing = (steps - self.steps) / rate
             took = min(missing, left)
             left -= took
             self._open_seconds += took
@@ -90,30 +84,22 @@ class _Job:
         """The epochs completed since the last call, consecutive ones of a batch size in one."""
         found: list[EpochReport] = []
         for epoch, took in enumerate(self.epoch_seconds, start=self.reported):
-            size = self._size(epoch)
-            if found and found[-1].batch_size == size:
-                last = found.pop()
-                found.append(
-                    EpochReport(last.job_id, last.epoch, last.epochs + 1, size, last.seconds + took)
-                )
-            else:
-                found.append(EpochReport(self.spec.job_id, epoch, 1, size, took))
+            add_report(found, EpochReport(self.spec.job_id, epoch, 1, self._size(epoch), took))
         self.reported, self.epoch_seconds = self.epoch, []
         return found
 
     def progress(self) -> JobProgress:
         """Where it stands; counts time from the last call."""
-        ended = self.epoch == self.spec.epochs
-        whole = math.ceil(self.spec.samples_per_epoch / self.batch_size)
+        spec, size = self.spec, self.batch_size
         seconds, self.seconds = self.seconds, 0.0
         return JobProgress(
-            job_id=self.spec.job_id,
+            job_id=spec.job_id,
             epochs=self.epoch,
-            fraction=0.0 if ended else self.steps / self.steps_per_epoch(self.epoch),
-            batch_size=self.batch_size,
+            fraction=self.steps / spec.steps_per_epoch(size),
+            batch_size=size,
             seconds=seconds,
             run_seconds=self.run_seconds,
-            steps_left=(self.spec.epochs - self.epoch) * whole - math.floor(self.steps),
+            steps_left=spec.steps_after(self.epoch, size) - math.floor(self.steps),
         )
 
 

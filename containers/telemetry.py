@@ -12,7 +12,7 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from predictor.job import EpochReport, JobProgress, JobSpec
+from predictor.job import EpochReport, JobProgress, JobSpec, add_report
 
 LINES = "telemetry.jsonl"
 PROGRESS = "progress.json"
@@ -80,13 +80,8 @@ class JobLog:
         count = epoch + 1 - self.epochs
         if count < 1:
             return  # trained again after a kill, and told before
-        seconds *= count
-        if reports and reports[-1].batch_size == batch_size:
-            last = reports.pop()
-            first, count, seconds = last.epoch, last.epochs + count, last.seconds + seconds
-        else:
-            first = self.epochs
-        reports.append(EpochReport(self.spec.job_id, first, count, batch_size, seconds))
+        new = EpochReport(self.spec.job_id, self.epochs, count, batch_size, count * seconds)
+        add_report(reports, new)
         self.epochs, self._batch_size = epoch + 1, batch_size
 
     def _new_lines(self) -> list[tuple[int, int, float]]:
@@ -128,7 +123,7 @@ class JobLog:
             run_seconds = max(run_seconds, told.run_seconds)
             if told.epoch == epochs:
                 size, step = told.batch_size, told.step
-        steps_per_epoch = math.ceil(self.spec.samples_per_epoch / size)
+        steps_per_epoch = self.spec.steps_per_epoch(size)
         step = min(step, steps_per_epoch) if epochs < self.spec.epochs else 0
         seconds, self.run_seconds = run_seconds - self.run_seconds, run_seconds
         sign = (epochs, told)
@@ -140,18 +135,9 @@ class JobLog:
             batch_size=size,
             seconds=seconds,
             run_seconds=run_seconds,
-            steps_left=max(self._steps_from(epochs, steps_per_epoch) - step, 0),
+            steps_left=max(self.spec.steps_after(epochs, size) - step, 0),
         )
         return progress, alive
-
-    def _steps_from(self, epochs: int, steps_per_epoch: int) -> int:
-        """Steps from the end of an epoch to that of the job, whose last epoch may be cut short."""
-        if epochs == self.spec.epochs:
-            return 0
-        initial = math.ceil(self.spec.samples_per_epoch / self.spec.batch_size)
-        last = self.spec.total_steps - (self.spec.epochs - 1) * initial
-        whole = self.spec.epochs - 1 - epochs
-        return whole * steps_per_epoch + math.ceil(last * steps_per_epoch / initial)
 
     def _told(self) -> "_Told | None":
         """What the job told last of where it stands; None if that cannot be."""

@@ -85,7 +85,7 @@ class JobSpec:
                 f"{self.max_batch_size} is below the initial batch size {self.batch_size}",
                 "declare the largest batch size that adaptation may reach",
             )
-        steps_per_epoch = math.ceil(self.samples_per_epoch / self.batch_size)
+        steps_per_epoch = self.steps_per_epoch(self.batch_size)
         if not self.total_steps:
             object.__setattr__(self, "total_steps", self.epochs * steps_per_epoch)
         if math.ceil(self.total_steps / steps_per_epoch) != self.epochs:
@@ -94,6 +94,25 @@ class JobSpec:
                 f"{self.total_steps} steps are not {self.epochs} epochs of {steps_per_epoch}",
                 "give steps that end in the last epoch",
             )
+
+    def steps_per_epoch(self, batch_size: int) -> int:
+        """Training steps of a whole epoch at a batch size."""
+        return math.ceil(self.samples_per_epoch / batch_size)
+
+    def steps_after(self, epochs: int, batch_size: int) -> int:
+        """Training steps from the end of an epoch to that of the job, at one batch size.
+
+        The last epoch may be cut short; it keeps its share of the steps at any batch size.
+
+        Args:
+            epochs: Completed epochs.
+            batch_size: In samples per step over all GPUs.
+        """
+        if epochs >= self.epochs:
+            return 0
+        whole, initial = self.steps_per_epoch(batch_size), self.steps_per_epoch(self.batch_size)
+        last = self.total_steps - (self.epochs - 1) * initial
+        return (self.epochs - 1 - epochs) * whole + math.ceil(last * whole / initial)
 
     @property
     def kind(self) -> tuple[str, int, int]:
@@ -130,6 +149,15 @@ class EpochReport:
     epochs: int
     batch_size: int
     seconds: float
+
+
+def add_report(reports: list[EpochReport], new: EpochReport) -> None:
+    """Add completed epochs, in one report with those just before at the same batch size."""
+    if reports and reports[-1].batch_size == new.batch_size:
+        last = reports.pop()
+        both = last.epochs + new.epochs, last.batch_size, last.seconds + new.seconds
+        new = EpochReport(new.job_id, last.epoch, *both)
+    reports.append(new)
 
 
 @dataclass(frozen=True, slots=True)
