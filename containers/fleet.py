@@ -75,7 +75,8 @@ class Fleet:
             self.gone[node] = str(error)
             if node in self._daemons:  # its connections may be dead for good
                 self._daemons.pop(node).close()
-                self._meters.pop(node, None)
+                if meter := self._meters.pop(node, None):
+                    meter.close()
             return []
         self.gone.pop(node, None)
         return [Placed(node, one) for one in found]

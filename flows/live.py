@@ -1,9 +1,10 @@
 """Runs on real machines: start and resume."""
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from containers.clock import WallClock
@@ -13,9 +14,13 @@ from containers.nodes import Nodes
 from flows.simulation import Driver, Progress, check_chain, finish, packages, prepare
 from predictor.errors import InputError
 from tasks.steps import Run, run_round
+from warehouse.files import write_text
 from warehouse.record import RunHeader, RuntimeKind
 from warehouse.state import RunState, advance
 from warehouse.store import Reader, Writer
+
+NODES = "nodes.json"
+"""In a run's folder in the storage: the nodes that it began on."""
 
 
 def run_live(
@@ -48,7 +53,7 @@ def run_live(
     prepared = prepare(header)
     with Writer(warehouse, header, packages=packages()) as writer:
         run = replace(prepared, name=writer.run, sink=writer)
-        with _running(run, nodes, time.time(), Standing()):
+        with _running(run, nodes, time.time(), Standing(), begun=False):
             return finish(run, warehouse, writer, driver, progress, rounds)
 
 
@@ -77,7 +82,8 @@ def resume_live(
 
     Raises:
         Interrupted: The user stopped it; containers run on.
-        ShockwaveError: There is no such run, or its records are damaged.
+        ShockwaveError: There is no such run, its records are damaged, or it began on another
+            cluster.
     """
     reader = Reader(warehouse)
     header = reader.header(name)
@@ -92,7 +98,8 @@ def resume_live(
             clock_seconds = record.clock_seconds
             started |= {launch.job_id for launch in record.launches}
         began = min(reader.created_at(name).timestamp(), time.time() - clock_seconds)
-        with _running(run, nodes, began, _standing(run.state, clock_seconds, started)):
+        standing = _standing(run.state, clock_seconds, started)
+        with _running(run, nodes, began, standing, begun=True):
             return finish(run, warehouse, writer, driver, progress, rounds)
 
 
@@ -114,6 +121,30 @@ def check_nodes(header: RunHeader, nodes: Nodes) -> None:
         )
 
 
+def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:
+    """Note in its storage which nodes a run begins on, and refuse others when it goes on.
+
+    Endpoints may change: they are only the way to a node.
+    """
+    remedy = "give the cluster that the run began on"
+    mine = [
+        {"name": node.name, "gpu_type": node.gpu_type, "gpus": [asdict(gpu) for gpu in node.gpus]}
+        for node in nodes.nodes
+    ]
+    noted = nodes.storage / run / NODES
+    if begun and not noted.parent.exists():
+        raise InputError(str(nodes.storage), f"holds nothing of run {run}", remedy)
+    try:
+        if not noted.exists():
+            noted.parent.mkdir(exist_ok=True)
+            write_text(noted, json.dumps(mine))
+        found = json.loads(noted.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(str(noted), f"cannot be used: {error}", "let it be read") from None
+    if found != mine:
+        raise InputError("--cluster", f"its nodes are not those that {noted} tells", remedy)
+
+
 def _standing(state: RunState, clock_seconds: float, started: set[int]) -> Standing:
     beliefs = state.beliefs.items()
     return Standing(
@@ -126,9 +157,12 @@ def _standing(state: RunState, clock_seconds: float, started: set[int]) -> Stand
 
 
 @contextmanager
-def _running(run: Run, nodes: Nodes, began: float, standing: Standing) -> Iterator[None]:
+def _running(
+    run: Run, nodes: Nodes, began: float, standing: Standing, *, begun: bool
+) -> Iterator[None]:
     """Give a run its runtime for as long as it is driven."""
     with only_scheduler(nodes, run.name):
+        _hold_to(nodes, run.name, begun=begun)
         runtime = DockerRuntime(
             run.header.specs,
             nodes,

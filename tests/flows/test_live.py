@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
-from benchmarks import faults
-from containers.nodes import Gpu
+from benchmarks.alone import losses, train_alone
+from benchmarks.faults.jobs import workload
+from benchmarks.faults.trial import STORAGE_BYTES, file_system, trial
+from benchmarks.faults.watch import Watch
+from containers.nodes import Gpu, Nodes
 from containers.runtime import EventKind
-from flows.live import run_live
+from flows.live import resume_live, run_live
 from flows.own_server import own_server
 from flows.round import embedded_prefect, run_round_in_prefect
 from flows.simulation import make_header, replay
+from predictor.errors import InputError
 from tests.containers.conftest import daemon, storage
 from tests.containers.dockerd import Dockerd, cluster, dockerd
 from warehouse.audit import audit
@@ -31,7 +35,7 @@ def test_jobs_of_all_modes_run_to_their_end_through_the_prefect_flow(
     settings = Settings(
         "shockwave", 2, 2, round_seconds=4.0, restart_seconds=2.0, runtime=RuntimeKind.DOCKER
     )
-    header = make_header(faults.workload(), settings)
+    header = make_header(workload(), settings)
     with embedded_prefect(), own_server():
         name = run_live(header, nodes, tmp_path, driver=run_round_in_prefect)
     recorded = [record for record, _ in Reader(tmp_path).records(name)]
@@ -45,11 +49,11 @@ def test_jobs_of_all_modes_run_to_their_end_through_the_prefect_flow(
             if report.job_id == spec.job_id
         }
         assert (len(sizes) > 1) == (len(spec.batch_sizes) > 1), (spec, sizes)
-    faults.train_alone(tmp_path)
+    train_alone(header.specs, tmp_path / "alone")
     for spec in header.specs:
-        alone = faults.losses(tmp_path / "alone" / f"job-{spec.job_id}")
+        alone = losses(tmp_path / "alone" / f"job-{spec.job_id}")
         assert len(alone) == spec.epochs
-        assert faults.losses(nodes.folder(name, spec.job_id)) == alone
+        assert losses(nodes.folder(name, spec.job_id)) == alone
     ran = [entry for record in recorded for entry in record.progress if entry.memory_bytes]
     assert any(entry.cpu_seconds > 0.1 for entry in ran)
     assert audit(tmp_path, name).findings == ()
@@ -57,9 +61,30 @@ def test_jobs_of_all_modes_run_to_their_end_through_the_prefect_flow(
     assert (again.rounds, again.differences) == (len(recorded), [])
 
 
+def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
+    nodes = cluster(Dockerd(tmp_path / "no-daemon", None, 0), tmp_path / "jobs")  # type: ignore[arg-type]
+    settings = Settings(
+        "srtf", 4, 4, round_seconds=1.0, restart_seconds=0.5, runtime=RuntimeKind.DOCKER
+    )
+    header = make_header(workload(), settings)
+    name = run_live(header, nodes, tmp_path / "w", rounds=1)
+
+    def again(nodes: Nodes) -> None:
+        resume_live(name, nodes, tmp_path / "w", rounds=1)
+
+    with pytest.raises(InputError, match=f"other: holds nothing of run {name}"):
+        again(replace(nodes, storage=tmp_path / "other"))
+    (node,) = nodes.nodes
+    for changed in (replace(node, name="two"), replace(node, gpus=(Gpu(cpus=2.0),) * 4)):
+        with pytest.raises(InputError, match="--cluster: its nodes are not those that"):
+            again(replace(nodes, nodes=(changed,)))
+    again(replace(nodes, nodes=(replace(node, endpoint=f"unix://{tmp_path}/moved"),)))
+    assert [record.round for record, _ in Reader(tmp_path / "w").records(name)] == [0, 1]
+
+
 def test_nothing_is_lost_or_doubled_by_twenty_faults(daemon: Dockerd, tmp_path: Path) -> None:
-    with faults.file_system(faults.STORAGE_BYTES) as small, dockerd() as own:
-        found = faults.trial(own, small, tmp_path, faults=20, seed=7)
+    with file_system(STORAGE_BYTES) as small, dockerd() as own:
+        found = trial(own, small, tmp_path, faults=20, seed=7)
     assert found.broken == []
     assert found.injected.total() == 20
     assert len(found.injected) == 14  # every kind
@@ -73,7 +98,7 @@ def container(name: str, **labels: str) -> dict[str, Any]:
 
 def test_the_watch_tells_shared_gpus_doubled_leases_and_lacking_labels() -> None:
     def told(*rows: dict[str, Any]) -> list[str]:
-        watch = faults.Watch(daemon=None)
+        watch = Watch(daemon=None)
         watch.look([*rows])
         watch.look([*rows])  # what still does not hold is told once
         return watch.broken

@@ -1,0 +1,51 @@
+"""What training jobs tell when nobody disturbs them: the same losses, bit for bit."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from containers.rendering import described
+from containers.telemetry import LINES
+from predictor.job import JobSpec
+from tests.containers.dockerd import TRAINER
+
+
+def train_alone(specs: Iterable[JobSpec], folder: Path) -> None:
+    """Train each job once, undisturbed, outside of containers.
+
+    Args:
+        specs: The jobs.
+        folder: Gets a folder for each, `job-ID`.
+
+    Raises:
+        RuntimeError: A job does not tell all its epochs.
+    """
+    for spec in specs:
+        job = folder / f"job-{spec.job_id}"
+        job.mkdir(parents=True)
+        (job / "job.json").write_text(json.dumps(described(spec)))
+        subprocess.run(
+            [sys.executable, "-m", "trainer", job],
+            check=True,
+            env=os.environ | {"PYTHONPATH": str(TRAINER.parent)},
+            stderr=subprocess.DEVNULL,
+        )
+        if losses(job).keys() != set(range(spec.epochs)):
+            raise RuntimeError(f"{job.name} does not tell all its epochs even if left alone")
+
+
+def losses(folder: Path) -> dict[int, set[tuple[int, float]]]:
+    """Batch sizes and losses by epoch, of the lines that can be read; one each if all is well."""
+    found: dict[int, set[tuple[int, float]]] = {}
+    if not (folder / LINES).exists():
+        return found
+    for line in (folder / LINES).read_bytes().splitlines():
+        with suppress(ValueError, KeyError, TypeError):
+            told = json.loads(line)
+            epoch, result = told["epoch"], (told["batch_size"], told["loss"])
+            found.setdefault(epoch, set()).add(result)
+    return found

@@ -1,0 +1,28 @@
+"""The jobs that are disturbed."""
+
+from containers.virtual import GroundTruth
+from predictor.job import JobSpec, Mode, Regime
+from predictor.profile import Profile
+from warehouse.workload import Workload
+
+JOBS = (
+    ("Recommendation", 32, 1, Mode.STATIC, 30),
+    ("LM", 4, 1, Mode.GNS, 6),
+    ("Recommendation", 32, 2, Mode.ACCORDION, 40),
+    ("LM", 32, 1, Mode.STATIC, 8),
+    ("Recommendation", 64, 1, Mode.GNS, 40),
+    ("ResNet-18", 32, 1, Mode.STATIC, 4),
+)
+
+
+def workload() -> Workload:
+    """Small jobs, with throughputs that are about right."""
+    specs, truths, rates = [], [], {}
+    for job_id, (model, size, gpus, mode, epochs) in enumerate(JOBS):
+        samples = 256 if model == "Recommendation" else 128
+        spec = JobSpec(job_id, model, size, 4 * size, gpus, mode, epochs, samples, 0.0)
+        specs.append(spec)
+        regimes = (Regime(size, epochs),)
+        truths.append(GroundTruth(job_id, 8.0, regimes, regimes))
+        rates |= {(model, one, gpus): 10.0 for one in spec.batch_sizes}
+    return Workload("faults", tuple(specs), tuple(truths), Profile(rates))

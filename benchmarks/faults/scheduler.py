@@ -1,0 +1,151 @@
+"""A scheduler in a process of its own, that dies when it is told to.
+
+python -m benchmarks.faults.scheduler FOLDER
+"""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.faults.jobs import workload
+from flows.live import resume_live, run_live
+from flows.simulation import make_header
+from tasks import steps
+from tasks.steps import Round, Run, timed
+from warehouse.record import RuntimeKind, Settings
+from warehouse.store import Reader
+
+ROUND_SECONDS = 3.0
+SILENT_SECONDS = 120.0
+"""Without a record; a scheduler that is silent for longer hangs."""
+BOUNDARIES = ("before collect", *(f"after {step.__name__}" for step in steps.ROUND[:-1]))
+
+
+class Stuck(Exception):
+    """There is no going on; the text says why."""
+
+
+@dataclass
+class Scheduler:
+    """A scheduler in a process of its own, to be killed and started again.
+
+    Attributes:
+        folder: Warehouse, nodes and what it is asked to do.
+        process: The one that was started last, if the run has not ended.
+        since: When the run under way began, in seconds since 1970.
+    """
+
+    folder: Path
+    process: subprocess.Popen[bytes] | None = None
+    since: float = 0.0
+
+    @property
+    def order(self) -> Path:
+        """Names the boundary at which it is to die."""
+        return self.folder / "die"
+
+    def ensure(self) -> None:
+        """Start it if it does not run."""
+        if self.process is None or self.process.poll() is not None:
+            with (self.folder / "log").open("ab") as log:
+                command = [sys.executable, "-m", "benchmarks.faults.scheduler", self.folder]
+                self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self.process is not None and self.process.poll() is None
+
+    def ended(self) -> bool:
+        """Whether the run has ended; starts the scheduler again if it died before.
+
+        Raises:
+            Stuck: It failed, or made no record for a long time.
+        """
+        code = None if self.process is None else self.process.poll()
+        if code == 0:
+            self.process = None
+            return True
+        if code not in (None, -signal.SIGKILL):
+            raise Stuck(f"the scheduler failed: {(self.folder / 'log').read_text()[-2000:]}")
+        told = max((path.stat().st_mtime for path in runs(self.folder)), default=0.0)
+        if time.time() - max(told, self.since) > SILENT_SECONDS:
+            raise Stuck(f"the scheduler made no record for {SILENT_SECONDS:g} s")
+        self.ensure()
+        return False
+
+    def kill(self) -> bool:
+        """Kill it now; whether it ran until then."""
+        if not self.alive:
+            return False
+        self.process.kill()
+        return self.process.wait() == -signal.SIGKILL
+
+    def die_at(self, boundary: str) -> bool:
+        """Let it die at a boundary, and wait for that; whether it did not end before.
+
+        Raises:
+            Stuck: It does neither.
+        """
+        if not self.alive:
+            return False
+        self.order.write_text(boundary)
+        try:
+            return self.process.wait(SILENT_SECONDS) == -signal.SIGKILL
+        except subprocess.TimeoutExpired:
+            raise Stuck(f"the scheduler never came to {boundary!r}") from None
+        finally:
+            self.order.unlink(missing_ok=True)
+
+
+def runs(folder: Path) -> list[Path]:
+    """The folders of the runs' records, the one that was written to last at the end."""
+    return sorted((folder / "warehouse" / "records").glob("run=shockwave-*"), key=os.path.getmtime)
+
+
+def schedule(folder: Path) -> None:
+    """What the scheduler's process does: begin the run or go on with it."""
+
+    def boundary(name: str) -> None:
+        with suppress(FileNotFoundError):
+            if (folder / "die").read_text() == name:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def driver(run: Run) -> Round:
+        this = Round()
+        boundary("before collect")
+        for step in steps.ROUND:
+            timed(step, run, this)
+            boundary(f"after {step.__name__}")
+        return this
+
+    nodes, number = pickle.loads((folder / "given").read_bytes())
+    warehouse = folder / "warehouse"
+    settings = Settings(
+        "shockwave",
+        nodes.gpus,
+        nodes.gpus_per_node,
+        round_seconds=ROUND_SECONDS,
+        restart_seconds=1.0,
+        window=5,
+        seed=number,
+        runtime=RuntimeKind.DOCKER,
+    )
+    header = make_header(workload(), settings)
+    begun = sorted((warehouse / "records").glob("run=shockwave-*/header.parquet"))
+    mine = [path.parent.name.removeprefix("run=") for path in begun]
+    mine = [name for name in mine if Reader(warehouse).header(name) == header]
+    if mine:
+        resume_live(mine[-1], nodes, warehouse, driver=driver)
+    else:
+        run_live(header, nodes, warehouse, driver=driver)
+
+
+if __name__ == "__main__":
+    schedule(Path(sys.argv[1]))

@@ -1,0 +1,259 @@
+"""Faults done to runs, and what must hold of these nevertheless."""
+
+import errno
+import os
+import pickle
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import docker.errors
+
+from benchmarks.alone import losses, train_alone
+from benchmarks.faults.jobs import workload
+from benchmarks.faults.scheduler import BOUNDARIES, Scheduler, Stuck, runs
+from benchmarks.faults.watch import Watch
+from containers.rendering import JOB, RUN
+from containers.runtime import EventKind
+from containers.telemetry import LINES
+from predictor.job import JobSpec
+from tests.containers.dockerd import Dockerd, cluster
+from warehouse.audit import audit
+from warehouse.store import Reader
+
+STORAGE_BYTES = 2**28
+MOST_MISSED = 50
+"""Faults in a row that did no harm, after which there is nothing left to do harm to."""
+
+
+@dataclass
+class Trial:
+    """Faults done to runs, and what came of it.
+
+    Attributes:
+        daemon: Where containers run.
+        folder: Warehouse and logs.
+        storage: A file system of its own.
+        random: Chooses.
+        injected: Faults that did harm, by kind.
+        missed: How many did none since the last that did.
+        harmed: Folders of jobs of the run under way whose telemetry was written into.
+        broken: What does not hold, in words.
+        runs: Runs that ended.
+    """
+
+    daemon: Dockerd
+    folder: Path
+    storage: Path
+    random: random.Random
+    injected: Counter[str] = field(default_factory=Counter)
+    missed: int = 0
+    harmed: set[Path] = field(default_factory=set)
+    broken: list[str] = field(default_factory=list)
+    runs: int = 0
+
+    def endure(self, faults: int) -> None:
+        """Run after run, until all faults did harm and the last run has ended, or one hangs."""
+        scheduler = Scheduler(self.folder)
+        kinds = self._order(faults)
+        try:
+            while True:
+                self._next_run(scheduler)
+                while not scheduler.ended():
+                    time.sleep(self.random.uniform(0.3, 1.5))
+                    if kinds and scheduler.alive:
+                        self._try(scheduler, kinds)
+                self._judge()
+                if not kinds:
+                    return
+        except Stuck as error:
+            self.broken.append(str(error))
+        finally:
+            scheduler.kill()
+
+    def _try(self, scheduler: Scheduler, kinds: list[str]) -> None:
+        """Do the next fault; one that did no harm comes again after all others.
+
+        Raises:
+            Stuck: None did any for a long time.
+        """
+        kind = kinds.pop()
+        if self._faults(scheduler)[kind]():
+            self.injected[kind] += 1
+            self.missed = 0
+            return
+        kinds.insert(0, kind)
+        self.missed += 1
+        if self.missed > MOST_MISSED:
+            raise Stuck(f"{self.missed} faults in a row did no harm, the last: {kind}")
+
+    def _order(self, faults: int) -> list[str]:
+        """Kinds of faults, each as often as the others, in random order."""
+        kinds = list(self._faults(Scheduler(self.folder)))
+        chosen = [kinds[number % len(kinds)] for number in range(faults)]
+        self.random.shuffle(chosen)
+        return chosen
+
+    def _next_run(self, scheduler: Scheduler) -> None:
+        nodes = cluster(self.daemon, self.storage, grace_seconds=5.0, hung_rounds=5)
+        (self.folder / "given").write_bytes(pickle.dumps((nodes, self.runs)))
+        self.harmed.clear()
+        scheduler.since = time.time()
+        scheduler.ensure()
+
+    def _faults(self, scheduler: Scheduler) -> dict[str, Callable[[], bool]]:
+        """What does each fault and returns whether it did harm, by kind."""
+        boundaries = {
+            f"scheduler, {name}": lambda name=name: scheduler.die_at(name) for name in BOUNDARIES
+        }
+        return boundaries | {
+            "scheduler, any moment": scheduler.kill,
+            "container killed": lambda: self._to_container(lambda one: one.kill()),
+            "container removed": lambda: self._to_container(lambda one: one.remove(force=True)),
+            "container hung": lambda: self._to_container(lambda one: one.pause()),
+            "daemon restarted": self._restart,
+            "daemon killed": self._kill_daemon,
+            "telemetry torn": lambda: self._to_telemetry(b'{"epoch": 1, "batch_si'),
+            "telemetry garbled": lambda: self._to_telemetry(b'\x00\xff{]}\n{"epoch": "x"}\n\n'),
+            "storage full": self._fill,
+        }
+
+    def _running(self) -> list[Any]:
+        """The runs' containers that run."""
+        found: list[Any] = self.daemon.client().containers.list(
+            filters={"label": RUN, "status": "running"}
+        )
+        return found
+
+    def _to_container(self, harm: Callable[[Any], None]) -> bool:
+        try:
+            running = self._running()
+            if running:
+                harm(self.random.choice(running))
+        except docker.errors.APIError:  # it ended just now
+            return False
+        return bool(running)
+
+    def _restart(self) -> bool:
+        self.daemon.stop()
+        self.daemon.start()
+        return True
+
+    def _kill_daemon(self) -> bool:
+        number = (self.daemon.folder / "pid").read_text()
+        subprocess.run(self.daemon.within("kill", "-KILL", number), check=True)
+        assert self.daemon.process is not None
+        self.daemon.process.wait()
+        # A number in these files may be that of another process by now.
+        (self.daemon.folder / "pid").unlink()
+        (self.daemon.folder / "exec" / "containerd" / "containerd.pid").unlink(missing_ok=True)
+        self.daemon.start()
+        return True
+
+    def _to_telemetry(self, text: bytes) -> bool:
+        """Write into the telemetry of a job that runs."""
+        with suppress(docker.errors.APIError):  # a container ended just now
+            labels = [one.labels for one in self._running()]
+            jobs = {self.storage / one[RUN] / f"job-{one[JOB]}" for one in labels}
+            if told := sorted(job for job in jobs if (job / LINES).exists()):
+                job = self.random.choice(told)
+                self.harmed.add(job)
+                with (job / LINES).open("ab") as file:
+                    file.write(text)
+                return True
+        return False
+
+    def _fill(self) -> bool:
+        """Leave no byte free for a while, if there is anybody to miss it."""
+        try:
+            if not self._running():
+                return False
+        except docker.errors.APIError:  # a container ended just now
+            return False
+        filler = self.storage / "filler"
+        try:
+            with filler.open("wb") as file:
+                while True:
+                    file.write(bytes(2**20))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+        time.sleep(self.random.uniform(1.0, 3.0))
+        filler.unlink()
+        return True
+
+    def _judge(self) -> None:
+        """Hold a run that has ended against what must be true of it."""
+        warehouse = self.folder / "warehouse"
+        name = runs(self.folder)[-1].name.removeprefix("run=")
+        found = audit(warehouse, name)
+        self.broken += [f"{name}: {one.place} {one.problem}" for one in found.findings]
+        epochs: Counter[int] = Counter()
+        ends: dict[int, str] = {}
+        for record, _ in Reader(warehouse).records(name):
+            for report in record.reports:
+                if report.epoch != epochs[report.job_id]:
+                    self.broken.append(f"{name}: job {report.job_id} tells {report.epoch} twice")
+                epochs[report.job_id] += report.epochs
+            ends |= {one.job_id: one.kind for one in record.finished if one.ends_job}
+        for spec in workload().specs:
+            if ends.get(spec.job_id) is not EventKind.FINISHED:
+                self.broken.append(f"{name}: job {spec.job_id} ended {ends.get(spec.job_id)}")
+            if epochs[spec.job_id] != spec.epochs:
+                self.broken.append(f"{name}: job {spec.job_id} told {epochs[spec.job_id]} epochs")
+            self._judge_losses(name, spec)
+        self.broken += [f"{name}: {one} is left" for one in self._left(name)]
+        shutil.rmtree(self.storage / name)
+        self.runs += 1
+
+    def _judge_losses(self, name: str, spec: JobSpec) -> None:
+        """Hold what a job told against the same job left alone."""
+        job = self.storage / name / f"job-{spec.job_id}"
+        there, alone = losses(job), losses(self.folder / "alone" / job.name)
+        lost = alone.keys() - there.keys()
+        if lost and job not in self.harmed:
+            self.broken.append(f"{name}: {job.name} tells nothing of epochs {sorted(lost)}")
+        for epoch, each in there.items():
+            if each != alone.get(epoch):
+                told = f"{sorted(each)} and alone {sorted(alone.get(epoch, ()))}"
+                self.broken.append(f"{name}: {job.name} has in epoch {epoch} {told}")
+
+    def _left(self, name: str) -> list[str]:
+        """Containers and networks of a run, in words."""
+        networks = self.daemon.client().networks.list(filters={"label": f"{RUN}={name}"})
+        left = [f"container {one.name}" for one in self.daemon.containers(name)]
+        return left + [f"network {one.name}" for one in networks]
+
+
+@contextmanager
+def file_system(size: int) -> Iterator[Path]:
+    """A small file system of its own, that containers' users may pass through."""
+    folder = tempfile.mkdtemp(prefix="sw-full-", dir="/tmp")
+    options = f"size={size},mode=755"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
+    try:
+        yield Path(folder)
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+        os.rmdir(folder)
+
+
+def trial(daemon: Dockerd, storage: Path, folder: Path, faults: int, seed: int) -> Trial:
+    """Do faults to runs; what came of it."""
+    train_alone(workload().specs, folder / "alone")
+    found = Trial(daemon, folder, storage, random.Random(seed))
+    watch = Watch(daemon)
+    with watch.watching():
+        found.endure(faults)
+    found.broken += watch.broken
+    if not (watch.looks and watch.whole):
+        found.broken.append("nobody looked at the containers, or not to the end")
+    return found
