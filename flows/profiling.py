@@ -2,7 +2,7 @@
 
 Each combination of model, batch size and scale factor is a static job of a few epochs, run in
 a container on the GPUs that it would get. The first epoch warms up; the rate is that of the
-median epoch of the others.
+others together, with what an epoch's end and checkpoints take.
 """
 
 import json
@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
-from statistics import median
 from time import time
 from typing import Any
 from uuid import uuid4
 
-from containers.checking import machine
 from containers.clock import WallClock
 from containers.fleet import only_scheduler
 from containers.live import DockerRuntime
-from containers.nodes import Nodes
+from containers.nodes import Node, Nodes
 from containers.runtime import ContainerEvent, EventKind, Launch
 from containers.telemetry import LINES, MOST_BYTES, PROGRESS, read_part
 from predictor.errors import InputError
@@ -37,11 +35,19 @@ LOOK_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """What a job runs with."""
+    """What a job runs with.
+
+    Attributes:
+        model: Its model.
+        batch_size: Samples per step over all GPUs.
+        scale_factor: GPUs.
+        epoch_samples: Samples of the longest epoch; 0 if epochs are long.
+    """
 
     model: str
     batch_size: int
     scale_factor: int
+    epoch_samples: int = 0
 
     def __str__(self) -> str:
         return f"{self.model}, batch size {self.batch_size}, {self.scale_factor} GPUs"
@@ -53,7 +59,7 @@ class Measured:
 
     Attributes:
         combination: Model, batch size, scale factor.
-        steps_per_second: Of the median epoch.
+        steps_per_second: Over all epochs but the first.
         spread: Fastest over slowest epoch, less one.
         restart_seconds: Time from launch to end that was not training.
         problem: Why it could not be measured; else empty.
@@ -81,12 +87,15 @@ class Measured:
 
 def combinations_of(specs: Iterable[JobSpec]) -> tuple[Combination, ...]:
     """All that the jobs of a workload can run with."""
-    found = {
-        Combination(spec.model, size, spec.scale_factor)
-        for spec in specs
-        for size in spec.batch_sizes
-    }
-    return tuple(sorted(found, key=lambda one: (one.model, one.scale_factor, one.batch_size)))
+    found: dict[tuple[str, int, int], int] = {}
+    for spec in specs:
+        for size in spec.batch_sizes:
+            key = (spec.model, spec.scale_factor, size)
+            found[key] = max(found.get(key, 0), spec.samples_per_epoch)
+    return tuple(
+        Combination(model, size, gpus, samples)
+        for (model, gpus, size), samples in sorted(found.items())
+    )
 
 
 def asked(
@@ -133,7 +142,8 @@ def measure(
         nodes: The machines, which run nothing else.
         combinations: What to measure.
         epochs: Epochs of each, the one that warms up included.
-        steps: Training steps of an epoch.
+        steps: Training steps of an epoch. Where the jobs' own epochs have fewer, as many as
+            they have, in more epochs.
         together: Whether to fill the cluster, or run one at a time.
 
     Returns:
@@ -189,6 +199,7 @@ def _run(
 
 
 def _spec(job_id: int, one: Combination, epochs: int, steps: int) -> JobSpec:
+    own = min(math.ceil(one.epoch_samples / one.batch_size) or steps, steps)
     return JobSpec(
         job_id=job_id,
         model=one.model,
@@ -196,8 +207,8 @@ def _spec(job_id: int, one: Combination, epochs: int, steps: int) -> JobSpec:
         max_batch_size=one.batch_size,
         scale_factor=one.scale_factor,
         mode=Mode.STATIC,
-        epochs=epochs,
-        samples_per_epoch=steps * one.batch_size,
+        epochs=math.ceil(epochs * steps / own),
+        samples_per_epoch=own * one.batch_size,
         arrival_seconds=0.0,
     )
 
@@ -216,13 +227,14 @@ def measured_of(one: Combination, event: ContainerEvent, folder: Path, took: flo
     try:
         told = [json.loads(line) for line in read_part(folder / LINES, 0, MOST_BYTES).splitlines()]
         rates = sorted(line["steps"] / line["seconds"] for line in told[1:])
+        rate = sum(line["steps"] for line in told[1:]) / sum(line["seconds"] for line in told[1:])
         trained = json.loads(read_part(folder / PROGRESS, 0, MOST_BYTES))["run_seconds"]
         restart = max(took - float(trained), 0.0)
         if not (rates and all(0 < rate < math.inf for rate in rates) and math.isfinite(restart)):
             raise ValueError
     except (OSError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
         return Measured(one, problem="what it told of its epochs is missing or garbled")
-    return Measured(one, median(rates), rates[-1] / rates[0] - 1, restart)
+    return Measured(one, rate, rates[-1] / rates[0] - 1, restart)
 
 
 def table_so_far(out: Path, gpu_type: str) -> dict[str, Any]:
@@ -274,15 +286,18 @@ def write_table(out: Path, measured: dict[str, Any]) -> None:
         raise _unwritable(out, error) from None
 
 
-def table(measured: Iterable[Measured], nodes: Nodes, before: dict[str, Any]) -> dict[str, Any]:
+def table(
+    measured: Iterable[Measured], node: Node, about: dict[str, Any], before: dict[str, Any]
+) -> dict[str, Any]:
     """A throughput table, with how and where it was measured beside it.
 
     Args:
         measured: What was measured.
-        nodes: Where.
+        node: On which GPUs.
+        about: The machine and its versions.
         before: A table to be added to; what is measured anew replaces what it holds.
     """
-    gpu_type = nodes.nodes[0].gpu_type
+    gpu_type = node.gpu_type
     found = [one for one in measured if not one.problem]
     rates = {_key(one): {"null": round(one.steps_per_second, 4)} for one in found}
     how = {
@@ -294,8 +309,8 @@ def table(measured: Iterable[Measured], nodes: Nodes, before: dict[str, Any]) ->
     }
     about = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        **machine(nodes.nodes[0]),
-        "gpus": [f"{gpu.device or f'{gpu.cpus:g} cpus'}" for gpu in nodes.nodes[0].gpus],
+        **about,
+        "gpus": [f"{gpu.device or f'{gpu.cpus:g} cpus'}" for gpu in node.gpus],
     }
     kept = before.get(MEASURED, {}).get(gpu_type, {})
     return {

@@ -93,14 +93,16 @@ def profile(
     batch_sizes: Annotated[str, typer.Option(help="Batch sizes of each: SIZE,…")] = "",
     scale_factors: Annotated[str, typer.Option(help="GPUs of each: COUNT,…")] = "1",
     epochs: Annotated[int, typer.Option(min=2, help="Epochs of each; the first warms up.")] = 5,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps of an epoch.")] = 10,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Training steps of an epoch; the jobs' own, if fewer.")
+    ] = 10,
     together: Annotated[
         bool, typer.Option("--together", help="Fill the cluster, instead of one at a time.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Measure throughputs by training, and write them as the table that the predictor reads."""
-    from containers.checking import check_before_run
+    from containers.checking import check_before_run, machine
     from flows.cluster_file import read_cluster_file
     from flows.profiling import asked, measure, table, table_so_far, write_table
 
@@ -108,8 +110,10 @@ def profile(
     nodes = read_cluster_file(cluster)
     before = table_so_far(out, nodes.nodes[0].gpu_type)
     check_before_run(nodes)
+    node = nodes.nodes[0]
+    about = machine(node)  # asked now: what was measured is not lost if it answers no more
     found = measure(nodes, wanted, epochs=epochs, steps=steps, together=together)
-    write_table(out, table(found, nodes, before))
+    write_table(out, table(found, node, about, before))
     print_rows([one.row for one in found], as_json)
     if any(one.problem for one in found):
         raise typer.Exit(1)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from containers.checking import machine
 from containers.nodes import Nodes
 from containers.runtime import ContainerEvent, EventKind
 from flows.default_profile import with_default_profile
@@ -33,6 +34,7 @@ def test_jobs_are_measured_with_all_that_they_can_run_with() -> None:
     ]
     found = [(one.scale_factor, one.batch_size) for one in combinations_of(specs)]
     assert found == [(1, 8), (2, 16), (2, 32), (2, 64)]
+    assert {one.epoch_samples for one in combinations_of(specs)} == {100}
 
 
 def test_models_are_measured_with_each_batch_size_on_each_count_of_gpus() -> None:
@@ -71,10 +73,10 @@ def epoch(seconds: Any, steps: Any = 10) -> str:
     return json.dumps({"steps": steps, "seconds": seconds})
 
 
-def test_the_rate_is_that_of_the_median_epoch_without_the_first(tmp_path: Path) -> None:
+def test_the_rate_is_that_of_all_epochs_but_the_first_together(tmp_path: Path) -> None:
     write(tmp_path, epoch(100.0), epoch(5.0), epoch(4.0), epoch(2.0))
     found = measured_of(ONE, DONE, tmp_path, 20.0)
-    assert found == Measured(ONE, 2.5, 1.5, 4.5)
+    assert found == Measured(ONE, 30 / 11, 1.5, 4.5)
 
 
 GARBLED = {
@@ -119,7 +121,7 @@ def nodes_of(daemon: Dockerd, storage: Path, gpus: int = 2, **options: Any) -> N
 
 
 def test_a_table_is_added_to(daemon: Dockerd, storage: Path) -> None:
-    nodes = nodes_of(daemon, storage)
+    (node,) = nodes_of(daemon, storage).nodes
     other = replace(ONE, batch_size=32)
     key, changed = "('LM (batch size 16)', 2)", "('LM (batch size 32)', 2)"
     before = {
@@ -128,7 +130,7 @@ def test_a_table_is_added_to(daemon: Dockerd, storage: Path) -> None:
         "measured": {"v100": {"date": "then"}, "cpu": {"entries": {key: {"spread": 0.5}}}},
     }
     found = [Measured(other, 2.0, 0.1, 3.0), Measured(replace(ONE, scale_factor=1), problem="x")]
-    after = table_of(found, nodes, before)
+    after = table_of(found, node, machine(node), before)
     assert after["v100"] == before["v100"]
     assert after["cpu"] == {key: {"null": 8.0}, changed: {"null": 2.0}}
     assert after["measured"]["v100"] == {"date": "then"}
@@ -258,7 +260,7 @@ def test_from_a_profile_to_a_run_and_its_end(
     assert ran.code == 0, ran.err
     (row,) = ran.rows
     assert (row["jobs"], row["gpus"]) == (1, 2)
-    (job,) = (nodes.storage / row["run"]).iterdir()
+    (job,) = (nodes.storage / row["run"]).glob("job-*")
     assert len((job / "telemetry.jsonl").read_text().splitlines()) == 2
 
     again = here("resume", row["run"], "--cluster", file, "--warehouse", records, "--json")

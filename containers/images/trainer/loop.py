@@ -85,6 +85,7 @@ class Training:
         self._position = Position(job.batch_size)
         self._restore()
         self._order = self._data.order(job, self._position.epoch)
+        self._counted = time.monotonic()
 
     @property
     def done(self) -> bool:
@@ -98,12 +99,13 @@ class Training:
             Whether any worker was told to stop.
         """
         at = self._position
-        began = time.monotonic()
         samples = self._order[at.step * at.batch_size : (at.step + 1) * at.batch_size]
         stopped = self._stepper.step(at, samples, stop)
         now = time.monotonic()
-        at.seconds += now - began
-        at.run_seconds += now - began
+        # What lies between steps counts too: a scheduler plans with the speed that comes of it.
+        at.seconds += now - self._counted
+        at.run_seconds += now - self._counted
+        self._counted = now
         if at.step == self._job.steps(at.epoch, at.batch_size):
             self._end_epoch()
         elif now - self._reported >= SECONDS_BETWEEN:

@@ -29,8 +29,8 @@ class Position:
         step: Steps of the epoch under way.
         samples: Samples of it.
         loss: Sum of their losses.
-        seconds: Time of its steps.
-        run_seconds: Time of all steps.
+        seconds: Time of training it, so far.
+        run_seconds: Time of training in all.
         attempt: Starts of the trainer.
     """
 

@@ -23,7 +23,7 @@ class EpochLine:
         batch_size: Samples per step.
         samples: Samples trained.
         steps: Steps trained.
-        seconds: Time of these steps over all attempts.
+        seconds: Time of training it over all attempts.
         loss: Mean over the samples.
         gradient_norm: Norm of the mean gradient over the samples.
         noise_scale: In samples; None where no gradient shows above the noise.
@@ -61,7 +61,7 @@ class Progress:
         step: Steps of the epoch under way.
         steps_per_epoch: Steps of a whole epoch at its batch size.
         batch_size: Samples per step in it.
-        run_seconds: Time of all steps over all attempts.
+        run_seconds: Time of training over all attempts.
         attempt: Starts of the trainer.
     """
 
