@@ -160,7 +160,7 @@ def _node(nodes: Nodes, place: int, daemons: dict[str, list[Node]]) -> Iterator[
         lambda: _own_gpus(node, daemons.setdefault(info["ID"], [])),
         lambda: _clock(node, info),
         lambda: _limits(node, info),
-        lambda: _hardware(node, info),
+        lambda: _hardware(node, daemons[info["ID"]], info),
         lambda: _image(node, daemon),
         lambda: _container(nodes, place, daemon),
         *((lambda: _network(nodes, node, daemon),) if nodes.network else ()),
@@ -226,14 +226,16 @@ def _limits(node: Node, info: dict[str, Any]) -> Finding:
     return Finding(node.name, "limits", True, "memory, pids and cpus can be limited")
 
 
-def _hardware(node: Node, info: dict[str, Any]) -> Finding:
+def _hardware(node: Node, all_here: list[Node], info: dict[str, Any]) -> Finding:
+    """Whether its GPUs can be used, or the slots of all nodes of its daemon be had at once."""
     if any(gpu.device for gpu in node.gpus):
         there = "nvidia" in info.get("Runtimes", {})
         found = f"{len(node.gpus)} GPUs, NVIDIA runtime {'there' if there else 'missing'}"
         remedy = "" if there else "install nvidia-container-toolkit and restart dockerd"
         return Finding(node.name, "gpus", there, found, remedy)
-    cpus = sum(gpu.cpus for gpu in node.gpus)
-    found = f"{len(node.gpus)} emulated GPUs take {cpus:g} of {info['NCPU']} processors"
+    slots = [gpu for one in all_here for gpu in one.gpus]
+    cpus = sum(gpu.cpus for gpu in slots)
+    found = f"{len(slots)} emulated GPUs take {cpus:g} of {info['NCPU']} processors"
     sound = cpus <= info["NCPU"]
     remedy = "" if sound else "give slots fewer cpus: they slow each other down"
     return Finding(node.name, "gpus", sound, found, remedy)

@@ -28,6 +28,9 @@ CONNECTIONS = 32
 LOG_LINES = 20
 """Of a container that crashed, looked through for its last words."""
 
+NO_HOST = {"com.docker.network.bridge.inhibit_ipv4": "true"}
+"""Of a private network: its bridge has no address, at which its host could be reached."""
+
 
 class NodeGone(Exception):
     """A daemon does not answer; the text says how it failed."""
@@ -200,7 +203,11 @@ class Daemon:
         if not self._client.networks.list(names=[f"^{rendered.network}$"]):
             with contextlib.suppress(docker.errors.APIError):  # another rank was faster
                 self._client.networks.create(
-                    rendered.network, internal=True, check_duplicate=True, labels=labels
+                    rendered.network,
+                    internal=True,
+                    check_duplicate=True,
+                    labels=labels,
+                    options=NO_HOST,
                 )
 
     def stop(self, found: Found, grace_seconds: float) -> bool:

@@ -112,7 +112,7 @@ def render(nodes: Nodes, run: str, number: int, launch: Launch) -> tuple[Rendere
                 GPUS: ",".join(map(str, launch.gpus)),
             },
             "environment": environment,
-            "volumes": _volumes(nodes, run, launch.job_id),
+            "mounts": _mounts(nodes, run, launch.job_id),
             # An empty one would be the daemon's own, from which there is a way out.
             "network_mode": (len(places) > 1 and (network or nodes.network)) or "none",
             **_hardware(nodes, node, local),
@@ -124,13 +124,16 @@ def render(nodes: Nodes, run: str, number: int, launch: Launch) -> tuple[Rendere
     return tuple(rendered)
 
 
-def _volumes(nodes: Nodes, run: str, job_id: int) -> dict[str, dict[str, str]]:
-    volumes = {str(nodes.folder(run, job_id)): {"bind": JOB_FOLDER, "mode": "rw"}}
+def _mounts(nodes: Nodes, run: str, job_id: int) -> list[dict[str, str | bool]]:
+    """Folders of the node; one that is not there is an error, where a volume would make it."""
+    shown = [(nodes.folder(run, job_id), JOB_FOLDER, False)]
     if nodes.datasets is not None:
-        volumes[str(nodes.datasets)] = {"bind": DATASETS, "mode": "ro"}
-    for path in nodes.mounts:
-        volumes[str(path)] = {"bind": str(path), "mode": "ro"}
-    return volumes
+        shown.append((nodes.datasets, DATASETS, True))
+    shown += [(path, str(path), True) for path in nodes.mounts]
+    return [
+        {"Type": "bind", "Source": str(path), "Target": target, "ReadOnly": read_only}
+        for path, target, read_only in shown
+    ]
 
 
 def _hardware(nodes: Nodes, node: Node, local: tuple[int, ...]) -> dict[str, Any]:

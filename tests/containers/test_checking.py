@@ -29,6 +29,14 @@ def two(daemon: Dockerd, storage: Path, *gpus: tuple[str, ...]) -> Nodes:
     )
 
 
+def with_slots(nodes: Nodes, cpus: float) -> Nodes:
+    """The same nodes with emulated GPUs of another size."""
+    return replace(
+        nodes,
+        nodes=tuple(replace(node, gpus=(Gpu(cpus=cpus),) * len(node.gpus)) for node in nodes.nodes),
+    )
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -52,12 +60,23 @@ def test_a_sound_cluster_is_sound_and_tells_that_two_nodes_are_one_daemon(
     endpoints = dict.fromkeys(("one", "two"), daemon.endpoint)
     jobs = storage / "jobs"
     nodes = cluster(daemon, jobs, nodes=endpoints, gpus=1, datasets=datasets)
+    nodes = with_slots(nodes, 0.4)
     found = findings(nodes)
     assert [one for one in found.values() if not one.sound] == []
     assert found["one", "daemon"].found == "its own"
     assert found["two", "daemon"].found == "is the daemon of one, with other GPUs"
     assert list(jobs.iterdir()) == []
     check_before_run(nodes)
+
+
+def test_slots_of_a_daemon_are_reckoned_over_all_its_nodes(daemon: Dockerd, storage: Path) -> None:
+    processors = daemon.client().info()["NCPU"]
+    nodes = with_slots(two(daemon, storage, ("", ""), ("", "")), 0.3 * processors)
+    found = findings(nodes)
+    assert found["one", "gpus"].sound
+    assert not found["two", "gpus"].sound
+    told = f"4 emulated GPUs take {1.2 * processors:g} of {processors} processors"
+    assert found["two", "gpus"].found == told
 
 
 def test_a_gpu_of_one_daemon_is_not_given_twice(daemon: Dockerd, storage: Path) -> None:

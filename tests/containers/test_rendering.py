@@ -27,6 +27,10 @@ def nodes(*endpoints: str, device: Callable[[int], Gpu] | None = None, gpus: int
     return Nodes(tuple(named), Path("/srv/jobs"), "1000:1000", limits=LIMITS)
 
 
+def bind(source: str, target: str, *, read_only: bool = True) -> dict[str, str | bool]:
+    return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}
+
+
 def test_a_lease_on_one_node_is_one_container_without_a_network() -> None:
     (one,) = render(nodes(), "srtf-1", 7, Launch(3, (1, 2)))
     assert (one.node, one.network) == (0, "")
@@ -45,7 +49,7 @@ def test_a_lease_on_one_node_is_one_container_without_a_network() -> None:
         "SHOCKWAVE_LEASE": one.name,
         "NVIDIA_VISIBLE_DEVICES": "void",
     }
-    assert one.options["volumes"] == {"/srv/jobs/srtf-1/job-3": {"bind": "/job", "mode": "rw"}}
+    assert one.options["mounts"] == [bind("/srv/jobs/srtf-1/job-3", "/job", read_only=False)]
 
 
 def test_limits_are_by_gpu_and_nothing_is_privileged() -> None:
@@ -160,8 +164,7 @@ def test_no_mount_shows_a_docker_socket_or_the_folders_of_other_jobs(path: str) 
             replace(nodes(), **field)
     fine = replace(nodes(), datasets=Path("/srv/data"), mounts=(Path("/usr"),))
     (one,) = render(fine, "srtf-1", 0, Launch(0, (0,)))
-    assert one.options["volumes"]["/srv/data"] == {"bind": "/data", "mode": "ro"}
-    assert one.options["volumes"]["/usr"] == {"bind": "/usr", "mode": "ro"}
+    assert one.options["mounts"][1:] == [bind("/srv/data", "/data"), bind("/usr", "/usr")]
 
 
 @given(st.integers(1, 8), st.integers(1, 5), st.data())
