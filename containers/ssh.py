@@ -13,22 +13,30 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
-from http.client import HTTPException
+from functools import cache
+from http.client import HTTPException, HTTPResponse
+from threading import BoundedSemaphore
 from typing import IO, Any
 from urllib.parse import urlsplit
 
 import requests.adapters
 import urllib3
 import urllib3.connection
+import urllib3.exceptions
 
 OPTIONS = (
     "BatchMode=yes",  # nobody is there to be asked
+    "ConnectTimeout=10",
     "ControlMaster=no",  # connections that it would carry for others would end with it
     "LogLevel=ERROR",
     "ServerAliveInterval=5",
     "ServerAliveCountMax=2",
 )
 """What is said to `ssh` beside the user's configuration."""
+AT_ONCE = 5
+"""Connections that begin at once with one host: sshd drops some above 10 (`MaxStartups`)."""
+PING = b"GET /_ping HTTP/1.1\r\nHost: ssh\r\n\r\n"
+"""What Docker answers at once, when a connection has begun."""
 END_SECONDS = 1.0
 """What `ssh` is given to say why it failed."""
 
@@ -77,6 +85,21 @@ class _Connection(urllib3.connection.HTTPConnection):
         self._command = command
 
     def connect(self) -> None:
+        """Start the command, and wait until Docker answers through it."""
+        with _turns(tuple(self._command)):
+            self._start()
+            try:
+                self.sock.sendall(PING)
+                with HTTPResponse(self.sock, method="GET") as answer:
+                    answer.begin()
+                    answer.read()
+            except TimeoutError:
+                self._finish()
+                raise urllib3.exceptions.ConnectTimeoutError(self, "no answer") from None
+            except (OSError, HTTPException) as error:
+                raise self._told() from error
+
+    def _start(self) -> None:
         """Start the command, with one end of a pair of sockets as its input and output."""
         here, there = socket.socketpair()
         said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
@@ -106,20 +129,27 @@ class _Connection(urllib3.connection.HTTPConnection):
             self._finish()
             raise
         except (OSError, HTTPException) as error:
-            words = self._words()
-            self._finish()
-            raise ConnectionAbortedError(errno.ECONNABORTED, words) from error
+            raise self._told() from error
 
-    def _words(self) -> str:
+    def _told(self) -> OSError:
+        """What the command said of its end."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
         self._said.seek(0)
         lines = [line.strip() for line in self._said if line.strip()]
-        return lines[-1] if lines else "ssh reaches something that is not Docker"
+        self._finish()
+        words = lines[-1] if lines else "ssh reaches something that is not Docker"
+        return ConnectionAbortedError(errno.ECONNABORTED, words)
 
 
 class _Pool(urllib3.HTTPConnectionPool):
     ConnectionCls = _Connection
+
+
+@cache
+def _turns(command: tuple[str, ...]) -> BoundedSemaphore:
+    """What connections wait for that would begin with one host."""
+    return BoundedSemaphore(AT_ONCE)
 
 
 def _end(process: "subprocess.Popen[bytes]", said: IO[str]) -> None:

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,16 @@ def test_why_ssh_fails_is_told(
     with monkeypatch.context() as patched:
         patched.setenv("PATH", "/nowhere")
         assert told_of() == "this machine has no ssh"
+
+
+def test_no_burst_is_too_much_for_an_sshd(daemon: Dockerd, storage: Path, server: Sshd) -> None:
+    (node,) = cluster(daemon, storage, nodes={"far": server.endpoint}).nodes
+    with (
+        closing(containers_docker.Daemon(node)) as asked,
+        ThreadPoolExecutor(containers_docker.CONNECTIONS) as pool,
+    ):
+        found = list(pool.map(asked.found, ["none"] * containers_docker.CONNECTIONS))
+    assert found == [[]] * containers_docker.CONNECTIONS
 
 
 def test_a_host_whose_sshd_dies_is_drained_and_comes_back(
