@@ -163,7 +163,7 @@ def _node(nodes: Nodes, place: int, daemons: dict[str, list[Node]]) -> Iterator[
         lambda: _hardware(node, daemons[info["ID"]], info),
         lambda: _image(node, daemon),
         lambda: _container(nodes, place, daemon),
-        *((lambda: _network(nodes, node, daemon),) if nodes.network else ()),
+        *((lambda: _network(nodes, place, daemon),) if nodes.network else ()),
     )
     for check in checks:
         try:
@@ -248,17 +248,18 @@ def _image(node: Node, daemon: Daemon) -> Finding:
         return Finding(node.name, "image", False, str(error), "build or load it: docs/images.md")
 
 
-def _network(nodes: Nodes, node: Node, daemon: Daemon) -> Finding:
-    try:
-        there = daemon.has_network(nodes.network)
-    except Refused as error:
-        return Finding(node.name, "network", False, str(error), "see docs/docker.md")
-    remedy = f"docker network create --driver overlay --attachable --internal {nodes.network}"
-    found = f"{nodes.network} is {'there' if there else 'missing'}"
-    return Finding(node.name, "network", there, found, "" if there else remedy)
+def _network(nodes: Nodes, place: int, daemon: Daemon) -> Finding:
+    """Whether containers get onto the network of gangs: a worker of a swarm lists it only then."""
+    tried = _container(nodes, place, daemon, nodes.network)
+    if tried.sound:
+        found = f"a container gets onto {nodes.network}"
+        return Finding(tried.node, "network", True, found)
+    create = f"docker network create --driver overlay --attachable --internal {nodes.network}"
+    remedy = create if nodes.network in tried.found else tried.remedy
+    return replace(tried, check="network", remedy=remedy)
 
 
-def _container(nodes: Nodes, place: int, daemon: Daemon) -> Finding:
+def _container(nodes: Nodes, place: int, daemon: Daemon, network: str = "none") -> Finding:
     """Whether a container as jobs get them starts, and writes where the scheduler reads."""
     node, run = nodes.nodes[place], f"check-{uuid4().hex[:12]}"
     size = nodes.gpus_per_node
@@ -268,7 +269,7 @@ def _container(nodes: Nodes, place: int, daemon: Daemon) -> Finding:
     try:
         folder.mkdir(parents=True)
         nodes.hand_over(folder)
-        code, said = daemon.probe(_probing(rendered, gpus, nodes.datasets))
+        code, said = daemon.probe(_probing(rendered, gpus, nodes.datasets, network))
         seen = (folder / "seen").exists()
     except (Refused, OSError) as error:
         return Finding(node.name, "container", False, str(error), "see docs/docker.md")
@@ -291,9 +292,16 @@ def _container(nodes: Nodes, place: int, daemon: Daemon) -> Finding:
     return Finding(node.name, "container", True, f"starts as user {nodes.user}, and writes")
 
 
-def _probing(rendered: Rendered, gpus: list[str], datasets: Path | None) -> Rendered:
-    environment = {"PROBE_GPUS": ",".join(gpus), "PROBE_DATA": DATASETS if datasets else ""}
-    changed = {"entrypoint": ["/bin/sh", "-c", PROBE], "command": [], "environment": environment}
+def _probing(rendered: Rendered, gpus: list[str], datasets: Path | None, network: str) -> Rendered:
+    changed = {
+        "entrypoint": ["/bin/sh", "-c", PROBE],
+        "command": [],
+        "environment": {
+            "PROBE_GPUS": ",".join(gpus),
+            "PROBE_DATA": DATASETS if datasets else "",
+        },
+        "network_mode": network,
+    }
     return replace(rendered, options={**rendered.options, **changed})
 
 

@@ -6,11 +6,13 @@ says no).
 
 import contextlib
 import math
+import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import docker
+import docker.constants
 import docker.errors
 import docker.tls
 import docker.types
@@ -18,6 +20,7 @@ import requests.exceptions
 
 from containers.nodes import Node
 from containers.rendering import GPUS, JOB, NODE, RANK, ROUND, RUN, Rendered
+from containers.ssh import SshAdapter
 
 ANSWER_SECONDS = 10.0
 """A daemon that takes longer to answer a question counts as gone."""
@@ -25,6 +28,8 @@ WORK_SECONDS = 120.0
 """The same for making, starting and removing a container: drivers of GPUs take their time."""
 CONNECTIONS = 32
 """At once to one daemon."""
+_BY_SSH = "http://ssh:22"
+"""What the SDK takes for the address of a daemon that is reached by `ssh`."""
 LOG_LINES = 20
 """Of a container that crashed, looked through for its last words."""
 
@@ -97,6 +102,17 @@ class Daemon:
             self._patient = self._connect(WORK_SECONDS)
 
     def _connect(self, seconds: float) -> Any:
+        oldest = docker.constants.MINIMUM_DOCKER_API_VERSION
+        client = self._make_client(timeout=seconds, version=oldest)
+        client.api.trust_env = False  # or REQUESTS_CA_BUNDLE would stand in for ca.pem
+        client.api._version = client.version(api_version=False)["ApiVersion"]
+        return client
+
+    def _make_client(self, **options: Any) -> Any:
+        if self._node.endpoint.startswith("ssh://"):
+            client = docker.DockerClient(base_url=_BY_SSH, **options)
+            client.api.mount("http://", SshAdapter(self._node.endpoint, CONNECTIONS))
+            return client
         folder = self._node.tls
         tls = folder and docker.tls.TLSConfig(
             client_cert=(str(folder / "cert.pem"), str(folder / "key.pem")),
@@ -104,11 +120,7 @@ class Daemon:
             verify=True,
         )
         return docker.DockerClient(
-            base_url=self._node.endpoint,
-            tls=tls or False,
-            timeout=seconds,
-            max_pool_size=CONNECTIONS,
-            use_ssh_client=True,  # a connection of its own each, with the user's configuration
+            base_url=self._node.endpoint, tls=tls or False, max_pool_size=CONNECTIONS, **options
         )
 
     def info(self) -> dict[str, Any]:
@@ -125,11 +137,6 @@ class Daemon:
         """
         with _asked():
             return str(self._client.images.get(name).short_id)
-
-    def has_network(self, name: str) -> bool:
-        """Whether a network is there that containers can be attached to."""
-        with _asked():
-            return bool(self._client.networks.list(names=[f"^{name}$"]))
 
     def probe(self, rendered: Rendered) -> tuple[int, str]:
         """Run a container to its end and remove it; returns its exit code and what it said.
@@ -294,12 +301,22 @@ def _cause(error: BaseException) -> str:
         return f"no answer in {ANSWER_SECONDS:g} s"
     within = [error, *error.args, error.__cause__, error.__context__]
     for one in within:
+        if isinstance(one, ssl.SSLError):
+            return _certificates(one)
         if isinstance(one, OSError) and one.strerror:
             return one.strerror
     inner = next((one for one in within[1:] if isinstance(one, BaseException)), None)
     if inner is not None:
         return _cause(inner)
     return (str(error) or type(error).__name__).splitlines()[0][:200]
+
+
+def _certificates(error: ssl.SSLError) -> str:
+    """Whose certificate is refused, and why."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused here: {error.verify_message}"
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    return f"{'it refuses the certificate given' if 'alert' in reason else 'TLS'}: {reason}"
 
 
 def _explained(error: docker.errors.APIError) -> str:

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -14,17 +15,22 @@ from tests.containers.dockerd import Dockerd, dockerd, missing
 __all__ = ["daemon", "storage"]
 
 
+def give_up(lacking: str) -> NoReturn:
+    """Skip what needs something that is not here, but fail where CI is set."""
+    told = pytest.fail if os.environ.get("CI") else pytest.skip
+    told(lacking)
+
+
 @pytest.fixture(scope="session")
 def daemon() -> Iterator[Dockerd]:
-    """A daemon; where none can be started, tests are skipped, but not where CI is set."""
-    told = pytest.fail if os.environ.get("CI") else pytest.skip
+    """A daemon, where one can be started."""
     if lacking := missing():
-        told(lacking)
+        give_up(lacking)
     with ExitStack() as stack:
         try:
             started = stack.enter_context(dockerd())
         except RuntimeError as error:
-            told(f"no Docker daemon can be started: {error}")
+            give_up(f"no Docker daemon can be started: {error}")
         yield started
 
 

@@ -83,12 +83,14 @@ class Dockerd:
         folder: All that it keeps.
         first: Makes its namespaces; its child is the first process in them.
         inside: Id of that child.
+        options: Of the daemon, beside those that all have.
         process: The daemon, as long as it runs.
     """
 
     folder: Path
     first: subprocess.Popen[bytes]
     inside: int
+    options: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
     clients: list[Any] = field(default_factory=list)
 
@@ -118,6 +120,7 @@ class Dockerd:
             f"--exec-root={self.folder}/exec",
             f"--host={self.endpoint}",
             f"--pidfile={self.folder}/pid",
+            *self.options,
         )
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -186,8 +189,11 @@ class Dockerd:
 
 
 @contextmanager
-def dockerd() -> Iterator[Dockerd]:
+def dockerd(*options: str) -> Iterator[Dockerd]:
     """A daemon with the images, under a path short enough for its socket.
+
+    Args:
+        options: Of `dockerd`, beside those that all have.
 
     Raises:
         RuntimeError: It cannot be started; the text says why.
@@ -200,10 +206,10 @@ def dockerd() -> Iterator[Dockerd]:
     mounted = subprocess.run(mount, capture_output=True, text=True)
     if mounted.returncode:
         raise RuntimeError(mounted.stderr.strip())
-    options = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+    namespaces = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
     script = FIRST.replace("FOLDER", str(folder))
     # It ends with this process, even if that is killed.
-    command = ["setpriv", "--pdeathsig", "KILL", "unshare", *options, "sh", "-c", script]
+    command = ["setpriv", "--pdeathsig", "KILL", "unshare", *namespaces, "sh", "-c", script]
     first = subprocess.Popen(command, stderr=subprocess.PIPE)
     try:
         deadline = time.monotonic() + START_SECONDS
@@ -213,7 +219,7 @@ def dockerd() -> Iterator[Dockerd]:
                 raise RuntimeError(f"no namespaces: {first.stderr.read().decode().strip()}")
             time.sleep(0.01)
         children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text()
-        daemon = Dockerd(folder, first, int(children.split()[0]))
+        daemon = Dockerd(folder, first, int(children.split()[0]), options)
         daemon.start()
         daemon.build()
         yield daemon

@@ -108,6 +108,6 @@ def test_data_sets_that_are_not_there_are_told(daemon: Dockerd, storage: Path, t
 
 
 def test_a_network_that_is_missing_is_told(daemon: Dockerd, storage: Path) -> None:
-    one = findings(cluster(daemon, storage, network="jobs"))["one", "network"]
-    assert (one.sound, one.found) == (False, "jobs is missing")
+    one = findings(cluster(daemon, storage, gpus=1, network="jobs"))["one", "network"]
+    assert (one.sound, one.found) == (False, "network jobs not found")
     assert one.remedy.startswith("docker network create")

@@ -1,0 +1,243 @@
+"""Daemons of other machines run jobs as the own one does, and who is not meant gets no word in."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from containers import docker as containers_docker
+from containers.runtime import EventKind
+from tests.containers.conftest import give_up
+from tests.containers.dockerd import IMAGE, Dockerd, cluster, dockerd, mounts
+from tests.containers.endpoints import PORT, Authority, Sshd, sshd, swarm, told_missing, verified
+from tests.containers.stories import job, long, story
+from tests.containers.test_checking import findings
+
+REPOSITORY = Path(__file__).parents[2]
+CLUSTER = """
+storage = "{storage}/jobs"
+user = "1000:1000"
+mounts = {mounts}
+[limits]
+memory = "1g"
+pids = 64
+scratch = "64m"
+[[nodes]]
+name = "far"
+endpoint = "tcp://127.0.0.1:{port}"
+tls = "{tls}"
+gpu_type = "cpu"
+image = "{image}"
+slots = [{{ cpus = 1.0 }}]
+"""
+DECLARED = '{"samples_per_epoch": 64, "max_batch_size": 32}'
+JOB = f"Recommendation (batch size 32)\t{DECLARED}\t\t\t0\t6\t1\tstatic\t1\t\t\t0\n"
+RATES = {"cpu": {"('Recommendation (batch size 32)', 1)": {"null": 20.0}}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _needed() -> None:
+    if lacking := told_missing():
+        give_up(lacking)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls") / "ours")
+
+
+@pytest.fixture(scope="module")
+def far(daemon: Dockerd, authority: Authority) -> Iterator[Dockerd]:
+    """A daemon beside the one of all tests, behind TLS."""
+    with ExitStack() as stack:
+        yield stack.enter_context(dockerd(*verified(authority.issue("server", "serverAuth"))))
+
+
+@pytest.fixture
+def server(daemon: Dockerd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
+    with sshd(daemon, tmp_path, monkeypatch) as started:
+        yield started
+
+
+def shockwave(
+    far: Dockerd, storage: Path, tls: Path, *command: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run the command line on the daemon's machine, with a cluster file `far.toml`."""
+    own = CLUSTER.format(
+        storage=storage, mounts=[*map(str, mounts())], port=PORT, tls=tls, image=IMAGE
+    )
+    (storage / "far.toml").write_text(own)
+    program = [sys.executable, "-c", "from flows.cli import main; main()"]
+    return subprocess.run(
+        far.within(*program, *command),
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "REQUESTS_CA_BUNDLE": "/nowhere"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_jobs_run_behind_tls(far: Dockerd, storage: Path, authority: Authority) -> None:
+    tls, file = authority.issue("client", "clientAuth"), str(storage / "far.toml")
+    checked = shockwave(far, storage, tls, "cluster", "check", file, "--json")
+    found = [json.loads(line) for line in checked.stdout.splitlines()]
+    assert checked.returncode == 0, (found, checked.stderr)
+    endpoint = next(one["found"] for one in found if one["check"] == "endpoint")
+    assert endpoint.endswith(f"at tcp://127.0.0.1:{PORT}")
+
+    (storage / "jobs.trace").write_text(JOB)
+    (storage / "rates.json").write_text(json.dumps(RATES))
+    ran = shockwave(
+        *(far, storage, tls, "run", "--cluster", file, "--policy", "fifo"),
+        *("--trace", str(storage / "jobs.trace"), "--profile", str(storage / "rates.json")),
+        *("--round-seconds", "1", "--restart-seconds", "0.5"),
+        *("--warehouse", str(storage / "warehouse"), "--json"),
+    )
+    assert ran.returncode == 0, ran.stderr
+    (row,) = map(json.loads, ran.stdout.splitlines())
+    assert row["makespan_s"] > 0, row
+    (telemetry,) = (storage / "jobs").glob("*/job-0/telemetry.jsonl")
+    epochs = [json.loads(line)["epoch"] for line in telemetry.read_text().splitlines()]
+    assert epochs[-1] == 2
+    assert far.client().containers.list(all=True) == []
+
+
+@pytest.mark.parametrize(
+    ("foreign", "problem"),
+    [
+        (("cert.pem", "key.pem"), "it refuses the certificate given: "),
+        (("ca.pem",), "its certificate is refused here: "),
+    ],
+    ids=["client", "server"],
+)
+def test_certificates_of_another_authority_are_refused(
+    far: Dockerd,
+    storage: Path,
+    authority: Authority,
+    tmp_path: Path,
+    foreign: tuple[str, ...],
+    problem: str,
+) -> None:
+    tls, other = tmp_path / "mixed", Authority(tmp_path / "other").issue("client", "clientAuth")
+    authority.issue(f"mixed-{len(foreign)}", "clientAuth").rename(tls)
+    for name in foreign:
+        (other / name).rename(tls / name)
+    (storage / "jobs.trace").write_text(JOB)
+    (storage / "rates.json").write_text(json.dumps(RATES))
+    ran = shockwave(
+        *(far, storage, tls, "run", "--cluster", str(storage / "far.toml")),
+        *("--trace", str(storage / "jobs.trace"), "--profile", str(storage / "rates.json")),
+        *("--warehouse", str(storage / "warehouse")),
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith(f"error: node far: does not answer: {problem}")
+    assert not (storage / "warehouse").exists()
+
+
+def test_jobs_run_through_ssh(daemon: Dockerd, storage: Path, server: Sshd) -> None:
+    nodes = cluster(daemon, storage, nodes={"far": server.endpoint}, gpus=2)
+    assert [one for one in findings(nodes).values() if not one.sound] == []
+    with story(nodes, "ssh", [job(0), long(1)]) as told:
+        told.play({0: (0,), 1: (1,)})
+        while 0 in told.leases or not told.epochs(1):
+            told.play(told.leases)
+        assert (told.kinds(0), told.epochs(0)) == (["started", "finished"], [0, 1, 2])
+        assert any(entry.cpu_seconds for entry in told.progress[1])
+        (preempted,) = told.dispatch({})
+        assert (preempted.job_id, preempted.reason) == (1, "a test says so")  # nothing of force
+        assert (nodes.folder("ssh", 1) / "checkpoint.pt").exists()
+    assert daemon.containers("ssh") == []
+
+
+def test_why_ssh_fails_is_told(
+    daemon: Dockerd, storage: Path, server: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told_of(host: str = "127.0.0.1", user: str = "root") -> str:
+        endpoint = f"ssh://{user}@{host}:{server.port}"
+        one = findings(cluster(daemon, storage, nodes={"far": endpoint}))["far", "endpoint"]
+        assert not one.sound
+        return one.found.removeprefix(f"{endpoint}: ")
+
+    assert told_of(host="localhost") == "Host key verification failed."
+    assert told_of(user="nobody").startswith("nobody@127.0.0.1: Permission denied (publickey")
+    with daemon.stopped():
+        assert str(daemon.folder) in told_of()
+    monkeypatch.setattr(containers_docker, "ANSWER_SECONDS", 0.5)
+    assert told_of(host="silent") == "no answer in 0.5 s"
+    waiting = Path("/proc") / (server.folder / "waits").read_text().strip()
+    deadline = time.monotonic() + 5
+    while waiting.exists():  # it is ended with the ssh that began it
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with server.stopped():
+        refused = f"ssh: connect to host 127.0.0.1 port {server.port}: Connection refused"
+        assert told_of() == refused
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", "/nowhere")
+        assert told_of() == "this machine has no ssh"
+
+
+def test_no_burst_is_too_much_for_an_sshd(daemon: Dockerd, storage: Path, server: Sshd) -> None:
+    (node,) = cluster(daemon, storage, nodes={"far": server.endpoint}).nodes
+    with (
+        closing(containers_docker.Daemon(node)) as asked,
+        ThreadPoolExecutor(containers_docker.CONNECTIONS) as pool,
+    ):
+        found = list(pool.map(asked.found, ["none"] * containers_docker.CONNECTIONS))
+    assert found == [[]] * containers_docker.CONNECTIONS
+
+
+def test_a_host_whose_sshd_dies_is_drained_and_comes_back(
+    daemon: Dockerd, storage: Path, server: Sshd
+) -> None:
+    named = {"near": daemon.endpoint, "far": server.endpoint}
+    nodes = cluster(daemon, storage, nodes=named, gpus=1)
+    with story(nodes, "cut", [long(0)]) as told:
+        told.dispatch({0: (1,)})
+        while not told.epochs(0):
+            told.play(told.leases)
+        with server.stopped():
+            began = time.monotonic()
+            assert told.play(told.leases).drained == (1,)
+            assert time.monotonic() - began < 5
+            assert told.last(0).kind is EventKind.LOST
+            # ssh says one of several things, whichever it notices first.
+            how = "node far does not answer: .*([Cc]losed|reset|refused|Broken pipe)"
+            assert re.match(how, told.last(0).reason)
+            told.play({0: (0,)})
+            assert told.last(0).kind is EventKind.RESUMED
+            assert len(daemon.containers("cut")) == 2  # as nobody can end the one on node far
+        told.play(told.leases)
+        told.play(told.leases)
+        assert told.seen[-1].drained == ()
+        (left,) = daemon.containers("cut")
+        assert left.labels["shockwave.node"] == "near"
+        told.play({0: (1,)})
+        assert told.last(0).kind is EventKind.RESUMED
+
+
+def test_a_gang_spans_two_daemons_over_an_overlay_network(
+    daemon: Dockerd, far: Dockerd, storage: Path
+) -> None:
+    named = {"one": daemon.endpoint, "two": far.endpoint}
+    nodes = cluster(daemon, storage, nodes=named, gpus=2, network="gangs")
+    with swarm(daemon, far, "gangs"):
+        assert [one for one in findings(nodes).values() if not one.sound] == []
+        with story(nodes, "gang", [job(0, gpus=3, epochs=2)]) as told:
+            told.dispatch({0: (1, 2, 3)})
+            for one in (daemon, far):
+                (container,) = one.containers("gang")
+                assert container.attrs["NetworkSettings"]["Networks"].keys() == {"gangs"}
+            told.until_over()
+            assert told.epochs(0) == [0, 1], told.events
+            assert told.kinds(0) == ["started", "finished"]
+        assert daemon.containers("gang") + far.containers("gang") == []
