@@ -197,16 +197,17 @@ class Trial:
         found = audit(warehouse, name)
         self.broken += [f"{name}: {one.place} {one.problem}" for one in found.findings]
         epochs: Counter[int] = Counter()
-        ends: dict[int, str] = {}
+        ends: dict[int, list[str]] = {spec.job_id: [] for spec in workload().specs}
         for record, _ in Reader(warehouse).records(name):
             for report in record.reports:
                 if report.epoch != epochs[report.job_id]:
                     self.broken.append(f"{name}: job {report.job_id} tells {report.epoch} twice")
                 epochs[report.job_id] += report.epochs
-            ends |= {one.job_id: one.kind for one in record.finished if one.ends_job}
+            for one in record.finished:
+                ends[one.job_id].append(f"{one.kind} {one.reason}".rstrip())
         for spec in workload().specs:
-            if ends.get(spec.job_id) is not EventKind.FINISHED:
-                self.broken.append(f"{name}: job {spec.job_id} ended {ends.get(spec.job_id)}")
+            if ends[spec.job_id][-1:] != [EventKind.FINISHED]:
+                self.broken.append(f"{name}: job {spec.job_id} did not finish: {ends[spec.job_id]}")
             if epochs[spec.job_id] != spec.epochs:
                 self.broken.append(f"{name}: job {spec.job_id} told {epochs[spec.job_id]} epochs")
             self._judge_losses(name, spec)
