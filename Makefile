@@ -33,8 +33,8 @@ check: $(STAMP) ## Check style, types and layers
 
 bench: $(STAMP) ## Run the benchmarks
 	lacking=$$($(BIN)/python -c 'from tests.containers.dockerd import missing; print(missing())') || exit 1; \
-	for script in benchmarks/*.py; do \
-	  name=$$(basename $$script .py); \
+	for script in $$(grep -l '^if __name__' benchmarks/*.py benchmarks/*/__main__.py); do \
+	  name=$$(echo $$script | sed 's|^benchmarks/||; s|/__main__||; s|\.py$$||'); \
 	  if [ -n "$$lacking" ] && grep -q '^from tests.containers.dockerd' $$script; \
 	  then echo "$$name: skipped, $$lacking"; \
 	  else $(BIN)/python -m benchmarks.$$name || exit 1; fi; \

@@ -161,8 +161,8 @@ class Daemon:
         return [_found(row) for row in rows if row["Labels"].keys() >= _NEEDED]
 
     def other_runs(self, run: str) -> set[str]:
-        """Runs that have containers running on this node beside one."""
-        filters = {"label": [RUN, f"{NODE}={self._node.name}"]}
+        """Runs that have containers running on this daemon beside one, whatever nodes they name."""
+        filters = {"label": [RUN]}
         with _asked():
             rows = self._client.api.containers(filters=filters)
         return {row["Labels"][RUN] for row in rows} - {run}
@@ -277,6 +277,8 @@ _UNREACHABLE = (
     OSError,
     EOFError,
     ValueError,  # of an endpoint or an answer that make no sense
+    LookupError,  # of an answer that is no Docker's
+    TypeError,
 )
 
 

@@ -27,8 +27,11 @@ def meaning(end: Exit | None, nodes: Nodes, gpus: int) -> tuple[EventKind, str]:
     if end.out_of_memory:
         limit = gpus * nodes.limits.memory_bytes / 2**30
         return EventKind.CRASHED, f"out of memory: its limit is {limit:.3g} GiB"
-    if end.code in (STOPPED, KILLED, TERMINATED):
-        return EventKind.LOST, f"was stopped from outside (exit code {end.code})"
+    if end.code == KILLED:
+        told = "was killed from outside, or by its host for want of memory"
+        return EventKind.LOST, f"{told} (exit code {KILLED})"
+    if end.code in (STOPPED, TERMINATED):
+        return EventKind.LOST, f"stopped without being asked to from here (exit code {end.code})"
     if end.code == STORAGE:
         return EventKind.LOST, f"could not write to its folder{said}"
     return EventKind.CRASHED, f"exited with code {end.code}{said}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from containers.clock import Clock
-from containers.docker import NodeGone, Refused
+from containers.docker import Found, NodeGone, Refused
 from containers.ends import meaning
 from containers.fleet import Fleet, Placed
 from containers.nodes import Nodes
@@ -133,7 +133,7 @@ class DockerRuntime:
             if lease is None or lease.gpus != launch.gpus:
                 self._leases[launch.job_id] = _Lease(launch.gpus)
                 fresh.add(launch.job_id)
-        up = self._end_others(fresh)
+        up = self._end_others(fresh, number)
         starting = [launch for launch in launches if launch.job_id not in up]
         self._fleet.each(lambda launch: self._start(number, launch), starting)
         now, new = self._clock.now(), {launch.job_id for launch in starting}
@@ -151,11 +151,12 @@ class DockerRuntime:
             for launch, kind in zip(launches, kinds, strict=True)
         )
 
-    def _end_others(self, fresh: Collection[int] = ()) -> set[int]:
+    def _end_others(self, fresh: Collection[int] = (), number: int = 0) -> set[int]:
         """End containers that are not those of a lease.
 
         Args:
             fresh: Jobs whose lease begins now.
+            number: The round.
 
         Returns:
             The jobs whose containers are all there.
@@ -165,8 +166,7 @@ class DockerRuntime:
             mine = [
                 one
                 for one in self._own(job_id, lease, found)
-                # One that has ended is left to be looked at by who notes its end.
-                if one.container.running or (one.container.begun and job_id not in fresh)
+                if _is_of_lease(one.container, number if job_id in fresh else None)
             ]
             if sorted(one.node for one in mine) == sorted(self._nodes.by_node(lease.gpus)):
                 up.add(job_id)
@@ -322,6 +322,21 @@ class DockerRuntime:
 
     def _end(self, placed: Iterable[Placed]) -> tuple[dict[int, str], list[Placed]]:
         return self._fleet.end(placed, self._nodes.grace_seconds)
+
+
+def _is_of_lease(found: Found, begins: int | None) -> bool:
+    """Whether a container of a lease's job, on its GPUs, is that of the lease.
+
+    One of an earlier lease is not, though it may still run: it may hang. One of a lease that
+    goes on and has ended is left to be looked at by who notes its end.
+
+    Args:
+        found: The container.
+        begins: The round under way if the lease begins in it.
+    """
+    if begins is None:
+        return found.begun
+    return found.running and found.round == begins
 
 
 def _replace(path: Path, text: str) -> None:

@@ -10,9 +10,12 @@ from predictor.errors import InputError
 
 RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 """What a run may be called, as it is part of paths and of names that Docker is given."""
-USER = re.compile(r"[1-9][0-9]*:[0-9]+")
+USER = re.compile(r"[1-9][0-9]*:[1-9][0-9]*")
 DEVICE = re.compile(r"[0-9]+|GPU-[0-9A-Fa-f-]+|MIG-[\w/-]+")
 """One GPU; `all` would be all of the machine's."""
+
+DOCKERS_OWN = ("host", "bridge", "default", "none")
+"""Networks that every daemon has, with the host in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,9 @@ class Nodes:
     def __post_init__(self) -> None:
         if not USER.fullmatch(self.user):
             raise InputError("user", f"{self.user!r} may be root", "give UID:GID, not of root")
+        if self.network in DOCKERS_OWN:
+            problem = f"{self.network!r} is not a network of gangs' own"
+            raise InputError("network", problem, "give the name of one made for them")
         for node in self.nodes:
             for gpu in node.gpus:
                 if gpu.device and not DEVICE.fullmatch(gpu.device):

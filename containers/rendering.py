@@ -155,6 +155,7 @@ def _confined(nodes: Nodes, gpus: int) -> dict[str, Any]:
     limits = nodes.limits
     return {
         "user": nodes.user,
+        "use_config_proxy": False,  # it would show the scheduler's proxies, passwords and all
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "read_only": True,

@@ -31,6 +31,9 @@ OPTIONS = (
     "LogLevel=ERROR",
     "ServerAliveInterval=5",
     "ServerAliveCountMax=2",
+    "ClearAllForwardings=yes",  # of the user's configuration, as are the two below
+    "ForwardAgent=no",
+    "RequestTTY=no",
 )
 """What is said to `ssh` beside the user's configuration."""
 AT_ONCE = 5
@@ -47,7 +50,9 @@ def ssh_command(endpoint: str) -> list[str]:
     options = [word for option in OPTIONS for word in ("-o", option)]
     user = ["-l", parts.username] if parts.username else []
     port = ["-p", str(parts.port)] if parts.port else []
-    return ["ssh", *options, *user, *port, "--", parts.hostname or "", "docker system dial-stdio"]
+    host = parts.netloc.rpartition("@")[2]
+    host = host[1 : host.index("]")] if host.startswith("[") else host.partition(":")[0]
+    return ["ssh", *options, *user, *port, "--", host, "docker system dial-stdio"]
 
 
 class SshAdapter(requests.adapters.HTTPAdapter):
@@ -138,7 +143,7 @@ class _Connection(urllib3.connection.HTTPConnection):
         self._said.seek(0)
         lines = [line.strip() for line in self._said if line.strip()]
         self._finish()
-        words = lines[-1] if lines else "ssh reaches something that is not Docker"
+        words = lines[-1] if lines else "the connection ended, and nothing was said of it"
         return ConnectionAbortedError(errno.ECONNABORTED, words)
 
 
@@ -155,5 +160,9 @@ def _turns(command: tuple[str, ...]) -> BoundedSemaphore:
 def _end(process: "subprocess.Popen[bytes]", said: IO[str]) -> None:
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGTERM)  # and what it goes through (ProxyJump)
-        process.wait()
+        try:
+            process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     said.close()

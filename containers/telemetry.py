@@ -19,7 +19,11 @@ PROGRESS = "progress.json"
 LONGEST_LINE = 1 << 16
 """Bytes; a longer one is garbage."""
 MOST_BYTES = 1 << 18
-"""Read at once; the rest is read the next time."""
+"""Read at a look; the rest is read at the next."""
+BACKLOG_BYTES = 1 << 24
+"""Read at the first look at a job that goes on, and at the last one at a job that ended."""
+MOST_LINES = 100_000
+"""Of what is read at a look; what is more is garbage."""
 MOST_SECONDS = 1e9
 """Of an epoch or a job, some thirty years; more is garbage."""
 
@@ -64,7 +68,9 @@ class JobLog:
         """
         self._possible += most_seconds
         reports: list[EpochReport] = []
-        for epoch, batch_size, seconds in self._new_lines():
+        goes_on = self._sign is None and self.epochs > 0
+        most = BACKLOG_BYTES if trained or goes_on else MOST_BYTES
+        for epoch, batch_size, seconds in self._new_lines(most):
             self._report(reports, epoch, batch_size, seconds)
         told = self._told()
         if trained and told and told.epoch == self.spec.epochs:
@@ -84,9 +90,9 @@ class JobLog:
         add_report(reports, new)
         self.epochs, self._batch_size = epoch + 1, batch_size
 
-    def _new_lines(self) -> list[tuple[int, int, float]]:
+    def _new_lines(self, most_bytes: int) -> list[tuple[int, int, float]]:
         try:
-            data = read_part(self.folder / LINES, self._offset, MOST_BYTES)
+            data = read_part(self.folder / LINES, self._offset, most_bytes)
         except OSError:
             return []
         whole = data.rfind(b"\n") + 1
@@ -94,7 +100,7 @@ class JobLog:
             whole = len(data)
         self._offset += whole  # what is left may still be written
         told = []
-        for text in filter(None, data[:whole].split(b"\n")):
+        for text in filter(None, data[:whole].split(b"\n", MOST_LINES)[:MOST_LINES]):
             line = self._line(text)
             if line is not None:
                 told.append(line)

@@ -1,6 +1,7 @@
 """A cluster of Docker hosts as a TOML file; a mistake is told with its file and field."""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -14,6 +15,8 @@ from warehouse.trace import MEASURED
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=60)]
 Cpus = Annotated[float, Field(gt=0, le=4096, allow_inf_nan=False)]
+HOST = re.compile(r"(\w[\w.-]*@)?(\w[\w.-]*|\[[0-9A-Fa-f:.]+\])(:\d+)?", re.ASCII)
+"""User, host and port, without anything that a shell or `ssh` could take for more."""
 CPUSET = r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"
 IMAGE = r"^[a-z0-9][a-z0-9._/:@-]*$"
 BYTES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -33,7 +36,7 @@ def _reachable(endpoint: str) -> bool:
     plain = plain and not (" " in endpoint or parts.query or parts.fragment)
     if parts.scheme == "unix":
         return plain and not parts.netloc and parts.path.strip("/") != ""
-    bare = plain and bool(parts.hostname) and parts.path in ("", "/") and parts.password is None
+    bare = plain and bool(HOST.fullmatch(parts.netloc)) and parts.path in ("", "/")
     if parts.scheme == "tcp":
         return bare and bool(port) and parts.username is None
     return bare and parts.scheme == "ssh" and port != 0
@@ -123,7 +126,7 @@ class ClusterFile(Part):
 
     storage: str
     nodes: list[NodePart] = Field(min_length=1, max_length=10_000)
-    user: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,9}:[0-9]{1,10}$")] = ""
+    user: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,9}:[1-9][0-9]{0,9}$")] = ""
     datasets: str = ""
     mounts: list[str] = Field(default_factory=list)
     limits: LimitsPart = LimitsPart()

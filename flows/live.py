@@ -99,7 +99,7 @@ def resume_live(
             started |= {launch.job_id for launch in record.launches}
         began = min(reader.created_at(name).timestamp(), time.time() - clock_seconds)
         standing = _standing(run.state, clock_seconds, started)
-        with _running(run, nodes, began, standing, begun=True):
+        with _running(run, nodes, began, standing, begun=bool(recorded)):
             return finish(run, warehouse, writer, driver, progress, rounds)
 
 
@@ -140,7 +140,9 @@ def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:
             write_text(noted, json.dumps(mine))
         found = json.loads(noted.read_text())
     except (OSError, ValueError) as error:
-        raise InputError(str(noted), f"cannot be used: {error}", "let it be read") from None
+        raise InputError(
+            str(noted), f"cannot be used: {error}", "let it be read and written"
+        ) from None
     if found != mine:
         raise InputError("--cluster", f"its nodes are not those that {noted} tells", remedy)
 

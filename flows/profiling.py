@@ -1,8 +1,8 @@
 """Throughputs measured by training: what `shockwave profile` does.
 
 Each combination of model, batch size and scale factor is a static job of a few epochs, run in
-a container on the GPUs that it would get. The first epoch warms up; the rate is that of the
-others together, with what an epoch's end and checkpoints take.
+a container on the GPUs that it would get. The first steps warm up; the rate is that of all
+others together, with what epochs' ends and checkpoints take.
 """
 
 import json
@@ -21,7 +21,7 @@ from containers.fleet import only_scheduler
 from containers.live import DockerRuntime
 from containers.nodes import Node, Nodes
 from containers.runtime import ContainerEvent, EventKind, Launch
-from containers.telemetry import LINES, MOST_BYTES, PROGRESS, read_part
+from containers.telemetry import BACKLOG_BYTES, LINES, LONGEST_LINE, PROGRESS, read_part
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from warehouse.files import write_text
@@ -59,7 +59,7 @@ class Measured:
 
     Attributes:
         combination: Model, batch size, scale factor.
-        steps_per_second: Over all epochs but the first.
+        steps_per_second: Over all epochs but those that warm up.
         spread: Fastest over slowest epoch, less one.
         restart_seconds: Time from launch to end that was not training.
         problem: Why it could not be measured; else empty.
@@ -155,23 +155,24 @@ def measure(
     for one in combinations:
         if one.scale_factor > nodes.gpus:
             raise InputError(str(one), f"there are {nodes.gpus} GPUs", "measure on more")
-    specs = [_spec(job_id, one, epochs, steps) for job_id, one in enumerate(combinations)]
     run = f"profile-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:8]}"
     with only_scheduler(nodes, run):
-        found = _run(nodes, run, specs, combinations, together=together)
-    return [found[spec.job_id] for spec in specs]
+        found = _run(nodes, run, combinations, epochs, steps, together=together)
+    return [found[job_id] for job_id in range(len(combinations))]
 
 
 def _run(
     nodes: Nodes,
     run: str,
-    specs: Sequence[JobSpec],
     combinations: Sequence[Combination],
+    epochs: int,
+    steps: int,
     *,
     together: bool,
 ) -> dict[int, Measured]:
     """Run each combination's job to its end; what was measured, by job id."""
     clock = WallClock(time())
+    specs = [_spec(job_id, one, epochs, steps) for job_id, one in enumerate(combinations)]
     runtime = DockerRuntime(specs, nodes, run, round_seconds=LOOK_SECONDS, clock=clock)
     waiting, found, number = list(specs), dict[int, Measured](), 0
     began: dict[int, float] = {}
@@ -190,16 +191,18 @@ def _run(
                 free = sorted([*free, *event.gpus])
                 took = event.at_seconds - began.pop(event.job_id)
                 folder = nodes.folder(run, event.job_id)
-                found[event.job_id] = measured_of(combinations[event.job_id], event, folder, took)
+                one = combinations[event.job_id]
+                found[event.job_id] = measured_of(one, event, folder, took, steps)
             number += 1
     finally:
         runtime.preempt(dict.fromkeys(began, "measured no longer"))
+        runtime.launch(number, [])  # removes those that ended last
         runtime.close()
     return found
 
 
 def _spec(job_id: int, one: Combination, epochs: int, steps: int) -> JobSpec:
-    own = min(math.ceil(one.epoch_samples / one.batch_size) or steps, steps)
+    own = _steps_per_epoch(one, steps)
     return JobSpec(
         job_id=job_id,
         model=one.model,
@@ -213,7 +216,14 @@ def _spec(job_id: int, one: Combination, epochs: int, steps: int) -> JobSpec:
     )
 
 
-def measured_of(one: Combination, event: ContainerEvent, folder: Path, took: float) -> Measured:
+def _steps_per_epoch(one: Combination, steps: int) -> int:
+    """As many as are asked for, or as the jobs' own epochs have."""
+    return min(math.ceil(one.epoch_samples / one.batch_size) or steps, steps)
+
+
+def measured_of(
+    one: Combination, event: ContainerEvent, folder: Path, took: float, steps: int
+) -> Measured:
     """What an ended job tells of its combination.
 
     Args:
@@ -221,14 +231,17 @@ def measured_of(one: Combination, event: ContainerEvent, folder: Path, took: flo
         event: How the job ended.
         folder: What it wrote.
         took: Seconds from launch to end.
+        steps: Training steps that warm up, and are left out.
     """
     if event.kind is not EventKind.FINISHED:
         return Measured(one, problem=event.reason)
     try:
-        told = [json.loads(line) for line in read_part(folder / LINES, 0, MOST_BYTES).splitlines()]
-        rates = sorted(line["steps"] / line["seconds"] for line in told[1:])
-        rate = sum(line["steps"] for line in told[1:]) / sum(line["seconds"] for line in told[1:])
-        trained = json.loads(read_part(folder / PROGRESS, 0, MOST_BYTES))["run_seconds"]
+        lines = read_part(folder / LINES, 0, BACKLOG_BYTES).splitlines()
+        warm = math.ceil(steps / _steps_per_epoch(one, steps))
+        told = [json.loads(line) for line in lines][warm:]
+        rates = sorted(line["steps"] / line["seconds"] for line in told)
+        rate = sum(line["steps"] for line in told) / sum(line["seconds"] for line in told)
+        trained = json.loads(read_part(folder / PROGRESS, 0, LONGEST_LINE))["run_seconds"]
         restart = max(took - float(trained), 0.0)
         if not (rates and all(0 < rate < math.inf for rate in rates) and math.isfinite(restart)):
             raise ValueError

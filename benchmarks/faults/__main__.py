@@ -2,9 +2,9 @@
 
     python -m benchmarks.faults [--faults 200] [--seed 0] [--json]
 
-Runs of six small jobs on four emulated GPUs, one after another, until FAULTS faults did harm
-to them (one that meets nothing to harm is tried again): the scheduler killed (SIGKILL) at each
-boundary of a round's steps and at any moment, containers killed, removed and hung, the daemon
+Runs of six small jobs on two nodes of two emulated GPUs, one after another, until FAULTS faults
+did harm to them (one that meets nothing to harm is tried again): the scheduler killed (SIGKILL) at
+each boundary of a round's steps and at any moment, containers killed, removed and hung, the daemon
 restarted and killed, telemetry torn and garbled, the storage filled up. Which, when and to whom
 follows from SEED; what it meets, from the machine.
 

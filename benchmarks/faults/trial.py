@@ -103,7 +103,9 @@ class Trial:
         return chosen
 
     def _next_run(self, scheduler: Scheduler) -> None:
-        nodes = cluster(self.daemon, self.storage, grace_seconds=5.0, hung_rounds=5)
+        endpoints = dict.fromkeys(("one", "two"), self.daemon.endpoint)
+        options = {"nodes": endpoints, "gpus": 2, "grace_seconds": 5.0, "hung_rounds": 5}
+        nodes = cluster(self.daemon, self.storage, **options)
         (self.folder / "given").write_bytes(pickle.dumps((nodes, self.runs)))
         self.harmed.clear()
         scheduler.since = time.time()

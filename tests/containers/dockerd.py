@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -270,4 +270,12 @@ def cluster(
         "1000:1000",
         limits=limits,
         **{"mounts": mounts(), "grace_seconds": 10.0, "hung_rounds": 100, **options},
+    )
+
+
+def with_slots(nodes: Nodes, cpus: float) -> Nodes:
+    """The same nodes with emulated GPUs of another size."""
+    return replace(
+        nodes,
+        nodes=tuple(replace(node, gpus=(Gpu(cpus=cpus),) * len(node.gpus)) for node in nodes.nodes),
     )

@@ -9,7 +9,7 @@ import pytest
 from containers.checking import Finding, check_before_run, check_cluster, system_seconds
 from containers.nodes import Gpu, Nodes
 from predictor.errors import InputError
-from tests.containers.dockerd import Dockerd, cluster
+from tests.containers.dockerd import Dockerd, cluster, with_slots
 
 
 def findings(nodes: Nodes) -> dict[tuple[str, str], Finding]:
@@ -26,14 +26,6 @@ def two(daemon: Dockerd, storage: Path, *gpus: tuple[str, ...]) -> Nodes:
         nodes=tuple(
             replace(node, gpus=tuple(Gpu(device=one) for one in mine)) for node, mine in given
         ),
-    )
-
-
-def with_slots(nodes: Nodes, cpus: float) -> Nodes:
-    """The same nodes with emulated GPUs of another size."""
-    return replace(
-        nodes,
-        nodes=tuple(replace(node, gpus=(Gpu(cpus=cpus),) * len(node.gpus)) for node in nodes.nodes),
     )
 
 

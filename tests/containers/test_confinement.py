@@ -92,7 +92,13 @@ def confined(
     storage.mkdir()
     endpoints = dict.fromkeys(("one", "two"), daemon.endpoint)
     nodes = cluster(daemon, storage, nodes=endpoints, gpus=2, limits=LIMITS)
-    with story(nodes, RUN, [long(0), long(1, gpus=2)]) as told:
+    proxies = {"proxies": {"default": {"httpProxy": "http://me:secret@proxy:3128"}}}
+    (storage / "config.json").write_text(json.dumps(proxies))
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        story(nodes, RUN, [long(0), long(1, gpus=2)]) as told,
+    ):
+        patched.setenv("DOCKER_CONFIG", str(storage))  # the scheduler's own
         told.dispatch({0: (0,), 1: (1, 2)})
         found = daemon.containers(RUN)
         names = [

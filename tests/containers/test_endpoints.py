@@ -16,7 +16,7 @@ import pytest
 from containers import docker as containers_docker
 from containers.runtime import EventKind
 from tests.containers.conftest import give_up
-from tests.containers.dockerd import IMAGE, Dockerd, cluster, dockerd, mounts
+from tests.containers.dockerd import IMAGE, Dockerd, cluster, dockerd, mounts, with_slots
 from tests.containers.endpoints import PORT, Authority, Sshd, sshd, swarm, told_missing, verified
 from tests.containers.stories import job, long, story
 from tests.containers.test_checking import findings
@@ -229,7 +229,7 @@ def test_a_gang_spans_two_daemons_over_an_overlay_network(
     daemon: Dockerd, far: Dockerd, storage: Path
 ) -> None:
     named = {"one": daemon.endpoint, "two": far.endpoint}
-    nodes = cluster(daemon, storage, nodes=named, gpus=2, network="gangs")
+    nodes = with_slots(cluster(daemon, storage, nodes=named, gpus=2, network="gangs"), 0.4)
     with swarm(daemon, far, "gangs"):
         assert [one for one in findings(nodes).values() if not one.sound] == []
         with story(nodes, "gang", [job(0, gpus=3, epochs=2)]) as told:

@@ -75,7 +75,7 @@ def test_each_trouble_is_told_in_words(daemon: Dockerd, storage: Path) -> None:
             assert reason.startswith("could not be started: No such image")
             assert reason.endswith("shockwave-test:missing: build or load the image on that node")
         assert lost == {
-            killed: "was stopped from outside (exit code 137)",
+            killed: "was killed from outside, or by its host for want of memory (exit code 137)",
             removed: "its container vanished",
         }
 
@@ -345,6 +345,23 @@ def test_a_gpu_whose_container_cannot_be_ended_is_given_to_nobody(
         assert running.labels["shockwave.job"] == "1"
 
 
+def test_a_container_that_hangs_is_not_that_of_the_next_lease(
+    daemon: Dockerd, storage: Path
+) -> None:
+    nodes = cluster(daemon, storage, hung_rounds=2, grace_seconds=1.0)
+    with story(nodes, "again", [long(0)]) as told:
+        told.play({0: (0,)})
+        hung = container(daemon, "again", 0)
+        hung.pause()
+        while told.leases:
+            told.play(told.leases)
+        assert told.last(0).kind is EventKind.CRASHED
+        told.play({0: (0,)})
+        assert told.last(0).kind is EventKind.RESUMED
+        now = container(daemon, "again", 0)
+        assert (now.id == hung.id, now.status) == (False, "running")
+
+
 def test_one_scheduler_at_a_time(daemon: Dockerd, storage: Path) -> None:
     nodes = cluster(daemon, storage)
     with only_scheduler(nodes, "first"):
@@ -355,12 +372,13 @@ def test_one_scheduler_at_a_time(daemon: Dockerd, storage: Path) -> None:
             pass
         with story(nodes, "first", [long(0)]) as told:
             told.play({0: (0,)})
-            other = cluster(daemon, storage / "other")
-            with (
-                pytest.raises(WarehouseBusy, match="node one: runs jobs of run first"),
-                only_scheduler(other, "second"),
-            ):
-                pass
+            for name in ("one", "by-another-name"):
+                other = cluster(daemon, storage / "other", nodes={name: daemon.endpoint})
+                with (
+                    pytest.raises(WarehouseBusy, match=f"node {name}: runs jobs of run first"),
+                    only_scheduler(other, "second"),
+                ):
+                    pass
     with only_scheduler(nodes, "second"):
         pass
 

@@ -293,3 +293,19 @@ def test_whatever_is_written_what_is_told_adds_up(
             assert now.seconds == now.run_seconds - run_seconds
             assert 0 <= now.steps_left <= 60
             run_seconds, place = now.run_seconds, (now.epochs, now.fraction)
+
+
+def test_a_long_job_that_goes_on_or_ends_is_read_whole(tmp_path: Path) -> None:
+    many = 20_000
+    spec = JobSpec(4, "LM", 10, 40, 1, Mode.GNS, many, 100, 0.0)
+    add(tmp_path, b"".join(line(epoch, 10 if epoch < 15_000 else 20) for epoch in range(many - 1)))
+    goes_on = JobLog(tmp_path, spec, epochs=1)  # one look
+    assert told(goes_on) == [(1, 14_999, 10, 29_998.0), (15_000, 4_999, 20, 9_998.0)]
+
+    new = tmp_path / "new"
+    new.mkdir()
+    log = JobLog(new, spec)
+    assert told(log) == []
+    add(new, (tmp_path / "telemetry.jsonl").read_bytes() + line(many - 1, 20))
+    stand(new, many, size=20, seconds=40_000.0)
+    assert told(log, trained=True) == [(0, 15_000, 10, 30_000.0), (15_000, 5_000, 20, 10_000.0)]

@@ -15,13 +15,13 @@ from containers.runtime import EventKind
 from flows.live import resume_live, run_live
 from flows.own_server import own_server
 from flows.round import embedded_prefect, run_round_in_prefect
-from flows.simulation import make_header, replay
+from flows.simulation import make_header, packages, replay
 from predictor.errors import InputError
 from tests.containers.conftest import daemon, storage
 from tests.containers.dockerd import Dockerd, cluster, dockerd
 from warehouse.audit import audit
 from warehouse.record import RuntimeKind, Settings
-from warehouse.store import Reader
+from warehouse.store import Reader, Writer
 
 __all__ = ["daemon", "storage"]
 
@@ -78,6 +78,9 @@ def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
     for changed in (replace(node, name="two"), replace(node, gpus=(Gpu(cpus=2.0),) * 4)):
         with pytest.raises(InputError, match="--cluster: its nodes are not those that"):
             again(replace(nodes, nodes=(changed,)))
+    with Writer(tmp_path / "v", header, packages=packages()) as writer:  # and it died
+        begun = writer.run
+    assert resume_live(begun, nodes, tmp_path / "v", rounds=1) == begun
     again(replace(nodes, nodes=(replace(node, endpoint=f"unix://{tmp_path}/moved"),)))
     assert [record.round for record, _ in Reader(tmp_path / "w").records(name)] == [0, 1]
 

@@ -75,8 +75,15 @@ def epoch(seconds: Any, steps: Any = 10) -> str:
 
 def test_the_rate_is_that_of_all_epochs_but_the_first_together(tmp_path: Path) -> None:
     write(tmp_path, epoch(100.0), epoch(5.0), epoch(4.0), epoch(2.0))
-    found = measured_of(ONE, DONE, tmp_path, 20.0)
+    found = measured_of(ONE, DONE, tmp_path, 20.0, 10)
     assert found == Measured(ONE, 30 / 11, 1.5, 4.5)
+
+
+def test_short_epochs_warm_up_together_and_all_of_many_are_read(tmp_path: Path) -> None:
+    short = replace(ONE, epoch_samples=64)  # four steps
+    many = [epoch(1.0, 4)] * 30_000
+    write(tmp_path, *[epoch(100.0, 4)] * 3, *many)
+    assert measured_of(short, DONE, tmp_path, 20.0, 10).steps_per_second == 4.0
 
 
 GARBLED = {
@@ -99,21 +106,21 @@ GARBLED = {
 @pytest.mark.parametrize("kind", GARBLED)
 def test_garbled_telemetry_is_a_problem(tmp_path: Path, kind: str) -> None:
     write(tmp_path, *GARBLED[kind])
-    found = measured_of(ONE, DONE, tmp_path, 20.0)
+    found = measured_of(ONE, DONE, tmp_path, 20.0, 10)
     assert found == Measured(ONE, problem="what it told of its epochs is missing or garbled")
 
 
 @pytest.mark.parametrize("progress", ["", "{}", "[]", '{"run_seconds": "x"}', "NaN"])
 def test_garbled_progress_is_a_problem(tmp_path: Path, progress: str) -> None:
     write(tmp_path, epoch(1.0), epoch(1.0), progress=progress)
-    assert measured_of(ONE, DONE, tmp_path, 20.0).problem
+    assert measured_of(ONE, DONE, tmp_path, 20.0, 10).problem
     (tmp_path / "progress.json").unlink()
-    assert measured_of(ONE, DONE, tmp_path, 20.0).problem
+    assert measured_of(ONE, DONE, tmp_path, 20.0, 10).problem
 
 
 def test_a_job_that_crashed_is_a_problem(tmp_path: Path) -> None:
     crashed = replace(DONE, kind=EventKind.CRASHED, reason="exit code 1: no such model")
-    assert measured_of(ONE, crashed, tmp_path, 20.0).problem == "exit code 1: no such model"
+    assert measured_of(ONE, crashed, tmp_path, 20.0, 10).problem == "exit code 1: no such model"
 
 
 def nodes_of(daemon: Dockerd, storage: Path, gpus: int = 2, **options: Any) -> Nodes:
@@ -246,6 +253,7 @@ def test_from_a_profile_to_a_run_and_its_end(
     assert ran.code == 0, ran.err
     assert [row["batch_size"] for row in ran.rows] == [32, 64]
     assert all(row["steps_per_second"] > 0 and not row["problem"] for row in ran.rows)
+    assert not [one for one in daemon.client().containers.list(all=True) if "profile" in one.name]
     written = json.loads(out.read_text())
     assert [one["null"] for one in written["cpu"].values()] == [
         row["steps_per_second"] for row in ran.rows
