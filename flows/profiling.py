@@ -161,6 +161,12 @@ def measure(
     return [found[job_id] for job_id in range(len(combinations))]
 
 
+def method(epochs: int, steps: int, *, together: bool) -> str:
+    """How `measure` does it, in words."""
+    how = "as many at once as fit" if together else "one at a time"
+    return f"{epochs} epochs of {steps} steps, {how}"
+
+
 def _run(
     nodes: Nodes,
     run: str,

@@ -104,14 +104,15 @@ def profile(
     """Measure throughputs by training, and write them as the table that the predictor reads."""
     from containers.checking import check_before_run, machine
     from flows.cluster_file import read_cluster_file
-    from flows.profiling import asked, measure, table, table_so_far, write_table
+    from flows.profiling import asked, measure, method, table, table_so_far, write_table
 
     wanted = asked(trace, models, batch_sizes, scale_factors)
     nodes = read_cluster_file(cluster)
     before = table_so_far(out, nodes.nodes[0].gpu_type)
     check_before_run(nodes)
     node = nodes.nodes[0]
-    about = machine(node)  # asked now: what was measured is not lost if it answers no more
+    # Asked now: what was measured is not lost if it answers no more.
+    about = {**machine(node), "method": method(epochs, steps, together=together)}
     found = measure(nodes, wanted, epochs=epochs, steps=steps, together=together)
     write_table(out, table(found, node, about, before))
     print_rows([one.row for one in found], as_json)

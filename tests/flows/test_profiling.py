@@ -10,7 +10,7 @@ import pytest
 from containers.checking import machine
 from containers.nodes import Nodes
 from containers.runtime import ContainerEvent, EventKind
-from flows.default_profile import with_default_profile
+from flows.default_profile import PROFILES, with_default_profile
 from flows.profiling import Combination, Measured, asked, combinations_of, measure, measured_of
 from flows.profiling import table as table_of
 from flows.workloads import Source
@@ -19,6 +19,7 @@ from predictor.job import JobSpec, Mode
 from tests.containers.conftest import daemon, storage
 from tests.containers.dockerd import Dockerd, cluster
 from tests.flows.conftest import Command
+from warehouse.trace import read_throughputs
 
 __all__ = ["daemon", "storage"]
 
@@ -221,6 +222,18 @@ def test_the_default_profile_is_for_slots_like_those_that_it_was_measured_on(
         else:
             with pytest.raises(InputError, match=r"--profile: missing, and .*0.4 cpus, not of 1 c"):
                 with_default_profile(source, nodes)
+
+
+@pytest.mark.parametrize("known", sorted(PROFILES.glob("*.json")), ids=lambda path: path.stem)
+def test_tables_that_come_with_shockwave_say_where_when_and_how(known: Path) -> None:
+    about = json.loads(known.read_text())["measured"][known.stem]
+    assert {"date", "docker", "system", "image", "method", "gpus"} <= about.keys()
+    rates = read_throughputs(known, known.stem).steps_per_second
+    assert {model for model, _, _ in rates} == {
+        *("ResNet-18", "ResNet-50", "LM", "Transformer", "Recommendation")
+    }
+    assert len(rates) == len(about["entries"])
+    assert all(rate > 0 for rate in rates.values())
 
 
 def write_trace(path: Path) -> Path:
