@@ -24,6 +24,7 @@ from tests.containers.test_checking import findings
 REPOSITORY = Path(__file__).parents[2]
 CLUSTER = """
 storage = "{storage}/jobs"
+hung_rounds = 100
 user = "1000:1000"
 mounts = {mounts}
 [limits]

@@ -163,7 +163,14 @@ def write_cluster(path: Path, nodes: Nodes) -> Path:
         f'storage = "{nodes.storage}"',
         f'user = "{nodes.user}"',
         f"mounts = [{mounts}]",
-        *("grace_seconds = 10", "[limits]", 'memory = "1g"', "pids = 64", 'scratch = "64m"'),
+        *(
+            "grace_seconds = 10",
+            "hung_rounds = 100",
+            "[limits]",
+            'memory = "1g"',
+            "pids = 64",
+            'scratch = "64m"',
+        ),
     ]
     for node in nodes.nodes:
         slots = ", ".join(f"{{ cpus = {gpu.cpus} }}" for gpu in node.gpus)
