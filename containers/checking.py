@@ -1,8 +1,10 @@
 """Is a cluster of Docker hosts fit to run jobs?"""
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from containers.docker import Daemon, NodeGone, Refused
+from containers.fleet import TAKEN_REMEDY
 from containers.nodes import Node, Nodes
 from containers.rendering import DATASETS, Rendered, render
 from containers.runtime import Launch
@@ -86,7 +89,7 @@ def check_before_run(nodes: Nodes) -> None:
             raise InputError(
                 f"node {node.name}",
                 f"runs jobs of run {min(others)}",
-                "resume that run, or remove its containers (docker rm -f)",
+                TAKEN_REMEDY,
             )
 
 
@@ -234,6 +237,11 @@ def _hardware(node: Node, all_here: list[Node], info: dict[str, Any]) -> Finding
         remedy = "" if there else "install nvidia-container-toolkit and restart dockerd"
         return Finding(node.name, "gpus", there, found, remedy)
     slots = [gpu for one in all_here for gpu in one.gpus]
+    named = [int(text) for gpu in node.gpus for text in re.findall(r"\d+", gpu.cpuset)]
+    last = max(named, default=0)
+    if last >= info["NCPU"]:
+        found = f"a cpuset names processor {last}, and there are {info['NCPU']}, counted from 0"
+        return Finding(node.name, "gpus", False, found, "give slots processors that are there")
     cpus = sum(gpu.cpus for gpu in slots)
     found = f"{len(slots)} emulated GPUs take {cpus:g} of {info['NCPU']} processors"
     sound = cpus <= info["NCPU"]
@@ -307,7 +315,5 @@ def _probing(rendered: Rendered, gpus: list[str], datasets: Path | None, network
 
 def _forget(folder: Path) -> None:
     for path in (folder / "seen", folder, folder.parent):
-        try:
+        with suppress(OSError):
             path.unlink() if path.is_file() else path.rmdir()
-        except OSError:
-            return

@@ -12,6 +12,9 @@ from containers.rendering import Rendered, network_name
 from containers.usage import Meter, Taken
 from predictor.errors import InputError, WarehouseBusy
 
+TAKEN_REMEDY = "wait for it; if its scheduler is gone, resume it or remove its containers"
+"""Where containers of another run are on a node."""
+
 One = TypeVar("One")
 Other = TypeVar("Other")
 
@@ -179,6 +182,5 @@ def only_scheduler(nodes: Nodes, run: str) -> Iterator[None]:
         others = fleet.other_runs()
         fleet.close()
         for other, node in others.items():
-            remedy = "resume that run, or remove its containers (docker rm -f)"
-            raise WarehouseBusy(f"node {node}", f"runs jobs of run {other}", remedy)
+            raise WarehouseBusy(f"node {node}", f"runs jobs of run {other}", TAKEN_REMEDY)
         yield

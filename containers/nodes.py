@@ -124,8 +124,9 @@ class Nodes:
                 problem = f"GPU {device} of {endpoint} is there twice"
                 raise InputError("nodes", problem, "give each GPU to one node")
         for path in (self.storage, *self._read_only):
-            if not path.is_absolute() or ".." in path.parts or ":" in str(path):
-                remedy = "give one without '..' and colons"
+            plain = str(path).isprintable() and ":" not in str(path)
+            if not path.is_absolute() or ".." in path.parts or not plain:
+                remedy = "give one without '..', colons and control characters"
                 raise InputError(str(path), "is not a plain absolute path", remedy)
         for path in self._read_only:
             for hidden in self._hidden:

@@ -21,6 +21,8 @@ CPUSET = r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"
 IMAGE = r"^[a-z0-9][a-z0-9._/:@-]*$"
 BYTES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 ENDPOINTS = {"unix": "unix:///SOCKET", "ssh": "ssh://USER@HOST", "tcp": "tcp://HOST:PORT"}
+LEAST_BYTES, MOST_BYTES = 4 * 2**20, 2**50
+"""Of memory; to Docker 0 is no limit."""
 CERTIFICATES = ("ca.pem", "cert.pem", "key.pem")
 TLS_REMEDY = "give tls, the folder with ca.pem, cert.pem and key.pem"
 
@@ -120,6 +122,13 @@ class LimitsPart(Part):
     pids: Annotated[int, Field(ge=16, le=2**22)] = 512
     cpus: Annotated[float, Field(ge=0, le=4096, allow_inf_nan=False)] = 0.0
 
+    @field_validator("memory", "scratch")
+    @classmethod
+    def _bounded(cls, size: str) -> str:
+        if not LEAST_BYTES <= _bytes(size) <= MOST_BYTES:
+            raise ValueError(f"{size!r} is no limit; give one from 4m to 1024t")
+        return size
+
 
 class ClusterFile(Part):
     """The fields of a cluster's file; docs/docker.md shows one."""
@@ -139,8 +148,8 @@ class ClusterFile(Part):
     @classmethod
     def _absolute(cls, given: str | list[str]) -> str | list[str]:
         for path in [given] if isinstance(given, str) else given:
-            if path and not Path(path).is_absolute():
-                raise ValueError(f"{path!r} is not absolute; give the path that all nodes use")
+            if path and not (Path(path).is_absolute() and path.isprintable()):
+                raise ValueError(f"{path!r} is no absolute path; give that which all nodes use")
             if ":" in path or ".." in Path(path).parts:
                 raise ValueError(f"{path!r} has a colon or '..' in it; give a plain path")
         return given

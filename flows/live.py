@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from containers.clock import WallClock
 from containers.fleet import only_scheduler
 from containers.live import DockerRuntime, Standing
 from containers.nodes import Nodes
 from flows.simulation import Driver, Progress, check_chain, finish, packages, prepare
-from predictor.errors import InputError
+from predictor.errors import InputError, Interrupted
 from tasks.steps import Run, run_round
 from warehouse.files import write_text
 from warehouse.record import RunHeader, RuntimeKind
@@ -51,10 +52,14 @@ def run_live(
     """
     check_nodes(header, nodes)
     prepared = prepare(header)
-    with Writer(warehouse, header, packages=packages()) as writer:
+
+    def taken(name: str) -> bool:  # by a run of another warehouse, whose jobs' folders are there
+        return (nodes.storage / name).exists()
+
+    with Writer(warehouse, header, packages=packages(), taken=taken) as writer:
         run = replace(prepared, name=writer.run, sink=writer)
         with _running(run, nodes, time.time(), Standing(), begun=False):
-            return finish(run, warehouse, writer, driver, progress, rounds)
+            return _finish(run, warehouse, writer, driver, progress, rounds)
 
 
 def resume_live(
@@ -100,7 +105,15 @@ def resume_live(
         began = min(reader.created_at(name).timestamp(), time.time() - clock_seconds)
         standing = _standing(run.state, clock_seconds, started)
         with _running(run, nodes, began, standing, begun=bool(recorded)):
-            return finish(run, warehouse, writer, driver, progress, rounds)
+            return _finish(run, warehouse, writer, driver, progress, rounds)
+
+
+def _finish(run: Run, *given: Any) -> str:
+    try:
+        return finish(run, *given)
+    except Interrupted as error:
+        remedy = f"its containers run on; {error.remedy} --cluster FILE"
+        raise Interrupted(error.place, error.problem, remedy) from None
 
 
 def check_nodes(header: RunHeader, nodes: Nodes) -> None:
@@ -132,7 +145,7 @@ def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:
         for node in nodes.nodes
     ]
     noted = nodes.storage / run / NODES
-    if begun and not noted.parent.exists():
+    if begun and not noted.exists():
         raise InputError(str(nodes.storage), f"holds nothing of run {run}", remedy)
     try:
         if not noted.exists():

@@ -6,6 +6,7 @@ their beginning and end, and each round against what must hold of every round.
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,9 @@ def audit(warehouse: Path, run: str) -> Audit:
         InputError: There is no such run.
     """
     folder = warehouse / "records" / f"run={run}"
-    begun = next(folder.glob("*.parquet"), None) or noted(folder)
+    begun = None
+    with suppress(OSError):  # of a name that no file can have
+        begun = next(folder.glob("*.parquet"), None) or noted(folder)
     if not begun or folder.name == EMPTY:
         raise unknown_run(warehouse, run)
     while True:

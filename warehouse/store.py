@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -85,6 +86,8 @@ class Writer:
         warehouse: The folder.
         run: An existing run to go on with, or None for a new one.
         header: What the run starts from.
+        packages: Installed packages.
+        taken: Whether a new run may not have a name, as it is in use elsewhere.
 
     Raises:
         WarehouseError: The folder cannot be written, or another process writes the run.
@@ -97,6 +100,7 @@ class Writer:
         *,
         run: str | None = None,
         packages: Sequence[Package] = (),
+        taken: Callable[[str], bool] = lambda name: False,
     ) -> None:
         self._warehouse = warehouse
         self._records = warehouse / "records"
@@ -104,7 +108,7 @@ class Writer:
         self._kept_bytes = 0
         with writing(warehouse):
             build(warehouse)
-            self.run = run or self._claim(header)
+            self.run = run or self._claim(header, taken)
             self._folder = self._records / f"run={self.run}"
             self._lock = _lock(self._folder / ".lock", self.run)
             try:
@@ -152,17 +156,16 @@ class Writer:
         parts = [name for name in names if name.startswith("round=")]
         mend(self._folder, trusted=parts[-1:])
 
-    def _claim(self, header: RunHeader) -> str:
+    def _claim(self, header: RunHeader, taken: Callable[[str], bool]) -> str:
         """Make the run's folder under the first free name; making it is the claim."""
         stem = f"{header.settings.policy}-{record_hash(header)[:6]}"
-        number = 1
-        while True:
-            try:
-                (self._records / f"run={stem}-{number}").mkdir(parents=True)
-            except FileExistsError:
-                number += 1
-            else:
-                return f"{stem}-{number}"
+        for number in count(1):
+            name = f"{stem}-{number}"
+            with contextlib.suppress(FileExistsError):
+                if not taken(name):
+                    (self._records / f"run={name}").mkdir(parents=True)
+                    return name
+        raise AssertionError("names do not end")
 
     def append(self, record: RoundRecord, record_digest: str, timings: Timings) -> None:
         """Write one round; once this returns, a crash does not lose it.

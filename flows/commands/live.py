@@ -23,6 +23,7 @@ from flows.options import (
 )
 from flows.output import print_rows
 from predictor.basis import Basis
+from predictor.errors import InputError
 
 if TYPE_CHECKING:
     from flows.workloads import Source
@@ -57,6 +58,8 @@ def run(
     from flows.terminal import bars
     from warehouse.record import RuntimeKind, Settings
 
+    if source.trace is None:
+        raise InputError("--trace", "missing: no trainer knows generated jobs", "give a job trace")
     nodes = read_cluster_file(cluster)
     header = make_header(
         with_default_profile(source, nodes).open(nodes.gpus, nodes.nodes[0].gpu_type),
@@ -114,7 +117,8 @@ def profile(
     # Asked now: what was measured is not lost if it answers no more.
     about = {**machine(node), "method": method(epochs, steps, together=together)}
     found = measure(nodes, wanted, epochs=epochs, steps=steps, together=together)
-    write_table(out, table(found, node, about, before))
+    if not all(one.problem for one in found):
+        write_table(out, table(found, node, about, before))
     print_rows([one.row for one in found], as_json)
     if any(one.problem for one in found):
         raise typer.Exit(1)

@@ -67,6 +67,11 @@ def test_slots_of_a_daemon_are_reckoned_over_all_its_nodes(daemon: Dockerd, stor
     found = findings(nodes)
     assert found["one", "gpus"].sound
     assert not found["two", "gpus"].sound
+    far = Gpu(cpuset=f"0,{processors}", cpus=0.1)
+    outside = replace(nodes, nodes=tuple(replace(node, gpus=(far,) * 2) for node in nodes.nodes))
+    there = findings(outside)["one", "gpus"]
+    assert not there.sound
+    assert there.found.startswith(f"a cpuset names processor {processors}, and there are")
     told = f"4 emulated GPUs take {1.2 * processors:g} of {processors} processors"
     assert found["two", "gpus"].found == told
 
@@ -97,6 +102,7 @@ def test_data_sets_that_are_not_there_are_told(daemon: Dockerd, storage: Path, t
     assert not one.sound
     assert str(datasets) in one.found
     assert one.remedy
+    assert list((storage / "jobs").iterdir()) == []
 
 
 def test_a_network_that_is_missing_is_told(daemon: Dockerd, storage: Path) -> None:

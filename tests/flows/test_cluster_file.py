@@ -116,20 +116,20 @@ ENDPOINTS = [
     *("tcp://user@x:2376", "tcp://[x:2376", "ssh://", "ssh://user@", "ssh://host:port"),
     *("ssh://host/path", "ssh://user:secret@host", "unix://", "unix:///", "unix://relative/sock"),
     *("unix:/run/docker.sock", "npipe:////./pipe/docker", "http://x:2375", "host", ""),
-    *("ssh://a b", "unix:///run/a?b"),
+    *("ssh://a b", "unix:///run/a?b", "ssh://u@-oProxyCommand=id", "ssh://u@`id`", "ssh://u@$(id)"),
 ]
 
 
 REFUSED = {
-    "storage": ("top", ['"relative"', '"/a/../b"', '"/a:/b"', "3", "MISSING"]),
-    "user": ("top", ['"root"', '"0:0"', '"1000"', "1000"]),
+    "storage": ("top", ['"relative"', '"/a/../b"', '"/a:/b"', r'"/a\u0000b"', "3", "MISSING"]),
+    "user": ("top", ['"root"', '"0:0"', '"1000:0"', '"1000"', "1000"]),
     "datasets": ("top", ['"relative"', '"/a:b"', "[]"]),
     "mounts": ("top", ['["relative"]', '"/usr"', '["/a/../b"]']),
     "grace_seconds": ("top", ["0", "1e9", "nan", '"30"']),
     "hung_rounds": ("top", ["0", "1.5", "true"]),
-    "network": ("top", ['"a b"', '"-x"']),
+    "network": ("top", ['"a b"', '"-x"', '"host"', '"bridge"']),
     "rendezvous_port": ("top", ["80", "65536", '"29500"']),
-    "limits.memory": ("limits", ['"8G"', '"1.5g"', '"-1g"', "8"]),
+    "limits.memory": ("limits", ['"0"', '"9999999t"', '"8G"', '"1.5g"', '"-1g"', "8"]),
     "limits.scratch": ("limits", ['"lots"']),
     "limits.pids": ("limits", ["15", "1.5"]),
     "limits.cpus": ("limits", ["-1", "inf"]),

@@ -81,6 +81,12 @@ def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
     with Writer(tmp_path / "v", header, packages=packages()) as writer:  # and it died
         begun = writer.run
     assert resume_live(begun, nodes, tmp_path / "v", rounds=1) == begun
+    # The same run of another warehouse does not take the folders that this one's jobs have.
+    other = run_live(header, nodes, tmp_path / "x", rounds=1)
+    assert (name[-2:], other) == ("-1", f"{name[:-1]}2")
+    (nodes.storage / other / "nodes.json").unlink()
+    with pytest.raises(InputError, match=f"jobs: holds nothing of run {other}"):
+        resume_live(other, nodes, tmp_path / "x", rounds=1)
     again(replace(nodes, nodes=(replace(node, endpoint=f"unix://{tmp_path}/moved"),)))
     assert [record.round for record, _ in Reader(tmp_path / "w").records(name)] == [0, 1]
 
