@@ -23,7 +23,7 @@ run: $(STAMP) ## Run a generated workload under Shockwave, FIFO and SRTF
 	$(BIN)/shockwave compare
 
 test: $(STAMP) ## Run all tests
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: $(STAMP) ## Check style, types and layers
 	$(BIN)/ruff check .

@@ -15,15 +15,6 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci")
 
 
-LONGEST = ("ui", "flows", "containers", "images")
-"""Folders whose files take longest: they begin first, so that no worker ends long after others."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Bring the longest files to the front; all else keeps its order."""
-    items.sort(key=lambda item: Path(item.path).parent.name not in LONGEST)
-
-
 @pytest.fixture(scope="session")
 def data() -> Path:
     """Folder of the public Shockwave traces."""

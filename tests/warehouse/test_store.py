@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -551,7 +551,11 @@ def test_a_query_of_a_run_that_lacks_a_file(part: tuple[Path, str], name: str) -
 
 
 def test_an_endless_query_can_be_interrupted() -> None:
-    with duckdb.connect() as connection:
+    # Other tests' servers may have left a handler of their own, that does nothing.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with ExitStack() as stack:
+        stack.callback(signal.signal, signal.SIGINT, before)
+        connection = stack.enter_context(duckdb.connect())
 
         def endless() -> object:
             os.kill(os.getpid(), signal.SIGINT)  # to the main thread, as a terminal does
