@@ -98,14 +98,15 @@ class Daemon:
     def __init__(self, node: Node) -> None:
         self._node = node
         with _asked():
-            self._client = self._connect(ANSWER_SECONDS)
-            self._patient = self._connect(WORK_SECONDS)
+            oldest = docker.constants.MINIMUM_DOCKER_API_VERSION
+            self._client = self._connect(ANSWER_SECONDS, oldest)
+            version = self._client.version(api_version=False)["ApiVersion"]
+            self._client.api._version = version
+            self._patient = self._connect(WORK_SECONDS, version)
 
-    def _connect(self, seconds: float) -> Any:
-        oldest = docker.constants.MINIMUM_DOCKER_API_VERSION
-        client = self._make_client(timeout=seconds, version=oldest)
+    def _connect(self, seconds: float, version: str) -> Any:
+        client = self._make_client(timeout=seconds, version=version)
         client.api.trust_env = False  # or REQUESTS_CA_BUNDLE would stand in for ca.pem
-        client.api._version = client.version(api_version=False)["ApiVersion"]
         return client
 
     def _make_client(self, **options: Any) -> Any:

@@ -63,9 +63,11 @@ class _Job:
         while self.epoch < self.spec.epochs and left > 0.0:
             model, gpus = self.spec.model, self.spec.scale_factor
             rate = self.profile.throughput(model, self.batch_size, gpus)
-            steps = self.spec.steps_per_epoch(self.batch_size)
-            if self.epoch == self.spec.epochs - 1:  # it may be cut short
-                steps = self.spec.steps_after(self.epoch, self.batch_size)
+            before, after = (
+                self.spec.steps_after(epoch, self.batch_size)
+                for epoch in (self.epoch, self.epoch + 1)
+            )
+            steps = before - after
             missing = (steps - self.steps) / rate
             took = min(missing, left)
             left -= took

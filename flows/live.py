@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from containers.clock import WallClock
 from containers.fleet import only_scheduler
@@ -59,7 +58,7 @@ def run_live(
     with Writer(warehouse, header, packages=packages(), taken=taken) as writer:
         run = replace(prepared, name=writer.run, sink=writer)
         with _running(run, nodes, time.time(), Standing(), begun=False):
-            return _finish(run, warehouse, writer, driver, progress, rounds)
+            return finish(run, warehouse, writer, driver, progress, rounds)
 
 
 def resume_live(
@@ -105,15 +104,7 @@ def resume_live(
         began = min(reader.created_at(name).timestamp(), time.time() - clock_seconds)
         standing = _standing(run.state, clock_seconds, started)
         with _running(run, nodes, began, standing, begun=bool(recorded)):
-            return _finish(run, warehouse, writer, driver, progress, rounds)
-
-
-def _finish(run: Run, *given: Any) -> str:
-    try:
-        return finish(run, *given)
-    except Interrupted as error:
-        remedy = f"its containers run on; {error.remedy} --cluster FILE"
-        raise Interrupted(error.place, error.problem, remedy) from None
+            return finish(run, warehouse, writer, driver, progress, rounds)
 
 
 def check_nodes(header: RunHeader, nodes: Nodes) -> None:
@@ -189,5 +180,8 @@ def _running(
         run.runtime = runtime
         try:
             yield
+        except Interrupted as error:
+            remedy = f"its containers run on; {error.remedy} --cluster FILE"
+            raise Interrupted(error.place, error.problem, remedy) from None
         finally:
             runtime.close()
