@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from containers.rendering import described
-from containers.telemetry import LINES
+from containers.docker.rendering import described
+from containers.docker.telemetry import LINES
 from predictor.job import JobSpec
 from tests.containers.dockerd import TRAINER
 

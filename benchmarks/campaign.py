@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-PROGRAM = (sys.executable, "-c", "from flows.cli import main; main()")
+PROGRAM = (sys.executable, "-c", "from flows.cli.main import main; main()")
 PLAN = """
 name = "public-and-generated"
 policies = [

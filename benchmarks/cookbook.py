@@ -27,15 +27,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from containers.virtual import GroundTruth
+from containers.virtual.virtual_cluster import GroundTruth
 from predictor.job import JobSpec, Mode, Regime
-from warehouse.catalog import build
-from warehouse.codec import to_table
-from warehouse.files import HEADER, ROUND, HeaderLabel, write_groups, write_table
-from warehouse.marts import materialise
-from warehouse.recipes import recipe, recipes
-from warehouse.record import VERSION, RunHeader, Settings
-from warehouse.store import GROUP_ROUNDS
+from tasks.record import VERSION, RunHeader, Settings
+from warehouse.analytics.catalog import build
+from warehouse.analytics.marts import materialise
+from warehouse.analytics.recipes import recipe, recipes
+from warehouse.store.arrow import to_table
+from warehouse.store.files import HEADER, ROUND, HeaderLabel, write_groups, write_table
+from warehouse.store.store import GROUP_ROUNDS
 
 ROUND_SECONDS = 120.0
 TURN = 25
@@ -53,7 +53,7 @@ ASK = """
 import json, resource, sys
 from pathlib import Path
 from time import perf_counter, process_time
-from warehouse.store import Reader
+from warehouse.store.store import Reader
 
 started, busy = perf_counter(), process_time()
 _, rows = Reader(Path(sys.argv[1])).recipe(*sys.argv[2:])

@@ -25,20 +25,20 @@ from typing import Any
 
 import docker
 
-from containers.clock import WallClock
-from containers.live import DockerRuntime
-from containers.nodes import Gpu, Limits, Node, Nodes
-from containers.rendering import render
+from containers.docker.clock import WallClock
+from containers.docker.docker_runtime import DockerRuntime
+from containers.docker.nodes import Gpu, Limits, Node, Nodes
+from containers.docker.rendering import render
 from containers.runtime import Launch
-from containers.virtual import GroundTruth
-from flows.simulation import make_header, prepare
+from containers.virtual.virtual_cluster import GroundTruth
+from flows.runs.simulation import make_header, prepare
 from predictor.job import JobSpec, Mode, Regime
 from predictor.profile import Profile
-from tasks.steps import run_round
+from tasks.record import RuntimeKind, Settings
+from tasks.round import run_round
 from tests.containers.dockerd import dockerd, missing, mounts
-from warehouse.record import RuntimeKind, Settings
-from warehouse.store import Writer
-from warehouse.workload import Workload
+from warehouse.store.store import Writer
+from warehouse.workloads.workload import Workload
 
 WAITS = ["/bin/sh", "-c", "trap 'exit 75' TERM; sleep 100000 & wait"]
 IMAGE = "shockwave-waits:bench"

@@ -34,20 +34,20 @@ from statistics import fmean, median
 from typing import Any
 
 from benchmarks.alone import losses, train_alone
-from containers.nodes import Gpu, Nodes
-from containers.virtual import GroundTruth
-from flows.live import run_live
-from flows.own_server import own_server
-from flows.profiling import Measured, combinations_of, measure
-from flows.round import embedded_prefect, run_round_in_prefect
-from flows.simulation import make_header, simulate
+from containers.docker.nodes import Gpu, Nodes
+from containers.virtual.virtual_cluster import GroundTruth
+from flows.runs.live import run_live
+from flows.runs.prefect_driver import embedded_prefect, run_round_in_prefect
+from flows.runs.profiling import Measured, combinations_of, measure
+from flows.runs.simulation import make_header, simulate
+from flows.service.own_server import own_server
 from predictor.job import JobSpec, Mode, Regime
 from predictor.profile import Profile
-from tasks.steps import run_round
+from tasks.record import RuntimeKind, Settings
+from tasks.round import run_round
 from tests.containers.dockerd import cluster, dockerd, missing
-from warehouse.record import RuntimeKind, Settings
-from warehouse.store import Reader
-from warehouse.workload import Workload
+from warehouse.store.store import Reader
+from warehouse.workloads.workload import Workload
 
 CPUS = 0.23
 """Of an emulated GPU; four of them leave a little of their processor."""

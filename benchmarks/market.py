@@ -27,14 +27,14 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from flows.simulation import make_header, simulate
-from flows.terminal import print_table
+from flows.cli.terminal import print_table
+from flows.runs.simulation import make_header, simulate
 from predictor.basis import Basis
-from warehouse.generator import generate_workload
-from warehouse.record import Parameter, Settings
-from warehouse.store import Reader
-from warehouse.trace import read_workload
-from warehouse.workload import Workload
+from tasks.record import Parameter, Settings
+from warehouse.store.store import Reader
+from warehouse.workloads.generator import generate_workload
+from warehouse.workloads.trace import read_workload
+from warehouse.workloads.workload import Workload
 
 TRACES = {
     120: ("jobs120_gpus32", "tacc_throughputs", 32),

@@ -19,10 +19,10 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-from flows.conformance import NAMES
+from flows.judging.conformance import NAMES
 from solver.policies import POLICIES
 
-RUN = (sys.executable, "-c", "from flows.cli import main; main()", "simulate", "--json")
+RUN = (sys.executable, "-c", "from flows.cli.main import main; main()", "simulate", "--json")
 GENERATED = ("--jobs", "900", "--gpus", "256", "--contention-factor", "1.3")
 
 

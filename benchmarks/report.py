@@ -16,14 +16,14 @@ from time import perf_counter
 
 import numpy as np
 
-from flows.simulation import make_header, simulate
-from warehouse.generator import generate_workload
-from warehouse.record import Settings
-from warehouse.store import Reader
+from flows.runs.simulation import make_header, simulate
+from tasks.record import Settings
+from warehouse.store.store import Reader
+from warehouse.workloads.generator import generate_workload
 
 MOST_SECONDS = 10.0
 MOST_BYTES = 8_000_000
-COMMAND = "from flows.cli import main; main()"
+COMMAND = "from flows.cli.main import main; main()"
 
 
 def main() -> None:

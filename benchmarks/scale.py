@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from flows.simulation import make_header, simulate
-from tasks.steps import Run
-from warehouse.generator import generate_workload
-from warehouse.record import Settings
-from warehouse.store import Reader
+from flows.runs.simulation import make_header, simulate
+from tasks.record import Settings
+from tasks.round import Run
+from warehouse.store.store import Reader
+from warehouse.workloads.generator import generate_workload
 
 GPUS_PER_JOB = 0.1024
 MEAN_GPU_SECONDS = 8_800.0

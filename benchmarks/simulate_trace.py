@@ -16,10 +16,10 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-from flows.simulation import make_header, simulate
-from flows.workloads import Source
-from warehouse.record import Settings
-from warehouse.store import Reader
+from flows.runs.simulation import make_header, simulate
+from flows.runs.workload_source import Source
+from tasks.record import Settings
+from warehouse.store.store import Reader
 
 TRACE, GPUS = "jobs120_gpus32", 32
 

@@ -23,10 +23,10 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array, csr_array
 
-from flows.windows import solve_windows
+from flows.judging.windows import solve_windows
 from solver.counts import BACKENDS, solve_counts
 from solver.market import Market
-from warehouse.windows import WindowProblem, read_windows
+from warehouse.workloads.windows import WindowProblem, read_windows
 
 GAP = 1e-3
 """Relative gap of the full model, as the published system had it."""

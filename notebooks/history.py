@@ -22,7 +22,7 @@ def _():
 
     from predictor.errors import InputError
     from warehouse.report import report_of
-    from warehouse.store import Reader
+    from warehouse.store.store import Reader
 
     reader = Reader(Path(os.environ.get("SHOCKWAVE_WAREHOUSE", "var/warehouse")))
     return InputError, alt, mo, reader, report_of

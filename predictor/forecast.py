@@ -13,7 +13,7 @@ from predictor.job import Mode, Regime
 from predictor.learning import point_of, reaches
 from predictor.posterior import Sequences, Standing, is_settled, sequences, settled, standing
 from predictor.profile import Profile
-from predictor.published import ProfiledRegime
+from predictor.published_predictor import ProfiledRegime
 
 SAMPLES = 32
 """Equally likely run times told of each job."""

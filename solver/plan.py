@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 from predictor.belief import Belief
 from predictor.forecast import Forecast
 from predictor.job import JobSpec
-from predictor.published import ProfiledRegime
+from predictor.published_predictor import ProfiledRegime
 from solver.cluster import Cluster, Gang, make_room, place
 from solver.market import Bid
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+from tasks.record import RunHeader
 from tests.runs import Made, make, tiny, write
-from warehouse.record import RunHeader
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\u2028'\"{{7*7}}"
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.simulation import make_header, prepare
-from tasks.steps import Run, run_round
-from warehouse.generator import generate_workload
-from warehouse.record import RoundRecord, RunHeader, Settings, Timings, record_hash
-from warehouse.state import RunState
-from warehouse.store import Writer
+from flows.runs.simulation import make_header, prepare
+from tasks.record import RoundRecord, RunHeader, Settings, Timings, record_hash
+from tasks.round import Run, run_round
+from tasks.state import RunState
+from warehouse.store.store import Writer
+from warehouse.workloads.generator import generate_workload
 
 POLICIES = ("shockwave", "srtf", "themis")
 

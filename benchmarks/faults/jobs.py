@@ -1,9 +1,9 @@
 """The jobs that are disturbed."""
 
-from containers.virtual import GroundTruth
+from containers.virtual.virtual_cluster import GroundTruth
 from predictor.job import JobSpec, Mode, Regime
 from predictor.profile import Profile
-from warehouse.workload import Workload
+from warehouse.workloads.workload import Workload
 
 JOBS = (
     ("Recommendation", 32, 1, Mode.STATIC, 30),

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.faults.jobs import workload
-from flows.live import resume_live, run_live
-from flows.simulation import make_header
+from flows.runs.live import resume_live, run_live
+from flows.runs.simulation import make_header
 from tasks import steps
-from tasks.steps import Round, Run, timed
-from warehouse.record import RuntimeKind, Settings
-from warehouse.store import Reader
+from tasks.record import RuntimeKind, Settings
+from tasks.round import Round, Run, timed
+from warehouse.store.store import Reader
 
 ROUND_SECONDS = 3.0
 SILENT_SECONDS = 120.0

@@ -21,13 +21,13 @@ from benchmarks.alone import losses, train_alone
 from benchmarks.faults.jobs import workload
 from benchmarks.faults.scheduler import BOUNDARIES, Scheduler, Stuck, runs
 from benchmarks.faults.watch import Watch
-from containers.rendering import JOB, RUN
+from containers.docker.rendering import JOB, RUN
+from containers.docker.telemetry import LINES
 from containers.runtime import EventKind
-from containers.telemetry import LINES
 from predictor.job import JobSpec
 from tests.containers.dockerd import Dockerd, cluster
-from warehouse.audit import audit
-from warehouse.store import Reader
+from warehouse.store.audit import audit
+from warehouse.store.store import Reader
 
 STORAGE_BYTES = 2**28
 MOST_MISSED = 50

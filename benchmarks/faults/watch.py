@@ -9,7 +9,7 @@ from typing import Any
 import docker
 import docker.errors
 
-from containers.rendering import GPUS, JOB, ROUND, RUN
+from containers.docker.rendering import GPUS, JOB, ROUND, RUN
 from tests.containers.dockerd import Dockerd
 
 

@@ -15,8 +15,8 @@ from solver.policies.gavel import Gavel
 from solver.policies.isolated import Isolated
 from solver.policies.mst import MaxSumThroughput
 from solver.policies.ossp import OpenShop
-from solver.policies.published import PublishedShockwave
 from solver.policies.shockwave import Shockwave
+from solver.policies.shockwave_published import PublishedShockwave
 from solver.policies.sjf import Sjf
 from solver.policies.slack import Slack
 from solver.policies.srtf import Srtf

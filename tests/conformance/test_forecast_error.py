@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.forecast_error import ForecastError, forecast_errors
+from flows.judging.forecast_error import ForecastError, forecast_errors
 from predictor.job import Mode
-from warehouse.trace import read_workload
+from warehouse.workloads.trace import read_workload
 
 TRACES = {"jobs120_gpus32": "tacc_throughputs.json", "jobs220_gpus64": "wisr_throughputs.json"}
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from flows.conformance import CASES, TOLERANCES, conformance
+from flows.judging.conformance import CASES, TOLERANCES, conformance
 
 
 def test_published_policies_get_the_published_figures(data: Path) -> None:

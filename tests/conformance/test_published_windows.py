@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.conformance import CASES
-from flows.simulation import make_header, prepare
-from predictor.published import ProfiledRegime, mean_epoch_seconds, seconds_done
+from flows.judging.conformance import CASES
+from flows.runs.simulation import make_header, prepare
+from predictor.published_predictor import ProfiledRegime, mean_epoch_seconds, seconds_done
 from solver.counts import solve_counts
 from solver.fidelity import Fidelity
 from solver.policies import published
-from solver.policies.published import Account, laid_out_by_priority
-from tasks.steps import run_round
+from solver.policies.shockwave_published import Account, laid_out_by_priority
+from tasks.record import Settings
+from tasks.round import run_round
 from tests.runs import Memory
-from warehouse.record import Settings
-from warehouse.trace import read_workload
-from warehouse.windows import read_windows
-from warehouse.workload import Workload
+from warehouse.workloads.trace import read_workload
+from warehouse.workloads.windows import read_windows
+from warehouse.workloads.workload import Workload
 
 ALIKE = 12
 """Windows from the start, up to the first in which some job has to wait."""

@@ -14,14 +14,14 @@ from typing import NamedTuple
 import pytest
 
 from containers.runtime import EventKind
-from containers.virtual import GroundTruth
-from flows.simulation import make_header
+from containers.virtual.virtual_cluster import GroundTruth
+from flows.runs.simulation import make_header
 from predictor.job import Regime
+from tasks.record import Parameter, Settings
 from tests.conformance.events import Job, Outcome, Rules, simulate
 from tests.runs import make
-from warehouse.record import Parameter, Settings
-from warehouse.tiresias import read_tiresias
-from warehouse.workload import Workload
+from warehouse.workloads.tiresias import read_tiresias
+from warehouse.workloads.workload import Workload
 
 
 class Figures(NamedTuple):

@@ -7,7 +7,7 @@ import pytest
 
 from solver.counts import Counts, relative_gap, solve_counts
 from solver.timetable import lay_out
-from warehouse.windows import WindowProblem, read_windows
+from warehouse.workloads.windows import WindowProblem, read_windows
 
 Solved = dict[str, list[Counts]]
 

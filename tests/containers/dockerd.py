@@ -22,7 +22,7 @@ from typing import Any
 import docker  # noqa: TID251
 import torch
 
-from containers.nodes import Gpu, Limits, Node, Nodes
+from containers.docker.nodes import Gpu, Limits, Node, Nodes
 
 NEEDED = ("dockerd", "iptables", "unshare", "nsenter", "setpriv", "ip")
 START_SECONDS = 30.0

@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from containers.clock import WallClock
-from containers.live import DockerRuntime, Standing
-from containers.nodes import Nodes
+from containers.docker.clock import WallClock
+from containers.docker.docker_runtime import DockerRuntime, Standing
+from containers.docker.nodes import Nodes
 from containers.runtime import ContainerEvent, Launch, Observation, Runtime
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from containers.checking import Finding, check_before_run, check_cluster, system_seconds
-from containers.nodes import Gpu, Nodes
+from containers.docker.checking import Finding, check_before_run, check_cluster, system_seconds
+from containers.docker.nodes import Gpu, Nodes
 from predictor.errors import InputError
 from tests.containers.dockerd import Dockerd, cluster, with_slots
 

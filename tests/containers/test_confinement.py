@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from containers.nodes import Gpu, Limits, Node, Nodes
-from containers.rendering import render
+from containers.docker.nodes import Gpu, Limits, Node, Nodes
+from containers.docker.rendering import render
 from containers.runtime import EventKind, Launch
 from tests.containers.dockerd import IMAGE, OUTSIDE, STUBBORN, Dockerd, cluster, mounts, python
 from tests.containers.stories import long, story

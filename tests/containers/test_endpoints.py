@@ -76,7 +76,7 @@ def shockwave(
         storage=storage, mounts=[*map(str, mounts())], port=PORT, tls=tls, image=IMAGE
     )
     (storage / "far.toml").write_text(own)
-    program = [sys.executable, "-c", "from flows.cli import main; main()"]
+    program = [sys.executable, "-c", "from flows.cli.main import main; main()"]
     return subprocess.run(
         far.within(*program, *command),
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "REQUESTS_CA_BUNDLE": "/nowhere"},

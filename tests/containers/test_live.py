@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from containers import docker as containers_docker
-from containers.clock import WallClock
-from containers.fleet import only_scheduler
-from containers.live import DockerRuntime, Standing
-from containers.nodes import Gpu, Limits, Node, Nodes
+from containers.docker.clock import WallClock
+from containers.docker.docker_runtime import DockerRuntime, Standing
+from containers.docker.fleet import only_scheduler
+from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.runtime import ContainerEvent, EventKind, Launch
 from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from containers.nodes import Gpu, Limits, Node, Nodes
-from containers.rendering import LONGEST_NAME, container_name, network_name, render
+from containers.docker.nodes import Gpu, Limits, Node, Nodes
+from containers.docker.rendering import LONGEST_NAME, container_name, network_name, render
 from containers.runtime import Launch
 from predictor.errors import InputError
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from containers.telemetry import LONGEST_LINE, JobLog
+from containers.docker.telemetry import LONGEST_LINE, JobLog
 from predictor.job import EpochReport, JobSpec, Mode
 
 EPOCHS = 6

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from containers.runtime import EventKind, Launch
-from containers.virtual import GroundTruth, VirtualCluster
+from containers.virtual.virtual_cluster import GroundTruth, VirtualCluster
 from predictor.errors import InputError
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.profile import Profile

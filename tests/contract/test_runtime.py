@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from containers.faithful import FaithfulCluster
 from containers.runtime import EventKind, Launch
-from containers.virtual import GroundTruth, VirtualCluster
+from containers.virtual.faithful import FaithfulCluster
+from containers.virtual.virtual_cluster import GroundTruth, VirtualCluster
 from predictor.job import JobSpec, Regime
 from predictor.profile import Profile
 from tests.containers.stories import ROUND_SECONDS, Story, job, story

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flows import cli
+from flows.cli import main as cli
 
 PROGRAM = Path(sys.executable).with_name("shockwave")
 

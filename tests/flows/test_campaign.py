@@ -22,20 +22,20 @@ from prefect.settings import PREFECT_API_URL
 from prefect.testing.utilities import prefect_test_harness
 
 from flows import campaign_run
-from flows.campaign import CellsFailed, campaign
-from flows.campaign_file import read_campaign
-from flows.campaign_plan import Campaign
-from flows.campaign_run import campaign_id
-from flows.cells import Headers, expand
-from flows.round import embedded_prefect
-from flows.runners import Runner
-from flows.simulation import replay, simulate
-from flows.whatif import Change, whatif
+from flows.campaigns.campaign import CellsFailed, campaign
+from flows.campaigns.campaign_file import read_campaign
+from flows.campaigns.cells import Headers, expand
+from flows.campaigns.plan import Campaign
+from flows.campaigns.runners import Runner
+from flows.campaigns.under_way import campaign_id
+from flows.history.whatif import Change, whatif
+from flows.runs.prefect_driver import embedded_prefect
+from flows.runs.simulation import replay, simulate
 from tests.flows.conftest import Command, tree
 from tests.ui.service import descendants, free_port, running, wait_for
-from warehouse.campaigns import read_cells
-from warehouse.files import CellStatus
-from warehouse.store import Reader
+from warehouse.store.campaigns import read_cells
+from warehouse.store.files import CellStatus
+from warehouse.store.store import Reader
 
 pytestmark = [
     pytest.mark.prefect,
@@ -175,7 +175,7 @@ def test_an_existing_ray_cluster_with_a_token_is_used_and_left_alone(
     )
     try:
         wait_for(lambda: listens(port), bool, 60)
-        program = [sys.executable, "-c", "from flows.cli import main; main()"]
+        program = [sys.executable, "-c", "from flows.cli.main import main; main()"]
         asked = ["campaign", path, "--runner", "ray", "--address", f"127.0.0.1:{port}"]
         ran = subprocess.run(
             [*program, *asked, "--warehouse", tmp_path / "w", "--json"],
@@ -287,7 +287,7 @@ def test_a_killed_campaign_redoes_no_finished_cell(
     command = ("campaign", path, "--workers", "2", "--warehouse", warehouse, "--json")
     api = {"PREFECT_API_URL": str(PREFECT_API_URL.value()), "PYTHONPATH": str(ROOT)}
     program = subprocess.Popen(
-        [sys.executable, "-c", "from flows.cli import main; main()", *map(str, command)],
+        [sys.executable, "-c", "from flows.cli.main import main; main()", *map(str, command)],
         env=os.environ | api,
         stdout=subprocess.DEVNULL,
     )

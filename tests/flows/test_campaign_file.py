@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.campaign_file import read_campaign
-from flows.campaign_plan import (
+from flows.campaigns.campaign_file import read_campaign
+from flows.campaigns.cells import expand
+from flows.campaigns.plan import (
     Campaign,
     ClusterPlan,
     OptionsPlan,
@@ -14,12 +15,11 @@ from flows.campaign_plan import (
     SettingsPlan,
     WorkloadPlan,
 )
-from flows.cells import expand
-from flows.workloads import Source
+from flows.runs.workload_source import Source
 from predictor.errors import InputError
+from tasks.record import Parameter, Settings
 from tests.flows.conftest import Command, tree
-from warehouse.files import CellRow
-from warehouse.record import Parameter, Settings
+from warehouse.store.files import CellRow
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "campaign.toml"
 

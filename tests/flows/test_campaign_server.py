@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.ui.service import START_SECONDS, descendants, running, wait_for
-from warehouse.campaigns import read_cells
+from warehouse.store.campaigns import read_cells
 
 pytestmark = pytest.mark.prefect
 
@@ -34,7 +34,7 @@ def started(folder: Path, jobs: int, gpus: int, *options: str) -> subprocess.Pop
     plan.write_text(PLAN.format(jobs=jobs, gpus=gpus))
     env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     env |= {"PREFECT_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
-    program = [sys.executable, "-c", "from flows.cli import main; main()"]
+    program = [sys.executable, "-c", "from flows.cli.main import main; main()"]
     return subprocess.Popen(
         [*program, "campaign", str(plan), "--warehouse", str(folder / "w"), "--json", *options],
         env=env,

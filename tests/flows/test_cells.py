@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from flows.campaign_plan import Campaign
-from flows.campaign_summary import interval, summarize
-from flows.cells import Cell, Headers, cell_key, expand, finish
-from flows.code_version import PACKAGES, ROOT, code_version
-from flows.simulation import simulate
+from flows.campaigns.cells import Cell, Headers, cell_key, expand, finish
+from flows.campaigns.plan import Campaign
+from flows.campaigns.summary import interval, summarize
+from flows.runs.code_version import PACKAGES, ROOT, code_version
+from flows.runs.simulation import simulate
 from predictor.errors import InputError, Interrupted, WarehouseError
-from tasks.steps import Run
+from tasks.record import RunHeader
+from tasks.round import Run
 from tests.flows.conftest import tree
-from warehouse.campaigns import CellStore, read_cells, write_cells
-from warehouse.files import CellRow, CellStatus
-from warehouse.record import RunHeader
-from warehouse.store import Reader
+from warehouse.store.campaigns import CellStore, read_cells, write_cells
+from warehouse.store.files import CellRow, CellStatus
+from warehouse.store.store import Reader
 
 PLAN = Campaign.model_validate(
     {
@@ -135,7 +135,7 @@ def test_the_key_tells_settings_jobs_and_seed(tmp_path: Path) -> None:
     assert len({key_of(tmp_path, cell) for cell in (CELL, *others)}) == 4
 
 
-@pytest.mark.parametrize("changed", ["solver/market.py", "warehouse/views/runs.sql"])
+@pytest.mark.parametrize("changed", ["solver/market.py", "warehouse/analytics/views/runs.sql"])
 def test_other_code_has_another_version(tmp_path: Path, changed: str) -> None:
     for package in PACKAGES:
         shutil.copytree(ROOT / package, tmp_path / package)

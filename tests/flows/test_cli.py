@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 
-from flows import cli
-from flows.commands import runs
-from flows.terminal import USUAL_WIDTH, print_side_by_side
+from flows.cli import main as cli
+from flows.cli import runs
+from flows.cli.terminal import USUAL_WIDTH, print_side_by_side
 from solver.policies import POLICIES
 from tests.flows.conftest import PROGRAM, Command, Finished, Ran, tree
-from warehouse.store import Reader
+from warehouse.store.store import Reader
 
 SOLVE_FIELDS = [
     "seq",
@@ -199,11 +199,11 @@ def test_the_plain_driver_does_not_import_prefect(tmp_path: Path) -> None:
     script = """
 import sys
 from typer.testing import CliRunner
-from flows.cli import app
+from flows.cli.main import app
 assert not {"torch", "duckdb", "pandas", "gurobipy"} & set(sys.modules)
 done = CliRunner().invoke(app, sys.argv[1:])
 assert done.exit_code == 0, done.output
-assert "warehouse.store" in sys.modules
+assert "warehouse.store.store" in sys.modules
 assert "prefect" not in sys.modules
 """
     arguments = ["simulate", "--gpus", "4", "--jobs", "1", "--warehouse", str(tmp_path)]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from containers.nodes import Gpu, Limits, Node, Nodes
-from flows.cluster_file import read_cluster_file
+from containers.docker.nodes import Gpu, Limits, Node, Nodes
+from flows.runs.cluster_file import read_cluster_file
 from tests.flows.conftest import Command
 
 PAGE = Path(__file__).parents[2] / "docs" / "docker.md"

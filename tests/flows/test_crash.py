@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from flows.simulation import make_header, replay, resume, simulate
-from flows.workloads import Source
+from flows.runs.simulation import make_header, replay, resume, simulate
+from flows.runs.workload_source import Source
+from tasks.record import Settings
 from tests.flows.conftest import PROGRAM, Command, tree
-from warehouse.checksums import CHECKSUMS
-from warehouse.record import Settings
-from warehouse.store import Reader
+from warehouse.store.checksums import CHECKSUMS
+from warehouse.store.store import Reader
 
 ARGUMENTS = ["simulate", "--gpus", "4", "--jobs", "8", "--round-seconds", "240"]
 

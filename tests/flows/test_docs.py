@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import typer
 
-from flows import cli
-from flows.commands import runs
+from flows.cli import main as cli
+from flows.cli import runs
 from solver.policies import POLICIES, parameters
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flows.forecast_error import forecast_errors
+from flows.judging.forecast_error import forecast_errors
 from predictor.job import Mode, Regime
 from predictor.learning import POINTS
-from warehouse.generator import generate_workload
+from warehouse.workloads.generator import generate_workload
 
 
 def test_thirty_jobs_that_change_alike_teach_the_next() -> None:

@@ -10,18 +10,18 @@ from benchmarks.alone import losses, train_alone
 from benchmarks.faults.jobs import workload
 from benchmarks.faults.trial import STORAGE_BYTES, file_system, trial
 from benchmarks.faults.watch import Watch
-from containers.nodes import Gpu, Nodes
+from containers.docker.nodes import Gpu, Nodes
 from containers.runtime import EventKind
-from flows.live import resume_live, run_live
-from flows.own_server import own_server
-from flows.round import embedded_prefect, run_round_in_prefect
-from flows.simulation import make_header, packages, replay
+from flows.runs.live import resume_live, run_live
+from flows.runs.prefect_driver import embedded_prefect, run_round_in_prefect
+from flows.runs.simulation import make_header, packages, replay
+from flows.service.own_server import own_server
 from predictor.errors import InputError
+from tasks.record import RuntimeKind, Settings
 from tests.containers.conftest import daemon, storage
 from tests.containers.dockerd import Dockerd, cluster, dockerd
-from warehouse.audit import audit
-from warehouse.record import RuntimeKind, Settings
-from warehouse.store import Reader, Writer
+from warehouse.store.audit import audit
+from warehouse.store.store import Reader, Writer
 
 __all__ = ["daemon", "storage"]
 

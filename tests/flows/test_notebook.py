@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.runs import make, tiny, write
-from warehouse.catalog import build
+from warehouse.analytics.catalog import build
 from warehouse.report import report_of
-from warehouse.store import Reader
+from warehouse.store.store import Reader
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "notebooks" / "history.py"

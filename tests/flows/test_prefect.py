@@ -27,23 +27,23 @@ from prefect.client.schemas.objects import Artifact, FlowRun, TaskRun
 from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
 from prefect.testing.utilities import prefect_test_harness
 
-from flows.campaign import campaign
-from flows.campaign_run import watched
-from flows.compare import comparison
-from flows.deployments import DEPLOYMENTS
-from flows.round import embedded_prefect, run_round_in_prefect
-from flows.runners import Runner
-from flows.simulation import make_header, replay, resume, simulate
-from flows.whatif import Change, whatif
-from flows.workloads import Source
+from flows.campaigns.campaign import campaign
+from flows.campaigns.compare import comparison
+from flows.campaigns.runners import Runner
+from flows.campaigns.under_way import watched
+from flows.history.whatif import Change, whatif
+from flows.runs.prefect_driver import embedded_prefect, run_round_in_prefect
+from flows.runs.simulation import make_header, replay, resume, simulate
+from flows.runs.workload_source import Source
+from flows.service.deployments import DEPLOYMENTS
 from predictor.errors import WarehouseError
-from tasks.prefect_steps import RETRY_SECONDS
-from tasks.steps import ROUND, Run
+from tasks.prefect_tasks import RETRY_SECONDS
+from tasks.record import Parameter, RunHeader, Settings
+from tasks.round import ROUND, Run
 from tests.flows.conftest import Command
-from warehouse.audit import audit
-from warehouse.campaigns import read_cells
-from warehouse.record import Parameter, RunHeader, Settings
-from warehouse.store import Reader
+from warehouse.store.audit import audit
+from warehouse.store.campaigns import read_cells
+from warehouse.store.store import Reader
 
 pytestmark = pytest.mark.prefect
 

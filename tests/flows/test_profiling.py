@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from containers.checking import machine
-from containers.nodes import Nodes
+from containers.docker.checking import machine
+from containers.docker.nodes import Nodes
 from containers.runtime import ContainerEvent, EventKind
-from flows.default_profile import PROFILES, with_default_profile
-from flows.profiling import Combination, Measured, asked, combinations_of, measure, measured_of
-from flows.profiling import table as table_of
-from flows.workloads import Source
+from flows.runs.default_profile import PROFILES, with_default_profile
+from flows.runs.profiling import Combination, Measured, asked, combinations_of, measure, measured_of
+from flows.runs.profiling import table as table_of
+from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from tests.containers.conftest import daemon, storage
 from tests.containers.dockerd import Dockerd, cluster
 from tests.flows.conftest import Command
-from warehouse.trace import read_throughputs
+from warehouse.workloads.trace import read_throughputs
 
 __all__ = ["daemon", "storage"]
 
@@ -216,7 +216,7 @@ def test_a_table_that_cannot_be_added_to_is_refused_before_anything_is_measured(
 def test_the_default_profile_is_for_slots_like_those_that_it_was_measured_on(
     daemon: Dockerd, storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.default_profile.PROFILES", tmp_path)
+    monkeypatch.setattr("flows.runs.default_profile.PROFILES", tmp_path)
     nodes, source = nodes_of(daemon, storage), Source(trace=Path("t"))
     assert with_default_profile(source, nodes) == source  # there is none
     known = tmp_path / "cpu.json"

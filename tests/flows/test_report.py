@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from flows.reporting import write
+from flows.service.reporting import write
 from tests.flows.conftest import Command, Finished, tree
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from flows.simulation import replay, resume, simulate
+from flows.runs.simulation import replay, resume, simulate
 from predictor.errors import Interrupted
 from solver.fidelity import Fidelity
-from tasks.steps import Run
+from tasks.record import Parameter
+from tasks.round import Run
 from tests.runs import tiny
-from warehouse.record import Parameter
-from warehouse.store import Reader
+from warehouse.store.store import Reader
 
 REMEMBER = [
     ("shockwave-published", {}),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.terminal import counting, print_side_by_side, print_table
+from flows.cli.terminal import counting, print_side_by_side, print_table
 
 
 @pytest.mark.parametrize("text", ["[/x]", "[link=http://x]here[/link]", "[bold]", "a\\[b]", ":+1:"])

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from containers.runtime import EventKind
-from flows.simulation import replay, resume, simulate
-from flows.whatif import Change, fork, whatif
-from flows.why import why
+from flows.history.whatif import Change, fork, whatif
+from flows.history.why import why
+from flows.runs.simulation import replay, resume, simulate
 from predictor.errors import InputError, WarehouseError
+from tasks.record import RoundRecord
 from tests.flows.conftest import Command
 from tests.runs import Made, make, tiny, write
-from warehouse.audit import audit
-from warehouse.record import RoundRecord
-from warehouse.store import Reader
+from warehouse.store.audit import audit
+from warehouse.store.store import Reader
 
 JOB = """
 model = "{model}"

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from containers.runtime import EventKind
-from flows.why import Answer, in_words, why
+from flows.history.why import Answer, in_words, why
 from predictor.errors import InputError, WarehouseError
 from tests.flows.conftest import Command
 from tests.runs import POLICIES, Made, chained, make, tiny, write
-from warehouse.catalog import build
-from warehouse.store import Reader
+from warehouse.analytics.catalog import build
+from warehouse.store.store import Reader
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +174,7 @@ def test_a_changed_record_is_not_explained(made: Made, tmp_path: Path) -> None:
 
 
 def test_a_preemption_of_layout_3_names_who_took_the_gpus(tmp_path: Path) -> None:
-    samples = Path(__file__).parents[1] / "warehouse" / "layout3"
+    samples = Path(__file__).parents[1] / "stored" / "layout3"
     shutil.copytree(samples, tmp_path / "records")
     run = "srtf-2f4d56-1"
     build(tmp_path)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from flows import options
-from flows.workloads import Source
+from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from predictor.job import Mode
-from warehouse.mix import Mix
-from warehouse.workload import Arrivals, Format
+from warehouse.workloads.mix import Mix
+from warehouse.workloads.workload import Arrivals, Format
 
 
 def refusal(**parameters: Any) -> str:

@@ -7,7 +7,7 @@ from predictor.belief import Belief
 from predictor.forecast import SAMPLES, Forecast, forecast
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.profile import Profile
-from predictor.published import ProfiledRegime
+from predictor.published_predictor import ProfiledRegime
 from tests.strategies import batches_of_beliefs
 
 SPEC = JobSpec(

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from predictor.published import (
+from predictor.published_predictor import (
     ProfiledRegime,
     calibrated,
     mean_epoch_seconds,
     remaining_seconds,
     seconds_done,
 )
-from warehouse.trace import read_workload
+from warehouse.workloads.trace import read_workload
 
 # 4 epochs of 10 s, then 6 of 4 s.
 SCHEDULE = (ProfiledRegime(16, 4, 9.6), ProfiledRegime(32, 6, 4.4))

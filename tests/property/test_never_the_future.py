@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from containers.runtime import Launch
-from containers.virtual import GroundTruth, VirtualCluster
+from containers.virtual.virtual_cluster import GroundTruth, VirtualCluster
 from predictor.belief import Belief
 from predictor.forecast import Forecast, forecast
 from predictor.job import JobSpec, Mode, Regime

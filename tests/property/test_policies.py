@@ -7,13 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flows.simulation import make_header
+from flows.runs.simulation import make_header
 from solver.cluster import Cluster
 from solver.fidelity import Fidelity
 from solver.policies import POLICIES
+from tasks.record import Settings
 from tests.runs import Made, make
-from warehouse.generator import generate_workload
-from warehouse.record import Settings
+from warehouse.workloads.generator import generate_workload
 
 SHAPES = ((8, 1), (8, 4), (16, 8), (12, 2))
 

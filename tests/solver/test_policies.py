@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from predictor.belief import Belief
 from predictor.errors import InputError
 from predictor.job import JobProgress, JobSpec, Mode, Regime
-from predictor.published import ProfiledRegime
+from predictor.published_predictor import ProfiledRegime
 from solver.bidding import Terms, finish_time_fairness, outlook, utilities
 from solver.cluster import Cluster
 from solver.counts import solve_counts

@@ -12,7 +12,7 @@ from solver.cluster import Cluster
 from solver.market import Bid, Market
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import make_policy
-from solver.policies.published import (
+from solver.policies.shockwave_published import (
     RESOLVE_ROUNDS,
     Account,
     Memory,

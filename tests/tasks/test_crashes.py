@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from containers.faithful import FaithfulCluster
 from containers.runtime import ContainerEvent, EventKind, Launch, Observation
-from flows.simulation import make_header, prepare, replay
-from flows.why import in_words, why
+from containers.virtual.faithful import FaithfulCluster
+from flows.history.why import in_words, why
+from flows.runs.simulation import make_header, prepare, replay
 from predictor.job import JobProgress
-from tasks.steps import run_round
+from tasks.record import RunHeader, Settings
+from tasks.round import run_round
+from tasks.state import CRASHES, RunState, advance
 from tests.runs import Made, Memory, chained, write
-from warehouse.audit import audit
-from warehouse.generator import generate_workload
-from warehouse.record import RunHeader, Settings
-from warehouse.state import CRASHES, RunState, advance
+from warehouse.store.audit import audit
+from warehouse.workloads.generator import generate_workload
 
 ROUND_SECONDS = 600.0
 LIVES = -1

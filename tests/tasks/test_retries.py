@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from prefect.states import Failed
 
-from flows.simulation import replay
+from flows.runs.simulation import replay
 from predictor.errors import ShockwaveError, WarehouseBusy, WarehouseError
-from tasks.prefect_steps import TASKS, may_pass
+from tasks.prefect_tasks import TASKS, may_pass
 from tests.runs import make, tiny, write
-from warehouse.files import writing
-from warehouse.store import Reader, Writer
+from warehouse.store.files import writing
+from warehouse.store.store import Reader, Writer
 
 
 def _a_missing_round(warehouse: Path, run: str) -> None:

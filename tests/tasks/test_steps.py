@@ -4,11 +4,11 @@ from itertools import pairwise
 import pytest
 
 from containers.runtime import EventKind
-from flows.simulation import prepare
+from flows.runs.simulation import prepare
 from predictor.forecast import Forecast
-from tasks.steps import run_round
+from tasks.record import record_hash
+from tasks.round import run_round
 from tests.runs import POLICIES, Made, Memory, make, tiny
-from warehouse.record import record_hash
 
 CASES = [
     *((policy, 7, 90.0) for policy in POLICIES),

@@ -23,15 +23,15 @@ from prefect.client.schemas.objects import Artifact, FlowRun
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.deployments import DEPLOYMENTS
-from flows.forms import MOST_ROUNDS
-from flows.simulation import make_header, resume, simulate
-from flows.workloads import Source
+from flows.runs.simulation import make_header, resume, simulate
+from flows.runs.workload_source import Source
+from flows.service.deployments import DEPLOYMENTS
+from flows.service.forms import MOST_ROUNDS
+from tasks.record import Settings
 from tests.flows.conftest import Command
 from tests.runs import chained, make, write
 from tests.ui.service import Up, ready, running, start, wait_for
-from warehouse.record import Settings
-from warehouse.store import Reader
+from warehouse.store.store import Reader
 
 pytestmark = pytest.mark.prefect
 

@@ -13,19 +13,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from containers.runtime import EventKind, Launch
-from flows.simulation import replay
+from flows.runs.simulation import replay
 from predictor.errors import InputError, WarehouseError
+from tasks.record import RuntimeKind, record_hash
 from tests.runs import POLICIES, Made, chained, make, tiny, write
-from warehouse.audit import Finding, audit
-from warehouse.catalog import build
-from warehouse.checksums import CHECKSUMS, checksum, note
-from warehouse.definitions import VIEWS
-from warehouse.record import RuntimeKind, record_hash
-from warehouse.store import Reader, Writer
+from warehouse.analytics.catalog import build
+from warehouse.analytics.definitions import VIEWS
+from warehouse.store.audit import Finding, audit
+from warehouse.store.checksums import CHECKSUMS, checksum, note
+from warehouse.store.store import Reader, Writer
 
 FLIPS = 25
-SAMPLES = Path(__file__).parent / "layout3"
-LAYOUT4 = Path(__file__).parent / "layout4"
+SAMPLES = Path(__file__).parents[1] / "stored" / "layout3"
+LAYOUT4 = Path(__file__).parents[1] / "stored" / "layout4"
 
 
 @pytest.fixture(scope="module")

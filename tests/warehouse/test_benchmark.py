@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import cookbook
-from warehouse.recipes import recipe, recipes
-from warehouse.store import Reader
+from warehouse.analytics.recipes import recipe, recipes
+from warehouse.store.store import Reader
 
 SMALLEST = (4, cookbook.SPAN, 4)
 """A run of each policy, a span of rounds, a slot for each size of a gang."""

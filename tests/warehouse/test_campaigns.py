@@ -10,9 +10,9 @@ import pytest
 
 from predictor.errors import InputError, WarehouseError
 from tests.runs import make, tiny, write
-from warehouse.campaigns import CellStore, read_cells
-from warehouse.catalog import build
-from warehouse.store import Reader
+from warehouse.analytics.catalog import build
+from warehouse.store.campaigns import CellStore, read_cells
+from warehouse.store.store import Reader
 
 
 def build_at(moment: float, warehouse: Path) -> None:

@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warehouse.codec import arrow_schema, from_row, rows_to_table, to_row, to_table
-from warehouse.record import content_hash
+from tasks.record import content_hash
+from tasks.rows import from_row, to_row
+from warehouse.store.arrow import arrow_schema, rows_to_table, to_table
 
 
 class Colour(StrEnum):

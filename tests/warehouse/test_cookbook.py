@@ -10,11 +10,11 @@ import pytest
 from containers.runtime import EventKind
 from predictor.errors import InputError
 from tests.runs import POLICIES, Made, make, tiny, write
-from warehouse.catalog import build
-from warehouse.definitions import VIEWS, needed
-from warehouse.marts import materialise
-from warehouse.recipes import recipes
-from warehouse.store import Reader
+from warehouse.analytics.catalog import build
+from warehouse.analytics.definitions import VIEWS, needed
+from warehouse.analytics.marts import materialise
+from warehouse.analytics.recipes import recipes
+from warehouse.store.store import Reader
 
 DOCS = (Path(__file__).parents[2] / "docs" / "cookbook.md").read_text(encoding="utf-8")
 LINES = re.findall(r"^\| `([\w-]+)` \| (.*?) \| (\w+) \| (.*?) \|$", DOCS, re.MULTILINE)

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from tests.runs import POLICIES, make, tiny, write
-from warehouse.catalog import build
-from warehouse.definitions import VIEWS, view_sql
-from warehouse.store import Reader
+from warehouse.analytics.catalog import build
+from warehouse.analytics.definitions import VIEWS, view_sql
+from warehouse.store.store import Reader
 
 DOCS = (Path(__file__).parents[2] / "docs" / "warehouse.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", DOCS, re.MULTILINE | re.DOTALL))

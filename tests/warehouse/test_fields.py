@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from predictor.errors import InputError
-from warehouse.fields import Row, read_rows, read_text
+from warehouse.workloads.fields import Row, read_rows, read_text
 
 
 @pytest.fixture

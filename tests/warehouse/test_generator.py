@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from containers.runtime import Launch
-from containers.virtual import GroundTruth, VirtualCluster
+from containers.virtual.virtual_cluster import GroundTruth, VirtualCluster
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from predictor.profile import Profile
-from warehouse.families import FAMILIES, SCALE_FACTORS, generated_profile
-from warehouse.generator import generate_workload
-from warehouse.mix import LONGEST_SECONDS, SCALE_FACTOR_WEIGHTS, SHORTEST_SECONDS, Mix
-from warehouse.workload import Arrivals, Workload
+from warehouse.workloads.families import FAMILIES, SCALE_FACTORS, generated_profile
+from warehouse.workloads.generator import generate_workload
+from warehouse.workloads.mix import LONGEST_SECONDS, SCALE_FACTOR_WEIGHTS, SHORTEST_SECONDS, Mix
+from warehouse.workloads.workload import Arrivals, Workload
 
 SEEDS = st.integers(0, 2**32 - 1)
 JOBS = 3_000

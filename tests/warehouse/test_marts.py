@@ -13,12 +13,12 @@ import pytest
 
 from predictor.errors import WarehouseError
 from tests.runs import Made, make, tiny, write
-from warehouse.catalog import build, create_views
-from warehouse.copies import read_copies
-from warehouse.definitions import MARTS, VIEWS
-from warehouse.files import alone
-from warehouse.marts import materialise
-from warehouse.store import Reader
+from warehouse.analytics.catalog import build, create_views
+from warehouse.analytics.copies import read_copies
+from warehouse.analytics.definitions import MARTS, VIEWS
+from warehouse.analytics.marts import materialise
+from warehouse.store.files import alone
+from warehouse.store.store import Reader
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,12 @@ def test_left_overs_of_a_crash_are_removed(warehouse: Path) -> None:
 
 def test_several_processes_copy_one_after_the_other(warehouse: Path) -> None:
     before = contents(warehouse)
-    code = "import sys, pathlib, warehouse.marts as m; m.materialise(pathlib.Path(sys.argv[1]))"
+    code = "\n".join(
+        (
+            "import sys, pathlib, warehouse.analytics.marts as marts",
+            "marts.materialise(pathlib.Path(sys.argv[1]))",
+        )
+    )
     (warehouse / "marts").mkdir()
     with alone(warehouse / "marts" / ".lock"):
         begun = [

@@ -8,8 +8,8 @@ import pytest
 
 from predictor.errors import InputError
 from predictor.job import Mode
-from warehouse.generator import generate_workload
-from warehouse.mix import Mix
+from warehouse.workloads.generator import generate_workload
+from warehouse.workloads.mix import Mix
 
 
 def test_mean_gpu_seconds_of_one_kind_of_job() -> None:

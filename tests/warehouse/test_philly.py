@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from predictor.errors import InputError
-from warehouse.philly import read_philly
+from warehouse.workloads.philly import read_philly
 
 HEADER = "timestamp,duration,num_gpus,gpu_time,cluster"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from flows.simulation import simulate
-from tasks.steps import Run
+from flows.runs.simulation import simulate
+from tasks.round import Run
 from tests.runs import make, tiny
-from warehouse.catalog import build
-from warehouse.marts import materialise
-from warehouse.store import Reader
+from warehouse.analytics.catalog import build
+from warehouse.analytics.marts import materialise
+from warehouse.store.store import Reader
 
 ANALYST = """
 import json, select, sys, time, duckdb

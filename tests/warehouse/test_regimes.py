@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from containers.virtual import GroundTruth
+from containers.virtual.virtual_cluster import GroundTruth
 from predictor.errors import InputError
 from predictor.job import Regime
-from warehouse.regimes import read_regimes
-from warehouse.trace import COLUMNS, read_workload
+from warehouse.workloads.regimes import read_regimes
+from warehouse.workloads.trace import COLUMNS, read_workload
 
 HEADER = "model,initial_batch_size,scale_factor,schedule,job_id,profiled,isolated_seconds"
 RATES = {8: 1.0, 16: 1.0, 32: 0.5}

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from containers.runtime import Launch
-from flows.simulation import replay, resume
+from flows.runs.simulation import replay, resume
 from predictor.errors import InputError, WarehouseError
 from solver.market import Bid
+from tasks.layouts import OLDEST
+from tasks.record import VERSION, RoundRecord
+from tasks.replay import Difference
 from tests.runs import POLICIES, Made, chained, make, tiny, write
-from warehouse.layouts import OLDEST
-from warehouse.record import VERSION, RoundRecord
-from warehouse.replay import Difference
-from warehouse.store import Reader
+from warehouse.store.store import Reader
 
 Change = Callable[[RoundRecord], RoundRecord]
 

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from predictor.errors import InputError
+from tasks.record import Settings
 from tests.reports import HOSTILE, fill, store
 from tests.runs import make, tiny, write
-from warehouse.campaigns import write_cells
-from warehouse.files import CellRow, CellStatus
-from warehouse.record import Settings
 from warehouse.report import Report, report_name, report_of, runs_of, write_figures, write_report
 from warehouse.report.figure import Figure, data, thinned
 from warehouse.report.page import render, told
 from warehouse.report.timeline import market, solver
-from warehouse.store import Reader
+from warehouse.store.campaigns import write_cells
+from warehouse.store.files import CellRow, CellStatus
+from warehouse.store.store import Reader
 
 
 class Page(HTMLParser):

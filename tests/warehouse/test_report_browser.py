@@ -12,7 +12,7 @@ import pytest
 from tests.reports import HOSTILE, fill
 from warehouse.report import report_of
 from warehouse.report.page import render
-from warehouse.store import Reader
+from warehouse.store.store import Reader
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 DARK = "rgb(20, 23, 27)"

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.simulation import simulate
-from tasks.steps import Run
+from flows.runs.simulation import simulate
+from tasks.record import RoundRecord, RunHeader
+from tasks.round import Run
+from tasks.state import RunState, advance
 from tests.runs import POLICIES, make, tiny
-from warehouse.record import RoundRecord, RunHeader
-from warehouse.state import RunState, advance
-from warehouse.store import Reader
+from warehouse.store.store import Reader
 
 
 def fold(header: RunHeader, records: list[RoundRecord]) -> RunState:

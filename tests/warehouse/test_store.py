@@ -11,13 +11,13 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from flows.simulation import simulate
+from flows.runs.simulation import simulate
 from predictor.errors import InputError, ShockwaveError, WarehouseError
-from tasks.steps import Run
+from tasks.round import Run
 from tests.runs import POLICIES, Made, make, tiny, write
-from warehouse.catalog import build, interruptible
-from warehouse.definitions import VIEWS
-from warehouse.store import Reader, Writer
+from warehouse.analytics.catalog import build, interruptible
+from warehouse.analytics.definitions import VIEWS
+from warehouse.store.store import Reader, Writer
 
 
 class Crash(BaseException):
@@ -164,8 +164,8 @@ def test_compaction_changes_no_view(part: tuple[Path, str], made: Made) -> None:
 def test_an_ended_run_is_the_same_file_whatever_the_writer_remembers(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_bytes: int
 ) -> None:
-    monkeypatch.setattr("warehouse.store.KEPT_BYTES", kept_bytes)
-    monkeypatch.setattr("warehouse.store.GROUP_ROUNDS", 7)
+    monkeypatch.setattr("warehouse.store.store.KEPT_BYTES", kept_bytes)
+    monkeypatch.setattr("warehouse.store.store.GROUP_ROUNDS", 7)
     run = write(tmp_path, made.header, made.rounds)
     assert Reader(tmp_path).records(run) == [(record, digest) for record, digest, _ in made.rounds]
 
@@ -341,7 +341,7 @@ def test_a_run_has_one_writer(part: tuple[Path, str], made: Made) -> None:
 HOLD_RUN = """
 import sys
 from pathlib import Path
-from warehouse.store import Reader, Writer
+from warehouse.store.store import Reader, Writer
 warehouse, run = Path(sys.argv[1]), sys.argv[2]
 with Writer(warehouse, Reader(warehouse).header(run), run=run):
     print("holding", flush=True)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from predictor.errors import InputError
 from predictor.job import Mode
-from warehouse.families import FAMILIES
-from warehouse.tables import read_table
-from warehouse.workload import Workload
+from warehouse.workloads.bare_jobs import read_table
+from warehouse.workloads.families import FAMILIES
+from warehouse.workloads.workload import Workload
 
 COLUMNS = {"arrival": "at", "duration": "took", "gpus": "n"}
 

@@ -7,7 +7,7 @@ import pytest
 from predictor.errors import InputError
 from predictor.job import Mode
 from tests.warehouse.test_generator import run_alone
-from warehouse.tiresias import Shape, read_cluster, read_tiresias
+from warehouse.workloads.tiresias import Shape, read_cluster, read_tiresias
 
 HEADER = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval"
 

@@ -18,20 +18,20 @@ from typing import Any
 import pytest
 
 from containers.runtime import ContainerEvent, EventKind, Launch
-from containers.virtual import GroundTruth
+from containers.virtual.virtual_cluster import GroundTruth
 from predictor.forecast import Forecast
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from solver.market import Bid
 from solver.plan import SolveReport, Turn
+from tasks.record import VERSION, Package, RoundRecord, RunHeader, Settings, record_hash
 from tests.runs import POLICIES, chained, make, tiny, write
 from tests.strategies import certain
 from warehouse import definitions
-from warehouse.catalog import build
-from warehouse.codec import to_table
-from warehouse.definitions import MARTS, STAGING, VIEWS, needed, view_sql
-from warehouse.files import CELLS, CellRow, CellStatus, write_table
-from warehouse.record import VERSION, Package, RoundRecord, RunHeader, Settings, record_hash
-from warehouse.store import Reader, Writer
+from warehouse.analytics.catalog import build
+from warehouse.analytics.definitions import MARTS, STAGING, VIEWS, needed, view_sql
+from warehouse.store.arrow import to_table
+from warehouse.store.files import CELLS, CellRow, CellStatus, write_table
+from warehouse.store.store import Reader, Writer
 
 KEYS = {
     "headers": ["run"],

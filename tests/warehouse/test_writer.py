@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from predictor.errors import InputError
 from predictor.job import Mode
 from tests.flows.conftest import tree
-from warehouse.generator import generate_workload
-from warehouse.mix import Mix
-from warehouse.tables import read_table
-from warehouse.tiresias import read_tiresias
-from warehouse.trace import read_workload
-from warehouse.workload import Arrivals, Workload
-from warehouse.writer import Files, write_workload
+from warehouse.workloads.bare_jobs import read_table
+from warehouse.workloads.generator import generate_workload
+from warehouse.workloads.mix import Mix
+from warehouse.workloads.tiresias import read_tiresias
+from warehouse.workloads.trace import read_workload
+from warehouse.workloads.trace_writer import Files, write_workload
+from warehouse.workloads.workload import Arrivals, Workload
 
 SEEDS = st.integers(0, 2**32 - 1)
 WEIGHTS = st.floats(0.01, 10.0)

@@ -8,7 +8,7 @@ import altair as alt
 
 from warehouse.report.figure import Figure, Row, colour, dash, data, thinned
 from warehouse.report.selection import Entry, rows_of
-from warehouse.store import Reader
+from warehouse.store.store import Reader
 
 BARS = (
     ("makespan_s", "makespan (h)", 3600.0, ".1f"),

@@ -9,7 +9,7 @@ from warehouse.report.gantt import gantt
 from warehouse.report.jobs import errors, forecasts, notable, regimes
 from warehouse.report.selection import Entry, detailed, entries_of, rows_of
 from warehouse.report.timeline import load, market, solver
-from warehouse.store import Reader
+from warehouse.store.store import Reader
 
 TENANTS = """
 SELECT tenant, jobs, mean_jct_s / 3600 AS mean_jct_hours, worst_ftf, unfair_fraction,

@@ -8,7 +8,7 @@ import altair as alt
 
 from warehouse.report.figure import COLOURS, WIDTH, Figure, data
 from warehouse.report.selection import rows_of
-from warehouse.store import Reader
+from warehouse.store.store import Reader
 
 HELD = """
 WITH clocks AS (

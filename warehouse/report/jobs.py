@@ -7,7 +7,7 @@ import altair as alt
 
 from warehouse.report.figure import COLOURS, Figure, Row, data, thinned
 from warehouse.report.selection import rows_of
-from warehouse.store import Reader
+from warehouse.store.store import Reader
 
 POINTS = 80
 """Of a job's line."""

@@ -14,7 +14,7 @@ from warehouse.report.contents import Report, report_of
 from warehouse.report.figure import Row, thinned
 from warehouse.report.output import write_bytes
 from warehouse.report.paper import VEGA_LITE
-from warehouse.store import Reader
+from warehouse.store.store import Reader
 
 FOLDER = Path(__file__).parent
 TABLE_ROWS = 24

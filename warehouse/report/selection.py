@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from predictor.errors import InputError
-from warehouse.campaigns import read_cells
-from warehouse.store import Reader
+from warehouse.store.campaigns import read_cells
+from warehouse.store.store import Reader
 
 DETAILED = 8
 """Runs that are shown round by round; a campaign can have hundreds."""

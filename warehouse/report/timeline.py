@@ -8,7 +8,7 @@ import altair as alt
 from warehouse.report.comparison import labels_of
 from warehouse.report.figure import COLOURS, WIDTH, Figure, Row, colour, dash, data
 from warehouse.report.selection import Entry, rows_of
-from warehouse.store import Reader
+from warehouse.store.store import Reader
 
 COUNT = ",~f"
 """How a number that is mostly whole is written."""

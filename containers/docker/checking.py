@@ -1,0 +1,319 @@
+"""Is a cluster of Docker hosts fit to run jobs?"""
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from containers.docker.daemon import Daemon, NodeGone, Refused
+from containers.docker.fleet import TAKEN_REMEDY
+from containers.docker.nodes import Node, Nodes
+from containers.docker.rendering import DATASETS, Rendered, render
+from containers.runtime import Launch
+from predictor.errors import InputError
+
+SKEW_SECONDS = 2.0
+"""A node's clock may be off by this much."""
+
+PROBE = """
+touch /job/seen || exit
+test -z "$PROBE_DATA" || test -n "$(ls -A "$PROBE_DATA")" || exit 66
+test -z "$PROBE_GPUS" || nvidia-smi -L
+"""
+"""What a probing container does, as a job's container would."""
+NO_DATA = 66
+"""What it exits with where it finds no data sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that was checked.
+
+    Attributes:
+        node: The node; `storage` for what the scheduler sees of it.
+        check: What was checked.
+        sound: Whether it is as it should be.
+        found: What was found.
+        remedy: What to do about it; empty if it is sound.
+    """
+
+    node: str
+    check: str
+    sound: bool
+    found: str
+    remedy: str = ""
+
+    @property
+    def row(self) -> dict[str, str | bool]:
+        """As it is printed."""
+        return {
+            "node": self.node,
+            "check": self.check,
+            "sound": self.sound,
+            "found": self.found,
+            "remedy": self.remedy,
+        }
+
+
+def check_before_run(nodes: Nodes) -> None:
+    """Refuse to begin where no job could run, or where another run's jobs do.
+
+    Raises:
+        InputError: The storage cannot be written, a daemon does not answer or lacks its
+            image, runs containers of another run, or is there twice with the same GPU.
+    """
+    storage = _storage(nodes)
+    if not storage.sound:
+        raise InputError(str(nodes.storage), storage.found, storage.remedy)
+    daemons: dict[str, list[Node]] = {}
+    for node in nodes.nodes:
+        try:
+            daemon = Daemon(node)
+            own = _own_gpus(node, daemons.setdefault(daemon.info()["ID"], []))
+            daemon.image(node.image)
+            others = daemon.other_runs("")
+        except NodeGone as error:
+            remedy = "see shockwave cluster check"
+            raise InputError(f"node {node.name}", f"does not answer: {error}", remedy) from None
+        except Refused as error:
+            raise InputError(f"node {node.name}", str(error), "see docs/images.md") from None
+        if not own.sound:
+            raise InputError(f"node {node.name}", own.found, own.remedy)
+        if others:
+            raise InputError(
+                f"node {node.name}",
+                f"runs jobs of run {min(others)}",
+                TAKEN_REMEDY,
+            )
+
+
+def check_cluster(nodes: Nodes) -> list[Finding]:
+    """Check all that can be checked: what the scheduler sees, then node by node."""
+    daemons: dict[str, list[Node]] = {}
+    return [
+        _storage(nodes),
+        *(one for place in range(len(nodes.nodes)) for one in _node(nodes, place, daemons)),
+    ]
+
+
+def machine(node: Node) -> dict[str, str | int]:
+    """What a node is, for those who read what was measured on it.
+
+    Raises:
+        InputError: It does not answer, or lacks its image.
+    """
+    try:
+        daemon = Daemon(node)
+        info, image = daemon.info(), daemon.image(node.image)
+    except (NodeGone, Refused) as error:
+        remedy = "see shockwave cluster check"
+        raise InputError(f"node {node.name}", str(error), remedy) from None
+    return {
+        "docker": info["ServerVersion"],
+        "system": f"{info['OperatingSystem']}, {info['KernelVersion']}, {info['Architecture']}",
+        "cpus": info["NCPU"],
+        "memory_gib": round(info["MemTotal"] / 2**30),
+        "image": f"{node.image} {image}",
+    }
+
+
+def _storage(nodes: Nodes) -> Finding:
+    """Whether the scheduler can make folders that containers can write to."""
+    path = nodes.storage / f".probe-{uuid4().hex}"
+    user, _ = map(int, nodes.user.split(":"))
+    try:
+        nodes.storage.mkdir(parents=True, exist_ok=True)
+        path.mkdir()
+        path.rmdir()
+    except OSError as error:
+        return Finding(
+            "storage", "writable", False, f"{error.strerror}: {nodes.storage}", "let it be written"
+        )
+    if os.geteuid() not in (0, user):
+        return Finding(
+            "storage",
+            "writable",
+            False,
+            f"containers run as user {user}, and the scheduler as {os.geteuid()}",
+            "leave user out of the cluster file, or run the scheduler as that user",
+        )
+    return Finding("storage", "writable", True, f"{nodes.storage}, as user {nodes.user}")
+
+
+def _node(nodes: Nodes, place: int, daemons: dict[str, list[Node]]) -> Iterator[Finding]:
+    node = nodes.nodes[place]
+    try:
+        daemon = Daemon(node)
+        info = daemon.info()
+    except NodeGone as error:
+        yield Finding(node.name, "endpoint", False, f"{node.endpoint}: {error}", _reach(node))
+        return
+    except Refused as error:
+        yield Finding(node.name, "endpoint", False, str(error), "let this user use the daemon")
+        return
+    found = f"Docker {info['ServerVersion']} at {node.endpoint}"
+    yield Finding(node.name, "endpoint", True, found)
+    checks: tuple[Callable[[], Finding], ...] = (
+        lambda: _own_gpus(node, daemons.setdefault(info["ID"], [])),
+        lambda: _clock(node, info),
+        lambda: _limits(node, info),
+        lambda: _hardware(node, daemons[info["ID"]], info),
+        lambda: _image(node, daemon),
+        lambda: _container(nodes, place, daemon),
+        *((lambda: _network(nodes, place, daemon),) if nodes.network else ()),
+    )
+    for check in checks:
+        try:
+            yield check()
+        except NodeGone as error:
+            yield Finding(node.name, "endpoint", False, str(error), _reach(node))
+            return
+
+
+def _reach(node: Node) -> str:
+    if node.endpoint.startswith("unix://"):
+        return "start dockerd there, and let this user write to its socket (group docker)"
+    if node.endpoint.startswith("ssh://"):
+        return "let ssh reach that host without a password, and its user use docker"
+    return "let dockerd listen there with TLS, and give certificates that it accepts"
+
+
+def _own_gpus(node: Node, others: list[Node]) -> Finding:
+    """Whether no other node has a GPU of this one; adds it to those of its daemon."""
+    before = tuple(others)
+    others.append(node)
+    for other in before:
+        if shared := _shared(node, other):
+            found = f"is the daemon of node {other.name}, and both have GPU {min(shared)}"
+            remedy = "give each GPU once, and on one daemon all by number or all by GPU-…"
+            return Finding(node.name, "daemon", False, found, remedy)
+    if before:
+        names = ", ".join(other.name for other in before)
+        return Finding(node.name, "daemon", True, f"is the daemon of {names}, with other GPUs")
+    return Finding(node.name, "daemon", True, "its own")
+
+
+def _shared(node: Node, other: Node) -> set[str]:
+    """GPUs that two nodes of a daemon have in common, or may have."""
+    mine, theirs = ({gpu.device for gpu in one.gpus if gpu.device} for one in (node, other))
+    numbered = {device.isdecimal() for device in mine | theirs}
+    if mine and theirs and len(numbered) > 1:  # one may be the other's by another name
+        return mine
+    return mine & theirs
+
+
+def _clock(node: Node, info: dict[str, Any]) -> Finding:
+    skew = system_seconds(info["SystemTime"]) - time.time()
+    sound = abs(skew) <= SKEW_SECONDS
+    remedy = "" if sound else "synchronise clocks (NTP)"
+    return Finding(node.name, "clock", sound, f"{abs(skew):.0f} s off", remedy)
+
+
+def system_seconds(text: str) -> float:
+    """Unix seconds of a time as Docker tells it: to the nanosecond, where the daemon is."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _limits(node: Node, info: dict[str, Any]) -> Finding:
+    wanted = {"MemoryLimit": "memory", "PidsLimit": "pids", "CpuCfsQuota": "cpus"}
+    missing = [name for key, name in wanted.items() if not info.get(key)]
+    if missing:
+        found = f"cannot limit {', '.join(missing)}"
+        return Finding(node.name, "limits", False, found, "enable these cgroup controllers")
+    return Finding(node.name, "limits", True, "memory, pids and cpus can be limited")
+
+
+def _hardware(node: Node, all_here: list[Node], info: dict[str, Any]) -> Finding:
+    """Whether its GPUs can be used, or the slots of all nodes of its daemon be had at once."""
+    if any(gpu.device for gpu in node.gpus):
+        there = "nvidia" in info.get("Runtimes", {})
+        found = f"{len(node.gpus)} GPUs, NVIDIA runtime {'there' if there else 'missing'}"
+        remedy = "" if there else "install nvidia-container-toolkit and restart dockerd"
+        return Finding(node.name, "gpus", there, found, remedy)
+    slots = [gpu for one in all_here for gpu in one.gpus]
+    named = [int(text) for gpu in node.gpus for text in re.findall(r"\d+", gpu.cpuset)]
+    last = max(named, default=0)
+    if last >= info["NCPU"]:
+        found = f"a cpuset names processor {last}, and there are {info['NCPU']}, counted from 0"
+        return Finding(node.name, "gpus", False, found, "give slots processors that are there")
+    cpus = sum(gpu.cpus for gpu in slots)
+    found = f"{len(slots)} emulated GPUs take {cpus:g} of {info['NCPU']} processors"
+    sound = cpus <= info["NCPU"]
+    remedy = "" if sound else "give slots fewer cpus: they slow each other down"
+    return Finding(node.name, "gpus", sound, found, remedy)
+
+
+def _image(node: Node, daemon: Daemon) -> Finding:
+    try:
+        return Finding(node.name, "image", True, f"{node.image} is {daemon.image(node.image)}")
+    except Refused as error:
+        return Finding(node.name, "image", False, str(error), "build or load it: docs/images.md")
+
+
+def _network(nodes: Nodes, place: int, daemon: Daemon) -> Finding:
+    """Whether containers get onto the network of gangs: a worker of a swarm lists it only then."""
+    tried = _container(nodes, place, daemon, nodes.network)
+    if tried.sound:
+        found = f"a container gets onto {nodes.network}"
+        return Finding(tried.node, "network", True, found)
+    create = f"docker network create --driver overlay --attachable --internal {nodes.network}"
+    remedy = create if nodes.network in tried.found else tried.remedy
+    return replace(tried, check="network", remedy=remedy)
+
+
+def _container(nodes: Nodes, place: int, daemon: Daemon, network: str = "none") -> Finding:
+    """Whether a container as jobs get them starts, and writes where the scheduler reads."""
+    node, run = nodes.nodes[place], f"check-{uuid4().hex[:12]}"
+    size = nodes.gpus_per_node
+    (rendered,) = render(nodes, run, 0, Launch(0, tuple(range(place * size, (place + 1) * size))))
+    folder = nodes.folder(run, 0)
+    gpus = [gpu.device for gpu in node.gpus if gpu.device]
+    try:
+        folder.mkdir(parents=True)
+        nodes.hand_over(folder)
+        code, said = daemon.probe(_probing(rendered, gpus, nodes.datasets, network))
+        seen = (folder / "seen").exists()
+    except (Refused, OSError) as error:
+        return Finding(node.name, "container", False, str(error), "see docs/docker.md")
+    finally:
+        _forget(folder)
+    if code == NO_DATA:
+        found = f"a container finds nothing in {nodes.datasets}"
+        remedy = f"put the data sets there on that host, for user {nodes.user} to read"
+        return Finding(node.name, "container", False, found, remedy)
+    if code:
+        found = f"a container exits with code {code}: {said[-200:]}"
+        return Finding(node.name, "container", False, found, "see docs/docker.md")
+    if not seen:
+        found = f"what a container writes is not in {nodes.storage} here"
+        remedy = "mount the same storage on this machine and on the node, at the same path"
+        return Finding(node.name, "container", False, found, remedy)
+    if gpus and said.count("GPU ") != len(gpus):
+        found = f"a container with {len(gpus)} GPUs sees {said.count('GPU ')}"
+        return Finding(node.name, "container", False, found, "compare gpus with nvidia-smi -L")
+    return Finding(node.name, "container", True, f"starts as user {nodes.user}, and writes")
+
+
+def _probing(rendered: Rendered, gpus: list[str], datasets: Path | None, network: str) -> Rendered:
+    changed = {
+        "entrypoint": ["/bin/sh", "-c", PROBE],
+        "command": [],
+        "environment": {
+            "PROBE_GPUS": ",".join(gpus),
+            "PROBE_DATA": DATASETS if datasets else "",
+        },
+        "network_mode": network,
+    }
+    return replace(rendered, options={**rendered.options, **changed})
+
+
+def _forget(folder: Path) -> None:
+    for path in (folder / "seen", folder, folder.parent):
+        with suppress(OSError):
+            path.unlink() if path.is_file() else path.rmdir()

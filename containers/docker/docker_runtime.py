@@ -1,0 +1,349 @@
+"""Jobs in containers on real machines, in rounds.
+
+Which containers there are is asked anew at every step, so that a scheduler that died, and
+one that dispatches a round twice, does no harm: names and labels of containers follow from
+their lease, one that runs as it should is left alone, and one that no lease stands behind is
+ended before its GPUs are given away.
+"""
+
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from containers.docker.clock import Clock
+from containers.docker.daemon import Found, NodeGone, Refused
+from containers.docker.ends import meaning
+from containers.docker.fleet import Fleet, Placed
+from containers.docker.nodes import Nodes
+from containers.docker.rendering import described, render
+from containers.docker.telemetry import JobLog
+from containers.docker.usage import gpu_share
+from containers.runtime import ContainerEvent, EventKind, Launch, Observation
+from predictor.job import EpochReport, JobProgress, JobSpec
+
+LOOK_SECONDS = 0.25
+"""Between two looks at the containers while a round passes."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where jobs stand when a run begins or goes on, by job id.
+
+    Attributes:
+        clock_seconds: Start of the round under way.
+        leases: GPUs held in it.
+        epochs: Completed epochs reported.
+        run_seconds: Run time reported.
+        started: Jobs that were ever launched.
+    """
+
+    clock_seconds: float = 0.0
+    leases: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    run_seconds: Mapping[int, float] = field(default_factory=dict)
+    started: frozenset[int] = frozenset()
+
+
+@dataclass
+class _Lease:
+    """A job that holds GPUs.
+
+    Attributes:
+        gpus: Which.
+        end: What ended it, when and why, if anything did.
+        adopted: Whether it began before this scheduler did.
+        quiet_rounds: Rounds without a sign of life.
+        cpu_seconds: Processor time that its containers had taken at the last look, by id.
+    """
+
+    gpus: tuple[int, ...]
+    end: tuple[EventKind, float, str] | None = None
+    adopted: bool = False
+    quiet_rounds: int = 0
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
+
+
+class DockerRuntime:
+    """A `Runtime` of Docker containers.
+
+    Containers that no lease stands behind, as a scheduler that died may have left them, are
+    ended before anything else.
+
+    Args:
+        specs: The jobs.
+        nodes: The machines.
+        run: The run's id, part of names and paths.
+        round_seconds: Longest round.
+        clock: The run's clock.
+        standing: Where the jobs stand, of a run that goes on.
+    """
+
+    def __init__(
+        self,
+        specs: Iterable[JobSpec],
+        nodes: Nodes,
+        run: str,
+        *,
+        round_seconds: float,
+        clock: Clock,
+        standing: Standing | None = None,
+    ) -> None:
+        stood = standing or Standing()
+        self._nodes, self._run, self._clock = nodes, run, clock
+        self._round_seconds, self._began = round_seconds, stood.clock_seconds
+        self._logs = {
+            spec.job_id: JobLog(
+                nodes.folder(run, spec.job_id),
+                spec,
+                stood.epochs.get(spec.job_id, 0),
+                stood.run_seconds.get(spec.job_id, 0.0),
+            )
+            for spec in specs
+        }
+        self._started = set(stood.started)
+        self._leases = {job_id: _Lease(gpus, adopted=True) for job_id, gpus in stood.leases.items()}
+        self._fleet = Fleet(nodes, run)
+        self._held: dict[int, str] = {}
+        self._end_others()
+
+    def close(self) -> None:
+        """Let go of the daemons; containers run on."""
+        self._fleet.close()
+
+    def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
+        """See `Runtime.preempt`."""
+        if not reasons:
+            return ()
+        remarks, _ = self._end(one for one in self._fleet.look() if one.job_id in reasons)
+        events = []
+        for job_id, reason in reasons.items():
+            lease = self._leases.pop(job_id, _Lease(()))  # preempted before, if there is none
+            told = "; ".join(filter(None, (reason, remarks.get(job_id))))
+            now = self._clock.now()
+            events.append(ContainerEvent(job_id, EventKind.PREEMPTED, now, lease.gpus, told))
+        return tuple(events)
+
+    def launch(self, number: int, launches: Sequence[Launch]) -> tuple[ContainerEvent, ...]:
+        """See `Runtime.launch`."""
+        fresh = set()
+        for launch in launches:
+            lease = self._leases.get(launch.job_id)
+            if lease is None or lease.gpus != launch.gpus:
+                self._leases[launch.job_id] = _Lease(launch.gpus)
+                fresh.add(launch.job_id)
+        up = self._end_others(fresh, number)
+        starting = [launch for launch in launches if launch.job_id not in up]
+        self._fleet.each(lambda launch: self._start(number, launch), starting)
+        now, new = self._clock.now(), {launch.job_id for launch in starting}
+        kinds = [
+            EventKind.STARTED
+            if launch.job_id not in self._started
+            else EventKind.RESUMED
+            if launch.job_id in new
+            else EventKind.RENEWED
+            for launch in launches
+        ]
+        self._started.update(launch.job_id for launch in launches)
+        return tuple(
+            ContainerEvent(launch.job_id, kind, now, launch.gpus)
+            for launch, kind in zip(launches, kinds, strict=True)
+        )
+
+    def _end_others(self, fresh: Collection[int] = (), number: int = 0) -> set[int]:
+        """End containers that are not those of a lease.
+
+        Args:
+            fresh: Jobs whose lease begins now.
+            number: The round.
+
+        Returns:
+            The jobs whose containers are all there.
+        """
+        found, up, kept = self._fleet.look(), set(), []
+        for job_id, lease in self._leases.items():
+            mine = [
+                one
+                for one in self._own(job_id, lease, found)
+                if _is_of_lease(one.container, number if job_id in fresh else None)
+            ]
+            if sorted(one.node for one in mine) == sorted(self._nodes.by_node(lease.gpus)):
+                up.add(job_id)
+                kept += mine
+        _, left = self._end(one for one in found if one not in kept)
+        self._held = {gpu: one.container.name for one in left for gpu in one.container.gpus}
+        return up
+
+    def _own(self, job_id: int, lease: _Lease, found: Iterable[Placed]) -> list[Placed]:
+        """The containers of a lease: those of its job, on its GPUs."""
+        places = self._nodes.by_node(lease.gpus)
+        return [
+            one
+            for one in found
+            if (one.job_id, one.container.gpus) == (job_id, lease.gpus) and one.node in places
+        ]
+
+    def _start(self, number: int, launch: Launch) -> None:
+        """Start a lease's containers; what prevents it is told at the end of the round."""
+        lease, places = self._leases[launch.job_id], self._nodes.by_node(launch.gpus)
+        rendered = render(self._nodes, self._run, number, launch)
+        try:
+            for gpu in launch.gpus:
+                if gpu in self._held:
+                    raise Refused(f"GPU {gpu} is still held by {self._held[gpu]}")
+            if len(places) > 1 and not (rendered[0].network or self._nodes.network):
+                raise Refused("its gang spans daemons, and the cluster names no network for that")
+            self._write_job(launch.job_id, rendered[0].name)
+            for one in rendered:
+                self._fleet.start(one)
+        except Refused as error:
+            lease.end = (EventKind.LOST, self._clock.now(), f"could not be started: {error}")
+        except NodeGone as error:
+            lease.end = (EventKind.LOST, self._clock.now(), f"its node does not answer: {error}")
+        except OSError as error:
+            problem = f"its folder cannot be written: {error.strerror or error}"
+            lease.end = (EventKind.LOST, self._clock.now(), problem)
+
+    def _write_job(self, job_id: int, lease: str) -> None:
+        """Write what the trainer reads, and which lease may write to the job's folder."""
+        folder = self._logs[job_id].folder
+        folder.mkdir(parents=True, exist_ok=True)
+        _replace(folder / "job.json", json.dumps(described(self._logs[job_id].spec)))
+        _replace(folder / "lease", lease)
+        self._nodes.hand_over(folder)
+
+    def advance(self, idle_until: float | None) -> None:
+        """See `Runtime.advance`; idle rounds end too, for nodes to be asked again."""
+        end = self._began + self._round_seconds
+        if not self._leases and idle_until is not None:
+            end = min(end, idle_until)
+        while (left := end - self._clock.now()) > 0:
+            self._clock.sleep(min(LOOK_SECONDS, left))
+            if self._leases:
+                self._note_ends()
+                if all(lease.end for lease in self._leases.values()):
+                    break
+
+    def _note_ends(self, *, again: bool = False) -> list[Placed]:
+        """Note which leases have ended by themselves, and how; returns the containers."""
+        found = self._fleet.look(again=again)
+        for one in found:
+            if one.container.running:
+                self._fleet.taken(one)  # is followed from its first look on
+        for job_id, lease in self._leases.items():
+            if not lease.end:
+                end = self._end_of(lease, self._own(job_id, lease, found))
+                lease.end = end and (end[0], self._clock.now(), end[1])
+        return found
+
+    def _end_of(self, lease: _Lease, found: Sequence[Placed]) -> tuple[EventKind, str] | None:
+        """How a lease ended, and why; None if it goes on."""
+        places = self._nodes.by_node(lease.gpus)
+        gone = [node for node in places if node in self._fleet.gone]
+        if gone:
+            name = self._nodes.nodes[gone[0]].name
+            return EventKind.LOST, f"node {name} does not answer: {self._fleet.gone[gone[0]]}"
+        if len(found) < len(places):
+            return EventKind.LOST, "its container vanished"
+        ended = [one for one in found if not one.container.running]
+        ends = [meaning(self._fleet.exit(one), self._nodes, len(lease.gpus)) for one in ended]
+        bad = next((end for end in ends if end[0] is not EventKind.FINISHED), None)
+        return bad or (ends[0] if len(ends) == len(places) else None)
+
+    def observe(self) -> Observation:
+        """See `Runtime.observe`."""
+        found = self._note_ends(again=True)
+        reports: list[EpochReport] = []
+        progress: list[JobProgress] = []
+        # What a job trained while it was told to end is read the next time.
+        passed = self._clock.now() - self._began + self._nodes.grace_seconds
+        for job_id, lease in sorted(self._leases.items()):
+            trained = lease.end is not None and lease.end[0] is EventKind.FINISHED
+            new, stands, alive = self._logs[job_id].read(trained=trained, most_seconds=passed)
+            reports += new
+            progress.append(self._with_usage(stands, lease, found))
+            self._judge(lease, stands, self._logs[job_id].spec.epochs, alive=alive)
+        # Their containers stay until this is recorded, and are ended by the next launch.
+        ended = [job_id for job_id, lease in self._leases.items() if lease.end]
+        self._began = self._clock.now()
+        return Observation(
+            clock_seconds=self._began,
+            finished=tuple(sorted(map(self._told, ended), key=lambda e: (e.at_seconds, e.job_id))),
+            reports=tuple(reports),
+            progress=tuple(progress),
+            drained=tuple(sorted(self._fleet.gone)),
+        )
+
+    def _with_usage(
+        self, stands: JobProgress, lease: _Lease, found: Sequence[Placed]
+    ) -> JobProgress:
+        """Progress, with what the job's containers took of their machines since the last look."""
+        mine = [one for one in found if one.job_id == stands.job_id and one.container.running]
+        taken = [(one.container.id, now) for one in mine if (now := self._fleet.taken(one))]
+        before = dict(lease.cpu_seconds)
+        for who, now in taken:
+            lease.cpu_seconds[who] = now.cpu_seconds
+            before.setdefault(who, now.cpu_seconds if lease.adopted else 0.0)
+        local = [
+            device
+            for node, gpus in self._nodes.by_node(lease.gpus).items()
+            if self._nodes.nodes[node].endpoint.startswith("unix://")
+            for device in (self._nodes.nodes[node].gpus[gpu].device for gpu in gpus)
+            if device
+        ]
+        return replace(
+            stands,
+            cpu_seconds=sum(now.cpu_seconds - before[who] for who, now in taken),
+            memory_bytes=sum(now.memory_bytes for _, now in taken),
+            gpu_share=gpu_share(local) if local else 0.0,
+        )
+
+    def _judge(self, lease: _Lease, stands: JobProgress, epochs: int, *, alive: bool) -> None:
+        """Hold what a container did against what its job told."""
+        now = self._clock.now()
+        if lease.end and lease.end[0] is EventKind.FINISHED and stands.epochs < epochs:
+            told = f"exited as if done, and told of {stands.epochs} of {epochs} epochs"
+            lease.end = (EventKind.CRASHED, lease.end[1], told)
+        lease.quiet_rounds = 0 if alive else lease.quiet_rounds + 1
+        if not lease.end and lease.quiet_rounds >= self._nodes.hung_rounds:
+            hung = f"hung: no sign of life for {lease.quiet_rounds} rounds"
+            lease.end = (EventKind.CRASHED, now, hung)
+
+    def _told(self, job_id: int) -> ContainerEvent:
+        lease = self._leases.pop(job_id)
+        kind, at, reason = lease.end or (EventKind.LOST, self._clock.now(), "")
+        return ContainerEvent(job_id, kind, at, lease.gpus, reason)
+
+    def reap(self, job_ids: Sequence[int]) -> None:
+        """See `Runtime.reap`; what jobs wrote stays."""
+        for job_id in job_ids:
+            del self._logs[job_id]
+
+    def _end(self, placed: Iterable[Placed]) -> tuple[dict[int, str], list[Placed]]:
+        return self._fleet.end(placed, self._nodes.grace_seconds)
+
+
+def _is_of_lease(found: Found, begins: int | None) -> bool:
+    """Whether a container of a lease's job, on its GPUs, is that of the lease.
+
+    One of an earlier lease is not, though it may still run: it may hang. One of a lease that
+    goes on and has ended is left to be looked at by who notes its end.
+
+    Args:
+        found: The container.
+        begins: The round under way if the lease begins in it.
+    """
+    if begins is None:
+        return found.begun
+    return found.running and found.round == begins
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replace a file in a folder where a job may have left a link by that name."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)
+    with temporary.open("x") as file:
+        os.fchmod(file.fileno(), 0o644)  # whatever the umask says
+        file.write(text)
+    temporary.replace(path)

@@ -1,0 +1,186 @@
+"""The Docker daemons of a cluster, asked all at once."""
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from containers.docker.daemon import CONNECTIONS, Daemon, Exit, Found, NodeGone, Refused
+from containers.docker.nodes import Nodes
+from containers.docker.rendering import Rendered, network_name
+from containers.docker.usage import Meter, Taken
+from predictor.errors import InputError, WarehouseBusy
+
+TAKEN_REMEDY = "wait for it; if its scheduler is gone, resume it or remove its containers"
+"""Where containers of another run are on a node."""
+
+One = TypeVar("One")
+Other = TypeVar("Other")
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A container, and the place of its node in the cluster."""
+
+    node: int
+    container: Found
+
+    @property
+    def job_id(self) -> int:
+        """Its job."""
+        return self.container.job_id
+
+
+class Fleet:
+    """The daemons of a cluster's nodes, for one run.
+
+    Args:
+        nodes: The machines.
+        run: The run's id.
+
+    Attributes:
+        gone: Nodes that did not answer when they were asked last, and how they failed.
+    """
+
+    def __init__(self, nodes: Nodes, run: str) -> None:
+        self.gone: dict[int, str] = {}
+        self._nodes, self._run = nodes, run
+        self._daemons: dict[int, Daemon] = {}
+        self._meters: dict[int, Meter] = {}
+        self._pool = ThreadPoolExecutor(CONNECTIONS)
+
+    def close(self) -> None:
+        """Let go of the daemons; containers run on."""
+        self._pool.shutdown()
+        for meter in self._meters.values():
+            meter.close()
+        for daemon in self._daemons.values():
+            daemon.close()
+
+    def each(self, work: Callable[[One], Other], items: Iterable[One]) -> list[Other]:
+        """Work on items at once; results in their order."""
+        return list(self._pool.map(work, items))
+
+    def look(self, *, again: bool = False) -> list[Placed]:
+        """The run's containers on all nodes that answer.
+
+        Args:
+            again: Whether to ask those too that did not answer, which may take long.
+        """
+        nodes = [node for node in range(len(self._nodes.nodes)) if again or node not in self.gone]
+        return [one for found in self.each(self._on, nodes) for one in found]
+
+    def _on(self, node: int) -> list[Placed]:
+        try:
+            found = self._daemon(node).found(self._run)
+        except (NodeGone, Refused) as error:
+            self.gone[node] = str(error)
+            if node in self._daemons:  # its connections may be dead for good
+                self._daemons.pop(node).close()
+                if meter := self._meters.pop(node, None):
+                    meter.close()
+            return []
+        self.gone.pop(node, None)
+        return [Placed(node, one) for one in found]
+
+    def start(self, rendered: Rendered) -> None:
+        """Create and start a container.
+
+        Raises:
+            NodeGone: Its node does not answer.
+            Refused: Its node refuses it.
+        """
+        if rendered.node in self.gone:
+            raise NodeGone(self.gone[rendered.node])
+        self._daemon(rendered.node).start(rendered)
+
+    def end(
+        self, placed: Iterable[Placed], grace_seconds: float
+    ) -> tuple[dict[int, str], list[Placed]]:
+        """End containers, by force where they do not end in time, and remove them.
+
+        Returns:
+            What there is to say of it, by job id, of jobs of which there is something; and
+            the containers that may be running still.
+        """
+        remarks: dict[int, str] = {}
+        left: list[Placed] = []
+
+        def end(one: Placed) -> None:
+            try:
+                daemon = self._daemon(one.node)
+                if one.container.running and not daemon.stop(one.container, grace_seconds):
+                    remarks[one.job_id] = (
+                        f"killed, as SIGTERM did not end it in {grace_seconds:g} s"
+                    )
+                daemon.remove(one.container)
+            except (NodeGone, Refused) as error:
+                remarks[one.job_id] = f"its container could not be ended: {error}"
+                left.append(one)
+
+        ended = list(placed)
+        self.each(end, ended)
+        for node, job_id in {(one.node, one.job_id) for one in ended if self._spans(one)}:
+            with suppress(NodeGone, Refused):
+                self._daemon(node).remove_network(network_name(self._run, job_id))
+        return remarks, left
+
+    def _spans(self, one: Placed) -> bool:
+        return len(self._nodes.by_node(one.container.gpus)) > 1
+
+    def taken(self, one: Placed) -> Taken | None:
+        """What a container took so far; None as long as it is not known."""
+        if one.node not in self._meters:
+            self._meters[one.node] = Meter(self._daemon(one.node).figures)
+        return self._meters[one.node].taken(one.container.id)
+
+    def other_runs(self) -> dict[str, str]:
+        """Other runs that have containers on the nodes that answer, each with a node."""
+        found: dict[str, str] = {}
+        for place, node in enumerate(self._nodes.nodes):
+            with suppress(NodeGone, Refused):
+                found |= dict.fromkeys(self._daemon(place).other_runs(self._run), node.name)
+        return found
+
+    def exit(self, one: Placed) -> Exit | None:
+        """How a container ended; None if its node does not tell."""
+        try:
+            return self._daemon(one.node).exit(one.container)
+        except (NodeGone, Refused):
+            return None
+
+    def _daemon(self, node: int) -> Daemon:
+        if node not in self._daemons:
+            self._daemons[node] = Daemon(self._nodes.nodes[node])
+        return self._daemons[node]
+
+
+@contextmanager
+def only_scheduler(nodes: Nodes, run: str) -> Iterator[None]:
+    """Hold a cluster for a run, for as long as its scheduler lives.
+
+    Raises:
+        InputError: Its storage cannot be written.
+        WarehouseBusy: Another scheduler holds it, or containers of another run are there.
+    """
+    import fcntl
+
+    try:
+        nodes.storage.mkdir(parents=True, exist_ok=True)
+        opened = (nodes.storage / ".scheduler").open("a")
+    except OSError as error:
+        problem = f"cannot be written ({error.strerror})"
+        raise InputError(str(nodes.storage), problem, "see shockwave cluster check") from None
+    with opened as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            remedy = "wait for it or stop it"
+            raise WarehouseBusy(str(nodes.storage), "another scheduler uses it", remedy) from None
+        fleet = Fleet(nodes, run)
+        others = fleet.other_runs()
+        fleet.close()
+        for other, node in others.items():
+            raise WarehouseBusy(f"node {node}", f"runs jobs of run {other}", TAKEN_REMEDY)
+        yield

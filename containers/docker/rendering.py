@@ -1,0 +1,168 @@
+"""What Docker is asked for when a lease begins: pure functions of the lease.
+
+A container has the GPUs of its lease and no others, no privilege, no network unless its
+gang spans nodes, and one folder that it may write to.
+"""
+
+from dataclasses import asdict, dataclass
+from hashlib import blake2s
+from typing import Any
+
+from containers.docker.nodes import Node, Nodes
+from containers.runtime import Launch
+from predictor.job import JobSpec
+
+RUN, JOB, ROUND, NODE, RANK, GPUS = (
+    f"shockwave.{name}" for name in ("run", "job", "round", "node", "rank", "gpus")
+)
+"""Labels of a container; GPUs as the cluster numbers them, with commas between."""
+
+JOB_FOLDER = "/job"
+"""Where a container finds its job's folder."""
+DATASETS = "/data"
+"""Where it finds the data sets."""
+SHARED_BYTES = 2**30
+"""Of /dev/shm, through which NCCL's workers of a container talk."""
+LONGEST_NAME = 63
+"""Characters of a part of a host name (RFC 1035), which containers are found by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A container to be created.
+
+    Attributes:
+        node: Place of its node in the cluster.
+        name: Deterministic: the same lease always gives the same name.
+        network: A private network that it needs, to be made if it is not there; or empty.
+        options: Keyword arguments of the SDK's `containers.create`.
+    """
+
+    node: int
+    name: str
+    network: str
+    options: dict[str, Any]
+
+
+def described(spec: JobSpec) -> dict[str, Any]:
+    """A job as its trainer reads it in `job.json`."""
+    job = asdict(spec)
+    for key in ("arrival_seconds", "tenant", "budget", "consolidate"):
+        del job[key]
+    return {**job, "seed": spec.job_id}
+
+
+def container_name(run: str, job_id: int, number: int, rank: int) -> str:
+    """The name of the container that a lease that begins in a round gets on a node."""
+    return _short(f"shockwave-{run}-job-{job_id}-round-{number}-node-{rank}")
+
+
+def network_name(run: str, job_id: int) -> str:
+    """The name of the private network of a job that spans nodes of one daemon."""
+    return _short(f"shockwave-{run}-job-{job_id}")
+
+
+def _short(name: str) -> str:
+    """A name that host names may have; of a longer one, asking who a peer is hangs."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    mark = blake2s(name.encode(), digest_size=8).hexdigest()
+    return f"{name[: LONGEST_NAME - len(mark) - 1]}-{mark}"
+
+
+def render(nodes: Nodes, run: str, number: int, launch: Launch) -> tuple[Rendered, ...]:
+    """The containers of a lease, one a node, the first node's first.
+
+    Args:
+        nodes: The cluster.
+        run: The run's id.
+        number: The round in which the lease begins.
+        launch: The lease.
+    """
+    places = nodes.by_node(launch.gpus)
+    endpoints = {nodes.nodes[place].endpoint for place in places}
+    own = len(places) > 1 and len(endpoints) == 1
+    network = network_name(run, launch.job_id) if own else ""
+    names = [container_name(run, launch.job_id, number, rank) for rank in range(len(places))]
+    rendered = []
+    for rank, (place, local) in enumerate(places.items()):
+        environment = {"SHOCKWAVE_LEASE": names[0]}
+        if nodes.datasets is not None:
+            environment["SHOCKWAVE_DATA_FOLDER"] = DATASETS
+        if not any(gpu.device for gpu in nodes.nodes[place].gpus):
+            environment["NVIDIA_VISIBLE_DEVICES"] = "void"  # else the image's own, which is all
+        if len(places) > 1:
+            environment |= {
+                "MASTER_ADDR": names[0],
+                "MASTER_PORT": str(nodes.rendezvous_port),
+                "NNODES": str(len(places)),
+                "NODE_RANK": str(rank),
+                "LOCAL_WORKERS": str(len(local)),
+            }
+        node = nodes.nodes[place]
+        options = {
+            "image": node.image,
+            "command": [JOB_FOLDER],
+            "labels": {
+                RUN: run,
+                JOB: str(launch.job_id),
+                ROUND: str(number),
+                NODE: node.name,
+                RANK: str(rank),
+                GPUS: ",".join(map(str, launch.gpus)),
+            },
+            "environment": environment,
+            "mounts": _mounts(nodes, run, launch.job_id),
+            # An empty one would be the daemon's own, from which there is a way out.
+            "network_mode": (len(places) > 1 and (network or nodes.network)) or "none",
+            **_hardware(nodes, node, local),
+            **_confined(nodes, len(local)),
+        }
+        if "devices_by_id" in options and len(launch.gpus) > 1:
+            options["shm_size"] = SHARED_BYTES
+        rendered.append(Rendered(place, names[rank], network, options))
+    return tuple(rendered)
+
+
+def _mounts(nodes: Nodes, run: str, job_id: int) -> list[dict[str, str | bool]]:
+    """Folders of the node; one that is not there is an error, where a volume would make it."""
+    shown = [(nodes.folder(run, job_id), JOB_FOLDER, False)]
+    if nodes.datasets is not None:
+        shown.append((nodes.datasets, DATASETS, True))
+    shown += [(path, str(path), True) for path in nodes.mounts]
+    return [
+        {"Type": "bind", "Source": str(path), "Target": target, "ReadOnly": read_only}
+        for path, target, read_only in shown
+    ]
+
+
+def _hardware(nodes: Nodes, node: Node, local: tuple[int, ...]) -> dict[str, Any]:
+    """The GPUs of the lease, pinned by id, or what stands in for them."""
+    gpus = [node.gpus[index] for index in local]
+    devices = [gpu.device for gpu in gpus if gpu.device]
+    cpus = sum(nodes.limits.cpus if gpu.device else gpu.cpus for gpu in gpus)
+    sets = [gpu.cpuset for gpu in gpus]
+    hardware: dict[str, Any] = {"devices_by_id": devices} if devices else {}
+    if cpus:
+        hardware["nano_cpus"] = round(cpus * 1e9)
+    if all(sets):
+        hardware["cpuset_cpus"] = ",".join(sets)
+    return hardware
+
+
+def _confined(nodes: Nodes, gpus: int) -> dict[str, Any]:
+    """What keeps a container from doing harm."""
+    limits = nodes.limits
+    return {
+        "user": nodes.user,
+        "use_config_proxy": False,  # it would show the scheduler's proxies, passwords and all
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "read_only": True,
+        "tmpfs": {"/tmp": f"rw,nosuid,nodev,size={gpus * limits.scratch_bytes},mode=1777"},
+        "mem_limit": gpus * limits.memory_bytes,
+        "memswap_limit": gpus * limits.memory_bytes,
+        "pids_limit": gpus * limits.pids,
+        "init": True,  # forwards SIGTERM and reaps what the job leaves
+        "log_config": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "2"}},
+    }

@@ -1,0 +1,1 @@
+"""Jobs on a virtual clock, driven by their ground truth."""

@@ -1,0 +1,232 @@
+"""A cluster on a virtual clock that behaves as containers do.
+
+Where `VirtualCluster` repeats the published simulator, this one follows what happens on
+real machines: each launch costs a restart, batch sizes change at the end of epochs, and
+epochs and steps are left where a round's end finds them. `docs/simulation.md` compares them.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from containers.runtime import ContainerEvent, EventKind, Launch, Observation
+from containers.virtual.virtual_cluster import GroundTruth
+from predictor.errors import InputError
+from predictor.job import EpochReport, JobProgress, JobSpec, add_report
+from predictor.profile import Profile
+
+
+@dataclass
+class _Job:
+    """A job and where it stands.
+
+    Attributes:
+        spec: What was declared.
+        truth: What it will do.
+        profile: How fast it is.
+        epoch: Completed epochs.
+        steps: Training steps done of the epoch under way.
+        reported: Completed epochs that were reported.
+        seconds: Time trained since the last look.
+        run_seconds: Time trained.
+        started: Whether it was ever launched.
+        epoch_seconds: Time trained in each completed epoch that was not yet reported.
+    """
+
+    spec: JobSpec
+    truth: GroundTruth
+    profile: Profile
+    epoch: int = 0
+    steps: float = 0.0
+    reported: int = 0
+    seconds: float = 0.0
+    run_seconds: float = 0.0
+    started: bool = False
+    epoch_seconds: list[float] = field(default_factory=list)
+    _open_seconds: float = 0.0
+
+    @property
+    def batch_size(self) -> int:
+        """Of the epoch under way."""
+        return self._size(min(self.epoch, self.spec.epochs - 1))
+
+    def _size(self, epoch: int) -> int:
+        targets = self.truth.targets
+        ends = accumulate(regime.epochs for regime in targets)
+        held = (regime for regime, end in zip(targets, ends, strict=True) if epoch < end)
+        return next(held, targets[-1]).batch_size
+
+    def train(self, seconds: float) -> float:
+        """Train for a time, or to the end; returns the time that it took."""
+        left = seconds
+        while self.epoch < self.spec.epochs and left > 0.0:
+            model, gpus = self.spec.model, self.spec.scale_factor
+            rate = self.profile.throughput(model, self.batch_size, gpus)
+            before, after = (
+                self.spec.steps_after(epoch, self.batch_size)
+                for epoch in (self.epoch, self.epoch + 1)
+            )
+            steps = before - after
+            missing = (steps - self.steps) / rate
+            took = min(missing, left)
+            left -= took
+            self._open_seconds += took
+            if took < missing:
+                self.steps += took * rate
+            else:
+                self.epoch_seconds.append(self._open_seconds)
+                self.epoch, self.steps, self._open_seconds = self.epoch + 1, 0.0, 0.0
+        trained = seconds - max(left, 0.0)
+        self.seconds += trained
+        self.run_seconds += trained
+        return trained
+
+    def reports(self) -> list[EpochReport]:
+        """The epochs completed since the last call, consecutive ones of a batch size in one."""
+        found: list[EpochReport] = []
+        for epoch, took in enumerate(self.epoch_seconds, start=self.reported):
+            add_report(found, EpochReport(self.spec.job_id, epoch, 1, self._size(epoch), took))
+        self.reported, self.epoch_seconds = self.epoch, []
+        return found
+
+    def progress(self) -> JobProgress:
+        """Where it stands; counts time from the last call."""
+        spec, size = self.spec, self.batch_size
+        seconds, self.seconds = self.seconds, 0.0
+        return JobProgress(
+            job_id=spec.job_id,
+            epochs=self.epoch,
+            fraction=self.steps / spec.steps_per_epoch(size),
+            batch_size=size,
+            seconds=seconds,
+            run_seconds=self.run_seconds,
+            steps_left=spec.steps_after(self.epoch, size) - math.floor(self.steps),
+        )
+
+
+@dataclass
+class _Lease:
+    """A job that holds GPUs.
+
+    Attributes:
+        gpus: Which.
+        lost_seconds: What is left of its restart.
+    """
+
+    gpus: tuple[int, ...]
+    lost_seconds: float
+
+
+class FaithfulCluster:
+    """A `Runtime` on a virtual clock that behaves as containers do.
+
+    Args:
+        specs: The jobs.
+        truths: One ground truth per job; its targets are the batch sizes of its epochs.
+        profile: Throughputs; the speed at which the jobs really run.
+        round_seconds: Longest round.
+        restart_seconds: From a launch to the first training step.
+
+    Raises:
+        InputError: A job has no ground truth, or the profile cannot run it.
+    """
+
+    def __init__(
+        self,
+        specs: Iterable[JobSpec],
+        truths: Iterable[GroundTruth],
+        profile: Profile,
+        *,
+        round_seconds: float,
+        restart_seconds: float,
+    ) -> None:
+        by_id = {truth.job_id: truth for truth in truths}
+        self._jobs: dict[int, _Job] = {}
+        for spec in specs:
+            if spec.job_id not in by_id:
+                raise InputError(
+                    f"job {spec.job_id}", "has no ground truth", "give one truth per job"
+                )
+            truth = by_id[spec.job_id]
+            for size in {regime.batch_size for regime in truth.targets}:
+                profile.throughput(spec.model, size, spec.scale_factor)
+            self._jobs[spec.job_id] = _Job(spec, truth, profile)
+        self._round_seconds, self._restart_seconds = round_seconds, restart_seconds
+        self._clock = 0.0
+        self._leases: dict[int, _Lease] = {}
+        self._ran: list[int] = []
+        self._finished: list[ContainerEvent] = []
+        self._withdrawn: set[int] = set()
+
+    def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
+        """See `Runtime.preempt`."""
+        return tuple(
+            ContainerEvent(job, EventKind.PREEMPTED, self._clock, self._lease_of(job), reason)
+            for job, reason in reasons.items()
+        )
+
+    def _lease_of(self, job_id: int) -> tuple[int, ...]:
+        """Take a lease back; nothing if there is none any more."""
+        lease = self._leases.pop(job_id, None)
+        return lease.gpus if lease else ()
+
+    def launch(self, number: int, launches: Sequence[Launch]) -> tuple[ContainerEvent, ...]:
+        """See `Runtime.launch`."""
+        return tuple(map(self._launch, launches))
+
+    def _launch(self, launch: Launch) -> ContainerEvent:
+        job, lease = self._jobs[launch.job_id], self._leases.get(launch.job_id)
+        if lease and lease.gpus == launch.gpus:
+            kind = EventKind.RENEWED
+        else:
+            kind = EventKind.RESUMED if job.started else EventKind.STARTED
+            self._leases[launch.job_id] = _Lease(launch.gpus, self._restart_seconds)
+        job.started = True
+        return ContainerEvent(launch.job_id, kind, self._clock, launch.gpus)
+
+    def advance(self, idle_until: float | None) -> None:
+        """See `Runtime.advance`."""
+        self._ran = sorted(self._leases)
+        longest = 0.0
+        for job_id in self._ran:
+            job, lease = self._jobs[job_id], self._leases[job_id]
+            lost = min(lease.lost_seconds, self._round_seconds)
+            lease.lost_seconds -= lost
+            held = lost + job.train(self._round_seconds - lost)
+            if job.epoch == job.spec.epochs:
+                del self._leases[job_id]
+                self._finished.append(
+                    ContainerEvent(job_id, EventKind.FINISHED, self._clock + held, lease.gpus)
+                )
+            longest = max(longest, held)
+        if self._ran:
+            self._clock += longest
+        elif idle_until is not None:
+            self._clock = max(self._clock, idle_until)
+
+    def withdraw(self, job_id: int) -> None:
+        """Take a job out at the next round boundary, unless it ends before."""
+        self._withdrawn.add(job_id)
+
+    def observe(self) -> Observation:
+        """See `Runtime.observe`."""
+        for job_id in sorted(self._withdrawn - {event.job_id for event in self._finished}):
+            gpus = self._lease_of(job_id)
+            self._finished.append(
+                ContainerEvent(job_id, EventKind.WITHDRAWN, self._clock, gpus, "by its owner")
+            )
+        self._withdrawn.clear()
+        ran, finished = [self._jobs[job_id] for job_id in self._ran], self._finished
+        self._ran, self._finished = [], []
+        return Observation(
+            clock_seconds=self._clock,
+            finished=tuple(sorted(finished, key=lambda event: (event.at_seconds, event.job_id))),
+            reports=tuple(report for job in ran for report in job.reports()),
+            progress=tuple(job.progress() for job in ran),
+        )
+
+    def reap(self, job_ids: Sequence[int]) -> None:
+        """See `Runtime.reap`."""
+        for job_id in job_ids:
+            del self._jobs[job_id]

@@ -1,0 +1,1 @@
+"""Many runs: policies × workloads × clusters × seeds × options."""

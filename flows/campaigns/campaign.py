@@ -1,0 +1,102 @@
+"""A campaign as one Prefect flow run, with a task run for each of its cells."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from prefect import flow
+from pydantic import Field
+
+from flows.campaigns.plan import Campaign
+from flows.campaigns.runners import Runner, check_runner
+from flows.campaigns.under_way import UnderWay
+from flows.runs.prefect_driver import embedded_prefect
+from flows.service.own_server import own_server
+from flows.service.shown import tell_once
+from predictor.errors import ShockwaveError
+from warehouse.store.files import CellStatus
+
+
+class CellsFailed(ShockwaveError):
+    """A campaign went to its end, and some of its cells failed."""
+
+    exit_code = 1
+
+
+@flow(
+    name="campaign",
+    description="Policies × workloads × clusters × seeds × options on the virtual cluster.",
+    flow_run_name="campaign {plan.name}",
+)
+def campaign(
+    plan: Annotated[Campaign, Field(title="Plan", description="What is run.")],
+    runner: Annotated[
+        Runner, Field(title="Runner", description="What runs the cells.")
+    ] = Runner.PROCESSES,
+    workers: Annotated[
+        int,
+        Field(title="Workers", description="Cells at the same time; 0: one a core.", ge=0, le=1024),
+    ] = 0,
+    address: Annotated[
+        str | None,
+        Field(
+            title="Address",
+            description="Of an existing Dask scheduler or Ray head node; else one is started here.",
+        ),
+    ] = None,
+    warehouse: Annotated[
+        Path, Field(title="Warehouse", description="Folder that keeps all runs.")
+    ] = Path("var/warehouse"),
+    fresh: Annotated[
+        bool, Field(title="Fresh", description="Run finished cells again as well.")
+    ] = False,
+) -> str:
+    """Run all cells of a campaign that are not finished, and sum them up.
+
+    Args:
+        plan: What to run.
+        runner: What runs the cells.
+        workers: How many run at the same time; 0 for one a core.
+        address: Of an existing Dask scheduler or Ray head node.
+        warehouse: Where the runs go; all workers must reach it by this path.
+        fresh: Whether to run finished cells again as well.
+
+    Returns:
+        The campaign's id.
+
+    Raises:
+        CellsFailed: Cells failed; the others went to their end.
+        Interrupted: The user stopped it.
+        ShockwaveError: The plan, or the warehouse, is at fault.
+    """
+    tell_once()
+    check_runner(runner, address)
+    under_way = UnderWay(plan, warehouse.resolve(), fresh)
+    under_way.tell()
+    under_way.run_all(runner, workers or os.cpu_count() or 1, address)
+    under_way.publish()
+    failed = [row for row in under_way.rows.values() if row.status is CellStatus.FAILED]
+    if failed:
+        reasons = ", ".join(f"{row.cell} ({row.reason})" for row in failed)
+        raise CellsFailed(
+            f"campaign {under_way.id!r}",
+            f"{len(failed)} of {len(under_way.rows)} cells failed: {reasons}",
+            "mend them and run it again; finished cells are kept",
+        )
+    return under_way.id
+
+
+def run_campaign(
+    plan: Campaign,
+    runner: Runner,
+    workers: int,
+    address: str | None,
+    warehouse: Path,
+    fresh: bool = False,
+) -> str:
+    """Run a campaign from a program: with a Prefect server of its own where there is none.
+
+    Takes, returns and raises what `campaign` does.
+    """
+    with embedded_prefect(), own_server():
+        return campaign(plan, runner, workers, address, warehouse, fresh)

@@ -1,0 +1,190 @@
+"""Where the cells of a campaign run: threads, processes, a Dask or a Ray cluster."""
+
+import atexit
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor
+from contextlib import ExitStack, contextmanager
+from enum import StrEnum
+from functools import cache
+from multiprocessing.connection import wait
+from threading import Thread
+from typing import Any
+from urllib.parse import urlsplit
+
+from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
+
+from flows.cli.output import silence_teardown
+from predictor.errors import InputError
+
+
+class Runner(StrEnum):
+    """What runs the cells."""
+
+    THREADS = "threads"
+    """This process: starts at once, and runs little at the same time."""
+    PROCESSES = "processes"
+    """Processes of this machine, one cell each at a time."""
+    DASK = "dask"
+    """A Dask cluster, or one of this machine's."""
+    RAY = "ray"
+    """A Ray cluster, or one of this machine's."""
+
+
+CLUSTERS = (Runner.DASK, Runner.RAY)
+"""Those that an address belongs to."""
+
+DEFAULT_PORTS = {
+    (Runner.DASK, ""): 8786,
+    (Runner.DASK, "tcp"): 8786,
+    (Runner.DASK, "tls"): 8786,
+    (Runner.RAY, "ray"): 10_001,
+}
+"""Of addresses that name none, by their scheme."""
+
+REACH_SECONDS = 5.0
+"""After which a cluster that does not answer counts as unreachable."""
+
+
+def check_runner(runner: Runner, address: str | None) -> None:
+    """Refuse what cannot be started.
+
+    Raises:
+        InputError: An address that means nothing or where nothing listens, or a package
+            that is missing.
+    """
+    if address is not None and runner not in CLUSTERS:
+        raise InputError("--address", f"means nothing to {runner}", "leave it out")
+    if runner in CLUSTERS:
+        from importlib.util import find_spec
+
+        if find_spec(f"prefect_{runner}") is None:
+            raise InputError(
+                "--runner",
+                f"{runner} needs the package prefect-{runner}",
+                f"install shockwave[{runner}]",
+            )
+        if address is not None:
+            _check_address(runner, address)
+
+
+def _check_address(runner: Runner, address: str) -> None:
+    """Refuse an address where nothing listens; the clients would try for half a minute."""
+    if (runner, address) == (Runner.RAY, "auto"):
+        return
+    try:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        host, port = parts.hostname, parts.port or DEFAULT_PORTS.get((runner, parts.scheme))
+    except ValueError:
+        host, port = None, None
+    if host is None or port is None:
+        like = "tcp://HOST:8786" if runner is Runner.DASK else "ray://HOST:10001 or HOST:6379"
+        raise InputError("--address", f"{address!r} is no address", f"give one like {like}")
+    try:
+        socket.create_connection((host, port), REACH_SECONDS).close()
+    except OSError as error:
+        raise _unreachable(address, error.strerror or str(error)) from None
+
+
+def _unreachable(address: str, reason: str) -> InputError:
+    return InputError(
+        "--address",
+        f"{address} cannot be reached ({reason})",
+        "start the cluster or mend the address",
+    )
+
+
+@contextmanager
+def task_runner(runner: Runner, workers: int, address: str | None) -> Iterator[TaskRunner[Any]]:
+    """A started task runner.
+
+    Args:
+        runner: Its kind.
+        workers: How many cells run at the same time; an existing cluster has its own.
+        address: Of an existing Dask scheduler or Ray head node; by default a cluster of
+            this machine's is started and stopped again.
+
+    Raises:
+        InputError: What answers at the address cannot be used.
+    """
+    with ExitStack() as stack:
+        try:
+            started = stack.enter_context(_made(runner, workers, address))
+            if runner is Runner.DASK:
+                _ = started.client  # type: ignore[attr-defined]  # connects
+        except Exception as error:
+            if address is None:
+                raise
+            raise _unreachable(address, (str(error).splitlines() or [""])[0]) from None
+        yield started
+
+
+def _made(runner: Runner, workers: int, address: str | None) -> TaskRunner[Any]:
+    match runner:
+        case Runner.THREADS:
+            return ThreadPoolTaskRunner(max_workers=workers)
+        case Runner.PROCESSES:
+            return ProcessPoolTaskRunner(max_workers=workers, initializer=prepare_process)
+        case Runner.DASK:
+            from prefect_dask.task_runners import DaskTaskRunner
+
+            if address is not None:
+                return DaskTaskRunner(address=address, client_kwargs={"timeout": REACH_SECONDS})
+            local = {
+                "n_workers": workers,
+                "threads_per_worker": 1,
+                "dashboard_address": "127.0.0.1:0",
+            }
+            return DaskTaskRunner(cluster_kwargs=local)
+        case Runner.RAY:
+            from prefect_ray.task_runners import RayTaskRunner
+
+            asked: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+            if address is None:
+                address = "local"  # it would take any other that runs on this machine
+                asked |= {"num_cpus": workers, "include_dashboard": False}
+            made: TaskRunner[Any] = RayTaskRunner(address=address, init_kwargs=asked)
+            return made
+
+
+_at_teardown = cache(atexit.register)
+
+
+def keep_quiet() -> None:
+    """Keep Prefect's lines, and those of the teardown, from the terminal of the campaign.
+
+    Prefect sets its level anew where a worker process gets its first task.
+    """
+    _at_teardown(silence_teardown)
+    logging.getLogger("prefect").setLevel(logging.WARNING)
+
+
+def prepare_process() -> None:
+    """Let a worker process end with the one that started it, and leave Ctrl-C to that one."""
+    keep_quiet()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        Thread(target=_end_with, args=[parent.sentinel], daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
+
+
+def stop_processes(runner: Runner) -> None:
+    """Stop the worker processes at once; what they recorded is kept."""
+    if runner is Runner.PROCESSES:
+        for process in multiprocessing.active_children():
+            process.terminate()
+
+
+def lost_worker(error: BaseException) -> bool:
+    """Whether a cell failed because its worker died, so that it is worth another try."""
+    of_cluster = type(error).__module__.partition(".")[0] in ("distributed", "ray")
+    return isinstance(error, BrokenExecutor) or of_cluster

@@ -1,0 +1,305 @@
+"""A campaign under way: its cells, how far each is, and what Prefect is shown of them.
+
+What is finished is known from the warehouse, not from Prefect: a campaign that is started
+again runs what is missing, whatever became of the server.
+"""
+
+import hashlib
+import math
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import Any, cast
+from uuid import UUID
+
+from prefect import task
+from prefect.artifacts import (
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from prefect.cache_policies import NO_CACHE
+from prefect.futures import PrefectFuture, as_completed
+
+from flows.campaigns.cells import Cell, Headers, Watch, cell_key, expand, finish
+from flows.campaigns.plan import Campaign
+from flows.campaigns.runners import (
+    Runner,
+    keep_quiet,
+    lost_worker,
+    stop_processes,
+    task_runner,
+)
+from flows.campaigns.summary import summarize
+from flows.runs.code_version import code_version
+from predictor.errors import Interrupted, ShockwaveError
+from tasks.record import RunHeader
+from tasks.round import Run
+from warehouse.store.campaigns import (
+    CellStore,
+    FinishedCell,
+    write_cells,
+    write_plan,
+)
+from warehouse.store.files import CellRow, CellStatus
+
+TRIES = 3
+"""How often a cell is started whose worker dies."""
+
+STOP_SECONDS = 30.0
+"""How long to wait for a round to end, after which a run stops."""
+
+Told = Callable[[Sequence[CellRow]], None]
+"""Told of all cells: when the campaign starts, at most once a second, and when it ends."""
+
+TELL_SECONDS = 1.0
+"""Between what is told of all cells, which takes the longer the more there are."""
+
+_watchers: list[Watch] = []
+_told: list[Told] = []
+_stop = Event()
+
+
+@contextmanager
+def watched(*, rounds: Watch | None = None, cells: Told | None = None) -> Iterator[None]:
+    """Have the campaigns of this process watched for as long as the context lasts.
+
+    Args:
+        rounds: Told of each round of the cells that run in this process.
+        cells: Told of each cell.
+    """
+    before = list(_watchers), list(_told)
+    _watchers.extend(filter(None, [rounds]))
+    _told.extend(filter(None, [cells]))
+    try:
+        yield
+    finally:
+        _watchers[:], _told[:] = before
+
+
+def _watch(header: RunHeader) -> Callable[[Run], None]:
+    if _stop.is_set():
+        raise Interrupted("cell", "not started", "run the campaign again")
+    told = [watch(header) for watch in _watchers]
+
+    def progress(run: Run) -> None:
+        for tell in told:
+            tell(run)
+        if _stop.is_set():
+            raise KeyboardInterrupt  # the run then says how to go on with it
+
+    return progress
+
+
+@task(
+    name="simulate",
+    task_run_name="{cell.name}",
+    tags=["shockwave", "cell"],
+    cache_policy=NO_CACHE,  # the warehouse knows what is finished
+)
+def run_cell(cell: Cell, key: str, warehouse: Path, fresh: bool) -> FinishedCell:
+    """Bring one cell to its end on a worker."""
+    if multiprocessing.parent_process() is not None:
+        keep_quiet()  # Prefect has a line a cell
+    return finish(cell, key, warehouse, fresh=fresh, watch=_watch)
+
+
+def campaign_id(plan: Campaign) -> str:
+    """A campaign's id: its name and the first digits of its hash."""
+    return f"{plan.name}-{hashlib.sha256(plan.model_dump_json().encode()).hexdigest()[:6]}"
+
+
+class UnderWay:
+    """A campaign that runs: its cells, and how far each is.
+
+    Args:
+        plan: What to run.
+        warehouse: Where.
+        fresh: Whether to run finished cells again.
+
+    Raises:
+        ShockwaveError: The plan, or the warehouse, is at fault.
+    """
+
+    def __init__(self, plan: Campaign, warehouse: Path, fresh: bool) -> None:
+        self.id = campaign_id(plan)
+        self.rows: dict[str, CellRow] = {}
+        self._warehouse, self._fresh = warehouse, fresh
+        self._cells = {cell.name: cell for cell in expand(plan)}
+        self._jobs: dict[str, int] = {}
+        self._told_at = -math.inf
+        write_plan(warehouse, self.id, "plan.json", plan.model_dump_json(indent=2))
+        headers, store = Headers(warehouse), CellStore(warehouse)
+        headers.history(plan.history)
+        for cell in self._cells.values():
+            self.rows[cell.name] = self._row(cell, headers, store)
+        self._progress = cast(
+            UUID,
+            create_progress_artifact(
+                self._percent, key=f"progress-{self._slug}", description=self._said
+            ),
+        )
+
+    def _row(self, cell: Cell, headers: Headers, store: CellStore) -> CellRow:
+        """How far a cell is when the campaign starts."""
+        row = CellRow(
+            campaign=self.id,
+            cell=cell.name,
+            run="",
+            policy=cell.policy,
+            workload=cell.workload,
+            cluster=cell.cluster,
+            options=cell.options,
+            seed=cell.seed,
+            status=CellStatus.PENDING,
+            hash="",
+            seconds=0.0,
+            key="",
+            reason="",
+        )
+        try:
+            header = headers.header(cell)
+        except ShockwaveError as error:
+            return replace(row, status=CellStatus.FAILED, reason=str(error))
+        self._jobs[cell.name] = len(header.specs)
+        row = replace(row, key=cell_key(header, code_version()))
+        found = None if self._fresh else store.finished(row.key)
+        return row if found is None else _finished(row, found)
+
+    @property
+    def _slug(self) -> str:
+        return self.id.replace(".", "-")  # keys of artifacts have no dots
+
+    @property
+    def _waiting(self) -> list[Cell]:
+        """Cells that are not finished, those with the most jobs first."""
+        waiting = [name for name, row in self.rows.items() if row.status is CellStatus.PENDING]
+        return [self._cells[name] for name in sorted(waiting, key=lambda name: -self._jobs[name])]
+
+    @property
+    def _percent(self) -> float:
+        return 100.0 * (len(self.rows) - len(self._waiting)) / len(self.rows)
+
+    @property
+    def _said(self) -> str:
+        return f"{len(self.rows) - len(self._waiting)} of {len(self.rows)} cells of {self.id}"
+
+    def tell(self) -> None:
+        """Write down how far the cells are, and tell who watches."""
+        rows = list(self.rows.values())
+        write_cells(self._warehouse, self.id, rows)
+        update_progress_artifact(self._progress, self._percent, description=self._said)
+        for tell in _told:
+            tell(rows)
+        self._told_at = time.monotonic()
+
+    def run_all(self, runner: Runner, workers: int, address: str | None) -> None:
+        """Run what waits; cells whose worker died are tried again.
+
+        How far the cells are is told at most once a second, and at the end.
+
+        Raises:
+            Interrupted: The user stopped it.
+        """
+        try:
+            for last in (*[False] * (TRIES - 1), True):
+                if self._waiting:
+                    self._run_waiting(runner, workers, address, last)
+        finally:
+            self.tell()
+
+    def _run_waiting(self, runner: Runner, workers: int, address: str | None, last: bool) -> None:
+        _stop.clear()
+        with task_runner(runner, min(workers, len(self._waiting)), address) as pool:
+            try:
+                futures = {self._submit(pool, cell): cell.name for cell in self._waiting}
+                for future in as_completed(list(futures)):
+                    self._ended(futures[future], future, last)
+            except KeyboardInterrupt:
+                _stop.set()
+                stop_processes(runner)
+                raise self._interrupted(runner, list(futures)) from None
+
+    def _interrupted(
+        self, runner: Runner, futures: Sequence[PrefectFuture[FinishedCell]]
+    ) -> Interrupted:
+        """How to go on: with the campaign, or with the run where finished cells do not count."""
+        if self._fresh and runner is Runner.THREADS:
+            for future in futures:
+                error = future.result(timeout=STOP_SECONDS, raise_on_failure=False)
+                if isinstance(error, Interrupted) and error.place.startswith("run "):
+                    return error
+        return Interrupted(
+            f"campaign {self.id!r}",
+            f"interrupted with {self._said} done",
+            "run it again: finished cells are kept",
+        )
+
+    def _submit(self, pool: Any, cell: Cell) -> PrefectFuture[FinishedCell]:
+        future: PrefectFuture[FinishedCell] = pool.submit(
+            run_cell,
+            parameters={
+                "cell": cell,
+                "key": self.rows[cell.name].key,
+                "warehouse": self._warehouse,
+                "fresh": self._fresh,
+            },
+        )
+        return future
+
+    def _ended(self, name: str, future: PrefectFuture[FinishedCell], last: bool) -> None:
+        """Note how a cell ended, unless its worker died and it is to be tried again."""
+        try:
+            self.rows[name] = _finished(self.rows[name], future.result())
+        except Exception as error:
+            if lost_worker(error) and not last:
+                return
+            told = f"its worker died {TRIES} times" if lost_worker(error) else str(error)
+            self.rows[name] = replace(
+                self.rows[name], status=CellStatus.FAILED, reason=told or type(error).__name__
+            )
+        if time.monotonic() - self._told_at >= TELL_SECONDS:
+            self.tell()
+
+    def publish(self) -> None:
+        """Show the summary and the cells in Prefect's UI."""
+        groups = summarize(self._warehouse, self.rows.values())
+        if groups:
+            create_table_artifact(
+                table=[group.shown() for group in groups],
+                key=f"summary-{self._slug}",
+                description=f"Campaign {self.id}: means over seeds ± 95 % confidence",
+            )
+        create_markdown_artifact(
+            _listed(self.id, list(self.rows.values())),
+            key=f"cells-{self._slug}",
+            description=self._said,
+        )
+
+
+def _finished(row: CellRow, cell: FinishedCell) -> CellRow:
+    return replace(
+        row,
+        status=CellStatus.FINISHED,
+        run=cell.run,
+        hash=cell.hash,
+        seconds=cell.seconds,
+    )
+
+
+def _listed(campaign: str, rows: Sequence[CellRow]) -> str:
+    lines = [
+        f"| {row.cell} | {row.status} | {row.run} | {row.seconds:.1f} | {_cell(row.reason)} |"
+        for row in rows
+    ]
+    head = ["| cell | status | run | wall (s) | reason |", "| --- | --- | --- | ---: | --- |"]
+    return "\n".join([f"# Campaign {campaign}", "", *head, *lines, ""])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,96 @@
+"""Many runs at once: `campaign`."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.options import DEFAULT_WAREHOUSE, Json, Warehouse
+from flows.cli.output import print_rows
+
+if TYPE_CHECKING:
+    from warehouse.store.files import CellRow
+
+
+class RunnerName(StrEnum):
+    """What runs the cells; as `flows.campaigns.runners.Runner`, which imports Prefect."""
+
+    THREADS = "threads"
+    PROCESSES = "processes"
+    DASK = "dask"
+    RAY = "ray"
+
+
+def campaign(
+    file: Annotated[Path, typer.Argument(help="What to run (TOML).")],
+    runner: Annotated[RunnerName, typer.Option(help="What runs the cells.")] = RunnerName.PROCESSES,
+    workers: Annotated[
+        int, typer.Option(min=0, max=1024, help="Cells at the same time; 0: one a core.")
+    ] = 0,
+    address: Annotated[
+        str | None, typer.Option(help="Existing Dask scheduler or Ray head node.")
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Run finished cells again as well.")
+    ] = False,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Run policies × workloads × clusters × seeds × options, as one Prefect flow run."""
+    from flows.campaigns.campaign_file import read_campaign
+    from flows.campaigns.cells import expand
+    from flows.cli.terminal import counting
+
+    plan = read_campaign(file)
+    expand(plan)
+    with counting("cells", quiet=as_json) as count:
+        from flows.campaigns.campaign import CellsFailed, run_campaign
+        from flows.campaigns.runners import Runner, check_runner
+        from flows.campaigns.under_way import campaign_id, watched
+        from flows.runs.prefect_driver import starts_server
+
+        kind = Runner(runner)
+        check_runner(kind, address)
+        if starts_server():
+            count.note("Starting Prefect; its first start on a machine takes some 20 s.")
+
+        def told(rows: "Sequence[CellRow]") -> None:
+            count.show(sum(row.status != "pending" for row in rows), len(rows))
+
+        failure: CellsFailed | None = None
+        with watched(cells=told):
+            try:
+                run_campaign(plan, kind, workers, address, warehouse, fresh)
+            except CellsFailed as error:
+                failure = error
+    name = campaign_id(plan)
+    _keep_file(file, warehouse, name)
+    _report(warehouse, name, as_json)
+    if failure is not None:
+        raise failure
+
+
+def _keep_file(file: Path, warehouse: Path, campaign: str) -> None:
+    from warehouse.store.campaigns import write_plan
+
+    write_plan(warehouse, campaign, "campaign.toml", file.read_text(encoding="utf-8"))
+
+
+def _report(warehouse: Path, campaign: str, as_json: bool) -> None:
+    """Print the means over seeds."""
+    from flows.campaigns.summary import summarize
+    from warehouse.store.campaigns import read_cells
+
+    cells = read_cells(warehouse, campaign)
+    groups = summarize(warehouse, cells)
+    if as_json:
+        print_rows([{"campaign": campaign} | group.row() for group in groups], as_json)
+        return
+    finished = [cell for cell in cells if cell.status == "finished"]
+    typer.echo(
+        f"{campaign}: {len(finished)} of {len(cells)} cells finished, "
+        f"{sum(cell.seconds for cell in finished):,.0f} s of runs; means over seeds ± 95 %"
+    )
+    print_rows([group.shown() for group in groups], as_json)

@@ -1,0 +1,210 @@
+"""Look into recorded runs: `replay`, `audit`, `why`, `whatif`, `sql`, `views`."""
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.options import DEFAULT_WAREHOUSE, Gpus, Json, SetOption, Warehouse
+from flows.cli.output import print_rows
+
+MOST_JOBS = 20
+"""Jobs shown that fare otherwise; `--json` tells all."""
+
+
+def replay(
+    run: Annotated[str, typer.Argument(help="A recorded run.")],
+    number: Annotated[int | None, typer.Option("--round", help="One round only.")] = None,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Predict and solve recorded rounds again; exit 1 if anything comes out otherwise."""
+    from flows.runs.simulation import replay as replay_run
+
+    comparison = replay_run(run, warehouse, only=number)
+    for difference in comparison.differences:
+        line = {
+            "round": difference.round,
+            "field": difference.field,
+            "recorded": difference.recorded,
+            "replayed": difference.replayed,
+        }
+        typer.echo(
+            json.dumps(line) if as_json else f"round {difference.round}: {difference.field} differs"
+        )
+    rounds = f"{comparison.rounds} round{'s' * (comparison.rounds != 1)}"
+    different = len({difference.round for difference in comparison.differences})
+    if as_json:
+        typer.echo(
+            json.dumps(
+                {
+                    "run": run,
+                    "rounds": comparison.rounds,
+                    "different": different,
+                    "complete": comparison.complete,
+                }
+            )
+        )
+    elif not different:
+        ended = "" if number is not None or comparison.complete else "; the run has not ended"
+        typer.echo(f"{run}: {rounds} replayed, all identical byte for byte{ended}")
+    else:
+        typer.echo(f"{run}: {different} of {comparison.rounds} rounds differ")
+    if different:
+        raise typer.Exit(1)
+
+
+def sql(
+    ctx: typer.Context,
+    query: Annotated[str | None, typer.Argument(help="A SELECT over the views.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Ask a question of the cookbook instead.")
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(help="The run that the recipe is asked of.", show_default="newest")
+    ] = None,
+    job: Annotated[int | None, typer.Option(help="The job that the recipe is asked of.")] = None,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Query the history of all runs."""
+    from warehouse.store.store import Reader
+
+    reader = Reader(warehouse)
+    if query is not None and recipe is None and run is None and job is None:
+        columns, rows = reader.query(query)
+    elif query is None and recipe is not None:
+        columns, rows = reader.recipe(recipe, run, job)
+    else:
+        raise typer.BadParameter("give a QUERY, or a --recipe with or without --run and --job", ctx)
+    if as_json:
+        print_rows([dict(zip(columns, row, strict=True)) for row in rows], as_json)
+    else:
+        from flows.cli.terminal import print_table
+
+        print_table(columns, rows)
+
+
+def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
+    """Renew analytics.duckdb and the copies of ended runs' marts; say what the views are."""
+    from warehouse.analytics.catalog import check_warehouse
+    from warehouse.analytics.definitions import VIEWS
+    from warehouse.analytics.marts import materialise
+
+    check_warehouse(warehouse)
+    runs = materialise(warehouse)
+    copied = f"marts of {runs} ended run{'s' * (runs != 1)} copied"
+    typer.echo(f"{warehouse / 'analytics.duckdb'}: {', '.join(VIEWS)}; {copied}")
+
+
+def audit(
+    run: Annotated[str, typer.Argument(help="A recorded run.")],
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Verify a run: bytes, hash chain, completeness, invariants; exit 1 if it is broken."""
+    from warehouse.store.audit import audit as audit_run
+
+    found = audit_run(warehouse, run)
+    for one in found.findings:
+        if as_json:
+            print_rows([asdict(one)], as_json)
+        else:
+            place = f"round {one.round}, " if one.round is not None else ""
+            typer.echo(f"{place}{one.place}: {one.problem}")
+    if as_json:
+        told = {"run": run, "findings": len(found.findings), "first_broken": found.first_broken}
+        names = ("files", "rounds", "jobs", "unended", "checksums")
+        print_rows([told | {name: getattr(found, name) for name in names}], as_json)
+    else:
+        counted = f"{run}: {found.rounds} rounds, {found.jobs} jobs, {found.files} files"
+        open_ends = f", {found.unended} jobs under way" if found.unended else ""
+        verdict = "chain and rounds are whole"
+        if found.findings:
+            first = found.first_broken
+            where = "" if first is None else f", the first broken record is round {first}"
+            verdict = f"{len(found.findings)} finding{'s' * (len(found.findings) > 1)}{where}"
+        bytes_too = "" if found.checksums else "; recorded without checksums of its files"
+        typer.echo(f"{counted}{open_ends}: {verdict}{bytes_too}")
+    if found.findings:
+        raise typer.Exit(1)
+
+
+def why(
+    job: Annotated[int, typer.Argument(help="The job's id.", min=0)],
+    run: Annotated[str | None, typer.Option(help="The run, by default the latest.")] = None,
+    number: Annotated[
+        int | None, typer.Option("--round", help="By default the job's last active one.")
+    ] = None,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Explain why a job runs, waits or was preempted in a round."""
+    from flows.history.why import in_words
+    from flows.history.why import why as explain
+
+    answer = explain(job, warehouse, run, number)
+    if as_json:
+        print_rows([asdict(answer)], as_json)
+    else:
+        for line in in_words(answer):
+            typer.echo(line)
+
+
+def whatif(
+    run: Annotated[str, typer.Argument(help="A recorded run.")],
+    number: Annotated[int, typer.Option("--round", help="The first round decided anew.")],
+    policy: Annotated[str | None, typer.Option(help="Another policy.")] = None,
+    parameters: SetOption = None,
+    without: Annotated[list[int] | None, typer.Option(help="A job to withdraw.")] = None,
+    with_: Annotated[list[Path] | None, typer.Option("--with", help="A job to add (TOML).")] = None,
+    gpus: Gpus = None,
+    keep: Annotated[Path | None, typer.Option(help="A new folder to keep the fork in.")] = None,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Fork a run at a round, change something, run it forward, and show the difference."""
+    from flows.history.whatif import Change
+    from flows.history.whatif import whatif as run_whatif
+    from flows.runs.simulation import parse_parameters
+
+    change = Change(
+        policy=policy,
+        parameters=parse_parameters(parameters or ()),
+        gpus=gpus,
+        without=tuple(without or ()),
+        jobs=tuple(with_ or ()),
+    )
+    outcome = run_whatif(run, warehouse, number, change, keep)
+    figures = [
+        {"figure": name, "recorded": before, "whatif": after, "difference": _less(after, before)}
+        for name, before, after in outcome.figures
+    ]
+    jobs = [
+        {
+            "job_id": job_id,
+            "jct_seconds": before,
+            "jct_seconds_whatif": after,
+            "difference_seconds": _less(after, before),
+            "ftf": ftf,
+            "ftf_whatif": ftf_whatif,
+        }
+        for job_id, before, after, ftf, ftf_whatif in outcome.jobs
+    ]
+    if as_json:
+        print_rows([*figures, *jobs], as_json)
+        return
+    print_rows(figures, as_json)
+    changed = [job for job in jobs if job["jct_seconds"] != job["jct_seconds_whatif"]]
+    changed.sort(key=lambda job: -abs(job["difference_seconds"] or math.inf))
+    typer.echo(f"\n{len(changed)} of {len(jobs)} jobs end otherwise")
+    print_rows(changed[:MOST_JOBS], as_json)
+    if keep is not None:
+        typer.echo(f"\nkept as run {outcome.run} in the warehouse {keep}")
+
+
+def _less(after: float | None, before: float | None) -> float | None:
+    return None if after is None or before is None else after - before

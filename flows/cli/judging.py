@@ -1,0 +1,82 @@
+"""Policies, solvers and forecasts, held against what is published or true."""
+
+from dataclasses import asdict
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.options import BackendName, Json, takes_source
+from flows.cli.output import print_rows
+from predictor.errors import InputError
+
+if TYPE_CHECKING:
+    from flows.runs.workload_source import Source
+
+
+def policies(as_json: Json = False) -> None:
+    """List the policies, where each was published, and what can be set."""
+    from solver.policies import POLICIES, parameters
+
+    listed = [
+        {
+            "policy": name,
+            "summary": policy.summary,
+            "source": policy.source,
+            "parameters": parameters(policy),
+        }
+        for name, policy in POLICIES.items()
+    ]
+    if as_json:
+        print_rows(listed, as_json)
+        return
+    for policy in listed:
+        lines = [policy["policy"], policy["summary"], policy["source"]]
+        if policy["parameters"]:
+            settable = [f"{key}={value:g}" for key, value in policy["parameters"].items()]
+            lines += wrap(f"parameters: {' '.join(settable)}", 90)
+        typer.echo("\n    ".join(lines))
+
+
+def conformance(
+    folder: Annotated[Path, typer.Argument(help="Public traces and their published results.")],
+    as_json: Json = False,
+) -> None:
+    """Run the published policies as published; exit 1 if a figure is off."""
+    from flows.judging.conformance import conformance as run_conformance
+
+    rows = []
+    for row in run_conformance(folder):
+        rows.append(row)
+        if as_json:
+            print_rows([row], as_json)
+    if not as_json:
+        print_rows(rows, as_json)
+    if not all(row["ok"] for row in rows):
+        raise typer.Exit(1)
+
+
+@takes_source
+def forecast_error(
+    source: "Source",
+    gpus: Annotated[int | None, typer.Option(help="GPUs, for a contention factor.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Judge forecasts of the remaining run time on jobs whose truth is known."""
+    from flows.judging.forecast_error import forecast_errors
+
+    if gpus is not None and source.contention_factor is None:
+        raise InputError("--gpus", "means nothing without --contention-factor", "leave it out")
+    print_rows(map(asdict, forecast_errors(source.open(gpus), source.seed)), as_json)
+
+
+def solve(
+    file: Annotated[Path, typer.Argument(help="Recorded window problems, one JSON a line.")],
+    backend: BackendName = "auto",
+    as_json: Json = False,
+) -> None:
+    """Solve recorded window problems and lay them out."""
+    from flows.judging.windows import solve_windows
+
+    print_rows(solve_windows(file, backend), as_json)

@@ -1,0 +1,139 @@
+"""Run jobs in containers on real machines: `run`, `profile`, `cluster check`."""
+
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.options import (
+    DEFAULT_WAREHOUSE,
+    BackendName,
+    DriverName,
+    DriverOption,
+    HistoryOption,
+    Json,
+    RestartSeconds,
+    RoundSeconds,
+    SetOption,
+    Warehouse,
+    Window,
+    takes_source,
+)
+from flows.cli.output import print_rows
+from flows.cli.runs import drive, earlier_runs, tell
+from predictor.basis import Basis
+from predictor.errors import InputError
+
+if TYPE_CHECKING:
+    from flows.runs.workload_source import Source
+
+ClusterToml = Annotated[Path, typer.Option(help="Cluster file (TOML): the Docker hosts.")]
+
+cluster = typer.Typer(help="Look at a cluster of Docker hosts.", no_args_is_help=True)
+
+
+@takes_source
+def run(
+    source: "Source",
+    cluster: ClusterToml,
+    policy: Annotated[str, typer.Option(help="See shockwave policies.")] = "shockwave",
+    parameters: SetOption = None,
+    backend: BackendName = "auto",
+    round_seconds: RoundSeconds = 120.0,
+    restart_seconds: RestartSeconds = 20.0,
+    window: Window = 20,
+    history: HistoryOption = None,
+    driver: DriverOption = DriverName.PLAIN,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Run a trace in containers on Docker hosts, to the end of its last job."""
+    started = perf_counter()
+    from containers.docker.checking import check_before_run
+    from flows.cli.terminal import bars
+    from flows.runs.cluster_file import read_cluster_file
+    from flows.runs.default_profile import with_default_profile
+    from flows.runs.live import run_live
+    from flows.runs.simulation import make_header, parse_parameters, past_jobs
+    from tasks.record import RuntimeKind, Settings
+
+    if source.trace is None:
+        raise InputError("--trace", "missing: no trainer knows generated jobs", "give a job trace")
+    nodes = read_cluster_file(cluster)
+    header = make_header(
+        with_default_profile(source, nodes).open(nodes.gpus, nodes.nodes[0].gpu_type),
+        Settings(
+            policy=policy,
+            gpus=nodes.gpus,
+            gpus_per_node=nodes.gpus_per_node,
+            parameters=parse_parameters(parameters or ()),
+            backend=backend,
+            round_seconds=round_seconds,
+            restart_seconds=restart_seconds,
+            window=window,
+            seed=source.seed,
+            runtime=RuntimeKind.DOCKER,
+        ),
+        past_jobs(warehouse, earlier_runs(history, Basis.POSTERIOR)),
+    )
+    check_before_run(nodes)
+    with bars(quiet=as_json) as shown:
+        told = shown.add(header)
+        name = drive(
+            driver, lambda call: run_live(header, nodes, warehouse, driver=call, progress=told)
+        )
+    tell(warehouse, [name], perf_counter() - started, as_json)
+
+
+def profile(
+    cluster: ClusterToml,
+    out: Annotated[Path, typer.Option(help="Table to write, or to add to if it is there.")],
+    trace: Annotated[
+        Path | None, typer.Option(help="Job trace: measure all that its jobs can run with.")
+    ] = None,
+    models: Annotated[str, typer.Option(help="Models to measure: MODEL,…")] = "",
+    batch_sizes: Annotated[str, typer.Option(help="Batch sizes of each: SIZE,…")] = "",
+    scale_factors: Annotated[str, typer.Option(help="GPUs of each: COUNT,…")] = "1",
+    epochs: Annotated[int, typer.Option(min=2, help="Epochs of each; the first warms up.")] = 5,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Training steps of an epoch; the jobs' own, if fewer.")
+    ] = 10,
+    together: Annotated[
+        bool, typer.Option("--together", help="Fill the cluster, instead of one at a time.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure throughputs by training, and write them as the table that the predictor reads."""
+    from containers.docker.checking import check_before_run, machine
+    from flows.runs.cluster_file import read_cluster_file
+    from flows.runs.profiling import asked, measure, method, table, table_so_far, write_table
+
+    wanted = asked(trace, models, batch_sizes, scale_factors)
+    nodes = read_cluster_file(cluster)
+    before = table_so_far(out, nodes.nodes[0].gpu_type)
+    check_before_run(nodes)
+    node = nodes.nodes[0]
+    # Asked now: what was measured is not lost if it answers no more.
+    about = {**machine(node), "method": method(epochs, steps, together=together)}
+    found = measure(nodes, wanted, epochs=epochs, steps=steps, together=together)
+    if not all(one.problem for one in found):
+        write_table(out, table(found, node, about, before))
+    print_rows([one.row for one in found], as_json)
+    if any(one.problem for one in found):
+        raise typer.Exit(1)
+
+
+@cluster.command()
+def check(
+    cluster: Annotated[Path, typer.Argument(help="Cluster file (TOML).")],
+    as_json: Json = False,
+) -> None:
+    """Check endpoints, GPUs, images, permissions and clocks; exit code 1 if one is amiss."""
+    from containers.docker.checking import check_cluster
+    from flows.runs.cluster_file import read_cluster_file
+
+    findings = check_cluster(read_cluster_file(cluster))
+    print_rows([finding.row for finding in findings], as_json)
+    if not all(finding.sound for finding in findings):
+        raise typer.Exit(1)

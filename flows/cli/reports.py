@@ -1,0 +1,42 @@
+"""Write what happened as pages and figures: `report`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.options import DEFAULT_WAREHOUSE, Json, Warehouse
+
+
+def report(
+    name: Annotated[str, typer.Argument(help="RUN, RUN,RUN,… or a campaign.")],
+    out: Annotated[
+        Path | None, typer.Option(help="File, or folder, for the page; replaces an earlier one.")
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for the figures as SVG and PNG.")
+    ] = None,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Write one self-contained HTML page about runs, and its figures for papers."""
+    from warehouse.report import report_name, report_of, runs_of, write_figures, write_page
+    from warehouse.store.store import Reader
+
+    reader = Reader(warehouse)
+    runs = runs_of(reader, name)
+    path = out or warehouse / "reports"
+    if out is None or out.is_dir():
+        path /= f"{report_name(name)}.html"
+    content = report_of(reader, runs)
+    title = ", ".join(runs) if len(runs) < 4 else name if "," not in name else f"{len(runs)} runs"
+    write_page(content, path, f"Shockwave: {title}")
+    drawn = write_figures(content.figures, figures) if figures else []
+    if as_json:
+        told = {"report": str(path), "bytes": path.stat().st_size, "runs": runs}
+        typer.echo(json.dumps({**told, "figures": [str(figure) for figure in drawn]}))
+        return
+    typer.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+    if drawn:
+        typer.echo(f"{figures}: {len(drawn)} figures")

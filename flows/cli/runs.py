@@ -1,0 +1,310 @@
+"""Start and resume runs on the virtual cluster: `simulate`, `compare`, `resume`."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from shlex import quote
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.options import (
+    DEFAULT_WAREHOUSE,
+    BackendName,
+    ClusterFile,
+    DriverName,
+    DriverOption,
+    FidelityOption,
+    ForecastsOption,
+    Gpus,
+    GpusPerNode,
+    HistoryOption,
+    Json,
+    RestartSeconds,
+    RoundSeconds,
+    RuntimeOption,
+    SetOption,
+    VirtualKind,
+    Warehouse,
+    Window,
+    takes_source,
+)
+from flows.cli.output import print_rows
+from predictor.basis import Basis
+from predictor.errors import InputError
+from solver.fidelity import Fidelity
+
+if TYPE_CHECKING:
+    from flows.runs.simulation import Driver
+    from flows.runs.workload_source import Source
+
+
+SIMULATE_FIELDS = (
+    "run",
+    "policy",
+    "fidelity",
+    "trace",
+    "gpus",
+    "jobs",
+    "makespan_s",
+    "mean_jct_s",
+    "worst_ftf",
+    "unfair_fraction",
+    "worst_ftf_themis",
+    "unfair_fraction_themis",
+    "utilization",
+    "rounds",
+    "preemptions",
+    "wall_s",
+    "solve_ms_p50",
+    "solve_ms_p95",
+    "solve_ms_max",
+    "max_gap",
+    "jct_p50_s",
+    "jct_p95_s",
+    "jct_p99_s",
+    "mean_queueing_s",
+    "restart_s",
+    "gpu_hours",
+    "nash_welfare",
+    "proportionality_violations",
+    "envy_violations",
+)
+"""What `simulate`, `resume` and `compare` report of a run."""
+
+
+@takes_source
+def simulate(
+    source: "Source",
+    gpus: Gpus = None,
+    gpus_per_node: GpusPerNode = 1,
+    cluster: ClusterFile = None,
+    policy: Annotated[str, typer.Option(help="See shockwave policies.")] = "shockwave",
+    fidelity: FidelityOption = Fidelity.FAIR,
+    parameters: SetOption = None,
+    backend: BackendName = "auto",
+    round_seconds: RoundSeconds = 120.0,
+    restart_seconds: RestartSeconds = 20.0,
+    window: Window = 20,
+    forecasts: ForecastsOption = Basis.POSTERIOR,
+    history: HistoryOption = None,
+    runtime: RuntimeOption = VirtualKind.VIRTUAL,
+    driver: DriverOption = DriverName.PLAIN,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Run a trace or a generated workload to its end on a virtual cluster."""
+    started = perf_counter()
+    from flows.cli.terminal import bars
+    from flows.runs.simulation import make_header, parse_parameters, past_jobs
+    from flows.runs.simulation import simulate as run_simulation
+    from tasks.record import RuntimeKind, Settings
+
+    gpus, gpus_per_node = _nodes(gpus, gpus_per_node, cluster)
+    header = make_header(
+        source.open(gpus),
+        Settings(
+            policy=policy,
+            gpus=gpus,
+            gpus_per_node=gpus_per_node,
+            fidelity=fidelity,
+            parameters=parse_parameters(parameters or ()),
+            backend=backend,
+            round_seconds=round_seconds,
+            restart_seconds=restart_seconds,
+            window=window,
+            forecasts=forecasts,
+            seed=source.seed,
+            runtime=RuntimeKind(runtime),
+        ),
+        past_jobs(warehouse, earlier_runs(history, forecasts)),
+    )
+    with bars(quiet=as_json) as shown:
+        told = shown.add(header)
+        run = drive(
+            driver, lambda call: run_simulation(header, warehouse, driver=call, progress=told)
+        )
+    tell(warehouse, [run], perf_counter() - started, as_json)
+
+
+@takes_source
+def compare(
+    source: "Source",
+    gpus: Gpus = None,
+    gpus_per_node: GpusPerNode = 1,
+    cluster: ClusterFile = None,
+    policies: Annotated[str, typer.Option(help="Comma-separated.")] = "shockwave,fifo,srtf",
+    fidelity: FidelityOption = Fidelity.FAIR,
+    parameters: SetOption = None,
+    round_seconds: RoundSeconds = 120.0,
+    restart_seconds: RestartSeconds = 20.0,
+    window: Window = 20,
+    forecasts: ForecastsOption = Basis.POSTERIOR,
+    history: HistoryOption = None,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Run one workload under several policies, as one Prefect flow run."""
+    started = perf_counter()
+    from flows.campaigns.compare import check_parameters, comparison, parameters_of
+    from flows.cli.terminal import bars
+    from flows.runs.simulation import make_header, parse_parameters, past_jobs, prepare
+    from tasks.record import Settings
+
+    gpus, gpus_per_node = _nodes(gpus, gpus_per_node, cluster, default=16)
+    names = [name.strip() for name in policies.split(",")]
+    values = parse_parameters(parameters or ())
+    earlier = tuple(earlier_runs(history, forecasts))
+    asked = [
+        Settings(
+            policy=name,
+            gpus=gpus,
+            gpus_per_node=gpus_per_node,
+            fidelity=fidelity,
+            parameters=parameters_of(name, values),
+            round_seconds=round_seconds,
+            restart_seconds=restart_seconds,
+            window=window,
+            forecasts=forecasts,
+            seed=source.seed,
+        )
+        for name in names
+    ]
+    workload, past = source.open(gpus), past_jobs(warehouse, earlier)
+    for settings in asked:  # refuse bad input before Prefect starts
+        prepare(make_header(workload, settings, past))
+    check_parameters(names, values)
+    plan = comparison(f"{policies} ({fidelity})", source, asked, earlier)
+    with bars(quiet=as_json) as shown:
+        from flows.campaigns.campaign import run_campaign
+        from flows.campaigns.runners import Runner
+        from flows.campaigns.under_way import watched
+        from flows.runs.prefect_driver import starts_server
+        from warehouse.store.campaigns import read_cells
+
+        if starts_server():
+            shown.note("Starting Prefect; its first start on a machine takes some 20 s.")
+
+        with watched(rounds=shown.add):
+            done = run_campaign(plan, Runner.THREADS, 1, None, warehouse, fresh=True)
+        runs = [cell.run for cell in read_cells(warehouse, done)]
+    tell(warehouse, runs, perf_counter() - started, as_json)
+    if not as_json:
+        here = os.path.relpath(Path(sys.argv[0]).parent)
+        kept = "" if warehouse == DEFAULT_WAREHOUSE else f" --warehouse {quote(str(warehouse))}"
+        typer.echo(
+            "\nEvery round is kept. Ask, for instance:\n"
+            f'  {here}/shockwave sql "SELECT job_id, model, mode, jct_seconds, ftf '
+            f"FROM job_outcomes WHERE run = '{runs[0]}' ORDER BY ftf DESC LIMIT 5\"{kept}\n"
+            f"  {here}/shockwave replay {runs[0]}{kept}\n"
+            f"To see the flow run in the Prefect UI: {here}/shockwave up{kept}, "
+            "then open http://127.0.0.1:4200"
+        )
+
+
+def resume(
+    run: Annotated[str, typer.Argument(help="An interrupted run.")],
+    cluster: Annotated[
+        Path | None, typer.Option(help="Cluster file (TOML), of a run in containers.")
+    ] = None,
+    driver: DriverOption = DriverName.PLAIN,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Go on from the last recorded round of an interrupted run."""
+    started = perf_counter()
+    from flows.cli.terminal import bars
+    from warehouse.store.store import Reader
+
+    header = Reader(warehouse).header(run)
+
+    def start(call: "Driver") -> str:
+        if cluster is None:
+            from flows.runs.simulation import resume as resume_simulation
+
+            return resume_simulation(run, warehouse, driver=call, progress=told)
+        from flows.runs.cluster_file import read_cluster_file
+        from flows.runs.live import resume_live
+
+        nodes = read_cluster_file(cluster)
+        return resume_live(run, nodes, warehouse, driver=call, progress=told)
+
+    with bars(quiet=as_json) as shown:
+        told = shown.add(header)
+        drive(driver, start)
+    tell(warehouse, [run], perf_counter() - started, as_json)
+
+
+def earlier_runs(history: str | None, forecasts: Basis) -> list[str]:
+    """The runs that `--history` names."""
+    if history is None:
+        return []
+    if forecasts is Basis.ORACLE:
+        raise InputError("--history", "teaches an oracle nothing", "leave it out")
+    names = history.split(",")
+    if not all(names):
+        raise InputError("--history", f"{history!r} is not like RUN,…", "name runs or leave it out")
+    return names
+
+
+def _nodes(
+    gpus: int | None, gpus_per_node: int, cluster: Path | None, *, default: int | None = None
+) -> tuple[int, int]:
+    """GPUs of the cluster, and GPUs of each node."""
+    if cluster is None:
+        if gpus is None and default is None:
+            raise InputError("--gpus", "missing", "give the number of GPUs or --cluster")
+        return (default or 0) if gpus is None else gpus, gpus_per_node
+    from warehouse.workloads.tiresias import read_cluster
+
+    shape = read_cluster(cluster)
+    if gpus is not None or gpus_per_node != 1:
+        raise InputError("--cluster", "says how many GPUs there are", "leave --gpus out")
+    return shape.nodes * shape.gpus_per_node, shape.gpus_per_node
+
+
+def drive(driver: DriverName, start: "Callable[[Driver], str]") -> str:
+    """Start a simulation under the chosen driver."""
+    if driver is DriverName.PLAIN:
+        from tasks.round import run_round
+
+        return start(run_round)
+    from flows.runs.prefect_driver import embedded_prefect, run_round_in_prefect
+    from flows.service.own_server import own_server
+
+    with embedded_prefect(), own_server():
+        return start(run_round_in_prefect)
+
+
+def tell(warehouse: Path, runs: list[str], wall_seconds: float, as_json: bool) -> None:
+    """Print the headline figures of runs."""
+    from warehouse.store.store import Reader
+
+    columns, rows = Reader(warehouse).query("FROM run_summary", runs)
+    found = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
+    wall = {"wall_s": round(wall_seconds, 3)}
+    figures = [{name: (found[run] | wall)[name] for name in SIMULATE_FIELDS} for run in runs]
+    if as_json:
+        print_rows(figures, as_json)
+    else:
+        from flows.cli.terminal import print_side_by_side
+
+        first = figures[0]
+        typer.echo(
+            f"{first['jobs']} jobs ({first['trace']}) on {first['gpus']} GPUs, "
+            f"fidelity {first['fidelity']}, in {wall_seconds:.1f} s"
+        )
+        said = ("fidelity", "trace", "gpus", "jobs", "wall_s")
+        print_side_by_side(
+            [{name: row[name] for name in row if name not in said} for row in figures],
+            heading="policy",
+        )
+        _, solvers = Reader(warehouse).query(
+            "SELECT backend, reason, count(*) FROM solves "
+            "WHERE backend <> 'none' GROUP BY ALL ORDER BY ALL",
+            runs,
+        )
+        for backend, reason, rounds in solvers:
+            typer.echo(f"{rounds} rounds solved by {backend} ({reason})")

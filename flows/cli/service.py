@@ -1,0 +1,29 @@
+"""Prefect's UI with everything that can be started from it: `up`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.options import DEFAULT_WAREHOUSE, Warehouse
+
+
+def up(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65_535)] = 4200,
+    database_url: Annotated[
+        str,
+        typer.Option(
+            envvar="PREFECT_SERVER_DATABASE_CONNECTION_URL",
+            help="Prefect's database: Postgres or SQLite; a file of its own if not given.",
+        ),
+    ] = "",
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+) -> None:
+    """Start Prefect's server and UI, and serve the flows that can be started from it."""
+    from flows.service.service import Service, serve
+
+    serve(
+        Service(host, port, database_url, Path(warehouse).absolute()),
+        lambda line: typer.echo(line, err=True),
+    )

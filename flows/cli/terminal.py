@@ -1,0 +1,123 @@
+"""Tables and progress bars on the terminal."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from flows.runs.simulation import Progress as Told
+from tasks.record import RunHeader
+from tasks.round import Run
+
+USUAL_WIDTH = 100
+"""Columns of text where there is no terminal to ask."""
+
+
+class Bars:
+    """Progress bars on stderr, one a run, counted in finished jobs."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def note(self, text: str) -> None:
+        """Say something above the bars."""
+        self._progress.console.print(Text(text), style="dim")
+
+    def add(self, header: RunHeader) -> Told:
+        """A bar for a run; call what it returns after every round."""
+        bar = self._progress.add_task(header.settings.policy, total=len(header.specs), round=0)
+
+        def told(run: Run) -> None:
+            done = run.state.arrived - len(run.state.beliefs)
+            self._progress.update(bar, completed=done, round=run.state.round)
+
+        return told
+
+
+@contextmanager
+def bars(*, quiet: bool) -> Iterator[Bars]:
+    """Progress bars for as long as the context lasts; none where stderr is no terminal."""
+    console = Console(stderr=True, quiet=quiet)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("jobs, round {task.fields[round]}"),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    ) as progress:
+        yield Bars(progress)
+
+
+class Count:
+    """A bar on stderr that counts."""
+
+    def __init__(self, progress: Progress, what: str) -> None:
+        self._progress = progress
+        self._bar = progress.add_task(what, total=None)
+
+    def note(self, text: str) -> None:
+        """Say something above the bar."""
+        self._progress.console.print(Text(text), style="dim")
+
+    def show(self, done: int, total: int) -> None:
+        """Tell how many are done, and of how many."""
+        self._progress.update(self._bar, completed=done, total=total)
+
+
+@contextmanager
+def counting(what: str, *, quiet: bool) -> Iterator[Count]:
+    """A bar for as long as the context lasts; none where stderr is no terminal."""
+    console = Console(stderr=True, quiet=quiet)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal
+    ) as progress:
+        yield Count(progress, what)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table on stdout; numbers to the right, texts as they are, whatever they hold."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for position, column in enumerate(columns):
+        numeric = any(isinstance(row[position], int | float) for row in rows)
+        justify: Literal["left", "right"] = "right" if numeric else "left"
+        table.add_column(Text(column), justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_shown(value)) for value in row))
+    console = Console()
+    if not console.is_terminal:  # nothing to wrap for
+        console = Console(width=10_000)
+    console.print(table)
+
+
+def print_side_by_side(rows: Sequence[Mapping[str, object]], heading: str) -> None:
+    """Records as columns, headed by one of their fields; those too many go below."""
+    fields = [name for name in rows[0] if name != heading]
+    console = Console()
+    width = console.width if console.is_terminal else USUAL_WIDTH
+    room = width - max(map(len, fields))
+    widths = [2 + max(len(_shown(value)) for value in row.values()) for row in rows]
+    ends = list(accumulate(widths))
+    first = 0
+    while first < len(rows):
+        before = ends[first] - widths[first]
+        last = max(first + 1, sum(end - before <= room for end in ends))
+        shown = rows[first:last]
+        print_table(
+            ["", *(str(row[heading]) for row in shown)],
+            [[name, *(row[name] for row in shown)] for name in fields],
+        )
+        first = last
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
+    return "" if value is None else str(value)

@@ -1,0 +1,1 @@
+"""Questions to recorded runs: why, what if, replay."""

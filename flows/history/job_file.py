@@ -1,0 +1,105 @@
+"""A job and its truth as a TOML file, to be added to a run."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from containers.virtual.virtual_cluster import GroundTruth
+from flows.campaigns.campaign_file import read_toml, told
+from predictor.errors import InputError
+from predictor.job import JobSpec, Mode, Regime
+from tasks.record import RunHeader
+from warehouse.workloads.regimes import isolated_seconds
+
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Pair = Annotated[list[Count], Field(min_length=2, max_length=2)]
+
+
+class JobFile(BaseModel):
+    """The fields of a job's file; `docs/cli.md` shows one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    model: str = Field(min_length=1)
+    batch_size: Count
+    epochs: Count
+    max_batch_size: Count | None = None
+    scale_factor: Count = 1
+    mode: Annotated[Mode, Field(strict=False)] = Mode.STATIC
+    samples_per_epoch: Count | None = None
+    regimes: list[Pair] | None = Field(default=None, min_length=1)
+    tenant: str = Field(default="default", min_length=1)
+    budget: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    consolidate: bool = False
+
+    @property
+    def truth(self) -> tuple[Regime, ...]:
+        """The regimes that the job goes through."""
+        given = self.regimes or [[self.batch_size, self.epochs]]
+        return tuple(Regime(size, epochs) for size, epochs in given)
+
+    @model_validator(mode="after")
+    def _check_regimes(self) -> "JobFile":
+        sizes = [regime.batch_size for regime in self.truth]
+        problem = None
+        if sizes[0] != self.batch_size:
+            problem = f"regimes begin with batch size {sizes[0]}; give batch_size as the first"
+        elif sum(regime.epochs for regime in self.truth) != self.epochs:
+            problem = f"regimes do not add up to {self.epochs} epochs; mend one of them"
+        elif max(sizes) > (self.max_batch_size or max(sizes)):
+            problem = "a regime is above max_batch_size; raise that"
+        elif self.mode is Mode.STATIC and len(sizes) > 1:
+            problem = "a static job never changes its batch size; give another mode"
+        elif self.mode is Mode.GNS and sizes != sorted(sizes):
+            problem = "the batch size of a GNS job never shrinks; give ascending ones"
+        if problem:
+            raise ValueError(problem)
+        return self
+
+
+def read_job(
+    path: Path, job_id: int, arrival_seconds: float, header: RunHeader
+) -> tuple[JobSpec, GroundTruth]:
+    """A job and its truth, to be added to a run.
+
+    Args:
+        path: The file.
+        job_id: The job's id.
+        arrival_seconds: When it arrives, on the run's clock.
+        header: Of the run: its profile, and the samples of other jobs of the model.
+
+    Raises:
+        InputError: The file cannot be read, or a field is wrong; names it.
+    """
+    given = read_toml(path, "a job's TOML file")
+    try:
+        job = JobFile.model_validate(given)
+    except ValidationError as error:
+        raise told(path, error, JobFile, "a job") from None
+    like = {spec.model: spec.samples_per_epoch for spec in header.specs}
+    samples = job.samples_per_epoch or like.get(job.model)
+    if samples is None:
+        raise InputError(
+            f"{path}: samples_per_epoch", "is missing, and no job has this model", "add it"
+        )
+    sizes = [regime.batch_size for regime in job.truth]
+    try:
+        spec = JobSpec(
+            job_id=job_id,
+            model=job.model,
+            batch_size=job.batch_size,
+            max_batch_size=job.max_batch_size or max(sizes),
+            scale_factor=job.scale_factor,
+            mode=job.mode,
+            epochs=job.epochs,
+            samples_per_epoch=samples,
+            arrival_seconds=arrival_seconds,
+            tenant=job.tenant,
+            budget=job.budget,
+            consolidate=job.consolidate,
+        )
+        isolated = isolated_seconds(spec, job.truth, header.throughputs)
+    except InputError as error:
+        raise InputError(f"{path}: {error.place}", error.problem, error.remedy) from None
+    return spec, GroundTruth(job_id, isolated, job.truth, job.truth)

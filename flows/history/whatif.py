@@ -1,0 +1,249 @@
+"""Fork a run's history at a round, change something, and run it forward."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from containers.virtual.faithful import FaithfulCluster
+from containers.virtual.virtual_cluster import VirtualCluster
+from flows.history.job_file import read_job
+from flows.runs.simulation import carry_out, check_chain, finish, make_header, prepare, taken_over
+from predictor.errors import InputError
+from tasks.record import (
+    VERSION,
+    Fork,
+    Parameter,
+    RoundRecord,
+    RunHeader,
+    RuntimeKind,
+    Settings,
+    Timings,
+    record_hash,
+)
+from warehouse.analytics.catalog import build
+from warehouse.store.files import writing
+from warehouse.store.store import Reader, Writer
+from warehouse.workloads.workload import Workload
+
+FIGURES = (
+    "makespan_s",
+    "mean_jct_s",
+    "jct_p50_s",
+    "jct_p95_s",
+    "worst_ftf",
+    "unfair_fraction",
+    "worst_ftf_themis",
+    "unfair_fraction_themis",
+    "utilization",
+    "nash_welfare",
+    "envy_violations",
+    "preemptions",
+    "rounds",
+)
+"""Of `run_summary`, what is told of both."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is different from a round on.
+
+    Attributes:
+        policy: Another policy.
+        parameters: Parameters of the policy; those recorded still hold for the same policy.
+        gpus: Another number of GPUs.
+        without: Jobs that are withdrawn, or never arrive.
+        jobs: Files of jobs that arrive at the round.
+    """
+
+    policy: str | None = None
+    parameters: tuple[Parameter, ...] = ()
+    gpus: int | None = None
+    without: tuple[int, ...] = ()
+    jobs: tuple[Path, ...] = ()
+
+    def settings(self, recorded: Settings) -> Settings:
+        """What the fork is asked to do."""
+        policy = self.policy or recorded.policy
+        kept = recorded.parameters if policy == recorded.policy else ()
+        values = {one.name: one for one in (*kept, *self.parameters)}
+        return replace(
+            recorded,
+            policy=policy,
+            parameters=tuple(values[name] for name in sorted(values)),
+            gpus=recorded.gpus if self.gpus is None else self.gpus,
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run as recorded and as it would have been.
+
+    Attributes:
+        run: The fork's id.
+        figures: Name, recorded value and value of the fork.
+        jobs: A row a job: id, then JCT and ρ as recorded and in the fork.
+    """
+
+    run: str
+    figures: tuple[tuple[str, float | None, float | None], ...]
+    jobs: tuple[tuple[int, float | None, float | None, float | None, float | None], ...]
+
+
+def whatif(
+    name: str, warehouse: Path, number: int, change: Change, keep: Path | None = None
+) -> Outcome:
+    """Fork a run and hold the fork against what was recorded.
+
+    A run that is under way is held against its fork without a change.
+
+    Args:
+        name: The run.
+        warehouse: Where it is.
+        number: The first round that is decided anew.
+        change: What is different from there on.
+        keep: A new folder for a warehouse with the fork; by default it is forgotten.
+
+    Raises:
+        ShockwaveError: There is no such run, round or job, its records are damaged, or the
+            change makes no sense.
+    """
+    reader = Reader(warehouse)
+    if keep is not None and keep.exists():
+        raise InputError("--keep", f"{keep} exists", "name a new folder")
+    with TemporaryDirectory(prefix="shockwave-whatif-") as scratch:
+        there, other = Path(scratch) / "fork", Path(scratch) / "recorded"
+        forked = fork(name, warehouse, number, change, there)
+        found = _told(Reader(there), forked)
+        _, ((complete,),) = reader.query("SELECT complete FROM runs", [name])
+        if complete:
+            recorded = _told(reader, name)
+        else:
+            recorded = _told(Reader(other), fork(name, warehouse, number, Change(), other))
+        if keep is not None:
+            with writing(keep):
+                shutil.move(there, keep)
+            build(keep)
+    return Outcome(
+        run=forked,
+        figures=tuple((one, recorded[0][one], found[0][one]) for one in FIGURES),
+        jobs=tuple(
+            (job, *_pair(recorded[1], found[1], job, 0), *_pair(recorded[1], found[1], job, 1))
+            for job in sorted(recorded[1].keys() | found[1].keys())
+        ),
+    )
+
+
+def fork(name: str, warehouse: Path, number: int, change: Change, into: Path) -> str:
+    """Run a run's history forward from a round, under a change.
+
+    Rounds before are carried out again as recorded; those from it on are decided anew, on
+    the beliefs that the records add up to.
+
+    Args:
+        name: The run.
+        warehouse: Where it is.
+        number: The first round that is decided anew.
+        change: What is different from there on.
+        into: The warehouse that the fork goes to.
+
+    Returns:
+        The fork's id in that warehouse.
+
+    Raises:
+        ShockwaveError: See `whatif`.
+    """
+    reader = Reader(warehouse)
+    recorded, rounds = reader.header(name), reader.records(name)
+    if not 0 <= number < len(rounds):
+        raise InputError("--round", f"run {name!r} has no round {number}", f"it has {len(rounds)}")
+    if recorded.settings.runtime is RuntimeKind.DOCKER:
+        raise InputError(
+            f"run {name!r}",
+            "ran in containers, whose past cannot be run again",
+            "simulate its trace with --runtime faithful, and fork that",
+        )
+    check_chain(name, recorded, rounds)
+    header = _forked_header(name, recorded, [record for record, _ in rounds], number, change)
+    prepared = prepare(header)
+    runtime = prepared.runtime
+    assert isinstance(runtime, VirtualCluster | FaithfulCluster)
+    with Writer(into, header) as writer:
+        run = replace(prepared, name=writer.run, sink=writer)
+        for record, _ in rounds[:number]:
+            linked = replace(record, version=VERSION, previous_hash=run.state.last_hash)
+            digest = record_hash(linked)
+            carry_out(run, linked, digest)
+            writer.append(linked, digest, Timings(0.0, 0.0, 0.0, 0.0))
+        run.state = taken_over(run.state, header.settings)
+        for job_id in change.without:
+            if job_id in run.state.beliefs:
+                runtime.withdraw(job_id)
+        return finish(run, into, writer)
+
+
+def _forked_header(
+    name: str, recorded: RunHeader, rounds: Sequence[RoundRecord], number: int, change: Change
+) -> RunHeader:
+    """What the fork starts from: other settings, other jobs after those that arrived."""
+    arrived = sum(len(record.arrivals) for record in rounds[:number])
+    ended = {job_id for record in rounds[: number + 1] for job_id in record.ended}
+    jobs = {
+        spec.job_id: (spec, truth)
+        for spec, truth in zip(recorded.specs, recorded.truths, strict=True)
+    }
+    for job_id in change.without:
+        if job_id not in jobs:
+            raise InputError("--without", f"there is no job {job_id}", "name one of the run")
+        if job_id in ended:
+            raise InputError("--without", f"job {job_id} has ended by then", "fork earlier")
+    coming = [spec.job_id for spec in recorded.specs[arrived:]]
+    for job_id in set(change.without) & set(coming):
+        del jobs[job_id]
+    free = max(spec.job_id for spec in recorded.specs) + 1
+    added = [
+        read_job(path, job_id, rounds[number].clock_seconds, recorded)
+        for job_id, path in enumerate(change.jobs, start=free)
+    ]
+    first = [jobs[spec.job_id] for spec in recorded.specs[:arrived]]
+    rest = [jobs[job_id] for job_id in coming if job_id in jobs] + added
+    rest.sort(key=lambda job: (job[0].arrival_seconds, job[0].job_id))
+    specs, truths = zip(*first, *rest, strict=True) if first or rest else ((), ())
+    workload = Workload(
+        source=recorded.source, specs=specs, truths=truths, profile=recorded.throughputs
+    )
+    settings = recorded.settings
+    fork = Fork(
+        run=name,
+        hash=rounds[number].previous_hash,
+        round=number,
+        gpus=settings.gpus,
+        policy=settings.policy,
+        parameters=settings.parameters,
+    )
+    earlier = tuple(one for one in settings.forked if one.round < number)
+    asked = replace(change.settings(settings), forked=(*earlier, fork))
+    header = make_header(workload, asked)
+    return replace(header, profile=recorded.profile, history=recorded.history)
+
+
+Told = tuple[dict[str, Any], dict[int, tuple[float | None, float | None]]]
+
+
+def _told(reader: Reader, run: str) -> Told:
+    """The figures of a run, and JCT and ρ by job."""
+    columns, (row,) = reader.query("FROM run_summary", [run])
+    _, rows = reader.query("SELECT job_id, jct_seconds, ftf FROM job_outcomes", [run])
+    return dict(zip(columns, row, strict=True)), {job: (jct, ftf) for job, jct, ftf in rows}
+
+
+def _pair(
+    recorded: Mapping[int, tuple[float | None, float | None]],
+    found: Mapping[int, tuple[float | None, float | None]],
+    job: int,
+    which: int,
+) -> tuple[float | None, float | None]:
+    nothing = (None, None)
+    return recorded.get(job, nothing)[which], found.get(job, nothing)[which]

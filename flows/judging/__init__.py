@@ -1,0 +1,1 @@
+"""What is published or true, and how near this comes to it."""

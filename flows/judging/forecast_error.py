@@ -1,0 +1,105 @@
+"""How far forecasts are off, judged on jobs whose truth is known."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from predictor.basis import Basis
+from predictor.belief import Belief
+from predictor.forecast import forecast
+from predictor.history import History
+from predictor.job import Mode
+from predictor.learning import EXACT, POINTS, learned, seconds_left, until
+from predictor.published_predictor import ProfiledRegime, remaining_seconds
+from warehouse.workloads.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastError:
+    """Mean errors of the jobs of a mode at a point of their progress.
+
+    Attributes:
+        mode: How their batch size adapts.
+        progress: Share of their epochs done.
+        error: Mean |forecast − truth| / truth of the remaining run time.
+        error_published: The same of the published predictor, told each job's batch sizes.
+        error_extrapolation: The same if the present batch size held on.
+        coverage_80: Share of the truths inside the interval that is to hold 80 %.
+        jobs: How many.
+    """
+
+    mode: Mode
+    progress: float
+    error: float
+    error_published: float
+    error_extrapolation: float
+    coverage_80: float
+    jobs: int
+
+
+def forecast_errors(workload: Workload, seed: int = 0) -> tuple[ForecastError, ...]:
+    """Judge forecasts on a workload, whose jobs are learned from in the order of arrival.
+
+    Each job is forecast as it stands in an isolated run of its true schedule, by what is
+    known of the jobs that arrived before it, and is then learned from as if it had finished.
+
+    Args:
+        workload: Jobs with their ground truth.
+        seed: Of the draws from the prior.
+
+    Returns:
+        By mode and progress.
+    """
+    rows: defaultdict[tuple[Mode, int], list[tuple[float, float, float, bool]]] = defaultdict(list)
+    profile, history = workload.profile, History()
+    for spec, truth in zip(workload.specs, workload.truths, strict=True):
+        whole = Belief(spec, truth.profiled)
+        schedule = tuple(
+            ProfiledRegime(
+                regime.batch_size,
+                int(regime.epochs),
+                profile.epoch_seconds(spec, regime.batch_size) * _WHOLE,
+            )
+            for regime in truth.profiled
+        )
+        for point, progress in enumerate(POINTS):
+            epochs = int(progress * spec.epochs)
+            belief, left = until(whole, epochs), seconds_left(whole, epochs, profile)
+            told, extrapolated = (
+                forecast(
+                    [belief], profile, history, window=0, round_seconds=1.0, seed=seed, basis=by
+                )[0]
+                for by in (Basis.POSTERIOR, Basis.REACTIVE)
+            )
+            held = told.low_seconds <= left * (1 + EXACT) and left <= told.high_seconds * (
+                1 + EXACT
+            )
+            rows[spec.mode, point].append(
+                (
+                    abs(told.remaining_seconds / left - 1),
+                    abs(remaining_seconds(schedule, epochs) / _WHOLE / left - 1),
+                    abs(extrapolated.remaining_seconds / left - 1),
+                    held,
+                )
+            )
+        history = learned(history, whole, profile, seed)
+    return tuple(_means(rows))
+
+
+_WHOLE = 1e6
+"""The published code counts in whole seconds, which would add its own error: here, microseconds."""
+
+
+def _means(
+    rows: defaultdict[tuple[Mode, int], list[tuple[float, float, float, bool]]],
+) -> Iterator[ForecastError]:
+    for mode in Mode:
+        for point, progress in enumerate(POINTS):
+            if (mode, point) in rows:
+                errors = np.array(rows[mode, point])
+                error, published, extrapolation, held = errors.mean(axis=0).tolist()
+                yield ForecastError(
+                    mode, progress, error, published, extrapolation, held, len(errors)
+                )

@@ -1,0 +1,49 @@
+"""Recorded window problems, solved and laid out one by one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from solver.clearing import clear
+from warehouse.workloads.windows import read_windows
+
+
+def solve_windows(path: Path, backend: str = "auto") -> Iterator[dict[str, object]]:
+    """Solve each problem of a file.
+
+    Args:
+        path: Recorded window problems.
+        backend: Solver back end.
+
+    Yields:
+        Per problem: `seq`, `jobs`, `objective` and `bound` of the plan as laid out,
+        their relative `gap`, whether it is `feasible`, `build_ms` to read the line and
+        build the bids, `solve_ms` to solve and lay out, and the `backend` that did.
+
+    Raises:
+        ShockwaveError: The file is damaged, or no back end takes a problem.
+    """
+    problems = read_windows(path)
+    while True:
+        started = perf_counter()
+        problem = next(problems, None)
+        if problem is None:
+            return
+        market = problem.market
+        built = perf_counter()
+        shortest_first = np.argsort(market.remaining[:, 0], kind="stable").tolist()
+        cleared = clear(market, shortest_first, backend)
+        solved = perf_counter()
+        yield {
+            "seq": problem.seq,
+            "jobs": len(market.job_ids),
+            "objective": cleared.objective,
+            "bound": cleared.bound,
+            "gap": cleared.gap,
+            "feasible": bool((market.scale_factors @ cleared.timetable <= market.gpus).all()),
+            "build_ms": (built - started) * 1e3,
+            "solve_ms": (solved - built) * 1e3,
+            "backend": cleared.backend,
+        }

@@ -1,0 +1,212 @@
+"""A cluster of Docker hosts as a TOML file; a mistake is told with its file and field."""
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from containers.docker.nodes import DEVICE, Gpu, Limits, Node, Nodes
+from flows.campaigns.campaign_file import read_toml, told
+from predictor.errors import InputError
+from warehouse.workloads.trace import MEASURED
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=60)]
+Cpus = Annotated[float, Field(gt=0, le=4096, allow_inf_nan=False)]
+HOST = re.compile(r"(\w[\w.-]*@)?(\w[\w.-]*|\[[0-9A-Fa-f:.]+\])(:\d+)?", re.ASCII)
+"""User, host and port, without anything that a shell or `ssh` could take for more."""
+CPUSET = r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"
+IMAGE = r"^[a-z0-9][a-z0-9._/:@-]*$"
+BYTES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+ENDPOINTS = {"unix": "unix:///SOCKET", "ssh": "ssh://USER@HOST", "tcp": "tcp://HOST:PORT"}
+LEAST_BYTES, MOST_BYTES = 4 * 2**20, 2**50
+"""Of memory; to Docker 0 is no limit."""
+CERTIFICATES = ("ca.pem", "cert.pem", "key.pem")
+TLS_REMEDY = "give tls, the folder with ca.pem, cert.pem and key.pem"
+
+
+def _reachable(endpoint: str) -> bool:
+    """Whether an endpoint names all that is needed to reach it, and nothing else."""
+    try:
+        parts = urlsplit(endpoint)
+        port = parts.port
+    except ValueError:  # a port that is no number, half a bracket
+        return False
+    plain = endpoint.startswith(f"{parts.scheme}://") and endpoint.isprintable()
+    plain = plain and not (" " in endpoint or parts.query or parts.fragment)
+    if parts.scheme == "unix":
+        return plain and not parts.netloc and parts.path.strip("/") != ""
+    bare = plain and bool(HOST.fullmatch(parts.netloc)) and parts.path in ("", "/")
+    if parts.scheme == "tcp":
+        return bare and bool(port) and parts.username is None
+    return bare and parts.scheme == "ssh" and port != 0
+
+
+class Part(BaseModel):
+    """What all parts share: unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class SlotPart(Part):
+    """A share of a host's processors that stands in for a GPU."""
+
+    cpus: Cpus
+    cpuset: Annotated[str, Field(pattern=CPUSET)] = ""
+
+
+class NodePart(Part):
+    """A host: its GPUs by id, or slots in their place."""
+
+    name: Name
+    endpoint: str
+    gpu_type: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=60)]
+    image: Annotated[str, Field(pattern=IMAGE)]
+    gpus: list[int | str] = Field(default_factory=list)
+    slots: list[SlotPart] = Field(default_factory=list)
+    tls: str = ""
+
+    @field_validator("endpoint")
+    @classmethod
+    def _known(cls, endpoint: str) -> str:
+        if not _reachable(endpoint):
+            forms = ", ".join(ENDPOINTS.values())
+            raise ValueError(f"{endpoint!r} is no endpoint; give one like {forms}")
+        return endpoint
+
+    @field_validator("gpu_type")
+    @classmethod
+    def _no_key(cls, gpu_type: str) -> str:
+        if gpu_type == MEASURED:
+            raise ValueError(f"{gpu_type!r} is no GPU type in a throughput table; name the GPU")
+        return gpu_type
+
+    @field_validator("tls")
+    @classmethod
+    def _complete(cls, tls: str) -> str:
+        for name in CERTIFICATES if tls else ():
+            if not (Path(tls) / name).is_file():
+                raise ValueError(f"there is no file {name} in {tls!r}; {TLS_REMEDY}")
+        return tls
+
+    @model_validator(mode="after")
+    def _check(self) -> "NodePart":
+        if bool(self.gpus) == bool(self.slots):
+            raise ValueError("gives GPUs and slots, or neither; give one of them")
+        if len({*map(str, self.gpus)}) < len(self.gpus):
+            raise ValueError("a GPU is there twice; leave one out")
+        if not all(DEVICE.fullmatch(str(gpu)) for gpu in self.gpus):
+            raise ValueError("a GPU is no id; give those that nvidia-smi -L lists")
+        if self.endpoint.startswith("tcp://") and not self.tls:
+            raise ValueError(
+                f"anyone who reaches a tcp:// endpoint is root on that host; {TLS_REMEDY}"
+            )
+        return self
+
+    @property
+    def node(self) -> Node:
+        """As the runtime takes it."""
+        gpus = [Gpu(device=str(gpu)) for gpu in self.gpus]
+        gpus += [Gpu(cpuset=slot.cpuset, cpus=slot.cpus) for slot in self.slots]
+        tls = Path(self.tls) if self.tls else None
+        return Node(self.name, self.endpoint, self.gpu_type, self.image, tuple(gpus), tls)
+
+
+class LimitsPart(Part):
+    """What a container gets for each of its GPUs."""
+
+    memory: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "8g"
+    scratch: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "1g"
+    pids: Annotated[int, Field(ge=16, le=2**22)] = 512
+    cpus: Annotated[float, Field(ge=0, le=4096, allow_inf_nan=False)] = 0.0
+
+    @field_validator("memory", "scratch")
+    @classmethod
+    def _bounded(cls, size: str) -> str:
+        if not LEAST_BYTES <= _bytes(size) <= MOST_BYTES:
+            raise ValueError(f"{size!r} is no limit; give one from 4m to 1024t")
+        return size
+
+
+class ClusterFile(Part):
+    """The fields of a cluster's file; docs/docker.md shows one."""
+
+    storage: str
+    nodes: list[NodePart] = Field(min_length=1, max_length=10_000)
+    user: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,9}:[1-9][0-9]{0,9}$")] = ""
+    datasets: str = ""
+    mounts: list[str] = Field(default_factory=list)
+    limits: LimitsPart = LimitsPart()
+    grace_seconds: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 30.0
+    hung_rounds: Annotated[int, Field(ge=1, le=1000)] = 3
+    network: Annotated[str, Field(pattern=r"^([a-zA-Z0-9][a-zA-Z0-9_.-]*)?$")] = ""
+    rendezvous_port: Annotated[int, Field(ge=1024, le=65535)] = 29500
+
+    @field_validator("storage", "datasets", "mounts")
+    @classmethod
+    def _absolute(cls, given: str | list[str]) -> str | list[str]:
+        for path in [given] if isinstance(given, str) else given:
+            if path and not (Path(path).is_absolute() and path.isprintable()):
+                raise ValueError(f"{path!r} is no absolute path; give that which all nodes use")
+            if ":" in path or ".." in Path(path).parts:
+                raise ValueError(f"{path!r} has a colon or '..' in it; give a plain path")
+        return given
+
+    @model_validator(mode="after")
+    def _check(self) -> "ClusterFile":
+        names = [node.name for node in self.nodes]
+        if len({*names}) < len(names):
+            raise ValueError("two nodes have one name; give each its own")
+        sizes = {len(node.node.gpus) for node in self.nodes}
+        if len(sizes) > 1:
+            raise ValueError(
+                f"nodes have {' and '.join(map(str, sorted(sizes)))} GPUs; give all as many, or"
+                " schedule each kind of node with a file of its own"
+            )
+        if len({node.gpu_type for node in self.nodes}) > 1:
+            raise ValueError("nodes have GPUs of several types; give a file for each type")
+        if not self.user and os.geteuid() == 0:
+            raise ValueError("user is missing, and containers never run as root; add a UID:GID")
+        return self
+
+    @property
+    def cluster(self) -> Nodes:
+        """As the runtime takes it."""
+        return Nodes(
+            nodes=tuple(part.node for part in self.nodes),
+            storage=Path(self.storage),
+            user=self.user or f"{os.geteuid()}:{os.getegid()}",
+            datasets=Path(self.datasets) if self.datasets else None,
+            mounts=tuple(map(Path, self.mounts)),
+            limits=Limits(
+                memory_bytes=_bytes(self.limits.memory),
+                pids=self.limits.pids,
+                scratch_bytes=_bytes(self.limits.scratch),
+                cpus=self.limits.cpus,
+            ),
+            grace_seconds=self.grace_seconds,
+            hung_rounds=self.hung_rounds,
+            network=self.network,
+            rendezvous_port=self.rendezvous_port,
+        )
+
+
+def _bytes(text: str) -> int:
+    return int(text.rstrip("kmgt")) * BYTES[text.lstrip("0123456789")]
+
+
+def read_cluster_file(path: Path) -> Nodes:
+    """Read a cluster of Docker hosts.
+
+    Raises:
+        InputError: The file is missing, no TOML, or a field is wrong; names file and field.
+    """
+    given = read_toml(path, "a cluster's TOML file")
+    try:
+        return ClusterFile.model_validate(given).cluster
+    except ValidationError as error:
+        raise told(path, error, ClusterFile, "a cluster") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error.place}", error.problem, error.remedy) from None

@@ -1,0 +1,187 @@
+"""Runs on real machines: start and resume."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from containers.docker.clock import WallClock
+from containers.docker.docker_runtime import DockerRuntime, Standing
+from containers.docker.fleet import only_scheduler
+from containers.docker.nodes import Nodes
+from flows.runs.simulation import Driver, Progress, check_chain, finish, packages, prepare
+from predictor.errors import InputError, Interrupted
+from tasks.record import RunHeader, RuntimeKind
+from tasks.round import Run, run_round
+from tasks.state import RunState, advance
+from warehouse.store.files import write_text
+from warehouse.store.store import Reader, Writer
+
+NODES = "nodes.json"
+"""In a run's folder in the storage: the nodes that it began on."""
+
+
+def run_live(
+    header: RunHeader,
+    nodes: Nodes,
+    warehouse: Path,
+    *,
+    driver: Driver = run_round,
+    progress: Progress = lambda run: None,
+    rounds: int | None = None,
+) -> str:
+    """Run jobs in containers, to the end of the last one if nothing else is said.
+
+    Args:
+        header: What to run; its settings tell of as many GPUs as the nodes have.
+        nodes: The machines.
+        warehouse: Where its records go.
+        driver: How rounds are called.
+        progress: Told after every round.
+        rounds: How many rounds to run before it is left to be resumed.
+
+    Returns:
+        The run's id.
+
+    Raises:
+        Interrupted: The user stopped it; containers run on.
+        ShockwaveError: The warehouse cannot be written, or the profile lacks an entry.
+    """
+    check_nodes(header, nodes)
+    prepared = prepare(header)
+
+    def taken(name: str) -> bool:  # by a run of another warehouse, whose jobs' folders are there
+        return (nodes.storage / name).exists()
+
+    with Writer(warehouse, header, packages=packages(), taken=taken) as writer:
+        run = replace(prepared, name=writer.run, sink=writer)
+        with _running(run, nodes, time.time(), Standing(), begun=False):
+            return finish(run, warehouse, writer, driver, progress, rounds)
+
+
+def resume_live(
+    name: str,
+    nodes: Nodes,
+    warehouse: Path,
+    *,
+    driver: Driver = run_round,
+    progress: Progress = lambda run: None,
+    rounds: int | None = None,
+) -> str:
+    """Go on with an unfinished run; containers that run on are adopted.
+
+    The state is the fold over the records. What was done after the last of them, and not
+    recorded, is undone: containers that no recorded lease stands behind are ended, each with
+    a checkpoint.
+
+    Args:
+        name: The run.
+        nodes: The machines.
+        warehouse: Where it is.
+        driver: How rounds are called.
+        progress: Told after every round.
+        rounds: How many rounds to run before it is left again; to its end by default.
+
+    Raises:
+        Interrupted: The user stopped it; containers run on.
+        ShockwaveError: There is no such run, its records are damaged, or it began on another
+            cluster.
+    """
+    reader = Reader(warehouse)
+    header = reader.header(name)
+    check_nodes(header, nodes)
+    with Writer(warehouse, header, run=name) as writer:
+        recorded = reader.records(name)
+        check_chain(name, header, recorded)
+        run = replace(prepare(header), name=name, sink=writer)
+        clock_seconds, started = 0.0, set()
+        for record, _ in recorded:
+            run.state = advance(header, run.state, record)
+            clock_seconds = record.clock_seconds
+            started |= {launch.job_id for launch in record.launches}
+        began = min(reader.created_at(name).timestamp(), time.time() - clock_seconds)
+        standing = _standing(run.state, clock_seconds, started)
+        with _running(run, nodes, began, standing, begun=bool(recorded)):
+            return finish(run, warehouse, writer, driver, progress, rounds)
+
+
+def check_nodes(header: RunHeader, nodes: Nodes) -> None:
+    """Refuse a cluster that is not that of a run.
+
+    Raises:
+        InputError: It has other GPUs, or the run is on a virtual cluster.
+    """
+    settings = header.settings
+    if settings.runtime is not RuntimeKind.DOCKER:
+        raise InputError("--cluster", "the run is on a virtual cluster", "leave it out")
+    if (settings.gpus, settings.gpus_per_node) != (nodes.gpus, nodes.gpus_per_node):
+        raise InputError(
+            "--cluster",
+            f"has {nodes.gpus} GPUs, {nodes.gpus_per_node} a node, and the run has "
+            f"{settings.gpus}, {settings.gpus_per_node} a node",
+            "give the cluster that the run began on",
+        )
+
+
+def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:
+    """Note in its storage which nodes a run begins on, and refuse others when it goes on.
+
+    Endpoints may change: they are only the way to a node.
+    """
+    remedy = "give the cluster that the run began on"
+    mine = [
+        {"name": node.name, "gpu_type": node.gpu_type, "gpus": [asdict(gpu) for gpu in node.gpus]}
+        for node in nodes.nodes
+    ]
+    noted = nodes.storage / run / NODES
+    if begun and not noted.exists():
+        raise InputError(str(nodes.storage), f"holds nothing of run {run}", remedy)
+    try:
+        if not noted.exists():
+            noted.parent.mkdir(exist_ok=True)
+            write_text(noted, json.dumps(mine))
+        found = json.loads(noted.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(
+            str(noted), f"cannot be used: {error}", "let it be read and written"
+        ) from None
+    if found != mine:
+        raise InputError("--cluster", f"its nodes are not those that {noted} tells", remedy)
+
+
+def _standing(state: RunState, clock_seconds: float, started: set[int]) -> Standing:
+    beliefs = state.beliefs.items()
+    return Standing(
+        clock_seconds=clock_seconds,
+        leases=state.leases,
+        epochs={job: int(sum(one.epochs for one in belief.observed)) for job, belief in beliefs},
+        run_seconds={job: belief.run_seconds for job, belief in beliefs},
+        started=frozenset(started),
+    )
+
+
+@contextmanager
+def _running(
+    run: Run, nodes: Nodes, began: float, standing: Standing, *, begun: bool
+) -> Iterator[None]:
+    """Give a run its runtime for as long as it is driven."""
+    with only_scheduler(nodes, run.name):
+        _hold_to(nodes, run.name, begun=begun)
+        runtime = DockerRuntime(
+            run.header.specs,
+            nodes,
+            run.name,
+            round_seconds=run.header.settings.round_seconds,
+            clock=WallClock(began),
+            standing=standing,
+        )
+        run.runtime = runtime
+        try:
+            yield
+        except Interrupted as error:
+            remedy = f"its containers run on; {error.remedy} --cluster FILE"
+            raise Interrupted(error.place, error.problem, remedy) from None
+        finally:
+            runtime.close()

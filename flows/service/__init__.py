@@ -1,0 +1,1 @@
+"""Prefect's server, and what can be started from its UI."""

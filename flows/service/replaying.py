@@ -1,0 +1,86 @@
+"""The replay of a run as a flow: what comes out otherwise, as a table, fails it."""
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas import State
+from prefect.states import Completed, Failed
+
+from flows.cli.options import DEFAULT_WAREHOUSE
+from flows.runs.simulation import replay as replay_run
+from flows.service.forms import ReplayForm
+from flows.service.shown import failed
+from predictor.errors import ShockwaveError
+from tasks.prefect_tasks import RETRY_SECONDS, may_pass
+from tasks.replay import Comparison
+
+MOST_SHOWN = 500
+"""Differences in the table; the UI shows it whole."""
+
+LONGEST_SHOWN = 500
+"""Letters of a value in the table."""
+
+
+@task(
+    name="compare rounds",
+    task_run_name="compare rounds of {run}",
+    tags=["shockwave", "replay"],
+    cache_policy=NO_CACHE,
+    retries=len(RETRY_SECONDS),
+    retry_delay_seconds=list(RETRY_SECONDS),
+    retry_condition_fn=may_pass,
+    persist_result=False,
+)
+def compare_rounds(run: str, number: int | None, warehouse: Path) -> Comparison:
+    """Predict and solve recorded rounds again."""
+    return replay_run(run, warehouse, only=number)
+
+
+@flow(
+    name="replay",
+    description="Predict and solve recorded rounds again; fails if anything comes out otherwise.",
+    flow_run_name="replay {form.run}",
+)
+def replay(form: ReplayForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
+    """Replay a run and show what differs.
+
+    Args:
+        form: The run, and one round or all.
+        warehouse: Folder that keeps the records of all runs.
+
+    Returns:
+        Completed if all rounds are identical, else failed.
+    """
+    try:
+        found = compare_rounds(form.run, form.round, warehouse)
+    except ShockwaveError as error:
+        return failed(error)
+    said = _said(form.run, found)
+    create_table_artifact(
+        table=_rows(found), key=f"replay-{form.run}", description=f"What differs. {said}"
+    )
+    create_markdown_artifact(f"# Replay\n\n{said}\n", key=f"replay-{form.run}-in-words")
+    return Failed(message=said) if found.differences else Completed(message=said)
+
+
+def _said(run: str, found: Comparison) -> str:
+    different = len({difference.round for difference in found.differences})
+    if different:
+        return f"{run}: {different} of {found.rounds} rounds differ"
+    return f"{run}: {found.rounds} rounds replayed, all identical byte for byte"
+
+
+def _rows(found: Comparison) -> list[dict[str, Any]]:
+    rows = [
+        {
+            "round": difference.round,
+            "field": difference.field,
+            "recorded": str(difference.recorded)[:LONGEST_SHOWN],
+            "replayed": str(difference.replayed)[:LONGEST_SHOWN],
+        }
+        for difference in found.differences[:MOST_SHOWN]
+    ]
+    return rows or [{"rounds": found.rounds, "result": "identical"}]

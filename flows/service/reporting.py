@@ -1,0 +1,106 @@
+"""A report as a flow: the page, and in Prefect's UI a link to it and its figures."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, task
+from prefect.artifacts import create_image_artifact, create_link_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas import State
+from prefect.states import Completed
+
+from flows.cli.options import DEFAULT_WAREHOUSE
+from flows.service.forms import ReportForm
+from flows.service.service import REPORTS
+from flows.service.shown import failed, show_headlines
+from predictor.errors import ShockwaveError
+from tasks.prefect_tasks import RETRY_SECONDS, may_pass
+from warehouse.report import report_name, report_of, runs_of, write_figures, write_page
+from warehouse.store.store import Reader
+
+MOST_FIGURES = 4
+"""Figures beside the link; the page has them all."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A report on disk.
+
+    Attributes:
+        runs: What it is about.
+        page: Its HTML.
+        figures: Its first figures, as PNG.
+    """
+
+    runs: Sequence[str]
+    page: Path
+    figures: Sequence[Path]
+
+
+@task(
+    name="write report",
+    task_run_name="write report about {about}",
+    tags=["shockwave", "report"],
+    cache_policy=NO_CACHE,
+    retries=len(RETRY_SECONDS),
+    retry_delay_seconds=list(RETRY_SECONDS),
+    retry_condition_fn=may_pass,
+)
+def write(about: str, title: str, warehouse: Path) -> Written:
+    """Write the page and its first figures below the warehouse's `reports`."""
+    reader, folder = Reader(warehouse), warehouse / "reports"
+    runs = runs_of(reader, about)
+    name = report_name(about)
+    content = report_of(reader, runs)
+    page = write_page(content, folder / f"{name}.html", title or f"About {about}")
+    drawn = [figure for figure in content.figures if figure.chart is not None]
+    files = write_figures(drawn[:MOST_FIGURES], folder / name)
+    return Written(runs, page, [file for file in files if file.suffix == ".png"])
+
+
+@flow(
+    name="report",
+    description="Write one self-contained page about runs or a campaign, and link to it.",
+    flow_run_name="report about {form.about}",
+)
+def report(form: ReportForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
+    """Write a report and show it.
+
+    Args:
+        form: What it is about.
+        warehouse: Folder that keeps the records of all runs.
+
+    Returns:
+        Completed with the page's path; failed with the reason.
+    """
+    key, warehouse = report_name(form.about), warehouse.absolute()
+    try:
+        written = write(form.about, form.title, warehouse)
+        show_headlines(warehouse, written.runs, key=f"figures-{key}", title=f"About {form.about}")
+    except ShockwaveError as error:
+        return failed(error)
+    create_link_artifact(
+        _address(written.page),
+        link_text=form.title or f"Report about {form.about}",
+        key=f"report-{key}",
+        description=str(written.page),
+    )
+    for figure in written.figures if _served(written.page) else ():
+        create_image_artifact(_address(figure), key=f"{figure.stem}-{key}", description=figure.stem)
+    return Completed(message=str(written.page), data=str(written.page))
+
+
+def _served(file: Path) -> bool:
+    """Whether the server hands the file out."""
+    folder = os.environ.get(REPORTS)
+    return folder is not None and file.is_relative_to(folder)
+
+
+def _address(file: Path) -> str:
+    """Of a file: on whatever host the UI is seen, where the server hands it out."""
+    if _served(file):
+        return f"/reports/{file.relative_to(os.environ[REPORTS]).as_posix()}"
+    return file.as_uri()

@@ -1,0 +1,26 @@
+"""The Prefect servers that are started here; they end with the process that started them."""
+
+import os
+from pathlib import Path
+
+from fastapi import FastAPI
+from prefect.server.api.server import create_app as create_prefect
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+
+from flows.service.children import end_with_parent
+from flows.service.service import REPORTS
+
+
+def create_plain_app() -> FastAPI:
+    """Prefect's application, for the campaign that starts it."""
+    end_with_parent()
+    return create_prefect()
+
+
+def create_app() -> FastAPI:
+    """For `shockwave up`: with `/reports` before the UI, which answers all else."""
+    app = create_plain_app()
+    reports = StaticFiles(directory=Path(os.environ[REPORTS]), check_dir=False)
+    app.router.routes.insert(0, Mount("/reports", reports, name="reports"))
+    return app

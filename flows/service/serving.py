@@ -1,0 +1,44 @@
+"""Beside the server, what serves the deployments: `python -m flows.service.serving WAREHOUSE`."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from prefect.runner import Runner
+
+from flows.service.children import READY, end_with_parent
+from flows.service.deployments import DEPLOYMENTS
+
+POLL_SECONDS = 2.0
+"""How often the server is asked for new flow runs."""
+
+MOST_AT_ONCE = 4
+"""Flow runs at a time, each a process with its own solver; others wait."""
+
+
+class Serving(Runner):
+    """Starts the flow runs that are asked for, and cancels them when it is stopped."""
+
+    def handle_sigterm(self, *args: Any, **kwargs: Any) -> None:
+        """Stop in order: Prefect's own handler leaves flow runs behind as running."""
+        self.execute_in_background(self.astop)
+
+
+def main(warehouse: Path) -> None:
+    """Serve the deployments of a warehouse until stopped."""
+    end_with_parent()
+    runner = Serving(
+        name="shockwave",
+        query_seconds=POLL_SECONDS,
+        limit=MOST_AT_ONCE,
+        pause_on_shutdown=False,  # what was asked for meanwhile is run at the next start
+    )
+    for deployment in DEPLOYMENTS:
+        runner.add_deployment(deployment.served(warehouse))
+    print(READY, flush=True)
+    asyncio.run(runner.start())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,84 @@
+"""What a flow run shows in Prefect's UI: figures of runs as artifacts, an error as its reason."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.client.schemas import State
+from prefect.exceptions import FailedRun
+from prefect.states import Failed
+
+from flows.cli.output import plain
+from predictor.errors import ShockwaveError
+from warehouse.store.store import Reader
+
+HEADLINES = (
+    "run",
+    "policy",
+    "jobs",
+    "complete",
+    "rounds",
+    "makespan_s",
+    "mean_jct_s",
+    "worst_ftf",
+    "unfair_fraction",
+    "utilization",
+)
+"""What is told of a run first."""
+
+
+def failed(error: ShockwaveError) -> State[Any]:
+    """The state of a flow run that cannot go on; its message is what the command line says."""
+    tell_once()
+    return Failed(message=str(error))
+
+
+def tell_once() -> None:
+    """Have errors of the user told in a line by Prefect's log, and once; others as ever."""
+    logging.getLogger("prefect.flow_runs").addFilter(_told_once)
+
+
+def _told_once(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, FailedRun | ShockwaveError):
+        record.exc_info = None
+        return not record.getMessage().startswith("Engine execution exited")  # said before
+    return True
+
+
+def headlines(warehouse: Path, runs: Sequence[str]) -> list[dict[str, Any]]:
+    """The headline figures of runs, as plain data.
+
+    Raises:
+        ShockwaveError: A run is not there, or its records are damaged.
+    """
+    columns, rows = Reader(warehouse).query(f"SELECT {', '.join(HEADLINES)} FROM run_summary", runs)
+    found = {row[0]: dict(zip(columns, map(plain, row), strict=True)) for row in rows}
+    return [found[run] for run in runs]
+
+
+def show_headlines(warehouse: Path, runs: Sequence[str], *, key: str, title: str) -> None:
+    """Show the headline figures of runs, side by side and as a table of rows.
+
+    Raises:
+        ShockwaveError: A run is not there, or its records are damaged.
+    """
+    rows = headlines(warehouse, runs)
+    create_table_artifact(table=rows, key=key, description=title)
+    create_markdown_artifact(_side_by_side(title, rows), key=f"{key}-in-words", description=title)
+
+
+def _side_by_side(title: str, rows: Sequence[dict[str, Any]]) -> str:
+    lines = [f"# {title}", "", "| |" + " |" * len(rows), "| --- |" + " ---: |" * len(rows)]
+    lines += [
+        f"| {name} | " + " | ".join(_told(row[name]) for row in rows) + " |" for name in HEADLINES
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _told(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
+    return "" if value is None else str(value)

@@ -1,0 +1,90 @@
+"""Runs as deployments start them: `simulate` makes one, `round` steps one that has not ended."""
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, tags
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.client.schemas import State
+from prefect.states import Completed
+
+from flows.cli.options import DEFAULT_WAREHOUSE
+from flows.runs.prefect_driver import run_tasks
+from flows.runs.simulation import Progress, make_header, resume
+from flows.runs.simulation import simulate as run_simulation
+from flows.service.forms import RoundForm, SimulationForm
+from flows.service.shown import failed, show_headlines
+from predictor.errors import ShockwaveError
+from tasks.round import Run
+from warehouse.store.store import Reader
+
+
+@flow(
+    name="round",
+    description="Step an unfinished run: each round is collect, predict, solve, dispatch, record.",
+    flow_run_name="{form.run} +{form.rounds}",
+)
+def step(form: RoundForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
+    """Run the next rounds of a run, each as five task runs.
+
+    Args:
+        form: The run, and how many rounds.
+        warehouse: Folder that keeps the records of all runs.
+
+    Returns:
+        Completed with the run's id; failed with the reason, if a round failed.
+    """
+    try:
+        with tags(form.run):
+            resume(form.run, warehouse, driver=run_tasks, rounds=form.rounds)
+        show_headlines(warehouse, [form.run], key=f"run-{form.run}", title=f"Run {form.run}")
+        return Completed(message=_standing(warehouse, form.run), data=form.run)
+    except ShockwaveError as error:
+        return failed(error)
+
+
+@flow(
+    name="simulate",
+    description="Run a generated workload on the virtual cluster, to its end or for some rounds.",
+    flow_run_name="{form.policy}, {form.jobs} jobs on {form.gpus} GPUs",
+)
+def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
+    """Make a run and take it as far as is asked.
+
+    Args:
+        form: The workload, the policy and how far to go.
+        warehouse: Folder that keeps the records of all runs.
+
+    Returns:
+        Completed with the run's id; failed with the reason.
+    """
+    try:
+        header = make_header(form.source.open(form.gpus), form.settings)
+        run = run_simulation(header, warehouse, progress=_progress(form.jobs), rounds=form.rounds)
+        show_headlines(warehouse, [run], key=f"run-{run}", title=f"Run {run}")
+        return Completed(message=_standing(warehouse, run), data=run)
+    except ShockwaveError as error:
+        return failed(error)
+
+
+def _progress(jobs: int) -> Progress:
+    """A bar in the UI, counted in finished jobs and moved by whole percents."""
+    bar: Any = create_progress_artifact(0.0, key="finished-jobs", description="Finished jobs")
+    shown = 0
+
+    def told(run: Run) -> None:
+        nonlocal shown
+        percent = 100 * (run.state.arrived - len(run.state.beliefs)) // jobs
+        if percent > shown:
+            shown = percent
+            update_progress_artifact(bar, float(percent))
+
+    return told
+
+
+def _standing(warehouse: Path, run: str) -> str:
+    """How far a run is."""
+    ((rounds, complete),) = Reader(warehouse).query(
+        "SELECT max(round) + 1, bool_or(complete) FROM rounds JOIN runs USING (run)", [run]
+    )[1]
+    return f"run {run!r} has {'ended' if complete else 'not ended'} after {rounds} rounds"

@@ -1,0 +1,182 @@
+"""What holds of every round of a run, whatever the policy.
+
+A fold over records beside that of `tasks.state`: it trusts nothing that it is told.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+
+from containers.runtime import ContainerEvent, EventKind
+from predictor.job import EpochReport, JobProgress, JobSpec
+from tasks.record import RoundRecord, RunHeader
+
+TOLERANCE = 1e-6
+"""Relative, of objectives and bounds."""
+
+
+@dataclass
+class Ledger:
+    """What the rounds so far add up to.
+
+    Attributes:
+        header: What the run started from.
+        clock_seconds: Start of the last round.
+        arrived: How many jobs were admitted.
+        active: Those that did not end, by job id.
+        leases: GPUs that jobs hold.
+        started: Jobs that ever ran.
+        epochs: Epochs reported of each job.
+        run_seconds: Run time of each job, as last told.
+    """
+
+    header: RunHeader
+    clock_seconds: float = 0.0
+    arrived: int = 0
+    active: dict[int, JobSpec] = field(default_factory=dict)
+    leases: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    started: set[int] = field(default_factory=set)
+    epochs: Counter[int] = field(default_factory=Counter)
+    run_seconds: dict[int, float] = field(default_factory=dict)
+
+    def broken(self, record: RoundRecord) -> Iterator[str]:
+        """Take in the next round; what does not hold in it, in words."""
+        yield from self._observed(record)
+        yield from self._expected(record)
+        yield from self._decided(record)
+        self.clock_seconds = record.clock_seconds
+
+    def gpus_in(self, number: int) -> int:
+        """GPUs of the cluster in a round: a fork's first rounds are those of another run."""
+        settings = self.header.settings
+        taken = [fork.gpus for fork in settings.forked if number < fork.round]
+        return max([settings.gpus, *taken])
+
+    @property
+    def unended(self) -> list[int]:
+        """Jobs without an end: active ones and those that never arrived."""
+        return [*self.active, *(spec.job_id for spec in self.header.specs[self.arrived :])]
+
+    def _observed(self, record: RoundRecord) -> Iterator[str]:
+        if not self.clock_seconds <= record.clock_seconds < math.inf:
+            yield f"the clock goes from {self.clock_seconds:g} to {record.clock_seconds:g} s"
+        for report in record.reports:
+            yield from self._reported(report)
+        for entry in record.progress:
+            yield from self._progressed(entry)
+        for event in record.finished:
+            yield from self._ended(event, record.clock_seconds)
+        coming = self.header.specs[self.arrived : self.arrived + len(record.arrivals)]
+        if tuple(spec.job_id for spec in coming) != record.arrivals:
+            yield f"arrivals {list(record.arrivals)} are not the next jobs of the header"
+        for spec in coming:
+            self.active[spec.job_id] = spec
+            if spec.arrival_seconds > record.clock_seconds:
+                yield f"job {spec.job_id} is admitted before it arrives"
+        self.arrived += len(coming)
+
+    def _reported(self, report: EpochReport) -> Iterator[str]:
+        job = report.job_id
+        if job not in self.leases:
+            yield f"job {job} reports epochs and held no GPUs"
+        if report.epoch != self.epochs[job] or report.epochs < 1:
+            yield f"job {job} reports epoch {report.epoch} after {self.epochs[job]} epochs"
+        if report.batch_size < 1 or not 0 <= report.seconds < math.inf:
+            yield f"job {job} reports batch size {report.batch_size}, {report.seconds:g} s"
+        self.epochs[job] = report.epoch + report.epochs
+
+    def _progressed(self, entry: JobProgress) -> Iterator[str]:
+        job = entry.job_id
+        if job not in self.leases:
+            yield f"job {job} makes progress and held no GPUs"
+        if not self.run_seconds.get(job, 0.0) <= entry.run_seconds < math.inf:
+            yield f"the run time of job {job} goes down to {entry.run_seconds:g} s"
+        if not 0.0 <= entry.fraction <= 1.0:
+            yield f"job {job} has done {entry.fraction:g} of an epoch"
+        if entry.epochs != self.epochs[job]:
+            yield f"job {job} stands at {entry.epochs} epochs and reported {self.epochs[job]}"
+        self.run_seconds[job] = entry.run_seconds
+
+    def _ended(self, event: ContainerEvent, clock_seconds: float) -> Iterator[str]:
+        job = event.job_id
+        if not event.ends_job and event.kind not in (EventKind.CRASHED, EventKind.LOST):
+            yield f"job {job} ends by being {event.kind}"
+        if job not in self.active:
+            yield f"job {job} ends and was not active"
+        if not self.clock_seconds <= event.at_seconds <= clock_seconds:
+            yield f"job {job} ends at {event.at_seconds:g} s, outside the round"
+        if self.leases.pop(job, ()) != event.gpus:
+            yield f"job {job} gives back GPUs {list(event.gpus)} that it did not hold"
+        if event.kind is not EventKind.FINISHED and not event.reason:
+            yield f"job {job} is {event.kind} for no reason"
+        if not event.ends_job:
+            return
+        spec = self.active.pop(job, None)
+        if spec and event.kind is EventKind.FINISHED and self.epochs[job] != spec.epochs:
+            yield f"job {job} ends after {self.epochs[job]} of {spec.epochs} epochs"
+
+    def _expected(self, record: RoundRecord) -> Iterator[str]:
+        for one in record.forecasts:
+            if one.job_id not in self.active:
+                yield f"job {one.job_id} is forecast and not active"
+            if not 0.0 <= one.low_seconds <= one.high_seconds < math.inf:
+                yield f"the forecast of job {one.job_id} has no interval"
+        for bid in record.bids:
+            if bid.job_id not in self.active:
+                yield f"job {bid.job_id} bids and is not active"
+        solve = record.solve
+        slack = TOLERANCE * max(1.0, abs(solve.objective), abs(solve.bound))
+        if not solve.objective <= solve.bound + slack and solve.status != "imprecise":
+            yield f"the objective {solve.objective:g} is above its bound {solve.bound:g}"
+        gpus_by_round: Counter[int] = Counter()
+        for turn in record.turns:
+            spec = self.active.get(turn.job_id)
+            if spec is None:
+                yield f"job {turn.job_id} has a turn and is not active"
+            else:
+                gpus_by_round.update(dict.fromkeys(turn.rounds, spec.scale_factor))
+        if max(gpus_by_round.values(), default=0) > self.gpus_in(record.round):
+            yield "the plan gives out more GPUs than there are"
+
+    def _decided(self, record: RoundRecord) -> Iterator[str]:
+        now = {launch.job_id: launch.gpus for launch in record.launches}
+        if len(now) < len(record.launches):
+            yield "a job is launched twice"
+        for gpu, holders in Counter(chain.from_iterable(now.values())).items():
+            if holders > 1:
+                yield f"GPU {gpu} is given to {holders} jobs"
+            if not 0 <= gpu < self.gpus_in(record.round):
+                yield f"there is no GPU {gpu}"
+            if gpu // self.header.settings.gpus_per_node in record.solve.drained:
+                yield f"GPU {gpu} is given away, and its node is out of service"
+        for job, gpus in now.items():
+            spec = self.active.get(job)
+            if spec is None:
+                yield f"job {job} is launched and not active"
+            elif len(gpus) != spec.scale_factor:
+                yield f"job {job} gets {len(gpus)} GPUs and asked for {spec.scale_factor}"
+            if any(one >= other for one, other in pairwise(gpus)):
+                yield f"the GPUs of job {job} are not in order"
+        yield from self._carried_out(record, now)
+        self.leases = now
+        self.started |= now.keys()
+
+    def _carried_out(self, record: RoundRecord, now: dict[int, tuple[int, ...]]) -> Iterator[str]:
+        """Whether the events are what leads from the leases before to those now."""
+        due = {(job, "preempted", gpus) for job, gpus in self.leases.items() if job not in now}
+        due |= {
+            (job, "launched", gpus) for job, gpus in now.items() if self.leases.get(job) != gpus
+        }
+        told = set()
+        for event in record.events:
+            preempted = event.kind is EventKind.PREEMPTED
+            told.add((event.job_id, "preempted" if preempted else "launched", event.gpus))
+            first = event.kind is EventKind.STARTED
+            if not preempted and first is (event.job_id in self.started):
+                yield f"job {event.job_id} is {event.kind}, {'' if first else 'not '}having run"
+        for job, what, gpus in sorted(due - told):
+            yield f"job {job} is {what} (GPUs {list(gpus)}) without an event"
+        for job, what, gpus in sorted(told - due):
+            yield f"job {job} has an event: {what} (GPUs {list(gpus)}), and no such lease"

@@ -1,0 +1,125 @@
+"""The steps of a round as Prefect tasks, and its artifacts; the only Prefect below flows.
+
+Between tasks travel ids: the run's name and the round's number. What they stand for is
+held in this process while the round is under way.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from prefect import task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas import State
+from prefect.client.schemas.objects import TaskRun
+from prefect.tasks import Task
+
+from predictor.errors import WarehouseBusy
+from tasks.round import ROUND, Round, Run, Step, record, timed
+
+RETRY_SECONDS = (1.0, 5.0)
+"""Waits before what may pass by itself is tried again."""
+
+_under_way: dict[tuple[str, int], tuple[Run, Round]] = {}
+
+
+@contextmanager
+def under_way(run: Run) -> Iterator[Round]:
+    """Make a run's next round known to the tasks by its ids, for as long as it lasts."""
+    key, this = (run.name, run.state.round), Round()
+    _under_way[key] = (run, this)
+    try:
+        yield this
+    finally:
+        del _under_way[key]
+
+
+def may_pass(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
+    """Whether a task that failed is worth another try: storage recovers, damage does not."""
+    return isinstance(state.result(raise_on_failure=False), WarehouseBusy)
+
+
+def _task(step: Step) -> Task[[str, int], None]:
+    @task(
+        name=step.__name__,
+        description=step.__doc__,
+        task_run_name=f"{step.__name__} {{run}} round {{number}}",
+        tags=["shockwave", step.__name__],
+        cache_policy=NO_CACHE,
+        # Only this step does nothing by halves: what it writes counts once it is renamed,
+        # and the run moves on after that.
+        retries=len(RETRY_SECONDS) if step is record else 0,
+        retry_delay_seconds=list(RETRY_SECONDS),
+        retry_condition_fn=may_pass,
+    )
+    def call(run: str, number: int) -> None:
+        timed(step, *_under_way[run, number])
+
+    return call
+
+
+TASKS = tuple(map(_task, ROUND))
+"""The steps of a round as tasks, in order."""
+
+
+def call_tasks(run: str, number: int) -> None:
+    """Run the round's tasks, each after the one before it, then show the round.
+
+    Raises:
+        Exception: What a step raised.
+    """
+    before: list[State[None]] = []
+    for step in TASKS:
+        state = step(run, number, return_state=True, wait_for=before)
+        state.result()
+        before = [state]
+    publish(*_under_way[run, number])
+
+
+def publish(run: Run, this: Round) -> None:
+    """Show the round in the UI: its allocation as a table, its market in words."""
+    number = run.state.round - 1  # recorded, so the run is past it
+    forecasts, beliefs = this.state.forecasts, this.state.beliefs
+    rows = [
+        {
+            "job": job_id,
+            "model": beliefs[job_id].spec.model,
+            "gpus": " ".join(map(str, gpus)),
+            "batch size": beliefs[job_id].batch_size,
+            "progress": f"{forecasts[job_id].progress[0]:.1%}",
+            "remaining (s)": round(forecasts[job_id].remaining_seconds),
+        }
+        for job_id, gpus in this.plan.placement.items()
+    ]
+    create_table_artifact(
+        table=rows or [{"job": "none"}],
+        key=f"allocation-{run.name}",
+        description=f"GPUs by job in round {number} of run {run.name}",
+    )
+    create_markdown_artifact(
+        _summary(run, number, this), key=f"market-{run.name}", description=f"Round {number}"
+    )
+
+
+def _summary(run: Run, number: int, this: Round) -> str:
+    report, gpus = this.plan.report, run.header.settings.gpus
+    busy = sum(map(len, this.plan.placement.values()))
+    return f"""# Round {number} of run {run.name}
+
+| | |
+| --- | --- |
+| clock | {this.observation.clock_seconds:,.1f} s |
+| active jobs | {len(this.state.beliefs)} ({len(this.arrivals)} new) |
+| finished in the round before | {len(this.observation.ended)} |
+| running jobs | {len(this.plan.placement)} |
+| busy GPUs | {busy} of {gpus} |
+| policy | {report.policy} |
+| back end | {report.backend} ({report.reason}) |
+| status | {report.status} |
+| objective | {report.objective:.6g} |
+| bound | {report.bound:.6g} |
+| gap | {report.gap:.2e} |
+| price of a GPU-round | {report.price:.3g} |
+| solve | {this.milliseconds["solve"]:.1f} ms |
+"""

@@ -1,0 +1,204 @@
+"""The live state of a run: a fold over its records."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from containers.runtime import ContainerEvent, EventKind, Observation
+from predictor.belief import Belief
+from predictor.forecast import Forecast
+from predictor.history import History
+from predictor.job import EpochReport, JobSpec
+from predictor.learning import learned
+from tasks.record import RoundRecord, RunHeader, record_hash
+
+CRASHES = 5
+"""Crashes in a row, with no epoch completed between them, after which a job is given up."""
+
+
+LONGEST_WAIT = 3
+"""Rounds that a job waits at most whose containers are lost again and again."""
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Where a run stands between two rounds.
+
+    Attributes:
+        round: Number of the next round.
+        arrived: How many of the header's jobs have been admitted.
+        beliefs: What is believed about each active job, by ascending job id.
+        forecasts: What each is expected to do, as far as forecast.
+        leases: GPUs that jobs hold, by job id.
+        crashes: How often jobs crashed since they last completed an epoch, by job id.
+        losses: How often they were lost since then.
+        waits: Until when such jobs are not launched again, by job id: not at all after the
+            first time, then for 1, 3, 7, … rounds; for 3 at most where they were lost.
+        ended: All that was observed of each job that ended, in the order of their ends.
+        ended_gpu_seconds: GPU time that each of them took.
+        history: What is learned from them, and from those that the header brings.
+        memory: What the policy noted last.
+        last_hash: Hash of the last record, or of the header.
+    """
+
+    round: int
+    arrived: int
+    beliefs: Mapping[int, Belief]
+    forecasts: Mapping[int, Forecast]
+    leases: Mapping[int, tuple[int, ...]]
+    crashes: Mapping[int, int]
+    losses: Mapping[int, int]
+    waits: Mapping[int, float]
+    ended: tuple[Belief, ...]
+    ended_gpu_seconds: tuple[float, ...]
+    history: History
+    memory: str
+    last_hash: str
+
+    @classmethod
+    def initial(cls, header: RunHeader) -> "RunState":
+        """Before the first round."""
+        history = History()
+        for job in header.history:
+            history = learned(history, job.belief, header.throughputs, header.settings.seed)
+        return cls(0, 0, {}, {}, {}, {}, {}, {}, (), (), history, "", record_hash(header))
+
+    def finished(self, header: RunHeader) -> bool:
+        """Whether every job has arrived and ended."""
+        return self.round > 0 and self.arrived == len(header.specs) and not self.beliefs
+
+    def observed(
+        self, header: RunHeader, seen: Observation, arrivals: Sequence[int]
+    ) -> tuple["RunState", tuple[int, ...]]:
+        """The state once a round's observation is taken in, before anything is decided.
+
+        Args:
+            header: The run.
+            seen: What the runtime reported.
+            arrivals: Jobs admitted, the next ones of the header.
+
+        Returns:
+            The state, and the active jobs to be forecast anew, by ascending job id: those
+            that arrived, ran or have no forecast, and waiting ones of which much was
+            learned from others (`_learned_of`).
+        """
+        reports: defaultdict[int, list[EpochReport]] = defaultdict(list)
+        for report in seen.reports:
+            reports[report.job_id].append(report)
+        beliefs, forecasts, leases = dict(self.beliefs), dict(self.forecasts), dict(self.leases)
+        for entry in seen.progress:
+            job_id = entry.job_id
+            beliefs[job_id] = beliefs[job_id].after(reports.get(job_id, ()), entry)
+        crashes = {job: count for job, count in self.crashes.items() if job not in reports}
+        losses = {job: count for job, count in self.losses.items() if job not in reports}
+        waits = dict(self.waits)
+        for event in seen.finished:
+            leases.pop(event.job_id, None)
+            if event.kind in (EventKind.CRASHED, EventKind.LOST):
+                counts = crashes if event.kind is EventKind.CRASHED else losses
+                count = counts[event.job_id] = counts.get(event.job_id, 0) + 1
+                rounds = 2 ** (count - 1) - 1
+                if event.kind is EventKind.LOST:
+                    rounds = min(rounds, LONGEST_WAIT)
+                waits[event.job_id] = seen.clock_seconds + rounds * header.settings.round_seconds
+        ended: list[Belief] = []
+        history = self.history
+        for event in seen.finished:
+            if not event.ends_job:
+                continue
+            belief = beliefs.pop(event.job_id)
+            forecasts.pop(event.job_id, None)
+            crashes.pop(event.job_id, None)
+            losses.pop(event.job_id, None)
+            waits.pop(event.job_id, None)
+            if event.kind is not EventKind.FINISHED:
+                continue  # its end teaches nothing
+            ended.append(belief)
+            history = learned(history, belief, header.throughputs, header.settings.seed)
+        new = header.specs[self.arrived : self.arrived + len(arrivals)]
+        beliefs |= {spec.job_id: Belief(spec) for spec in new}
+        if new:
+            beliefs = dict(sorted(beliefs.items()))
+        changed = {entry.job_id for entry in seen.progress} | {spec.job_id for spec in new}
+        changed |= beliefs.keys() - forecasts.keys()
+        if ended:
+            changed |= _learned_of(
+                beliefs, [belief.spec for belief in ended], self.history, history
+            )
+        return replace(
+            self,
+            arrived=self.arrived + len(new),
+            beliefs=beliefs,
+            forecasts=forecasts,
+            leases=leases,
+            crashes=crashes,
+            losses=losses,
+            waits=waits,
+            ended=(*self.ended, *ended),
+            ended_gpu_seconds=(
+                *self.ended_gpu_seconds,
+                *[belief.run_seconds * belief.spec.scale_factor for belief in ended],
+            ),
+            history=history,
+        ), tuple(sorted(changed & beliefs.keys()))
+
+    def given_up(self, seen: Observation) -> Observation:
+        """An observation with the ends of jobs that crashed once too often, if it lacks them."""
+        spared = {report.job_id for report in seen.reports} | {*seen.ended}
+        ends = tuple(
+            ContainerEvent(
+                event.job_id,
+                EventKind.FAILED,
+                event.at_seconds,
+                (),
+                f"crashed {CRASHES} times in a row, the last time: {event.reason}",
+            )
+            for event in seen.finished
+            if event.kind is EventKind.CRASHED
+            and event.job_id not in spared
+            and self.crashes.get(event.job_id, 0) + 1 >= CRASHES
+        )
+        return replace(seen, finished=(*seen.finished, *ends)) if ends else seen
+
+    def decided(self, record: RoundRecord, digest: str) -> "RunState":
+        """The state after a round, from the one that took in what the round observed.
+
+        Args:
+            record: The whole round.
+            digest: Its hash.
+        """
+        return replace(
+            self,
+            round=record.round + 1,
+            forecasts={**self.forecasts, **{one.job_id: one for one in record.forecasts}},
+            leases={launch.job_id: launch.gpus for launch in record.launches},
+            memory=record.memory or self.memory,
+            last_hash=digest,
+        )
+
+
+def _learned_of(
+    beliefs: Mapping[int, Belief], ended: Sequence[JobSpec], before: History, after: History
+) -> set[int]:
+    """Jobs whose forecast may change much by what others went through.
+
+    Those of the kind of one that ended, and all of a mode of which a course is known for
+    the first time, or twice as many as when that was last so.
+    """
+    kinds = {(spec.mode, spec.kind) for spec in ended}
+    modes = {
+        spec.mode
+        for spec in ended
+        if after.size(spec.mode).bit_length() > before.size(spec.mode).bit_length()
+    }
+    return {
+        job_id
+        for job_id, belief in beliefs.items()
+        if belief.spec.mode in modes or (belief.spec.mode, belief.spec.kind) in kinds
+    }
+
+
+def advance(header: RunHeader, state: RunState, record: RoundRecord) -> RunState:
+    """The state after one more record."""
+    observed, _ = state.observed(header, record.observation, record.arrivals)
+    return observed.decided(record, record_hash(record))

@@ -1,0 +1,1 @@
+"""SQL over records: views, copies of marts, the cookbook."""

@@ -1,0 +1,277 @@
+"""The views over a warehouse's Parquet files, and the database file that holds them."""
+
+import contextlib
+import glob
+import hashlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from pathlib import Path
+from threading import Thread
+from typing import TypeVar
+
+import duckdb
+
+from predictor.errors import InputError, WarehouseError
+from warehouse.analytics.copies import read_copies
+from warehouse.analytics.definitions import STAGING, VIEWS, definitions_digest, view_sql
+from warehouse.store.files import (
+    CELLS,
+    EMPTY,
+    HEADER,
+    ROUND,
+    WHOLE,
+    first_line,
+    read_schema,
+    read_table,
+    temporary_name,
+    write_groups,
+    writing,
+)
+
+Answer = TypeVar("Answer")
+
+
+def build(warehouse: Path) -> None:
+    """Make a warehouse ready: its folders, the empty partition, `analytics.duckdb`.
+
+    The database is replaced by renaming a new one over it, and only when the views
+    changed, so that an analyst's open session goes on undisturbed.
+
+    Raises:
+        WarehouseError: The folder cannot be written.
+    """
+    with writing(warehouse):
+        empty = warehouse / "records" / EMPTY
+        empty.mkdir(parents=True, exist_ok=True)
+        for name, schema in (("header", HEADER), ("round=_", ROUND)):
+            path = empty / f"{name}.parquet"
+            if not path.exists() or read_schema(path) != schema:  # of an older layout
+                write_groups(path, schema, [])
+        cells = _no_cells(warehouse)
+        if not cells.exists():
+            cells.parent.mkdir(parents=True, exist_ok=True)
+            write_groups(cells, CELLS, [])
+        stamp = warehouse / ".views"
+        digest = _views_digest(warehouse)
+        database = warehouse / "analytics.duckdb"
+        log = warehouse / "analytics.duckdb.wal"
+        if database.exists() and stamp.exists() and stamp.read_text() == digest:
+            return
+        fresh = temporary_name(database)
+        try:
+            with contextlib.closing(duckdb.connect(str(fresh))) as connection:
+                create_views(connection, warehouse, later=True)
+        except duckdb.Error as error:
+            fresh.unlink(missing_ok=True)
+            check_files(warehouse)
+            raise WarehouseError(
+                str(database),
+                f"cannot be built ({first_line(error)})",
+                "choose a writable --warehouse with room on its disk",
+            ) from None
+        log.unlink(missing_ok=True)  # what an analyst's open session wrote belongs to the old one
+        fresh.replace(database)
+        stamp.write_text(digest)
+
+
+def create_views(
+    connection: duckdb.DuckDBPyConnection,
+    warehouse: Path,
+    runs: Sequence[str] | None = None,
+    names: Sequence[str] = VIEWS,
+    *,
+    later: bool = False,
+) -> None:
+    """Create views over a warehouse's Parquet files.
+
+    What was copied of ended runs (`analytics.marts`) is read from the copies. For the other
+    runs the same views are in the schema `live`.
+
+    Args:
+        connection: Where.
+        warehouse: The folder.
+        runs: The runs to be seen, of which each has a round; all by default.
+        names: The views, each with those that it reads; all by default.
+        later: Whether runs are to be seen too that begin later.
+    """
+    connection.execute("SET enable_progress_bar = false")
+    if not _no_cells(warehouse).exists():  # of a warehouse that this version has not written to
+        names = [name for name in names if name != "campaign_cells"]
+    copies = read_copies(warehouse)
+    copied = tuple(run for run in copies.runs if runs is None or run in runs)
+    if not copied:
+        _create(connection, "main", names, lambda name: _over(warehouse, name, runs, ()))
+        return
+    live = later or bool(_others(warehouse, runs, copied))
+    if live:
+        connection.execute("CREATE SCHEMA IF NOT EXISTS live")
+        _create(connection, "live", names, lambda name: _over(warehouse, name, runs, copied))
+
+    def joined(name: str) -> str:
+        if name == "records":
+            # Of a run in one file no round is in two; looking for it takes most of the time.
+            # The file without rows comes first, for its columns: older layouts have fewer.
+            records = warehouse.resolve() / "records"
+            files = [records / EMPTY / "round=_.parquet"]
+            files += [records / f"run={run}" / WHOLE for run in copied]
+            paths = listed([glob.escape(str(path)) for path in files])
+            stored = f"FROM read_parquet([{paths}], hive_partitioning = false)"
+        elif name in STAGING:
+            return _over(warehouse, name, runs, ())
+        else:
+            stored = f"FROM read_parquet({listed([f'{copies.folder}/{name}.parquet'])})"
+            if copied != copies.written:
+                stored += f" WHERE run IN ({listed(copied)})"
+        return f"{stored} UNION ALL BY NAME FROM live.{name}" if live else stored
+
+    _create(connection, "main", names, joined)
+
+
+def _others(warehouse: Path, runs: Sequence[str] | None, copied: Sequence[str]) -> set[str]:
+    """The runs to be seen of which there are no copies."""
+    if runs is None:
+        folders = (warehouse / "records").glob("run=*")
+        runs = [path.name.removeprefix("run=") for path in folders if path.name != EMPTY]
+    return {*runs} - {*copied}
+
+
+def _no_cells(warehouse: Path) -> Path:
+    """A file without rows, so that the pattern of campaigns always matches one."""
+    return warehouse / "campaigns" / "_" / "cells.parquet"
+
+
+def _create(
+    connection: duckdb.DuckDBPyConnection,
+    schema: str,
+    names: Sequence[str],
+    sql: Callable[[str], str],
+) -> None:
+    for name in names:
+        connection.execute(f"CREATE OR REPLACE VIEW {schema}.{name} AS {sql(name)}")
+
+
+def _over(warehouse: Path, name: str, runs: Sequence[str] | None, without: Sequence[str]) -> str:
+    """A view's query over the files of runs."""
+    folders = ["run=*"] if runs is None else [EMPTY, *(f"run={glob.escape(run)}" for run in runs)]
+    root = warehouse.resolve()
+    form = glob.escape(str(root))
+
+    def files(pattern: str, copied: str) -> str:
+        paths = f"[{listed([f'{form}/records/{folder}/{pattern}' for folder in folders])}]"
+        if not without:
+            return f"read_parquet({paths}, hive_partitioning = false)"
+        # Files left out by name are not even opened. (With run= as a column of its own DuckDB
+        # 2.0 loses rows: the one that it makes of the path is taken for the one in the file.)
+        others = listed([f"{root}/records/run={run}/{copied}" for run in without])
+        return (
+            f"(SELECT * EXCLUDE (filename) FROM read_parquet({paths}, hive_partitioning = false, "
+            f"filename = true) WHERE filename NOT IN ({others}))"
+        )
+
+    places = {
+        "{rounds}": files("round=*.parquet", WHOLE),
+        "{headers}": files("header.parquet", "header.parquet"),
+        "{cells}": f"read_parquet({listed([f'{form}/campaigns/*/cells.parquet'])}, "
+        "union_by_name = true, hive_partitioning = false)",
+    }
+    sql = view_sql(name)
+    for place, text in places.items():
+        sql = sql.replace(place, text)
+    return sql
+
+
+def listed(texts: Sequence[str]) -> str:
+    """Texts as SQL, between commas."""
+    return ", ".join(f"'{_quoted(text)}'" for text in texts)
+
+
+def seal(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
+    """Let a connection read what the views read and nothing else: no other file, no network."""
+    folders = [str(warehouse.resolve() / name) for name in ("records", "campaigns", "marts")]
+    # Patterns are held against the list as they are written.
+    allowed = listed([form for folder in folders for form in (folder, glob.escape(folder))])
+    connection.execute(f"SET allowed_directories = [{allowed}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
+    """Do what a connection is used for so that an interruption ends it.
+
+    Python can only act on a signal between two steps of its main thread, and a query is
+    one step; so it goes on in another.
+    """
+    answer: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    try:
+        Thread(target=run, daemon=True).start()
+        return answer.result()
+    except KeyboardInterrupt:
+        while not wait([answer], timeout=0.05).done:  # the query may only be about to start
+            connection.interrupt()
+        raise
+
+
+def check_warehouse(warehouse: Path) -> None:
+    """Refuse a folder that is no warehouse.
+
+    Raises:
+        InputError: It is none.
+    """
+    if not (warehouse / "records" / EMPTY).is_dir():
+        raise InputError(str(warehouse), "is not a warehouse", "run shockwave simulate first")
+
+
+def unknown_run(warehouse: Path, run: str) -> InputError:
+    """What to raise for a run that is not in a warehouse."""
+    return InputError(
+        f"run {run!r}",
+        f"not in the warehouse {warehouse}",
+        'list them with: shockwave sql "SELECT run FROM runs"',
+    )
+
+
+def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
+    """Refuse runs of which a file is missing, as far as the names of the others tell.
+
+    Raises:
+        WarehouseError: One is missing; names it.
+    """
+    records = warehouse / "records"
+    folders = records.glob("run=*") if runs is None else (records / f"run={run}" for run in runs)
+    for folder in sorted(folders):
+        rounds = [path.name for path in folder.glob("round=[0-9]*.parquet")]
+        whole = (folder / WHOLE).exists()  # looked for last, as it comes last
+        needed = ["header.parquet"] if rounds or whole else []
+        if not whole:
+            needed += [f"round={number:06d}.parquet" for number in range(len(rounds))]
+        for name in needed:
+            if name not in rounds and not (folder / name).exists():
+                raise WarehouseError(str(folder / name), "is missing", "restore it from a backup")
+
+
+def check_files(warehouse: Path) -> None:
+    """Name the first damaged file, if there is one."""
+    for name, schema in (("header", HEADER), ("round=*", ROUND)):
+        for path in sorted((warehouse / "records").glob(f"run=*/{name}.parquet")):
+            try:
+                read_table(path, schema)
+            except WarehouseError:
+                if path.exists():  # else it was compacted meanwhile
+                    raise
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")
+
+
+def _views_digest(warehouse: Path) -> str:
+    copies = read_copies(warehouse)
+    told = (warehouse.resolve(), definitions_digest(), copies.folder.name, copies.runs)
+    return hashlib.sha256(repr(told).encode()).hexdigest()

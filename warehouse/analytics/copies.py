@@ -1,0 +1,65 @@
+"""Marts of ended runs, copied so that questions need not go through all records.
+
+    WAREHOUSE/marts/current.json              which copies are in use, and of which files
+    WAREHOUSE/marts/GENERATION/MART.parquet   a mart of all those runs
+
+Copies are never the truth: they are made from the records by `analytics.marts.materialise`,
+may be deleted at any time, and count only for runs whose file is the one that was copied.
+`analytics.duckdb` names their files, so it has to be built anew then.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from warehouse.analytics.definitions import MARTS, definitions_digest
+from warehouse.store.files import WHOLE
+
+Stamp = tuple[int, int]
+"""Size in bytes and time of the last change in nanoseconds of a run's file."""
+
+
+@dataclass(frozen=True)
+class Copies:
+    """What was copied.
+
+    Attributes:
+        folder: Where the copies are.
+        written: The runs in them, ascending.
+        runs: Those of them that still are what was copied.
+    """
+
+    folder: Path
+    written: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+
+
+def marts_folder(warehouse: Path) -> Path:
+    """Where a warehouse's copies are."""
+    return warehouse.resolve() / "marts"
+
+
+def read_copies(warehouse: Path) -> Copies:
+    """The copies in use; none where views have changed since or the note is not to be read."""
+    folder = marts_folder(warehouse)
+    try:
+        note = orjson.loads((folder / "current.json").read_bytes())
+        generation, stamps = folder / note["generation"], note["stamps"]
+        if note["views"] != definitions_digest():
+            return Copies(folder)
+        if stamps and not all((generation / f"{mart}.parquet").is_file() for mart in MARTS):
+            return Copies(folder)  # some were deleted
+    except (OSError, ValueError, KeyError, TypeError):
+        return Copies(folder)
+    valid = [run for run, old in stamps.items() if stamp(warehouse, run) == tuple(old)]
+    return Copies(generation, tuple(sorted(stamps)), tuple(sorted(valid)))
+
+
+def stamp(warehouse: Path, run: str) -> Stamp | None:
+    """What tells a run's file from another; None for a run that is not in one file."""
+    try:
+        state = (warehouse / "records" / f"run={run}" / WHOLE).stat()
+    except OSError:
+        return None
+    return state.st_size, state.st_mtime_ns

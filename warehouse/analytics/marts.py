@@ -1,0 +1,137 @@
+"""Copies the marts of ended runs, for large warehouses to be asked in no time."""
+
+import contextlib
+import hashlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+import orjson
+
+from predictor.errors import WarehouseError
+from warehouse.analytics.catalog import build, check_files, create_views, listed
+from warehouse.analytics.copies import Stamp, marts_folder, read_copies, stamp
+from warehouse.analytics.definitions import MARTS, definitions_digest
+from warehouse.store.files import EMPTY, alone, first_line, temporary_name, write_text, writing
+
+LOCK = ".lock"
+"""Held by the process that writes copies."""
+
+
+def materialise(warehouse: Path) -> int:
+    """Copy the marts of all ended runs of which there is no copy yet.
+
+    A new generation of copies is written beside the one in use, which stays for sessions that
+    read it until there is a third. `analytics.duckdb` is renewed. Waits while another process
+    does the same.
+
+    Args:
+        warehouse: The folder.
+
+    Returns:
+        How many runs there are copies of now.
+
+    Raises:
+        WarehouseError: A file is damaged, or the folder cannot be written.
+    """
+    build(warehouse)
+    folder = marts_folder(warehouse)
+    with writing(warehouse):
+        folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder / LOCK):
+        return _materialise(warehouse, folder)
+
+
+def _materialise(warehouse: Path, folder: Path) -> int:
+    before = read_copies(warehouse)
+    with writing(warehouse):
+        for left_over in folder.glob(".*"):
+            if left_over.is_dir():
+                shutil.rmtree(left_over)
+            elif left_over.name != LOCK:
+                left_over.unlink()
+        fresh = temporary_name(folder / "marts")
+        try:
+            stamps = _copy(warehouse, fresh)
+        except duckdb.Error as error:
+            shutil.rmtree(fresh, ignore_errors=True)
+            check_files(warehouse)
+            raise WarehouseError(
+                str(folder),
+                f"cannot be written ({first_line(error)})",
+                "choose a writable --warehouse with room on its disk",
+            ) from None
+        place = folder / _generation(stamps)
+        if place == before.folder:
+            shutil.rmtree(fresh)
+        else:
+            if place.exists():  # of which copies were deleted
+                shutil.rmtree(place)
+            fresh.replace(place)
+        note = {"generation": place.name, "views": definitions_digest(), "stamps": stamps}
+        write_text(folder / "current.json", orjson.dumps(note).decode())
+        for old in folder.iterdir():
+            if old.is_dir() and old not in (place, before.folder):
+                shutil.rmtree(old)
+    build(warehouse)
+    return len(stamps)
+
+
+def _generation(stamps: dict[str, Stamp]) -> str:
+    told = orjson.dumps([definitions_digest(), stamps], option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(told).hexdigest()[:12]
+
+
+def _copy(warehouse: Path, folder: Path) -> dict[str, Stamp]:
+    """Write all copies into a new folder; returns the stamps of the runs."""
+    before = read_copies(warehouse)
+    stamps: dict[str, Stamp] = {}
+    parts = folder / "parts"
+    parts.mkdir(parents=True)
+    for path in sorted((warehouse / "records").glob("run=*")):
+        run = path.name.removeprefix("run=")
+        state = stamp(warehouse, run)
+        under_way = next(path.glob("round=[0-9]*.parquet"), None)
+        if path.name == EMPTY or state is None or under_way is not None:
+            continue
+        if run in before.runs or _copy_run(warehouse, run, parts, len(stamps)):
+            stamps[run] = state
+    for mart in MARTS:
+        _join(mart, before.folder, before.runs, sorted(parts.glob(f"{mart}.*")), folder)
+    shutil.rmtree(parts)
+    return stamps
+
+
+def _copy_run(warehouse: Path, run: str, parts: Path, number: int) -> bool:
+    """Write the marts of one run, if it is complete."""
+    with contextlib.closing(duckdb.connect()) as connection:
+        create_views(connection, warehouse, [run])
+        if connection.sql("SELECT complete FROM runs").fetchall() != [(True,)]:
+            return False
+        for mart in MARTS:
+            part = parts / f"{mart}.{number:06d}.parquet"
+            _write(connection, f"FROM {mart} ORDER BY ALL", part)
+            # Those that follow read the copy.
+            connection.execute(f"CREATE OR REPLACE VIEW {mart} AS FROM {listed([str(part)])}")
+    return True
+
+
+def _join(mart: str, old: Path, runs: Sequence[str], parts: Sequence[Path], folder: Path) -> None:
+    """Put the old copies of runs and new ones of others into one file."""
+    sources = []
+    if runs:
+        sources.append(
+            f"FROM read_parquet({listed([str(old / f'{mart}.parquet')])}) "
+            f"WHERE run IN ({listed(runs)})"
+        )
+    if parts:
+        sources.append(f"FROM read_parquet([{listed(list(map(str, parts)))}])")
+    if not sources:
+        return
+    with contextlib.closing(duckdb.connect()) as connection:
+        _write(connection, " UNION ALL BY NAME ".join(sources), folder / f"{mart}.parquet")
+
+
+def _write(connection: duckdb.DuckDBPyConnection, sql: str, path: Path) -> None:
+    connection.execute(f"COPY ({sql}) TO {listed([str(path)])} (FORMAT parquet, COMPRESSION zstd)")

@@ -1,0 +1,1 @@
+"""Records on disk: append-only Parquet, hash-chained, with checksums."""

@@ -1,0 +1,290 @@
+"""Is a run whole, and is it what was recorded?
+
+Bytes against the checksums, contents against the chain of hashes, rounds and jobs against
+their beginning and end, and each round against what must hold of every round.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from predictor.errors import ShockwaveError
+from tasks.invariants import Ledger
+from tasks.layouts import FIRST_WITH_CHECKSUMS, OLDEST, upgraded
+from tasks.record import VERSION, RoundRecord, RunHeader, record_hash
+from tasks.rows import from_row
+from warehouse.analytics.catalog import unknown_run
+from warehouse.store.checksums import CHECKSUMS, checksum, noted
+from warehouse.store.files import (
+    EMPTY,
+    GROUP_ROUNDS,
+    HEADER,
+    ROUND,
+    WHOLE,
+    read_groups,
+    read_table,
+    round_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be.
+
+    Attributes:
+        round: The record; None for the header or a file as a whole.
+        place: The file or record, for people.
+        problem: What is wrong.
+    """
+
+    round: int | None
+    place: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit went through, and what it found.
+
+    Attributes:
+        run: The run.
+        files: Files read.
+        rounds: Records read.
+        jobs: Jobs of the run.
+        unended: Jobs without an end, of a run that is under way.
+        checksums: Whether the files' bytes could be checked: layout 3 had no checksums.
+        findings: What is wrong: of the header, then by round, then of whole files.
+    """
+
+    run: str
+    files: int
+    rounds: int
+    jobs: int
+    unended: int
+    checksums: bool
+    findings: tuple[Finding, ...]
+
+    @property
+    def first_broken(self) -> int | None:
+        """The first round with a finding."""
+        return min((one.round for one in self.findings if one.round is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A record as it is stored: where, what, the hash noted for it and the one it has."""
+
+    place: str
+    record: RoundRecord
+    noted_hash: str
+    hash: str
+
+
+def audit(warehouse: Path, run: str) -> Audit:
+    """Audit a run.
+
+    Args:
+        warehouse: The folder.
+        run: The run.
+
+    Raises:
+        InputError: There is no such run.
+    """
+    folder = warehouse / "records" / f"run={run}"
+    begun = None
+    with suppress(OSError):  # of a name that no file can have
+        begun = next(folder.glob("*.parquet"), None) or noted(folder)
+    if not begun or folder.name == EMPTY:
+        raise unknown_run(warehouse, run)
+    while True:
+        before = noted(folder)  # rounds may be added meanwhile: later ones are left out
+        files = sorted(folder.glob("*.parquet"))
+        found = _audit(folder, run, files, before)
+        if not found.findings or all(path.exists() for path in files):
+            return found  # else it was put into one file while it was read
+
+
+def _audit(folder: Path, run: str, files: Sequence[Path], before: dict[str, str] | None) -> Audit:
+    findings: list[Finding] = []
+    header, first_hash = _header(folder, findings)
+    stored = _rounds(files, run, findings)
+    findings += _bytes(folder, files, stored, header, before)
+    unended: list[int] = []
+    if header is not None:
+        findings += _chain(stored, first_hash)
+        ledger = Ledger(header)
+        for number in range(len(stored)):
+            if number not in stored:
+                break  # what follows cannot be judged
+            one = stored[number]
+            findings += (
+                Finding(number, one.place, problem) for problem in ledger.broken(one.record)
+            )
+        unended = ledger.unended
+        if unended and folder / WHOLE in files:
+            last = max(stored, default=None)
+            findings.append(
+                Finding(last, WHOLE, f"the run was closed, yet job {unended[0]} has no end")
+            )
+    return Audit(
+        run=run,
+        files=len(files),
+        rounds=len(stored),
+        jobs=len(header.specs) if header else 0,
+        unended=len(unended),
+        checksums=before is not None,
+        findings=tuple(sorted(findings, key=_position)),
+    )
+
+
+def _position(finding: Finding) -> float:
+    if finding.round is not None:
+        return finding.round
+    return -1 if finding.place == "header.parquet" else math.inf
+
+
+def _header(folder: Path, findings: list[Finding]) -> tuple[RunHeader | None, str]:
+    """The header and its hash, if it is there and what it was."""
+    place = "header.parquet"
+    try:
+        (row,) = read_table(folder / place, HEADER).to_pylist()
+        header = _decoded(RunHeader, row)
+        digest = record_hash(header)
+    except (ShockwaveError, *_GARBLED) as error:
+        findings.append(Finding(None, place, _unreadable(error)))
+        return None, ""
+    if digest != row["hash"]:
+        findings.append(Finding(None, place, "was changed: its contents have another hash"))
+    if folder.name != f"run={row['run']}":
+        findings.append(Finding(None, place, f"is of run {row['run']!r}"))
+    return header, digest
+
+
+def _rounds(files: Sequence[Path], run: str, findings: list[Finding]) -> dict[int, _Stored]:
+    """The records by round."""
+    stored: dict[int, _Stored] = {}
+    for path in files:
+        if not path.name.startswith("round="):
+            continue
+        first = round_of(path) or 0
+        rows = _rows(path, findings)
+        for number, row in enumerate(rows, start=first):
+            if row is None:
+                continue
+            place = f"{path.name}, row {number - first}"
+            try:
+                record = _decoded(RoundRecord, row)
+                digest = record_hash(record)
+            except (ShockwaveError, *_GARBLED) as error:
+                findings.append(Finding(number, place, _unreadable(error)))
+                continue
+            if record.round != number or row["run"] != run:
+                findings.append(
+                    Finding(number, place, f"holds round {record.round} of run {row['run']!r}")
+                )
+            stored.setdefault(record.round, _Stored(place, record, row["hash"], digest))
+    return stored
+
+
+def _rows(path: Path, findings: list[Finding]) -> list[dict[str, Any] | None]:
+    """The rows of a file, None for those that cannot be read."""
+    try:
+        return list(read_table(path, ROUND).to_pylist())
+    except (ShockwaveError, *_GARBLED) as error:
+        problem = _unreadable(error)
+    rows: list[dict[str, Any] | None] = []
+    try:
+        for group in read_groups(path, ROUND):
+            if group is None:
+                last = len(rows) + GROUP_ROUNDS - 1
+                spoilt = f"rounds {len(rows)} to {last} at most: cannot be read"
+                findings.append(Finding(len(rows), path.name, spoilt))
+                rows += [None] * GROUP_ROUNDS
+            else:
+                rows += group.to_pylist()
+    except (ShockwaveError, *_GARBLED):
+        findings.append(Finding(round_of(path), path.name, problem))
+    return rows
+
+
+def _bytes(
+    folder: Path,
+    files: Sequence[Path],
+    stored: dict[int, _Stored],
+    header: RunHeader | None,
+    before: dict[str, str] | None,
+) -> Iterator[Finding]:
+    """Files whose bytes are not those that were written, that are gone or were added.
+
+    Args:
+        folder: Of the run.
+        files: Those that are there.
+        stored: The records in them.
+        header: If it could be read.
+        before: Checksums noted before the files were listed.
+    """
+    sums = noted(folder)
+    if sums is None:
+        if header is None or header.version >= FIRST_WITH_CHECKSUMS:
+            yield Finding(None, CHECKSUMS, "is gone, so the files' bytes cannot be checked")
+        return
+    parts = [path.name for path in files if round_of(path) is not None]
+    newest = WHOLE if parts and folder / WHOLE in files else max(parts, default="")
+    for path in files:
+        if path.name not in sums:
+            if path.name == newest:
+                continue  # of a run under way, or that died just then
+            yield Finding(round_of(path), path.name, f"is not in {CHECKSUMS}")
+        elif (found := _checksum(path)) is None:
+            yield Finding(round_of(path), path.name, "is gone")
+        elif found != sums[path.name]:
+            problem = "was changed: its bytes are not those that were written"
+            if path.name == WHOLE and all(one.hash == one.noted_hash for one in stored.values()):
+                problem += f"; the {len(stored)} records that can be read in it are whole"
+            yield Finding(round_of(path), path.name, problem)
+    for name in (before or {}).keys() - {path.name for path in files}:
+        number = round_of(Path(name))
+        if number is None or number not in stored:  # else it is in the file of all rounds
+            yield Finding(number, name, "is gone")
+
+
+def _checksum(path: Path) -> str | None:
+    """The checksum that a file has; None if it went while others were read."""
+    try:
+        return checksum(path)
+    except FileNotFoundError:
+        return None
+
+
+def _chain(stored: dict[int, _Stored], first_hash: str) -> Iterator[Finding]:
+    """Records that were changed, or do not follow the one before."""
+    before = first_hash
+    for number in range(max(stored, default=-1) + 1):
+        if number not in stored:
+            yield Finding(number, f"round {number}", "is missing")
+            before = ""
+            continue
+        one = stored[number]
+        if one.hash != one.noted_hash:
+            yield Finding(number, one.place, "was changed: its contents have another hash")
+        if before and one.record.previous_hash != before:
+            kept = f"round {number - 1}" if number else "the header"
+            yield Finding(number, one.place, f"does not follow {kept}: another hash is noted")
+        before = one.noted_hash
+
+
+_GARBLED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
+"""What reading a row raises if it is not what was written."""
+
+
+def _unreadable(error: BaseException) -> str:
+    return error.problem if isinstance(error, ShockwaveError) else "does not hold a record"
+
+
+def _decoded(kind: Any, row: dict[str, Any]) -> Any:
+    if not OLDEST <= row["version"] <= VERSION:
+        raise ValueError(row["version"])
+    return from_row(kind, upgraded(row))

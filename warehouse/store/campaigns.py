@@ -1,0 +1,179 @@
+"""Campaigns in a warehouse: which of their cells are finished, and by which runs.
+
+    WAREHOUSE/campaigns/CAMPAIGN/plan.json       what was asked, resolved
+    WAREHOUSE/campaigns/CAMPAIGN/campaign.toml   as it was given, if it was a file
+    WAREHOUSE/campaigns/CAMPAIGN/cells.parquet   a row a cell
+    WAREHOUSE/campaigns/cells/KEY.json           a finished cell: its run, hash and seconds
+    WAREHOUSE/campaigns/cells/KEY.run            the run of a cell that was begun
+    WAREHOUSE/campaigns/cells/KEY.lock           held by the process that works on it
+
+A cell's key stands for all that its run starts from and for the code, so campaigns share
+finished cells.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import orjson
+
+from predictor.errors import InputError, WarehouseError
+from tasks.rows import from_row
+from warehouse.analytics.catalog import build
+from warehouse.store.arrow import rows_to_table
+from warehouse.store.files import (
+    CELLS,
+    WHOLE,
+    CellRow,
+    alone,
+    read_table,
+    write_table,
+    write_text,
+    writing,
+)
+from warehouse.store.store import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedCell:
+    """What became of a finished cell.
+
+    Attributes:
+        run: Its run.
+        hash: The run's last hash.
+        seconds: Wall time that the run took; of the last process if it was resumed.
+    """
+
+    run: str
+    hash: str
+    seconds: float
+
+
+def campaign_folder(warehouse: Path, campaign: str) -> Path:
+    """Where a campaign's files are."""
+    return warehouse / "campaigns" / campaign
+
+
+def write_plan(warehouse: Path, campaign: str, name: str, text: str) -> None:
+    """Keep what was asked.
+
+    Raises:
+        WarehouseError: It cannot be written.
+    """
+    folder = campaign_folder(warehouse, campaign)
+    with writing(warehouse):
+        build(warehouse)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / name, text)
+
+
+def write_cells(warehouse: Path, campaign: str, rows: Sequence[CellRow]) -> None:
+    """Tell how far a campaign's cells are, in place of what was told before.
+
+    Raises:
+        WarehouseError: It cannot be written.
+    """
+    path = campaign_folder(warehouse, campaign) / "cells.parquet"
+    with writing(warehouse):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_table(path, rows_to_table(CELLS, rows))
+
+
+def read_cells(warehouse: Path, campaign: str) -> list[CellRow]:
+    """A campaign's cells, in the order of its plan.
+
+    Raises:
+        InputError: There is no such campaign.
+        WarehouseError: Its table is damaged.
+    """
+    path = campaign_folder(warehouse, campaign) / "cells.parquet"
+    if not path.is_file():
+        raise InputError(
+            f"campaign {campaign!r}", f"not in the warehouse {warehouse}", "run it first"
+        )
+    return [from_row(CellRow, row) for row in read_table(path, CELLS).to_pylist()]
+
+
+class CellStore:
+    """The finished and the begun cells of a warehouse, by key.
+
+    Args:
+        warehouse: The folder.
+    """
+
+    def __init__(self, warehouse: Path) -> None:
+        self._warehouse = warehouse
+        self._folder = warehouse / "campaigns" / "cells"
+
+    def finished(self, key: str) -> FinishedCell | None:
+        """The finished cell with this key, if its run is still there.
+
+        Raises:
+            WarehouseError: Its file is damaged.
+        """
+        path = self._folder / f"{key}.json"
+        try:
+            cell = FinishedCell(**orjson.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (OSError, TypeError, orjson.JSONDecodeError):
+            raise WarehouseError(
+                str(path), "cannot be read", "remove it, and the cell runs again"
+            ) from None
+        ended = self._warehouse / "records" / f"run={cell.run}" / WHOLE
+        return cell if ended.is_file() else None
+
+    def finish(self, key: str, run: str, seconds: float) -> FinishedCell:
+        """Note that a cell's run has ended.
+
+        Raises:
+            WarehouseError: It has not, or the note cannot be written.
+        """
+        _, rows = Reader(self._warehouse).query("SELECT complete, last_hash FROM runs", [run])
+        if rows[0][0] is not True:
+            raise WarehouseError(f"run {run!r}", "has not ended", "run the campaign again")
+        cell = FinishedCell(run, rows[0][1], round(seconds, 3))
+        with writing(self._warehouse):
+            write_text(self._folder / f"{key}.json", orjson.dumps(asdict(cell)).decode())
+            (self._folder / f"{key}.run").unlink(missing_ok=True)
+        return cell
+
+    def begun(self, key: str) -> str | None:
+        """The run of a cell that was begun and not finished, if it is still there.
+
+        Raises:
+            WarehouseError: The note of it cannot be read.
+        """
+        path = self._folder / f"{key}.run"
+        try:
+            run = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError):
+            raise WarehouseError(
+                str(path), "cannot be read", "remove it, and the cell starts anew"
+            ) from None
+        header = self._warehouse / "records" / f"run={run}" / "header.parquet"
+        return run if header.is_file() else None
+
+    def begin(self, key: str, run: str) -> None:
+        """Note which run a cell is, so that a crash does not lose its rounds.
+
+        Raises:
+            WarehouseError: It cannot be written.
+        """
+        with writing(self._warehouse):
+            write_text(self._folder / f"{key}.run", run)
+
+    @contextlib.contextmanager
+    def alone(self, key: str) -> Iterator[None]:
+        """Wait until no other process or thread works on a cell, and keep others off it.
+
+        Raises:
+            WarehouseError: The folder cannot be written.
+        """
+        with writing(self._warehouse):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        with alone(self._folder / f"{key}.lock"):
+            yield

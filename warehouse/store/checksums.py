@@ -1,0 +1,68 @@
+"""SHA-256 of each file of a run, kept beside them as `sha256sum` writes and checks it.
+
+The hash chain of the records covers what a file says; these cover its bytes.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from warehouse.store.files import temporary_name
+
+CHECKSUMS = "SHA256SUMS"
+"""Check by hand with `sha256sum --check SHA256SUMS` in the run's folder."""
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def noted(folder: Path) -> dict[str, str] | None:
+    """Checksum by file name, of whole lines; None where none were ever noted."""
+    path = folder / CHECKSUMS
+    if not path.is_file():
+        return None
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return {name: digest for digest, name in _LINE.findall(text)}
+
+
+def note(path: Path) -> None:
+    """Note a new file.
+
+    The line is not flushed to disk: a power cut may take it, but not the file. The run's
+    next writer then notes its newest round again (`mend`).
+    """
+    with (path.parent / CHECKSUMS).open("ab+") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(end - 1, 0))
+        torn = file.read(1) not in (b"", b"\n")  # a write that failed before
+        file.write((b"\n" if torn else b"") + _line(checksum(path), path.name).encode())
+
+
+def mend(folder: Path, *, trusted: Iterable[str]) -> None:
+    """Note what a crash kept from being noted, and forget files that are gone.
+
+    Args:
+        folder: Of the run.
+        trusted: Names of files that may be noted now, if they are not.
+    """
+    known = noted(folder) or {}
+    known |= {name: checksum(folder / name) for name in trusted if name not in known}
+    lines = [_line(known[name], name) for name in sorted(known) if (folder / name).exists()]
+    temporary = temporary_name(folder / CHECKSUMS)
+    with temporary.open("w", encoding="utf-8") as file:
+        file.writelines(lines)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(folder / CHECKSUMS)
+
+
+_LINE = re.compile(r"^([0-9a-f]{64})  (.+\.parquet)\n", re.MULTILINE)
+
+
+def _line(digest: str, name: str) -> str:
+    return f"{digest}  {name}\n"

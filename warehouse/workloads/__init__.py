@@ -1,0 +1,1 @@
+"""Jobs to schedule: readers of traces, the generator, the published simulator's rules."""

@@ -1,0 +1,235 @@
+"""Tables of bare jobs, as published of production clusters: when, how long, how many GPUs.
+
+What such a table leaves open (model, batch size, regimes) is drawn like the generator's,
+so that the isolated run time comes as near to the duration as whole epochs allow.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from predictor.errors import InputError
+from predictor.job import Mode
+from warehouse.workloads.families import FAMILIES, Family, generated_profile
+from warehouse.workloads.fields import LARGEST, Row, read_rows
+from warehouse.workloads.generator import Request, draw_family, draw_model, draw_modes, draw_regimes
+from warehouse.workloads.mix import MODE_WEIGHTS, MOST_SECONDS, check_weights
+from warehouse.workloads.workload import Workload, by_arrival
+
+ROLES = (
+    "arrival",
+    "duration",
+    "start",
+    "end",
+    "gpus",
+    "gpu_percent",
+    "instances",
+    "tenant",
+    "model",
+)
+"""What a column can mean."""
+
+_MISSING = ("", "none", "null", "nan", "nat")
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What a line says, and where it is."""
+
+    place: str
+    arrival_seconds: float
+    seconds: float
+    gpus: int
+    tenant: str
+    model: str | None
+
+
+def read_table(
+    path: Path,
+    columns: Mapping[str, str],
+    *,
+    rng: np.random.Generator,
+    modes: Mapping[Mode, float] = MODE_WEIGHTS,
+    only: Mapping[str, str] | None = None,
+    skip_unusable: bool = False,
+) -> Workload:
+    """Read a CSV table of jobs, and draw what it leaves open.
+
+    Job ids count the jobs from 0 in the order of the file, arrivals count from the first.
+
+    Args:
+        path: The table, with a header.
+        columns: Column by role: `arrival`; `duration`, or `start` and `end`; `gpus` or
+            `gpu_percent`, either of them for each of the `instances` if these are given;
+            `tenant` and `model` if there are some.
+        rng: Source of all randomness.
+        modes: Share of each adaptation mode.
+        only: Read lines only that have these values in these columns.
+        skip_unusable: Leave lines without GPUs, times or a run time out instead of
+            refusing them; the workload's source tells how many.
+
+    Raises:
+        InputError: The file cannot be read or a field is wrong; names file and line.
+    """
+    only = only or {}
+    _check_roles(columns)
+    check_weights("--modes", modes)
+    jobs: list[_Job] = []
+    skipped = 0
+    for row in read_rows(path, dict.fromkeys([*columns.values(), *only])):
+        if any(row.values[column].strip() != value for column, value in only.items()):
+            continue
+        unusable = _why_unusable(row, columns)
+        if unusable is None:
+            jobs.append(_parse_job(row, columns))
+        elif skip_unusable:
+            skipped += 1
+        else:
+            raise unusable
+    if only and not (jobs or skipped):
+        asked = ", ".join(f"{column}={value}" for column, value in only.items())
+        raise InputError("--only", f"no line of {path} has {asked}", "give values that are there")
+    if not jobs:
+        raise InputError(str(path), "holds no jobs to read", "give a table with at least one")
+    told = [path.name, *(f"{column}={value}" for column, value in only.items())]
+    if skipped:
+        told.append(f"{skipped} line{'s' * (skipped != 1)} skipped")
+    return _draw(", ".join(told), jobs, rng, modes)
+
+
+def _check_roles(columns: Mapping[str, str]) -> None:
+    for role in columns:
+        if role not in ROLES:
+            raise InputError("--columns", f"unknown {role!r}", f"known are {', '.join(ROLES)}")
+    problem = None
+    if "arrival" not in columns:
+        problem = "no column for the arrival"
+    elif ("duration" in columns) == bool({"start", "end"} & columns.keys()):
+        problem = "needed is either duration, or start and end"
+    elif ("start" in columns) != ("end" in columns):
+        problem = "start and end go together"
+    elif ("gpus" in columns) == ("gpu_percent" in columns):
+        problem = "needed is either gpus or gpu_percent"
+    if problem:
+        raise InputError(
+            "--columns", problem, "give for instance arrival=submit_time,duration=run_time,gpus=n"
+        )
+
+
+def _why_unusable(row: Row, columns: Mapping[str, str]) -> InputError | None:
+    """What keeps a well-formed line from being a job, if anything does."""
+    remedy = "leave the line out or give --skip-unusable"
+    for role, column in columns.items():
+        if role not in ("tenant", "model") and _missing(row, column):
+            return row.refusal(column, "holds no value", remedy)
+    seconds, column = _seconds(row, columns)
+    if not seconds > 0:
+        return row.refusal(column, f"a run time of {seconds:g} s is not positive", remedy)
+    gpus, column = _gpus(row, columns)
+    if not gpus:
+        return row.refusal(column, "the job has no GPUs", remedy)
+    return None
+
+
+def _parse_job(row: Row, columns: Mapping[str, str]) -> _Job:
+    seconds, column = _seconds(row, columns)
+    if seconds > MOST_SECONDS:
+        raise row.refusal(column, f"{seconds:g} s are beyond all bounds", "mend the field")
+    return _Job(
+        place=row.place,
+        arrival_seconds=_time(row, columns["arrival"]),
+        seconds=seconds,
+        gpus=_gpus(row, columns)[0],
+        tenant=_name(row, columns.get("tenant")) or "default",
+        model=_name(row, columns.get("model")),
+    )
+
+
+def _missing(row: Row, column: str) -> bool:
+    return row.values[column].strip().lower() in _MISSING
+
+
+def _name(row: Row, column: str | None) -> str | None:
+    return None if column is None or _missing(row, column) else row.name(column)
+
+
+def _time(row: Row, column: str) -> float:
+    """Seconds, or an ISO date and time, which is UTC unless it says otherwise."""
+    text = row.values[column].strip()
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise row.refusal(
+                column, f"{text!r} is neither seconds nor an ISO date and time", "mend the field"
+            ) from None
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not abs(seconds) <= LARGEST:
+        raise row.refusal(column, f"{text} is not a time", "mend the field")
+    return seconds
+
+
+def _seconds(row: Row, columns: Mapping[str, str]) -> tuple[float, str]:
+    """Run time, and the column to blame for it."""
+    if "duration" in columns:
+        column = columns["duration"]
+        seconds = row.number(column, float)
+        if not math.isfinite(seconds):
+            raise row.refusal(column, f"{seconds} is not a run time", "mend the field")
+        return seconds, column
+    start, end = columns["start"], columns["end"]
+    return _time(row, end) - _time(row, start), end
+
+
+def _gpus(row: Row, columns: Mapping[str, str]) -> tuple[int, str]:
+    """GPUs of the whole job, and the column to blame for them."""
+    instances = _count(row, columns["instances"]) if "instances" in columns else 1
+    if "gpus" in columns:
+        column = columns["gpus"]
+        gpus = instances * _count(row, column)
+    else:
+        column = columns["gpu_percent"]
+        percent = max(row.number(column, float), 0.0)
+        if not percent <= LARGEST:
+            raise row.refusal(column, f"{percent} is not a share of a GPU", "mend the field")
+        gpus = math.ceil(round(instances * percent / 100, 6))  # ten times 0.1 is 1
+    if gpus > LARGEST:
+        raise row.refusal(column, f"{gpus} GPUs are beyond all bounds", "mend the field")
+    return gpus, column
+
+
+def _count(row: Row, column: str) -> int:
+    """A whole number, which tables with gaps may write as 8.0; a negative one counts as 0."""
+    value = row.number(column, float)
+    if not value.is_integer():
+        raise row.refusal(column, f"{row.values[column]!r} is not a whole number", "mend the field")
+    return max(int(value), 0)
+
+
+def _draw(
+    source: str, jobs: list[_Job], rng: np.random.Generator, modes: Mapping[Mode, float]
+) -> Workload:
+    profile = generated_profile(sorted({job.gpus for job in jobs}))
+    families = _draw_families(rng, (job.model for job in jobs if job.model))
+    first = min(job.arrival_seconds for job in jobs)
+    drawn = []
+    for job_id, (job, mode) in enumerate(zip(jobs, draw_modes(rng, len(jobs), modes), strict=True)):
+        family, batch_size = draw_model(rng, families[job.model] if job.model else None)
+        arrival = job.arrival_seconds - first
+        request = Request(job_id, mode, job.gpus, arrival, job.seconds, job.tenant)
+        drawn.append(draw_regimes(rng, request, family, batch_size, profile))
+    specs, truths = by_arrival(drawn)
+    places = {job_id: job.place for job_id, job in enumerate(jobs)}
+    return Workload(source=source, specs=specs, truths=truths, profile=profile, places=places)
+
+
+def _draw_families(rng: np.random.Generator, models: Iterable[str]) -> dict[str, Family]:
+    """One family for all jobs of a model; the names of families stand for themselves."""
+    ours = {family.name: family for family in FAMILIES}
+    return {model: ours.get(model) or draw_family(rng) for model in dict.fromkeys(models)}

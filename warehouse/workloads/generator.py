@@ -1,0 +1,246 @@
+"""A seeded workload generator in the manner of the Shockwave paper's traces.
+
+The public evaluation (NSDI '23, section 8) draws five model families, gangs of 1 to
+8 GPUs, durations of 0.2 to 5 hours, and GNS or Accordion for each job. Families and
+throughputs are our own, see `warehouse.workloads.families`.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from containers.virtual.virtual_cluster import GroundTruth
+from predictor.errors import InputError
+from predictor.job import JobSpec, Mode, Regime
+from predictor.profile import Profile
+from warehouse.workloads.families import FAMILIES, Family, generated_profile
+from warehouse.workloads.mix import MOST_SECONDS, Mix
+from warehouse.workloads.regimes import isolated_seconds
+from warehouse.workloads.workload import Arrivals, Workload
+
+MEAN_INTERARRIVAL_SECONDS = 90.0
+"""60 jobs on 16 GPUs arrive some six times faster than they can be served."""
+
+
+MOST_JOBS = 1_000_000
+"""More are a mistake; all of them are held in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is known of a job before its epochs and regimes are drawn.
+
+    Attributes:
+        job_id: Its id.
+        mode: How its batch size adapts.
+        scale_factor: Its GPUs.
+        arrival_seconds: When it is submitted.
+        seconds: Isolated run time to come as near to as whole epochs allow.
+        tenant: Who submits it.
+    """
+
+    job_id: int
+    mode: Mode
+    scale_factor: int
+    arrival_seconds: float
+    seconds: float
+    tenant: str = "default"
+
+
+def generate_workload(
+    jobs: int,
+    *,
+    rng: np.random.Generator,
+    arrivals: Arrivals = Arrivals.POISSON,
+    mean_interarrival_seconds: float = MEAN_INTERARRIVAL_SECONDS,
+    mix: Mix | None = None,
+    source: str | None = None,
+) -> Workload:
+    """Draw a workload; the same generator state gives the same workload.
+
+    Each adaptation mode has its share of the jobs to within one. A job's isolated run
+    time is as near its drawn duration as whole epochs allow.
+
+    Args:
+        jobs: How many.
+        rng: Source of all randomness.
+        arrivals: When they arrive.
+        mean_interarrival_seconds: Mean gap between Poisson arrivals.
+        mix: What they are drawn from.
+        source: Name of the workload; by default it tells the other arguments.
+
+    Raises:
+        InputError: An argument is out of range; names its option.
+    """
+    if jobs < 1:
+        raise InputError("--jobs", f"{jobs} is not positive", "give at least 1")
+    if jobs > MOST_JOBS:
+        raise InputError("--jobs", f"{jobs} is out of range", f"give at most {MOST_JOBS}")
+    if not 0 < mean_interarrival_seconds <= MOST_SECONDS:
+        raise InputError(
+            "--mean-interarrival-seconds",
+            f"{mean_interarrival_seconds} is not a positive number of seconds",
+            "give the mean gap between arrivals",
+        )
+    mix = mix or Mix()
+    at_seconds = _draw_arrivals(rng, jobs, arrivals, mean_interarrival_seconds)
+    modes = draw_modes(rng, jobs, mix.modes)
+    profile = generated_profile(mix.scale_factors)
+    drawn = [
+        _draw_job(rng, job_id, mode, float(arrival), mix, profile)
+        for job_id, (mode, arrival) in enumerate(zip(modes, at_seconds, strict=True))
+    ]
+    pace = f", {mean_interarrival_seconds:g} s apart" if arrivals is Arrivals.POISSON else ""
+    told = f", {mix.told}" if mix.told else ""
+    return Workload(
+        source=source or f"generated: {jobs} jobs, {arrivals}{pace}{told}",
+        specs=tuple(spec for spec, _ in drawn),
+        truths=tuple(truth for _, truth in drawn),
+        profile=profile,
+    )
+
+
+def _draw_arrivals(
+    rng: np.random.Generator, jobs: int, arrivals: Arrivals, mean_seconds: float
+) -> np.ndarray:
+    if arrivals is Arrivals.AT_ONCE:
+        return np.zeros(jobs)
+    # A cluster that waits for its first job shows nothing, so the clock starts there.
+    return np.concatenate([[0.0], np.cumsum(rng.exponential(mean_seconds, jobs - 1))])
+
+
+def draw_modes(rng: np.random.Generator, jobs: int, weights: Mapping[Mode, float]) -> list[Mode]:
+    """A mode for each job, in random order; each has its share to within one."""
+    shares = [jobs * weight / sum(weights.values()) for weight in weights.values()]
+    # A share that is whole but for its last digits counts as whole.
+    ends = [math.ceil(round(end, 6)) for end in accumulate(shares)]
+    ordered = [
+        mode
+        for mode, (start, end) in zip(weights, pairwise([0, *ends]), strict=True)
+        for _ in range(start, end)
+    ]
+    return [ordered[rank] for rank in rng.permutation(jobs)]
+
+
+def draw_model(rng: np.random.Generator, family: Family | None = None) -> tuple[Family, int]:
+    """A family, unless it is given, and within it an initial batch size, uniformly."""
+    family = family or draw_family(rng)
+    return family, family.batch_sizes[rng.integers(len(family.batch_sizes))]
+
+
+def draw_family(rng: np.random.Generator) -> Family:
+    """A family, uniformly."""
+    return FAMILIES[rng.integers(len(FAMILIES))]
+
+
+def _draw_job(
+    rng: np.random.Generator,
+    job_id: int,
+    mode: Mode,
+    arrival_seconds: float,
+    mix: Mix,
+    profile: Profile,
+) -> tuple[JobSpec, GroundTruth]:
+    family, batch_size = draw_model(rng)
+    weights = np.array(list(mix.scale_factors.values()))
+    gpus = int(rng.choice(list(mix.scale_factors), p=weights / math.fsum(weights)))
+    logs = math.log(mix.shortest_seconds), math.log(mix.longest_seconds)
+    request = Request(job_id, mode, gpus, arrival_seconds, seconds=math.exp(rng.uniform(*logs)))
+    return draw_regimes(rng, request, family, batch_size, profile)
+
+
+def draw_regimes(
+    rng: np.random.Generator,
+    request: Request,
+    family: Family,
+    batch_size: int,
+    profile: Profile,
+) -> tuple[JobSpec, GroundTruth]:
+    """Draw when a job changes, and let it train for about as long as requested."""
+    changes = _draw_changes(rng, request.mode, batch_size, family.largest)
+    single = JobSpec(
+        job_id=request.job_id,
+        model=family.name,
+        batch_size=batch_size,
+        max_batch_size=family.largest,
+        scale_factor=request.scale_factor,
+        mode=request.mode,
+        epochs=1,
+        samples_per_epoch=family.samples,
+        arrival_seconds=request.arrival_seconds,
+        tenant=request.tenant,
+    )
+
+    def seconds(epochs: int) -> float:
+        return isolated_seconds(single, _regimes(changes, epochs), profile)
+
+    epochs = _closest_epochs(request.seconds, seconds)
+    regimes = _regimes(changes, epochs)
+    return replace(single, epochs=epochs, total_steps=0), GroundTruth(
+        job_id=request.job_id,
+        isolated_seconds=seconds(epochs),
+        profiled=regimes,
+        targets=regimes,
+    )
+
+
+Changes = list[tuple[float, int]]
+"""Fractions of the job's epochs, ascending from 0, each with the batch size from there."""
+
+
+def _draw_changes(rng: np.random.Generator, mode: Mode, batch_size: int, largest: int) -> Changes:
+    match mode:
+        case Mode.GNS:
+            return _draw_doublings(rng, batch_size, largest)
+        case Mode.ACCORDION:
+            return _draw_critical_spans(rng, batch_size, largest)
+        case Mode.STATIC:
+            return [(0.0, batch_size)]
+
+
+def _draw_doublings(rng: np.random.Generator, batch_size: int, largest: int) -> Changes:
+    """None to all doublings, anywhere between 5 % and 80 % of the job."""
+    doublings = rng.integers((largest // batch_size).bit_length())
+    fractions = np.sort(rng.uniform(0.05, 0.8, doublings))
+    sizes = [batch_size << doubling for doubling in range(1, doublings + 1)]
+    return [(0.0, batch_size), *zip(fractions.tolist(), sizes, strict=True)]
+
+
+def _draw_critical_spans(rng: np.random.Generator, batch_size: int, largest: int) -> Changes:
+    """Critical for the first 10 % to 40 %, and in half of the jobs for a later span."""
+    first = rng.uniform(0.1, 0.4)
+    again, length = rng.uniform(first + 0.1, 0.75), rng.uniform(0.05, 0.15)
+    has_later_span = rng.random() < 0.5
+    changes = [(0.0, batch_size)]
+    if batch_size < largest:
+        changes.append((first, largest))
+        if has_later_span:
+            changes += [(again, batch_size), (again + length, largest)]
+    return changes
+
+
+def _regimes(changes: Changes, epochs: int) -> tuple[Regime, ...]:
+    """Changes at whole epochs, never in the first; those that coincide merge."""
+    starts = [0, *(max(1, round(fraction * epochs)) for fraction, _ in changes[1:]), epochs]
+    return tuple(
+        Regime(size, end - start)
+        for (_, size), (start, end) in zip(changes, pairwise(starts), strict=True)
+        if end > start
+    )
+
+
+def _closest_epochs(seconds: float, isolated_seconds: Callable[[int], float]) -> int:
+    """The number of epochs whose isolated run time is nearest to `seconds`."""
+    low, high = 1, 2
+    while isolated_seconds(high) < seconds:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if isolated_seconds(middle) < seconds else (low, middle)
+    # Rounded changes make the run time rise unevenly, so look a little around.
+    return min(
+        range(max(1, low - 8), high + 9), key=lambda epochs: abs(isolated_seconds(epochs) - seconds)
+    )

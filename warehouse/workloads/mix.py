@@ -1,0 +1,121 @@
+"""What generated jobs are drawn from, and how much work they bring."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from predictor.errors import InputError
+from predictor.job import Mode
+from warehouse.workloads.fields import LARGEST
+
+SCALE_FACTOR_WEIGHTS: Mapping[int, float] = MappingProxyType({1: 0.6, 2: 0.3, 4: 0.09, 8: 0.01})
+"""Probability of each scale factor; small gangs dominate, as in published clusters."""
+
+MODE_WEIGHTS: Mapping[Mode, float] = MappingProxyType({Mode.GNS: 0.5, Mode.ACCORDION: 0.5})
+"""Share of each adaptation mode."""
+
+SHORTEST_SECONDS, LONGEST_SECONDS = 0.2 * 3600, 5.0 * 3600
+"""Isolated run times are drawn log-uniformly between these."""
+
+MOST_SECONDS = 1e9
+"""No job may take longer: some thirty years."""
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What generated jobs are drawn from, arrivals apart.
+
+    Attributes:
+        shortest_seconds: Least isolated run time.
+        longest_seconds: Largest isolated run time.
+        scale_factors: Weight of each scale factor.
+        modes: Weight of each adaptation mode.
+
+    Raises:
+        InputError: A value is out of range; names its option.
+    """
+
+    shortest_seconds: float = SHORTEST_SECONDS
+    longest_seconds: float = LONGEST_SECONDS
+    scale_factors: Mapping[int, float] = field(default_factory=lambda: SCALE_FACTOR_WEIGHTS)
+    modes: Mapping[Mode, float] = field(default_factory=lambda: MODE_WEIGHTS)
+
+    def __post_init__(self) -> None:
+        for option, value, least in (
+            ("--shortest-seconds", self.shortest_seconds, 1.0),
+            ("--longest-seconds", self.longest_seconds, self.shortest_seconds),
+        ):
+            if not least <= value <= MOST_SECONDS:
+                raise InputError(
+                    option,
+                    f"{value:g} is out of range",
+                    f"give seconds from {least:g} to {MOST_SECONDS:g}",
+                )
+        check_weights("--scale-factors", self.scale_factors)
+        check_weights("--modes", self.modes)
+        for gpus in self.scale_factors:
+            if not 1 <= gpus <= LARGEST:
+                raise InputError("--scale-factors", f"{gpus} is out of range", "give 1 or more")
+
+    @property
+    def told(self) -> str:
+        """What is not the default, in words."""
+        told = []
+        if (self.shortest_seconds, self.longest_seconds) != (SHORTEST_SECONDS, LONGEST_SECONDS):
+            told.append(f"{self.shortest_seconds:g} to {self.longest_seconds:g} s long")
+        for name, weights, usual in (
+            ("scale factors", self.scale_factors, SCALE_FACTOR_WEIGHTS),
+            ("modes", self.modes, MODE_WEIGHTS),
+        ):
+            if dict(weights) != dict(usual):
+                told.append(f"{name} {' '.join(f'{k}={w:g}' for k, w in weights.items())}")
+        return ", ".join(told)
+
+    def mean_gpu_seconds(self) -> float:
+        """Expected scale factor × isolated run time of a job; the two are independent."""
+        weights = self.scale_factors
+        gpus = sum(gpus * weight for gpus, weight in weights.items()) / sum(weights.values())
+        span = self.longest_seconds - self.shortest_seconds
+        if span == 0.0:
+            return gpus * self.shortest_seconds
+        return gpus * span / math.log(self.longest_seconds / self.shortest_seconds)  # log-uniform
+
+    def interarrival_seconds(self, contention_factor: float, gpus: int) -> float:
+        """Mean gap between arrivals that gives a cluster a contention factor.
+
+        The contention factor is the GPU-seconds of work that arrive per second over the
+        GPUs: mean GPU-seconds of a job / (mean gap × GPUs). At 1 a cluster that never
+        idles can just keep up.
+
+        Args:
+            contention_factor: Positive.
+            gpus: GPUs of the cluster.
+
+        Raises:
+            InputError: An argument is out of range; names its option.
+        """
+        if not 0 < contention_factor < math.inf:
+            raise InputError(
+                "--contention-factor",
+                f"{contention_factor:g} is not a positive number",
+                "give the work that arrives over the work that can be done",
+            )
+        if gpus < 1:
+            raise InputError("--gpus", f"{gpus} is not positive", "give at least 1")
+        return self.mean_gpu_seconds() / (contention_factor * gpus)
+
+
+def check_weights(option: str, weights: Mapping[int, float] | Mapping[Mode, float]) -> None:
+    """Refuse weights to draw by of which one is out of range, or all are zero.
+
+    Raises:
+        InputError: They are so; names the option.
+    """
+    for name, weight in weights.items():
+        if not 0 <= weight <= LARGEST:
+            raise InputError(
+                option, f"the weight {weight:g} of {name} is out of range", "give 0 or more"
+            )
+    if not sum(weights.values()) > 0:
+        raise InputError(option, "nothing has a weight above 0", "give one of them a weight")

@@ -1,0 +1,40 @@
+"""The compact job table that is made of Microsoft's Philly trace (ATC '19).
+
+Its columns are `timestamp,duration,num_gpus,gpu_time,cluster`; `gpu_time` is not used.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from predictor.job import Mode
+from warehouse.workloads.bare_jobs import read_table
+from warehouse.workloads.mix import MODE_WEIGHTS
+from warehouse.workloads.workload import Workload
+
+COLUMNS = {"arrival": "timestamp", "duration": "duration", "gpus": "num_gpus"}
+"""Column by role."""
+
+
+def read_philly(
+    path: Path,
+    *,
+    rng: np.random.Generator,
+    modes: Mapping[Mode, float] = MODE_WEIGHTS,
+    only: Mapping[str, str] | None = None,
+    skip_unusable: bool = False,
+) -> Workload:
+    """Read the table, and draw what it leaves open; see `warehouse.workloads.bare_jobs.read_table`.
+
+    Args:
+        path: The table.
+        rng: Source of all randomness.
+        modes: Share of each adaptation mode.
+        only: Read lines only that have these values in these columns, such as one cluster.
+        skip_unusable: Leave lines without GPUs or a run time out instead of refusing them.
+
+    Raises:
+        InputError: The file cannot be read or a field is wrong; names file and line.
+    """
+    return read_table(path, COLUMNS, rng=rng, modes=modes, only=only, skip_unusable=skip_unusable)

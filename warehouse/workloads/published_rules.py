@@ -1,0 +1,135 @@
+"""What the published simulator makes of its jobs: data sets, limits, regimes, run times.
+
+The simulator of Shockwave (NSDI '23) replays GNS and Accordion by rule instead of
+training. The rules are kept here, apart from the trace format that names the jobs.
+`docs/simulation.md` tells how the virtual cluster carries them out.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+
+from containers.virtual.virtual_cluster import GroundTruth
+from predictor.job import JobSpec, Mode, Regime
+from predictor.profile import Profile
+
+SAMPLES_PER_EPOCH = {
+    "ResNet-18": 50_000,
+    "ResNet-50": 100_000,
+    "Transformer": 10_000,
+    "LM": 59_675,
+    "Recommendation": 117_907,
+}
+"""Data set size by model, as the published simulator counts it."""
+
+MAX_BATCH_SIZE = {
+    "ResNet-18": 256,
+    "ResNet-50": 128,
+    "Transformer": 128,
+    "LM": 80,
+    "Recommendation": 8_192,
+}
+"""Batch size that adaptation stops at; a job may start above it."""
+
+GnsTable = Mapping[tuple[str, int, int], tuple[Regime, ...]]
+"""(model, initial batch size, scale factor) to regimes, the last one open-ended."""
+
+
+def published_truth(spec: JobSpec, profile: Profile, gns: GnsTable) -> GroundTruth:
+    """What the published simulator makes of a job.
+
+    Two rules differ there and here alike: the *profiled* batch sizes give the isolated
+    run time; the *targets* are what the cluster meets, tested at the epoch begun.
+
+    Args:
+        spec: The job as declared.
+        profile: Throughputs; a batch size without one is never entered.
+        gns: Regimes of GNS jobs; one without an entry never changes.
+
+    Raises:
+        InputError: The profile cannot run the job's initial batch size.
+    """
+    if spec.mode is Mode.GNS:
+        table = gns.get(
+            (spec.model, spec.batch_size, spec.scale_factor), (Regime(spec.batch_size, math.inf),)
+        )
+        profiled, targets = _gns_profiled(spec, table), _gns_targets(table)
+    elif spec.mode is Mode.ACCORDION:
+        profiled, targets = _accordion(spec)
+    else:
+        profiled, targets = [spec.batch_size] * spec.epochs, [spec.batch_size]
+    if spec.batch_size >= spec.max_batch_size:
+        targets = [spec.batch_size]
+
+    def runnable(size: int) -> int:
+        can_run = profile.can_run(spec.model, size, spec.scale_factor)
+        return size if can_run else spec.batch_size
+
+    alone = [runnable(size) for size in profiled]
+    return GroundTruth(
+        job_id=spec.job_id,
+        isolated_seconds=sum(profile.epoch_seconds(spec, size) for size in alone),
+        profiled=run_lengths(alone),
+        targets=run_lengths(map(runnable, targets)),
+    )
+
+
+def run_lengths(batch_sizes: Iterable[int]) -> tuple[Regime, ...]:
+    """Run-length encode the batch sizes of consecutive epochs."""
+    return tuple(Regime(size, len(list(run))) for size, run in groupby(batch_sizes))
+
+
+def _at(table: tuple[Regime, ...], epoch: int) -> tuple[int, int]:
+    """Index and batch size of the regime that holds in an epoch."""
+    for index, regime in enumerate(table):
+        if epoch < regime.epochs:
+            return index, regime.batch_size
+        epoch -= int(regime.epochs)
+    raise AssertionError("the last regime is open-ended")
+
+
+def _gns_profiled(spec: JobSpec, table: tuple[Regime, ...]) -> list[int]:
+    """The table's batch sizes, but the initial one in a last epoch beyond two regimes."""
+    sizes = [_at(table, epoch)[1] for epoch in range(spec.epochs)]
+    if _at(table, spec.epochs - 1)[0] >= 2:
+        sizes[-1] = spec.batch_size
+    return sizes
+
+
+def _gns_targets(table: tuple[Regime, ...]) -> list[int]:
+    """A change is due one epoch ahead of the table."""
+    changes = sum(int(regime.epochs) for regime in table[:-1])
+    return [_at(table, epoch + 1)[1] for epoch in range(changes + 1)]
+
+
+def _accordion(spec: JobSpec) -> tuple[list[int], list[int]]:
+    """Initial batch size in critical epochs, the largest elsewhere.
+
+    Profiled, the first 30 % of the epochs are critical too, and so are two spans of
+    the recommendation model; the cluster tests neither.
+    """
+    small, large = spec.batch_size, spec.max_batch_size
+    profiled, targets = [], []
+    for epoch in range(spec.epochs + 1):
+        critical = _critical(spec, epoch)
+        late = spec.model == "Recommendation" and (60 <= epoch < 70 or 80 <= epoch < 90)
+        early = epoch <= 0.3 * spec.epochs
+        profiled.append(small if critical or late or early else large)
+        targets.append(small if critical else large)
+    return profiled[: spec.epochs], targets
+
+
+def _critical(spec: JobSpec, epoch: int) -> bool:
+    """Whether the published simulator holds an epoch to be in a critical regime."""
+    match spec.model:
+        case "ResNet-18":
+            first = 20 if spec.batch_size == 256 else 10
+            return epoch < first or 150 <= epoch < 160 or 250 <= epoch < 260
+        case "ResNet-50":
+            return epoch % 30 < 10
+        case "LM":
+            return epoch < 10
+        case "Recommendation":
+            return epoch < {512: 30, 1024: 30, 2048: 40}.get(spec.batch_size, 10)
+        case _:
+            return True

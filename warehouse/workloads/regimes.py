@@ -1,0 +1,238 @@
+"""Regimes as text: the published table by kind of job, and the schedules of single jobs.
+
+`docs/traces.md` describes the file.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from pathlib import Path
+
+from containers.virtual.virtual_cluster import GroundTruth
+from predictor.errors import InputError
+from predictor.job import JobSpec, Mode, Regime
+from predictor.profile import Profile
+from warehouse.workloads.fields import Row, read_rows
+from warehouse.workloads.published_rules import GnsTable
+
+COLUMNS = ("model", "initial_batch_size", "scale_factor", "schedule")
+"""What every table has."""
+
+JOB_COLUMNS = ("job_id", "profiled", "isolated_seconds")
+"""What a table of single jobs may have besides."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRegimes:
+    """A row about one job.
+
+    Attributes:
+        row: Where it stands.
+        kind: Model, initial batch size and scale factor of the job.
+        targets: Batch sizes that the job strives for; the last may be open-ended.
+        profiled: Those of its isolated run; None where they are the targets.
+        isolated_seconds: Isolated run time; None where it follows from the profile.
+    """
+
+    row: Row
+    kind: tuple[str, int, int]
+    targets: tuple[Regime, ...]
+    profiled: tuple[Regime, ...] | None
+    isolated_seconds: float | None
+
+    def truth(self, spec: JobSpec, profile: Profile) -> GroundTruth:
+        """What the job will really do.
+
+        Raises:
+            InputError: The row is not of such a job, or the profile cannot run it; names
+                the line.
+        """
+        self._check(spec)
+        targets = self._closed("schedule", self.targets, spec)
+        profiled = self._closed("profiled", self.profiled or self.targets, spec)
+        if sum(regime.epochs for regime in profiled) != spec.epochs:
+            raise self.row.refusal(
+                "profiled", f"does not end with the job's {spec.epochs} epochs", "give no end"
+            )
+        try:
+            isolated = isolated_seconds(spec, profiled, profile)
+        except InputError as error:
+            raise InputError(self.row.place, error.problem, error.remedy) from None
+        return GroundTruth(
+            job_id=spec.job_id,
+            isolated_seconds=self.isolated_seconds or isolated,
+            profiled=profiled,
+            targets=targets,
+        )
+
+    def _check(self, spec: JobSpec) -> None:
+        kind = (spec.model, spec.batch_size, spec.scale_factor)
+        if kind != self.kind:
+            raise InputError(
+                self.row.place,
+                f"job {spec.job_id} is {_told(kind)}, not {_told(self.kind)}",
+                "give the job's own model, initial batch size and scale factor",
+            )
+        sizes = [regime.batch_size for regime in self.targets]
+        if spec.mode is Mode.STATIC and len(sizes) > 1:
+            raise self.row.refusal("schedule", "a static job never changes", "give one regime")
+        if spec.mode is Mode.GNS and sizes != sorted(sizes):
+            raise self.row.refusal(
+                "schedule", "the batch size of a GNS job never shrinks", "give ascending ones"
+            )
+
+    def _closed(
+        self, column: str, regimes: tuple[Regime, ...], spec: JobSpec
+    ) -> tuple[Regime, ...]:
+        """Regimes of which the last ends with the job, unless it says otherwise."""
+        *before, last = regimes
+        begun = sum(int(regime.epochs) for regime in before)
+        if not math.isinf(last.epochs):
+            return regimes
+        if begun >= spec.epochs:
+            raise self.row.refusal(
+                column,
+                f"epoch {begun} is beyond the job's {spec.epochs}",
+                "let the last regime begin before the job ends",
+            )
+        return (*before, Regime(last.batch_size, spec.epochs - begun))
+
+
+@dataclass(frozen=True)
+class RegimeTable:
+    """What a regime table says.
+
+    Attributes:
+        gns: Regimes by kind of GNS job.
+        own: Regimes of single jobs, of any mode, by job id.
+    """
+
+    gns: GnsTable = field(default_factory=dict)
+    own: Mapping[int, OwnRegimes] = field(default_factory=dict)
+
+    def check_jobs(self, job_ids: Iterable[int]) -> None:
+        """Refuse regimes of a job that is not there.
+
+        Raises:
+            InputError: There are some; names their line.
+        """
+        known = set(job_ids)
+        for job_id, own in self.own.items():
+            if job_id not in known:
+                raise own.row.refusal(
+                    "job_id", f"the trace has no job {job_id}", "give the table of this trace"
+                )
+
+
+def read_regimes(path: Path) -> RegimeTable:
+    """Read the epochs from which each batch size holds.
+
+    Raises:
+        InputError: A column is missing or a schedule is malformed; names the line.
+    """
+    gns: dict[tuple[str, int, int], tuple[Regime, ...]] = {}
+    own: dict[int, OwnRegimes] = {}
+    for row in read_rows(path, COLUMNS):
+        kind = (
+            row.values["model"],
+            row.number("initial_batch_size", int),
+            row.number("scale_factor", int),
+        )
+        if not row.values.get("job_id"):
+            if kind in gns:
+                raise row.refusal("model", f"{_told(kind)} is there twice", "leave one row out")
+            gns[kind] = _schedule(row, initial_batch_size=kind[1])
+            continue
+        job_id = row.number("job_id", int)
+        if job_id in own:
+            raise row.refusal("job_id", f"job {job_id} is there twice", "leave one row out")
+        own[job_id] = OwnRegimes(
+            row=row,
+            kind=kind,
+            targets=_own_schedule(row, "schedule"),
+            profiled=_own_schedule(row, "profiled") if row.values.get("profiled") else None,
+            isolated_seconds=row.positive("isolated_seconds", float)
+            if row.values.get("isolated_seconds")
+            else None,
+        )
+    return RegimeTable(gns, own)
+
+
+def isolated_seconds(spec: JobSpec, profiled: Iterable[Regime], profile: Profile) -> float:
+    """Run time of a job alone through the regimes of all its epochs.
+
+    Raises:
+        InputError: The profile cannot run one of the batch sizes.
+    """
+    return sum(
+        regime.epochs * profile.epoch_seconds(spec, regime.batch_size) for regime in profiled
+    )
+
+
+def own_schedule(spec: JobSpec, targets: tuple[Regime, ...]) -> str:
+    """The schedule column for targets; its last epoch is left out where the job ends there."""
+    starts = [0, *accumulate(int(regime.epochs) for regime in targets)]
+    steps = [f"{start}:{regime.batch_size}" for start, regime in zip(starts, targets, strict=False)]
+    return ";".join(steps if starts[-1] == spec.epochs else [*steps, str(starts[-1])])
+
+
+def _schedule(row: Row, initial_batch_size: int) -> tuple[Regime, ...]:
+    text = row.values["schedule"]
+    try:
+        starts, sizes = _parse(text.split(";"))
+        if not _ascends(sizes):
+            raise ValueError
+    except ValueError:
+        raise row.refusal(
+            "schedule",
+            f"{text!r} is not like '0:16;31:32'",
+            "give ascending epochs from 0, each with a larger batch size",
+        ) from None
+    if sizes[0] != initial_batch_size:
+        raise row.refusal(
+            "schedule",
+            f"begins with batch size {sizes[0]}, not {initial_batch_size}",
+            "begin with the initial batch size",
+        )
+    return _regimes(starts, sizes, math.inf)
+
+
+def _own_schedule(row: Row, column: str) -> tuple[Regime, ...]:
+    text = row.values[column]
+    try:
+        steps, end = text.split(";"), math.inf
+        if ":" not in steps[-1]:
+            end = int(steps.pop())
+        starts, sizes = _parse(steps)
+        if end <= starts[-1] or min(sizes) < 1:
+            raise ValueError
+    except (ValueError, IndexError):
+        raise row.refusal(
+            column,
+            f"{text!r} is not like '0:16;31:32' or '0:16;31:32;90'",
+            "give ascending epochs from 0, each with a batch size, and if need be the end",
+        ) from None
+    return _regimes(starts, sizes, end)
+
+
+def _parse(steps: list[str]) -> tuple[list[int], list[int]]:
+    pairs = [tuple(map(int, step.split(":"))) for step in steps]
+    starts = [start for start, _ in pairs]
+    if starts[0] != 0 or not _ascends(starts):
+        raise ValueError
+    return starts, [size for _, size in pairs]
+
+
+def _ascends(numbers: list[int]) -> bool:
+    return all(a < b for a, b in pairwise(numbers))
+
+
+def _regimes(starts: list[int], sizes: list[int], end: float) -> tuple[Regime, ...]:
+    lengths = [b - a for a, b in pairwise([*starts, end])]
+    return tuple(Regime(size, length) for size, length in zip(sizes, lengths, strict=True))
+
+
+def _told(kind: tuple[str, int, int]) -> str:
+    model, batch_size, scale_factor = kind
+    return f"{model} (batch size {batch_size}) on {scale_factor} GPUs"

@@ -1,0 +1,288 @@
+"""The trace format that Gavel and Shockwave publish, with its two companion tables.
+
+A trace is tab-separated without a header, one job a line; throughputs are a JSON
+object by worker type; regimes are a CSV table. `docs/traces.md` describes all three.
+Reading gives the declared jobs and, apart from them, the hidden truth.
+"""
+
+import ast
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from containers.virtual.virtual_cluster import GroundTruth
+from predictor.errors import InputError
+from predictor.job import JobSpec, Mode
+from predictor.profile import Profile
+from warehouse.workloads.fields import LARGEST, Row, read_text
+from warehouse.workloads.mix import MOST_SECONDS
+from warehouse.workloads.published_rules import MAX_BATCH_SIZE, SAMPLES_PER_EPOCH, published_truth
+from warehouse.workloads.regimes import RegimeTable, read_regimes
+from warehouse.workloads.workload import Workload, by_arrival
+
+COLUMNS = (
+    "job_type",
+    "command",
+    "working_directory",
+    "steps_argument",
+    "needs_data",
+    "total_steps",
+    "scale_factor",
+    "mode",
+    "priority_weight",
+    "slo",
+    "duration",
+    "arrival",
+)
+
+DECLARED = {
+    "job_id": "a whole number from 0 on",
+    "tenant": "printable text",
+    "samples_per_epoch": "a whole number from 0 on",
+    "max_batch_size": "a whole number from 0 on",
+    "consolidate": "true or false",
+}
+"""What a job may declare beyond the columns: a JSON object in place of the command."""
+
+MOST_EPOCHS = 1_000_000
+"""The published rules go epoch by epoch."""
+
+WORKER_TYPE = "v100"
+"""Whose throughputs are written, and read where there are several."""
+
+MEASURED = "measured"
+"""Key of a throughput table beside the worker types: how, when and where it was measured."""
+
+_JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch_size>\d{1,18})\)")
+
+
+def read_workload(
+    trace: Path, profile: Path, regimes: Path | None = None, gpu_type: str = ""
+) -> Workload:
+    """Read a trace with its throughput table and, if there is one, its regime table.
+
+    Args:
+        trace: Tab-separated job list.
+        profile: Throughputs by worker type.
+        regimes: Regimes by kind of GNS job and of single jobs; without it GNS jobs
+            never change.
+        gpu_type: Worker type of the profile; by default V100, or the only one.
+
+    Raises:
+        InputError: A file cannot be read or a field is wrong; names file and line.
+    """
+    table = read_throughputs(profile, gpu_type)
+    changes = read_regimes(regimes) if regimes is not None else RegimeTable()
+    declared = _jobs(trace)
+    jobs = {
+        job_id: (spec, _truth(place, spec, table, changes))
+        for job_id, (place, spec) in declared.items()
+    }
+    changes.check_jobs(jobs)
+    specs, truths = by_arrival(jobs.values())
+    places = {job_id: place for job_id, (place, _) in declared.items()}
+    return Workload(source=trace.name, specs=specs, truths=truths, profile=table, places=places)
+
+
+def read_jobs(trace: Path) -> tuple[JobSpec, ...]:
+    """Read the jobs of a trace as they are declared, in the order of its lines.
+
+    Raises:
+        InputError: The file cannot be read or a field is wrong; names file and line.
+    """
+    return tuple(spec for _, spec in _jobs(trace).values())
+
+
+def _jobs(trace: Path) -> dict[int, tuple[str, JobSpec]]:
+    """The jobs of a trace by job id, each with its line."""
+    jobs: dict[int, tuple[str, JobSpec]] = {}
+    for number, line in enumerate(read_text(trace).splitlines(), start=1):
+        if line.strip():
+            place = f"{trace}:{number}"
+            spec = _parse_job(place, line, position=len(jobs))
+            if spec.job_id in jobs:
+                raise InputError(
+                    place, f"job {spec.job_id} is there twice", "give each job an id of its own"
+                )
+            jobs[spec.job_id] = place, spec
+    if not jobs:
+        raise InputError(str(trace), "holds no jobs", "give a trace with at least one line")
+    return jobs
+
+
+def _truth(place: str, spec: JobSpec, profile: Profile, changes: RegimeTable) -> GroundTruth:
+    own = changes.own.get(spec.job_id)
+    if own is not None:
+        truth = own.truth(spec, profile)
+    elif spec.epochs > MOST_EPOCHS:
+        raise InputError(
+            f"{place}, total_steps", f"{spec.epochs} epochs are beyond all bounds", "mend the field"
+        )
+    else:
+        try:
+            truth = published_truth(spec, profile, changes.gns)
+        except InputError as error:
+            raise InputError(place, error.problem, error.remedy) from None
+    if not truth.isolated_seconds <= MOST_SECONDS:
+        raise InputError(
+            f"{place}, total_steps",
+            f"a run time of {truth.isolated_seconds:g} s is beyond all bounds",
+            "mend the field or the job's throughput",
+        )
+    return truth
+
+
+def read_throughputs(path: Path, gpu_type: str = "") -> Profile:
+    """Read the steps per second of jobs that run alone.
+
+    Args:
+        path: The table.
+        gpu_type: Worker type; by default V100, or the only one.
+
+    Raises:
+        InputError: The file is not a throughput table, or lacks the worker type.
+    """
+    document = read_table(path)
+    types = [name for name in document if name != MEASURED]
+    worker_type = gpu_type or (types[0] if len(types) == 1 else WORKER_TYPE)
+    if not isinstance(document.get(worker_type), dict):
+        remedy = "measure it with shockwave profile" if gpu_type else "give a throughput table"
+        raise InputError(str(path), f"has no worker type {worker_type!r}", remedy)
+    return Profile(dict(_throughputs(path, worker_type, document[worker_type])), source=str(path))
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """Read a throughput table as it is written, by worker type.
+
+    Raises:
+        InputError: The file is not a JSON object.
+    """
+    try:
+        document = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{path}:{error.lineno}", f"not valid JSON ({error.msg})", "give a throughput table"
+        ) from None
+    except (ValueError, RecursionError):  # a number or a nesting beyond all bounds
+        raise InputError(str(path), "not valid JSON", "give a throughput table") from None
+    if not isinstance(document, dict):
+        raise InputError(str(path), "is not a JSON object", "give a throughput table")
+    return document
+
+
+def _throughputs(
+    path: Path, worker_type: str, table: Mapping[str, Any]
+) -> Iterable[tuple[tuple[str, int, int], float]]:
+    for key, entry in table.items():
+        place = f"{path}, {worker_type}, {key}"
+        try:
+            job_type, scale_factor = ast.literal_eval(key)
+            match = _JOB_TYPE.fullmatch(job_type)
+            if match is not None:  # other entries name models without a batch size
+                batch_size = int(match["batch_size"])
+                rate = float(entry["null"])
+                if not abs(rate) <= LARGEST:
+                    raise ValueError
+                yield (match["model"], batch_size, int(scale_factor)), rate
+        except (ValueError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError):
+            raise InputError(
+                place,
+                'is not an entry like "(\'LM (batch size 5)\', 1)": {"null": 10.5}',
+                "mend the entry",
+            ) from None
+
+
+def _parse_job_type(row: Row) -> tuple[str, int]:
+    text = row.values["job_type"]
+    match = _JOB_TYPE.fullmatch(text)
+    if match is None:
+        raise row.refusal(
+            "job_type", f"{text!r} is not like 'LM (batch size 5)'", "mend the job type"
+        )
+    return match["model"], int(match["batch_size"])
+
+
+def _parse_declared(row: Row) -> dict[str, Any]:
+    """What stands in place of the command; nothing for a command proper."""
+    text = row.values["command"]
+    if not text.startswith("{"):
+        return {}
+    try:
+        declared: dict[str, Any] = json.loads(text)
+    except (ValueError, RecursionError):
+        raise row.refusal("command", "not valid JSON", "mend the object") from None
+    for name, value in declared.items():
+        if name not in DECLARED:
+            raise row.refusal("command", f"unknown {name!r}", f"known are {', '.join(DECLARED)}")
+        if not _declarable(name, value):
+            raise row.refusal(
+                f"command, {name}", f"{value!r} is not {DECLARED[name]}", "mend the object"
+            )
+    return declared
+
+
+def _declarable(name: str, value: object) -> bool:
+    if name == "tenant":
+        return isinstance(value, str) and value.isprintable()
+    if name == "consolidate":
+        return isinstance(value, bool)
+    return type(value) is int and 0 <= value <= LARGEST
+
+
+def _published_sizes(row: Row, model: str, batch_size: int) -> dict[str, int]:
+    if model not in SAMPLES_PER_EPOCH:
+        raise row.refusal(
+            "job_type",
+            f"unknown model {model!r}",
+            f"known are {', '.join(sorted(SAMPLES_PER_EPOCH))}",
+        )
+    return {
+        "samples_per_epoch": SAMPLES_PER_EPOCH[model],
+        "max_batch_size": max(MAX_BATCH_SIZE[model], batch_size),
+    }
+
+
+def _parse_job(place: str, line: str, position: int) -> JobSpec:
+    fields = line.split("\t")
+    if len(fields) != len(COLUMNS):
+        raise InputError(
+            place,
+            f"{len(fields)} columns instead of {len(COLUMNS)}",
+            f"the tab-separated columns are {', '.join(COLUMNS)}"
+            if len(fields) > 1
+            else "separate them by tabs, or give the --format of a CSV table",
+        )
+    row = Row(place, dict(zip(COLUMNS, fields, strict=True)))
+    model, batch_size = _parse_job_type(row)
+    declared = _parse_declared(row)
+    if not declared.keys() >= {"samples_per_epoch", "max_batch_size"}:
+        declared = _published_sizes(row, model, batch_size) | declared
+    if row.values["mode"] not in list(Mode):
+        raise row.refusal(
+            "mode",
+            f"{row.values['mode']!r} is not an adaptation mode",
+            f"known are {', '.join(Mode)}",
+        )
+    steps = row.number("total_steps", int)
+    if steps <= 0:
+        raise row.refusal("total_steps", f"{steps} is not positive", "mend the field")
+    steps_per_epoch = math.ceil(declared["samples_per_epoch"] / max(batch_size, 1))
+    try:
+        return JobSpec(
+            model=model,
+            batch_size=batch_size,
+            scale_factor=row.number("scale_factor", int),
+            mode=Mode(row.values["mode"]),
+            epochs=math.ceil(steps / max(steps_per_epoch, 1)),
+            arrival_seconds=row.number("arrival", float),
+            budget=row.number("priority_weight", float),
+            total_steps=steps,
+            **({"job_id": position} | declared),
+        )
+    except InputError as error:
+        field = error.place.split(", ")[-1]
+        column = "priority_weight" if field == "budget" else field
+        raise InputError(f"{place}, {column}", error.problem, error.remedy) from None
