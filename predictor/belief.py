@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
-from predictor.profile import Profile
+from predictor.throughput import Throughput, reachable_batch_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,16 @@ class Belief:
         """Completed epochs, the done part of the one under way included."""
         return sum([regime.epochs for regime in self.observed]) + self.fraction
 
-    def slowness(self, profile: Profile) -> list[tuple[int, float, float]]:
+    def slowness(self, throughput: Throughput) -> list[tuple[int, float, float]]:
         """Batch sizes timed: the log of measured over profiled time per step, the seconds."""
-        model, gpus = self.spec.model, self.spec.scale_factor
+        allocation = throughput.reference(self.spec)
         return [
             (
                 pace.batch_size,
                 math.log(
-                    profile.throughput(model, pace.batch_size, gpus) * pace.seconds / pace.steps
+                    throughput.rate(self.spec, pace.batch_size, allocation)
+                    * pace.seconds
+                    / pace.steps
                 ),
                 pace.seconds,
             )
@@ -113,7 +115,7 @@ class Belief:
         return tuple(paces.values())
 
 
-def stages(spec: JobSpec, profile: Profile, changes: int) -> tuple[int, ...]:
+def stages(spec: JobSpec, throughput: Throughput, changes: int) -> tuple[int, ...]:
     """Batch sizes of a job by how often it has changed: the order in which its mode goes.
 
     GNS climbs the sizes that the profile can run; Accordion goes to and fro between the
@@ -121,19 +123,19 @@ def stages(spec: JobSpec, profile: Profile, changes: int) -> tuple[int, ...]:
 
     Args:
         spec: What was declared.
-        profile: Says which batch sizes can run at all.
+        throughput: Says which batch sizes can run at all.
         changes: How many changes to look at; GNS ends at its largest size before.
 
     Returns:
         The first size, and one for each change.
     """
-    sizes = profile.reachable_batch_sizes(spec)
+    sizes = reachable_batch_sizes(throughput, spec)
     if spec.mode is Mode.ACCORDION and len(sizes) > 1:
         return tuple(sizes[change % 2] for change in range(changes + 1))
     return sizes[: changes + 1]
 
 
-def changes(spec: JobSpec, regimes: Sequence[Regime], profile: Profile) -> tuple[int, ...]:
+def changes(spec: JobSpec, regimes: Sequence[Regime], throughput: Throughput) -> tuple[int, ...]:
     """The epochs, ascending, at which a job changed its batch size.
 
     A GNS job that skips a size changes twice at once; one that falls back (the public
@@ -142,9 +144,9 @@ def changes(spec: JobSpec, regimes: Sequence[Regime], profile: Profile) -> tuple
     Args:
         spec: What was declared.
         regimes: What it went through, the one under way included.
-        profile: Says which batch sizes can run at all.
+        throughput: Says which batch sizes can run at all.
     """
-    sizes, found, epoch = profile.reachable_batch_sizes(spec), [], 0
+    sizes, found, epoch = reachable_batch_sizes(throughput, spec), [], 0
     if len(sizes) == 1:
         return ()
     size = spec.batch_size

@@ -1,65 +1,119 @@
-"""What each job is expected to do over the next rounds, for all jobs at once."""
+"""What work each job is expected to do next, for all jobs at once, and how long that takes.
 
+A forecast is of work: epochs by regime. Seconds come when it is multiplied with an
+allocation (`run_time`).
+"""
+
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from predictor.allocation import Allocation
 from predictor.basis import Basis
 from predictor.belief import Belief
-from predictor.history import NOTHING, Floats, History
-from predictor.job import Mode, Regime
+from predictor.history import NOTHING, History
+from predictor.job import JobSpec, Mode
 from predictor.learning import point_of, reaches
 from predictor.posterior import Sequences, Standing, is_settled, sequences, settled, standing
-from predictor.profile import Profile
 from predictor.published_predictor import ProfiledRegime
+from predictor.throughput import Throughput, epoch_seconds
 
 SAMPLES = 32
-"""Equally likely run times told of each job."""
+"""Equally likely trajectories of a job that can still change."""
 
 LEVELS = ((np.arange(SAMPLES) + 0.5) / SAMPLES)[None, :]
+
+Work = tuple[float, ...]
+"""Epochs by regime, in the order of `Forecast.batch_sizes`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What one job is expected to do.
+    """The work that a job is expected to do until its end.
 
     Attributes:
         job_id: The job.
-        remaining_seconds: Run time still needed on its own GPUs: the number with the least
-            expected relative error.
-        mean_seconds: Expected run time still needed.
-        spread_seconds: Its standard deviation.
-        low_seconds: Lower end of the interval that is to hold 80 % of the truths.
-        high_seconds: Its upper end.
-        run_seconds: Run time so far, restarts excluded.
-        samples: Equally likely run times still needed, ascending; empty where no window is
-            looked at.
-        progress: Share of its epochs expected to be done after 0…T more rounds of
-            running, in [0, 1], non-decreasing; T + 1 values.
-        regimes: Regimes expected to come, the one under way first.
+        batch_sizes: Batch sizes of the regimes to come, that under way first.
+        slowness: Log of expected over profiled time per step in each of them.
+        median: The trajectory whose run time has the least expected relative error.
+        low: The trajectory at the lower end of the interval that is to hold 80 % of the
+            truths.
+        high: That at its upper end.
+        trajectories: Equally likely trajectories, ascending by run time: one of a job that
+            cannot change, and none where nothing but the interval is asked for.
     """
 
     job_id: int
-    remaining_seconds: float
-    mean_seconds: float
-    spread_seconds: float
-    low_seconds: float
-    high_seconds: float
-    run_seconds: float
+    batch_sizes: tuple[int, ...]
+    slowness: tuple[float, ...]
+    median: Work
+    low: Work
+    high: Work
+    trajectories: tuple[Work, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunTime:
+    """A forecast in seconds, on one allocation.
+
+    Attributes:
+        remaining: Run time still needed: the number with the least expected relative error.
+        low: Lower end of the interval that is to hold 80 % of the truths.
+        high: Its upper end.
+        samples: Equally likely run times still needed, ascending; see
+            `Forecast.trajectories`.
+    """
+
+    remaining: float
+    low: float
+    high: float
     samples: tuple[float, ...]
-    progress: tuple[float, ...]
-    regimes: tuple[Regime, ...]
+
+
+def run_time(
+    forecast: Forecast, job: JobSpec, throughput: Throughput, allocation: Allocation
+) -> RunTime:
+    """Multiply a forecast of work with an allocation.
+
+    Args:
+        forecast: What the job is expected to do.
+        job: The job.
+        throughput: How fast jobs train.
+        allocation: What it would train on.
+
+    Raises:
+        InputError: The job cannot run so.
+    """
+    each = [
+        epoch_seconds(throughput, job, size, allocation) * math.exp(log)
+        for size, log in zip(forecast.batch_sizes, forecast.slowness, strict=True)
+    ]
+
+    def seconds(work: Work) -> float:
+        total = 0.0
+        for epochs, one in zip(work, each, strict=True):
+            total += epochs * one
+        return total
+
+    remaining = seconds(forecast.median)
+    return RunTime(
+        remaining=remaining,
+        low=min(seconds(forecast.low), remaining),
+        high=max(seconds(forecast.high), remaining),
+        samples=tuple(sorted(map(seconds, forecast.trajectories))),
+    )
 
 
 def forecast(
     beliefs: Sequence[Belief],
-    profile: Profile,
+    throughput: Throughput,
     history: History = NOTHING,
     *,
-    window: int,
-    round_seconds: float,
+    trajectories: bool,
     seed: int = 0,
     basis: Basis = Basis.POSTERIOR,
     schedules: Mapping[int, tuple[ProfiledRegime, ...]] | None = None,
@@ -67,15 +121,13 @@ def forecast(
     """Forecast every job.
 
     With l_k epochs of s_k seconds left in stage k of a sequence, the remaining run time is
-    R = Σ l_k s_k, and after t seconds Σ_k clip((t − Σ_{i<k} l_i s_i) / s_k, 0, l_k) more
-    epochs are done; progress is the mean of that over the samples.
+    R = Σ l_k s_k on the job's reference allocation, by which trajectories are ranked.
 
     Args:
         beliefs: One belief per job.
-        profile: Throughputs.
+        throughput: How fast jobs train.
         history: What finished jobs went through.
-        window: T, rounds to look ahead; 0 tells the progress made so far and no samples.
-        round_seconds: Length of a round.
+        trajectories: Whether forecasts have trajectories, for policies that look ahead.
         seed: Of the draws from the prior.
         basis: What they are made from.
         schedules: True schedules by job id, for the oracle alone.
@@ -83,125 +135,63 @@ def forecast(
     Returns:
         One forecast per belief, in the same order.
     """
-    standings = [standing(belief, profile, history) for belief in beliefs]
+    standings = [standing(belief, throughput, history) for belief in beliefs]
     groups: defaultdict[Mode | None, list[int]] = defaultdict(list)
     for row, job in enumerate(standings):
-        learns = basis is Basis.POSTERIOR and not is_settled(job, profile)
+        learns = basis is Basis.POSTERIOR and not is_settled(job, throughput)
         groups[job.spec.mode if learns else None].append(row)
-    told: dict[int, Forecast] = {}
+    found: dict[int, Forecast] = {}
     for mode, rows in groups.items():
         group = [standings[row] for row in rows]
         if mode:
-            ahead = sequences(group, profile, history, seed)
+            ahead = sequences(group, throughput, history, seed)
         elif basis is Basis.ORACLE:
             ahead = _foreseen(group, schedules or {})
         else:
-            ahead = settled(group, profile)
-        run = [beliefs[row].run_seconds for row in rows]
-        found = _told(group, run, ahead, history, window, round_seconds)
-        told.update(zip(rows, found, strict=True))
-    return tuple(told[row] for row in range(len(beliefs)))
+            ahead = settled(group, throughput)
+        found.update(zip(rows, _summed_up(group, ahead, history, trajectories), strict=True))
+    return tuple(found[row] for row in range(len(beliefs)))
 
 
-def _told(
-    jobs: Sequence[Standing],
-    run_seconds: Sequence[float],
-    ahead: Sequences,
-    history: History,
-    window: int,
-    round_seconds: float,
+def _summed_up(
+    jobs: Sequence[Standing], ahead: Sequences, history: History, trajectories: bool
 ) -> list[Forecast]:
+    """Median, interval and equally likely trajectories of weighted candidates."""
     seconds, weights = ahead.seconds, ahead.weights
-    mean = _sum(weights * seconds)
-    spread = np.sqrt(_sum(weights * (seconds - mean[:, None]) ** 2))
     # Minimises Σ w |R − r| / r: the median under w / r.
     point = ahead.quantiles(weights / seconds, _MEDIAN)
     reach = np.array(
         [reaches(history, job.spec.mode)[point_of(job.done / job.spec.epochs)] for job in jobs]
     )[:, None]
     interval = ahead.quantiles(weights, 0.5 + reach * [-1.0, 1.0])
-    median, low, high = np.take_along_axis(seconds, np.hstack([point, interval]), axis=1).T
-    low, high = np.minimum(low, median), np.maximum(high, median)
-    expected = _sum(weights[:, :, None] * ahead.epochs)
-    done = np.array([job.done for job in jobs])
-    total = done + np.array([job.left for job in jobs])
-    progress, samples = (done / total)[:, None], np.zeros((len(jobs), 0))
-    if window:
-        columns = ahead.quantiles(weights, LEVELS)
-        samples = np.take_along_axis(seconds, columns, axis=1)
-        left = np.take_along_axis(ahead.epochs, columns[:, :, None], axis=1)
-        elapsed = np.arange(window + 1, dtype=np.float64) * round_seconds
-        gained = _gained(left, ahead.epoch_seconds, elapsed)
-        progress = (done[:, None] + gained) / total[:, None]
-    columns_of = (median, mean, spread, low, high, np.array(run_seconds))
-    return [
-        Forecast(
-            job_id=job.spec.job_id,
-            remaining_seconds=numbers[0],
-            mean_seconds=numbers[1],
-            spread_seconds=numbers[2],
-            low_seconds=numbers[3],
-            high_seconds=numbers[4],
-            run_seconds=numbers[5],
-            samples=tuple(drawn),
-            progress=tuple(curve),
-            regimes=tuple(
-                Regime(size, epochs)
-                for stage, (size, epochs) in enumerate(zip(sizes, left, strict=False))
-                if epochs >= _LEAST_EPOCHS or not stage
-            ),
+    columns = np.hstack([point, interval])
+    if trajectories:
+        drawn = ahead.quantiles(weights, LEVELS) if weights.shape[1] > 1 else point
+        columns = np.hstack([columns, drawn])
+    work = np.take_along_axis(ahead.epochs, columns[:, :, None], axis=1)
+    # Regimes that no trajectory comes to are left out, but for that under way.
+    reached: NDArray[np.bool_] = work.max(axis=1) > 0.0
+    last = reached.shape[1] - np.argmax(reached[:, ::-1], axis=1)
+    forecasts = []
+    for job, sizes, stages, rows in zip(
+        jobs, ahead.sizes, last.tolist(), work.tolist(), strict=True
+    ):
+        median, low, high, *others = (tuple(row[:stages]) for row in rows)
+        forecasts.append(
+            Forecast(
+                job_id=job.spec.job_id,
+                batch_sizes=sizes[:stages],
+                slowness=tuple([ahead.slowness(job, size) for size in sizes[:stages]]),
+                median=median,
+                low=low,
+                high=high,
+                trajectories=tuple(others),
+            )
         )
-        for job, numbers, drawn, curve, left, sizes in zip(
-            jobs,
-            np.stack(columns_of, axis=1).tolist(),
-            samples.tolist(),
-            np.minimum(progress, 1.0).tolist(),
-            expected.tolist(),
-            ahead.sizes,
-            strict=True,
-        )
-    ]
+    return forecasts
 
 
 _MEDIAN = np.array([[0.5]])
-
-_LEAST_EPOCHS = 0.01
-"""Expected epochs below which a regime is not told."""
-
-
-def _sum(array: Floats) -> Floats:
-    """Sum over the second axis, one by one: the size of the batch changes no bit."""
-    total: Floats = np.cumsum(array, axis=1)[:, -1]
-    return total
-
-
-def _gained(left: Floats, seconds: Floats, elapsed: Floats) -> Floats:
-    """Mean epochs gained after some time, in one batch of jobs, samples, times and stages.
-
-    Args:
-        left: Epochs by stage, shape (jobs, samples, stages).
-        seconds: What one of them takes, shape (jobs, stages).
-        elapsed: Times, shape (times,).
-
-    Returns:
-        Shape (jobs, times).
-    """
-    import torch  # a second that policies without a window need not wait
-
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    epochs, each, times = (
-        torch.from_numpy(array).to(device, torch.float64) for array in (left, seconds, elapsed)
-    )
-    gained = torch.zeros((*epochs.shape[:2], len(times)), dtype=torch.float64, device=device)
-    start = torch.zeros(epochs.shape[:2], dtype=torch.float64, device=device)
-    for stage in range(epochs.shape[2]):  # one by one: padding changes no bit
-        there = epochs[:, :, stage]
-        pace = each[:, stage, None]
-        ran = (times[None, None, :] - start[:, :, None]) / pace[:, :, None]
-        gained += torch.minimum(ran.clamp(min=0.0), there[:, :, None])
-        start += there * pace
-    # Summed here: on a GPU the order of a sum, and so its last bits, may differ.
-    return _sum(gained.cpu().numpy()) / gained.shape[1]
 
 
 def _foreseen(
@@ -224,4 +214,4 @@ def _foreseen(
         sizes.append(tuple(size for size, _, _ in ahead))
         epochs[row, 0, : len(ahead)] = [held for _, held, _ in ahead]
         seconds[row, : len(ahead)] = [each for _, _, each in ahead]
-    return Sequences(np.ones((len(jobs), 1)), epochs, seconds, tuple(sizes))
+    return Sequences(np.ones((len(jobs), 1)), epochs, seconds, tuple(sizes), profiled=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from predictor.belief import Belief, changes
 from predictor.job import JobSpec, Mode
-from predictor.profile import Profile
+from predictor.throughput import Throughput, reachable_batch_sizes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -54,15 +54,15 @@ class Course:
         return self.kind[0]
 
 
-def course(belief: Belief, profile: Profile) -> Course:
+def course(belief: Belief, throughput: Throughput) -> Course:
     """What is kept of a job once it has finished.
 
     Args:
         belief: All that was observed of it.
-        profile: Throughputs that it was expected to have.
+        throughput: How fast it was expected to train.
     """
-    spec, timed = belief.spec, belief.slowness(profile)
-    changed = changes(spec, belief.observed, profile)
+    spec, timed = belief.spec, belief.slowness(throughput)
+    changed = changes(spec, belief.observed, throughput)
     seconds = sum([seconds for _, _, seconds in timed])
     return Course(
         kind=spec.kind,
@@ -70,7 +70,7 @@ def course(belief: Belief, profile: Profile) -> Course:
         epochs=spec.epochs,
         changes=changed,
         at_the_top=spec.mode is Mode.GNS
-        and len(changed) >= len(profile.reachable_batch_sizes(spec)) - 1,
+        and len(changed) >= len(reachable_batch_sizes(throughput, spec)) - 1,
         slowness=sum([log * seconds for _, log, seconds in timed]) / seconds if timed else None,
     )
 

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from predictor.allocation import Demand
 from predictor.errors import InputError
 
 
@@ -34,7 +35,7 @@ class JobSpec:
         model: Model family, a key of the profile.
         batch_size: Batch size of the first epoch, in samples per step over all GPUs.
         max_batch_size: Largest batch size that adaptation may reach.
-        scale_factor: GPUs that the job holds at once, all or none.
+        demand: GPUs that it can train on; a gang's are fixed, all or none.
         mode: How the batch size adapts.
         epochs: Epochs to train.
         samples_per_epoch: Size of the data set.
@@ -54,7 +55,7 @@ class JobSpec:
     model: str
     batch_size: int
     max_batch_size: int
-    scale_factor: int
+    demand: Demand
     mode: Mode
     epochs: int
     samples_per_epoch: int
@@ -65,7 +66,7 @@ class JobSpec:
     consolidate: bool = False
 
     def __post_init__(self) -> None:
-        for field in ("batch_size", "scale_factor", "epochs", "samples_per_epoch", "budget"):
+        for field in ("batch_size", "epochs", "samples_per_epoch", "budget"):
             value = getattr(self, field)
             if not 0 < value < float("inf"):
                 raise InputError(
@@ -116,8 +117,8 @@ class JobSpec:
 
     @property
     def kind(self) -> tuple[str, int, int]:
-        """Model, initial batch size and GPUs: jobs of a kind are expected to change alike."""
-        return self.model, self.batch_size, self.scale_factor
+        """Model, initial batch size and least GPUs: such jobs are expected to change alike."""
+        return self.model, self.batch_size, self.demand.least
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from predictor.belief import Belief
 from predictor.history import KEPT, History, course
 from predictor.job import JobProgress, Mode, Regime
 from predictor.posterior import PRIOR, WAYS, is_settled, sequences, standing
-from predictor.profile import Profile
+from predictor.throughput import Throughput, epoch_seconds
 
 POINTS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
 """Shares of a job's epochs at which its forecasts are judged."""
@@ -22,7 +22,7 @@ EXACT = 1e-9
 """Relative rounding error of a sum over epochs."""
 
 
-def learned(history: History, belief: Belief, profile: Profile, seed: int) -> History:
+def learned(history: History, belief: Belief, throughput: Throughput, seed: int) -> History:
     """The history with one more finished job.
 
     The job's posterior, once it has finished, says which ways to make candidates foretold
@@ -33,22 +33,22 @@ def learned(history: History, belief: Belief, profile: Profile, seed: int) -> Hi
     Args:
         history: What was known when it finished.
         belief: All that was observed of it.
-        profile: Throughputs.
+        throughput: How fast jobs train.
         seed: Of the draws from the prior.
     """
     spec, mode = belief.spec, belief.spec.mode
-    courses = (*history.courses.get(mode, ()), course(belief, profile))[-KEPT:]
+    courses = (*history.courses.get(mode, ()), course(belief, throughput))[-KEPT:]
     foretold, scores = dict(history.foretold), dict(history.scores)
     looks = [until(belief, int(point * spec.epochs)) for point in POINTS]
-    standings = [standing(look, profile, history) for look in (*looks, belief)]
-    if not is_settled(standings[0], profile):
-        told = sequences(standings, profile, history, seed)
+    standings = [standing(look, throughput, history) for look in (*looks, belief)]
+    if not is_settled(standings[0], throughput):
+        told = sequences(standings, throughput, history, seed)
         ways = np.bincount(WAYS, told.weights[-1], len(PRIOR))
         foretold[mode] = tuple((ways + foretold.get(mode, 0.0)).tolist())
         for point, look in enumerate(looks):
-            left = seconds_left(belief, int(look.epochs_done), profile)
+            left = seconds_left(belief, int(look.epochs_done), throughput)
             candidates, weights = told.seconds[point], told.weights[point]
-            if is_settled(standings[point], profile) or np.ptp(candidates[weights > 0.0]) == 0.0:
+            if is_settled(standings[point], throughput) or np.ptp(candidates[weights > 0.0]) == 0.0:
                 continue
             below = float(weights[candidates < left * (1.0 - EXACT)].sum())
             up_to = float(weights[candidates <= left * (1.0 + EXACT)].sum())
@@ -80,19 +80,19 @@ def until(belief: Belief, epochs: int) -> Belief:
     )
 
 
-def seconds_left(belief: Belief, epochs: int, profile: Profile) -> float:
+def seconds_left(belief: Belief, epochs: int, throughput: Throughput) -> float:
     """Profiled run time of a finished job after its first epochs.
 
     Args:
         belief: All that was observed of it.
         epochs: How many.
-        profile: Throughputs.
+        throughput: How fast jobs train.
     """
     ends = accumulate(int(regime.epochs) for regime in belief.observed)
     return sum(
         [
             min(int(regime.epochs), max(end - epochs, 0))
-            * profile.epoch_seconds(belief.spec, regime.batch_size)
+            * epoch_seconds(throughput, belief.spec, regime.batch_size)
             for regime, end in zip(belief.observed, ends, strict=True)
         ]
     )

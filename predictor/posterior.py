@@ -29,7 +29,7 @@ from scipy.special import ndtr
 from predictor.belief import Belief, changes, stages
 from predictor.history import COURSES, SAME_KIND, SAME_MODE, SAME_MODEL, Floats, History, Ints
 from predictor.job import JobSpec, Mode, Regime
-from predictor.profile import Profile
+from predictor.throughput import Throughput, epoch_seconds, reachable_batch_sizes
 
 DRAWS = 32
 """Candidates from the Dirichlet prior."""
@@ -78,8 +78,12 @@ class Standing:
     slowness: Mapping[int, float]
     slowness_elsewhere: float
 
+    def slowness_at(self, batch_size: int) -> float:
+        """Log of true over profiled time per step at a batch size."""
+        return self.slowness.get(batch_size, self.slowness_elsewhere)
 
-def standing(belief: Belief, profile: Profile, history: History) -> Standing:
+
+def standing(belief: Belief, throughput: Throughput, history: History) -> Standing:
     """Where a job stands by what was observed of it.
 
     Its speed at a batch size is what was measured there, shrunk towards its mean over
@@ -87,14 +91,14 @@ def standing(belief: Belief, profile: Profile, history: History) -> Standing:
     of log-normal speeds, in which `RESTING_SECONDS` of training weigh as much as the prior.
     """
     spec, under_way = belief.spec, Regime(belief.batch_size, 0)
-    timed = belief.slowness(profile)
+    timed = belief.slowness(throughput)
     total = sum([log * seconds for _, log, seconds in timed])
     seconds = sum([seconds for _, _, seconds in timed])
     known = history.slowness(spec.model) * RESTING_SECONDS
     own = (total + known) / (seconds + RESTING_SECONDS)
     return Standing(
         spec=spec,
-        changes=changes(spec, (*belief.observed, under_way), profile),
+        changes=changes(spec, (*belief.observed, under_way), throughput),
         done=belief.epochs_done,
         left=max(
             max(spec.epochs - (belief.epochs_done - belief.fraction), 1) - belief.fraction,
@@ -109,9 +113,9 @@ def standing(belief: Belief, profile: Profile, history: History) -> Standing:
     )
 
 
-def is_settled(job: Standing, profile: Profile) -> bool:
+def is_settled(job: Standing, throughput: Throughput) -> bool:
     """Whether a job cannot change any more."""
-    rungs = len(profile.reachable_batch_sizes(job.spec)) - 1
+    rungs = len(reachable_batch_sizes(throughput, job.spec)) - 1
     climbed = job.spec.mode is Mode.GNS and len(job.changes) >= rungs
     return job.spec.mode is Mode.STATIC or rungs == 0 or climbed
 
@@ -124,14 +128,21 @@ class Sequences:
         weights: Posterior probability, shape (jobs, candidates).
         epochs: Epochs left before each change to come, and after the last, shape (jobs,
             candidates, stages).
-        epoch_seconds: What an epoch takes in each of those stages, shape (jobs, stages).
+        epoch_seconds: What an epoch takes in each of those stages on the jobs' reference
+            allocations, shape (jobs, stages).
         sizes: Batch sizes of the stages, a tuple a job.
+        profiled: Whether the jobs are as fast as the profile says, whatever was measured.
     """
 
     weights: Floats
     epochs: Floats
     epoch_seconds: Floats
     sizes: tuple[tuple[int, ...], ...]
+    profiled: bool = False
+
+    def slowness(self, job: Standing, batch_size: int) -> float:
+        """Log of expected over profiled time per step of a job at a batch size."""
+        return 0.0 if self.profiled else job.slowness_at(batch_size)
 
     @cached_property
     def seconds(self) -> Floats:
@@ -161,32 +172,32 @@ class Sequences:
         return np.argsort(self.seconds, axis=1, kind="stable")
 
 
-def settled(standings: Sequence[Standing], profile: Profile) -> Sequences:
+def settled(standings: Sequence[Standing], throughput: Throughput) -> Sequences:
     """What is left of jobs that go on as they are: one candidate each."""
     return Sequences(
         weights=np.ones((len(standings), 1)),
         epochs=np.array([job.left for job in standings])[:, None, None],
         epoch_seconds=np.array(
-            [[_epoch_seconds(job, job.batch_size, profile)] for job in standings]
+            [[_epoch_seconds(job, job.batch_size, throughput)] for job in standings]
         ),
         sizes=tuple((job.batch_size,) for job in standings),
     )
 
 
 def sequences(
-    standings: Sequence[Standing], profile: Profile, history: History, seed: int
+    standings: Sequence[Standing], throughput: Throughput, history: History, seed: int
 ) -> Sequences:
     """The posterior over what is left of some jobs of one mode.
 
     Args:
         standings: Where they stand; at least one.
-        profile: Throughputs.
+        throughput: How fast jobs train.
         history: What finished jobs went through.
         seed: Of the draws from the prior.
     """
     done = np.array([job.done for job in standings])[:, None]
     end = done + np.array([job.left for job in standings])[:, None]
-    at, weights = _candidates(standings, profile, history, seed)
+    at, weights = _candidates(standings, throughput, history, seed)
     weights /= np.cumsum(weights, axis=1)[:, -1:]  # in order: the batch changes no bit
 
     changed = [len(job.changes) for job in standings]
@@ -195,23 +206,22 @@ def sequences(
     sizes, seconds = [], np.ones((len(standings), width))
     for row, (job, seen) in enumerate(zip(standings, changed, strict=True)):
         coming[row, :, : at.shape[2] - seen] = at[row, :, seen:]
-        ahead = stages(job.spec, profile, seen + width - 1)[seen + 1 :]
+        ahead = stages(job.spec, throughput, seen + width - 1)[seen + 1 :]
         sizes.append((job.batch_size, *ahead))
         seconds[row, : len(sizes[row])] = [
-            _epoch_seconds(job, size, profile) for size in sizes[row]
+            _epoch_seconds(job, size, throughput) for size in sizes[row]
         ]
     ends = np.maximum.accumulate(np.clip(coming, done[:, :, None], end[:, :, None]), axis=2)
     begun = np.broadcast_to(done[:, :, None], (*weights.shape, 1))
     return Sequences(weights, np.diff(ends, axis=2, prepend=begun), seconds, tuple(sizes))
 
 
-def _epoch_seconds(job: Standing, batch_size: int, profile: Profile) -> float:
-    slowness = job.slowness.get(batch_size, job.slowness_elsewhere)
-    return profile.epoch_seconds(job.spec, batch_size) * math.exp(slowness)
+def _epoch_seconds(job: Standing, batch_size: int, throughput: Throughput) -> float:
+    return epoch_seconds(throughput, job.spec, batch_size) * math.exp(job.slowness_at(batch_size))
 
 
 def _candidates(
-    standings: Sequence[Standing], profile: Profile, history: History, seed: int
+    standings: Sequence[Standing], throughput: Throughput, history: History, seed: int
 ) -> tuple[Floats, Floats]:
     """Changes of each job's candidates, and their posterior probabilities up to a factor.
 
@@ -225,7 +235,7 @@ def _candidates(
     epochs = np.array([float(job.spec.epochs) for job in standings])[:, None]
     rungs = np.array(
         [
-            len(profile.reachable_batch_sizes(job.spec)) - 1 if mode is Mode.GNS else SPANS
+            len(reachable_batch_sizes(throughput, job.spec)) - 1 if mode is Mode.GNS else SPANS
             for job in standings
         ]
     )[:, None]

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
+from predictor.forecast import SAMPLES
 from solver.market import Floats, Market
 from solver.plan import Situation
 
@@ -76,16 +77,19 @@ def outlook(situation: Situation) -> Outlook:
         situation: What the policy is told, with forecasts that have samples.
     """
     jobs = situation.jobs
-    samples = np.maximum(np.array([job.forecast.samples for job in jobs]), 1.0)
+    samples = np.empty((len(jobs), SAMPLES))
+    for row, job in enumerate(jobs):
+        samples[row] = job.run_time(job.own).samples  # one stands for all of them
+    samples = np.maximum(samples, 1.0)
     budgets = np.array([job.spec.budget for job in jobs])
     return Outlook(
         samples=samples,
         left=samples.mean(axis=1),
-        run=np.array([job.forecast.run_seconds for job in jobs]),
+        run=np.array([job.belief.run_seconds for job in jobs]),
         age=situation.clock_seconds - np.array([job.spec.arrival_seconds for job in jobs]),
-        gangs=np.array([float(job.spec.scale_factor) for job in jobs]),
+        gangs=np.array([float(job.gang) for job in jobs]),
         budgets=budgets / budgets.mean(),
-        contention=max(1.0, situation.jobs_seen / situation.cluster.gpus),
+        contention=max(1.0, situation.jobs_seen / situation.inventory.gpus),
     )
 
 
@@ -148,11 +152,12 @@ def market(situation: Situation, ahead: Outlook, utility: Floats, favour: float)
     """
     running = np.array([favour if job.gpus else 1.0 for job in situation.jobs])
     return Market(
-        gpus=situation.cluster.gpus,
+        types=situation.inventory.types,
+        capacities=np.array(list(situation.inventory.capacities.values())),
         window=utility.shape[1] - 1,
         regularizer=0.0,
         job_ids=np.array([job.job_id for job in situation.jobs]),
-        scale_factors=ahead.gangs.astype(np.int64),
+        allocations=tuple(job.own for job in situation.jobs),
         weights=ahead.budgets * running,
         utility=(utility - utility[:, :1]) * running[:, None],
         remaining=np.zeros(utility.shape),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from solver.counts import relative_gap, solve_counts
-from solver.market import Ints, Market
+from solver.market import Ints, Market, Price
 from solver.repair import Timetable
 from solver.timetable import lay_out
 
@@ -20,7 +20,7 @@ class Clearing:
         objective: Of the plan as laid out.
         bound: Proven upper bound on any plan's objective.
         gap: (bound − objective) / max(|bound|, |objective|), 0 where both are 0.
-        price: Objective that one more GPU-round in the window would bring.
+        prices: Objective that one more GPU-round of each GPU type in the window would bring.
         backend: Which back end solved it; `none` where there was nothing to solve.
         reason: Why that one.
         status: `optimal`, `work_limit`, or `imprecise` where the back end's bound lay
@@ -31,7 +31,7 @@ class Clearing:
     objective: float
     bound: float
     gap: float
-    price: float
+    prices: tuple[Price, ...]
     backend: str
     reason: str
     status: str
@@ -65,7 +65,7 @@ def clear(
         objective=objective,
         bound=bound,
         gap=relative_gap(bound, objective),
-        price=counts.price,
+        prices=counts.prices,
         backend=counts.backend,
         reason=counts.reason,
         status=counts.status if proven else "imprecise",

@@ -10,7 +10,7 @@ from solver.backends import Backend, BackendUnavailableError, CountProblem
 from solver.backends.gurobi import Gurobi
 from solver.backends.highs import Highs
 from solver.backends.lagrangian import Lagrangian
-from solver.market import Ints, Market
+from solver.market import Floats, Ints, Market, Price
 
 BACKENDS: dict[str, tuple[Backend, ...]] = {
     "auto": (Lagrangian(), Gurobi(), Highs()),
@@ -32,7 +32,8 @@ class Counts:
     Attributes:
         counts: n_j, shape (jobs,).
         bound: Proven upper bound on the market's objective.
-        price: Objective per GPU-round: the dual of capacity in the relaxation.
+        prices: Objective per GPU-round of each GPU type: the duals of the capacities in
+            the relaxation.
         backend: Which back end solved it; `none` where nothing was left to decide.
         reason: Why that one.
         status: `optimal` or `work_limit`.
@@ -40,7 +41,7 @@ class Counts:
 
     counts: Ints
     bound: float
-    price: float
+    prices: tuple[Price, ...]
     backend: str
     reason: str
     status: str
@@ -73,14 +74,15 @@ def solve_counts(market: Market, backend: str = "auto") -> Counts:
         SolverError: None of the back ends could take the problem.
     """
     backends = choose_backends(backend)
-    capacity = market.gpus * market.window
     most = _last_useful(market)
-    if int(market.scale_factors @ most) <= capacity:
-        return Counts(most, market.objective(most), 0.0, "none", "every job gets all", "optimal")
-    decided = _decided(market, most, capacity)
+    if (_used(market, most) <= market.capacities * market.window).all():
+        free_of_charge = _prices(market, np.zeros(len(market.types)))
+        reason = "every job gets all"
+        return Counts(most, market.objective(most), free_of_charge, "none", reason, "optimal")
+    decided = _decided(market, most)
     free = np.flatnonzero(~decided)
     fixed = np.where(decided, most, 0)
-    problem, offset, scale = _reduced(market, most, free, fixed, capacity)
+    problem, offset, scale = _reduced(market, most, free, fixed)
     found: Counts | None = None
     notes: list[str] = []
     for asked in backends:
@@ -94,7 +96,7 @@ def solve_counts(market: Market, backend: str = "auto") -> Counts:
         answer = Counts(
             counts=counts,
             bound=offset + scale * solution.bound,
-            price=scale * solution.price,
+            prices=_prices(market, scale * solution.prices),
             backend=asked.name,
             reason="; ".join(notes) or "first choice",
             status=solution.status,
@@ -108,6 +110,10 @@ def solve_counts(market: Market, backend: str = "auto") -> Counts:
     if found is None:
         raise SolverError("backend", "; ".join(notes), "choose another --backend or fewer jobs")
     return found
+
+
+def _prices(market: Market, prices: Floats) -> tuple[Price, ...]:
+    return tuple(map(Price, market.types, prices.tolist()))
 
 
 def _better(market: Market, first: Counts, second: Counts) -> Counts:
@@ -136,16 +142,27 @@ def _last_useful(market: Market) -> Ints:
     return counts
 
 
-def _decided(market: Market, most: Ints, capacity: int) -> NDArray[np.bool_]:
+def _used(market: Market, counts: Ints) -> Ints:
+    """GPU-rounds of each GPU type that counts take, shape (types,)."""
+    used = np.zeros(len(market.types), dtype=np.int64)
+    np.add.at(used, market.type_of, market.gangs * counts)
+    return used
+
+
+def _decided(market: Market, most: Ints) -> NDArray[np.bool_]:
     """Jobs that get all they can use in every optimum, shape (jobs,).
 
     A set of jobs is decided if all it can use fits, and taking m rounds from any of its
     jobs loses more than the rest of the market can gain: the m rounds' GPUs, with what
     was left over before (less than the largest gang), bring the rest at most its
     steepest slope per GPU-round and the regulariser its own. The largest such set takes
-    weights that differ by 10^21 out of the problem.
+    weights that differ by 10^21 out of the problem. In a market of several GPU types
+    nothing is decided so.
     """
-    rows, gangs = np.arange(len(most)), market.scale_factors[:, None]
+    if len(market.types) > 1:
+        return np.zeros(len(most), dtype=bool)
+    capacity = market.gpus * market.window
+    rows, gangs = np.arange(len(most)), market.gangs[:, None]
     steepest = (np.diff(market.utility, axis=1) / gangs).max(axis=1)
     relief = market.regularizer * float(-np.diff(market.remaining, axis=1).min())
     taken = np.arange(1, market.window + 1)[None, :]
@@ -154,7 +171,7 @@ def _decided(market: Market, most: Ints, capacity: int) -> NDArray[np.bool_]:
     loss = np.where(taken <= most[:, None], loss, np.inf).min(axis=1)
     order = np.argsort(-loss, kind="stable")
     rest = np.maximum.accumulate(np.append(0.0, steepest[order[:0:-1]]))[::-1]
-    fits = np.cumsum((market.scale_factors * most)[order]) <= capacity
+    fits = np.cumsum((market.gangs * most)[order]) <= capacity
     sets = np.flatnonzero(fits & (loss[order] > rest + relief))
     decided = np.zeros(len(most), dtype=bool)
     decided[order[: sets[-1] + 1 if len(sets) else 0]] = True
@@ -162,7 +179,7 @@ def _decided(market: Market, most: Ints, capacity: int) -> NDArray[np.bool_]:
 
 
 def _reduced(
-    market: Market, most: Ints, free: Ints, fixed: Ints, capacity: int
+    market: Market, most: Ints, free: Ints, fixed: Ints
 ) -> tuple[CountProblem, float, float]:
     """The undecided part of a market, shifted and scaled to gains of about one.
 
@@ -180,8 +197,9 @@ def _reduced(
             utility=gains / scale,
             remaining=market.remaining[free] - floor,
             regularizer=market.regularizer / scale,
-            scale_factors=market.scale_factors[free],
-            capacity=capacity - int(market.scale_factors @ fixed),
+            gangs=market.gangs[free],
+            capacities=market.capacities * market.window - _used(market, fixed),
+            type_of=market.type_of[free],
             most=most[free],
         ),
         offset,

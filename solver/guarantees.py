@@ -40,7 +40,7 @@ def guarantees(market: Market, timetable: Timetable, budgets: Floats) -> Guarant
         timetable: The plan, shape (jobs, T).
         budgets: What each job has to spend, shape (jobs,).
     """
-    gangs, rows = market.scale_factors, np.arange(len(market.job_ids))
+    gangs, rows = market.gangs, np.arange(len(market.job_ids))
     if not len(rows):
         return Guarantees(0, 0, 0)
     counts = timetable.sum(axis=1)

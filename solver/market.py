@@ -7,15 +7,18 @@ time. With a regulariser for the makespan the window problem is
     max  Σ_j w_j u_j(n_j) − k · max_j r_j(n_j)    s. t.  a timetable for the counts n
 
 where n_j rounds buy job j the utility u_j(n_j) and leave it r_j(n_j) seconds to run.
-The objective depends on the rounds' counts alone, so a bid is a table over counts.
+The objective depends on the rounds' counts alone, so a bid is a table over counts, a row
+for each allocation that the job would take.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from predictor.allocation import Allocation
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -28,37 +31,64 @@ LOG_ZERO = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Bid:
-    """What a job offers for 0…T rounds of the window.
+class BidRow:
+    """What 0…T rounds of the window on one allocation are worth to a job.
 
     Attributes:
-        job_id: The job.
-        scale_factor: GPUs that it needs in each round it runs.
-        weight: What its utility was multiplied by: under the published objective budget times
-            finish-time-fairness weight, under ours budget times the favour for running jobs.
+        allocation: What it would run on in each of them.
         utility: Weighted utility w_j u_j of 0…T rounds, non-decreasing; T + 1 values.
         remaining_seconds: Run time r_j left after 0…T rounds, as far as the regulariser
             counts it; non-increasing and convex (a round of running takes at most a
             round off it); T + 1 values.
     """
 
-    job_id: int
-    scale_factor: int
-    weight: float
+    allocation: Allocation
     utility: tuple[float, ...]
     remaining_seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bid:
+    """What a job offers for rounds of the window.
+
+    Attributes:
+        job_id: The job.
+        weight: What its utility was multiplied by: under the published objective budget times
+            finish-time-fairness weight, under ours budget times preemption hysteresis.
+        rows: One for each allocation that it would take; a gang on one GPU type has one.
+    """
+
+    job_id: int
+    weight: float
+    rows: tuple[BidRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a GPU-round costs.
+
+    Attributes:
+        gpu_type: Of which GPU type.
+        price: Objective that one more of them in the window would bring.
+    """
+
+    gpu_type: str
+    price: float
 
 
 @dataclass(frozen=True, eq=False)
 class Market:
     """A window problem, as tables over all jobs; row j is the bid of job j.
 
+    A job bids on one allocation: on several it would need a row of these tables for each.
+
     Attributes:
-        gpus: GPUs in each round.
+        types: GPU types.
+        capacities: GPUs of each type in each round, shape (types,).
         window: T, rounds in the window.
         regularizer: k, welfare lost per second of the longest remaining run time.
         job_ids: The jobs, shape (jobs,).
-        scale_factors: GPUs per job, shape (jobs,).
+        allocations: What the jobs bid on.
         weights: w_j, shape (jobs,).
         utility: Weighted utilities of 0…T rounds, shape (jobs, T + 1).
         remaining: Remaining run times in seconds, shape (jobs, T + 1).
@@ -67,11 +97,12 @@ class Market:
         ValueError: A table has the wrong length or shape.
     """
 
-    gpus: int
+    types: tuple[str, ...]
+    capacities: Ints
     window: int
     regularizer: float
     job_ids: Ints
-    scale_factors: Ints
+    allocations: tuple[Allocation, ...]
     weights: Floats
     utility: Floats
     remaining: Floats
@@ -80,8 +111,8 @@ class Market:
         shape = (len(self.job_ids), self.window + 1)
         if self.utility.shape != shape or self.remaining.shape != shape:
             raise ValueError(f"bids must be tables over 0…{self.window} rounds")
-        if (self.scale_factors > self.gpus).any():
-            raise ValueError(f"a job needs more than the {self.gpus} GPUs there are")
+        if (self.gangs > self.capacities[self.type_of]).any():
+            raise ValueError(f"a job needs more than the {self.capacities.tolist()} GPUs there are")
         if (np.diff(self.utility) < 0).any():
             raise ValueError("utility must not fall with more rounds")
         scale = 1e-9 * max(1.0, float(self.remaining.max(initial=0.0)))
@@ -90,36 +121,68 @@ class Market:
             raise ValueError("remaining time must be non-increasing and convex in rounds")
 
     @classmethod
-    def of(cls, gpus: int, window: int, regularizer: float, bids: Sequence[Bid]) -> "Market":
+    def of(
+        cls, capacities: Mapping[str, int], window: int, regularizer: float, bids: Sequence[Bid]
+    ) -> "Market":
         """The market of bids given one by one.
 
+        Args:
+            capacities: GPUs of each type in each round.
+            window: T.
+            regularizer: k.
+            bids: One of each job, with one row.
+
         Raises:
-            ValueError: A bid has the wrong length or shape.
+            ValueError: A bid has several rows, or the wrong length or shape.
         """
-        shape = (len(bids), window + 1)
-        if any({len(bid.utility), len(bid.remaining_seconds)} != {window + 1} for bid in bids):
+        if any(len(bid.rows) != 1 for bid in bids):
+            raise ValueError("a job must bid on one allocation")
+        rows, shape = [bid.rows[0] for bid in bids], (len(bids), window + 1)
+        if any({len(row.utility), len(row.remaining_seconds)} != {window + 1} for row in rows):
             raise ValueError(f"bids must be tables over 0…{window} rounds")
         return cls(
-            gpus=gpus,
+            types=tuple(capacities),
+            capacities=np.array(list(capacities.values()), dtype=np.int64),
             window=window,
             regularizer=regularizer,
             job_ids=np.array([bid.job_id for bid in bids], dtype=np.int64),
-            scale_factors=np.array([bid.scale_factor for bid in bids], dtype=np.int64),
+            allocations=tuple(row.allocation for row in rows),
             weights=np.array([bid.weight for bid in bids], dtype=np.float64),
-            utility=np.array([bid.utility for bid in bids], dtype=np.float64).reshape(shape),
-            remaining=np.array([bid.remaining_seconds for bid in bids], dtype=np.float64).reshape(
+            utility=np.array([row.utility for row in rows], dtype=np.float64).reshape(shape),
+            remaining=np.array([row.remaining_seconds for row in rows], dtype=np.float64).reshape(
                 shape
             ),
         )
 
     @cached_property
+    def gangs(self) -> Ints:
+        """GPUs that each job holds in a round that it runs in, shape (jobs,)."""
+        return np.array([one.gpus for one in self.allocations], dtype=np.int64)
+
+    @cached_property
+    def type_of(self) -> Ints:
+        """Index of the GPU type that each job bids on, shape (jobs,)."""
+        index = {gpu_type: number for number, gpu_type in enumerate(self.types)}
+        return np.array([index[one.gpu_type] for one in self.allocations], dtype=np.int64)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in each round of a market of one GPU type.
+
+        Raises:
+            ValueError: It has several.
+        """
+        (gpus,) = self.capacities.tolist()
+        return int(gpus)
+
+    @cached_property
     def bids(self) -> tuple[Bid, ...]:
         """The rows one by one, as they are recorded."""
         return tuple(
-            Bid(job_id, scale_factor, weight, tuple(utility), tuple(remaining))
-            for job_id, scale_factor, weight, utility, remaining in zip(
+            Bid(job_id, weight, (BidRow(allocation, tuple(utility), tuple(remaining)),))
+            for job_id, allocation, weight, utility, remaining in zip(
                 self.job_ids.tolist(),
-                self.scale_factors.tolist(),
+                self.allocations,
                 self.weights.tolist(),
                 self.utility.tolist(),
                 self.remaining.tolist(),
@@ -148,10 +211,10 @@ def log_progress(progress: Floats) -> Floats:
 
 def welfare_market(
     *,
-    gpus: int,
+    capacities: Mapping[str, int],
     regularizer: float,
     job_ids: Sequence[int],
-    scale_factors: Sequence[int],
+    allocations: Sequence[Allocation],
     weights: Floats,
     progress: Floats,
     remaining: Floats,
@@ -159,10 +222,10 @@ def welfare_market(
     """Nash social welfare over the window, averaged over jobs and rounds.
 
     Args:
-        gpus: GPUs in each round.
+        capacities: GPUs of each type in each round.
         regularizer: k, per second of the longest remaining run time.
         job_ids: The jobs.
-        scale_factors: GPUs per job.
+        allocations: What they bid on.
         weights: w_j, shape (jobs,).
         progress: Share of its epochs that job j has done after n rounds, shape
             (jobs, T + 1).
@@ -175,11 +238,12 @@ def welfare_market(
     jobs, width = progress.shape
     utility = weights[:, None] * log_progress(progress) / max(jobs * (width - 1), 1)
     return Market(
-        gpus=gpus,
+        types=tuple(capacities),
+        capacities=np.array(list(capacities.values()), dtype=np.int64),
         window=width - 1,
         regularizer=regularizer,
         job_ids=np.array(job_ids, dtype=np.int64),
-        scale_factors=np.array(scale_factors, dtype=np.int64),
+        allocations=tuple(allocations),
         weights=weights,
         utility=np.maximum.accumulate(utility, axis=1),
         remaining=remaining,

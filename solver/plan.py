@@ -1,36 +1,47 @@
-"""What a policy is told and what it answers."""
+"""What a policy decides on, and its answer."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import ClassVar, Protocol
 
+from predictor.allocation import Allocation
 from predictor.belief import Belief
-from predictor.forecast import Forecast
+from predictor.forecast import Forecast, RunTime, run_time
 from predictor.job import JobSpec
 from predictor.published_predictor import ProfiledRegime
-from solver.cluster import Cluster, Gang, make_room, place
-from solver.market import Bid
+from predictor.throughput import Throughput
+from solver.inventory import Inventory
+from solver.market import Bid, Price
+from solver.placement import Gang, make_room, place
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveJob:
     """A job that could run in the coming round.
 
+    Its work becomes seconds, and its batch size a rate, only on an allocation that the
+    policy names.
+
     Attributes:
         belief: What was declared and observed.
-        forecast: What it is expected to do.
+        forecast: The work that it is expected to do.
         gpus: GPUs that it holds now; empty if it does not run.
-        steps_per_second: Throughput of the whole job at its present batch size.
-        schedule: Batch sizes and durations of all its epochs. The true future, told to
+        menu: The allocations that it can bid for; at least one.
+        throughput: How fast jobs train.
+        schedule: Batch sizes and durations of all its epochs. The true future, for
             clairvoyant policies only; else empty.
     """
 
     belief: Belief
     forecast: Forecast
     gpus: tuple[int, ...]
-    steps_per_second: float
+    menu: tuple[Allocation, ...]
+    throughput: Throughput
     schedule: tuple[ProfiledRegime, ...] = ()
+    _run_times: dict[Allocation, RunTime] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def spec(self) -> JobSpec:
@@ -42,6 +53,28 @@ class ActiveJob:
         """The job."""
         return self.belief.spec.job_id
 
+    @property
+    def own(self) -> Allocation:
+        """The first of its menu: all that a gang on one GPU type can have."""
+        return self.menu[0]
+
+    @property
+    def gang(self) -> int:
+        """GPUs of its own allocation."""
+        return self.own.gpus
+
+    def rate(self, allocation: Allocation) -> float:
+        """Steps per second of the whole job on an allocation, at its present batch size."""
+        return self.throughput.rate(self.spec, self.belief.batch_size, allocation)
+
+    def run_time(self, allocation: Allocation) -> RunTime:
+        """Its forecast on an allocation, in seconds."""
+        found = self._run_times.get(allocation)
+        if found is None:
+            found = run_time(self.forecast, self.spec, self.throughput, allocation)
+            self._run_times[allocation] = found
+        return found
+
 
 @dataclass(frozen=True)
 class Situation:
@@ -49,7 +82,7 @@ class Situation:
 
     Attributes:
         clock_seconds: The run's clock at the round's start.
-        cluster: The GPUs.
+        inventory: The nodes in service.
         round_seconds: Length of a round.
         window: T, rounds to plan ahead.
         jobs: Active jobs, by job id.
@@ -59,7 +92,7 @@ class Situation:
     """
 
     clock_seconds: float
-    cluster: Cluster
+    inventory: Inventory
     round_seconds: float
     window: int
     jobs: tuple[ActiveJob, ...]
@@ -89,7 +122,7 @@ class SolveReport:
         objective: Of the plan as laid out.
         bound: Proven upper bound on any plan's objective.
         gap: (bound − objective) / max(|bound|, |objective|), 0 where both are 0.
-        price: Objective that one more GPU-round in the window would bring.
+        prices: What a GPU-round of each GPU type costs; empty without a market.
         envious: Jobs that would rather have another's GPU-rounds, see `solver.guarantees`.
         below_share: Jobs that would rather have an even share of the window.
         wanting: Jobs that would gain by GPUs left idle.
@@ -103,7 +136,7 @@ class SolveReport:
     objective: float = 0.0
     bound: float = 0.0
     gap: float = 0.0
-    price: float = 0.0
+    prices: tuple[Price, ...] = ()
     envious: int = 0
     below_share: int = 0
     wanting: int = 0
@@ -123,8 +156,7 @@ class Plan:
         memory: What the policy notes for its next plan, as JSON; empty to keep what it
             noted before.
         order: Jobs as they stood in line for the coming round, the first to be served
-            first. Told on request (`shockwave why`) and not recorded: a round that is
-            solved again gives it again.
+            first. Not recorded: a round that is solved again gives it again.
         worth: What a GPU of the coming round is worth to each job, in the order's order;
             empty where the policy ranks jobs by no single number.
     """
@@ -170,30 +202,30 @@ def next_round(situation: Situation, order: Sequence[ActiveJob]) -> dict[int, tu
 
     Running jobs stay where they are, but for those in the way of a job that must be
     consolidated and comes before them, or cannot run beside those before it unless some
-    of them move (`solver.cluster.make_room`). It is skipped only if that is in vain: no
+    of them move (`solver.placement.make_room`). It is skipped only if that is in vain: no
     job after it takes its turn, and it does not wait for running ones to end.
 
     Args:
-        situation: What the policy was told.
+        situation: What the policy decides on.
         order: Who is to run, the first to be served first.
 
     Returns:
         GPU indices by job.
     """
-    cluster = situation.cluster
+    inventory = situation.inventory
     held: Mapping[int, tuple[int, ...]] = {job.job_id: job.gpus for job in order if job.gpus}
     skipped_from: dict[int, int] = {}
     while True:
-        chosen = _fitting(cluster.gpus, order, skipped_from)
+        chosen = _fitting(inventory.gpus, order, skipped_from)
         gangs = [
-            Gang(spec.job_id, spec.scale_factor, spec.consolidate)
-            for spec in (order[position].belief.spec for position in chosen)
+            Gang(job.job_id, job.gang, job.spec.consolidate)
+            for job in (order[position] for position in chosen)
         ]
-        placed = place(cluster, gangs, held)
+        placed = place(inventory, gangs, held)
         if len(placed) == len(gangs):
             return placed
         first = next(n for n, gang in enumerate(gangs) if gang.job_id not in placed)
-        layout = make_room(cluster, gangs, first, placed)
+        layout = make_room(inventory, gangs, first, placed)
         if layout:
             taken = set(chain.from_iterable(layout.values()))
             held = {job: gpus for job, gpus in held.items() if taken.isdisjoint(gpus)} | layout
@@ -205,19 +237,19 @@ def _fitting(gpus: int, order: Sequence[ActiveJob], skipped_from: Mapping[int, i
     """Positions of the jobs that fit, counting GPUs.
 
     Args:
-        gpus: GPUs of the cluster.
+        gpus: GPUs in service.
         order: Who is to run, the first to be served first.
-        skipped_from: By scale factor, the position from which on jobs that must be
+        skipped_from: By size of the gang, the position from which on jobs that must be
             consolidated are skipped: where one found no room, another does not.
     """
     free, chosen = gpus, []
     for position, job in enumerate(order):
         if not free:
             break
-        spec = job.belief.spec
-        if spec.scale_factor <= free and not (
-            spec.consolidate and position >= skipped_from.get(spec.scale_factor, len(order))
+        gang = job.gang
+        if gang <= free and not (
+            job.spec.consolidate and position >= skipped_from.get(gang, len(order))
         ):
             chosen.append(position)
-            free -= spec.scale_factor
+            free -= gang
     return chosen

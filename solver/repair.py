@@ -57,7 +57,7 @@ def trade(
         lacking: Rounds that others are still to get, shape (jobs,): the longest remaining
             time does not fall before all that leave it behind have got theirs.
     """
-    gangs, rows = market.scale_factors, np.arange(len(table))
+    gangs, rows = market.gangs, np.arange(len(table))
     while True:
         counts = table.sum(axis=1) + lacking
         if counts[job] >= count:
@@ -89,7 +89,7 @@ def trade(
 
 def fill(market: Market, table: Timetable, free: Ints) -> None:
     """Give room that is left to the increments that gain most per GPU, then to the longest."""
-    gangs, window = market.scale_factors, market.window
+    gangs, window = market.gangs, market.window
     counts = table.sum(axis=1)
 
     def rank(job: int) -> tuple[float, float, int]:

@@ -68,7 +68,7 @@ def _losses(market: Market, counts: Ints, table: Timetable) -> Floats:
 
 def _placed(market: Market, counts: Ints, order: Sequence[int], blame: Floats) -> Timetable:
     """One lay-out; the more a job is to blame for, shape (jobs,), the earlier it is placed."""
-    gangs = market.scale_factors
+    gangs = market.gangs
     table = np.zeros((len(counts), market.window), dtype=bool)
     pressed = list(zip((-blame).tolist(), (counts < market.window).tolist(), strict=True))
     ranked = sorted(order, key=pressed.__getitem__)
@@ -89,7 +89,7 @@ def _placed(market: Market, counts: Ints, order: Sequence[int], blame: Floats) -
 
 def _coming_round(market: Market, counts: Ints, ranked: Sequence[int]) -> list[int]:
     """The jobs that run first: as ranked, skipping what does not fit."""
-    gangs, wanted = market.scale_factors.tolist(), counts.tolist()
+    gangs, wanted = market.gangs.tolist(), counts.tolist()
     free, jobs = market.gpus, list[int]()
     for job in ranked:
         if wanted[job] and gangs[job] <= free:
@@ -102,7 +102,7 @@ def _spread(market: Market, left: Ints, ranked: Ints) -> Timetable:
     """Place jobs, as ranked, in the emptiest of the later rounds, as often as they fit."""
     table = np.zeros((len(left), market.window - 1), dtype=bool)
     used = np.zeros(market.window - 1, dtype=np.int64)
-    gangs = market.scale_factors[ranked].tolist()
+    gangs = market.gangs[ranked].tolist()
     for job, gang, wanted in zip(ranked.tolist(), gangs, left[ranked].tolist(), strict=True):
         at = used.argsort(kind="stable")[:wanted]
         at = at[used[at] <= market.gpus - gang]

@@ -1,10 +1,11 @@
 """The count problem and the solvers that take it.
 
-    max  Σ_j U_j(n_j) − k z    s. t.  Σ_j g_j n_j ≤ C,  n_j ∈ {0…T_j},  z ≥ r_j(n_j)
+    max  Σ_j U_j(n_j) − k z    s. t.  Σ_{j on c} g_j n_j ≤ C_c,  n_j ∈ {0…T_j},  z ≥ r_j(n_j)
 
 One integer per job and one epigraph variable, z ≥ 0, above the longest remaining time
-that no counts can reduce. A back end answers with counts, a proven bound and the price
-of a GPU-round, the dual of the capacity row in its relaxation. Effort is bounded by
+that no counts can reduce; a capacity C_c for each GPU type c. A back end answers with
+counts, a proven bound and the price of a GPU-round of each type, the dual of its capacity
+row in the relaxation. Effort is bounded by
 deterministic work, not by time.
 """
 
@@ -16,6 +17,10 @@ import numpy as np
 from solver.market import Floats, Ints
 
 
+class BackendUnavailableError(Exception):
+    """The solver is not installed, not licensed, refuses the size, or found nothing."""
+
+
 @dataclass(frozen=True)
 class CountProblem:
     """What a back end solves, scaled and shifted: no rounds are worth nothing.
@@ -25,8 +30,9 @@ class CountProblem:
         remaining: r_j(n) above the longest that no counts can reduce, non-increasing and
             convex, shape (jobs, T + 1).
         regularizer: k.
-        scale_factors: g_j, shape (jobs,).
-        capacity: C, GPU-rounds.
+        gangs: g_j, shape (jobs,).
+        capacities: C, GPU-rounds of each GPU type, shape (types,).
+        type_of: Index of the GPU type that each job bids on, shape (jobs,).
         most: T_j, the count beyond which a job gains nothing, shape (jobs,); there
             r_j is at most 0.
     """
@@ -34,9 +40,21 @@ class CountProblem:
     utility: Floats
     remaining: Floats
     regularizer: float
-    scale_factors: Ints
-    capacity: int
+    gangs: Ints
+    capacities: Ints
+    type_of: Ints
     most: Ints
+
+    @property
+    def capacity(self) -> int:
+        """GPU-rounds of a problem of one GPU type.
+
+        Raises:
+            BackendUnavailableError: It has several.
+        """
+        if len(self.capacities) != 1:
+            raise BackendUnavailableError("takes one GPU type")
+        return int(self.capacities[0])
 
     def objective(self, counts: Ints) -> float:
         """Of one count a job, shape (jobs,)."""
@@ -52,18 +70,15 @@ class CountSolution:
     Attributes:
         counts: n_j, shape (jobs,).
         bound: Proven upper bound on the objective.
-        price: Dual of the capacity row in the relaxation: objective per GPU-round.
+        prices: Duals of the capacity rows in the relaxation: objective per GPU-round of
+            each GPU type, shape (types,).
         status: `optimal` (within the back end's relative gap) or `work_limit`.
     """
 
     counts: Ints
     bound: float
-    price: float
+    prices: Floats
     status: str
-
-
-class BackendUnavailableError(Exception):
-    """The solver is not installed, not licensed, refuses the size, or found nothing."""
 
 
 class Backend(Protocol):

@@ -17,7 +17,7 @@ CELLS = 1_000_000
 
 def settle(
     losses: Floats,
-    scale_factors: Ints,
+    gangs: Ints,
     capacity: int,
     price: float,
     *,
@@ -29,7 +29,7 @@ def settle(
     Args:
         losses: d_j(n), shape (jobs, T + 1), inf where n is not allowed; the smallest n
             that loses nothing must fit the capacity for all jobs together.
-        scale_factors: g_j, shape (jobs,).
+        gangs: g_j, shape (jobs,).
         capacity: C, GPU-rounds.
         price: λ, lost for each GPU-round that stays idle.
         most_loss: Counts that lose more in all than this are of no interest.
@@ -38,7 +38,7 @@ def settle(
     Returns:
         Counts, shape (jobs,), and whether no others lose less or all lose too much.
     """
-    counts = _filled(losses, scale_factors, capacity)
+    counts = _filled(losses, gangs, capacity)
     flat = losses.ravel()
     others = np.flatnonzero((flat <= most_loss) & np.isfinite(flat))
     width = losses.shape[1]
@@ -51,8 +51,8 @@ def settle(
         allowed[np.searchsorted(core, chosen // width), chosen % width] = True
         allowed[np.arange(len(core)), counts[core]] = True
         least, largest = allowed.argmax(axis=1), width - 1 - allowed[:, ::-1].argmax(axis=1)
-        gangs = scale_factors[core]
-        spare = capacity - int(scale_factors @ counts) + int(gangs @ (counts[core] - least))
+        gangs = gangs[core]
+        spare = capacity - int(gangs @ counts) + int(gangs @ (counts[core] - least))
         reach = np.minimum(np.cumsum(gangs * (largest - least)), spare)
         if int(allowed.sum(axis=1) @ (reach + 1)) <= CELLS or len(chosen) < 2:
             break
@@ -67,13 +67,13 @@ def settle(
     return counts, len(chosen) == len(ranked)
 
 
-def _filled(losses: Floats, scale_factors: Ints, capacity: int) -> Ints:
+def _filled(losses: Floats, gangs: Ints, capacity: int) -> Ints:
     """The least counts that lose nothing, then the largest such, widest first, that fit."""
     free = losses <= 0.0
     least: Ints = free.argmax(axis=1)
     largest = losses.shape[1] - 1 - free[:, ::-1].argmax(axis=1)
-    spare = capacity - int(scale_factors @ least)
-    more = (scale_factors * (largest - least)).tolist()
+    spare = capacity - int(gangs @ least)
+    more = (gangs * (largest - least)).tolist()
     for job in sorted(np.flatnonzero(largest > least).tolist(), key=lambda job: -more[job]):
         if more[job] <= spare:
             spare -= more[job]

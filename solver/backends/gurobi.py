@@ -55,14 +55,18 @@ class Gurobi:
                 counts = model.addMVar(len(problem.most), ub=problem.most)
                 longest = model.addVar(obj=-problem.regularizer)
                 variables = counts.tolist()
-                capacity = model.addConstr(problem.scale_factors @ counts <= problem.capacity)
+                capacity = [
+                    model.addConstr((problem.gangs * (problem.type_of == kind)) @ counts <= most)
+                    for kind, most in enumerate(problem.capacities.tolist())
+                ]
                 for job, intercept, slope in cuts(problem):
                     model.addConstr(longest - slope * variables[job] >= intercept)
                 _set_utility(model, variables, envelope, problem)
                 _optimize(model)
                 if model.Status != GRB.OPTIMAL:
                     raise BackendUnavailableError(f"Gurobi status {model.Status} on relaxation")
-                price, relaxed = abs(capacity.Pi), model.ObjVal
+                prices = np.array([abs(row.Pi) for row in capacity])
+                relaxed = model.ObjVal
                 counts.VType = GRB.INTEGER
                 _set_utility(model, variables, utility, problem)
                 _optimize(model)
@@ -71,7 +75,7 @@ class Gurobi:
                 return CountSolution(
                     counts=np.rint(counts.X).astype(np.int64),
                     bound=min(model.ObjBound, relaxed),
-                    price=price,
+                    prices=prices,
                     status="optimal" if model.Status == GRB.OPTIMAL else "work_limit",
                 )
         except gurobipy.GurobiError as error:

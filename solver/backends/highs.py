@@ -59,7 +59,7 @@ class Highs:
         return CountSolution(
             counts=whole.counts,
             bound=min(whole.bound, relaxed.bound),
-            price=relaxed.price,
+            prices=relaxed.prices,
             status=whole.status,
         )
 
@@ -99,7 +99,7 @@ def _run(highspy: Any, problem: CountProblem, table: Floats, *, integer: bool) -
     return CountSolution(
         counts=np.rint(solution.col_value[:jobs]).astype(np.int64),
         bound=info.mip_dual_bound if integer else info.objective_function_value,
-        price=0.0 if integer else abs(solution.row_dual[0]),
+        prices=np.abs(solution.row_dual[: len(problem.capacities)]),
         status="optimal" if optimal else "work_limit",
     )
 
@@ -110,8 +110,10 @@ def _model(problem: CountProblem, table: Floats, *, integer: bool) -> _Rows:
     for most in problem.most.tolist():
         rows.column(0.0, float(most), whole=True)
     longest = rows.column(-problem.regularizer, np.inf)
-    weights = problem.scale_factors.tolist()
-    rows.row([(job, float(g)) for job, g in enumerate(weights)], -np.inf, problem.capacity)
+    gangs, type_of = problem.gangs.tolist(), problem.type_of.tolist()
+    for kind, most in enumerate(problem.capacities.tolist()):
+        use = [(job, float(gang)) for job, gang in enumerate(gangs) if type_of[job] == kind]
+        rows.row(use, -np.inf, most)
     for job, intercept, slope in cuts(problem):
         rows.row([(longest, 1.0), (job, -slope)], intercept, np.inf)
     for job, most in enumerate(problem.most.tolist()):

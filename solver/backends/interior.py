@@ -14,7 +14,7 @@ from solver.market import Floats
 
 
 def best_shares(
-    scale_factors: Floats,
+    gangs: Floats,
     gpus: int,
     *,
     value: Floats | None = None,
@@ -24,7 +24,7 @@ def best_shares(
     """Shares of time x in [0, 1] with Σ g_j x_j ≤ G.
 
     Args:
-        scale_factors: g, GPUs that each job holds when it runs, shape (jobs,).
+        gangs: g, GPUs that each job holds when it runs, shape (jobs,).
         gpus: G.
         value: c, shape (jobs,): maximise Σ c_j x_j.
         lower: Least shares, shape (jobs,).
@@ -38,7 +38,7 @@ def best_shares(
     """
     import highspy
 
-    jobs = len(scale_factors)
+    jobs = len(gangs)
     floors = jobs if floor_weights is not None else 0
     columns = jobs + (1 if floors else 0)
     program = highspy.HighsLp()
@@ -47,7 +47,7 @@ def best_shares(
     cost[:jobs] = value if value is not None else 0.0
     column_lower, column_upper = np.zeros(columns), np.ones(columns)
     column_lower[:jobs] = lower if lower is not None else 0.0
-    starts, index, entry = [0, jobs], list(range(jobs)), scale_factors.tolist()
+    starts, index, entry = [0, jobs], list(range(jobs)), gangs.tolist()
     if floor_weights is not None:
         cost[-1], column_upper[-1] = 1.0, highspy.kHighsInf
         for job, weight in enumerate(floor_weights.tolist()):

@@ -58,7 +58,7 @@ class Lagrangian:
                 continue
             plan, complete = settle(
                 at.losses(dual.floors(level)),
-                problem.scale_factors,
+                problem.gangs,
                 problem.capacity,
                 at.price,
                 most_loss=float(at.worth[level]) - value,
@@ -77,7 +77,8 @@ class Lagrangian:
                     break
                 options = MANY
         status = "optimal" if dual.near(value) else "work_limit"
-        return CountSolution(best, max(float(dual.bounds.max()), value), price, status)
+        bound = max(float(dual.bounds.max()), value)
+        return CountSolution(best, bound, np.array([price]), status)
 
 
 @dataclass(frozen=True)
@@ -147,15 +148,15 @@ class _Dual:
         width = problem.utility.shape[1]
         rounds = np.arange(width)
         self.gains = np.where(rounds <= problem.most[:, None], problem.utility, -np.inf)
-        self.use = problem.scale_factors[:, None] * rounds
+        self.use = problem.gangs[:, None] * rounds
         left = problem.remaining.ravel()
         steps = np.flatnonzero(left > 0.0) if problem.regularizer else np.zeros(0, dtype=np.int64)
         steps = steps[np.argsort(-left[steps], kind="stable")]
-        fits = np.cumsum(problem.scale_factors[steps // width]) <= problem.capacity
+        fits = np.cumsum(problem.gangs[steps // width]) <= problem.capacity
         self.steps = steps[fits]
         self.longest = np.append(left[steps], 0.0)[: len(self.steps) + 1]
         self.bounds = np.full(len(self.longest), np.inf)
-        slopes = np.diff(problem.utility, axis=1) / problem.scale_factors[:, None]
+        slopes = np.diff(problem.utility, axis=1) / problem.gangs[:, None]
         dearest = 2.0 * slopes.max(initial=0.0)  # nobody wants more than he needs
         self.prices = np.unique(np.concatenate([[0.0], slopes[slopes > 0.0], [dearest]]))
         self.stakes = float(problem.utility[:, -1].sum()) + problem.regularizer * self.longest
@@ -180,7 +181,7 @@ class _Dual:
         worth = float(best[:, 0].sum()) + paid - problem.regularizer * self.longest
         flat = best.ravel()
         worth[1:] -= np.cumsum(flat[self.steps] - flat[self.steps + 1])
-        spent = self.stakes + price * float(problem.scale_factors @ problem.most) + paid
+        spent = self.stakes + price * float(problem.gangs @ problem.most) + paid
         rounding = ROUNDING * (len(self.steps) + len(net)) * spent
         worth += rounding
         np.minimum(self.bounds, worth, out=self.bounds)
@@ -190,7 +191,7 @@ class _Dual:
         """D and its slope at a price, at a level or at that of the largest D."""
         answer = self.at(price)
         level = int(answer.worth.argmax()) if level is None else level
-        use = int(self.problem.scale_factors @ answer.counts(self.floors(level)))
+        use = int(self.problem.gangs @ answer.counts(self.floors(level)))
         return _Point(answer, float(answer.worth[level]), self.problem.capacity - use)
 
     def minimise(self, level: int | None = None, near: float | None = None) -> _Answer:

@@ -54,7 +54,7 @@ class AlloX:
         oldest = unsettled[np.argsort(-jobs.ages[unsettled], kind="stable")]
         oldest = oldest[: max(int(self.alpha * len(oldest)), free)]
         for job in oldest[first_in_line(jobs.seconds_left[oldest], jobs.ages[oldest], free)]:
-            shares[job] = 1.0 / jobs.scale_factors[job]
+            shares[job] = 1.0 / jobs.gangs[job]
         return shares, ()
 
 

@@ -31,6 +31,6 @@ class Fifo:
         """See `Policy.plan`."""
         order = sorted(situation.jobs, key=lambda job: (job.spec.arrival_seconds, job.spec.job_id))
         if not self.backfill:
-            ends = accumulate(job.spec.scale_factor for job in order)
-            order = order[: bisect_right(list(ends), situation.cluster.gpus)]
+            ends = accumulate(job.gang for job in order)
+            order = order[: bisect_right(list(ends), situation.inventory.gpus)]
         return run_list(self.name, situation, order)

@@ -37,5 +37,5 @@ class Gavel:
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
-        weights = jobs.scale_factors / jobs.weights
-        return best_shares(jobs.scale_factors, jobs.gpus, floor_weights=weights), ()
+        weights = jobs.gangs / jobs.weights
+        return best_shares(jobs.gangs, jobs.gpus, floor_weights=weights), ()

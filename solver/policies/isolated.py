@@ -36,7 +36,7 @@ class Isolated:
         before, rows = orjson.loads(situation.memory) if situation.memory else (clock, [])
         elapsed = clock - before
         noted = {job_id: (owed, share) for job_id, owed, share in rows}
-        gpus, count = situation.cluster.gpus, len(situation.jobs)
+        gpus, count = situation.inventory.gpus, len(situation.jobs)
         owed: dict[int, float] = {}
         for job in situation.jobs:
             claim, share = noted.get(job.job_id, (0.0, 0.0))
@@ -48,7 +48,7 @@ class Isolated:
         order = sorted(situation.jobs, key=rank)
         entitled = [job for job in order if owed[job.job_id] >= -SLACK_SECONDS]
         notes = [
-            [job_id, claim, min(1.0, gpus / (count * job.spec.scale_factor))]
+            [job_id, claim, min(1.0, gpus / (count * job.gang))]
             for job, (job_id, claim) in zip(situation.jobs, owed.items(), strict=True)
         ]
         return replace(

@@ -38,4 +38,4 @@ class MaxSumThroughput:
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
-        return best_shares(jobs.scale_factors, jobs.gpus, value=jobs.rates), ()
+        return best_shares(jobs.gangs, jobs.gpus, value=jobs.rates), ()

@@ -48,7 +48,7 @@ class OpenShop:
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
-        gpu_seconds = float(jobs.scale_factors @ np.maximum(jobs.seconds_left, 0.0))
+        gpu_seconds = float(jobs.gangs @ np.maximum(jobs.seconds_left, 0.0))
         longest = float(jobs.seconds_left.max())
 
         def too_short(seconds: float) -> bool:
@@ -61,4 +61,4 @@ class OpenShop:
             middle = (low + high) / 2.0
             low, high = (middle, high) if too_short(middle) else (low, middle)
         lower = np.maximum(jobs.seconds_left / high, 0.0)
-        return best_shares(jobs.scale_factors, jobs.gpus, lower=lower), ()
+        return best_shares(jobs.gangs, jobs.gpus, lower=lower), ()

@@ -92,7 +92,7 @@ class Contenders:
 
     Attributes:
         gpus: G.
-        scale_factors: g.
+        gangs: g.
         rates: Steps per second at the present batch size.
         steps_left: Training steps left at that batch size.
         ages: Seconds since arrival.
@@ -101,7 +101,7 @@ class Contenders:
     """
 
     gpus: int
-    scale_factors: Floats
+    gangs: Floats
     rates: Floats
     steps_left: Floats
     ages: Floats
@@ -116,7 +116,7 @@ class Contenders:
     @property
     def equal_shares(self) -> Floats:
         """Share of time of each if the GPUs were divided equally: min(1, G / (N g))."""
-        equal = self.gpus / (len(self.scale_factors) * self.scale_factors)
+        equal = self.gpus / (len(self.gangs) * self.gangs)
         return np.minimum(1.0, equal)
 
 
@@ -188,7 +188,7 @@ def _brought_up_to_date(situation: Situation, fidelity: Fidelity) -> Ledger:
             ran = job.belief.progress.seconds
             stale = stale or ran <= 0.0  # the published simulator counts it as a failure
             account = account._replace(received=account.received + ran)
-        stale = stale or (fair and account.rate != job.steps_per_second)
+        stale = stale or (fair and account.rate != job.rate(job.own))
         accounts[job.job_id] = account
     gone = before.accounts.keys() - accounts.keys()
     return Ledger(before.computed_at, stale or bool(gone), accounts)
@@ -203,9 +203,9 @@ def _computed(policy: SharePolicy, ledger: Ledger, situation: Situation) -> Ledg
     jobs, accounts = situation.jobs, list(ledger.accounts.values())
     shares, notes = policy.allocate(
         Contenders(
-            gpus=situation.cluster.gpus,
-            scale_factors=np.array([job.belief.spec.scale_factor for job in jobs], dtype=float),
-            rates=np.array([job.steps_per_second for job in jobs]),
+            gpus=situation.inventory.gpus,
+            gangs=np.array([job.gang for job in jobs], dtype=float),
+            rates=np.array([job.rate(job.own) for job in jobs]),
             steps_left=np.array([job.belief.steps_left for job in jobs], dtype=float),
             ages=situation.clock_seconds
             - np.array([job.belief.spec.arrival_seconds for job in jobs]),
@@ -223,7 +223,7 @@ def _computed(policy: SharePolicy, ledger: Ledger, situation: Situation) -> Ledg
                 share=share,
                 received=start,
                 deficit=old.deficit + (max(old.share, 0.0) * elapsed - (old.received - start)),
-                rate=job.steps_per_second,
+                rate=job.rate(job.own),
                 held_since=old.held_since,
                 notes=note,
             )
@@ -257,9 +257,9 @@ def _with_a_share(
     """The jobs that may run: GPUs taken by one without a share idle."""
     if all(accounts[job.job_id].share >= 0.0 for job in order):
         return list(order)
-    free, taken = situation.cluster.gpus, []
+    free, taken = situation.inventory.gpus, []
     for job in order:
-        if job.belief.spec.scale_factor <= free:
-            free -= job.belief.spec.scale_factor
+        if job.gang <= free:
+            free -= job.gang
             taken.append(job)
     return [job for job in taken if accounts[job.job_id].share >= 0.0]

@@ -90,7 +90,7 @@ class Shockwave:
                 objective=cleared.objective,
                 bound=cleared.bound,
                 gap=cleared.gap,
-                price=cleared.price,
+                prices=cleared.prices,
                 envious=kept.envious,
                 below_share=kept.below_share,
                 wanting=kept.wanting,
@@ -104,7 +104,7 @@ class Shockwave:
         always due as soon as it can be done, it is never put off for long.
         """
         lost = self.lost_rounds * situation.round_seconds
-        work = float(ahead.gangs @ (ahead.left + lost)) / situation.cluster.gpus
+        work = float(ahead.gangs @ (ahead.left + lost)) / situation.inventory.gpus
         level = min(int(self.longest_level * ahead.samples.shape[1]), ahead.samples.shape[1] - 1)
         longest = float(ahead.samples[:, level].max()) * (1.0 + self.blur_share / 2.0)
         return max(work, longest)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
+from predictor.allocation import Allocation
 from predictor.published_predictor import (
     calibrated,
     mean_epoch_seconds,
@@ -178,9 +179,9 @@ class PublishedShockwave:
         ]
         remaining = np.array([_remaining(accounts[job.job_id], job) for job in jobs])
         market, priorities = published_market(
-            gpus=situation.cluster.gpus,
+            capacities=situation.inventory.capacities,
             job_ids=[job.job_id for job in jobs],
-            scale_factors=[job.spec.scale_factor for job in jobs],
+            allocations=[job.own for job in jobs],
             epochs=np.array([job.spec.epochs for job in jobs], dtype=float),
             epochs_done=progress,
             epoch_seconds=epoch_seconds,
@@ -211,7 +212,7 @@ def _measured(before: Memory, job: ActiveJob, situation: Situation) -> Account:
         ran = job.belief.progress is not None and job.belief.progress.seconds > 0.0
         samples = account.speed * situation.round_seconds * rounds if ran else 0.0
         account = account._replace(samples=account.samples + samples, measured_round=before.round)
-    return account._replace(speed=job.steps_per_second * job.belief.batch_size)
+    return account._replace(speed=job.rate(job.own) * job.belief.batch_size)
 
 
 def _calibrated(account: Account, job: ActiveJob, situation: Situation) -> Account:
@@ -240,7 +241,7 @@ def _estimated(
     accounts: Mapping[int, Account], situation: Situation, number: int
 ) -> dict[int, Account]:
     """The accounts with one more estimate of each finish time on an equal share."""
-    share = min(1.0, situation.cluster.gpus / len(situation.jobs))
+    share = min(1.0, situation.inventory.gpus / len(situation.jobs))
     estimated = {}
     for job in situation.jobs:
         account = _calibrated(accounts[job.job_id], job, situation)
@@ -252,9 +253,9 @@ def _estimated(
 
 def published_market(
     *,
-    gpus: int,
+    capacities: Mapping[str, int],
     job_ids: Sequence[int],
-    scale_factors: Sequence[int],
+    allocations: Sequence[Allocation],
     epochs: Floats,
     epochs_done: Floats,
     epoch_seconds: Floats,
@@ -273,9 +274,9 @@ def published_market(
     limit (NSDI '23, section 6), else 1; λ is `LAST_ROUND_POWER` in a job's last round.
 
     Args:
-        gpus: GPUs in each round.
+        capacities: GPUs of each type in each round.
         job_ids: The jobs.
-        scale_factors: GPUs per job.
+        allocations: What they bid on.
         epochs: Epochs of each job, shape (jobs,); likewise what follows.
         epochs_done: Completed epochs.
         epoch_seconds: Mean duration of the epochs so far.
@@ -291,7 +292,7 @@ def published_market(
     Returns:
         The market, and the weights (infinite where they overflow), shape (jobs,).
     """
-    share = min(1.0, gpus / len(job_ids))
+    share = min(1.0, sum(capacities.values()) / len(job_ids))
     ratio = (clock_seconds + remaining / share) / finish_objectives
     powers = np.where(remaining < round_seconds, LAST_ROUND_POWER, fairness_power)
     with np.errstate(over="ignore"):
@@ -299,10 +300,10 @@ def published_market(
     elapsed = np.arange(window + 1) * round_seconds
     run = np.minimum(elapsed, ((epochs - epochs_done) * epoch_seconds)[:, None])
     market = welfare_market(
-        gpus=gpus,
+        capacities=capacities,
         regularizer=regularizer,
         job_ids=job_ids,
-        scale_factors=scale_factors,
+        allocations=allocations,
         weights=np.minimum(weights, HEAVIEST),
         progress=(epochs_done[:, None] + run / epoch_seconds[:, None]) / epochs[:, None],
         remaining=np.maximum(remaining[:, None] - run, 0.0),
@@ -318,7 +319,7 @@ def laid_out_by_priority(market: Market, counts: Ints, priorities: Floats) -> Ti
     GPU and round, skipping what does not fit. For jobs of one GPU that keeps all counts
     (least laxity first); of a gang a round may be lost, and its room is filled.
     """
-    gangs, left = market.scale_factors, counts.copy()
+    gangs, left = market.gangs, counts.copy()
     table = np.zeros((len(counts), market.window), dtype=bool)
     ranks = np.argsort(-priorities / np.maximum(gangs * counts, 1), kind="stable")
     for number in range(market.window):
@@ -340,7 +341,7 @@ def filled_with_longest(table: Timetable, market: Market, remaining: Floats) -> 
         market: The window problem.
         remaining: Predicted run time left, in seconds, shape (jobs,).
     """
-    table, gangs = table.copy(), market.scale_factors
+    table, gangs = table.copy(), market.gangs
     free = market.gpus - gangs @ table
     for job in np.argsort(-remaining, kind="stable").tolist():
         more = ~table[job] & (free >= gangs[job])
@@ -360,5 +361,5 @@ def _report(report: SolveReport, solved: Counts, objective: float) -> SolveRepor
         objective=objective,
         bound=bound,
         gap=relative_gap(bound, objective),
-        price=solved.price,
+        prices=solved.prices,
     )

@@ -24,7 +24,7 @@ class Sjf:
         """See `Policy.plan`."""
 
         def rank(job: ActiveJob) -> tuple[bool, float, int]:
-            seconds = job.forecast.run_seconds + job.forecast.remaining_seconds
-            return not job.gpus, seconds * job.spec.scale_factor, job.job_id
+            seconds = job.belief.run_seconds + job.run_time(job.own).remaining
+            return not job.gpus, seconds * job.gang, job.job_id
 
         return run_list(self.name, situation, sorted(situation.jobs, key=rank))

@@ -40,13 +40,13 @@ class Slack:
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
         jobs = situation.jobs
-        left = np.array([job.forecast.remaining_seconds for job in jobs])
-        run = np.array([job.forecast.run_seconds for job in jobs])
-        gangs = np.array([job.spec.scale_factor for job in jobs])
+        left = np.array([job.run_time(job.own).remaining for job in jobs])
+        run = np.array([job.belief.run_seconds for job in jobs])
+        gangs = np.array([job.gang for job in jobs])
         age = situation.clock_seconds - np.array([job.spec.arrival_seconds for job in jobs])
         running = np.array([bool(job.gpus) for job in jobs])
-        contention = max(1.0, situation.jobs_seen / situation.cluster.gpus)
-        work = float(gangs @ left) / situation.cluster.gpus
+        contention = max(1.0, situation.jobs_seen / situation.inventory.gpus)
+        work = float(gangs @ left) / situation.inventory.gpus
         horizon = self.reach * max(work, float(left.max(initial=0.0)))
         due = np.minimum(self.fair_share * contention * (run + left) - age, horizon)
         favour = np.where(running, self.favour_seconds, 0.0)

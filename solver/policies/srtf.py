@@ -23,6 +23,6 @@ class Srtf:
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
         order = sorted(
-            situation.jobs, key=lambda job: (job.forecast.remaining_seconds, job.spec.job_id)
+            situation.jobs, key=lambda job: (job.run_time(job.own).remaining, job.spec.job_id)
         )
         return run_list(self.name, situation, order)

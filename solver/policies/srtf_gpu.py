@@ -24,6 +24,6 @@ class SrtfGpu:
         """See `Policy.plan`."""
 
         def rank(job: ActiveJob) -> tuple[float, int]:
-            return job.forecast.remaining_seconds * job.spec.scale_factor, job.job_id
+            return job.run_time(job.own).remaining * job.gang, job.job_id
 
         return run_list(self.name, situation, sorted(situation.jobs, key=rank))

@@ -92,7 +92,7 @@ class Themis:
             isolated.tolist(), jobs.steps_left.tolist(), isolated_rates.tolist(), strict=True
         )
         lower = least_shares(jobs, alone, self._taking_part(jobs, alone))
-        return best_shares(jobs.scale_factors, jobs.gpus, lower=lower), list(notes)
+        return best_shares(jobs.gangs, jobs.gpus, lower=lower), list(notes)
 
     def _taking_part(self, jobs: Contenders, alone: Floats) -> Bools:
         """The fraction 1 − f of the jobs with the worst ρ on equal shares, shape (jobs,)."""
@@ -121,7 +121,7 @@ def least_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Floats:
 
     def attainable(fairness: float) -> bool:
         shares = needed(fairness)
-        return bool((shares <= 1.0).all() and jobs.scale_factors @ shares <= jobs.gpus)
+        return bool((shares <= 1.0).all() and jobs.gangs @ shares <= jobs.gpus)
 
     low, high = 0.0, 1.0
     while not attainable(high):

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.cluster import Ints
-from solver.market import Floats
+from solver.market import Floats, Ints
 from solver.plan import Situation
 from solver.policies.tiresias_las import TiresiasLas
 

@@ -8,8 +8,7 @@ import numpy as np
 import orjson
 
 from predictor.errors import InputError
-from solver.cluster import Ints
-from solver.market import Floats
+from solver.market import Floats, Ints
 from solver.plan import Plan, Situation
 from solver.policies.listed import run_list
 
@@ -82,7 +81,7 @@ class TiresiasLas:
         services = np.array(
             [
                 (job.belief.run_seconds - accounts.get(job.job_id, NO_ACCOUNT).ran_before)
-                * job.spec.scale_factor
+                * job.gang
                 for job in jobs
             ]
         )
@@ -120,7 +119,7 @@ class TiresiasLas:
             ran = job.belief.run_seconds - account.ran_before
             if ran and not job.gpus:
                 account = account._replace(waited=account.waited + elapsed)
-                demoted = ran * job.spec.scale_factor >= self.first_threshold
+                demoted = ran * job.gang >= self.first_threshold
                 if demoted and account.waited >= self.promote * ran:
                     account = Account(ran_before=job.belief.run_seconds)
             if account != NO_ACCOUNT:

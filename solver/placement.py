@@ -1,4 +1,4 @@
-"""The cluster, and which GPUs each job gets."""
+"""Which GPUs each job gets."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -9,89 +9,10 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from predictor.errors import InputError
-
-MOST_GPUS = 1_000_000
-"""Larger clusters are mistakes; which GPUs are free is a table over all of them."""
+from solver.inventory import Inventory
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """GPUs on nodes of one size; GPU i is on node i // gpus_per_node.
-
-    Attributes:
-        gpus: How many in all.
-        gpus_per_node: How many share a node. With one, placement changes nothing.
-
-    Raises:
-        InputError: There are none or too many, or they do not fill whole nodes.
-    """
-
-    gpus: int
-    gpus_per_node: int = 1
-
-    def __post_init__(self) -> None:
-        if self.gpus < 1:
-            raise InputError("--gpus", f"{self.gpus} is not positive", "give at least one GPU")
-        if self.gpus > MOST_GPUS:
-            raise InputError("--gpus", f"{self.gpus} is out of range", f"give at most {MOST_GPUS}")
-        if self.gpus_per_node < 1 or self.gpus % self.gpus_per_node:
-            raise InputError(
-                "--gpus-per-node",
-                f"{self.gpus} GPUs are not whole nodes of {self.gpus_per_node}",
-                "give a divisor of --gpus",
-            )
-
-    def node(self, gpu: int) -> int:
-        """The node of a GPU."""
-        return gpu // self.gpus_per_node
-
-    def fewest_nodes(self, gpus: int) -> int:
-        """Nodes that a gang spans at least."""
-        return -(-gpus // self.gpus_per_node)
-
-
-class InService:
-    """The nodes that are in service, as a cluster of their own, numbered without gaps.
-
-    Args:
-        whole: The cluster with all nodes.
-        drained: Nodes out of service.
-
-    Attributes:
-        cluster: Those that are in service; None if there are none.
-    """
-
-    def __init__(self, whole: Cluster, drained: Sequence[int] = ()) -> None:
-        self._whole = whole
-        nodes = sorted(set(range(whole.gpus // whole.gpus_per_node)) - {*drained})
-        self._nodes = nodes if drained else None
-        self.cluster = (
-            Cluster(len(nodes) * whole.gpus_per_node, whole.gpus_per_node) if nodes else None
-        )
-
-    def numbered(self, gpus: Sequence[int]) -> tuple[int, ...]:
-        """GPUs of the whole cluster as this one numbers them; nothing if one is out of service."""
-        nodes, whole = self._nodes, self._whole
-        if gpus and gpus[-1] >= whole.gpus:
-            return ()  # of a larger cluster that a run was forked from
-        if nodes is None:
-            return tuple(gpus)
-        place = {node: i for i, node in enumerate(nodes)}
-        if any(whole.node(gpu) not in place for gpu in gpus):
-            return ()
-        size = whole.gpus_per_node
-        return tuple(place[whole.node(gpu)] * size + gpu % size for gpu in gpus)
-
-    def known_as(self, gpus: Sequence[int]) -> tuple[int, ...]:
-        """GPUs of this cluster as the whole one numbers them."""
-        if self._nodes is None:
-            return tuple(gpus)
-        size = self._whole.gpus_per_node
-        return tuple(self._nodes[gpu // size] * size + gpu % size for gpu in gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +31,7 @@ class Gang:
 
 
 def place(
-    cluster: Cluster, gangs: Sequence[Gang], held: Mapping[int, Sequence[int]]
+    inventory: Inventory, gangs: Sequence[Gang], held: Mapping[int, Sequence[int]]
 ) -> dict[int, tuple[int, ...]]:
     """Assign GPUs to gangs in order; one that holds GPUs stays where it is.
 
@@ -120,7 +41,7 @@ def place(
     over the nodes with the most room.
 
     Args:
-        cluster: The GPUs.
+        inventory: The GPUs, of one pool.
         gangs: Who wants GPUs, the first to be served first.
         held: GPUs that jobs hold now; those of jobs that are no gang here are free.
 
@@ -128,9 +49,10 @@ def place(
         GPU indices by job, ascending, disjoint, in the order of `gangs`. Gangs that do
         not fit are left out.
     """
-    size = cluster.gpus_per_node
+    pool = inventory.only
+    size = pool.gpus_per_node
     staying = {gang.job_id: tuple(held[gang.job_id]) for gang in gangs if held.get(gang.job_id)}
-    idle = np.ones((cluster.gpus // size, size), bool)
+    idle = np.ones((pool.nodes, size), bool)
     idle.reshape(-1)[list(chain.from_iterable(staying.values()))] = False
     room: Ints = idle.sum(axis=1)
     free = int(room.sum())
@@ -149,7 +71,7 @@ def place(
 
 
 def make_room(
-    cluster: Cluster, gangs: Sequence[Gang], first: int, placed: Mapping[int, Sequence[int]]
+    inventory: Inventory, gangs: Sequence[Gang], first: int, placed: Mapping[int, Sequence[int]]
 ) -> dict[int, tuple[int, ...]]:
     """Lay gangs out so that one fits that must be consolidated and does not as they are.
 
@@ -161,7 +83,7 @@ def make_room(
     size of nodes are powers of two, and a heuristic where they are not.
 
     Args:
-        cluster: The GPUs.
+        inventory: The GPUs, of one pool.
         gangs: Who is to run, the first to be served first.
         first: Position of the first of them that found no room.
         placed: Where those before it are, and those after it that found room.
@@ -173,7 +95,7 @@ def make_room(
     after = [other for other in gangs[first + 1 :] if other.job_id in placed]
 
     def beside(others: int) -> dict[int, tuple[int, ...]]:
-        return place(cluster, [*gangs[:first], *after[:others], gang], placed)
+        return place(inventory, [*gangs[:first], *after[:others], gang], placed)
 
     too_many = bisect_left(
         range(len(after) + 1), True, key=lambda others: gang.job_id not in beside(others)
@@ -183,24 +105,24 @@ def make_room(
         return {other.job_id: layout[other.job_id] for other in wanted}
     by_size = sorted(wanted, key=lambda other: (not other.consolidate, -other.gpus))
     gang_first = [gang, *(other for other in by_size if other is not gang)]
-    layout = place(cluster, gang_first, _off_the_emptiest_nodes(cluster, wanted, placed))
+    layout = place(inventory, gang_first, _off_the_emptiest_nodes(inventory, wanted, placed))
     if len(layout) < len(wanted):
-        layout = place(cluster, by_size, {})
+        layout = place(inventory, by_size, {})
     return layout if len(layout) == len(wanted) else {}
 
 
 def _off_the_emptiest_nodes(
-    cluster: Cluster, gangs: Sequence[Gang], placed: Mapping[int, Sequence[int]]
+    inventory: Inventory, gangs: Sequence[Gang], placed: Mapping[int, Sequence[int]]
 ) -> dict[int, Sequence[int]]:
     """Where the gangs are that hold nothing of the nodes that the last one needs."""
     *others, last = gangs
-    busy = Counter(cluster.node(gpu) for gang in others for gpu in placed[gang.job_id])
-    nodes = sorted(range(cluster.gpus // cluster.gpus_per_node), key=lambda node: busy[node])
-    cleared = set(nodes[: cluster.fewest_nodes(last.gpus)])
+    busy = Counter(inventory.node(gpu) for gang in others for gpu in placed[gang.job_id])
+    nodes = sorted(range(inventory.nodes), key=lambda node: busy[node])
+    cleared = set(nodes[: inventory.only.fewest_nodes(last.gpus)])
     return {
         gang.job_id: placed[gang.job_id]
         for gang in others
-        if cleared.isdisjoint(map(cluster.node, placed[gang.job_id]))
+        if cleared.isdisjoint(map(inventory.node, placed[gang.job_id]))
     }
 
 

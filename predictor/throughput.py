@@ -1,0 +1,138 @@
+"""How fast jobs train: the protocol, and the measured table of today.
+
+Work (epochs and steps by regime), allocation and throughput are kept apart: seconds come
+only where they are multiplied.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from predictor.allocation import Allocation, Demand
+from predictor.errors import InputError
+from predictor.job import JobSpec
+
+UNTYPED = "gpu"
+"""Type of GPUs of which a workload does not say what they are."""
+
+
+class Throughput(Protocol):
+    """Rate of a job at a batch size on an allocation."""
+
+    def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
+        """Steps per second of the whole job.
+
+        Raises:
+            InputError: The job cannot run so.
+        """
+        ...
+
+    def can_run(self, job: JobSpec, batch_size: int, allocation: Allocation) -> bool:
+        """Whether the job makes progress at a batch size on an allocation."""
+        ...
+
+    def reference(self, job: JobSpec) -> Allocation:
+        """The allocation that a job is measured by: its isolated run time, its regimes."""
+        ...
+
+
+def epoch_seconds(
+    throughput: Throughput, job: JobSpec, batch_size: int, allocation: Allocation | None = None
+) -> float:
+    """Duration of an epoch in seconds.
+
+    Args:
+        throughput: How fast jobs train.
+        job: The job.
+        batch_size: Batch size of the epoch.
+        allocation: What it trains on; by default its reference.
+
+    Raises:
+        InputError: The job cannot run so.
+    """
+    rate = throughput.rate(job, batch_size, allocation or throughput.reference(job))
+    return job.samples_per_epoch / batch_size / rate
+
+
+def reachable_batch_sizes(throughput: Throughput, job: JobSpec) -> tuple[int, ...]:
+    """The declared batch sizes at which a job can run on its reference allocation."""
+    allocation = throughput.reference(job)
+    sizes = [size for size in job.batch_sizes if throughput.can_run(job, size, allocation)]
+    return tuple(sizes) or (job.batch_size,)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A measured table of throughputs of whole jobs, each alone on its GPUs.
+
+    Nodes make no difference to it, and nothing in it was measured on shared GPUs.
+
+    Attributes:
+        rates: (model, batch size, GPU type, GPUs) to steps per second of the whole job. A
+            missing or zero entry means that the combination cannot run.
+        source: Where the table comes from, for error messages.
+    """
+
+    rates: Mapping[tuple[str, int, str, int], float]
+    source: str = field(default="profile", compare=False)
+
+    @classmethod
+    def of_type(
+        cls,
+        rates: Mapping[tuple[str, int, int], float],
+        gpu_type: str = UNTYPED,
+        source: str = "profile",
+    ) -> "Profile":
+        """A table of one GPU type.
+
+        Args:
+            rates: (model, batch size, GPUs) to steps per second.
+            gpu_type: The type.
+            source: Where the table comes from.
+        """
+        typed = {(model, size, gpu_type, gpus): r for (model, size, gpus), r in rates.items()}
+        return cls(typed, source)
+
+    @cached_property
+    def gpu_types(self) -> tuple[str, ...]:
+        """The GPU types of the table, sorted."""
+        return tuple(sorted({gpu_type for _, _, gpu_type, _ in self.rates}))
+
+    def can_run(self, job: JobSpec, batch_size: int, allocation: Allocation) -> bool:
+        """See `Throughput.can_run`."""
+        key = job.model, batch_size, allocation.gpu_type, allocation.gpus
+        return self.rates.get(key, 0.0) > 0.0
+
+    def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
+        """See `Throughput.rate`."""
+        rate = self.rates.get((job.model, batch_size, allocation.gpu_type, allocation.gpus), 0.0)
+        if rate > 0.0:
+            return rate
+        models = sorted({model for model, _, _, _ in self.rates})
+        if job.model not in models:
+            raise InputError(
+                self.source,
+                f"unknown model {job.model!r}",
+                f"known are {', '.join(models) or 'none'}",
+            )
+        kind = "" if allocation.gpu_type == UNTYPED else f" of type {allocation.gpu_type}"
+        raise InputError(
+            self.source,
+            f"no throughput for {job.model} with batch size {batch_size} "
+            f"on {allocation.gpus} GPUs{kind}",
+            "add the measurement to the profile or change the job",
+        )
+
+    def reference(self, job: JobSpec) -> Allocation:
+        """The least GPUs of its demand, of the first type that it can run on, on one node."""
+        found = self._references.get(job.demand)
+        if found is None:
+            known = [kind for kind in self.gpu_types if job.demand.allows(kind)]
+            found = Allocation(known[0] if known else UNTYPED, job.demand.least)
+            self._references[job.demand] = found
+        return found
+
+    @cached_property
+    def _references(self) -> dict[Demand, Allocation]:
+        return {}
