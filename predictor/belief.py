@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.throughput import Throughput, reachable_batch_sizes
 
+LEAST_LEFT = 1e-9
+"""Epochs that a job which runs has left at least."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -60,6 +63,18 @@ class Belief:
     def steps_left(self) -> int:
         """Training steps left at the batch size under way; at first all declared ones."""
         return self.progress.steps_left if self.progress else self.spec.total_steps
+
+    @property
+    def epochs_left(self) -> float:
+        """Epochs left, at least what the one under way needs."""
+        whole = max(self.spec.epochs - (self.epochs_done - self.fraction), 1)
+        return max(whole - self.fraction, LEAST_LEFT)
+
+    @property
+    def share_done(self) -> float:
+        """Share of its epochs that is done, in [0, 1]."""
+        done = self.epochs_done
+        return min(done / (done + self.epochs_left), 1.0)
 
     @property
     def epochs_done(self) -> float:

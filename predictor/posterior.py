@@ -49,9 +49,6 @@ UNLIKE = 0.02
 SPANS = 3
 """Changes of an Accordion job that the prior reckons with."""
 
-LEAST_LEFT = 1e-9
-"""Epochs that a job which runs has left at least."""
-
 RESTING_SECONDS = 60.0
 """Timed training that weighs as much as what was known before."""
 
@@ -100,10 +97,7 @@ def standing(belief: Belief, throughput: Throughput, history: History) -> Standi
         spec=spec,
         changes=changes(spec, (*belief.observed, under_way), throughput),
         done=belief.epochs_done,
-        left=max(
-            max(spec.epochs - (belief.epochs_done - belief.fraction), 1) - belief.fraction,
-            LEAST_LEFT,
-        ),
+        left=belief.epochs_left,
         batch_size=belief.batch_size,
         slowness={
             size: (log * seconds + own * RESTING_SECONDS) / (seconds + RESTING_SECONDS)

@@ -11,7 +11,9 @@ from itertools import chain, pairwise
 
 from containers.runtime import ContainerEvent, EventKind
 from predictor.job import EpochReport, JobProgress, JobSpec
+from solver.inventory import Inventory
 from tasks.record import RoundRecord, RunHeader
+from tasks.sources import Workload
 
 TOLERANCE = 1e-6
 """Relative, of objectives and bounds."""
@@ -23,6 +25,7 @@ class Ledger:
 
     Attributes:
         header: What the run started from.
+        workload: Its jobs.
         clock_seconds: Start of the last round.
         arrived: How many jobs were admitted.
         active: Those that did not end, by job id.
@@ -33,6 +36,7 @@ class Ledger:
     """
 
     header: RunHeader
+    workload: Workload
     clock_seconds: float = 0.0
     arrived: int = 0
     active: dict[int, JobSpec] = field(default_factory=dict)
@@ -51,13 +55,14 @@ class Ledger:
     def gpus_in(self, number: int) -> int:
         """GPUs of the cluster in a round: a fork's first rounds are those of another run."""
         settings = self.header.settings
-        taken = [fork.gpus for fork in settings.forked if number < fork.round]
+        taken = [Inventory(fork.pools).gpus for fork in settings.forked if number < fork.round]
         return max([settings.gpus, *taken])
 
     @property
     def unended(self) -> list[int]:
         """Jobs without an end: active ones and those that never arrived."""
-        return [*self.active, *(spec.job_id for spec in self.header.specs[self.arrived :])]
+        never = self.workload.specs[self.arrived :]
+        return [*self.active, *(spec.job_id for spec in never)]
 
     def _observed(self, record: RoundRecord) -> Iterator[str]:
         if not self.clock_seconds <= record.clock_seconds < math.inf:
@@ -68,14 +73,15 @@ class Ledger:
             yield from self._progressed(entry)
         for event in record.finished:
             yield from self._ended(event, record.clock_seconds)
-        coming = self.header.specs[self.arrived : self.arrived + len(record.arrivals)]
-        if tuple(spec.job_id for spec in coming) != record.arrivals:
-            yield f"arrivals {list(record.arrivals)} are not the next jobs of the header"
-        for spec in coming:
-            self.active[spec.job_id] = spec
+        coming = self.workload.specs[self.arrived : self.arrived + len(record.arrivals)]
+        if coming != record.arrivals:
+            jobs = [spec.job_id for spec in record.arrivals]
+            yield f"arrivals {jobs} are not the next jobs of the workload"
+        for spec in record.arrivals:
             if spec.arrival_seconds > record.clock_seconds:
                 yield f"job {spec.job_id} is admitted before it arrives"
-        self.arrived += len(coming)
+            self.active[spec.job_id] = spec
+        self.arrived += len(record.arrivals)
 
     def _reported(self, report: EpochReport) -> Iterator[str]:
         job = report.job_id
@@ -121,8 +127,9 @@ class Ledger:
         for one in record.forecasts:
             if one.job_id not in self.active:
                 yield f"job {one.job_id} is forecast and not active"
-            if not 0.0 <= one.low_seconds <= one.high_seconds < math.inf:
-                yield f"the forecast of job {one.job_id} has no interval"
+        for estimate in record.estimates:
+            if not 0.0 <= estimate.low_seconds <= estimate.high_seconds < math.inf:
+                yield f"the forecast of job {estimate.job_id} has no interval"
         for bid in record.bids:
             if bid.job_id not in self.active:
                 yield f"job {bid.job_id} bids and is not active"
@@ -136,27 +143,29 @@ class Ledger:
             if spec is None:
                 yield f"job {turn.job_id} has a turn and is not active"
             else:
-                gpus_by_round.update(dict.fromkeys(turn.rounds, spec.scale_factor))
+                gpus_by_round.update(dict.fromkeys(turn.rounds, spec.demand.least))
         if max(gpus_by_round.values(), default=0) > self.gpus_in(record.round):
             yield "the plan gives out more GPUs than there are"
 
     def _decided(self, record: RoundRecord) -> Iterator[str]:
-        now = {launch.job_id: launch.gpus for launch in record.launches}
-        if len(now) < len(record.launches):
+        inventory = self.header.settings.inventory
+        now = {lease.job_id: lease.gpus for lease in record.leases}
+        if len(now) < len(record.leases):
             yield "a job is launched twice"
         for gpu, holders in Counter(chain.from_iterable(now.values())).items():
             if holders > 1:
                 yield f"GPU {gpu} is given to {holders} jobs"
             if not 0 <= gpu < self.gpus_in(record.round):
                 yield f"there is no GPU {gpu}"
-            if gpu // self.header.settings.gpus_per_node in record.solve.drained:
+            elif gpu < inventory.gpus and inventory.node(gpu) in record.solve.drained:
                 yield f"GPU {gpu} is given away, and its node is out of service"
         for job, gpus in now.items():
             spec = self.active.get(job)
             if spec is None:
                 yield f"job {job} is launched and not active"
-            elif len(gpus) != spec.scale_factor:
-                yield f"job {job} gets {len(gpus)} GPUs and asked for {spec.scale_factor}"
+            elif not spec.demand.least <= len(gpus) <= spec.demand.most:
+                asked = f"{spec.demand.least} to {spec.demand.most}"
+                yield f"job {job} gets {len(gpus)} GPUs and asked for {asked}"
             if any(one >= other for one, other in pairwise(gpus)):
                 yield f"the GPUs of job {job} are not in order"
         yield from self._carried_out(record, now)

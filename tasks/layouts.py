@@ -1,15 +1,17 @@
 """Layouts of records from the oldest that can be read to the present one.
 
-A record says by its version which layout it has. Read, it is brought up to the present
-one; hashed, it is what it was when it was written, so chains stay whole.
-
-Layout 4: events carry a `reason`, and settings tell what a run was forked from (`forked`). Its
-files have checksums (`warehouse.store.checksums`).
-Layout 5: solves tell of `drained` nodes, settings of the `runtime`, and progress of what
-containers take of their machines.
+A record says by its version which layout it has. It is hashed as it is stored; read, it is
+brought up to the present layout by one migration after the other.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+
+from predictor.throughput import UNTYPED
+
+VERSION = 6
+"""The present layout."""
 
 OLDEST = 3
 """The first layout that was released."""
@@ -17,49 +19,132 @@ OLDEST = 3
 FIRST_WITH_CHECKSUMS = 4
 """The first layout whose files have checksums from the beginning."""
 
-_TAKEN = ("cpu_seconds", "memory_bytes", "gpu_share")
+FIRST_WITH_WORK = 6
+"""The first layout whose forecasts are of work; earlier ones kept seconds only."""
 
 Row = dict[str, Any]
 
 
-def upgraded(row: Row) -> Row:
-    """A row of any layout, in the present one.
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """From one layout to the next.
+
+    Attributes:
+        header: Changes a header's row in place.
+        record: Changes a round's row in place; given the header's row in the layout that
+            the migration leads to.
+    """
+
+    header: Callable[[Row], None]
+    record: Callable[[Row, Row], None]
+
+
+def header_upgraded(row: Row) -> Row:
+    """A header's row of any layout, in the present one.
+
+    Rows of layouts that kept the jobs and truths in the header still have them, as `specs`
+    and `truths`.
+    """
+    for migration in MIGRATIONS[row["version"] - OLDEST :]:
+        migration.header(row)
+    return row
+
+
+def record_upgraded(row: Row, header: Row) -> Row:
+    """A round's row of any layout, in the present one.
 
     Args:
-        row: Of a header or a round; columns that its layout lacks hold None.
+        row: As it is stored.
+        header: The row of its run's header, in the present layout.
     """
-    if row["version"] < 4:
-        for event in _events(row):
-            event["reason"] = ""
-        if "settings" in row:
-            row["settings"]["forked"] = []
-    if row["version"] < 5:
-        if "settings" in row:
-            row["settings"]["runtime"] = "virtual"
-        else:
-            row["solve"]["drained"] = []
-            for entry in row["progress"]:
-                entry |= dict.fromkeys(_TAKEN, 0)
+    for migration in MIGRATIONS[row["version"] - OLDEST :]:
+        migration.record(row, header)
     return row
 
 
-def as_written(row: Row) -> Row:
-    """A row in the present layout, in that of its version."""
-    if row["version"] < 4:
-        for event in _events(row):
-            del event["reason"]
-        if "settings" in row:
-            del row["settings"]["forked"]
-    if row["version"] < 5:
-        if "settings" in row:
-            del row["settings"]["runtime"]
-        else:
-            del row["solve"]["drained"]
-            for entry in row["progress"]:
-                for name in _TAKEN:
-                    del entry[name]
-    return row
+def _to_4_header(row: Row) -> None:
+    row["settings"]["forked"] = []
 
 
-def _events(row: Row) -> list[Row]:
-    return [*row.get("finished", ()), *row.get("events", ())]
+def _to_4_record(row: Row, header: Row) -> None:
+    """Events have a reason."""
+    for event in (*row["finished"], *row["events"]):
+        event["reason"] = ""
+
+
+def _to_5_header(row: Row) -> None:
+    row["settings"]["runtime"] = "virtual"
+
+
+def _to_5_record(row: Row, header: Row) -> None:
+    """Solves have the drained nodes, and progress what containers take of their machines."""
+    row["solve"]["drained"] = []
+    for entry in row["progress"]:
+        entry |= {"cpu_seconds": 0.0, "memory_bytes": 0, "gpu_share": 0.0}
+
+
+def _to_6_header(row: Row) -> None:
+    """GPUs have types, clusters pools, jobs demands; the workload is kept apart."""
+    settings = row["settings"]
+    per_node = settings.pop("gpus_per_node")
+    for cluster in (settings, *settings["forked"]):
+        gpus = cluster.pop("gpus")
+        cluster["pools"] = [{"gpu_type": UNTYPED, "gpus": gpus, "gpus_per_node": per_node}]
+    for entry in row["profile"]:
+        entry |= {"gpu_type": UNTYPED, "gpus": entry.pop("scale_factor")}
+    for spec in (*row["specs"], *(job["spec"] for job in row["history"])):
+        gpus = spec.pop("scale_factor")
+        spec["demand"] = {"least": gpus, "most": gpus, "types": []}
+    row["workload"] = ""
+
+
+def _to_6_record(row: Row, header: Row) -> None:
+    """Records have the jobs that arrived; bids rows by allocation; prices a GPU type."""
+    specs = {spec["job_id"]: spec for spec in header["specs"]}
+    per_node = header["settings"]["pools"][0]["gpus_per_node"]
+
+    def own(job_id: int) -> Row:
+        gpus = specs[job_id]["demand"]["least"]
+        nodes = -(-gpus // per_node)
+        return {"gpu_type": UNTYPED, "gpus": gpus, "nodes": nodes, "shared_with": []}
+
+    row["arrivals"] = [specs[job_id] for job_id in row["arrivals"]]
+    row["estimates"] = [
+        {
+            "job_id": one["job_id"],
+            "allocation": own(one["job_id"]),
+            "done": one["progress"][0],
+            **{name: one[name] for name in _SECONDS},
+        }
+        for one in row["forecasts"]
+    ]
+    row["forecasts"] = []
+    row["bids"] = [
+        {
+            "job_id": bid["job_id"],
+            "weight": bid["weight"],
+            "rows": [
+                {
+                    "allocation": own(bid["job_id"]),
+                    "utility": bid["utility"],
+                    "remaining_seconds": bid["remaining_seconds"],
+                }
+            ],
+        }
+        for bid in row["bids"]
+    ]
+    solve = row["solve"]
+    price = solve.pop("price")
+    cleared = solve["status"] not in ("rule", "kept") and solve["reason"] != "shares of time"
+    solve["prices"] = [{"gpu_type": UNTYPED, "price": price}] if cleared else []
+    row["leases"] = row.pop("launches")
+
+
+_SECONDS = ("run_seconds", "remaining_seconds", "low_seconds", "high_seconds")
+
+MIGRATIONS = (
+    Migration(_to_4_header, _to_4_record),
+    Migration(_to_5_header, _to_5_record),
+    Migration(_to_6_header, _to_6_record),
+)
+"""The first leads from layout `OLDEST` to the next, the last one to `VERSION`."""

@@ -80,15 +80,15 @@ def call_tasks(run: str, number: int) -> None:
 def publish(run: Run, this: Round) -> None:
     """Show the round in the UI: its allocation as a table, its market in words."""
     number = run.state.round - 1  # recorded, so the run is past it
-    forecasts, beliefs = this.state.forecasts, this.state.beliefs
+    active = this.active
     rows = [
         {
             "job": job_id,
-            "model": beliefs[job_id].spec.model,
+            "model": active[job_id].spec.model,
             "gpus": " ".join(map(str, gpus)),
-            "batch size": beliefs[job_id].batch_size,
-            "progress": f"{forecasts[job_id].progress[0]:.1%}",
-            "remaining (s)": round(forecasts[job_id].remaining_seconds),
+            "batch size": active[job_id].belief.batch_size,
+            "progress": f"{active[job_id].belief.share_done:.1%}",
+            "remaining (s)": round(active[job_id].run_time(active[job_id].own).remaining),
         }
         for job_id, gpus in this.plan.placement.items()
     ]
@@ -105,6 +105,9 @@ def publish(run: Run, this: Round) -> None:
 def _summary(run: Run, number: int, this: Round) -> str:
     report, gpus = this.plan.report, run.header.settings.gpus
     busy = sum(map(len, this.plan.placement.values()))
+    prices = "".join(
+        f"| price of a GPU-round ({one.gpu_type}) | {one.price:.3g} |\n" for one in report.prices
+    )
     return f"""# Round {number} of run {run.name}
 
 | | |
@@ -120,6 +123,5 @@ def _summary(run: Run, number: int, this: Round) -> str:
 | objective | {report.objective:.6g} |
 | bound | {report.bound:.6g} |
 | gap | {report.gap:.2e} |
-| price of a GPU-round | {report.price:.3g} |
-| solve | {this.milliseconds["solve"]:.1f} ms |
+{prices}| solve | {this.milliseconds["solve"]:.1f} ms |
 """

@@ -1,7 +1,8 @@
 """What is kept of a run: its header, and one record a round.
 
-A record holds all that a round was decided on and all that was decided, so that the
-live state is a fold over records and any round can be solved again. Records are
+A record holds all that a round was decided on and all that was decided, the jobs that
+arrived with it, so that the live state is a fold over records and any round can be solved
+again. Records are
 chained: each carries the hash of the one before, and the first that of the header, so
 two runs that end in the same hash are the same, round for round.
 """
@@ -15,20 +16,18 @@ from typing import Any
 import orjson
 
 from containers.runtime import ContainerEvent, Launch, Observation
-from containers.virtual.virtual_cluster import GroundTruth
+from predictor.allocation import Allocation
 from predictor.basis import Basis
 from predictor.belief import Belief, Pace
 from predictor.forecast import Forecast
 from predictor.job import EpochReport, JobProgress, JobSpec, Regime
-from predictor.profile import Profile
+from predictor.throughput import Profile
 from solver.fidelity import Fidelity
+from solver.inventory import Inventory, Pool
 from solver.market import Bid
 from solver.plan import SolveReport, Turn
-from tasks.layouts import as_written
 from tasks.rows import to_row
-
-VERSION = 5
-"""Version of the record's layout; `tasks.layouts` says what each brought."""
+from tasks.sources import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class Fork:
         run: The other run.
         hash: Hash of its last record that was taken over, or of its header.
         round: The first round that is this run's own.
-        gpus: GPUs of the other run's cluster.
+        pools: The other run's cluster.
         policy: Who scheduled in the other run.
         parameters: Its parameters, where they were not its defaults.
     """
@@ -55,7 +54,7 @@ class Fork:
     run: str
     hash: str
     round: int
-    gpus: int
+    pools: tuple[Pool, ...]
     policy: str
     parameters: tuple[Parameter, ...]
 
@@ -77,8 +76,7 @@ class Settings:
 
     Attributes:
         policy: Who schedules.
-        gpus: GPUs of the cluster.
-        gpus_per_node: GPUs that share a node.
+        pools: The cluster.
         fidelity: How policies from the literature are run.
         parameters: Parameters of the policy, where they are not its defaults.
         backend: Solver back end asked for.
@@ -92,8 +90,7 @@ class Settings:
     """
 
     policy: str
-    gpus: int
-    gpus_per_node: int = 1
+    pools: tuple[Pool, ...]
     fidelity: Fidelity = Fidelity.FAIR
     parameters: tuple[Parameter, ...] = ()
     backend: str = "auto"
@@ -106,18 +103,43 @@ class Settings:
     runtime: RuntimeKind = RuntimeKind.VIRTUAL
 
     @property
+    def inventory(self) -> Inventory:
+        """The cluster's nodes."""
+        return Inventory(self.pools)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the cluster."""
+        return self.inventory.gpus
+
+    @property
     def first_own_round(self) -> int:
         """The first round that this run decided itself."""
         return max((fork.round for fork in self.forked), default=0)
 
 
+def one_pool(gpus: int, gpus_per_node: int = 1, gpu_type: str = "") -> tuple[Pool, ...]:
+    """A cluster of one kind of nodes.
+
+    Args:
+        gpus: How many in all.
+        gpus_per_node: How many share a node.
+        gpu_type: Their type; empty for that of the workload's throughputs.
+
+    Raises:
+        InputError: There are none or too many, or they do not fill whole nodes.
+    """
+    return (Pool(gpu_type, gpus, gpus_per_node),)
+
+
 @dataclass(frozen=True, slots=True)
-class Throughput:
+class Measurement:
     """One row of the profile that a run used."""
 
     model: str
     batch_size: int
-    scale_factor: int
+    gpu_type: str
+    gpus: int
     steps_per_second: float
 
 
@@ -151,8 +173,7 @@ class RunHeader:
         version: Layout of the records.
         settings: What was asked.
         source: The trace, or the generator's parameters.
-        specs: The jobs, by arrival and then job id.
-        truths: Their ground truth in the same order; only the virtual cluster reads it.
+        workload: Hash of the jobs and truths that are played; they are kept beside it.
         profile: Throughputs of the models in use.
         history: Finished jobs of earlier runs, to learn from.
     """
@@ -160,9 +181,8 @@ class RunHeader:
     version: int
     settings: Settings
     source: str
-    specs: tuple[JobSpec, ...]
-    truths: tuple[GroundTruth, ...]
-    profile: tuple[Throughput, ...]
+    workload: str
+    profile: tuple[Measurement, ...]
     history: tuple[PastJob, ...] = ()
 
     @cached_property
@@ -170,11 +190,49 @@ class RunHeader:
         """The profile as the predictor reads it."""
         return Profile(
             {
-                (row.model, row.batch_size, row.scale_factor): row.steps_per_second
+                (row.model, row.batch_size, row.gpu_type, row.gpus): row.steps_per_second
                 for row in self.profile
             },
             source=self.source,
         )
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a run begins with.
+
+    Attributes:
+        header: What was asked, and what is known.
+        workload: The jobs that come, and their truths for the virtual cluster.
+        digest: The header's hash.
+    """
+
+    header: RunHeader
+    workload: Workload
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A forecast on the job's own allocation, in seconds.
+
+    Attributes:
+        job_id: The job.
+        allocation: What it would train on.
+        done: Share of its epochs that is done, in [0, 1].
+        run_seconds: Run time so far, restarts excluded.
+        remaining_seconds: Run time still needed: see `predictor.forecast.RunTime`.
+        low_seconds: Lower end of the interval that is to hold 80 % of the truths.
+        high_seconds: Its upper end.
+    """
+
+    job_id: int
+    allocation: Allocation
+    done: float
+    run_seconds: float
+    remaining_seconds: float
+    low_seconds: float
+    high_seconds: float
 
 
 @dataclass(frozen=True)
@@ -190,14 +248,16 @@ class RoundRecord:
             that crashed or were lost.
         reports: Epochs completed in the round before.
         progress: Where each job that ran in the round before stands.
-        forecasts: Of jobs that arrived or ran in the round before, and of others where they
-            changed by what was learned from finished jobs, by job id.
+        forecasts: Work expected of jobs that arrived or ran in the round before, and of
+            others where it changed by what was learned from finished jobs, by job id; none
+            in layouts that kept seconds only.
+        estimates: What each of them comes to on the job's own allocation.
         bids: What the active jobs bid; empty without a market.
         solve: How the plan was found.
         turns: When the plan lets each job run, round 0 being this one; empty where the
             policy plans nothing but this round.
         memory: What the policy noted for its next plan; empty where it noted nothing new.
-        launches: GPUs by job for this round.
+        leases: GPUs by job for this round; most go on from the round before.
         events: What became of preempting and launching; a lease that goes on is no event.
         previous_hash: Hash of the record before; of the header in round 0.
     """
@@ -205,16 +265,17 @@ class RoundRecord:
     version: int
     round: int
     clock_seconds: float
-    arrivals: tuple[int, ...]
+    arrivals: tuple[JobSpec, ...]
     finished: tuple[ContainerEvent, ...]
     reports: tuple[EpochReport, ...]
     progress: tuple[JobProgress, ...]
     forecasts: tuple[Forecast, ...]
+    estimates: tuple[Estimate, ...]
     bids: tuple[Bid, ...]
     solve: SolveReport
     turns: tuple[Turn, ...]
     memory: str
-    launches: tuple[Launch, ...]
+    leases: tuple[Launch, ...]
     events: tuple[ContainerEvent, ...]
     previous_hash: str
 
@@ -250,12 +311,12 @@ def content_hash(row: Any) -> str:
     return hashlib.sha256(orjson.dumps(row, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def written(record: RoundRecord | RunHeader) -> dict[str, Any]:
-    """A record as plain data, with what records of its layout hold."""
-    row = to_row(record)
-    return row if record.version == VERSION else as_written(row)
-
-
 def record_hash(record: RoundRecord | RunHeader) -> str:
-    """The hash that the next record carries on."""
-    return content_hash(written(record))
+    """The hash that the next record carries on, of a record of the present layout."""
+    return content_hash(to_row(record))
+
+
+def workload_hash(workload: Workload) -> str:
+    """The hash of a workload's jobs and truths."""
+    jobs = zip(workload.specs, workload.truths, strict=True)
+    return content_hash([[to_row(spec), to_row(truth)] for spec, truth in jobs])

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from containers.runtime import ContainerEvent, EventKind, Launch, Observation
-from tasks.record import RoundRecord, Timings, content_hash, written
+from tasks.layouts import FIRST_WITH_WORK
+from tasks.record import RoundRecord, Timings, content_hash
+from tasks.rows import to_row
 
 
 @dataclass(frozen=True)
@@ -90,15 +92,13 @@ class Comparison:
 
     def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
         """Compare one round."""
-        old, old_digest = self.recorded[record.round]
+        old, _ = self.recorded[record.round]
         self.rounds += 1
-        before, after = written(old), written(record)
+        before, after = to_row(old), to_row(record)
+        if old.version < FIRST_WITH_WORK:
+            del before["forecasts"]  # seconds alone were kept: see the estimates
         self.differences += [
             Difference(record.round, name, before[name], after[name])
             for name in before
             if content_hash(before[name]) != content_hash(after[name])
         ]
-        if content_hash(before) != old_digest:
-            self.differences.append(
-                Difference(record.round, "hash", old_digest, content_hash(before))
-            )

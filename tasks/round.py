@@ -6,19 +6,21 @@ the one definition of a round; drivers differ only in how they call its steps.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from time import perf_counter
 from typing import Protocol
 
 from containers.runtime import ContainerEvent, Launch, Observation, Runtime
+from predictor.allocation import Allocation
 from predictor.forecast import Forecast, forecast
 from predictor.job import JobSpec
-from predictor.profile import Profile
 from predictor.published_predictor import ProfiledRegime
-from solver.cluster import Cluster, InService
+from predictor.throughput import Throughput
+from solver.inventory import InService, Inventory
 from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
-from tasks.record import RoundRecord, RunHeader, Timings, record_hash
-from tasks.state import RunState
+from tasks.layouts import FIRST_WITH_WORK
+from tasks.record import Estimate, RoundRecord, RunHeader, Timings, record_hash
+from tasks.sources import JobSource
+from tasks.state import RunState, advance
 
 
 class Sink(Protocol):
@@ -36,19 +38,21 @@ class Run:
     Attributes:
         name: The run's id.
         header: What it started from.
-        profile: Throughputs, as the predictor reads them.
+        throughput: How fast jobs train, as far as it is known.
         policy: Who schedules.
+        source: Where its jobs come from.
         runtime: Where its jobs run.
         sink: Where its records go.
         state: Where it stands: a fold over its records.
         schedules: True batch-size schedules by job id, for an oracle only.
-        active: What the policy was told of each job last, by job id.
+        active: Policy input of the last round, by job id.
     """
 
     name: str
     header: RunHeader
-    profile: Profile
+    throughput: Throughput
     policy: Policy
+    source: JobSource
     runtime: Runtime
     sink: Sink
     state: RunState
@@ -58,7 +62,16 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether every job has arrived and ended."""
-        return self.state.finished(self.header)
+        return self.state.finished(self.source)
+
+    def follow(self, record: RoundRecord, digest: str) -> None:
+        """Move the state past a recorded round, without deciding it again.
+
+        Args:
+            record: The round.
+            digest: Its hash.
+        """
+        self.state = advance(self.header, self.state, with_work(self, record), digest)
 
 
 @dataclass
@@ -69,7 +82,8 @@ class Round:
         observation: What the runtime reported (collect).
         arrivals: Jobs admitted (collect).
         state: The run's state with all this taken in (predict).
-        forecasts: What jobs are expected to do that arrived or ran (predict).
+        forecasts: Work expected of the jobs of which there is news (predict).
+        active: Policy input by job id (predict).
         plan: Who runs when (solve).
         events: What became of preempting and launching (dispatch).
         milliseconds: Wall time by step.
@@ -79,6 +93,7 @@ class Round:
     arrivals: tuple[JobSpec, ...] = field(init=False)
     state: RunState = field(init=False)
     forecasts: tuple[Forecast, ...] = field(init=False)
+    active: dict[int, ActiveJob] = field(init=False)
     plan: Plan = field(init=False)
     events: tuple[ContainerEvent, ...] = field(init=False)
     milliseconds: dict[str, float] = field(default_factory=dict)
@@ -86,53 +101,97 @@ class Round:
 
 def collect(run: Run, this: Round) -> None:
     """Let the round before pass, read what happened in it, admit the jobs that arrived."""
-    coming = run.header.specs[run.state.arrived :]
+    taken = run.state.arrived
     if run.state.round:
-        run.runtime.advance(coming[0].arrival_seconds if coming else None)
+        run.runtime.advance(run.source.next_arrival(taken))
     this.observation = run.state.given_up(run.runtime.observe())
     run.runtime.reap(this.observation.ended)
-    clock = this.observation.clock_seconds
-    this.arrivals = tuple(takewhile(lambda spec: spec.arrival_seconds <= clock, coming))
+    this.arrivals = run.source.until(this.observation.clock_seconds, taken)
 
 
 def predict(run: Run, this: Round) -> None:
-    """Update what is believed of the jobs, and forecast those of which there is news."""
+    """Update the beliefs, and forecast the jobs of which there is news."""
+    state, news = run.state.observed(run.header, this.observation, this.arrivals)
+    this.forecasts = _expected(run, state, news)
+    known = dict(state.forecasts) | {one.job_id: one for one in this.forecasts}
+    this.state = replace(state, forecasts=known)
+    nodes = InService(run.header.settings.inventory, this.observation.drained)
+    this.active = _active(run, this.state, nodes)
+
+
+def _expected(run: Run, state: RunState, news: Iterable[int]) -> tuple[Forecast, ...]:
+    """Forecasts of jobs, where they differ from those before."""
     settings = run.header.settings
-    state, changed = run.state.observed(
-        run.header, this.observation, [spec.job_id for spec in this.arrivals]
-    )
     expected = forecast(
-        [state.beliefs[job_id] for job_id in changed],
-        run.profile,
+        [state.beliefs[job_id] for job_id in news],
+        run.throughput,
         state.history,
+        trajectories=run.policy.looks_ahead,
         basis=settings.forecasts,
         schedules=run.schedules,
         seed=settings.seed,
-        window=settings.window if run.policy.looks_ahead else 0,
-        round_seconds=settings.round_seconds,
     )
-    this.forecasts = tuple(one for one in expected if state.forecasts.get(one.job_id) != one)
-    known = dict(state.forecasts) | {one.job_id: one for one in this.forecasts}
-    this.state = replace(state, forecasts=known)
+    return tuple(one for one in expected if state.forecasts.get(one.job_id) != one)
+
+
+def with_work(run: Run, record: RoundRecord) -> RoundRecord:
+    """A recorded round, with the forecasts that its layout did not keep made again.
+
+    Args:
+        run: The run, before the round.
+        record: The round.
+    """
+    if record.version >= FIRST_WITH_WORK:
+        return record
+    state, news = run.state.observed(run.header, record.observation, record.arrivals)
+    return replace(record, forecasts=_expected(run, state, news))
+
+
+def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]:
+    """Policy input of each job; what still holds is kept from the round before."""
+    inventory = nodes.inventory or run.header.settings.inventory
+    active: dict[int, ActiveJob] = {}
+    for job_id, belief in state.beliefs.items():
+        expected, gpus = state.forecasts[job_id], nodes.numbered(state.leases.get(job_id, ()))
+        menu = _menu(run, inventory, belief.spec)
+        job = run.active.get(job_id)
+        if not (
+            job
+            and job.belief is belief
+            and job.forecast is expected
+            and (job.gpus, job.menu) == (gpus, menu)
+        ):
+            schedule = run.schedules.get(job_id, ()) if run.policy.clairvoyant else ()
+            job = ActiveJob(belief, expected, gpus, menu, run.throughput, schedule)
+        active[job_id] = job
+    return active
+
+
+def _menu(run: Run, inventory: Inventory, spec: JobSpec) -> tuple[Allocation, ...]:
+    """What a job can bid for; what it is measured by, where too few nodes are in service."""
+    return inventory.menu(spec.demand) or (run.throughput.reference(spec),)
 
 
 def solve(run: Run, this: Round) -> None:
     """Plan the window and place the jobs of this round on the nodes that are in service."""
     settings, state, seen = run.header.settings, this.state, this.observation
-    nodes = InService(Cluster(settings.gpus, settings.gpus_per_node), seen.drained)
-    if nodes.cluster is None:
+    nodes = InService(settings.inventory, seen.drained)
+    if nodes.inventory is None:
         report = SolveReport(run.policy.name, reason="no node is in service", drained=seen.drained)
         this.plan = Plan({}, report)
         return
-    active = _active(run, state, nodes)
-    ready = [job for job_id, job in active.items() if _ready(state, seen.clock_seconds, job_id)]
+    inventory, clock = nodes.inventory, seen.clock_seconds
     plan = run.policy.plan(
         Situation(
-            clock_seconds=seen.clock_seconds,
-            cluster=nodes.cluster,
+            clock_seconds=clock,
+            inventory=inventory,
             round_seconds=settings.round_seconds,
             window=settings.window,
-            jobs=tuple(job for job in ready if job.spec.scale_factor <= nodes.cluster.gpus),
+            jobs=tuple(
+                job
+                for job_id, job in this.active.items()
+                if _ready(state, clock, job_id) and inventory.menu(job.spec.demand)
+            ),
             jobs_seen=state.arrived,
             ended_gpu_seconds=state.ended_gpu_seconds,
             memory=state.memory,
@@ -142,28 +201,6 @@ def solve(run: Run, this: Round) -> None:
     this.plan = replace(
         plan, placement=placement, report=replace(plan.report, drained=seen.drained)
     )
-
-
-def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]:
-    """What the policy is told of each job; what still holds is kept from the round before."""
-    active: dict[int, ActiveJob] = {}
-    for job_id, belief in state.beliefs.items():
-        expected, gpus = state.forecasts[job_id], nodes.numbered(state.leases.get(job_id, ()))
-        job = run.active.get(job_id)
-        if not (job and job.belief is belief and job.forecast is expected and job.gpus == gpus):
-            spec = belief.spec
-            job = ActiveJob(
-                belief=belief,
-                forecast=expected,
-                gpus=gpus,
-                steps_per_second=run.profile.throughput(
-                    spec.model, belief.batch_size, spec.scale_factor
-                ),
-                schedule=run.schedules.get(job_id, ()) if run.policy.clairvoyant else (),
-            )
-        active[job_id] = job
-    run.active = active
-    return active
 
 
 def _ready(state: RunState, clock_seconds: float, job_id: int) -> bool:
@@ -210,23 +247,38 @@ def record(run: Run, this: Round) -> None:
         version=run.header.version,
         round=run.state.round,
         clock_seconds=this.observation.clock_seconds,
-        arrivals=tuple(spec.job_id for spec in this.arrivals),
+        arrivals=this.arrivals,
         finished=this.observation.finished,
         reports=this.observation.reports,
         progress=this.observation.progress,
         forecasts=this.forecasts,
+        estimates=tuple(_estimate(this.active[one.job_id]) for one in this.forecasts),
         bids=this.plan.bids,
         solve=this.plan.report,
         turns=this.plan.turns,
         memory=this.plan.memory,
-        launches=tuple(Launch(job_id, gpus) for job_id, gpus in this.plan.placement.items()),
+        leases=tuple(Launch(job_id, gpus) for job_id, gpus in this.plan.placement.items()),
         events=this.events,
         previous_hash=run.state.last_hash,
     )
     timings = Timings(*(this.milliseconds[step.__name__] for step in ROUND[:-1]))
     digest = record_hash(kept)
     run.sink.append(kept, digest, timings)
-    run.state = this.state.decided(kept, digest)
+    run.state, run.active = this.state.decided(kept, digest), this.active
+
+
+def _estimate(job: ActiveJob) -> Estimate:
+    """A job's forecast in seconds, on its own allocation."""
+    time = job.run_time(job.own)
+    return Estimate(
+        job_id=job.job_id,
+        allocation=job.own,
+        done=job.belief.share_done,
+        run_seconds=job.belief.run_seconds,
+        remaining_seconds=time.remaining,
+        low_seconds=time.low,
+        high_seconds=time.high,
+    )
 
 
 Step = Callable[[Run, Round], None]

@@ -10,7 +10,8 @@ from predictor.forecast import Forecast
 from predictor.history import History
 from predictor.job import EpochReport, JobSpec
 from predictor.learning import learned
-from tasks.record import RoundRecord, RunHeader, record_hash
+from tasks.record import RoundRecord, RunHeader, Start
+from tasks.sources import JobSource
 
 CRASHES = 5
 """Crashes in a row, with no epoch completed between them, after which a job is given up."""
@@ -26,7 +27,7 @@ class RunState:
 
     Attributes:
         round: Number of the next round.
-        arrived: How many of the header's jobs have been admitted.
+        arrived: How many jobs have been admitted.
         beliefs: What is believed about each active job, by ascending job id.
         forecasts: What each is expected to do, as far as forecast.
         leases: GPUs that jobs hold, by job id.
@@ -56,26 +57,26 @@ class RunState:
     last_hash: str
 
     @classmethod
-    def initial(cls, header: RunHeader) -> "RunState":
+    def initial(cls, start: Start) -> "RunState":
         """Before the first round."""
-        history = History()
+        history, header = History(), start.header
         for job in header.history:
             history = learned(history, job.belief, header.throughputs, header.settings.seed)
-        return cls(0, 0, {}, {}, {}, {}, {}, {}, (), (), history, "", record_hash(header))
+        return cls(0, 0, {}, {}, {}, {}, {}, {}, (), (), history, "", start.digest)
 
-    def finished(self, header: RunHeader) -> bool:
+    def finished(self, source: JobSource) -> bool:
         """Whether every job has arrived and ended."""
-        return self.round > 0 and self.arrived == len(header.specs) and not self.beliefs
+        return self.round > 0 and not self.beliefs and source.exhausted(self.arrived)
 
     def observed(
-        self, header: RunHeader, seen: Observation, arrivals: Sequence[int]
+        self, header: RunHeader, seen: Observation, arrivals: Sequence[JobSpec]
     ) -> tuple["RunState", tuple[int, ...]]:
         """The state once a round's observation is taken in, before anything is decided.
 
         Args:
             header: The run.
             seen: What the runtime reported.
-            arrivals: Jobs admitted, the next ones of the header.
+            arrivals: Jobs admitted.
 
         Returns:
             The state, and the active jobs to be forecast anew, by ascending job id: those
@@ -115,11 +116,11 @@ class RunState:
                 continue  # its end teaches nothing
             ended.append(belief)
             history = learned(history, belief, header.throughputs, header.settings.seed)
-        new = header.specs[self.arrived : self.arrived + len(arrivals)]
-        beliefs |= {spec.job_id: Belief(spec) for spec in new}
-        if new:
+        beliefs |= {spec.job_id: Belief(spec) for spec in arrivals}
+        if arrivals:
             beliefs = dict(sorted(beliefs.items()))
-        changed = {entry.job_id for entry in seen.progress} | {spec.job_id for spec in new}
+        changed = {entry.job_id for entry in seen.progress}
+        changed |= {spec.job_id for spec in arrivals}
         changed |= beliefs.keys() - forecasts.keys()
         if ended:
             changed |= _learned_of(
@@ -127,7 +128,7 @@ class RunState:
             )
         return replace(
             self,
-            arrived=self.arrived + len(new),
+            arrived=self.arrived + len(arrivals),
             beliefs=beliefs,
             forecasts=forecasts,
             leases=leases,
@@ -137,7 +138,7 @@ class RunState:
             ended=(*self.ended, *ended),
             ended_gpu_seconds=(
                 *self.ended_gpu_seconds,
-                *[belief.run_seconds * belief.spec.scale_factor for belief in ended],
+                *[belief.run_seconds * belief.spec.demand.least for belief in ended],
             ),
             history=history,
         ), tuple(sorted(changed & beliefs.keys()))
@@ -171,7 +172,7 @@ class RunState:
             self,
             round=record.round + 1,
             forecasts={**self.forecasts, **{one.job_id: one for one in record.forecasts}},
-            leases={launch.job_id: launch.gpus for launch in record.launches},
+            leases={lease.job_id: lease.gpus for lease in record.leases},
             memory=record.memory or self.memory,
             last_hash=digest,
         )
@@ -198,7 +199,14 @@ def _learned_of(
     }
 
 
-def advance(header: RunHeader, state: RunState, record: RoundRecord) -> RunState:
-    """The state after one more record."""
+def advance(header: RunHeader, state: RunState, record: RoundRecord, digest: str) -> RunState:
+    """The state after one more record.
+
+    Args:
+        header: The run.
+        state: The state before.
+        record: The round.
+        digest: Its hash.
+    """
     observed, _ = state.observed(header, record.observation, record.arrivals)
-    return observed.decided(record, record_hash(record))
+    return observed.decided(record, digest)
