@@ -6,7 +6,7 @@
 The warehouse has RUNS × ROUNDS × SLOTS rows of allocations, 10 million by default, in files
 like those of ended runs: the records' own columns, with shorter forecasts and bids and
 without valid hashes. It is made once and kept where FOLDER is given. Each recipe is asked in
-a process of its own. `query_s` is from the call of `Reader.recipe` to its rows, `cpu_s` is
+a process of its own. `query_s` is from the call of `Analytics.recipe` to its rows, `cpu_s` is
 what all its threads took of that, `process_s` is all of the process with Python's start and
 imports, `peak_mib` is the most memory it held.
 Before each the files are dropped from the operating system's memory.
@@ -34,8 +34,14 @@ from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.recipes import recipe, recipes
 from warehouse.store.arrow import to_table
-from warehouse.store.files import HEADER, ROUND, HeaderLabel, write_groups, write_table
-from warehouse.store.store import GROUP_ROUNDS
+from warehouse.store.files import (
+    GROUP_ROUNDS,
+    HEADER,
+    ROUND,
+    HeaderLabel,
+    write_groups,
+    write_table,
+)
 
 ROUND_SECONDS = 120.0
 TURN = 25
@@ -53,10 +59,10 @@ ASK = """
 import json, resource, sys
 from pathlib import Path
 from time import perf_counter, process_time
-from warehouse.store.store import Reader
+from warehouse.analytics.questions import Analytics
 
 started, busy = perf_counter(), process_time()
-_, rows = Reader(Path(sys.argv[1])).recipe(*sys.argv[2:])
+_, rows = Analytics(Path(sys.argv[1])).recipe(*sys.argv[2:])
 seconds, busy = perf_counter() - started, process_time() - busy
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 told = {"rows": len(rows), "query_s": round(seconds, 3), "cpu_s": round(busy, 3)}

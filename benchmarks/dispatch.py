@@ -37,7 +37,7 @@ from predictor.profile import Profile
 from tasks.record import RuntimeKind, Settings
 from tasks.round import run_round
 from tests.containers.dockerd import dockerd, missing, mounts
-from warehouse.store.store import Writer
+from warehouse.store.writer import Writer
 from warehouse.workloads.workload import Workload
 
 WAITS = ["/bin/sh", "-c", "trap 'exit 75' TERM; sleep 100000 & wait"]

@@ -46,7 +46,8 @@ from predictor.profile import Profile
 from tasks.record import RuntimeKind, Settings
 from tasks.round import run_round
 from tests.containers.dockerd import cluster, dockerd, missing
-from warehouse.store.store import Reader
+from warehouse.analytics.questions import Analytics
+from warehouse.store.reader import Reader
 from warehouse.workloads.workload import Workload
 
 CPUS = 0.23
@@ -170,8 +171,8 @@ def _row(folder: Path, real: str, simulated: str) -> dict[str, float]:
     names = "makespan_s, mean_jct_s, preemptions, rounds"
     query = f"SELECT run, {names} FROM run_summary"
     trained = "SELECT run, sum(seconds) FROM usage GROUP BY run"
-    seconds = dict(Reader(folder).query(trained)[1])
-    found = {row[0]: row[1:] for row in Reader(folder).query(query)[1]}
+    seconds = dict(Analytics(folder).query(trained)[1])
+    found = {row[0]: row[1:] for row in Analytics(folder).query(query)[1]}
     row = {"training_ratio": round(seconds[simulated] / seconds[real], 4)}
     for place, name in enumerate(names.split(", ")):
         row[f"real_{name}"] = round(found[real][place], 2)

@@ -31,7 +31,7 @@ from flows.cli.terminal import print_table
 from flows.runs.simulation import make_header, simulate
 from predictor.basis import Basis
 from tasks.record import Parameter, Settings
-from warehouse.store.store import Reader
+from warehouse.analytics.questions import Analytics
 from warehouse.workloads.generator import generate_workload
 from warehouse.workloads.trace import read_workload
 from warehouse.workloads.workload import Workload
@@ -168,7 +168,7 @@ def _simulate(job: tuple[Case, Path]) -> dict[str, float]:
     workload = _workload(case.workload, data)
     with tempfile.TemporaryDirectory() as folder:
         run = simulate(make_header(workload, case.settings), Path(folder))
-        columns, rows = Reader(Path(folder)).query("FROM run_summary", [run])
+        columns, rows = Analytics(Path(folder)).query("FROM run_summary", [run])
     told = dict(zip(columns, rows[0], strict=True))
     least = limit(workload, case.settings.gpus)
     return {

@@ -18,7 +18,7 @@ import numpy as np
 
 from flows.runs.simulation import make_header, simulate
 from tasks.record import Settings
-from warehouse.store.store import Reader
+from warehouse.analytics.questions import Analytics
 from warehouse.workloads.generator import generate_workload
 
 MOST_SECONDS = 10.0
@@ -49,7 +49,7 @@ def measure(warehouse: Path, gpus: int, jobs: int, policy: str) -> dict[str, flo
         jobs, rng=np.random.default_rng(3), mean_interarrival_seconds=7_700 / gpus
     )
     run = simulate(make_header(workload, Settings(policy, gpus, seed=3)), warehouse)
-    _, ((rounds,),) = Reader(warehouse).query("SELECT rounds FROM run_summary")
+    _, ((rounds,),) = Analytics(warehouse).query("SELECT rounds FROM run_summary")
     command = [sys.executable, "-c", COMMAND, "report", run, "--warehouse", str(warehouse)]
     started = perf_counter()
     done = subprocess.run([*command, "--json"], check=True, capture_output=True, text=True)

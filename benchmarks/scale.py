@@ -25,7 +25,7 @@ import numpy as np
 from flows.runs.simulation import make_header, simulate
 from tasks.record import Settings
 from tasks.round import Run
-from warehouse.store.store import Reader
+from warehouse.analytics.questions import Analytics
 from warehouse.workloads.generator import generate_workload
 
 GPUS_PER_JOB = 0.1024
@@ -133,7 +133,7 @@ def measure(jobs: int, policy: str, load: float) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         warehouse = Path(folder)
         simulate(make_header(workload, Settings(policy, gpus)), warehouse, progress=tally)
-        (row,) = Reader(warehouse).query("SELECT rounds FROM run_summary")[1]
+        (row,) = Analytics(warehouse).query("SELECT rounds FROM run_summary")[1]
     return {
         "jobs": jobs,
         "gpus": gpus,

@@ -19,7 +19,7 @@ from time import perf_counter
 from flows.runs.simulation import make_header, simulate
 from flows.runs.workload_source import Source
 from tasks.record import Settings
-from warehouse.store.store import Reader
+from warehouse.analytics.questions import Analytics
 
 TRACE, GPUS = "jobs120_gpus32", 32
 
@@ -42,7 +42,7 @@ def main() -> None:
             header = make_header(source.open(), Settings(policy, GPUS))
             run = simulate(header, Path(warehouse))
             figures[f"{policy}_s"] = perf_counter() - started
-        columns, rows = Reader(Path(warehouse)).query(
+        columns, rows = Analytics(Path(warehouse)).query(
             "SELECT count(*) AS rounds, sum(collect_ms) / 1e3 AS collect_s, "
             "sum(predict_ms) / 1e3 AS predict_s, sum(solve_ms) / 1e3 AS solve_s, "
             f"sum(dispatch_ms) / 1e3 AS dispatch_s FROM rounds WHERE run = '{run}'"

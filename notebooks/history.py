@@ -21,17 +21,17 @@ def _():
     import marimo as mo
 
     from predictor.errors import InputError
+    from warehouse.analytics.questions import Analytics
     from warehouse.report import report_of
-    from warehouse.store.store import Reader
 
-    reader = Reader(Path(os.environ.get("SHOCKWAVE_WAREHOUSE", "var/warehouse")))
-    return InputError, alt, mo, reader, report_of
+    analytics = Analytics(Path(os.environ.get("SHOCKWAVE_WAREHOUSE", "var/warehouse")))
+    return InputError, alt, mo, analytics, report_of
 
 
 @app.cell
-def _(InputError, mo, reader):
+def _(InputError, mo, analytics):
     try:
-        _columns, _rows = reader.query(
+        _columns, _rows = analytics.query(
             "SELECT run, policy, trace, gpus, jobs, makespan_s, mean_jct_s, worst_ftf, "
             "unfair_fraction FROM run_summary WHERE makespan_s IS NOT NULL ORDER BY run"
         )
@@ -47,8 +47,8 @@ def _(InputError, mo, reader):
 
 
 @app.cell
-def _(chosen, reader, report_of):
-    figures = report_of(reader, [chosen.value]).figures
+def _(chosen, analytics, report_of):
+    figures = report_of(analytics, [chosen.value]).figures
     return (figures,)
 
 

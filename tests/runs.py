@@ -10,7 +10,8 @@ from flows.runs.simulation import make_header, prepare
 from tasks.record import RoundRecord, RunHeader, Settings, Timings, record_hash
 from tasks.round import Run, run_round
 from tasks.state import RunState
-from warehouse.store.store import Writer
+from warehouse.analytics.catalog import build
+from warehouse.store.writer import Writer
 from warehouse.workloads.generator import generate_workload
 
 POLICIES = ("shockwave", "srtf", "themis")
@@ -72,6 +73,7 @@ def write(
     compact: bool = True,
 ) -> str:
     """Write a run as it is given, right or wrong; returns its id."""
+    build(warehouse)
     with Writer(warehouse, header) as writer:
         for record, digest, timings in rounds:
             writer.append(record, digest, timings)

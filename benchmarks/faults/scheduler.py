@@ -19,7 +19,7 @@ from flows.runs.simulation import make_header
 from tasks import steps
 from tasks.record import RuntimeKind, Settings
 from tasks.round import Round, Run, timed
-from warehouse.store.store import Reader
+from warehouse.store.reader import Reader
 
 ROUND_SECONDS = 3.0
 SILENT_SECONDS = 120.0

@@ -27,7 +27,7 @@ from containers.runtime import EventKind
 from predictor.job import JobSpec
 from tests.containers.dockerd import Dockerd, cluster
 from warehouse.store.audit import audit
-from warehouse.store.store import Reader
+from warehouse.store.reader import Reader
 
 STORAGE_BYTES = 2**28
 MOST_MISSED = 50

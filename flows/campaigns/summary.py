@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
+from warehouse.analytics.questions import Analytics
 from warehouse.store.files import CellRow, CellStatus
-from warehouse.store.store import Reader
 
 FIGURES = (
     "makespan_s",
@@ -123,7 +123,7 @@ def summarize(warehouse: Path, cells: Iterable[CellRow]) -> list[Group]:
         return []
     runs = sorted({cell.run for cell in done})
     names = ", ".join(FIGURES)
-    _, rows = Reader(warehouse).query(f"SELECT run, {names} FROM run_summary", runs)
+    _, rows = Analytics(warehouse).query(f"SELECT run, {names} FROM run_summary", runs)
     found = {run: dict(zip(FIGURES, figures, strict=True)) for run, *figures in rows}
     groups: defaultdict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for cell in done:

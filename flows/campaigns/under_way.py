@@ -40,6 +40,7 @@ from flows.runs.code_version import code_version
 from predictor.errors import Interrupted, ShockwaveError
 from tasks.record import RunHeader
 from tasks.round import Run
+from warehouse.analytics.catalog import build
 from warehouse.store.campaigns import (
     CellStore,
     FinishedCell,
@@ -133,6 +134,7 @@ class UnderWay:
         self._cells = {cell.name: cell for cell in expand(plan)}
         self._jobs: dict[str, int] = {}
         self._told_at = -math.inf
+        build(warehouse)
         write_plan(warehouse, self.id, "plan.json", plan.model_dump_json(indent=2))
         headers, store = Headers(warehouse), CellStore(warehouse)
         headers.history(plan.history)

@@ -71,13 +71,13 @@ def sql(
     as_json: Json = False,
 ) -> None:
     """Query the history of all runs."""
-    from warehouse.store.store import Reader
+    from warehouse.analytics.questions import Analytics
 
-    reader = Reader(warehouse)
+    analytics = Analytics(warehouse)
     if query is not None and recipe is None and run is None and job is None:
-        columns, rows = reader.query(query)
+        columns, rows = analytics.query(query)
     elif query is None and recipe is not None:
-        columns, rows = reader.recipe(recipe, run, job)
+        columns, rows = analytics.recipe(recipe, run, job)
     else:
         raise typer.BadParameter("give a QUERY, or a --recipe with or without --run and --job", ctx)
     if as_json:
@@ -90,9 +90,9 @@ def sql(
 
 def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
     """Renew analytics.duckdb and the copies of ended runs' marts; say what the views are."""
-    from warehouse.analytics.catalog import check_warehouse
     from warehouse.analytics.definitions import VIEWS
     from warehouse.analytics.marts import materialise
+    from warehouse.store.folder import check_warehouse
 
     check_warehouse(warehouse)
     runs = materialise(warehouse)

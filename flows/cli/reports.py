@@ -21,15 +21,15 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write one self-contained HTML page about runs, and its figures for papers."""
+    from warehouse.analytics.questions import Analytics
     from warehouse.report import report_name, report_of, runs_of, write_figures, write_page
-    from warehouse.store.store import Reader
 
-    reader = Reader(warehouse)
-    runs = runs_of(reader, name)
+    analytics = Analytics(warehouse)
+    runs = runs_of(analytics, name)
     path = out or warehouse / "reports"
     if out is None or out.is_dir():
         path /= f"{report_name(name)}.html"
-    content = report_of(reader, runs)
+    content = report_of(analytics, runs)
     title = ", ".join(runs) if len(runs) < 4 else name if "," not in name else f"{len(runs)} runs"
     write_page(content, path, f"Shockwave: {title}")
     drawn = write_figures(content.figures, figures) if figures else []

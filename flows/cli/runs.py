@@ -216,7 +216,7 @@ def resume(
     """Go on from the last recorded round of an interrupted run."""
     started = perf_counter()
     from flows.cli.terminal import bars
-    from warehouse.store.store import Reader
+    from warehouse.store.reader import Reader
 
     header = Reader(warehouse).header(run)
 
@@ -280,9 +280,9 @@ def drive(driver: DriverName, start: "Callable[[Driver], str]") -> str:
 
 def tell(warehouse: Path, runs: list[str], wall_seconds: float, as_json: bool) -> None:
     """Print the headline figures of runs."""
-    from warehouse.store.store import Reader
+    from warehouse.analytics.questions import Analytics
 
-    columns, rows = Reader(warehouse).query("FROM run_summary", runs)
+    columns, rows = Analytics(warehouse).query("FROM run_summary", runs)
     found = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
     wall = {"wall_s": round(wall_seconds, 3)}
     figures = [{name: (found[run] | wall)[name] for name in SIMULATE_FIELDS} for run in runs]
@@ -301,7 +301,7 @@ def tell(warehouse: Path, runs: list[str], wall_seconds: float, as_json: bool) -
             [{name: row[name] for name in row if name not in said} for row in figures],
             heading="policy",
         )
-        _, solvers = Reader(warehouse).query(
+        _, solvers = Analytics(warehouse).query(
             "SELECT backend, reason, count(*) FROM solves "
             "WHERE backend <> 'none' GROUP BY ALL ORDER BY ALL",
             runs,

@@ -24,8 +24,10 @@ from tasks.record import (
     record_hash,
 )
 from warehouse.analytics.catalog import build
+from warehouse.analytics.questions import Analytics
 from warehouse.store.files import writing
-from warehouse.store.store import Reader, Writer
+from warehouse.store.reader import Reader
+from warehouse.store.writer import Writer
 from warehouse.workloads.workload import Workload
 
 FIGURES = (
@@ -110,18 +112,18 @@ def whatif(
         ShockwaveError: There is no such run, round or job, its records are damaged, or the
             change makes no sense.
     """
-    reader = Reader(warehouse)
+    analytics = Analytics(warehouse)
     if keep is not None and keep.exists():
         raise InputError("--keep", f"{keep} exists", "name a new folder")
     with TemporaryDirectory(prefix="shockwave-whatif-") as scratch:
         there, other = Path(scratch) / "fork", Path(scratch) / "recorded"
         forked = fork(name, warehouse, number, change, there)
-        found = _told(Reader(there), forked)
-        _, ((complete,),) = reader.query("SELECT complete FROM runs", [name])
+        found = _told(Analytics(there), forked)
+        _, ((complete,),) = analytics.query("SELECT complete FROM runs", [name])
         if complete:
-            recorded = _told(reader, name)
+            recorded = _told(analytics, name)
         else:
-            recorded = _told(Reader(other), fork(name, warehouse, number, Change(), other))
+            recorded = _told(Analytics(other), fork(name, warehouse, number, Change(), other))
         if keep is not None:
             with writing(keep):
                 shutil.move(there, keep)
@@ -170,6 +172,7 @@ def fork(name: str, warehouse: Path, number: int, change: Change, into: Path) ->
     prepared = prepare(header)
     runtime = prepared.runtime
     assert isinstance(runtime, VirtualCluster | FaithfulCluster)
+    build(into)
     with Writer(into, header) as writer:
         run = replace(prepared, name=writer.run, sink=writer)
         for record, _ in rounds[:number]:
@@ -232,10 +235,10 @@ def _forked_header(
 Told = tuple[dict[str, Any], dict[int, tuple[float | None, float | None]]]
 
 
-def _told(reader: Reader, run: str) -> Told:
+def _told(analytics: Analytics, run: str) -> Told:
     """The figures of a run, and JCT and ρ by job."""
-    columns, (row,) = reader.query("FROM run_summary", [run])
-    _, rows = reader.query("SELECT job_id, jct_seconds, ftf FROM job_outcomes", [run])
+    columns, (row,) = analytics.query("FROM run_summary", [run])
+    _, rows = analytics.query("SELECT job_id, jct_seconds, ftf FROM job_outcomes", [run])
     return dict(zip(columns, row, strict=True)), {job: (jct, ftf) for job, jct, ftf in rows}
 
 

@@ -12,7 +12,8 @@ from tasks.record import RoundRecord
 from tasks.replay import Recording
 from tasks.round import Round, Run, collect, displaced, predict, solve
 from tasks.state import advance
-from warehouse.store.store import Reader
+from warehouse.analytics.questions import Analytics
+from warehouse.store.reader import Reader
 
 SHOWN = 6
 """Jobs named in a sentence."""
@@ -100,7 +101,7 @@ def why(job_id: int, warehouse: Path, name: str | None = None, number: int | Non
         WarehouseError: The records are damaged.
     """
     reader = Reader(warehouse)
-    name = name or _latest(reader)
+    name = name or _latest(warehouse)
     header, stored = reader.header(name), reader.records(name)
     check_chain(name, header, stored)
     recorded = [record for record, _ in stored]
@@ -123,10 +124,11 @@ def why(job_id: int, warehouse: Path, name: str | None = None, number: int | Non
     return _answer(run, this, job_id, number, held, history)
 
 
-def _latest(reader: Reader) -> str:
-    _, rows = reader.query("SELECT run FROM headers ORDER BY created_at DESC, run DESC LIMIT 1")
+def _latest(warehouse: Path) -> str:
+    newest = "SELECT run FROM headers ORDER BY created_at DESC, run DESC LIMIT 1"
+    _, rows = Analytics(warehouse).query(newest)
     if not rows:
-        raise InputError(str(reader.warehouse), "holds no run", "run shockwave simulate first")
+        raise InputError(str(warehouse), "holds no run", "run shockwave simulate first")
     return str(rows[0][0])
 
 

@@ -12,7 +12,7 @@ from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from solver.fidelity import Fidelity
 from tasks.record import Parameter, Settings
-from warehouse.store.store import Reader
+from warehouse.analytics.questions import Analytics
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def conformance(folder: Path) -> Iterator[dict[str, object]]:
 def _figures(source: Source, settings: Settings, warehouse: Path) -> dict[str, float]:
     """The headline figures of one run."""
     run = simulate(make_header(source.open(), settings), warehouse)
-    columns, (row,) = Reader(warehouse).query("FROM run_summary", [run])
+    columns, (row,) = Analytics(warehouse).query("FROM run_summary", [run])
     return dict(zip(columns, row, strict=True))
 
 

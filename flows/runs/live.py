@@ -16,8 +16,10 @@ from predictor.errors import InputError, Interrupted
 from tasks.record import RunHeader, RuntimeKind
 from tasks.round import Run, run_round
 from tasks.state import RunState, advance
+from warehouse.analytics.catalog import build
 from warehouse.store.files import write_text
-from warehouse.store.store import Reader, Writer
+from warehouse.store.reader import Reader
+from warehouse.store.writer import Writer
 
 NODES = "nodes.json"
 """In a run's folder in the storage: the nodes that it began on."""
@@ -55,6 +57,7 @@ def run_live(
     def taken(name: str) -> bool:  # by a run of another warehouse, whose jobs' folders are there
         return (nodes.storage / name).exists()
 
+    build(warehouse)
     with Writer(warehouse, header, packages=packages(), taken=taken) as writer:
         run = replace(prepared, name=writer.run, sink=writer)
         with _running(run, nodes, time.time(), Standing(), begun=False):
@@ -92,6 +95,7 @@ def resume_live(
     reader = Reader(warehouse)
     header = reader.header(name)
     check_nodes(header, nodes)
+    build(warehouse)
     with Writer(warehouse, header, run=name) as writer:
         recorded = reader.records(name)
         check_chain(name, header, recorded)

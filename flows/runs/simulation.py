@@ -36,7 +36,9 @@ from tasks.record import (
 from tasks.replay import Comparison, Recording
 from tasks.round import Round, Run, Sink, collect, run_round
 from tasks.state import RunState, advance
-from warehouse.store.store import Reader, Writer
+from warehouse.analytics.catalog import build
+from warehouse.store.reader import Reader
+from warehouse.store.writer import Writer
 from warehouse.workloads.workload import Workload
 
 LONGEST_WINDOW = 1_000
@@ -174,6 +176,7 @@ def simulate(
         ShockwaveError: The warehouse cannot be written, or the profile lacks an entry.
     """
     prepared = prepare(header)
+    build(warehouse)
     with Writer(warehouse, header, packages=packages()) as writer:
         run = replace(prepared, name=writer.run, sink=writer)
         return finish(run, warehouse, writer, driver, progress, rounds)
@@ -209,6 +212,7 @@ def resume(
         raise InputError(f"run {name!r}", "is a fork", "fork it anew with shockwave whatif")
     if header.settings.runtime is RuntimeKind.DOCKER:
         raise InputError(f"run {name!r}", "runs in containers", "give its --cluster file")
+    build(warehouse)
     with Writer(warehouse, header, run=name) as writer:
         run = _run(name, header, writer)
         for record, digest in reader.records(name):

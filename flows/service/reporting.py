@@ -18,8 +18,8 @@ from flows.service.service import REPORTS
 from flows.service.shown import failed, show_headlines
 from predictor.errors import ShockwaveError
 from tasks.prefect_tasks import RETRY_SECONDS, may_pass
+from warehouse.analytics.questions import Analytics
 from warehouse.report import report_name, report_of, runs_of, write_figures, write_page
-from warehouse.store.store import Reader
 
 MOST_FIGURES = 4
 """Figures beside the link; the page has them all."""
@@ -51,10 +51,10 @@ class Written:
 )
 def write(about: str, title: str, warehouse: Path) -> Written:
     """Write the page and its first figures below the warehouse's `reports`."""
-    reader, folder = Reader(warehouse), warehouse / "reports"
-    runs = runs_of(reader, about)
+    analytics, folder = Analytics(warehouse), warehouse / "reports"
+    runs = runs_of(analytics, about)
     name = report_name(about)
-    content = report_of(reader, runs)
+    content = report_of(analytics, runs)
     page = write_page(content, folder / f"{name}.html", title or f"About {about}")
     drawn = [figure for figure in content.figures if figure.chart is not None]
     files = write_figures(drawn[:MOST_FIGURES], folder / name)

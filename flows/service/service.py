@@ -17,7 +17,8 @@ from urllib.request import urlopen
 
 from flows.service.children import POLL_SECONDS, child
 from predictor.errors import InputError, Interrupted
-from warehouse.analytics.catalog import build, check_warehouse
+from warehouse.analytics.catalog import build
+from warehouse.store.folder import check_warehouse
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL

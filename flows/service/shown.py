@@ -12,7 +12,7 @@ from prefect.states import Failed
 
 from flows.cli.output import plain
 from predictor.errors import ShockwaveError
-from warehouse.store.store import Reader
+from warehouse.analytics.questions import Analytics
 
 HEADLINES = (
     "run",
@@ -54,7 +54,9 @@ def headlines(warehouse: Path, runs: Sequence[str]) -> list[dict[str, Any]]:
     Raises:
         ShockwaveError: A run is not there, or its records are damaged.
     """
-    columns, rows = Reader(warehouse).query(f"SELECT {', '.join(HEADLINES)} FROM run_summary", runs)
+    columns, rows = Analytics(warehouse).query(
+        f"SELECT {', '.join(HEADLINES)} FROM run_summary", runs
+    )
     found = {row[0]: dict(zip(columns, map(plain, row), strict=True)) for row in rows}
     return [found[run] for run in runs]
 

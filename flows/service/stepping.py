@@ -16,7 +16,7 @@ from flows.service.forms import RoundForm, SimulationForm
 from flows.service.shown import failed, show_headlines
 from predictor.errors import ShockwaveError
 from tasks.round import Run
-from warehouse.store.store import Reader
+from warehouse.analytics.questions import Analytics
 
 
 @flow(
@@ -84,7 +84,7 @@ def _progress(jobs: int) -> Progress:
 
 def _standing(warehouse: Path, run: str) -> str:
     """How far a run is."""
-    ((rounds, complete),) = Reader(warehouse).query(
+    ((rounds, complete),) = Analytics(warehouse).query(
         "SELECT max(round) + 1, bool_or(complete) FROM rounds JOIN runs USING (run)", [run]
     )[1]
     return f"run {run!r} has {'ended' if complete else 'not ended'} after {rounds} rounds"

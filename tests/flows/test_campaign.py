@@ -35,7 +35,7 @@ from tests.flows.conftest import Command, tree
 from tests.ui.service import descendants, free_port, running, wait_for
 from warehouse.store.campaigns import read_cells
 from warehouse.store.files import CellStatus
-from warehouse.store.store import Reader
+from warehouse.store.reader import Reader
 
 pytestmark = [
     pytest.mark.prefect,

@@ -15,9 +15,10 @@ from predictor.errors import InputError, Interrupted, WarehouseError
 from tasks.record import RunHeader
 from tasks.round import Run
 from tests.flows.conftest import tree
+from warehouse.analytics.questions import Analytics
 from warehouse.store.campaigns import CellStore, read_cells, write_cells
 from warehouse.store.files import CellRow, CellStatus
-from warehouse.store.store import Reader
+from warehouse.store.reader import Reader
 
 PLAN = Campaign.model_validate(
     {
@@ -50,7 +51,7 @@ def test_a_finished_cell_is_found_again_and_nothing_is_written(tmp_path: Path) -
     before = tree(tmp_path)
     assert finish(CELL, key, tmp_path) == done
     assert tree(tmp_path) == before
-    _, [(complete, last_hash)] = Reader(tmp_path).query("SELECT complete, last_hash FROM runs")
+    _, [(complete, last_hash)] = Analytics(tmp_path).query("SELECT complete, last_hash FROM runs")
     assert (complete, last_hash) == (True, done.hash)
     assert runs(tmp_path) == [done.run]
 
@@ -175,7 +176,7 @@ def test_the_summary_is_over_the_seeds_of_finished_cells(tmp_path: Path) -> None
     (group,) = summarize(tmp_path, rows)
     told = group.row()
     assert (told["policy"], told["workload"], told["seeds"]) == ("fifo", "drawn", 2)
-    _, found = Reader(tmp_path).query("SELECT makespan_s FROM run_summary ORDER BY makespan_s")
+    _, found = Analytics(tmp_path).query("SELECT makespan_s FROM run_summary ORDER BY makespan_s")
     (least,), (most,) = found
     half = 12.706205 * (most - least) / 2  # t(0.975, 1) · (deviation / √2)
     assert told["makespan_s"] == pytest.approx((least + most) / 2)

@@ -17,7 +17,7 @@ from flows.cli import runs
 from flows.cli.terminal import USUAL_WIDTH, print_side_by_side
 from solver.policies import POLICIES
 from tests.flows.conftest import PROGRAM, Command, Finished, Ran, tree
-from warehouse.store.store import Reader
+from warehouse.store.reader import Reader
 
 SOLVE_FIELDS = [
     "seq",
@@ -203,7 +203,7 @@ from flows.cli.main import app
 assert not {"torch", "duckdb", "pandas", "gurobipy"} & set(sys.modules)
 done = CliRunner().invoke(app, sys.argv[1:])
 assert done.exit_code == 0, done.output
-assert "warehouse.store.store" in sys.modules
+assert "warehouse.store.reader" in sys.modules
 assert "prefect" not in sys.modules
 """
     arguments = ["simulate", "--gpus", "4", "--jobs", "1", "--warehouse", str(tmp_path)]

@@ -17,8 +17,9 @@ from flows.runs.simulation import make_header, replay, resume, simulate
 from flows.runs.workload_source import Source
 from tasks.record import Settings
 from tests.flows.conftest import PROGRAM, Command, tree
+from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import CHECKSUMS
-from warehouse.store.store import Reader
+from warehouse.store.reader import Reader
 
 ARGUMENTS = ["simulate", "--gpus", "4", "--jobs", "8", "--round-seconds", "240"]
 
@@ -44,9 +45,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
 
 def outcome(warehouse: Path, run: str) -> list[object]:
     """Completeness, last hash and how every job fared."""
-    reader = Reader(warehouse)
-    (end,) = reader.query(f"SELECT complete, last_hash FROM runs WHERE run = '{run}'")[1]
-    jobs = reader.query(
+    analytics = Analytics(warehouse)
+    (end,) = analytics.query(f"SELECT complete, last_hash FROM runs WHERE run = '{run}'")[1]
+    jobs = analytics.query(
         f"SELECT * EXCLUDE (run) FROM job_outcomes WHERE run = '{run}' ORDER BY job_id"
     )
     return [end, jobs]
@@ -92,7 +93,7 @@ def kill(process: subprocess.Popen[str], signal_number: int) -> tuple[str, str]:
 
 def kept(warehouse: Path, run: str, rounds: int) -> list[tuple[object, ...]]:
     """The first rounds of a run with their hashes and timings."""
-    return Reader(warehouse).query(
+    return Analytics(warehouse).query(
         f"SELECT * FROM records WHERE run = '{run}' AND round < {rounds} ORDER BY round"
     )[1]
 

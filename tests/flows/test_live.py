@@ -21,7 +21,8 @@ from tasks.record import RuntimeKind, Settings
 from tests.containers.conftest import daemon, storage
 from tests.containers.dockerd import Dockerd, cluster, dockerd
 from warehouse.store.audit import audit
-from warehouse.store.store import Reader, Writer
+from warehouse.store.reader import Reader
+from warehouse.store.writer import Writer
 
 __all__ = ["daemon", "storage"]
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.runs import make, tiny, write
 from warehouse.analytics.catalog import build
+from warehouse.analytics.questions import Analytics
 from warehouse.report import report_of
-from warehouse.store.store import Reader
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "notebooks" / "history.py"
@@ -33,7 +33,7 @@ def test_its_figures_are_those_of_the_report(
     monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(warehouse))
     app = runpy.run_path(str(NOTEBOOK))["app"]
     _, values = app.run()
-    reader = Reader(warehouse)
+    reader = Analytics(warehouse)
     first = reader.query("SELECT run FROM runs ORDER BY run")[1][0][0]
     asked = report_of(reader, [first]).figures
     assert values["chosen"].value == first

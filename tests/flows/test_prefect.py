@@ -41,9 +41,10 @@ from tasks.prefect_tasks import RETRY_SECONDS
 from tasks.record import Parameter, RunHeader, Settings
 from tasks.round import ROUND, Run
 from tests.flows.conftest import Command
+from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
 from warehouse.store.campaigns import read_cells
-from warehouse.store.store import Reader
+from warehouse.store.reader import Reader
 
 pytestmark = pytest.mark.prefect
 
@@ -116,6 +117,10 @@ class Both:
     def reader(self) -> Reader:
         return Reader(self.warehouse)
 
+    @property
+    def analytics(self) -> Analytics:
+        return Analytics(self.warehouse)
+
 
 @pytest.fixture(scope="module")
 def both(client: SyncPrefectClient, tmp_path_factory: pytest.TempPathFactory) -> Both:
@@ -140,7 +145,7 @@ def test_both_drivers_write_the_same_rounds(both: Both) -> None:
     assert len(plain) > 3
     assert plain == prefect
     stored = [
-        both.reader.query(
+        both.analytics.query(
             f"SELECT * EXCLUDE (run, timings) FROM records WHERE run = '{run}' ORDER BY round"
         )
         for run in (both.plain, both.prefect)
@@ -149,7 +154,7 @@ def test_both_drivers_write_the_same_rounds(both: Both) -> None:
 
 
 def test_both_drivers_end_in_the_same_hash(both: Both) -> None:
-    ends = both.reader.query("SELECT run, complete, last_hash FROM runs ORDER BY run")[1]
+    ends = both.analytics.query("SELECT run, complete, last_hash FROM runs ORDER BY run")[1]
     assert [end[:2] for end in ends] == [(both.plain, True), (both.prefect, True)]
     assert ends[0][2] == ends[1][2]
 

@@ -11,7 +11,7 @@ from solver.fidelity import Fidelity
 from tasks.record import Parameter
 from tasks.round import Run
 from tests.runs import tiny
-from warehouse.store.store import Reader
+from warehouse.analytics.questions import Analytics
 
 REMEMBER = [
     ("shockwave-published", {}),
@@ -50,7 +50,7 @@ def test_a_policy_remembers_across_an_interruption_and_in_a_replay(
     undisturbed = simulate(header, tmp_path / "undisturbed")
 
     def last(warehouse: Path, name: str) -> str:
-        ((digest, complete),) = Reader(warehouse).query(
+        ((digest, complete),) = Analytics(warehouse).query(
             f"SELECT last_hash, complete FROM runs WHERE run = '{name}'"
         )[1]
         assert complete

@@ -13,8 +13,9 @@ from predictor.errors import InputError, WarehouseError
 from tasks.record import RoundRecord
 from tests.flows.conftest import Command
 from tests.runs import Made, make, tiny, write
+from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
-from warehouse.store.store import Reader
+from warehouse.store.reader import Reader
 
 JOB = """
 model = "{model}"
@@ -95,14 +96,14 @@ def test_utilization_is_of_the_gpus_that_there_were(
     again = fork(first, tmp_path, 12, Change(gpus=7), tmp_path)
     query = "SELECT round, busy_gpus + idle_gpus, idle_gpus, seconds FROM rounds ORDER BY round"
     for run, last in ((first, gpus), (again, 7)):
-        _, found = Reader(tmp_path).query(query, [run])
+        _, found = Analytics(tmp_path).query(query, [run])
         assert {row[1] for row in found[:9]} == {8}
         assert {row[1] for row in found[9:12]} == {gpus}
         assert {row[1] for row in found[12:]} == {last}
         assert min(row[2] for row in found) >= 0
         there = sum(have * seconds for _, have, _, seconds in found if seconds is not None)
         asked = "SELECT utilization, gpu_hours_trained * 3600 FROM run_summary"
-        _, ((utilization, trained),) = Reader(tmp_path).query(asked, [run])
+        _, ((utilization, trained),) = Analytics(tmp_path).query(asked, [run])
         assert utilization == pytest.approx(trained / there)
         assert utilization <= 1
 
@@ -142,16 +143,16 @@ def test_a_job_that_runs_is_withdrawn_and_others_get_its_gpus(
     ((_, recorded, after, _, _),) = (row for row in outcome.jobs if row[0] == job)
     assert recorded is not None
     assert after is None
-    reader = Reader(tmp_path / "kept")
-    _, ((run,),) = reader.query("SELECT run FROM runs")
+    reader, analytics = Reader(tmp_path / "kept"), Analytics(tmp_path / "kept")
+    _, ((run,),) = analytics.query("SELECT run FROM runs")
     records = [record for record, _ in reader.records(run)]
     (event,) = (one for one in records[number].finished if one.job_id == job)
     assert event.kind is EventKind.WITHDRAWN
     assert all(job not in {one.job_id for one in record.launches} for record in records[number:])
     assert audit(tmp_path / "kept", run).findings == ()
-    _, ((complete,),) = reader.query("SELECT complete FROM runs")
+    _, ((complete,),) = analytics.query("SELECT complete FROM runs")
     assert complete
-    _, ((ended,),) = reader.query(f"SELECT max(end_seconds) FROM leases WHERE job_id = {job}")
+    _, ((ended,),) = analytics.query(f"SELECT max(end_seconds) FROM leases WHERE job_id = {job}")
     assert ended == records[number].clock_seconds
 
 
@@ -173,8 +174,8 @@ def test_a_job_is_added_at_the_round(made: Made, kept: tuple[Path, str], tmp_pat
     assert recorded is None
     assert after is not None
     assert after > 0
-    reader = Reader(tmp_path / "kept")
-    _, ((arrived, tenant),) = reader.query(
+    analytics = Analytics(tmp_path / "kept")
+    _, ((arrived, tenant),) = analytics.query(
         f"SELECT arrival_seconds, tenant FROM job_outcomes WHERE job_id = {new}"
     )
     assert (arrived, tenant) == (made.records[9].clock_seconds, "late")
@@ -268,7 +269,7 @@ def test_the_command_shows_figures_and_jobs(
     one = figures["makespan_s"]
     assert one["difference"] == one["whatif"] - one["recorded"]
     told = here(*asked, "--keep", tmp_path / "kept").out
-    _, ((run,),) = Reader(tmp_path / "kept").query("SELECT run FROM runs")
+    _, ((run,),) = Analytics(tmp_path / "kept").query("SELECT run FROM runs")
     assert f"kept as run {run} in the warehouse {tmp_path / 'kept'}" in told
     changed = sum(row["difference_seconds"] != 0 for row in jobs)
     assert f"{changed} of 8 jobs end otherwise" in told

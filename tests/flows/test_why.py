@@ -14,7 +14,8 @@ from predictor.errors import InputError, WarehouseError
 from tests.flows.conftest import Command
 from tests.runs import POLICIES, Made, chained, make, tiny, write
 from warehouse.analytics.catalog import build
-from warehouse.store.store import Reader
+from warehouse.analytics.questions import Analytics
+from warehouse.store.reader import Reader
 
 
 @pytest.fixture(scope="module")
@@ -200,4 +201,4 @@ def test_a_job_that_has_not_arrived_is_told_so(made: Made, tmp_path: Path) -> No
     last = made.header.specs[-1].job_id
     with pytest.raises(InputError, match=f"job {last}: has not arrived by round 0"):
         why(last, tmp_path)
-    assert len(Reader(tmp_path).query("FROM runs")[1]) == 1
+    assert len(Analytics(tmp_path).query("FROM runs")[1]) == 1

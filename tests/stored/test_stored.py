@@ -17,7 +17,7 @@ from solver.fidelity import Fidelity
 from solver.policies import POLICIES
 from tasks.record import RuntimeKind
 from warehouse.store.audit import audit
-from warehouse.store.store import Reader
+from warehouse.store.reader import Reader
 
 FOLDER = Path(__file__).parent
 RUNS = sorted(path.relative_to(FOLDER) for path in FOLDER.glob("layout*/run=*"))

@@ -11,7 +11,8 @@ from predictor.errors import ShockwaveError, WarehouseBusy, WarehouseError
 from tasks.prefect_tasks import TASKS, may_pass
 from tests.runs import make, tiny, write
 from warehouse.store.files import writing
-from warehouse.store.store import Reader, Writer
+from warehouse.store.reader import Reader
+from warehouse.store.writer import Writer
 
 
 def _a_missing_round(warehouse: Path, run: str) -> None:

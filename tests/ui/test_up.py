@@ -31,7 +31,8 @@ from tasks.record import Settings
 from tests.flows.conftest import Command
 from tests.runs import chained, make, write
 from tests.ui.service import Up, ready, running, start, wait_for
-from warehouse.store.store import Reader
+from warehouse.analytics.questions import Analytics
+from warehouse.store.reader import Reader
 
 pytestmark = pytest.mark.prefect
 
@@ -251,7 +252,7 @@ def test_a_campaign_is_started_and_its_artifacts_are_opened(up: Up, page: Page) 
         expect(table.get_by_text(policy, exact=True)).to_be_visible()
     shot(page, "summary")
 
-    _, runs = Reader(up.warehouse).query("SELECT policy, jobs FROM run_summary WHERE jobs = 3")
+    _, runs = Analytics(up.warehouse).query("SELECT policy, jobs FROM run_summary WHERE jobs = 3")
     assert sorted(runs) == [("fifo", 3), ("shockwave", 3), ("srtf", 3)]
 
 

@@ -19,9 +19,11 @@ from tasks.record import RuntimeKind, record_hash
 from tests.runs import POLICIES, Made, chained, make, tiny, write
 from warehouse.analytics.catalog import build
 from warehouse.analytics.definitions import VIEWS
+from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import Finding, audit
 from warehouse.store.checksums import CHECKSUMS, checksum, note
-from warehouse.store.store import Reader, Writer
+from warehouse.store.reader import Reader
+from warehouse.store.writer import Writer
 
 FLIPS = 25
 SAMPLES = Path(__file__).parents[1] / "stored" / "layout3"
@@ -390,7 +392,7 @@ def test_runs_of_all_layouts_are_asked_together(tmp_path: Path, made: Made) -> N
     shutil.copytree(SAMPLES, tmp_path / "records")
     shutil.copytree(LAYOUT4, tmp_path / "records", dirs_exist_ok=True)
     new = write(tmp_path, made.header, made.rounds)
-    _, rows = Reader(tmp_path).query(
+    _, rows = Analytics(tmp_path).query(
         "SELECT run, count(*) FILTER (kind = 'preempted'), count(nullif(reason, '')), count(*) "
         "FROM events GROUP BY run"
     )
@@ -400,9 +402,9 @@ def test_runs_of_all_layouts_are_asked_together(tmp_path: Path, made: Made) -> N
     assert counts["shockwave-954f78-1"] == (0, 0, 8)
     assert counts[new] == (reasons, reasons, len(told))
     assert reasons > 0
-    assert len(Reader(tmp_path).query("FROM run_summary")[1]) == 4
+    assert len(Analytics(tmp_path).query("FROM run_summary")[1]) == 4
     for view in VIEWS:
-        Reader(tmp_path).query(f"FROM {view}")
+        Analytics(tmp_path).query(f"FROM {view}")
 
 
 def test_a_layout_3_record_that_was_changed_is_found(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import cookbook
+from warehouse.analytics.questions import Analytics
 from warehouse.analytics.recipes import recipe, recipes
-from warehouse.store.store import Reader
 
 SMALLEST = (4, cookbook.SPAN, 4)
 """A run of each policy, a span of rounds, a slot for each size of a gang."""
@@ -23,7 +23,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", [found.name for found in recipes()])
 def test_every_recipe_has_an_answer(warehouse: Path, name: str) -> None:
     run = cookbook.ASKED if recipe(name).of_one_run else None
-    _, rows = Reader(warehouse).recipe(name, run)
+    _, rows = Analytics(warehouse).recipe(name, run)
     assert len(rows) > 0
 
 

@@ -11,8 +11,8 @@ import pytest
 from predictor.errors import InputError, WarehouseError
 from tests.runs import make, tiny, write
 from warehouse.analytics.catalog import build
+from warehouse.analytics.questions import Analytics
 from warehouse.store.campaigns import CellStore, read_cells
-from warehouse.store.store import Reader
 
 
 def build_at(moment: float, warehouse: Path) -> None:
@@ -28,7 +28,7 @@ def test_processes_that_build_at_once_do_not_disturb_each_other(tmp_path: Path) 
             warehouse = tmp_path / f"new{attempt}"
             moment = time.time() + 0.2
             list(pool.map(build_at, [moment] * 8, [warehouse] * 8))
-            assert Reader(warehouse).query("SELECT run FROM runs")[1] == []
+            assert Analytics(warehouse).query("SELECT run FROM runs")[1] == []
             assert (warehouse / "analytics.duckdb").is_file()
             assert list(warehouse.glob(".analytics*")) == []  # nothing temporary is left
 

@@ -13,8 +13,8 @@ from tests.runs import POLICIES, Made, make, tiny, write
 from warehouse.analytics.catalog import build
 from warehouse.analytics.definitions import VIEWS, needed
 from warehouse.analytics.marts import materialise
+from warehouse.analytics.questions import Analytics
 from warehouse.analytics.recipes import recipes
-from warehouse.store.store import Reader
 
 DOCS = (Path(__file__).parents[2] / "docs" / "cookbook.md").read_text(encoding="utf-8")
 LINES = re.findall(r"^\| `([\w-]+)` \| (.*?) \| (\w+) \| (.*?) \|$", DOCS, re.MULTILINE)
@@ -34,12 +34,12 @@ def runs(made: dict[str, Made], tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 @pytest.fixture(scope="module")
-def reader(runs: dict[str, str]) -> Reader:
-    return Reader(Path(runs[""]))
+def reader(runs: dict[str, str]) -> Analytics:
+    return Analytics(Path(runs[""]))
 
 
 def rows_of(
-    reader: Reader, name: str, run: str | None = None, job: int | None = None
+    reader: Analytics, name: str, run: str | None = None, job: int | None = None
 ) -> list[dict[str, Any]]:
     columns, rows = reader.recipe(name, run, job)
     return [dict(zip(columns, row, strict=True)) for row in rows]
@@ -52,7 +52,7 @@ def test_there_are_twenty_for_all_who_ask() -> None:
     assert min(asked_by.values()) >= 4
 
 
-def test_the_page_has_every_recipe_as_it_is(reader: Reader, runs: dict[str, str]) -> None:
+def test_the_page_has_every_recipe_as_it_is(reader: Analytics, runs: dict[str, str]) -> None:
     expected = []
     for recipe in recipes():
         columns, _ = reader.recipe(recipe.name, runs["shockwave"])
@@ -64,7 +64,7 @@ def test_the_page_has_every_recipe_as_it_is(reader: Reader, runs: dict[str, str]
 
 @pytest.mark.parametrize("recipe", recipes(), ids=NAMES)
 def test_every_recipe_has_an_answer_in_order(
-    reader: Reader, runs: dict[str, str], recipe: Any
+    reader: Analytics, runs: dict[str, str], recipe: Any
 ) -> None:
     columns, rows = reader.recipe(recipe.name, runs["shockwave"] if recipe.of_one_run else None)
     assert len(columns) > 2
@@ -74,7 +74,7 @@ def test_every_recipe_has_an_answer_in_order(
     assert any(value is not None for row in rows for value in row)
 
 
-def answers(reader: Reader, run: str) -> list[Any]:
+def answers(reader: Analytics, run: str) -> list[Any]:
     """All answers, but for the last digits of sums, whose order is not given."""
     rows = [row for name in NAMES for row in reader.recipe(name, run)[1]]
     return [
@@ -82,7 +82,7 @@ def answers(reader: Reader, run: str) -> list[Any]:
     ]
 
 
-def test_copies_change_no_answer(reader: Reader, runs: dict[str, str]) -> None:
+def test_copies_change_no_answer(reader: Analytics, runs: dict[str, str]) -> None:
     before = answers(reader, runs["shockwave"])
     materialise(reader.warehouse)
     assert answers(reader, runs["shockwave"]) == before
@@ -91,14 +91,14 @@ def test_copies_change_no_answer(reader: Reader, runs: dict[str, str]) -> None:
 def test_an_empty_warehouse_has_empty_answers(tmp_path: Path) -> None:
     build(tmp_path)
     for name in NAMES:
-        assert Reader(tmp_path).recipe(name)[1] == []
+        assert Analytics(tmp_path).recipe(name)[1] == []
 
 
 @pytest.mark.parametrize(
     ("name", "run", "problem"), [("nonsense", None, "no 'nonsense'"), ("gpu-time", "x", "not in")]
 )
 def test_what_is_not_there_is_refused(
-    reader: Reader, name: str, run: str | None, problem: str
+    reader: Analytics, name: str, run: str | None, problem: str
 ) -> None:
     with pytest.raises(InputError, match=problem):
         reader.recipe(name, run)
@@ -107,7 +107,7 @@ def test_what_is_not_there_is_refused(
 # Answers, from the records
 
 
-def test_gang_sizes(reader: Reader, made: dict[str, Made]) -> None:
+def test_gang_sizes(reader: Analytics, made: dict[str, Made]) -> None:
     seconds: Counter[int] = Counter()
     for run in made.values():
         since: dict[int, float] = {}
@@ -126,7 +126,7 @@ def test_gang_sizes(reader: Reader, made: dict[str, Made]) -> None:
     ]
 
 
-def test_most_preempted(reader: Reader, made: dict[str, Made], runs: dict[str, str]) -> None:
+def test_most_preempted(reader: Analytics, made: dict[str, Made], runs: dict[str, str]) -> None:
     lost = Counter(
         (runs[policy], event.job_id)
         for policy, run in made.items()
@@ -139,7 +139,7 @@ def test_most_preempted(reader: Reader, made: dict[str, Made], runs: dict[str, s
     assert all(lost[row["run"], row["job_id"]] == row["preemptions"] for row in rows)
 
 
-def test_who_preempts_whom(reader: Reader, made: dict[str, Made]) -> None:
+def test_who_preempts_whom(reader: Analytics, made: dict[str, Made]) -> None:
     expected = Counter(
         policy
         for policy, run in made.items()
@@ -156,7 +156,7 @@ def test_who_preempts_whom(reader: Reader, made: dict[str, Made]) -> None:
     assert {row["policy"]: row["preemptions"] for row in rows} == expected
 
 
-def test_life_of_a_job(reader: Reader, made: dict[str, Made], runs: dict[str, str]) -> None:
+def test_life_of_a_job(reader: Analytics, made: dict[str, Made], runs: dict[str, str]) -> None:
     records = made["srtf"].records
     for job in (0, 3):
         events = [
@@ -171,7 +171,7 @@ def test_life_of_a_job(reader: Reader, made: dict[str, Made], runs: dict[str, st
     assert rows_of(reader, "life-of-a-job", runs["srtf"])[0]["job_id"] == worst
 
 
-def test_why_it_waited(reader: Reader, made: dict[str, Made], runs: dict[str, str]) -> None:
+def test_why_it_waited(reader: Analytics, made: dict[str, Made], runs: dict[str, str]) -> None:
     for job in made["shockwave"].header.specs:
         active, waited = False, []
         for record in made["shockwave"].records:
@@ -184,14 +184,14 @@ def test_why_it_waited(reader: Reader, made: dict[str, Made], runs: dict[str, st
         assert all(row["weight"] is not None for row in rows)
 
 
-def test_policies_compared(reader: Reader, made: dict[str, Made]) -> None:
+def test_policies_compared(reader: Analytics, made: dict[str, Made]) -> None:
     ends = {policy: run.records[-1].clock_seconds for policy, run in made.items()}
     for row in rows_of(reader, "policies-compared"):
         assert row["makespan_s"] == ends[row["policy"]]
         assert row["makespan_over_best"] == pytest.approx(row["makespan_s"] / min(ends.values()))
 
 
-def test_gpu_time_adds_up(reader: Reader) -> None:
+def test_gpu_time_adds_up(reader: Analytics) -> None:
     rows = rows_of(reader, "gpu-time")
     assert len(rows) == len(POLICIES)
     for row in rows:
@@ -199,7 +199,7 @@ def test_gpu_time_adds_up(reader: Reader) -> None:
         assert sum(row[part] for part in parts) == pytest.approx(row["gpu_hours"])
 
 
-def test_prices_by_hour(reader: Reader, made: dict[str, Made], runs: dict[str, str]) -> None:
+def test_prices_by_hour(reader: Analytics, made: dict[str, Made], runs: dict[str, str]) -> None:
     prices: dict[int, list[float]] = {}
     for record in made["shockwave"].records:
         if record.bids:
@@ -209,7 +209,7 @@ def test_prices_by_hour(reader: Reader, made: dict[str, Made], runs: dict[str, s
     assert [row["highest_price"] for row in rows] == [max(prices[hour]) for hour in sorted(prices)]
 
 
-def test_identical_runs(reader: Reader, runs: dict[str, str], made: dict[str, Made]) -> None:
+def test_identical_runs(reader: Analytics, runs: dict[str, str], made: dict[str, Made]) -> None:
     again = write(reader.warehouse, made["srtf"].header, made["srtf"].rounds)
     rows = rows_of(reader, "identical-runs")
     assert rows[0]["names"] == [runs["srtf"], again]

@@ -6,7 +6,7 @@ import pytest
 from tests.runs import POLICIES, make, tiny, write
 from warehouse.analytics.catalog import build
 from warehouse.analytics.definitions import VIEWS, view_sql
-from warehouse.store.store import Reader
+from warehouse.analytics.questions import Analytics
 
 DOCS = (Path(__file__).parents[2] / "docs" / "warehouse.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", DOCS, re.MULTILINE | re.DOTALL))
@@ -48,18 +48,18 @@ def columns(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[st
     """Columns with their types by view, of an empty warehouse."""
     folder = tmp_path_factory.mktemp("empty")
     build(folder)
-    reader = Reader(folder)
+    reader = Analytics(folder)
     described = {view: reader.query(f"DESCRIBE {view}")[1] for view in VIEWS}
     return {view: [(row[0], type_name(row[1])) for row in rows] for view, rows in described.items()}
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
     folder = tmp_path_factory.mktemp("warehouse")
     for policy in POLICIES:
         made = make(tiny(policy))
         write(folder, made.header, made.rounds)
-    return Reader(folder)
+    return Analytics(folder)
 
 
 def test_every_view_is_documented_and_no_other() -> None:
@@ -120,7 +120,7 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.parametrize("sql", EXAMPLES, ids=range(1, len(EXAMPLES) + 1))
-def test_every_example_has_an_answer(reader: Reader, sql: str) -> None:
+def test_every_example_has_an_answer(reader: Analytics, sql: str) -> None:
     names, rows = reader.query(sql)
     assert len(names) > 1
     assert len(rows) > 0

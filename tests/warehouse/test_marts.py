@@ -17,8 +17,8 @@ from warehouse.analytics.catalog import build, create_views
 from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import MARTS, VIEWS
 from warehouse.analytics.marts import materialise
+from warehouse.analytics.questions import Analytics
 from warehouse.store.files import alone
-from warehouse.store.store import Reader
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def warehouse(tmp_path: Path, runs: list[Made]) -> Path:
 
 
 def contents(warehouse: Path, views: tuple[str, ...] = VIEWS) -> dict[str, list[Any]]:
-    """All rows of views, as a `Reader` sees them."""
+    """All rows of views, as a `Analytics` sees them."""
     with duckdb.connect() as connection:
         create_views(connection, warehouse)
         return {view: connection.execute(f"FROM {view} ORDER BY ALL").fetchall() for view in views}
@@ -66,7 +66,7 @@ def test_copies_change_no_view_and_no_record(warehouse: Path) -> None:
     assert seen_by_analysts(warehouse) == before
     assert files(warehouse) == records
     for run in (row[0] for row in before["runs"]):
-        alone = Reader(warehouse).query("FROM job_outcomes ORDER BY ALL", [run])[1]
+        alone = Analytics(warehouse).query("FROM job_outcomes ORDER BY ALL", [run])[1]
         assert alone == [row for row in before["job_outcomes"] if row[0] == run] != []
 
 
@@ -76,7 +76,9 @@ def test_answers_of_ended_runs_come_from_the_copies(warehouse: Path) -> None:
     with duckdb.connect() as connection:
         connection.execute(f"CREATE TABLE t AS SELECT * REPLACE (-1.0 AS makespan_s) FROM '{copy}'")
         connection.execute(f"COPY t TO '{copy}'")
-    _, rows = Reader(warehouse).query("SELECT complete, makespan_s < 0 FROM run_summary ORDER BY 1")
+    _, rows = Analytics(warehouse).query(
+        "SELECT complete, makespan_s < 0 FROM run_summary ORDER BY 1"
+    )
     assert rows == [(False, False), (True, True)]
 
 

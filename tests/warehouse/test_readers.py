@@ -14,7 +14,7 @@ from tasks.round import Run
 from tests.runs import make, tiny
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
-from warehouse.store.store import Reader
+from warehouse.store.reader import Reader
 
 ANALYST = """
 import json, select, sys, time, duckdb

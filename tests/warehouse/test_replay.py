@@ -12,7 +12,7 @@ from tasks.layouts import OLDEST
 from tasks.record import VERSION, RoundRecord
 from tasks.replay import Difference
 from tests.runs import POLICIES, Made, chained, make, tiny, write
-from warehouse.store.store import Reader
+from warehouse.store.reader import Reader
 
 Change = Callable[[RoundRecord], RoundRecord]
 

@@ -15,13 +15,13 @@ from predictor.errors import InputError
 from tasks.record import Settings
 from tests.reports import HOSTILE, fill, store
 from tests.runs import make, tiny, write
+from warehouse.analytics.questions import Analytics
 from warehouse.report import Report, report_name, report_of, runs_of, write_figures, write_report
 from warehouse.report.figure import Figure, data, thinned
 from warehouse.report.page import render, told
 from warehouse.report.timeline import market, solver
 from warehouse.store.campaigns import write_cells
 from warehouse.store.files import CellRow, CellStatus
-from warehouse.store.store import Reader
 
 
 class Page(HTMLParser):
@@ -51,18 +51,18 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def reader(warehouse: Path) -> Reader:
-    return Reader(warehouse)
+def reader(warehouse: Path) -> Analytics:
+    return Analytics(warehouse)
 
 
 @pytest.fixture(scope="module")
-def runs(reader: Reader) -> list[str]:
+def runs(reader: Analytics) -> list[str]:
     _, rows = reader.query("SELECT run FROM runs JOIN headers USING (run) ORDER BY policy, seed")
     return [run for (run,) in rows]
 
 
 @pytest.fixture(scope="module")
-def report(reader: Reader, runs: list[str]) -> Report:
+def report(reader: Analytics, runs: list[str]) -> Report:
     return report_of(reader, runs)
 
 
@@ -76,12 +76,12 @@ def figure(report: Report, key: str) -> Figure:
     return found
 
 
-def one(reader: Reader, sql: str, run: str) -> Any:
+def one(reader: Analytics, sql: str, run: str) -> Any:
     return reader.query(sql, [run])[1][0][0]
 
 
 def test_the_bars_are_the_figures_of_run_summary(
-    report: Report, reader: Reader, runs: list[str]
+    report: Report, reader: Analytics, runs: list[str]
 ) -> None:
     bars = figure(report, "comparison").rows
     assert [bar["label"] for bar in bars[:3]] == ["shockwave", "srtf", "themis"]
@@ -105,7 +105,7 @@ def test_the_bars_are_the_figures_of_run_summary(
 
 @pytest.mark.parametrize("number", range(4))
 def test_the_gantt_chart_holds_every_leased_second_once(
-    reader: Reader, runs: list[str], number: int
+    reader: Analytics, runs: list[str], number: int
 ) -> None:
     run = runs[number]
     boxes = figure(report_of(reader, [run]), f"gantt-{run}").rows
@@ -124,7 +124,7 @@ def test_the_gantt_chart_holds_every_leased_second_once(
 
 
 def test_the_gantt_chart_shows_every_regime_that_was_trained(
-    reader: Reader, runs: list[str]
+    reader: Analytics, runs: list[str]
 ) -> None:
     boxes = figure(report_of(reader, runs[:1]), f"gantt-{runs[0]}").rows
     drawn = {(box["job"], box["scale"]) for box in boxes}
@@ -142,7 +142,7 @@ def test_the_gantt_chart_shows_every_regime_that_was_trained(
 
 
 def test_forecasts_are_held_against_what_the_job_took_from_then_on(
-    report: Report, reader: Reader, runs: list[str]
+    report: Report, reader: Analytics, runs: list[str]
 ) -> None:
     rows = figure(report, f"forecasts-{runs[0]}").rows
     totals: dict[str, set[float]] = defaultdict(set)
@@ -158,7 +158,7 @@ def test_forecasts_are_held_against_what_the_job_took_from_then_on(
 
 
 def test_errors_are_those_of_the_mart_and_of_the_forecasts(
-    report: Report, reader: Reader, runs: list[str]
+    report: Report, reader: Analytics, runs: list[str]
 ) -> None:
     rows = {row["done"]: row for row in figure(report, f"errors-{runs[0]}").rows}
     _, mart = reader.query("SELECT tenth, forecasts, error, covered FROM forecast_errors", runs[:1])
@@ -188,7 +188,7 @@ def test_errors_are_those_of_the_mart_and_of_the_forecasts(
 @pytest.mark.parametrize("policy", ["shockwave", "ossp", "srtf", "gavel", "allox", "mst"])
 def test_prices_and_gaps_are_drawn_where_a_market_is_cleared(policy: str, tmp_path: Path) -> None:
     run = store(tmp_path, make(tiny(policy, jobs=3)), rounds=4)
-    reader = Reader(tmp_path)
+    reader = Analytics(tmp_path)
     _, solves = reader.query("SELECT price, gap FROM solves", [run])
     shown, planned = market(reader, run), solver(reader, run)
     assert (shown.chart is not None) == (policy == "shockwave")
@@ -221,7 +221,7 @@ def test_settings_that_differ_are_told_apart(tmp_path: Path) -> None:
     header = made.header
     other = replace(header, settings=Settings("srtf", 8, window=5, seed=7))
     names = [write(tmp_path, header, made.rounds), write(tmp_path, other, made.rounds)]
-    labels = [entry.label for entry in report_of(Reader(tmp_path), names).entries]
+    labels = [entry.label for entry in report_of(Analytics(tmp_path), names).entries]
     assert labels == [
         "srtf round_seconds=600 window_rounds=20",
         "srtf round_seconds=120 window_rounds=5",
@@ -273,7 +273,9 @@ def test_a_page_can_be_read_without_seeing(page: str, report: Report) -> None:
     assert {figure.key for figure in report.figures} <= linked <= set(ids)
 
 
-def test_the_same_run_gives_the_same_bytes(reader: Reader, runs: list[str], tmp_path: Path) -> None:
+def test_the_same_run_gives_the_same_bytes(
+    reader: Analytics, runs: list[str], tmp_path: Path
+) -> None:
     first = write_report(reader, runs[:1], tmp_path / "a.html", "A")
     second = write_report(reader, runs[:1], tmp_path / "deep" / "b.html", "A")
     assert first.read_bytes() == second.read_bytes()
@@ -297,7 +299,7 @@ def test_every_chart_is_drawn_for_papers(report: Report, runs: list[str], tmp_pa
 
 def test_a_run_under_way_has_a_report(tmp_path: Path) -> None:
     run = store(tmp_path, make(tiny()), rounds=3)
-    report = report_of(Reader(tmp_path), [run])
+    report = report_of(Analytics(tmp_path), [run])
     assert figure(report, f"gantt-{run}").chart is not None
     assert figure(report, "distributions").missing == "No job has ended yet."
     assert "No job has ended yet." in render(report, "x")
@@ -305,10 +307,10 @@ def test_a_run_under_way_has_a_report(tmp_path: Path) -> None:
 
 def test_a_run_of_one_round_has_a_report(tmp_path: Path) -> None:
     run = store(tmp_path, make(tiny()), rounds=1)
-    assert "one round only" in render(report_of(Reader(tmp_path), [run]), "x")
+    assert "one round only" in render(report_of(Analytics(tmp_path), [run]), "x")
 
 
-def test_names_of_runs(reader: Reader, runs: list[str]) -> None:
+def test_names_of_runs(reader: Analytics, runs: list[str]) -> None:
     assert runs_of(reader, runs[1]) == [runs[1]]
     assert runs_of(reader, f"{runs[2]}, {runs[0]},{runs[2]}") == [runs[2], runs[0]]
 
@@ -325,7 +327,7 @@ def test_a_campaign_stands_for_the_runs_of_its_cells(tmp_path: Path) -> None:
     waits = replace(cells[0], run="", status=CellStatus.PENDING)
     write_cells(tmp_path, "c-1", [*cells, waits])
     write_cells(tmp_path, "c-2", [waits])
-    reader = Reader(tmp_path)
+    reader = Analytics(tmp_path)
     assert runs_of(reader, "c-1") == ended
     bars = figure(report_of(reader, ended), "comparison").rows
     assert [bar["runs"] for bar in bars] == [2, 2, 2, 2]
@@ -353,7 +355,7 @@ def test_no_two_reports_share_a_name() -> None:
         (" , ", "run or campaign: is empty"),
     ],
 )
-def test_unknown_names_are_refused(reader: Reader, name: str, problem: str) -> None:
+def test_unknown_names_are_refused(reader: Analytics, name: str, problem: str) -> None:
     with pytest.raises(InputError) as refused:
         runs_of(reader, name)
     assert str(refused.value).startswith(problem)
@@ -362,11 +364,11 @@ def test_unknown_names_are_refused(reader: Reader, name: str, problem: str) -> N
 def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
     run = write(tmp_path, tiny(), [])
     with pytest.raises(InputError, match="has no rounds yet"):
-        runs_of(Reader(tmp_path), run)
+        runs_of(Analytics(tmp_path), run)
 
 
 def test_a_file_that_cannot_be_written_is_refused(
-    reader: Reader, runs: list[str], tmp_path: Path
+    reader: Analytics, runs: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("kept")
     with pytest.raises(InputError, match="cannot be written"):

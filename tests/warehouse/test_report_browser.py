@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.reports import HOSTILE, fill
+from warehouse.analytics.questions import Analytics
 from warehouse.report import report_of
 from warehouse.report.page import render
-from warehouse.store.store import Reader
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 DARK = "rgb(20, 23, 27)"
@@ -46,7 +46,7 @@ def browser() -> Iterator[Any]:
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("warehouse")
     path = folder / "report.html"
-    report = report_of(Reader(folder), fill(folder)[:2])
+    report = report_of(Analytics(folder), fill(folder)[:2])
     path.write_text(render(report, f"About {HOSTILE}"), encoding="utf-8")
     return path
 

@@ -10,7 +10,7 @@ from tasks.record import RoundRecord, RunHeader
 from tasks.round import Run
 from tasks.state import RunState, advance
 from tests.runs import POLICIES, make, tiny
-from warehouse.store.store import Reader
+from warehouse.store.reader import Reader
 
 
 def fold(header: RunHeader, records: list[RoundRecord]) -> RunState:

@@ -17,7 +17,9 @@ from tasks.round import Run
 from tests.runs import POLICIES, Made, make, tiny, write
 from warehouse.analytics.catalog import build, interruptible
 from warehouse.analytics.definitions import VIEWS
-from warehouse.store.store import Reader, Writer
+from warehouse.analytics.questions import Analytics
+from warehouse.store.reader import Reader
+from warehouse.store.writer import Writer
 
 
 class Crash(BaseException):
@@ -97,9 +99,9 @@ def test_the_same_run_twice_gets_two_names(tmp_path: Path, made: Made) -> None:
 
 
 def test_a_frame_holds_what_a_query_gives(part: tuple[Path, str]) -> None:
-    reader = Reader(part[0])
-    frame = reader.frame("SELECT round, clock_seconds FROM rounds ORDER BY round")
-    columns, rows = reader.query("SELECT round, clock_seconds FROM rounds ORDER BY round")
+    analytics = Analytics(part[0])
+    frame = analytics.frame("SELECT round, clock_seconds FROM rounds ORDER BY round")
+    columns, rows = analytics.query("SELECT round, clock_seconds FROM rounds ORDER BY round")
     assert list(frame.columns) == columns
     assert list(frame.itertuples(index=False, name=None)) == rows
 
@@ -107,7 +109,7 @@ def test_a_frame_holds_what_a_query_gives(part: tuple[Path, str]) -> None:
 @pytest.mark.parametrize("name", ["it's", "a[b]*c", "ρ {records}", "two words"])
 def test_any_folder_name_will_do(tmp_path: Path, made: Made, name: str) -> None:
     run = write(tmp_path / name, made.header, made.rounds[:2])
-    assert Reader(tmp_path / name).query("SELECT run, round FROM rounds ORDER BY ALL")[1] == [
+    assert Analytics(tmp_path / name).query("SELECT run, round FROM rounds ORDER BY ALL")[1] == [
         (run, 0),
         (run, 1),
     ]
@@ -164,8 +166,8 @@ def test_compaction_changes_no_view(part: tuple[Path, str], made: Made) -> None:
 def test_an_ended_run_is_the_same_file_whatever_the_writer_remembers(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_bytes: int
 ) -> None:
-    monkeypatch.setattr("warehouse.store.store.KEPT_BYTES", kept_bytes)
-    monkeypatch.setattr("warehouse.store.store.GROUP_ROUNDS", 7)
+    monkeypatch.setattr("warehouse.store.writer.KEPT_BYTES", kept_bytes)
+    monkeypatch.setattr("warehouse.store.writer.GROUP_ROUNDS", 7)
     run = write(tmp_path, made.header, made.rounds)
     assert Reader(tmp_path).records(run) == [(record, digest) for record, digest, _ in made.rounds]
 
@@ -268,7 +270,7 @@ def test_a_damaged_file_is_named(
     with pytest.raises(WarehouseError) as read:
         reader.header(run) if name == "header" else reader.records(run)
     with pytest.raises(WarehouseError) as queried:
-        reader.query(f"SELECT * FROM {view}")
+        Analytics(warehouse).query(f"SELECT * FROM {view}")
     for error in (read.value, queried.value):
         assert error.place == str(path)
         assert error.problem.startswith("cannot be read (")
@@ -318,7 +320,7 @@ def test_nothing_is_left_of_a_run_whose_header_cannot_be_written(
 
 def test_what_is_not_a_warehouse_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a warehouse"):
-        Reader(tmp_path).query("FROM runs")
+        Analytics(tmp_path).query("FROM runs")
     build(tmp_path)
     for name in ("nobody", "_"):
         with pytest.raises(InputError, match="not in the warehouse"):
@@ -341,7 +343,8 @@ def test_a_run_has_one_writer(part: tuple[Path, str], made: Made) -> None:
 HOLD_RUN = """
 import sys
 from pathlib import Path
-from warehouse.store.store import Reader, Writer
+from warehouse.store.reader import Reader
+from warehouse.store.writer import Writer
 warehouse, run = Path(sys.argv[1]), sys.argv[2]
 with Writer(warehouse, Reader(warehouse).header(run), run=run):
     print("holding", flush=True)
@@ -410,7 +413,7 @@ def test_a_query_changes_nothing_and_a_wrong_one_is_one_line(
     (warehouse / "secret").write_text("not a record")
     monkeypatch.chdir(warehouse)
     before = tree(warehouse)
-    for ask in (Reader(warehouse).query, Reader(warehouse).frame):
+    for ask in (Analytics(warehouse).query, Analytics(warehouse).frame):
         with pytest.raises(InputError) as caught:
             ask(sql.format(folder=warehouse))
         assert caught.value.place == "query"
@@ -432,19 +435,22 @@ def test_a_query_changes_nothing_and_a_wrong_one_is_one_line(
     ],
 )
 def test_all_kinds_of_select_are_answered(part: tuple[Path, str], sql: str) -> None:
-    columns, rows = Reader(part[0]).query(sql)
+    columns, rows = Analytics(part[0]).query(sql)
     assert len(rows) >= 1
     assert all(len(row) == len(columns) for row in rows)
 
 
 def test_rows_come_in_the_order_asked_for(part: tuple[Path, str]) -> None:
-    _, rows = Reader(part[0]).query("SELECT round FROM rounds ORDER BY round DESC")
+    _, rows = Analytics(part[0]).query("SELECT round FROM rounds ORDER BY round DESC")
     assert rows == [(4,), (3,), (2,), (1,), (0,)]
 
 
 def test_a_reader_has_no_way_to_write() -> None:
-    public = {name for name in dir(Reader) if not name.startswith("_")}
-    assert public == {"header", "created_at", "records", "query", "recipe", "frame"}
+    for kind, reads in (
+        (Reader, {"header", "created_at", "records"}),
+        (Analytics, {"query", "recipe", "frame"}),
+    ):
+        assert {name for name in dir(kind) if not name.startswith("_")} == reads
 
 
 # What analysts open
@@ -463,7 +469,7 @@ def test_the_database_gives_what_a_reader_gives(part: tuple[Path, str]) -> None:
     warehouse, _ = part
     reader = Reader(warehouse)
     for view, rows in contents(reader).items():
-        assert reader.query(f"FROM {view} ORDER BY ALL")[1] == rows
+        assert Analytics(warehouse).query(f"FROM {view} ORDER BY ALL")[1] == rows
 
 
 def test_an_analyst_with_the_database_open_blocks_neither_runs_nor_a_rebuild(
@@ -499,18 +505,18 @@ def test_the_database_is_rebuilt_only_when_something_changed(part: tuple[Path, s
 def test_a_warehouse_that_moved_is_rebuilt_by_its_next_run(tmp_path: Path, made: Made) -> None:
     write(tmp_path / "here", made.header, made.rounds[:3])
     shutil.move(tmp_path / "here", tmp_path / "there")
-    assert Reader(tmp_path / "there").query("SELECT count(*) FROM rounds")[1] == [(3,)]
+    assert Analytics(tmp_path / "there").query("SELECT count(*) FROM rounds")[1] == [(3,)]
     write(tmp_path / "there", made.header, made.rounds[:2])
     with duckdb.connect(str(tmp_path / "there" / "analytics.duckdb")) as connection:
         assert connection.execute("SELECT count(*) FROM rounds").fetchone() == (5,)
 
 
 def test_queries_see_a_run_grow(tmp_path: Path) -> None:
-    reader, seen = Reader(tmp_path), []
+    analytics, seen = Analytics(tmp_path), []
 
     def told(run: Run) -> None:
         if run.state.round <= 5:
-            seen.append(reader.query("SELECT max(round), count(*) FROM rounds")[1][0])
+            seen.append(analytics.query("SELECT max(round), count(*) FROM rounds")[1][0])
 
     simulate(tiny("fifo", jobs=2), tmp_path, progress=told)
     assert seen == [(number, number + 1) for number in range(5)]
@@ -529,14 +535,14 @@ def test_a_query_of_some_runs_sees_no_others(tmp_path: Path) -> None:
         write(tmp_path, made.header, made.rounds)
         for made in (make(tiny("srtf", jobs=2)), make(tiny("srtf", jobs=3)))
     )
-    reader = Reader(tmp_path)
-    seen = reader.query("SELECT run, count(*) FROM rounds GROUP BY run ORDER BY run")[1]
+    analytics = Analytics(tmp_path)
+    seen = analytics.query("SELECT run, count(*) FROM rounds GROUP BY run ORDER BY run")[1]
     assert sorted(run for run, _ in seen) == sorted([one, other])
     for run in (one, other):
-        assert reader.query("SELECT run, count(*) FROM rounds GROUP BY run", [run])[1] == [
+        assert analytics.query("SELECT run, count(*) FROM rounds GROUP BY run", [run])[1] == [
             row for row in seen if row[0] == run
         ]
-        assert reader.query("SELECT run FROM run_summary", [run])[1] == [(run,)]
+        assert analytics.query("SELECT run FROM run_summary", [run])[1] == [(run,)]
 
 
 @pytest.mark.parametrize("name", ["header", "round=000000", "round=000003"])
@@ -546,7 +552,7 @@ def test_a_query_of_a_run_that_lacks_a_file(part: tuple[Path, str], name: str) -
     missing.unlink()
     for runs in (None, [run]):
         with pytest.raises(WarehouseError) as caught:
-            Reader(warehouse).query("FROM runs", runs)
+            Analytics(warehouse).query("FROM runs", runs)
         assert str(caught.value) == f"{missing}: is missing; restore it from a backup"
 
 

@@ -29,9 +29,10 @@ from tests.strategies import certain
 from warehouse import definitions
 from warehouse.analytics.catalog import build
 from warehouse.analytics.definitions import MARTS, STAGING, VIEWS, needed, view_sql
+from warehouse.analytics.questions import Analytics
 from warehouse.store.arrow import to_table
 from warehouse.store.files import CELLS, CellRow, CellStatus, write_table
-from warehouse.store.store import Reader, Writer
+from warehouse.store.writer import Writer
 
 KEYS = {
     "headers": ["run"],
@@ -194,47 +195,47 @@ def records(end: float = END) -> list[RoundRecord]:
     ]
 
 
-def warehouse_of(folder: Path, rounds: list[RoundRecord]) -> Reader:
+def warehouse_of(folder: Path, rounds: list[RoundRecord]) -> Analytics:
     write(folder, HEADER, chained(HEADER, rounds), compact=False)
-    return Reader(folder)
+    return Analytics(folder)
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
     return warehouse_of(tmp_path_factory.mktemp("warehouse"), records())
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
     folder = tmp_path_factory.mktemp("simulated")
     for policy in POLICIES:
         made = make(tiny(policy))
         write(folder, made.header, made.rounds, compact=policy != "fifo")
     write_cells(folder, CELL)
-    return Reader(folder)
+    return Analytics(folder)
 
 
 @pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
     folder = tmp_path_factory.mktemp("empty")
     build(folder)
-    return Reader(folder)
+    return Analytics(folder)
 
 
-def column(reader: Reader, view: str, name: str, order: str = "ALL") -> list[Any]:
+def column(reader: Analytics, view: str, name: str, order: str = "ALL") -> list[Any]:
     _, rows = reader.query(f"SELECT {name} FROM {view} ORDER BY {order}")
     return [row[0] for row in rows]
 
 
-def by_job(reader: Reader, name: str) -> list[Any]:
+def by_job(reader: Analytics, name: str) -> list[Any]:
     return column(reader, "job_outcomes", name, "job_id")
 
 
-def by_round(reader: Reader, name: str) -> list[Any]:
+def by_round(reader: Analytics, name: str) -> list[Any]:
     return column(reader, "rounds", name, "round")
 
 
-def summary(reader: Reader) -> dict[str, Any]:
+def summary(reader: Analytics) -> dict[str, Any]:
     columns, (row,) = reader.query("FROM run_summary")
     return dict(zip(columns, row, strict=True))
 
@@ -242,29 +243,29 @@ def summary(reader: Reader) -> dict[str, Any]:
 # The metrics by hand
 
 
-def test_jct_runs_from_arrival_to_finish(reader: Reader) -> None:
+def test_jct_runs_from_arrival_to_finish(reader: Analytics) -> None:
     assert by_job(reader, "finish_seconds") == [END, 300.0, 280.0]
     assert by_job(reader, "jct_seconds") == [END, 300.0, 280.0 - 150.0]
     assert summary(reader)["mean_jct_s"] == pytest.approx((END + 300 + 130) / 3)
 
 
-def test_makespan_runs_to_the_closing_record(reader: Reader) -> None:
+def test_makespan_runs_to_the_closing_record(reader: Analytics) -> None:
     assert summary(reader)["makespan_s"] == END
 
 
-def test_queueing_runs_from_arrival_to_the_first_launch(reader: Reader) -> None:
+def test_queueing_runs_from_arrival_to_the_first_launch(reader: Analytics) -> None:
     assert by_job(reader, "admitted_seconds") == [0.0, 0.0, 200.0]
     assert by_job(reader, "start_seconds") == [0.0, 100.0, 200.0]
     assert by_job(reader, "queueing_seconds") == [0.0, 100.0, 50.0]
 
 
-def test_rho_is_jct_over_isolated_time_times_jobs_per_gpu(reader: Reader) -> None:
+def test_rho_is_jct_over_isolated_time_times_jobs_per_gpu(reader: Analytics) -> None:
     # Three jobs on two GPUs: contention 1.5, so the yardsticks are 300, 225 and 150 s.
     assert by_job(reader, "ftf") == [1.05, 1.33333, 0.86667]
     assert summary(reader)["worst_ftf"] == 1.33333
 
 
-def test_rho_of_themis_takes_the_mean_number_of_active_jobs(reader: Reader) -> None:
+def test_rho_of_themis_takes_the_mean_number_of_active_jobs(reader: Analytics) -> None:
     # Job 0 saw 2, 2, 3, 1 (mean 2); job 1 saw 2, 2, 3 (mean 7/3); job 2 saw 3; over 2 GPUs.
     assert by_job(reader, "ftf_themis") == [
         round(END / (200 * 1), 5),
@@ -297,17 +298,17 @@ def test_unfair_is_above_1_05_after_rounding_to_five_decimals(
 def test_fewer_jobs_than_gpus_do_not_lower_the_contention_below_one(tmp_path: Path) -> None:
     header = replace(HEADER, settings=replace(HEADER.settings, gpus=6))
     write(tmp_path, header, chained(header, records()))
-    assert by_job(Reader(tmp_path), "ftf") == [round(END / 200, 5), 2.0, 1.3]
-    assert by_job(Reader(tmp_path), "ftf_themis") == [round(END / 200, 5), 2.0, 1.3]
+    assert by_job(Analytics(tmp_path), "ftf") == [round(END / 200, 5), 2.0, 1.3]
+    assert by_job(Analytics(tmp_path), "ftf_themis") == [round(END / 200, 5), 2.0, 1.3]
 
 
-def test_utilization_counts_training_only(reader: Reader) -> None:
+def test_utilization_counts_training_only(reader: Analytics) -> None:
     assert by_job(reader, "run_seconds") == [95.0, 180.0, 75.0]
     assert by_job(reader, "gpu_seconds") == [190.0, 180.0, 75.0]
     assert summary(reader)["utilization"] == pytest.approx(445 / (2 * END))
 
 
-def test_jct_has_quantiles(reader: Reader) -> None:
+def test_jct_has_quantiles(reader: Analytics) -> None:
     # 130, 300 and 315.0009 s: the quantiles lie at positions 1, 1.9 and 1.98.
     figures = summary(reader)
     assert figures["jct_p50_s"] == 300.0
@@ -315,7 +316,7 @@ def test_jct_has_quantiles(reader: Reader) -> None:
     assert figures["jct_p99_s"] == pytest.approx(300 + 0.98 * 15.0009)
 
 
-def test_rho_has_quantiles(reader: Reader) -> None:
+def test_rho_has_quantiles(reader: Analytics) -> None:
     # 0.86667, 1.05 and 1.33333; of Themis 0.86667, 1.575 and 1.71429.
     figures = summary(reader)
     assert figures["ftf_p50"] == 1.05
@@ -326,7 +327,7 @@ def test_rho_has_quantiles(reader: Reader) -> None:
     assert figures["ftf_themis_p99"] == pytest.approx(1.575 + 0.98 * (1.71429 - 1.575))
 
 
-def test_distributions_tell_the_share_of_jobs_up_to_a_value(reader: Reader) -> None:
+def test_distributions_tell_the_share_of_jobs_up_to_a_value(reader: Analytics) -> None:
     def points(metric: str) -> list[Any]:
         return column(reader, f"distributions WHERE metric = '{metric}'", "(value, share)", "share")
 
@@ -336,7 +337,7 @@ def test_distributions_tell_the_share_of_jobs_up_to_a_value(reader: Reader) -> N
     assert points("queueing_seconds") == [(0.0, 1 / 3), (50.0, 2 / 3), (100.0, 1.0)]
 
 
-def test_waiting_is_all_time_without_a_lease(reader: Reader) -> None:
+def test_waiting_is_all_time_without_a_lease(reader: Analytics) -> None:
     assert by_job(reader, "held_seconds") == pytest.approx([115.0009, 200.0, 80.0])
     assert by_job(reader, "waiting_seconds") == pytest.approx([200.0, 100.0, 50.0])
     figures = summary(reader)
@@ -344,7 +345,7 @@ def test_waiting_is_all_time_without_a_lease(reader: Reader) -> None:
     assert figures["mean_waiting_s"] == pytest.approx(350 / 3)
 
 
-def test_gpu_hours_are_leased_or_trained(reader: Reader) -> None:
+def test_gpu_hours_are_leased_or_trained(reader: Analytics) -> None:
     figures = summary(reader)
     assert figures["gpu_hours"] == pytest.approx((2 * 115.0009 + 200 + 80) / 3600)
     assert figures["gpu_hours_trained"] == pytest.approx((2 * 95 + 180 + 75) / 3600)
@@ -353,12 +354,12 @@ def test_gpu_hours_are_leased_or_trained(reader: Reader) -> None:
 LEASE_FIGURES = "round, job_id, kind, ended, seconds, run_seconds, restart_seconds, idle_seconds"
 
 
-def lease_figures(reader: Reader) -> list[tuple[Any, ...]]:
+def lease_figures(reader: Analytics) -> list[tuple[Any, ...]]:
     _, rows = reader.query(f"SELECT {LEASE_FIGURES} FROM leases ORDER BY round, job_id")
     return [tuple(round(v, 6) if isinstance(v, float) else v for v in row) for row in rows]
 
 
-def test_a_lease_was_trained_restarted_or_idled_away(reader: Reader) -> None:
+def test_a_lease_was_trained_restarted_or_idled_away(reader: Analytics) -> None:
     # Job 1 trains 90 s in each of its rounds: the first loses 10 s to the start, the other idles.
     assert lease_figures(reader) == [
         (0, 0, "started", "preempted", 100.0, 80.0, 20.0, 0.0),
@@ -378,8 +379,8 @@ def test_a_lease_was_trained_restarted_or_idled_away(reader: Reader) -> None:
 def test_a_restart_costs_no_more_than_the_run_charges(tmp_path: Path) -> None:
     header = replace(HEADER, settings=replace(HEADER.settings, restart_seconds=8.0))
     write(tmp_path, header, chained(header, records()))
-    assert by_job(Reader(tmp_path), "restart_seconds") == pytest.approx([8.0009, 8.0, 5.0])
-    assert by_job(Reader(tmp_path), "idle_seconds") == pytest.approx([12.0, 12.0, 0.0])
+    assert by_job(Analytics(tmp_path), "restart_seconds") == pytest.approx([8.0009, 8.0, 5.0])
+    assert by_job(Analytics(tmp_path), "idle_seconds") == pytest.approx([12.0, 12.0, 0.0])
 
 
 def test_a_lease_that_is_moved_begins_anew_without_a_restart(tmp_path: Path) -> None:
@@ -407,7 +408,7 @@ def test_a_lease_under_way_lasts_up_to_the_last_round_recorded(tmp_path: Path) -
     ]
 
 
-def test_a_real_restart_costs_what_the_virtual_cluster_charges(simulated: Reader) -> None:
+def test_a_real_restart_costs_what_the_virtual_cluster_charges(simulated: Analytics) -> None:
     # A launch in a run's first round is free, and so is one that ends within its first round.
     costs = column(simulated, "leases WHERE round > 0", "restart_seconds")
     charged = [seconds for seconds in costs if seconds > 1e-6]
@@ -430,7 +431,7 @@ def with_budgets(*budgets: float) -> RunHeader:
 
 
 def test_nash_welfare_is_the_mean_utility_geometric_and_by_budget(
-    reader: Reader, tmp_path: Path
+    reader: Analytics, tmp_path: Path
 ) -> None:
     assert by_job(reader, "utility") == [1 / 1.05, 1 / 1.33333, 1 / 0.86667]
     even = (1.05 * 1.33333 * 0.86667) ** (-1 / 3)
@@ -438,7 +439,7 @@ def test_nash_welfare_is_the_mean_utility_geometric_and_by_budget(
     header = with_budgets(1.0, 1.0, 3.0)
     write(tmp_path, header, chained(header, records()))
     weighted = (1.05 * 1.33333 * 0.86667**3) ** (-1 / 5)
-    assert summary(Reader(tmp_path))["nash_welfare"] == pytest.approx(weighted)
+    assert summary(Analytics(tmp_path))["nash_welfare"] == pytest.approx(weighted)
 
 
 def test_nash_welfare_is_of_the_jobs_that_have_ended(tmp_path: Path) -> None:
@@ -446,7 +447,7 @@ def test_nash_welfare_is_of_the_jobs_that_have_ended(tmp_path: Path) -> None:
     assert summary(reader)["nash_welfare"] == pytest.approx((1.33333 * 0.86667) ** (-1 / 2))
 
 
-def test_a_job_is_proportional_up_to_a_rho_of_one(reader: Reader, tmp_path: Path) -> None:
+def test_a_job_is_proportional_up_to_a_rho_of_one(reader: Analytics, tmp_path: Path) -> None:
     assert by_job(reader, "proportional") == [False, False, True]
     assert summary(reader)["proportionality_violations"] == 2
     exact = warehouse_of(tmp_path, records(300.0))
@@ -457,11 +458,11 @@ def test_a_job_is_proportional_up_to_a_rho_of_one(reader: Reader, tmp_path: Path
 ENVY = "job_id, envious, envied_jobs, most_envied_job_id, envy"
 
 
-def envies(reader: Reader) -> list[tuple[Any, ...]]:
+def envies(reader: Analytics) -> list[tuple[Any, ...]]:
     return reader.query(f"SELECT {ENVY} FROM envy ORDER BY job_id")[1]
 
 
-def test_nobody_envies_who_could_use_less_of_what_others_got(reader: Reader) -> None:
+def test_nobody_envies_who_could_use_less_of_what_others_got(reader: Analytics) -> None:
     # Job 0 held both GPUs for 115 s; job 1 held one for 200 s, worth 100 s of two.
     # Job 1 held one for 200 s; job 0 one that it could use for 100 s while both were there.
     assert envies(reader) == [(job, False, 0, None, None) for job in (0, 1, 2)]
@@ -473,7 +474,7 @@ def test_who_pays_more_is_offered_more(tmp_path: Path) -> None:
     # With twice the money of job 1, job 0 could have bought both GPUs in its 200 s.
     header = with_budgets(4.0, 2.0, 2.0)
     write(tmp_path, header, chained(header, records()))
-    reader = Reader(tmp_path)
+    reader = Analytics(tmp_path)
     assert envies(reader)[0] == (0, True, 1, 1, round(200 / 115.0009, 5))
     figures = summary(reader)
     assert (figures["envy_violations"], figures["worst_envy"]) == (1, round(200 / 115.0009, 5))
@@ -558,7 +559,7 @@ def test_envy_is_left_out_in_runs_too_large_for_pairs(
         truths=HEADER.truths + tuple(replace(truth, job_id=job.job_id) for job in later),
     )
     write(tmp_path, header, chained(header, queue(50.0)))
-    figures = summary(Reader(tmp_path))
+    figures = summary(Analytics(tmp_path))
     assert (figures["envy_violations"], figures["proportionality_violations"]) == (violations, 0)
 
 
@@ -583,7 +584,7 @@ def test_placement_by_node(tmp_path: Path) -> None:
     ]
     header = replace(HEADER, settings=replace(HEADER.settings, gpus=4, gpus_per_node=2))
     write(tmp_path, header, chained(header, rounds))
-    reader = Reader(tmp_path)
+    reader = Analytics(tmp_path)
     figures = "(job_id, gpus, nodes, fewest_nodes, spread)"
     assert column(reader, "leases", figures, "round, job_id") == [
         (0, [1, 2], 2, 1, True),
@@ -598,7 +599,7 @@ def test_placement_by_node(tmp_path: Path) -> None:
     assert total["stranded_share"] == pytest.approx((200 + 100 + 200 + 30.0018) / (4 * END))
 
 
-def test_with_a_gpu_a_node_placement_changes_nothing(reader: Reader) -> None:
+def test_with_a_gpu_a_node_placement_changes_nothing(reader: Analytics) -> None:
     assert column(reader, "leases", "(nodes, spread)", "round, job_id") == [
         (2, False),
         (1, False),
@@ -609,12 +610,12 @@ def test_with_a_gpu_a_node_placement_changes_nothing(reader: Reader) -> None:
     assert (summary(reader)["spread_share"], summary(reader)["stranded_share"]) == (0.0, 0.0)
 
 
-def tenants(reader: Reader) -> list[dict[str, Any]]:
+def tenants(reader: Analytics) -> list[dict[str, Any]]:
     columns, rows = reader.query("FROM tenant_summary ORDER BY run, tenant")
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def test_tenants_have_their_own_figures(reader: Reader) -> None:
+def test_tenants_have_their_own_figures(reader: Analytics) -> None:
     blue, red = tenants(reader)
     assert (blue["tenant"], blue["jobs"], blue["finished"]) == ("blue", 2, 2)
     assert (blue["mean_jct_s"], blue["jct_p50_s"], blue["mean_queueing_s"]) == (215.0, 215.0, 75.0)
@@ -631,10 +632,10 @@ def test_tenants_have_their_own_figures(reader: Reader) -> None:
 def test_budget_shares_weigh_jobs_by_their_money(tmp_path: Path) -> None:
     header = with_budgets(6.0, 1.0, 1.0)
     write(tmp_path, header, chained(header, records()))
-    assert [row["budget_share"] for row in tenants(Reader(tmp_path))] == [0.25, 0.75]
+    assert [row["budget_share"] for row in tenants(Analytics(tmp_path))] == [0.25, 0.75]
 
 
-def test_a_tenant_who_owns_all_jobs_has_the_figures_of_the_run(simulated: Reader) -> None:
+def test_a_tenant_who_owns_all_jobs_has_the_figures_of_the_run(simulated: Analytics) -> None:
     columns, rows = simulated.query("FROM run_summary ORDER BY run")
     runs = [dict(zip(columns, row, strict=True)) for row in rows]
     assert len(tenants(simulated)) == len(runs) == len(POLICIES)
@@ -646,14 +647,14 @@ def test_a_tenant_who_owns_all_jobs_has_the_figures_of_the_run(simulated: Reader
             assert value == (pytest.approx(run[name]) if isinstance(value, float) else run[name])
 
 
-def test_rounds_and_preemptions_are_counted(reader: Reader) -> None:
+def test_rounds_and_preemptions_are_counted(reader: Analytics) -> None:
     assert summary(reader)["rounds"] == 4
     assert summary(reader)["preemptions"] == 1
     assert by_job(reader, "preemptions") == [1, 0, 0]
     assert by_round(reader, "preemptions") == [0, 1, 0, 0, 0]
 
 
-def test_rounds_in_figures(reader: Reader) -> None:
+def test_rounds_in_figures(reader: Analytics) -> None:
     assert by_round(reader, "clock_seconds") == [0.0, 100.0, 200.0, 300.0, END]
     seconds = by_round(reader, "seconds")
     assert seconds == [100.0, 100.0, 100.0, pytest.approx(15.0009), None]
@@ -665,7 +666,7 @@ def test_rounds_in_figures(reader: Reader) -> None:
     assert by_round(reader, "idle_gpus") == [0, 1, 0, 0, 2]
 
 
-def test_solve_times_are_of_rounds_with_active_jobs(reader: Reader) -> None:
+def test_solve_times_are_of_rounds_with_active_jobs(reader: Analytics) -> None:
     figures = summary(reader)  # 1, 2, 3 and 4 ms; the closing record's 5 ms do not count
     assert column(reader, "solves", "solve_ms") == [1.0, 2.0, 3.0, 4.0]
     assert (figures["solve_ms_p50"], figures["solve_ms_max"]) == (2.5, 4.0)
@@ -673,7 +674,7 @@ def test_solve_times_are_of_rounds_with_active_jobs(reader: Reader) -> None:
     assert figures["max_gap"] == 0.02
 
 
-def test_the_parts_of_a_record_have_views(reader: Reader) -> None:
+def test_the_parts_of_a_record_have_views(reader: Analytics) -> None:
     (run,) = column(reader, "runs", "run")
     assert reader.query("FROM allocations ORDER BY round, job_id")[1] == [
         (run, 0, 0.0, 0, [0, 1], 2, "started"),
@@ -734,7 +735,7 @@ def test_the_parts_of_a_record_have_views(reader: Reader) -> None:
     ]
 
 
-def test_what_is_stored_can_be_asked_for_as_it_is(reader: Reader) -> None:
+def test_what_is_stored_can_be_asked_for_as_it_is(reader: Analytics) -> None:
     figures = "(version, source, len(specs), settings.gpus)"
     assert column(reader, "headers", figures) == [(VERSION, "by hand", 3, 2)]
     stored = column(reader, "records", "(round, clock_seconds, len(launches))", "round")
@@ -742,7 +743,7 @@ def test_what_is_stored_can_be_asked_for_as_it_is(reader: Reader) -> None:
 
 
 def test_a_preemption_tells_who_got_the_gpus_and_for_how_long(
-    reader: Reader, tmp_path: Path
+    reader: Analytics, tmp_path: Path
 ) -> None:
     # Job 1 starts on one of the two GPUs that job 0 loses at 100 and gets back at 300.
     (run,) = column(reader, "runs", "run")
@@ -797,7 +798,7 @@ def test_without_a_market_nothing_is_told_of_one(
     assert told == (expected if known else (None,) * 7)
 
 
-def test_forecasts_are_held_against_what_came(reader: Reader) -> None:
+def test_forecasts_are_held_against_what_came(reader: Analytics) -> None:
     # All expect 50 s of run time, a tenth of the epochs done; it was 95, 180 and 75 s.
     errors = reader.query("SELECT * EXCLUDE (run) FROM forecast_errors ORDER BY job_id")[1]
     kind = ("net", "accordion")
@@ -847,7 +848,7 @@ def test_runs_tell_what_was_asked(tmp_path: Path) -> None:
     with Writer(tmp_path, HEADER, packages=packages) as writer:
         for record, digest, timings in chained(HEADER, records()):
             writer.append(record, digest, timings)
-    columns, (row,) = Reader(tmp_path).query("FROM runs")
+    columns, (row,) = Analytics(tmp_path).query("FROM runs")
     asked = dict(zip(columns, row, strict=True))
     assert asked.pop("created_at").tzinfo is not None
     assert asked == {
@@ -917,7 +918,7 @@ def test_every_view_works_however_far_a_run_is(tmp_path: Path, rounds: int) -> N
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_every_view_works_on_an_empty_warehouse(empty: Reader, view: str) -> None:
+def test_every_view_works_on_an_empty_warehouse(empty: Analytics, view: str) -> None:
     columns, rows = empty.query(f"FROM {view}")
     assert columns
     assert rows == []
@@ -971,7 +972,7 @@ def test_every_view_has_a_test_with_a_run_laid_out_by_hand(view: str) -> None:
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_the_grain_of_a_view_is_unique(simulated: Reader, view: str) -> None:
+def test_the_grain_of_a_view_is_unique(simulated: Analytics, view: str) -> None:
     keys = ", ".join(KEYS[view])
     missing = " OR ".join(f"{key} IS NULL" for key in KEYS[view])
     _, [(rows, distinct, nulls)] = simulated.query(

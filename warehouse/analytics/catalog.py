@@ -11,22 +11,11 @@ from typing import TypeVar
 
 import duckdb
 
-from predictor.errors import InputError, WarehouseError
+from predictor.errors import WarehouseError
 from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import STAGING, VIEWS, definitions_digest, view_sql
-from warehouse.store.files import (
-    CELLS,
-    EMPTY,
-    HEADER,
-    ROUND,
-    WHOLE,
-    first_line,
-    read_schema,
-    read_table,
-    temporary_name,
-    write_groups,
-    writing,
-)
+from warehouse.store.files import EMPTY, WHOLE, first_line, temporary_name, writing
+from warehouse.store.folder import check_files, make_folder, no_cells
 
 Answer = TypeVar("Answer")
 
@@ -41,16 +30,7 @@ def build(warehouse: Path) -> None:
         WarehouseError: The folder cannot be written.
     """
     with writing(warehouse):
-        empty = warehouse / "records" / EMPTY
-        empty.mkdir(parents=True, exist_ok=True)
-        for name, schema in (("header", HEADER), ("round=_", ROUND)):
-            path = empty / f"{name}.parquet"
-            if not path.exists() or read_schema(path) != schema:  # of an older layout
-                write_groups(path, schema, [])
-        cells = _no_cells(warehouse)
-        if not cells.exists():
-            cells.parent.mkdir(parents=True, exist_ok=True)
-            write_groups(cells, CELLS, [])
+        make_folder(warehouse)
         stamp = warehouse / ".views"
         digest = _views_digest(warehouse)
         database = warehouse / "analytics.duckdb"
@@ -95,7 +75,7 @@ def create_views(
         later: Whether runs are to be seen too that begin later.
     """
     connection.execute("SET enable_progress_bar = false")
-    if not _no_cells(warehouse).exists():  # of a warehouse that this version has not written to
+    if not no_cells(warehouse).exists():  # of a warehouse that this version has not written to
         names = [name for name in names if name != "campaign_cells"]
     copies = read_copies(warehouse)
     copied = tuple(run for run in copies.runs if runs is None or run in runs)
@@ -133,11 +113,6 @@ def _others(warehouse: Path, runs: Sequence[str] | None, copied: Sequence[str]) 
         folders = (warehouse / "records").glob("run=*")
         runs = [path.name.removeprefix("run=") for path in folders if path.name != EMPTY]
     return {*runs} - {*copied}
-
-
-def _no_cells(warehouse: Path) -> Path:
-    """A file without rows, so that the pattern of campaigns always matches one."""
-    return warehouse / "campaigns" / "_" / "cells.parquet"
 
 
 def _create(
@@ -216,55 +191,6 @@ def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answ
         while not wait([answer], timeout=0.05).done:  # the query may only be about to start
             connection.interrupt()
         raise
-
-
-def check_warehouse(warehouse: Path) -> None:
-    """Refuse a folder that is no warehouse.
-
-    Raises:
-        InputError: It is none.
-    """
-    if not (warehouse / "records" / EMPTY).is_dir():
-        raise InputError(str(warehouse), "is not a warehouse", "run shockwave simulate first")
-
-
-def unknown_run(warehouse: Path, run: str) -> InputError:
-    """What to raise for a run that is not in a warehouse."""
-    return InputError(
-        f"run {run!r}",
-        f"not in the warehouse {warehouse}",
-        'list them with: shockwave sql "SELECT run FROM runs"',
-    )
-
-
-def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
-    """Refuse runs of which a file is missing, as far as the names of the others tell.
-
-    Raises:
-        WarehouseError: One is missing; names it.
-    """
-    records = warehouse / "records"
-    folders = records.glob("run=*") if runs is None else (records / f"run={run}" for run in runs)
-    for folder in sorted(folders):
-        rounds = [path.name for path in folder.glob("round=[0-9]*.parquet")]
-        whole = (folder / WHOLE).exists()  # looked for last, as it comes last
-        needed = ["header.parquet"] if rounds or whole else []
-        if not whole:
-            needed += [f"round={number:06d}.parquet" for number in range(len(rounds))]
-        for name in needed:
-            if name not in rounds and not (folder / name).exists():
-                raise WarehouseError(str(folder / name), "is missing", "restore it from a backup")
-
-
-def check_files(warehouse: Path) -> None:
-    """Name the first damaged file, if there is one."""
-    for name, schema in (("header", HEADER), ("round=*", ROUND)):
-        for path in sorted((warehouse / "records").glob(f"run=*/{name}.parquet")):
-            try:
-                read_table(path, schema)
-            except WarehouseError:
-                if path.exists():  # else it was compacted meanwhile
-                    raise
 
 
 def _quoted(text: str) -> str:

@@ -10,10 +10,11 @@ import duckdb
 import orjson
 
 from predictor.errors import WarehouseError
-from warehouse.analytics.catalog import build, check_files, create_views, listed
+from warehouse.analytics.catalog import build, create_views, listed
 from warehouse.analytics.copies import Stamp, marts_folder, read_copies, stamp
 from warehouse.analytics.definitions import MARTS, definitions_digest
 from warehouse.store.files import EMPTY, alone, first_line, temporary_name, write_text, writing
+from warehouse.store.folder import check_files
 
 LOCK = ".lock"
 """Held by the process that writes copies."""

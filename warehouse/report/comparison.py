@@ -6,9 +6,9 @@ from typing import Any
 
 import altair as alt
 
+from warehouse.analytics.questions import Analytics
 from warehouse.report.figure import Figure, Row, colour, dash, data, thinned
 from warehouse.report.selection import Entry, rows_of
-from warehouse.store.store import Reader
 
 BARS = (
     ("makespan_s", "makespan (h)", 3600.0, ".1f"),
@@ -96,12 +96,14 @@ def _panel(
     return alt.layer(bars, spread, text)
 
 
-def distributions(reader: Reader, entries: Sequence[Entry], key: str = "distributions") -> Figure:
+def distributions(
+    analytics: Analytics, entries: Sequence[Entry], key: str = "distributions"
+) -> Figure:
     """What share of the jobs got a ρ, or a JCT, of at most so much: a line a run."""
     labels = labels_of(entries)
     names = {entry.run: entry.label for entry in entries}
     asked: dict[tuple[str, str], list[Row]] = {}
-    for row in rows_of(reader, DISTRIBUTIONS, list(names)):
+    for row in rows_of(analytics, DISTRIBUTIONS, list(names)):
         asked.setdefault((row["run"], row["metric"]), []).append(row)
     rows = [
         {

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from warehouse.analytics.questions import Analytics
 from warehouse.report.comparison import distributions, four_bars
 from warehouse.report.figure import Figure, Row
 from warehouse.report.gantt import gantt
 from warehouse.report.jobs import errors, forecasts, notable, regimes
 from warehouse.report.selection import Entry, detailed, entries_of, rows_of
 from warehouse.report.timeline import load, market, solver
-from warehouse.store.store import Reader
 
 TENANTS = """
 SELECT tenant, jobs, mean_jct_s / 3600 AS mean_jct_hours, worst_ftf, unfair_fraction,
@@ -55,50 +55,50 @@ class Report:
         return [figure for section in self.sections for figure in section.figures]
 
 
-def report_of(reader: Reader, runs: Sequence[str]) -> Report:
+def report_of(analytics: Analytics, runs: Sequence[str]) -> Report:
     """Read what a report of these runs holds.
 
     Raises:
         InputError: A run is unknown.
         WarehouseError: A file is damaged.
     """
-    entries = entries_of(reader, runs)
+    entries = entries_of(analytics, runs)
     shown = detailed(entries)
     groups = list(dict.fromkeys(entry.group for entry in entries))
     sections = [
-        _comparison(reader, entries, shown, group, f"-{number}" if len(groups) > 1 else "")
+        _comparison(analytics, entries, shown, group, f"-{number}" if len(groups) > 1 else "")
         for number, group in enumerate(groups, 1)
     ]
-    sections += [_run(reader, entry) for entry in shown]
+    sections += [_run(analytics, entry) for entry in shown]
     return Report(entries, shown, sections)
 
 
 def _comparison(
-    reader: Reader, entries: Sequence[Entry], shown: Sequence[Entry], group: str, suffix: str
+    analytics: Analytics, entries: Sequence[Entry], shown: Sequence[Entry], group: str, suffix: str
 ) -> Section:
     ours = [entry for entry in entries if entry.group == group]
     drawn = [entry for entry in shown if entry.group == group] or detailed(ours)
     figures = [
         four_bars(ours, f"comparison{suffix}"),
-        distributions(reader, ours, f"distributions{suffix}"),
-        load(reader, drawn, f"load{suffix}"),
+        distributions(analytics, ours, f"distributions{suffix}"),
+        load(analytics, drawn, f"load{suffix}"),
     ]
     return Section(f"workload{suffix}", group[0].upper() + group[1:], figures)
 
 
-def _run(reader: Reader, entry: Entry) -> Section:
+def _run(analytics: Analytics, entry: Entry) -> Section:
     run = entry.run
-    jobs = notable(reader, run)
+    jobs = notable(analytics, run)
     figures = [
-        gantt(reader, run, entry.settings["gpus"], f"gantt-{run}"),
-        market(reader, run, f"market-{run}"),
-        forecasts(reader, run, jobs, f"forecasts-{run}"),
-        errors(reader, run, f"errors-{run}"),
-        regimes(reader, run, jobs, f"regimes-{run}"),
-        solver(reader, run, f"solver-{run}"),
+        gantt(analytics, run, entry.settings["gpus"], f"gantt-{run}"),
+        market(analytics, run, f"market-{run}"),
+        forecasts(analytics, run, jobs, f"forecasts-{run}"),
+        errors(analytics, run, f"errors-{run}"),
+        regimes(analytics, run, jobs, f"regimes-{run}"),
+        solver(analytics, run, f"solver-{run}"),
     ]
     tables = [
         ("Notable jobs", jobs),
-        ("Tenants, the 40 with the worst ρ", rows_of(reader, TENANTS, [run])),
+        ("Tenants, the 40 with the worst ρ", rows_of(analytics, TENANTS, [run])),
     ]
     return Section(f"run-{run}", f"{entry.label}: {run}", figures, tables)

@@ -6,9 +6,9 @@ from typing import Any
 
 import altair as alt
 
+from warehouse.analytics.questions import Analytics
 from warehouse.report.figure import COLOURS, WIDTH, Figure, data
 from warehouse.report.selection import rows_of
-from warehouse.store.store import Reader
 
 HELD = """
 WITH clocks AS (
@@ -84,11 +84,11 @@ REGIMES = {
 Rectangle = dict[str, Any]
 
 
-def gantt(reader: Reader, run: str, gpus: int, key: str = "gantt") -> Figure:
+def gantt(analytics: Analytics, run: str, gpus: int, key: str = "gantt") -> Figure:
     """GPUs over time, once by job and once by regime, with preemptions.
 
     Args:
-        reader: The warehouse.
+        analytics: The warehouse.
         run: The run.
         gpus: GPUs of its cluster.
         key: The figure's name.
@@ -100,7 +100,7 @@ def gantt(reader: Reader, run: str, gpus: int, key: str = "gantt") -> Figure:
         "box's end is a preemption."
     )
     title = "GPUs by job and regime"
-    rows = [_rectangle(row) for row in rows_of(reader, HELD, [run])]
+    rows = [_rectangle(row) for row in rows_of(analytics, HELD, [run])]
     if not rows:
         return Figure(key, title, about, missing="No job has run yet.")
     height = max(120, min(360, 9 * gpus))

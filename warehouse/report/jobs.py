@@ -5,9 +5,9 @@ from typing import Any
 
 import altair as alt
 
+from warehouse.analytics.questions import Analytics
 from warehouse.report.figure import COLOURS, Figure, Row, data, thinned
 from warehouse.report.selection import rows_of
-from warehouse.store.store import Reader
 
 POINTS = 80
 """Of a job's line."""
@@ -68,13 +68,13 @@ FROM forecast_errors GROUP BY tenth ORDER BY tenth
 """
 
 
-def notable(reader: Reader, run: str) -> list[dict[str, Any]]:
+def notable(analytics: Analytics, run: str) -> list[dict[str, Any]]:
     """Up to six jobs worth a look: worst ρ, most preempted, longest, most regimes."""
-    return rows_of(reader, NOTABLE, [run])
+    return rows_of(analytics, NOTABLE, [run])
 
 
 def regimes(
-    reader: Reader, run: str, jobs: Sequence[Mapping[str, Any]], key: str = "regimes"
+    analytics: Analytics, run: str, jobs: Sequence[Mapping[str, Any]], key: str = "regimes"
 ) -> Figure:
     """The batch sizes that a few jobs were trained with, epoch by epoch."""
     about = (
@@ -84,7 +84,7 @@ def regimes(
     names = {job["job_id"]: _name(job) for job in jobs}
     rows = [
         {"job": names[row["job_id"]], **_drawn(row)}
-        for row in _regimes_of(_asked(reader, EPOCHS, run, names))
+        for row in _regimes_of(_asked(analytics, EPOCHS, run, names))
     ]
     title = "Regimes of notable jobs"
     if not rows:
@@ -120,7 +120,7 @@ def regimes(
 
 
 def forecasts(
-    reader: Reader, run: str, jobs: Sequence[Mapping[str, Any]], key: str = "forecasts"
+    analytics: Analytics, run: str, jobs: Sequence[Mapping[str, Any]], key: str = "forecasts"
 ) -> Figure:
     """What a few jobs were expected to need still, and what they needed."""
     about = (
@@ -129,7 +129,7 @@ def forecasts(
     )
     title = "Forecast against truth"
     names = {job["job_id"]: _name(job) for job in jobs}
-    asked = _asked(reader, FORECASTS, run, names)
+    asked = _asked(analytics, FORECASTS, run, names)
     rows: list[Row] = []
     for job_id, name in names.items():
         of_job = [
@@ -156,7 +156,7 @@ def forecasts(
     return Figure(key, title, about, chart, rows)
 
 
-def errors(reader: Reader, run: str, key: str = "errors") -> Figure:
+def errors(analytics: Analytics, run: str, key: str = "errors") -> Figure:
     """How far off forecasts were, and how often their interval held, by how far the job was."""
     about = (
         "All forecasts of finished jobs by the part of its epochs that the job had done: mean "
@@ -164,7 +164,7 @@ def errors(reader: Reader, run: str, key: str = "errors") -> Figure:
         "80 % is the dashed line)."
     )
     title = "Error of all forecasts"
-    rows = rows_of(reader, ERRORS, [run])
+    rows = rows_of(analytics, ERRORS, [run])
     if not rows:
         return Figure(key, title, about, missing="No job has ended yet: no truth is known.")
     aim = alt.Chart(data([{"aim": 0.8}])).mark_rule(strokeDash=[4, 4]).encode(y="aim:Q")
@@ -204,10 +204,10 @@ def _facet() -> alt.Facet:
     return alt.Facet("job:N", sort=order, header=alt.Header(title=None))
 
 
-def _asked(reader: Reader, sql: str, run: str, jobs: Iterable[int]) -> list[dict[str, Any]]:
+def _asked(analytics: Analytics, sql: str, run: str, jobs: Iterable[int]) -> list[dict[str, Any]]:
     """The answer to a query over a few jobs; over none it is empty."""
     numbers = ", ".join(map(str, jobs)) or "NULL"
-    return rows_of(reader, sql.replace("{jobs}", numbers), [run])
+    return rows_of(analytics, sql.replace("{jobs}", numbers), [run])
 
 
 def _name(job: Mapping[str, Any]) -> str:

@@ -10,11 +10,11 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from warehouse.analytics.questions import Analytics
 from warehouse.report.contents import Report, report_of
 from warehouse.report.figure import Row, thinned
 from warehouse.report.output import write_bytes
 from warehouse.report.paper import VEGA_LITE
-from warehouse.store.store import Reader
 
 FOLDER = Path(__file__).parent
 TABLE_ROWS = 24
@@ -51,13 +51,13 @@ SETTINGS = (
 )
 
 
-def write_report(reader: Reader, runs: Sequence[str], out: Path, title: str) -> Path:
+def write_report(analytics: Analytics, runs: Sequence[str], out: Path, title: str) -> Path:
     """Write one self-contained HTML file about some runs.
 
     The same runs and title give the same bytes.
 
     Args:
-        reader: The warehouse.
+        analytics: The warehouse.
         runs: The runs; those that differ in their seed only are put together.
         out: The file; an earlier one is replaced.
         title: The page's heading.
@@ -69,7 +69,7 @@ def write_report(reader: Reader, runs: Sequence[str], out: Path, title: str) -> 
         InputError: A run is unknown, or the file cannot be written.
         WarehouseError: A file of the warehouse is damaged.
     """
-    return write_page(report_of(reader, runs), out, title)
+    return write_page(report_of(analytics, runs), out, title)
 
 
 def write_page(report: Report, out: Path, title: str) -> Path:

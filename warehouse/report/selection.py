@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from predictor.errors import InputError
+from warehouse.analytics.questions import Analytics
 from warehouse.store.campaigns import read_cells
-from warehouse.store.store import Reader
 
 DETAILED = 8
 """Runs that are shown round by round; a campaign can have hundreds."""
@@ -55,32 +55,32 @@ class Entry:
     figures: dict[str, Any]
 
 
-def rows_of(reader: Reader, sql: str, runs: Sequence[str]) -> list[dict[str, Any]]:
+def rows_of(analytics: Analytics, sql: str, runs: Sequence[str]) -> list[dict[str, Any]]:
     """The answer to a query over a few runs, a dictionary a row."""
-    columns, rows = reader.query(sql, runs)
+    columns, rows = analytics.query(sql, runs)
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def runs_of(reader: Reader, name: str) -> list[str]:
+def runs_of(analytics: Analytics, name: str) -> list[str]:
     """The runs that a name stands for.
 
     Args:
-        reader: The warehouse.
+        analytics: The warehouse.
         name: A run, several with commas between them, or a campaign.
 
     Raises:
         InputError: There is no such run or campaign, or it has no rounds yet.
     """
-    _, rows = reader.query(BEGUN)
+    _, rows = analytics.query(BEGUN)
     known = dict(rows)
     names = list(dict.fromkeys(filter(None, (part.strip() for part in name.split(",")))))
     if len(names) == 1 and names[0] not in known:
-        names = _runs_of_campaign(reader, names[0]) or names
+        names = _runs_of_campaign(analytics, names[0]) or names
     for run in names:
         if run not in known:
             raise InputError(
                 f"run or campaign {run!r}",
-                f"not in the warehouse {reader.warehouse}",
+                f"not in the warehouse {analytics.warehouse}",
                 'list runs with: shockwave sql "SELECT run FROM runs"',
             )
         if not known[run]:
@@ -90,11 +90,11 @@ def runs_of(reader: Reader, name: str) -> list[str]:
     return names
 
 
-def _runs_of_campaign(reader: Reader, campaign: str) -> list[str]:
+def _runs_of_campaign(analytics: Analytics, campaign: str) -> list[str]:
     """The runs of a campaign's finished cells; none if there is no such campaign."""
-    if campaign not in {path.name for path in (reader.warehouse / "campaigns").glob("*")}:
+    if campaign not in {path.name for path in (analytics.warehouse / "campaigns").glob("*")}:
         return []
-    cells = read_cells(reader.warehouse, campaign)
+    cells = read_cells(analytics.warehouse, campaign)
     runs = list(dict.fromkeys(cell.run for cell in cells if cell.run))
     if not runs:
         raise InputError(
@@ -103,10 +103,10 @@ def _runs_of_campaign(reader: Reader, campaign: str) -> list[str]:
     return runs
 
 
-def entries_of(reader: Reader, runs: Sequence[str]) -> list[Entry]:
+def entries_of(analytics: Analytics, runs: Sequence[str]) -> list[Entry]:
     """Runs with their labels and headline figures, in the order given."""
-    settings = {row["run"]: row for row in rows_of(reader, SETTINGS, runs)}
-    figures = {row["run"]: row for row in rows_of(reader, "SELECT * FROM run_summary", runs)}
+    settings = {row["run"]: row for row in rows_of(analytics, SETTINGS, runs)}
+    figures = {row["run"]: row for row in rows_of(analytics, "SELECT * FROM run_summary", runs)}
     for row in settings.values():
         row["group"] = _group(row)
     return [

@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 import altair as alt
 
+from warehouse.analytics.questions import Analytics
 from warehouse.report.comparison import labels_of
 from warehouse.report.figure import COLOURS, WIDTH, Figure, Row, colour, dash, data
 from warehouse.report.selection import Entry, rows_of
-from warehouse.store.store import Reader
 
 COUNT = ",~f"
 """How a number that is mostly whole is written."""
@@ -43,10 +43,10 @@ FROM numbered GROUP BY bucket ORDER BY bucket
 """
 
 
-def load(reader: Reader, entries: Sequence[Entry], key: str = "load") -> Figure:
+def load(analytics: Analytics, entries: Sequence[Entry], key: str = "load") -> Figure:
     """Share of the GPUs that are leased and jobs that wait, over time; a line a run."""
     names = {entry.run: entry.label for entry in entries}
-    rows = [{"label": names[r["run"]], **r} for r in rows_of(reader, LOAD, list(names))]
+    rows = [{"label": names[r["run"]], **r} for r in rows_of(analytics, LOAD, list(names))]
     about = (
         "Share of the cluster's GPUs with a lease (above) and jobs that wait for one (below), "
         "over the run's time."
@@ -90,9 +90,9 @@ def _above(
     return chart
 
 
-def market(reader: Reader, run: str, key: str = "market") -> Figure:
+def market(analytics: Analytics, run: str, key: str = "market") -> Figure:
     """The price of a GPU-round over time, and who was worse off than promised."""
-    rows = rows_of(reader, SOLVES, [run])
+    rows = rows_of(analytics, SOLVES, [run])
     about = (
         "Price of a GPU-round in each round's window, in units of welfare (above), and how many "
         "jobs would rather have had another's share of the window, or an even one (below)."
@@ -113,9 +113,9 @@ def market(reader: Reader, run: str, key: str = "market") -> Figure:
     return Figure(key, title, about, _above(price, fairness), kept)
 
 
-def solver(reader: Reader, run: str, key: str = "solver") -> Figure:
+def solver(analytics: Analytics, run: str, key: str = "solver") -> Figure:
     """How far each plan may be from the best one, and how long it took to find."""
-    rows = rows_of(reader, SOLVES, [run])
+    rows = rows_of(analytics, SOLVES, [run])
     about = (
         "Largest relative gap between a plan's objective and its proven bound, in percent (above), "
         "and wall time of planning, in milliseconds on a logarithmic scale (below), by round."

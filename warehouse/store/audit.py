@@ -16,7 +16,6 @@ from tasks.invariants import Ledger
 from tasks.layouts import FIRST_WITH_CHECKSUMS, OLDEST, upgraded
 from tasks.record import VERSION, RoundRecord, RunHeader, record_hash
 from tasks.rows import from_row
-from warehouse.analytics.catalog import unknown_run
 from warehouse.store.checksums import CHECKSUMS, checksum, noted
 from warehouse.store.files import (
     EMPTY,
@@ -25,9 +24,10 @@ from warehouse.store.files import (
     ROUND,
     WHOLE,
     read_groups,
-    read_table,
+    read_parquet,
     round_of,
 )
+from warehouse.store.folder import unknown_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _header(folder: Path, findings: list[Finding]) -> tuple[RunHeader | None, st
     """The header and its hash, if it is there and what it was."""
     place = "header.parquet"
     try:
-        (row,) = read_table(folder / place, HEADER).to_pylist()
+        (row,) = read_parquet(folder / place, HEADER).to_pylist()
         header = _decoded(RunHeader, row)
         digest = record_hash(header)
     except (ShockwaveError, *_GARBLED) as error:
@@ -192,7 +192,7 @@ def _rounds(files: Sequence[Path], run: str, findings: list[Finding]) -> dict[in
 def _rows(path: Path, findings: list[Finding]) -> list[dict[str, Any] | None]:
     """The rows of a file, None for those that cannot be read."""
     try:
-        return list(read_table(path, ROUND).to_pylist())
+        return list(read_parquet(path, ROUND).to_pylist())
     except (ShockwaveError, *_GARBLED) as error:
         problem = _unreadable(error)
     rows: list[dict[str, Any] | None] = []

@@ -17,22 +17,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
 
 from predictor.errors import InputError, WarehouseError
 from tasks.rows import from_row
-from warehouse.analytics.catalog import build
 from warehouse.store.arrow import rows_to_table
 from warehouse.store.files import (
     CELLS,
+    ROUND,
     WHOLE,
     CellRow,
     alone,
-    read_table,
+    read_parquet,
     write_table,
     write_text,
     writing,
 )
-from warehouse.store.store import Reader
+from warehouse.store.folder import make_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def write_plan(warehouse: Path, campaign: str, name: str, text: str) -> None:
     """
     folder = campaign_folder(warehouse, campaign)
     with writing(warehouse):
-        build(warehouse)
+        make_folder(warehouse)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / name, text)
 
@@ -92,7 +93,7 @@ def read_cells(warehouse: Path, campaign: str) -> list[CellRow]:
         raise InputError(
             f"campaign {campaign!r}", f"not in the warehouse {warehouse}", "run it first"
         )
-    return [from_row(CellRow, row) for row in read_table(path, CELLS).to_pylist()]
+    return [from_row(CellRow, row) for row in read_parquet(path, CELLS).to_pylist()]
 
 
 class CellStore:
@@ -105,6 +106,10 @@ class CellStore:
     def __init__(self, warehouse: Path) -> None:
         self._warehouse = warehouse
         self._folder = warehouse / "campaigns" / "cells"
+
+    def _whole(self, run: str) -> Path:
+        """The file of an ended run."""
+        return self._warehouse / "records" / f"run={run}" / WHOLE
 
     def finished(self, key: str) -> FinishedCell | None:
         """The finished cell with this key, if its run is still there.
@@ -121,19 +126,19 @@ class CellStore:
             raise WarehouseError(
                 str(path), "cannot be read", "remove it, and the cell runs again"
             ) from None
-        ended = self._warehouse / "records" / f"run={cell.run}" / WHOLE
-        return cell if ended.is_file() else None
+        return cell if self._whole(cell.run).is_file() else None
 
     def finish(self, key: str, run: str, seconds: float) -> FinishedCell:
         """Note that a cell's run has ended.
 
         Raises:
-            WarehouseError: It has not, or the note cannot be written.
+            WarehouseError: It has not, its file is damaged, or the note cannot be written.
         """
-        _, rows = Reader(self._warehouse).query("SELECT complete, last_hash FROM runs", [run])
-        if rows[0][0] is not True:
+        whole = self._whole(run)
+        if not whole.is_file():
             raise WarehouseError(f"run {run!r}", "has not ended", "run the campaign again")
-        cell = FinishedCell(run, rows[0][1], round(seconds, 3))
+        hashes = read_parquet(whole, pa.schema([ROUND.field("hash")]))["hash"]
+        cell = FinishedCell(run, hashes[-1].as_py(), round(seconds, 3))
         with writing(self._warehouse):
             write_text(self._folder / f"{key}.json", orjson.dumps(asdict(cell)).decode())
             (self._folder / f"{key}.run").unlink(missing_ok=True)

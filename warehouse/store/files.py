@@ -193,7 +193,7 @@ def read_groups(path: Path, schema: pa.Schema) -> Iterator[pa.Table | None]:
             yield None
 
 
-def read_table(path: Path, schema: pa.Schema) -> pa.Table:
+def read_parquet(path: Path, schema: pa.Schema) -> pa.Table:
     """Read a file's columns.
 
     Raises:

@@ -1,0 +1,206 @@
+"""Appends runs to a warehouse: a file a round, and one of all rounds once a run has ended."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+
+import pyarrow as pa
+
+from predictor.errors import WarehouseBusy, WarehouseError
+from tasks.layouts import FIRST_WITH_CHECKSUMS
+from tasks.record import Package, RoundRecord, RunHeader, Timings, record_hash
+from warehouse.store.arrow import to_table
+from warehouse.store.checksums import mend, note, noted
+from warehouse.store.files import (
+    GROUP_ROUNDS,
+    HEADER,
+    ROUND,
+    WHOLE,
+    HeaderLabel,
+    RoundLabel,
+    count_rows,
+    read_parquet,
+    round_of,
+    write_groups,
+    write_table,
+    writing,
+)
+from warehouse.store.folder import make_folder
+
+KEPT_BYTES = 2**28
+"""Rounds are kept in memory up to this size, so that an ended run is not read again."""
+
+
+class Writer:
+    """Appends one run to a warehouse.
+
+    Use as a context manager; leaving it releases the run.
+
+    Args:
+        warehouse: The folder.
+        run: An existing run to go on with, or None for a new one.
+        header: What the run starts from.
+        packages: Installed packages.
+        taken: Whether a new run may not have a name, as it is in use elsewhere.
+
+    Raises:
+        WarehouseError: The folder cannot be written, or another process writes the run.
+    """
+
+    def __init__(
+        self,
+        warehouse: Path,
+        header: RunHeader,
+        *,
+        run: str | None = None,
+        packages: Sequence[Package] = (),
+        taken: Callable[[str], bool] = lambda name: False,
+    ) -> None:
+        self._warehouse = warehouse
+        self._records = warehouse / "records"
+        self._kept: dict[int, pa.Table] = {}
+        self._kept_bytes = 0
+        with writing(warehouse):
+            make_folder(warehouse)
+            self.run = run or self._claim(header, taken)
+            self._folder = self._records / f"run={self.run}"
+            self._lock = _lock(self._folder / ".lock", self.run)
+            try:
+                self._begin(header, packages, new=run is None)
+            except BaseException:
+                if run is None:  # nothing of it can be read without a header
+                    shutil.rmtree(self._folder, ignore_errors=True)
+                os.close(self._lock)
+                raise
+
+    def _begin(self, header: RunHeader, packages: Sequence[Package], *, new: bool) -> None:
+        """Clear up what a crash left; write the header of a new run."""
+        for left_over in self._folder.glob(".*.*"):
+            left_over.unlink()
+        if not new:
+            self._mend_checksums(header)
+            return
+        label = HeaderLabel(self.run, datetime.now(UTC), tuple(packages), record_hash(header))
+        path = self._folder / "header.parquet"
+        write_table(path, to_table(HEADER, label, header))
+        note(path)
+
+    def _mend_checksums(self, header: RunHeader) -> None:
+        """Note what a crash left without a checksum: at most the newest file.
+
+        A run of a layout without checksums gets them for all its files.
+
+        Raises:
+            WarehouseError: A file that was noted is gone, and its rounds are in no other.
+        """
+        names = sorted(path.name for path in self._folder.glob("*.parquet"))
+        known = noted(self._folder)
+        if known is None:
+            if header.version < FIRST_WITH_CHECKSUMS:
+                mend(self._folder, trusted=names)
+            return
+        whole = self._folder / WHOLE
+        kept = count_rows(whole) if whole.exists() else 0
+        for name in sorted(known.keys() - set(names)):
+            number = round_of(Path(name))
+            if number is None or number >= kept:
+                raise WarehouseError(
+                    str(self._folder / name), "is gone", "restore it from a backup"
+                )
+        parts = [name for name in names if name.startswith("round=")]
+        mend(self._folder, trusted=parts[-1:])
+
+    def _claim(self, header: RunHeader, taken: Callable[[str], bool]) -> str:
+        """Make the run's folder under the first free name; making it is the claim."""
+        stem = f"{header.settings.policy}-{record_hash(header)[:6]}"
+        for number in count(1):
+            name = f"{stem}-{number}"
+            with contextlib.suppress(FileExistsError):
+                if not taken(name):
+                    (self._records / f"run={name}").mkdir(parents=True)
+                    return name
+        raise AssertionError("names do not end")
+
+    def append(self, record: RoundRecord, record_digest: str, timings: Timings) -> None:
+        """Write one round; once this returns, a crash does not lose it.
+
+        Raises:
+            WarehouseError: It cannot be written.
+        """
+        label = RoundLabel(self.run, record_digest, timings)
+        table, path = to_table(ROUND, label, record), self._part(record.round)
+        with writing(self._warehouse):
+            write_table(path, table)
+            note(path)
+        if self._kept_bytes < KEPT_BYTES:
+            self._kept[record.round] = table
+            self._kept_bytes += table.nbytes
+
+    def _part(self, number: int) -> Path:
+        return self._folder / f"round={number:06d}.parquet"
+
+    def compact(self) -> None:
+        """Put the rounds of an ended run into one file.
+
+        Raises:
+            WarehouseError: A file is damaged, or the folder cannot be written.
+        """
+        parts = sorted(self._folder.glob("round=[0-9]*.parquet"))
+        if not parts:
+            return
+        with writing(self._warehouse):
+            whole = self._folder / WHOLE
+            write_groups(whole, ROUND, self._groups(parts))
+            note(whole)
+            for part in parts:
+                part.unlink()
+            mend(self._folder, trusted=())
+        self._kept, self._kept_bytes = {}, 0
+
+    def _groups(self, parts: Sequence[Path]) -> Iterator[pa.Table]:
+        """The rounds of a run in order, as row groups."""
+        whole = self._folder / WHOLE
+        rounds = [number for part in parts if (number := round_of(part)) is not None]
+        if whole.exists():  # after a crash before the clean-up, rounds are in both
+            table = read_parquet(whole, ROUND)
+            yield table
+            rounds = sorted(set(rounds) - set(table["round"].to_pylist()))
+        for first in range(0, len(rounds), GROUP_ROUNDS):
+            yield pa.concat_tables(map(self._round, rounds[first : first + GROUP_ROUNDS]))
+
+    def _round(self, number: int) -> pa.Table:
+        kept = self._kept.get(number)
+        return read_parquet(self._part(number), ROUND) if kept is None else kept
+
+    def __enter__(self) -> "Writer":
+        """The writer itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Release the run."""
+        os.close(self._lock)
+
+
+def _lock(path: Path, run: str) -> int:
+    """Hold a run for this process; the lock goes with the process, however it ends."""
+    import fcntl
+
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise WarehouseBusy(
+            f"run {run!r}", "is being written by another process", "wait for it or stop it"
+        ) from None
+    return handle
