@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from containers import docker as containers_docker
+from containers.docker import daemon as containers_docker
 from containers.runtime import EventKind
 from tests.containers.conftest import give_up
 from tests.containers.dockerd import IMAGE, Dockerd, cluster, dockerd, mounts, with_slots

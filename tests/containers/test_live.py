@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from containers import docker as containers_docker
+from containers.docker import daemon as containers_docker
 from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerRuntime, Standing
 from containers.docker.fleet import only_scheduler
