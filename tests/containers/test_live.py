@@ -18,9 +18,9 @@ from containers.docker.docker_runtime import DockerRuntime, Standing
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.runtime import ContainerEvent, EventKind, Launch
+from harness.dockerd import IMAGE, LIMITS, LOUD, LYING, STUBBORN, Dockerd, cluster, mounts
 from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec
-from tests.containers.dockerd import IMAGE, LIMITS, LOUD, LYING, STUBBORN, Dockerd, cluster, mounts
 from tests.containers.stories import job, long, losses, story
 
 HUNG_ROUNDS = 5
