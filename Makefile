@@ -32,10 +32,10 @@ check: $(STAMP) ## Check style, types and layers
 	$(BIN)/lint-imports --no-logo
 
 bench: $(STAMP) ## Run the benchmarks
-	lacking=$$($(BIN)/python -c 'from tests.containers.dockerd import missing; print(missing())') || exit 1; \
+	lacking=$$($(BIN)/python -c 'from harness.dockerd import missing; print(missing())') || exit 1; \
 	for script in $$(grep -l '^if __name__' benchmarks/*.py benchmarks/*/__main__.py); do \
 	  name=$$(echo $$script | sed 's|^benchmarks/||; s|/__main__||; s|\.py$$||'); \
-	  if [ -n "$$lacking" ] && grep -q '^from tests.containers.dockerd' $$script; \
+	  if [ -n "$$lacking" ] && grep -q '^from harness.dockerd' $$script; \
 	  then echo "$$name: skipped, $$lacking"; \
 	  else $(BIN)/python -m benchmarks.$$name || exit 1; fi; \
 	done

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from containers.docker.rendering import described
 from containers.docker.telemetry import LINES
+from harness.dockerd import TRAINER
 from predictor.job import JobSpec
-from tests.containers.dockerd import TRAINER
 
 
 def train_alone(specs: Iterable[JobSpec], folder: Path) -> None:

@@ -32,11 +32,11 @@ from containers.docker.rendering import render
 from containers.runtime import Launch
 from containers.virtual.virtual_cluster import GroundTruth
 from flows.runs.simulation import make_header, prepare
+from harness.dockerd import dockerd, missing, mounts
 from predictor.job import JobSpec, Mode, Regime
 from predictor.profile import Profile
 from tasks.record import RuntimeKind, Settings
 from tasks.round import run_round
-from tests.containers.dockerd import dockerd, missing, mounts
 from warehouse.store.writer import Writer
 from warehouse.workloads.workload import Workload
 

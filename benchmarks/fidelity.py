@@ -41,11 +41,11 @@ from flows.runs.prefect_driver import embedded_prefect, run_round_in_prefect
 from flows.runs.profiling import Measured, combinations_of, measure
 from flows.runs.simulation import make_header, simulate
 from flows.service.own_server import own_server
+from harness.dockerd import cluster, dockerd, missing
 from predictor.job import JobSpec, Mode, Regime
 from predictor.profile import Profile
 from tasks.record import RuntimeKind, Settings
 from tasks.round import run_round
-from tests.containers.dockerd import cluster, dockerd, missing
 from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
 from warehouse.workloads.workload import Workload

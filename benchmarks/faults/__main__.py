@@ -24,8 +24,8 @@ from pathlib import Path
 
 from benchmarks.faults.jobs import JOBS
 from benchmarks.faults.trial import STORAGE_BYTES, file_system, trial
+from harness.dockerd import dockerd, missing
 from predictor.errors import InputError, ShockwaveError
-from tests.containers.dockerd import dockerd, missing
 
 
 def main() -> int:

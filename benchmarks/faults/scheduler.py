@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.faults.jobs import workload
 from flows.runs.live import resume_live, run_live
 from flows.runs.simulation import make_header
-from tasks import steps
+from tasks import round as tasks_round
 from tasks.record import RuntimeKind, Settings
 from tasks.round import Round, Run, timed
 from warehouse.store.reader import Reader
@@ -24,7 +24,7 @@ from warehouse.store.reader import Reader
 ROUND_SECONDS = 3.0
 SILENT_SECONDS = 120.0
 """Without a record; a scheduler that is silent for longer hangs."""
-BOUNDARIES = ("before collect", *(f"after {step.__name__}" for step in steps.ROUND[:-1]))
+BOUNDARIES = ("before collect", *(f"after {step.__name__}" for step in tasks_round.ROUND[:-1]))
 
 
 class Stuck(Exception):
@@ -120,7 +120,7 @@ def schedule(folder: Path) -> None:
     def driver(run: Run) -> Round:
         this = Round()
         boundary("before collect")
-        for step in steps.ROUND:
+        for step in tasks_round.ROUND:
             timed(step, run, this)
             boundary(f"after {step.__name__}")
         return this

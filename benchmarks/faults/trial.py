@@ -24,8 +24,8 @@ from benchmarks.faults.watch import Watch
 from containers.docker.rendering import JOB, RUN
 from containers.docker.telemetry import LINES
 from containers.runtime import EventKind
+from harness.dockerd import Dockerd, cluster
 from predictor.job import JobSpec
-from tests.containers.dockerd import Dockerd, cluster
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 

@@ -10,7 +10,7 @@ import docker
 import docker.errors
 
 from containers.docker.rendering import GPUS, JOB, ROUND, RUN
-from tests.containers.dockerd import Dockerd
+from harness.dockerd import Dockerd
 
 
 @dataclass

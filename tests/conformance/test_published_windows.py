@@ -19,7 +19,7 @@ from flows.runs.simulation import make_header, prepare
 from predictor.published_predictor import ProfiledRegime, mean_epoch_seconds, seconds_done
 from solver.counts import solve_counts
 from solver.fidelity import Fidelity
-from solver.policies import published
+from solver.policies import shockwave_published
 from solver.policies.shockwave_published import Account, laid_out_by_priority
 from tasks.record import Settings
 from tasks.round import run_round
@@ -49,13 +49,13 @@ def test_the_first_windows_are_the_recorded_ones(
     workload: Workload, recorded: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     met: list[dict[str, Any]] = []
-    make_market: Callable[..., Any] = published.published_market
+    make_market: Callable[..., Any] = shockwave_published.published_market
 
     def listen(**told: Any) -> Any:
         met.append(told)
         return make_market(**told)
 
-    monkeypatch.setattr(published, "published_market", listen)
+    monkeypatch.setattr(shockwave_published, "published_market", listen)
     settings = Settings(
         "shockwave-published", 32, fidelity=Fidelity.REFERENCE, parameters=CASES[0].tuning
     )

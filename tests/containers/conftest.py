@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests.containers.dockerd import Dockerd, dockerd, missing
+from harness.dockerd import Dockerd, dockerd, missing
 
 __all__ = ["daemon", "storage"]
 

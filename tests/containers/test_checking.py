@@ -8,8 +8,8 @@ import pytest
 
 from containers.docker.checking import Finding, check_before_run, check_cluster, system_seconds
 from containers.docker.nodes import Gpu, Nodes
+from harness.dockerd import Dockerd, cluster, with_slots
 from predictor.errors import InputError
-from tests.containers.dockerd import Dockerd, cluster, with_slots
 
 
 def findings(nodes: Nodes) -> dict[tuple[str, str], Finding]:

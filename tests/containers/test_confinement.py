@@ -11,7 +11,7 @@ import pytest
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.docker.rendering import render
 from containers.runtime import EventKind, Launch
-from tests.containers.dockerd import IMAGE, OUTSIDE, STUBBORN, Dockerd, cluster, mounts, python
+from harness.dockerd import IMAGE, OUTSIDE, STUBBORN, Dockerd, cluster, mounts, python
 from tests.containers.stories import long, story
 
 RUN = "confined"

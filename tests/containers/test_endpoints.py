@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from containers import docker as containers_docker
+from containers.docker import daemon as containers_docker
 from containers.runtime import EventKind
+from harness.dockerd import IMAGE, Dockerd, cluster, dockerd, mounts, with_slots
+from harness.endpoints import PORT, Authority, Sshd, missing, sshd, swarm, verified
 from tests.containers.conftest import give_up
-from tests.containers.dockerd import IMAGE, Dockerd, cluster, dockerd, mounts, with_slots
-from tests.containers.endpoints import PORT, Authority, Sshd, sshd, swarm, told_missing, verified
 from tests.containers.stories import job, long, story
 from tests.containers.test_checking import findings
 
@@ -46,7 +46,7 @@ RATES = {"cpu": {"('Recommendation (batch size 32)', 1)": {"null": 20.0}}}
 
 @pytest.fixture(scope="module", autouse=True)
 def _needed() -> None:
-    if lacking := told_missing():
+    if lacking := missing():
         give_up(lacking)
 
 
@@ -64,7 +64,8 @@ def far(daemon: Dockerd, authority: Authority) -> Iterator[Dockerd]:
 
 @pytest.fixture
 def server(daemon: Dockerd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
-    with sshd(daemon, tmp_path, monkeypatch) as started:
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    with sshd(daemon, tmp_path) as started:
         yield started
 
 

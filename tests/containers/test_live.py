@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from containers import docker as containers_docker
+from containers.docker import daemon as containers_docker
 from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerRuntime, Standing
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.runtime import ContainerEvent, EventKind, Launch
+from harness.dockerd import IMAGE, LIMITS, LOUD, LYING, STUBBORN, Dockerd, cluster, mounts
 from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec
-from tests.containers.dockerd import IMAGE, LIMITS, LOUD, LYING, STUBBORN, Dockerd, cluster, mounts
 from tests.containers.stories import job, long, losses, story
 
 HUNG_ROUNDS = 5

@@ -43,7 +43,7 @@ def begin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Begin]:
             return told
 
         def docker(*specs: JobSpec, round_seconds: float = ROUND_SECONDS) -> Story:
-            from tests.containers.dockerd import cluster
+            from harness.dockerd import cluster
 
             nodes = cluster(
                 request.getfixturevalue("daemon"), request.getfixturevalue("storage"), gpus=4

@@ -21,7 +21,7 @@ from prefect.client.schemas.objects import Artifact
 from prefect.settings import PREFECT_API_URL
 from prefect.testing.utilities import prefect_test_harness
 
-from flows import campaign_run
+from flows.campaigns import under_way
 from flows.campaigns.campaign import CellsFailed, campaign
 from flows.campaigns.campaign_file import read_campaign
 from flows.campaigns.cells import Headers, expand
@@ -203,9 +203,9 @@ def listens(port: int) -> bool:
 def test_cells_that_end_in_the_same_second_are_told_together(
     client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(campaign_run, "TELL_SECONDS", 3600.0)
+    monkeypatch.setattr(under_way, "TELL_SECONDS", 3600.0)
     told: list[list[CellStatus]] = []
-    with campaign_run.watched(cells=lambda rows: told.append([row.status for row in rows])):
+    with under_way.watched(cells=lambda rows: told.append([row.status for row in rows])):
         done = campaign(read_campaign(plan(tmp_path)), Runner.THREADS, 1, None, tmp_path / "w")
     assert told == [[CellStatus.PENDING] * 4, [CellStatus.FINISHED] * 4]
     assert [row.status for row in read_cells(tmp_path / "w", done)] == told[-1]

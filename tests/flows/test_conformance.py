@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flows import conformance
+from flows.judging import conformance
 from flows.judging.conformance import EXACT, PUBLISHED_SHOCKWAVE, Tolerance
 from tests.flows.conftest import Command
 from tests.flows.test_cli import assert_refused

@@ -16,10 +16,10 @@ from flows.runs.live import resume_live, run_live
 from flows.runs.prefect_driver import embedded_prefect, run_round_in_prefect
 from flows.runs.simulation import make_header, packages, replay
 from flows.service.own_server import own_server
+from harness.dockerd import Dockerd, cluster, dockerd
 from predictor.errors import InputError
 from tasks.record import RuntimeKind, Settings
 from tests.containers.conftest import daemon, storage
-from tests.containers.dockerd import Dockerd, cluster, dockerd
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer

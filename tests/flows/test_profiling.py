@@ -14,10 +14,10 @@ from flows.runs.default_profile import PROFILES, with_default_profile
 from flows.runs.profiling import Combination, Measured, asked, combinations_of, measure, measured_of
 from flows.runs.profiling import table as table_of
 from flows.runs.workload_source import Source
+from harness.dockerd import Dockerd, cluster
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from tests.containers.conftest import daemon, storage
-from tests.containers.dockerd import Dockerd, cluster
 from tests.flows.conftest import Command
 from warehouse.workloads.trace import read_throughputs
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flows import options
+from flows.cli import options
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from predictor.job import Mode

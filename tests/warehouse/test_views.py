@@ -26,7 +26,7 @@ from solver.plan import SolveReport, Turn
 from tasks.record import VERSION, Package, RoundRecord, RunHeader, Settings, record_hash
 from tests.runs import POLICIES, chained, make, tiny, write
 from tests.strategies import certain
-from warehouse import definitions
+from warehouse.analytics import definitions
 from warehouse.analytics.catalog import build
 from warehouse.analytics.definitions import MARTS, STAGING, VIEWS, needed, view_sql
 from warehouse.analytics.questions import Analytics

@@ -1,8 +1,8 @@
-"""A Docker daemon of the tests' own, in namespaces of its own, and clusters of it.
+"""A Docker daemon of one's own, in namespaces of its own, and clusters of it.
 
 Its processes, mounts and bridges are in namespaces of which one process is the first: they
 go with it, whatever else went wrong. The image holds the trainer only; what that needs of
-this machine is mounted from it, as no image can be pulled in a test.
+this machine is mounted from it, as no image can be pulled here.
 """
 
 import io
@@ -16,17 +16,18 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import docker  # noqa: TID251
-import torch
+import docker
 
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
 
 NEEDED = ("dockerd", "iptables", "unshare", "nsenter", "setpriv", "ip")
-START_SECONDS = 30.0
-TRAINER = Path(__file__).parents[2] / "containers" / "images" / "trainer"
+START_SECONDS = 300.0
+"""Far more than a busy machine takes."""
+TRAINER = Path(__file__).parents[1] / "containers" / "images" / "trainer"
 IMAGE = "shockwave-test:trainer"
 STUBBORN = "shockwave-test:stubborn"
 """Its jobs take no notice of SIGTERM."""
@@ -58,7 +59,7 @@ exec sleep infinity
 
 
 def missing() -> str:
-    """What the tests need and this machine lacks, in words; empty if nothing."""
+    """What a daemon needs and this machine lacks, in words; empty if nothing."""
     if os.geteuid():
         return "only root can start a Docker daemon"
     lacking = [name for name in NEEDED if shutil.which(name) is None]
@@ -67,7 +68,10 @@ def missing() -> str:
 
 def packages() -> Path:
     """The folder of installed packages."""
-    return Path(torch.__file__).parents[1]
+    found = find_spec("torch")  # without the seconds of its import
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parents[1]
 
 
 def python() -> str:
@@ -105,7 +109,9 @@ class Dockerd:
 
     def client(self) -> Any:
         if not self.clients:
-            self.clients.append(docker.DockerClient(base_url=self.endpoint, version="1.41"))
+            self.clients.append(
+                docker.DockerClient(base_url=self.endpoint, version="1.41", timeout=START_SECONDS)
+            )
         return self.clients[0]
 
     def within(self, *command: str) -> list[str]:
@@ -138,7 +144,7 @@ class Dockerd:
         assert self.process is not None
         number = (self.folder / "pid").read_text()
         subprocess.run(self.within("kill", "-TERM", number), check=True)
-        self.process.wait(60)
+        self.process.wait(START_SECONDS)
 
     @contextmanager
     def stopped(self) -> Iterator[None]:

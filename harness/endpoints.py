@@ -1,6 +1,5 @@
 """Ways to a Docker daemon that is not on this machine: TLS, SSH, and a network between two."""
 
-import os
 import shutil
 import socket
 import subprocess
@@ -10,9 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-from tests.containers.dockerd import START_SECONDS, Dockerd
+from harness.dockerd import START_SECONDS, Dockerd
 
 NEEDED = ("sshd", "ssh", "ssh-keygen", "docker", "openssl")
 PORT = 2376
@@ -20,8 +17,8 @@ PORT = 2376
 NEW_KEY = ("-newkey", "rsa:2048", "-nodes")
 
 
-def told_missing() -> str:
-    """What the tests need beside a daemon and this machine lacks; empty if nothing."""
+def missing() -> str:
+    """What these need beside a daemon and this machine lacks; empty if nothing."""
     lacking = [name for name in NEEDED if shutil.which(name) is None]
     return f"no {', '.join(lacking)} on this machine" if lacking else ""
 
@@ -139,13 +136,12 @@ class Sshd:
 
 
 @contextmanager
-def sshd(daemon: Dockerd, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
-    """A server behind which `docker` finds a daemon, and an `ssh` that may log in there."""
+def sshd(daemon: Dockerd, folder: Path) -> Iterator[Sshd]:
+    """A server behind which `docker` finds a daemon, and an `ssh` in `bin` that may log in."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         server = Sshd(folder, free.getsockname()[1])
     server.configure(daemon)
-    monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
     server.start()
     try:
         yield server
