@@ -14,7 +14,7 @@ from containers.runtime import ContainerEvent, EventKind, Launch, Observation
 from containers.virtual.virtual_cluster import GroundTruth
 from predictor.errors import InputError
 from predictor.job import EpochReport, JobProgress, JobSpec, add_report
-from predictor.profile import Profile
+from predictor.throughput import Profile
 
 
 @dataclass
@@ -61,8 +61,8 @@ class _Job:
         """Train for a time, or to the end; returns the time that it took."""
         left = seconds
         while self.epoch < self.spec.epochs and left > 0.0:
-            model, gpus = self.spec.model, self.spec.scale_factor
-            rate = self.profile.throughput(model, self.batch_size, gpus)
+            allocation = self.profile.reference(self.spec)
+            rate = self.profile.rate(self.spec, self.batch_size, allocation)
             before, after = (
                 self.spec.steps_after(epoch, self.batch_size)
                 for epoch in (self.epoch, self.epoch + 1)
@@ -150,7 +150,7 @@ class FaithfulCluster:
                 )
             truth = by_id[spec.job_id]
             for size in {regime.batch_size for regime in truth.targets}:
-                profile.throughput(spec.model, size, spec.scale_factor)
+                profile.rate(spec, size, profile.reference(spec))
             self._jobs[spec.job_id] = _Job(spec, truth, profile)
         self._round_seconds, self._restart_seconds = round_seconds, restart_seconds
         self._clock = 0.0

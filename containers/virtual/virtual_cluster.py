@@ -17,7 +17,7 @@ import numpy.typing as npt
 from containers.runtime import ContainerEvent, EventKind, Launch, Observation
 from predictor.errors import InputError
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
-from predictor.profile import Profile
+from predictor.throughput import Profile
 
 SHORT_RUN_SECONDS = 5.0
 """A restart is charged only to a run that ends within this much of the full round."""
@@ -99,7 +99,7 @@ class _Jobs:
         self.steps_per_epoch[rows] = _ceil(self._samples[rows] / sizes)
         for row, size in zip(rows.tolist(), sizes.tolist(), strict=True):
             spec = self._specs[row]
-            self.rate[row] = self._profile.throughput(spec.model, size, spec.scale_factor)
+            self.rate[row] = self._profile.rate(spec, size, self._profile.reference(spec))
 
     def epochs_begun(self, rows: Ints) -> Ints:
         """Inside its tenth epoch a job is at 10."""
@@ -185,7 +185,7 @@ def _slowest_steps_per_second(spec: JobSpec, truth: GroundTruth, profile: Profil
         while size < largest:
             size *= 2
             sizes.add(size)
-    return min(profile.throughput(spec.model, size, spec.scale_factor) for size in sizes)
+    return min(profile.rate(spec, size, profile.reference(spec)) for size in sizes)
 
 
 class VirtualCluster:

@@ -13,21 +13,21 @@ from typing import Any
 
 from predictor.errors import ShockwaveError
 from tasks.invariants import Ledger
-from tasks.layouts import FIRST_WITH_CHECKSUMS, OLDEST, upgraded
-from tasks.record import VERSION, RoundRecord, RunHeader, record_hash
-from tasks.rows import from_row
+from tasks.layouts import FIRST_WITH_CHECKSUMS
+from tasks.sources import Workload
 from warehouse.store.checksums import CHECKSUMS, checksum, noted
+from warehouse.store.decoding import StoredHeader, StoredRound, stored_header, stored_round
 from warehouse.store.files import (
     EMPTY,
     GROUP_ROUNDS,
-    HEADER,
-    ROUND,
     WHOLE,
+    WORKLOAD_FILE,
     read_groups,
     read_parquet,
     round_of,
 )
-from warehouse.store.folder import unknown_run
+from warehouse.store.folder import name_of, place_of, unknown_run
+from warehouse.store.reader import read_workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,10 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A record as it is stored: where, what, the hash noted for it and the one it has."""
+    """A round as it is stored, and where."""
 
     place: str
-    record: RoundRecord
-    noted_hash: str
-    hash: str
+    round: StoredRound
 
 
 def audit(warehouse: Path, run: str) -> Audit:
@@ -93,7 +91,7 @@ def audit(warehouse: Path, run: str) -> Audit:
     Raises:
         InputError: There is no such run.
     """
-    folder = warehouse / "records" / f"run={run}"
+    folder = place_of(warehouse, run)
     begun = None
     with suppress(OSError):  # of a name that no file can have
         begun = next(folder.glob("*.parquet"), None) or noted(folder)
@@ -109,19 +107,21 @@ def audit(warehouse: Path, run: str) -> Audit:
 
 def _audit(folder: Path, run: str, files: Sequence[Path], before: dict[str, str] | None) -> Audit:
     findings: list[Finding] = []
-    header, first_hash = _header(folder, findings)
-    stored = _rounds(files, run, findings)
+    header = _header(folder, findings)
+    workload = _workload(folder, header, findings) if header else None
+    stored = _rounds(files, run, header, findings) if header else {}
     findings += _bytes(folder, files, stored, header, before)
     unended: list[int] = []
     if header is not None:
-        findings += _chain(stored, first_hash)
-        ledger = Ledger(header)
+        findings += _chain(stored, header.content)
+    if header is not None and workload is not None:
+        ledger = Ledger(header.header, workload)
         for number in range(len(stored)):
             if number not in stored:
                 break  # what follows cannot be judged
             one = stored[number]
             findings += (
-                Finding(number, one.place, problem) for problem in ledger.broken(one.record)
+                Finding(number, one.place, problem) for problem in ledger.broken(one.round.record)
             )
         unended = ledger.unended
         if unended and folder / WHOLE in files:
@@ -133,7 +133,7 @@ def _audit(folder: Path, run: str, files: Sequence[Path], before: dict[str, str]
         run=run,
         files=len(files),
         rounds=len(stored),
-        jobs=len(header.specs) if header else 0,
+        jobs=len(workload.specs) if workload else 0,
         unended=len(unended),
         checksums=before is not None,
         findings=tuple(sorted(findings, key=_position)),
@@ -146,24 +146,34 @@ def _position(finding: Finding) -> float:
     return -1 if finding.place == "header.parquet" else math.inf
 
 
-def _header(folder: Path, findings: list[Finding]) -> tuple[RunHeader | None, str]:
-    """The header and its hash, if it is there and what it was."""
+def _header(folder: Path, findings: list[Finding]) -> StoredHeader | None:
+    """The header, if it is there and can be read."""
     place = "header.parquet"
     try:
-        (row,) = read_parquet(folder / place, HEADER).to_pylist()
-        header = _decoded(RunHeader, row)
-        digest = record_hash(header)
+        (row,) = read_parquet(folder / place).to_pylist()
+        found = stored_header(row)
     except (ShockwaveError, *_GARBLED) as error:
         findings.append(Finding(None, place, _unreadable(error)))
-        return None, ""
-    if digest != row["hash"]:
+        return None
+    if found.content != found.digest:
         findings.append(Finding(None, place, "was changed: its contents have another hash"))
-    if folder.name != f"run={row['run']}":
+    if name_of(folder) != row["run"]:
         findings.append(Finding(None, place, f"is of run {row['run']!r}"))
-    return header, digest
+    return found
 
 
-def _rounds(files: Sequence[Path], run: str, findings: list[Finding]) -> dict[int, _Stored]:
+def _workload(folder: Path, header: StoredHeader, findings: list[Finding]) -> Workload | None:
+    """The jobs that the run plays, if they are there and what they were."""
+    try:
+        return read_workload(folder, header)
+    except (ShockwaveError, *_GARBLED) as error:
+        findings.append(Finding(None, WORKLOAD_FILE, _unreadable(error)))
+        return None
+
+
+def _rounds(
+    files: Sequence[Path], run: str, header: StoredHeader, findings: list[Finding]
+) -> dict[int, _Stored]:
     """The records by round."""
     stored: dict[int, _Stored] = {}
     for path in files:
@@ -176,28 +186,26 @@ def _rounds(files: Sequence[Path], run: str, findings: list[Finding]) -> dict[in
                 continue
             place = f"{path.name}, row {number - first}"
             try:
-                record = _decoded(RoundRecord, row)
-                digest = record_hash(record)
+                found = stored_round(row, header)
             except (ShockwaveError, *_GARBLED) as error:
                 findings.append(Finding(number, place, _unreadable(error)))
                 continue
-            if record.round != number or row["run"] != run:
-                findings.append(
-                    Finding(number, place, f"holds round {record.round} of run {row['run']!r}")
-                )
-            stored.setdefault(record.round, _Stored(place, record, row["hash"], digest))
+            if found.record.round != number or row["run"] != run:
+                holds = f"holds round {found.record.round} of run {row['run']!r}"
+                findings.append(Finding(number, place, holds))
+            stored.setdefault(found.record.round, _Stored(place, found))
     return stored
 
 
 def _rows(path: Path, findings: list[Finding]) -> list[dict[str, Any] | None]:
     """The rows of a file, None for those that cannot be read."""
     try:
-        return list(read_parquet(path, ROUND).to_pylist())
+        return list(read_parquet(path).to_pylist())
     except (ShockwaveError, *_GARBLED) as error:
         problem = _unreadable(error)
     rows: list[dict[str, Any] | None] = []
     try:
-        for group in read_groups(path, ROUND):
+        for group in read_groups(path):
             if group is None:
                 last = len(rows) + GROUP_ROUNDS - 1
                 spoilt = f"rounds {len(rows)} to {last} at most: cannot be read"
@@ -214,7 +222,7 @@ def _bytes(
     folder: Path,
     files: Sequence[Path],
     stored: dict[int, _Stored],
-    header: RunHeader | None,
+    header: StoredHeader | None,
     before: dict[str, str] | None,
 ) -> Iterator[Finding]:
     """Files whose bytes are not those that were written, that are gone or were added.
@@ -228,7 +236,7 @@ def _bytes(
     """
     sums = noted(folder)
     if sums is None:
-        if header is None or header.version >= FIRST_WITH_CHECKSUMS:
+        if header is None or header.header.version >= FIRST_WITH_CHECKSUMS:
             yield Finding(None, CHECKSUMS, "is gone, so the files' bytes cannot be checked")
         return
     parts = [path.name for path in files if round_of(path) is not None]
@@ -242,7 +250,9 @@ def _bytes(
             yield Finding(round_of(path), path.name, "is gone")
         elif found != sums[path.name]:
             problem = "was changed: its bytes are not those that were written"
-            if path.name == WHOLE and all(one.hash == one.noted_hash for one in stored.values()):
+            if path.name == WHOLE and all(
+                one.round.content == one.round.digest for one in stored.values()
+            ):
                 problem += f"; the {len(stored)} records that can be read in it are whole"
             yield Finding(round_of(path), path.name, problem)
     for name in (before or {}).keys() - {path.name for path in files}:
@@ -268,12 +278,12 @@ def _chain(stored: dict[int, _Stored], first_hash: str) -> Iterator[Finding]:
             before = ""
             continue
         one = stored[number]
-        if one.hash != one.noted_hash:
+        if one.round.content != one.round.digest:
             yield Finding(number, one.place, "was changed: its contents have another hash")
-        if before and one.record.previous_hash != before:
+        if before and one.round.record.previous_hash != before:
             kept = f"round {number - 1}" if number else "the header"
             yield Finding(number, one.place, f"does not follow {kept}: another hash is noted")
-        before = one.noted_hash
+        before = one.round.digest
 
 
 _GARBLED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
@@ -282,9 +292,3 @@ _GARBLED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, Memo
 
 def _unreadable(error: BaseException) -> str:
     return error.problem if isinstance(error, ShockwaveError) else "does not hold a record"
-
-
-def _decoded(kind: Any, row: dict[str, Any]) -> Any:
-    if not OLDEST <= row["version"] <= VERSION:
-        raise ValueError(row["version"])
-    return from_row(kind, upgraded(row))

@@ -33,7 +33,7 @@ from warehouse.store.files import (
     write_text,
     writing,
 )
-from warehouse.store.folder import make_folder
+from warehouse.store.folder import make_folder, place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class CellStore:
 
     def _whole(self, run: str) -> Path:
         """The file of an ended run."""
-        return self._warehouse / "records" / f"run={run}" / WHOLE
+        return place_of(self._warehouse, run) / WHOLE
 
     def finished(self, key: str) -> FinishedCell | None:
         """The finished cell with this key, if its run is still there.
@@ -159,7 +159,7 @@ class CellStore:
             raise WarehouseError(
                 str(path), "cannot be read", "remove it, and the cell starts anew"
             ) from None
-        header = self._warehouse / "records" / f"run={run}" / "header.parquet"
+        header = place_of(self._warehouse, run) / "header.parquet"
         return run if header.is_file() else None
 
     def begin(self, key: str, run: str) -> None:

@@ -17,7 +17,9 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from containers.virtual.virtual_cluster import GroundTruth
 from predictor.errors import WarehouseBusy, WarehouseError
+from predictor.job import JobSpec
 from tasks.record import Package, RoundRecord, RunHeader, Timings
 from warehouse.store.arrow import arrow_schema
 
@@ -39,6 +41,15 @@ class RoundLabel:
     run: str
     hash: str
     timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedJob:
+    """A row of a run's `workload.parquet`: a job, and what it will really do."""
+
+    run: str
+    spec: JobSpec
+    truth: GroundTruth
 
 
 class CellStatus(StrEnum):
@@ -91,12 +102,16 @@ class CellRow:
 
 HEADER = pa.schema([*arrow_schema(HeaderLabel), *arrow_schema(RunHeader)])
 ROUND = pa.schema([*arrow_schema(RoundLabel), *arrow_schema(RoundRecord)])
+WORKLOAD = arrow_schema(PlayedJob)
 CELLS = arrow_schema(CellRow)
 GROUP_ROUNDS = 64
 """Rounds in a row group of an ended run's file."""
 
 WHOLE = "round=all.parquet"
 """All rounds of a run that has ended."""
+WORKLOAD_FILE = "workload.parquet"
+"""The jobs that a run plays."""
+
 EMPTY = "run=_"
 """A partition without rows, so that the views' patterns always match a file."""
 
@@ -174,7 +189,7 @@ def count_rows(path: Path) -> int:
         raise _damaged(path, error) from None
 
 
-def read_groups(path: Path, schema: pa.Schema) -> Iterator[pa.Table | None]:
+def read_groups(path: Path) -> Iterator[pa.Table | None]:
     """Read a damaged file's row groups one by one; None for one that cannot be read.
 
     Raises:
@@ -188,13 +203,13 @@ def read_groups(path: Path, schema: pa.Schema) -> Iterator[pa.Table | None]:
     for group in range(groups):
         try:
             with pq.ParquetFile(path) as file:
-                yield file.read_row_group(group).select(schema.names)
-        except (pa.ArrowException, OSError, KeyError):
+                yield file.read_row_group(group)
+        except (pa.ArrowException, OSError):
             yield None
 
 
-def read_parquet(path: Path, schema: pa.Schema) -> pa.Table:
-    """Read a file's columns.
+def read_parquet(path: Path, schema: pa.Schema | None = None) -> pa.Table:
+    """Read a file's columns, by default as they are stored.
 
     Raises:
         WarehouseError: It is damaged or gone.

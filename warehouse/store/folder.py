@@ -2,10 +2,14 @@
 
 WAREHOUSE/
 analytics.duckdb                    views only (`warehouse.analytics`)
-records/run=RUN/header.parquet      what the run started from
-records/run=RUN/round=000012.parquet
-records/run=RUN/round=all.parquet   the same rounds in one file, once the run ended
-records/run=_/                      the columns of both, without rows
+records/layout=6/run=RUN/           a run whose records have this layout
+    header.parquet                  what the run started from
+    workload.parquet                its jobs and their truths
+    round=000012.parquet
+    round=all.parquet               the same rounds in one file, once the run ended
+    SHA256SUMS
+records/layout=6/run=_/             the columns of these files, without rows
+records/run=RUN/                    a run of layout 3, 4 or 5, with the jobs in its header
 campaigns/                          see `warehouse.store.campaigns`
 """
 
@@ -13,12 +17,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from predictor.errors import InputError, WarehouseError
+from tasks.layouts import VERSION
 from warehouse.store.files import (
     CELLS,
     EMPTY,
     HEADER,
     ROUND,
     WHOLE,
+    WORKLOAD,
     read_parquet,
     read_schema,
     write_groups,
@@ -33,9 +39,9 @@ def make_folder(warehouse: Path) -> None:
         WarehouseError: The folder cannot be written.
     """
     with writing(warehouse):
-        empty = warehouse / "records" / EMPTY
+        empty = present(warehouse) / EMPTY
         empty.mkdir(parents=True, exist_ok=True)
-        for name, schema in (("header", HEADER), ("round=_", ROUND)):
+        for name, schema in (("header", HEADER), ("round=_", ROUND), ("workload", WORKLOAD)):
             path = empty / f"{name}.parquet"
             if not path.exists() or read_schema(path) != schema:  # of an older layout
                 write_groups(path, schema, [])
@@ -50,13 +56,40 @@ def no_cells(warehouse: Path) -> Path:
     return warehouse / "campaigns" / "_" / "cells.parquet"
 
 
+def present(warehouse: Path) -> Path:
+    """The folder of the runs with records of the present layout."""
+    return warehouse / "records" / f"layout={VERSION}"
+
+
+def earlier(warehouse: Path) -> Path:
+    """The folder of the runs with records of layouts whose headers held the jobs."""
+    return warehouse / "records"
+
+
+def place_of(warehouse: Path, run: str) -> Path:
+    """Where a run's files are, or would be."""
+    old = earlier(warehouse) / f"run={run}"
+    return old if old.is_dir() else present(warehouse) / f"run={run}"
+
+
+def run_folders(warehouse: Path) -> list[Path]:
+    """The folders of all runs, in the order of their names."""
+    folders = [*earlier(warehouse).glob("run=*"), *present(warehouse).glob("run=*")]
+    return sorted((path for path in folders if path.name != EMPTY), key=lambda path: path.name)
+
+
+def name_of(folder: Path) -> str:
+    """The run that a folder is of."""
+    return folder.name.removeprefix("run=")
+
+
 def run_folder(warehouse: Path, run: str) -> Path:
     """Where a run's files are.
 
     Raises:
         InputError: There is no such run.
     """
-    folder = warehouse / "records" / f"run={run}"
+    folder = place_of(warehouse, run)
     if not (folder / "header.parquet").is_file() or folder.name == EMPTY:
         raise unknown_run(warehouse, run)
     return folder
@@ -68,7 +101,7 @@ def check_warehouse(warehouse: Path) -> None:
     Raises:
         InputError: It is none.
     """
-    if not (warehouse / "records" / EMPTY).is_dir():
+    if not any((root(warehouse) / EMPTY).is_dir() for root in (present, earlier)):
         raise InputError(str(warehouse), "is not a warehouse", "run shockwave simulate first")
 
 
@@ -87,9 +120,10 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
     Raises:
         WarehouseError: One is missing; names it.
     """
-    records = warehouse / "records"
-    folders = records.glob("run=*") if runs is None else (records / f"run={run}" for run in runs)
-    for folder in sorted(folders):
+    folders = run_folders(warehouse)
+    if runs is not None:
+        folders = [place_of(warehouse, run) for run in sorted(runs)]
+    for folder in folders:
         rounds = [path.name for path in folder.glob("round=[0-9]*.parquet")]
         whole = (folder / WHOLE).exists()  # looked for last, as it comes last
         needed = ["header.parquet"] if rounds or whole else []
@@ -102,10 +136,10 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
 
 def check_files(warehouse: Path) -> None:
     """Name the first damaged file, if there is one."""
-    for name, schema in (("header", HEADER), ("round=*", ROUND)):
-        for path in sorted((warehouse / "records").glob(f"run=*/{name}.parquet")):
+    for folder in run_folders(warehouse):
+        for path in sorted(folder.glob("*.parquet")):
             try:
-                read_parquet(path, schema)
+                read_parquet(path)
             except WarehouseError:
                 if path.exists():  # else it was compacted meanwhile
                     raise

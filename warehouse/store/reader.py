@@ -1,18 +1,27 @@
-"""Reads what runs recorded: headers and rounds, of every layout that was ever written."""
+"""Reads what runs recorded: how they started and their rounds, of every layout ever released."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from predictor.errors import WarehouseError
-from tasks.layouts import OLDEST, upgraded
-from tasks.record import VERSION, RoundRecord, RunHeader
+from tasks.record import RoundRecord, RunHeader, Start, workload_hash
 from tasks.rows import from_row
-from warehouse.store.files import HEADER, ROUND, read_parquet
-from warehouse.store.folder import run_folder
+from tasks.sources import Workload
+from warehouse.store.decoding import (
+    LayoutError,
+    StoredHeader,
+    StoredRound,
+    stored_header,
+    stored_round,
+)
+from warehouse.store.files import WORKLOAD, WORKLOAD_FILE, PlayedJob, read_parquet
+from warehouse.store.folder import name_of, run_folder
 
-Record = TypeVar("Record", RunHeader, RoundRecord)
+Decoded = TypeVar("Decoded")
 
 
 @dataclass(frozen=True)
@@ -26,15 +35,24 @@ class Reader:
     warehouse: Path
 
     def header(self, run: str) -> RunHeader:
-        """What a run started from.
+        """What a run was asked to do.
 
         Raises:
             InputError: No such run.
-            WarehouseError: Its file is damaged.
+            WarehouseError: Its file is damaged, or was changed.
         """
-        path = run_folder(self.warehouse, run) / "header.parquet"
-        (row,) = read_parquet(path, HEADER).to_pylist()
-        return _decoded(RunHeader, row, path)
+        return self._header(run_folder(self.warehouse, run)).header
+
+    def start(self, run: str) -> Start:
+        """What a run began with.
+
+        Raises:
+            InputError: No such run.
+            WarehouseError: A file is damaged, or was changed.
+        """
+        folder = run_folder(self.warehouse, run)
+        stored = self._header(folder)
+        return Start(stored.header, read_workload(folder, stored), stored.digest)
 
     def created_at(self, run: str) -> datetime:
         """When a run began.
@@ -44,39 +62,88 @@ class Reader:
             WarehouseError: Its file is damaged.
         """
         path = run_folder(self.warehouse, run) / "header.parquet"
-        created_at: datetime = read_parquet(path, HEADER)["created_at"][0].as_py()
+        created_at: datetime = read_parquet(path)["created_at"][0].as_py()
         return created_at.replace(tzinfo=created_at.tzinfo or UTC)
 
     def records(self, run: str) -> list[tuple[RoundRecord, str]]:
-        """The rounds of a run in order, each with the hash recorded for it.
+        """The rounds of a run in order, each with its hash: a whole chain from the header on.
 
         Raises:
             InputError: No such run.
-            WarehouseError: A file is damaged, or a round is missing.
+            WarehouseError: A file is damaged, a round is missing, was changed, or does not
+                follow the one before.
         """
-        folder, rows = run_folder(self.warehouse, run), {}
+        folder = run_folder(self.warehouse, run)
+        header, rounds = self._header(folder), dict[int, StoredRound]()
         for path in sorted(folder.glob("round=*.parquet")):
             try:
-                for row in read_parquet(path, ROUND).to_pylist():
-                    rows[row["round"]] = (_decoded(RoundRecord, row, path), row["hash"])
+                for row in read_parquet(path).to_pylist():
+                    found = _decoded(path, partial(stored_round, row, header))
+                    rounds[found.record.round] = found
             except WarehouseError:
                 if path.exists():
                     raise
                 return self.records(run)  # the run ended just now and was compacted
-        if sorted(rows) != list(range(len(rows))):
-            missing = min(set(range(len(rows))) - set(rows))
+        if sorted(rounds) != list(range(len(rounds))):
+            missing = min(set(range(len(rounds))) - set(rounds))
             raise WarehouseError(
                 f"{folder}", f"round {missing} is missing", "restore it from a backup"
             )
-        return [rows[number] for number in range(len(rows))]
+        before = header.digest
+        for number in range(len(rounds)):
+            found = rounds[number]
+            if found.content != found.digest or found.record.previous_hash != before:
+                raise _changed(run, f"round {number}")
+            before = found.digest
+        return [(rounds[number].record, rounds[number].digest) for number in range(len(rounds))]
+
+    def _header(self, folder: Path) -> StoredHeader:
+        path = folder / "header.parquet"
+        (row,) = read_parquet(path).to_pylist()
+        found = _decoded(path, partial(stored_header, row))
+        if found.content != found.digest:
+            raise _changed(name_of(folder), "header")
+        return found
 
 
-def _decoded(kind: type[Record], row: dict[str, Any], path: Path) -> Record:
-    """A header or a record from a row of any layout that can be read."""
-    if not OLDEST <= row["version"] <= VERSION:
+def read_workload(folder: Path, stored: StoredHeader) -> Workload:
+    """The jobs that a run plays.
+
+    Args:
+        folder: Of the run.
+        stored: Its header.
+
+    Raises:
+        WarehouseError: The file is damaged, or was changed.
+    """
+    header, jobs = stored.header, stored.jobs
+    path = folder / WORKLOAD_FILE
+    if header.workload:
+        rows = read_parquet(path, WORKLOAD).to_pylist()
+        jobs = tuple((job.spec, job.truth) for job in (from_row(PlayedJob, row) for row in rows))
+    workload = Workload(
+        source=header.source,
+        specs=tuple(spec for spec, _ in jobs),
+        truths=tuple(truth for _, truth in jobs),
+        profile=header.throughputs,
+    )
+    if header.workload and workload_hash(workload) != header.workload:
+        raise _changed(name_of(folder), "workload")
+    return workload
+
+
+def _decoded(path: Path, decode: Callable[[], Decoded]) -> Decoded:
+    try:
+        return decode()
+    except LayoutError as error:
         raise WarehouseError(
-            str(path),
-            f"has layout {row['version']}, not {OLDEST} to {VERSION}",
-            "read it with the version that wrote it",
-        )
-    return from_row(kind, upgraded(row))
+            str(path), str(error), "read it with the version that wrote it"
+        ) from None
+
+
+def _changed(run: str, part: str) -> WarehouseError:
+    return WarehouseError(
+        f"run {run!r}, {part}",
+        "was changed after it was recorded",
+        f"see shockwave audit {run}",
+    )

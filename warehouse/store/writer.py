@@ -11,17 +11,20 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from predictor.errors import WarehouseBusy, WarehouseError
-from tasks.layouts import FIRST_WITH_CHECKSUMS
-from tasks.record import Package, RoundRecord, RunHeader, Timings, record_hash
-from warehouse.store.arrow import to_table
+from predictor.errors import InputError, WarehouseBusy, WarehouseError
+from tasks.layouts import VERSION
+from tasks.record import Package, RoundRecord, Start, Timings
+from warehouse.store.arrow import rows_to_table, to_table
 from warehouse.store.checksums import mend, note, noted
 from warehouse.store.files import (
     GROUP_ROUNDS,
     HEADER,
     ROUND,
     WHOLE,
+    WORKLOAD,
+    WORKLOAD_FILE,
     HeaderLabel,
+    PlayedJob,
     RoundLabel,
     count_rows,
     read_parquet,
@@ -30,7 +33,7 @@ from warehouse.store.files import (
     write_table,
     writing,
 )
-from warehouse.store.folder import make_folder
+from warehouse.store.folder import earlier, make_folder, place_of, present
 
 KEPT_BYTES = 2**28
 """Rounds are kept in memory up to this size, so that an ended run is not read again."""
@@ -44,56 +47,65 @@ class Writer:
     Args:
         warehouse: The folder.
         run: An existing run to go on with, or None for a new one.
-        header: What the run starts from.
+        start: What the run begins with.
         packages: Installed packages.
         taken: Whether a new run may not have a name, as it is in use elsewhere.
 
     Raises:
+        InputError: The run's records are of an older layout.
         WarehouseError: The folder cannot be written, or another process writes the run.
     """
 
     def __init__(
         self,
         warehouse: Path,
-        header: RunHeader,
+        start: Start,
         *,
         run: str | None = None,
         packages: Sequence[Package] = (),
         taken: Callable[[str], bool] = lambda name: False,
     ) -> None:
+        if start.header.version != VERSION:
+            raise InputError(
+                f"run {run!r}",
+                f"has records of layout {start.header.version}, to which none can be added",
+                "go on with the version that began it, or fork it with shockwave whatif",
+            )
         self._warehouse = warehouse
-        self._records = warehouse / "records"
         self._kept: dict[int, pa.Table] = {}
         self._kept_bytes = 0
         with writing(warehouse):
             make_folder(warehouse)
-            self.run = run or self._claim(header, taken)
-            self._folder = self._records / f"run={self.run}"
+            self.run = run or self._claim(start, taken)
+            self._folder = place_of(warehouse, self.run)
             self._lock = _lock(self._folder / ".lock", self.run)
             try:
-                self._begin(header, packages, new=run is None)
+                self._begin(start, packages, new=run is None)
             except BaseException:
                 if run is None:  # nothing of it can be read without a header
                     shutil.rmtree(self._folder, ignore_errors=True)
                 os.close(self._lock)
                 raise
 
-    def _begin(self, header: RunHeader, packages: Sequence[Package], *, new: bool) -> None:
-        """Clear up what a crash left; write the header of a new run."""
+    def _begin(self, start: Start, packages: Sequence[Package], *, new: bool) -> None:
+        """Clear up what a crash left; write the workload and the header of a new run."""
         for left_over in self._folder.glob(".*.*"):
             left_over.unlink()
         if not new:
-            self._mend_checksums(header)
+            self._mend_checksums()
             return
-        label = HeaderLabel(self.run, datetime.now(UTC), tuple(packages), record_hash(header))
+        jobs = zip(start.workload.specs, start.workload.truths, strict=True)
+        played = [PlayedJob(self.run, spec, truth) for spec, truth in jobs]
+        path = self._folder / WORKLOAD_FILE
+        write_groups(path, WORKLOAD, [rows_to_table(WORKLOAD, played)] if played else [])
+        note(path)
+        label = HeaderLabel(self.run, datetime.now(UTC), tuple(packages), start.digest)
         path = self._folder / "header.parquet"
-        write_table(path, to_table(HEADER, label, header))
+        write_table(path, to_table(HEADER, label, start.header))
         note(path)
 
-    def _mend_checksums(self, header: RunHeader) -> None:
+    def _mend_checksums(self) -> None:
         """Note what a crash left without a checksum: at most the newest file.
-
-        A run of a layout without checksums gets them for all its files.
 
         Raises:
             WarehouseError: A file that was noted is gone, and its rounds are in no other.
@@ -101,8 +113,6 @@ class Writer:
         names = sorted(path.name for path in self._folder.glob("*.parquet"))
         known = noted(self._folder)
         if known is None:
-            if header.version < FIRST_WITH_CHECKSUMS:
-                mend(self._folder, trusted=names)
             return
         whole = self._folder / WHOLE
         kept = count_rows(whole) if whole.exists() else 0
@@ -115,14 +125,14 @@ class Writer:
         parts = [name for name in names if name.startswith("round=")]
         mend(self._folder, trusted=parts[-1:])
 
-    def _claim(self, header: RunHeader, taken: Callable[[str], bool]) -> str:
+    def _claim(self, start: Start, taken: Callable[[str], bool]) -> str:
         """Make the run's folder under the first free name; making it is the claim."""
-        stem = f"{header.settings.policy}-{record_hash(header)[:6]}"
+        stem = f"{start.header.settings.policy}-{start.digest[:6]}"
         for number in count(1):
             name = f"{stem}-{number}"
             with contextlib.suppress(FileExistsError):
-                if not taken(name):
-                    (self._records / f"run={name}").mkdir(parents=True)
+                if not taken(name) and not (earlier(self._warehouse) / f"run={name}").exists():
+                    (present(self._warehouse) / f"run={name}").mkdir(parents=True)
                     return name
         raise AssertionError("names do not end")
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from predictor.errors import InputError
 from predictor.job import Mode
+from tasks.sources import Workload, by_arrival
 from warehouse.workloads.families import FAMILIES, Family, generated_profile
 from warehouse.workloads.fields import LARGEST, Row, read_rows
 from warehouse.workloads.generator import Request, draw_family, draw_model, draw_modes, draw_regimes
 from warehouse.workloads.mix import MODE_WEIGHTS, MOST_SECONDS, check_weights
-from warehouse.workloads.workload import Workload, by_arrival
 
 ROLES = (
     "arrival",

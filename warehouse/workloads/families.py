@@ -8,7 +8,7 @@ fast as the smallest, and more GPUs are always faster. `docs/traces.md` tabulate
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from predictor.profile import Profile
+from predictor.throughput import Profile
 
 SCALE_FACTORS = (1, 2, 4, 8)
 """GPUs that a generated job holds unless others are asked for."""
@@ -69,7 +69,7 @@ FAMILIES = (
 
 def generated_profile(scale_factors: Iterable[int] = SCALE_FACTORS) -> Profile:
     """Throughput of every family at every batch size and the given scale factors."""
-    return Profile(
+    return Profile.of_type(
         {
             (family.name, size, gpus): family.steps_per_second(size, gpus)
             for family in FAMILIES

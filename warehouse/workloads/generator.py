@@ -13,13 +13,15 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from containers.virtual.virtual_cluster import GroundTruth
+from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode, Regime
-from predictor.profile import Profile
+from predictor.throughput import Profile
+from tasks.sources import Workload
 from warehouse.workloads.families import FAMILIES, Family, generated_profile
 from warehouse.workloads.mix import MOST_SECONDS, Mix
 from warehouse.workloads.regimes import isolated_seconds
-from warehouse.workloads.workload import Arrivals, Workload
+from warehouse.workloads.workload import Arrivals
 
 MEAN_INTERARRIVAL_SECONDS = 90.0
 """60 jobs on 16 GPUs arrive some six times faster than they can be served."""
@@ -166,7 +168,7 @@ def draw_regimes(
         model=family.name,
         batch_size=batch_size,
         max_batch_size=family.largest,
-        scale_factor=request.scale_factor,
+        demand=Demand.gang(request.scale_factor),
         mode=request.mode,
         epochs=1,
         samples_per_epoch=family.samples,

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from predictor.job import Mode
+from tasks.sources import Workload
 from warehouse.workloads.bare_jobs import read_table
 from warehouse.workloads.mix import MODE_WEIGHTS
-from warehouse.workloads.workload import Workload
 
 COLUMNS = {"arrival": "timestamp", "duration": "duration", "gpus": "num_gpus"}
 """Column by role."""

@@ -11,7 +11,7 @@ from itertools import groupby
 
 from containers.virtual.virtual_cluster import GroundTruth
 from predictor.job import JobSpec, Mode, Regime
-from predictor.profile import Profile
+from predictor.throughput import Profile, epoch_seconds
 
 SAMPLES_PER_EPOCH = {
     "ResNet-18": 50_000,
@@ -50,9 +50,7 @@ def published_truth(spec: JobSpec, profile: Profile, gns: GnsTable) -> GroundTru
         InputError: The profile cannot run the job's initial batch size.
     """
     if spec.mode is Mode.GNS:
-        table = gns.get(
-            (spec.model, spec.batch_size, spec.scale_factor), (Regime(spec.batch_size, math.inf),)
-        )
+        table = gns.get(spec.kind, (Regime(spec.batch_size, math.inf),))
         profiled, targets = _gns_profiled(spec, table), _gns_targets(table)
     elif spec.mode is Mode.ACCORDION:
         profiled, targets = _accordion(spec)
@@ -62,13 +60,13 @@ def published_truth(spec: JobSpec, profile: Profile, gns: GnsTable) -> GroundTru
         targets = [spec.batch_size]
 
     def runnable(size: int) -> int:
-        can_run = profile.can_run(spec.model, size, spec.scale_factor)
+        can_run = profile.can_run(spec, size, profile.reference(spec))
         return size if can_run else spec.batch_size
 
     alone = [runnable(size) for size in profiled]
     return GroundTruth(
         job_id=spec.job_id,
-        isolated_seconds=sum(profile.epoch_seconds(spec, size) for size in alone),
+        isolated_seconds=sum(epoch_seconds(profile, spec, size) for size in alone),
         profiled=run_lengths(alone),
         targets=run_lengths(map(runnable, targets)),
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from containers.virtual.virtual_cluster import GroundTruth
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode, Regime
-from predictor.profile import Profile
+from predictor.throughput import Profile, epoch_seconds
 from warehouse.workloads.fields import Row, read_rows
 from warehouse.workloads.published_rules import GnsTable
 
@@ -67,7 +67,7 @@ class OwnRegimes:
         )
 
     def _check(self, spec: JobSpec) -> None:
-        kind = (spec.model, spec.batch_size, spec.scale_factor)
+        kind = spec.kind
         if kind != self.kind:
             raise InputError(
                 self.row.place,
@@ -166,7 +166,7 @@ def isolated_seconds(spec: JobSpec, profiled: Iterable[Regime], profile: Profile
         InputError: The profile cannot run one of the batch sizes.
     """
     return sum(
-        regime.epochs * profile.epoch_seconds(spec, regime.batch_size) for regime in profiled
+        regime.epochs * epoch_seconds(profile, spec, regime.batch_size) for regime in profiled
     )
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from containers.virtual.virtual_cluster import GroundTruth
+from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode, Regime
-from predictor.profile import Profile
+from predictor.throughput import Profile
+from tasks.sources import Workload, by_arrival
 from warehouse.workloads.fields import LARGEST, Row, read_rows
 from warehouse.workloads.mix import MOST_SECONDS
-from warehouse.workloads.workload import Workload, by_arrival
 
 JOB_COLUMNS = ("job_id", "num_gpu", "submit_time", "model_name", "duration")
 """What is read of a job list."""
@@ -52,8 +53,8 @@ def read_tiresias(jobs: Path) -> Workload:
         source=jobs.name,
         specs=ordered,
         truths=truths,
-        profile=Profile(
-            {(spec.model, spec.batch_size, spec.scale_factor): 1.0 for spec in specs},
+        profile=Profile.of_type(
+            {spec.kind: 1.0 for spec in specs},
             source=str(jobs),
         ),
         places={job_id: row.place for job_id, row in numbered},
@@ -94,7 +95,7 @@ def _parse_job(row: Row, job_id: int) -> JobSpec:
             model=model,
             batch_size=1,
             max_batch_size=1,
-            scale_factor=row.positive("num_gpu", int),
+            demand=Demand.gang(row.positive("num_gpu", int)),
             mode=Mode.STATIC,
             epochs=math.ceil(seconds),
             samples_per_epoch=1,

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from containers.virtual.virtual_cluster import GroundTruth
+from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
-from predictor.profile import Profile
+from predictor.throughput import Profile
+from tasks.sources import Workload, by_arrival
 from warehouse.workloads.fields import LARGEST, Row, read_text
 from warehouse.workloads.mix import MOST_SECONDS
 from warehouse.workloads.published_rules import MAX_BATCH_SIZE, SAMPLES_PER_EPOCH, published_truth
 from warehouse.workloads.regimes import RegimeTable, read_regimes
-from warehouse.workloads.workload import Workload, by_arrival
 
 COLUMNS = (
     "job_type",
@@ -151,7 +152,8 @@ def read_throughputs(path: Path, gpu_type: str = "") -> Profile:
     if not isinstance(document.get(worker_type), dict):
         remedy = "measure it with shockwave profile" if gpu_type else "give a throughput table"
         raise InputError(str(path), f"has no worker type {worker_type!r}", remedy)
-    return Profile(dict(_throughputs(path, worker_type, document[worker_type])), source=str(path))
+    rates = dict(_throughputs(path, worker_type, document[worker_type]))
+    return Profile.of_type(rates, worker_type, source=str(path))
 
 
 def read_table(path: Path) -> dict[str, Any]:
@@ -274,7 +276,7 @@ def _parse_job(place: str, line: str, position: int) -> JobSpec:
         return JobSpec(
             model=model,
             batch_size=batch_size,
-            scale_factor=row.number("scale_factor", int),
+            demand=Demand.gang(row.positive("scale_factor", int)),
             mode=Mode(row.values["mode"]),
             epochs=math.ceil(steps / max(steps_per_epoch, 1)),
             arrival_seconds=row.number("arrival", float),

@@ -11,11 +11,11 @@ from typing import NamedTuple
 from containers.virtual.virtual_cluster import GroundTruth
 from predictor.errors import InputError
 from predictor.job import JobSpec
-from predictor.profile import Profile
+from predictor.throughput import Profile
+from tasks.sources import Workload
 from warehouse.store.files import temporary_name
 from warehouse.workloads.regimes import COLUMNS, JOB_COLUMNS, isolated_seconds, own_schedule
-from warehouse.workloads.trace import DECLARED, WORKER_TYPE
-from warehouse.workloads.workload import Workload
+from warehouse.workloads.trace import DECLARED
 
 
 class Files(NamedTuple):
@@ -77,7 +77,7 @@ def _job_fields(spec: JobSpec, truth: GroundTruth) -> tuple[str, ...]:
         "-",
         "0",
         str(spec.total_steps),
-        str(spec.scale_factor),
+        str(spec.demand.least),
         str(spec.mode),
         repr(spec.budget),
         "-1",
@@ -91,11 +91,11 @@ def _job_type(model: str, batch_size: int) -> str:
 
 
 def _throughputs(profile: Profile) -> str:
-    table = {
-        repr((_job_type(model, batch_size), scale_factor)): {"null": rate}
-        for (model, batch_size, scale_factor), rate in profile.steps_per_second.items()
-    }
-    return json.dumps({WORKER_TYPE: table}, indent=1) + "\n"
+    tables: dict[str, dict[str, dict[str, float]]] = {}
+    for (model, batch_size, gpu_type, gpus), rate in profile.rates.items():
+        entry = repr((_job_type(model, batch_size), gpus))
+        tables.setdefault(gpu_type, {})[entry] = {"null": rate}
+    return json.dumps(tables, indent=1) + "\n"
 
 
 def _regimes(jobs: Iterable[tuple[JobSpec, GroundTruth]], profile: Profile) -> str:
@@ -108,7 +108,7 @@ def _regimes(jobs: Iterable[tuple[JobSpec, GroundTruth]], profile: Profile) -> s
             (
                 spec.model,
                 spec.batch_size,
-                spec.scale_factor,
+                spec.demand.least,
                 own_schedule(spec, truth.targets),
                 spec.job_id,
                 "" if truth.profiled == truth.targets else own_schedule(spec, truth.profiled),

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from predictor.allocation import Allocation
 from predictor.errors import InputError
+from predictor.throughput import UNTYPED
 from solver.market import LOG_KNOTS, LOG_ZERO, Market
 from solver.policies.shockwave_published import HEAVIEST, published_market
 
@@ -133,9 +135,9 @@ def _problem(line: _Fields) -> WindowProblem:
     remaining = np.array([job.number("remaining") for job in jobs])
     targets = np.array([job.number("finish_time_objective", SMALLEST) for job in jobs])
     market, weights = published_market(
-        gpus=gpus,
+        capacities={UNTYPED: gpus},
         job_ids=[job.count("jobid") for job in jobs],
-        scale_factors=[job.count("nworkers", 1, gpus) for job in jobs],
+        allocations=[Allocation(UNTYPED, job.count("nworkers", 1, gpus)) for job in jobs],
         epochs=epochs,
         epochs_done=done,
         epoch_seconds=epoch_seconds,

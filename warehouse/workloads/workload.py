@@ -1,13 +1,6 @@
-"""Jobs to schedule, with the truth that drives the virtual cluster."""
+"""Which kinds of workloads there are."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
-
-from containers.virtual.virtual_cluster import GroundTruth
-from predictor.errors import InputError
-from predictor.job import JobSpec
-from predictor.profile import Profile
 
 
 class Arrivals(StrEnum):
