@@ -22,7 +22,7 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Predict and solve recorded rounds again; exit 1 if anything comes out otherwise."""
-    from flows.runs.simulation import replay as replay_run
+    from flows.history.replay import replay as replay_run
 
     comparison = replay_run(run, warehouse, only=number)
     for difference in comparison.differences:
@@ -167,9 +167,9 @@ def whatif(
     as_json: Json = False,
 ) -> None:
     """Fork a run at a round, change something, run it forward, and show the difference."""
+    from flows.cli.parameters import parse_parameters
     from flows.history.whatif import Change
     from flows.history.whatif import whatif as run_whatif
-    from flows.runs.simulation import parse_parameters
 
     change = Change(
         policy=policy,

@@ -97,8 +97,9 @@ def simulate(
 ) -> None:
     """Run a trace or a generated workload to its end on a virtual cluster."""
     started = perf_counter()
+    from flows.cli.parameters import parse_parameters
     from flows.cli.terminal import bars
-    from flows.runs.simulation import make_header, parse_parameters, past_jobs
+    from flows.runs.header import make_header, past_jobs
     from flows.runs.simulation import simulate as run_simulation
     from tasks.record import RuntimeKind, Settings
 
@@ -149,8 +150,10 @@ def compare(
     """Run one workload under several policies, as one Prefect flow run."""
     started = perf_counter()
     from flows.campaigns.compare import check_parameters, comparison, parameters_of
+    from flows.cli.parameters import parse_parameters
     from flows.cli.terminal import bars
-    from flows.runs.simulation import make_header, parse_parameters, past_jobs, prepare
+    from flows.runs.header import make_header, past_jobs
+    from flows.runs.simulation import prepare
     from tasks.record import Settings
 
     gpus, gpus_per_node = _nodes(gpus, gpus_per_node, cluster, default=16)

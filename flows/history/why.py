@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from containers.runtime import EventKind
-from flows.runs.simulation import check_chain, check_own, prepare, taken_over
+from flows.history.forks import check_own, taken_over
+from flows.runs.simulation import prepare
 from predictor.errors import InputError, WarehouseError
 from solver.plan import Plan
+from tasks.chain import check_chain
 from tasks.record import RoundRecord
 from tasks.replay import Recording
 from tasks.round import Round, Run, collect, displaced, predict, solve

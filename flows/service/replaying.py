@@ -10,7 +10,7 @@ from prefect.client.schemas import State
 from prefect.states import Completed, Failed
 
 from flows.cli.options import DEFAULT_WAREHOUSE
-from flows.runs.simulation import replay as replay_run
+from flows.history.replay import replay as replay_run
 from flows.service.forms import ReplayForm
 from flows.service.shown import failed
 from predictor.errors import ShockwaveError

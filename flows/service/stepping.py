@@ -9,8 +9,9 @@ from prefect.client.schemas import State
 from prefect.states import Completed
 
 from flows.cli.options import DEFAULT_WAREHOUSE
+from flows.runs.header import make_header
 from flows.runs.prefect_driver import run_tasks
-from flows.runs.simulation import Progress, make_header, resume
+from flows.runs.simulation import Progress, resume
 from flows.runs.simulation import simulate as run_simulation
 from flows.service.forms import RoundForm, SimulationForm
 from flows.service.shown import failed, show_headlines

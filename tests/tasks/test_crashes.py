@@ -10,8 +10,10 @@ import pytest
 
 from containers.runtime import ContainerEvent, EventKind, Launch, Observation
 from containers.virtual.faithful import FaithfulCluster
+from flows.history.replay import replay
 from flows.history.why import in_words, why
-from flows.runs.simulation import make_header, prepare, replay
+from flows.runs.header import make_header
+from flows.runs.simulation import prepare
 from predictor.job import JobProgress
 from tasks.record import RunHeader, Settings
 from tasks.round import run_round

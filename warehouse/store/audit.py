@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from predictor.errors import ShockwaveError
+from tasks.chain import broken
 from tasks.invariants import Ledger
 from tasks.layouts import FIRST_WITH_CHECKSUMS, OLDEST, upgraded
 from tasks.record import VERSION, RoundRecord, RunHeader, record_hash
@@ -268,11 +269,8 @@ def _chain(stored: dict[int, _Stored], first_hash: str) -> Iterator[Finding]:
             before = ""
             continue
         one = stored[number]
-        if one.hash != one.noted_hash:
-            yield Finding(number, one.place, "was changed: its contents have another hash")
-        if before and one.record.previous_hash != before:
-            kept = f"round {number - 1}" if number else "the header"
-            yield Finding(number, one.place, f"does not follow {kept}: another hash is noted")
+        for problem in broken(one.record, one.hash, one.noted_hash, before):
+            yield Finding(number, one.place, problem)
         before = one.noted_hash
 
 
