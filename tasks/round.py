@@ -89,7 +89,7 @@ def collect(run: Run, this: Round) -> None:
     coming = run.header.specs[run.state.arrived :]
     if run.state.round:
         run.runtime.advance(coming[0].arrival_seconds if coming else None)
-    this.observation = run.state.given_up(run.runtime.observe())
+    this.observation = run.state.backoff.given_up(run.runtime.observe())
     run.runtime.reap(this.observation.ended)
     clock = this.observation.clock_seconds
     this.arrivals = tuple(takewhile(lambda spec: spec.arrival_seconds <= clock, coming))
@@ -125,7 +125,9 @@ def solve(run: Run, this: Round) -> None:
         this.plan = Plan({}, report)
         return
     active = _active(run, state, nodes)
-    ready = [job for job_id, job in active.items() if _ready(state, seen.clock_seconds, job_id)]
+    ready = [
+        job for job_id, job in active.items() if state.backoff.ready(job_id, seen.clock_seconds)
+    ]
     plan = run.policy.plan(
         Situation(
             clock_seconds=seen.clock_seconds,
@@ -164,11 +166,6 @@ def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]
         active[job_id] = job
     run.active = active
     return active
-
-
-def _ready(state: RunState, clock_seconds: float, job_id: int) -> bool:
-    """Whether a job may be launched: one that crashed again and again waits first."""
-    return job_id not in state.waits or state.waits[job_id] <= clock_seconds
 
 
 def dispatch(run: Run, this: Round) -> None:

@@ -249,7 +249,7 @@ def _answer(
         history=history,
         total_gpus=settings.gpus,
         window=window,
-        tried_again_seconds=_tried_again(this.state.waits.get(job_id, 0.0), clock),
+        tried_again_seconds=_tried_again(this.state.backoff.waits.get(job_id, 0.0), clock),
         drained=this.observation.drained,
     )
 
