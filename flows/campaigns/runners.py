@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
-from flows.cli.output import silence_teardown
+from flows.servers.teardown import silence_teardown
 from predictor.errors import InputError
 
 

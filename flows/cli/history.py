@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import DEFAULT_WAREHOUSE, Gpus, Json, SetOption, Warehouse
+from flows.cli.options import Gpus, Json, SetOption, Warehouse
 from flows.cli.output import print_rows
+from warehouse import DEFAULT_WAREHOUSE
 
 MOST_JOBS = 20
 """Jobs shown that fare otherwise; `--json` tells all."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.options import (
-    DEFAULT_WAREHOUSE,
     BackendName,
     DriverName,
     DriverOption,
@@ -24,6 +23,7 @@ from flows.cli.output import print_rows
 from flows.cli.runs import drive, earlier_runs, tell
 from predictor.basis import Basis
 from predictor.errors import InputError
+from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
     from flows.runs.workload_source import Source

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import DEFAULT_WAREHOUSE, Json, Warehouse
+from flows.cli.options import Json, Warehouse
+from warehouse import DEFAULT_WAREHOUSE
 
 
 def report(

@@ -12,12 +12,13 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.states import Completed
 
-from flows.cli.options import DEFAULT_WAREHOUSE
+from flows.servers.command import REPORTS
+from flows.servers.reasons import failed
 from flows.service.forms import ReportForm
-from flows.service.service import REPORTS
-from flows.service.shown import failed, show_headlines
+from flows.service.shown import show_headlines
 from predictor.errors import ShockwaveError
 from tasks.prefect_tasks import RETRY_SECONDS, may_pass
+from warehouse import DEFAULT_WAREHOUSE
 from warehouse.analytics.questions import Analytics
 from warehouse.report import report_name, report_of, runs_of, write_figures, write_page
 

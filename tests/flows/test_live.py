@@ -15,9 +15,9 @@ from containers.runtime import EventKind
 from flows.history.replay import replay
 from flows.runs.header import make_header
 from flows.runs.live import resume_live, run_live
-from flows.runs.prefect_driver import embedded_prefect, run_round_in_prefect
 from flows.runs.simulation import packages
-from flows.service.own_server import own_server
+from flows.servers.own_server import own_server
+from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from harness.dockerd import Dockerd, cluster, dockerd
 from predictor.errors import InputError
 from tasks.record import RuntimeKind, Settings
