@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import DEFAULT_WAREHOUSE, Json, Warehouse
+from flows.extras import require
 
 
 def report(
@@ -21,6 +22,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write one self-contained HTML page about runs, and its figures for papers."""
+    require("report", "report")
     from warehouse.report import report_name, report_of, runs_of, write_figures, write_page
     from warehouse.store.store import Reader
 
