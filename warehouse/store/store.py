@@ -39,7 +39,7 @@ from warehouse.analytics.catalog import (
     seal,
     unknown_run,
 )
-from warehouse.analytics.definitions import VIEWS, needed
+from warehouse.analytics.definitions import VIEWS, needed, read_twice
 from warehouse.analytics.recipes import recipe
 from warehouse.store.arrow import to_table
 from warehouse.store.checksums import mend, note, noted
@@ -370,7 +370,9 @@ class Reader:
             with contextlib.closing(duckdb.connect()) as connection:
 
                 def work() -> Answer:
-                    create_views(connection, self.warehouse, runs, needed(sql))
+                    create_views(
+                        connection, self.warehouse, runs, needed(sql), tables=read_twice(sql)
+                    )
                     for name, value in (variables or {}).items():
                         connection.execute(f"SET VARIABLE {name} = $1", [value])
                     seal(connection, self.warehouse)
