@@ -2,24 +2,29 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNNING := $(VENV)/.running
 STAMP := $(VENV)/.installed
+# Index of PyTorch's builds without CUDA; empty, torch comes from where all else comes from.
+export TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+# Setup compiles nothing: Python does, once, whatever is used.
+unexport PYTHONDONTWRITEBYTECODE
 # Trace folder for benchmarks and conformance tests; without it those are skipped.
 export SHOCKWAVE_DATA ?= ../shared/data
 
 .PHONY: help setup run test check bench clean
+.NOTPARALLEL:
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
-setup: $(STAMP) ## Make .venv with the exact versions of constraints.txt
+setup: $(STAMP) ## Make .venv with all that run, test, check and bench need
 
-$(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	@touch $@
+$(RUNNING) $(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; name another: make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) tools/environment.py $(VENV) $(if $(filter $(STAMP),$@),dev)
+	@touch $(RUNNING) $@
 
-run: $(STAMP) ## Run a generated workload under Shockwave, FIFO and SRTF
+run: $(RUNNING) ## Run a generated workload under Shockwave, FIFO and SRTF
 	$(BIN)/shockwave compare
 
 test: $(STAMP) ## Run all tests

@@ -31,7 +31,8 @@ from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.docker.rendering import render
 from containers.runtime import Launch
 from containers.virtual.virtual_cluster import GroundTruth
-from flows.runs.simulation import make_header, prepare
+from flows.runs.header import make_header
+from flows.runs.simulation import prepare
 from harness.dockerd import dockerd, missing, mounts
 from predictor.job import JobSpec, Mode, Regime
 from predictor.profile import Profile

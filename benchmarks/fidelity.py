@@ -36,11 +36,12 @@ from typing import Any
 from benchmarks.alone import losses, train_alone
 from containers.docker.nodes import Gpu, Nodes
 from containers.virtual.virtual_cluster import GroundTruth
+from flows.runs.header import make_header
 from flows.runs.live import run_live
-from flows.runs.prefect_driver import embedded_prefect, run_round_in_prefect
 from flows.runs.profiling import Measured, combinations_of, measure
-from flows.runs.simulation import make_header, simulate
-from flows.service.own_server import own_server
+from flows.runs.simulation import simulate
+from flows.servers.own_server import own_server
+from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from harness.dockerd import cluster, dockerd, missing
 from predictor.job import JobSpec, Mode, Regime
 from predictor.profile import Profile

@@ -28,7 +28,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from flows.cli.terminal import print_table
-from flows.runs.simulation import make_header, simulate
+from flows.runs.header import make_header
+from flows.runs.simulation import simulate
 from predictor.basis import Basis
 from tasks.record import Parameter, Settings
 from warehouse.analytics.questions import Analytics

@@ -16,7 +16,8 @@ from time import perf_counter
 
 import numpy as np
 
-from flows.runs.simulation import make_header, simulate
+from flows.runs.header import make_header
+from flows.runs.simulation import simulate
 from tasks.record import Settings
 from warehouse.analytics.questions import Analytics
 from warehouse.workloads.generator import generate_workload

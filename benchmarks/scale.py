@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from flows.runs.simulation import make_header, simulate
+from flows.runs.header import make_header
+from flows.runs.simulation import simulate
 from tasks.record import Settings
 from tasks.round import Run
 from warehouse.analytics.questions import Analytics

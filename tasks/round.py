@@ -104,7 +104,7 @@ def collect(run: Run, this: Round) -> None:
     taken = run.state.arrived
     if run.state.round:
         run.runtime.advance(run.source.next_arrival(taken))
-    this.observation = run.state.given_up(run.runtime.observe())
+    this.observation = run.state.backoff.given_up(run.runtime.observe())
     run.runtime.reap(this.observation.ended)
     this.arrivals = run.source.until(this.observation.clock_seconds, taken)
 
@@ -190,7 +190,7 @@ def solve(run: Run, this: Round) -> None:
             jobs=tuple(
                 job
                 for job_id, job in this.active.items()
-                if _ready(state, clock, job_id) and inventory.menu(job.spec.demand)
+                if state.backoff.ready(job_id, clock) and inventory.menu(job.spec.demand)
             ),
             jobs_seen=state.arrived,
             ended_gpu_seconds=state.ended_gpu_seconds,
@@ -201,11 +201,6 @@ def solve(run: Run, this: Round) -> None:
     this.plan = replace(
         plan, placement=placement, report=replace(plan.report, drained=seen.drained)
     )
-
-
-def _ready(state: RunState, clock_seconds: float, job_id: int) -> bool:
-    """Whether a job may be launched: one that crashed again and again waits first."""
-    return job_id not in state.waits or state.waits[job_id] <= clock_seconds
 
 
 def dispatch(run: Run, this: Round) -> None:

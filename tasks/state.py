@@ -4,21 +4,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from containers.runtime import ContainerEvent, EventKind, Observation
+from containers.runtime import EventKind, Observation
 from predictor.belief import Belief
 from predictor.forecast import Forecast
 from predictor.history import History
 from predictor.job import EpochReport, JobSpec
 from predictor.learning import learned
+from tasks.backoff import BackOff
 from tasks.record import RoundRecord, RunHeader, Start
 from tasks.sources import JobSource
-
-CRASHES = 5
-"""Crashes in a row, with no epoch completed between them, after which a job is given up."""
-
-
-LONGEST_WAIT = 3
-"""Rounds that a job waits at most whose containers are lost again and again."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +25,7 @@ class RunState:
         beliefs: What is believed about each active job, by ascending job id.
         forecasts: What each is expected to do, as far as forecast.
         leases: GPUs that jobs hold, by job id.
-        crashes: How often jobs crashed since they last completed an epoch, by job id.
-        losses: How often they were lost since then.
-        waits: Until when such jobs are not launched again, by job id: not at all after the
-            first time, then for 1, 3, 7, … rounds; for 3 at most where they were lost.
+        backoff: Who crashed or was lost, and how long they wait for it.
         ended: All that was observed of each job that ended, in the order of their ends.
         ended_gpu_seconds: GPU time that each of them took.
         history: What is learned from them, and from those that the header brings.
@@ -47,9 +38,7 @@ class RunState:
     beliefs: Mapping[int, Belief]
     forecasts: Mapping[int, Forecast]
     leases: Mapping[int, tuple[int, ...]]
-    crashes: Mapping[int, int]
-    losses: Mapping[int, int]
-    waits: Mapping[int, float]
+    backoff: BackOff
     ended: tuple[Belief, ...]
     ended_gpu_seconds: tuple[float, ...]
     history: History
@@ -62,7 +51,7 @@ class RunState:
         history, header = History(), start.header
         for job in header.history:
             history = learned(history, job.belief, header.throughputs, header.settings.seed)
-        return cls(0, 0, {}, {}, {}, {}, {}, {}, (), (), history, "", start.digest)
+        return cls(0, 0, {}, {}, {}, BackOff(), (), (), history, "", start.digest)
 
     def finished(self, source: JobSource) -> bool:
         """Whether every job has arrived and ended."""
@@ -90,28 +79,14 @@ class RunState:
         for entry in seen.progress:
             job_id = entry.job_id
             beliefs[job_id] = beliefs[job_id].after(reports.get(job_id, ()), entry)
-        crashes = {job: count for job, count in self.crashes.items() if job not in reports}
-        losses = {job: count for job, count in self.losses.items() if job not in reports}
-        waits = dict(self.waits)
-        for event in seen.finished:
-            leases.pop(event.job_id, None)
-            if event.kind in (EventKind.CRASHED, EventKind.LOST):
-                counts = crashes if event.kind is EventKind.CRASHED else losses
-                count = counts[event.job_id] = counts.get(event.job_id, 0) + 1
-                rounds = 2 ** (count - 1) - 1
-                if event.kind is EventKind.LOST:
-                    rounds = min(rounds, LONGEST_WAIT)
-                waits[event.job_id] = seen.clock_seconds + rounds * header.settings.round_seconds
         ended: list[Belief] = []
         history = self.history
         for event in seen.finished:
+            leases.pop(event.job_id, None)
             if not event.ends_job:
                 continue
             belief = beliefs.pop(event.job_id)
             forecasts.pop(event.job_id, None)
-            crashes.pop(event.job_id, None)
-            losses.pop(event.job_id, None)
-            waits.pop(event.job_id, None)
             if event.kind is not EventKind.FINISHED:
                 continue  # its end teaches nothing
             ended.append(belief)
@@ -132,9 +107,7 @@ class RunState:
             beliefs=beliefs,
             forecasts=forecasts,
             leases=leases,
-            crashes=crashes,
-            losses=losses,
-            waits=waits,
+            backoff=self.backoff.after(seen, header.settings.round_seconds),
             ended=(*self.ended, *ended),
             ended_gpu_seconds=(
                 *self.ended_gpu_seconds,
@@ -142,24 +115,6 @@ class RunState:
             ),
             history=history,
         ), tuple(sorted(changed & beliefs.keys()))
-
-    def given_up(self, seen: Observation) -> Observation:
-        """An observation with the ends of jobs that crashed once too often, if it lacks them."""
-        spared = {report.job_id for report in seen.reports} | {*seen.ended}
-        ends = tuple(
-            ContainerEvent(
-                event.job_id,
-                EventKind.FAILED,
-                event.at_seconds,
-                (),
-                f"crashed {CRASHES} times in a row, the last time: {event.reason}",
-            )
-            for event in seen.finished
-            if event.kind is EventKind.CRASHED
-            and event.job_id not in spared
-            and self.crashes.get(event.job_id, 0) + 1 >= CRASHES
-        )
-        return replace(seen, finished=(*seen.finished, *ends)) if ends else seen
 
     def decided(self, record: RoundRecord, digest: str) -> "RunState":
         """The state after a round, from the one that took in what the round observed.

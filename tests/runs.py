@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.runs.simulation import make_header, prepare
+from flows.runs.header import make_header
+from flows.runs.simulation import prepare
 from tasks.record import RoundRecord, RunHeader, Settings, Timings, record_hash
 from tasks.round import Run, run_round
 from tasks.state import RunState

@@ -2,3 +2,8 @@
 
 Knows nothing of Prefect.
 """
+
+from pathlib import Path
+
+DEFAULT_WAREHOUSE = Path("var/warehouse")
+"""The folder that is read and written where none is named."""

@@ -10,10 +10,11 @@ from pydantic import Field
 from flows.campaigns.plan import Campaign
 from flows.campaigns.runners import Runner, check_runner
 from flows.campaigns.under_way import UnderWay
-from flows.runs.prefect_driver import embedded_prefect
-from flows.service.own_server import own_server
-from flows.service.shown import tell_once
+from flows.servers.own_server import own_server
+from flows.servers.prefect_driver import embedded_prefect
+from flows.servers.reasons import tell_once
 from predictor.errors import ShockwaveError
+from warehouse import DEFAULT_WAREHOUSE
 from warehouse.store.files import CellStatus
 
 
@@ -46,7 +47,7 @@ def campaign(
     ] = None,
     warehouse: Annotated[
         Path, Field(title="Warehouse", description="Folder that keeps all runs.")
-    ] = Path("var/warehouse"),
+    ] = DEFAULT_WAREHOUSE,
     fresh: Annotated[
         bool, Field(title="Fresh", description="Run finished cells again as well.")
     ] = False,

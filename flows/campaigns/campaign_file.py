@@ -1,14 +1,12 @@
-"""Campaigns as TOML files; a mistake is told with its file and field."""
+"""Campaigns as TOML files."""
 
-import tomllib
-from difflib import get_close_matches
 from pathlib import Path
-from types import GenericAlias
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from flows.campaigns.plan import Campaign
+from flows.runs.toml_file import first_mistake, read_toml
 from predictor.errors import InputError
 
 FILES = ("trace", "profile", "regimes")
@@ -26,25 +24,7 @@ def read_campaign(path: Path) -> Campaign:
     try:
         return Campaign.model_validate(given)
     except ValidationError as error:
-        raise told(path, error, Campaign, "a campaign") from None
-
-
-def read_toml(path: Path, needed: str) -> dict[str, Any]:
-    """Read a TOML file.
-
-    Args:
-        path: The file.
-        needed: What to give if there is none.
-
-    Raises:
-        InputError: It cannot be read, or is no TOML.
-    """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(str(path), str(error.strerror), f"give {needed}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"is not TOML ({error})", "mend that line") from None
+        raise first_mistake(path, error, Campaign, "a campaign") from None
 
 
 def _resolve_files(path: Path, given: dict[str, Any]) -> None:
@@ -61,50 +41,3 @@ def _resolve_files(path: Path, given: dict[str, Any]) -> None:
                         "paths start from the folder of the campaign's file",
                     )
                 workload[field] = str(file)
-
-
-def told(path: Path, error: ValidationError, model: type[BaseModel], what: str) -> InputError:
-    """The first mistake of several.
-
-    Args:
-        path: The file.
-        error: What pydantic found.
-        model: What the file should hold.
-        what: The same for people.
-    """
-    first = error.errors()[0]
-    parts = first["loc"]
-    place = f"{path}: {_field(parts)}" if parts else str(path)
-    if first["type"] == "extra_forbidden":
-        known = _fields(model, parts[:-1])
-        near = get_close_matches(str(parts[-1]), known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-        return InputError(place, f"is no field of {what}", hint)
-    if first["type"] == "missing":
-        return InputError(place, "is missing", "add it")
-    if first["type"] == "value_error":
-        problem, _, remedy = str(first["ctx"]["error"]).partition("; ")
-        return InputError(place, problem, remedy or "mend it")
-    said = first["msg"][0].lower() + first["msg"][1:]
-    return InputError(place, f"{first['input']!r} is refused", said)
-
-
-def _field(parts: tuple[int | str, ...]) -> str:
-    """`workloads[1].jobs`."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
-    return text.removeprefix(".")
-
-
-def _fields(model: type[BaseModel], parts: tuple[int | str, ...]) -> list[str]:
-    """The fields of the model that a place is in."""
-    for part in parts:
-        if isinstance(part, str) and part in model.model_fields:
-            model = _model(model.model_fields[part].annotation)
-    return list(model.model_fields)
-
-
-def _model(annotation: Any) -> type[BaseModel]:
-    if isinstance(annotation, GenericAlias):
-        annotation = get_args(annotation)[0]
-    model: type[BaseModel] = annotation
-    return model

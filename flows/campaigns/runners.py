@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
-from flows.cli.output import silence_teardown
+from flows.runs.extras import require
+from flows.servers.teardown import silence_teardown
 from predictor.errors import InputError
 
 
@@ -60,14 +61,7 @@ def check_runner(runner: Runner, address: str | None) -> None:
     if address is not None and runner not in CLUSTERS:
         raise InputError("--address", f"means nothing to {runner}", "leave it out")
     if runner in CLUSTERS:
-        from importlib.util import find_spec
-
-        if find_spec(f"prefect_{runner}") is None:
-            raise InputError(
-                "--runner",
-                f"{runner} needs the package prefect-{runner}",
-                f"install shockwave[{runner}]",
-            )
+        require(runner, "--runner")
         if address is not None:
             _check_address(runner, address)
 

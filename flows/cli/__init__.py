@@ -1,1 +1,4 @@
-"""The commands, by what they are about. Heavy imports wait until a command needs them."""
+"""The commands, by what they are about, and what they print.
+
+Heavy imports wait until a command needs them.
+"""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.options import DEFAULT_WAREHOUSE, Json, Warehouse
+from flows.cli.options import Json, Warehouse
 from flows.cli.output import print_rows
+from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
     from warehouse.store.files import CellRow
@@ -49,7 +50,7 @@ def campaign(
         from flows.campaigns.campaign import CellsFailed, run_campaign
         from flows.campaigns.runners import Runner, check_runner
         from flows.campaigns.under_way import campaign_id, watched
-        from flows.runs.prefect_driver import starts_server
+        from flows.servers.prefect_driver import starts_server
 
         kind = Runner(runner)
         check_runner(kind, address)

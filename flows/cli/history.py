@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import DEFAULT_WAREHOUSE, Gpus, Json, SetOption, Warehouse
+from flows.cli.options import Gpus, Json, SetOption, Warehouse
 from flows.cli.output import print_rows
+from warehouse import DEFAULT_WAREHOUSE
 
 MOST_JOBS = 20
 """Jobs shown that fare otherwise; `--json` tells all."""
@@ -22,7 +23,7 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Predict and solve recorded rounds again; exit 1 if anything comes out otherwise."""
-    from flows.runs.simulation import replay as replay_run
+    from flows.history.replay import replay as replay_run
 
     comparison = replay_run(run, warehouse, only=number)
     for difference in comparison.differences:
@@ -167,9 +168,9 @@ def whatif(
     as_json: Json = False,
 ) -> None:
     """Fork a run at a round, change something, run it forward, and show the difference."""
+    from flows.cli.parameters import parse_parameters
     from flows.history.whatif import Change
     from flows.history.whatif import whatif as run_whatif
-    from flows.runs.simulation import parse_parameters
 
     change = Change(
         policy=policy,

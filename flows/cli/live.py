@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.options import (
-    DEFAULT_WAREHOUSE,
     BackendName,
     DriverName,
     DriverOption,
@@ -24,6 +23,7 @@ from flows.cli.output import print_rows
 from flows.cli.runs import drive, earlier_runs, tell
 from predictor.basis import Basis
 from predictor.errors import InputError
+from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
     from flows.runs.workload_source import Source
@@ -51,11 +51,12 @@ def run(
     """Run a trace in containers on Docker hosts, to the end of its last job."""
     started = perf_counter()
     from containers.docker.checking import check_before_run
+    from flows.cli.parameters import parse_parameters
     from flows.cli.terminal import bars
     from flows.runs.cluster_file import read_cluster_file
     from flows.runs.default_profile import with_default_profile
+    from flows.runs.header import make_header, past_jobs
     from flows.runs.live import run_live
-    from flows.runs.simulation import make_header, parse_parameters, past_jobs
     from tasks.record import RuntimeKind, Settings
 
     if source.trace is None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from flows.cli import campaigns, history, judging, live, reports, runs, service, workloads
-from flows.cli.output import silence_teardown
+from flows.servers.teardown import silence_teardown
 from predictor.errors import Interrupted, ShockwaveError
 
 app = typer.Typer(

@@ -66,8 +66,6 @@ RuntimeOption = Annotated[
     VirtualKind, typer.Option(help="Jobs run as in the published simulator, or as in containers.")
 ]
 
-DEFAULT_WAREHOUSE = Path("var/warehouse")
-
 
 def _option(text: str, *names: str) -> Any:
     return typer.Option(*names, help=text, rich_help_panel="Jobs")

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import DEFAULT_WAREHOUSE, Json, Warehouse
+from flows.cli.options import Json, Warehouse
+from flows.runs.extras import require
+from warehouse import DEFAULT_WAREHOUSE
 
 
 def report(
@@ -21,6 +23,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write one self-contained HTML page about runs, and its figures for papers."""
+    require("report", "report")
     from warehouse.analytics.questions import Analytics
     from warehouse.report import report_name, report_of, runs_of, write_figures, write_page
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.options import (
-    DEFAULT_WAREHOUSE,
     BackendName,
     ClusterFile,
     DriverName,
@@ -35,6 +34,7 @@ from flows.cli.output import print_rows
 from predictor.basis import Basis
 from predictor.errors import InputError
 from solver.fidelity import Fidelity
+from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
     from flows.runs.simulation import Driver
@@ -97,8 +97,9 @@ def simulate(
 ) -> None:
     """Run a trace or a generated workload to its end on a virtual cluster."""
     started = perf_counter()
+    from flows.cli.parameters import parse_parameters
     from flows.cli.terminal import bars
-    from flows.runs.simulation import make_header, parse_parameters, past_jobs
+    from flows.runs.header import make_header, past_jobs
     from flows.runs.simulation import simulate as run_simulation
     from tasks.record import RuntimeKind, Settings
 
@@ -149,8 +150,10 @@ def compare(
     """Run one workload under several policies, as one Prefect flow run."""
     started = perf_counter()
     from flows.campaigns.compare import check_parameters, comparison, parameters_of
+    from flows.cli.parameters import parse_parameters
     from flows.cli.terminal import bars
-    from flows.runs.simulation import make_header, parse_parameters, past_jobs, prepare
+    from flows.runs.header import make_header, past_jobs
+    from flows.runs.simulation import prepare
     from tasks.record import Settings
 
     gpus, gpus_per_node = _nodes(gpus, gpus_per_node, cluster, default=16)
@@ -181,7 +184,7 @@ def compare(
         from flows.campaigns.campaign import run_campaign
         from flows.campaigns.runners import Runner
         from flows.campaigns.under_way import watched
-        from flows.runs.prefect_driver import starts_server
+        from flows.servers.prefect_driver import starts_server
         from warehouse.store.campaigns import read_cells
 
         if starts_server():
@@ -271,8 +274,8 @@ def drive(driver: DriverName, start: "Callable[[Driver], str]") -> str:
         from tasks.round import run_round
 
         return start(run_round)
-    from flows.runs.prefect_driver import embedded_prefect, run_round_in_prefect
-    from flows.service.own_server import own_server
+    from flows.servers.own_server import own_server
+    from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 
     with embedded_prefect(), own_server():
         return start(run_round_in_prefect)

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import DEFAULT_WAREHOUSE, Warehouse
+from flows.cli.options import Warehouse
+from warehouse import DEFAULT_WAREHOUSE
 
 
 def up(

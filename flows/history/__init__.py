@@ -1,1 +1,1 @@
-"""Questions to recorded runs: why, what if, replay."""
+"""Questions to recorded runs: why a job waits, what if something were different, replay."""

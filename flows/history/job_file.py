@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from containers.virtual.virtual_cluster import GroundTruth
-from flows.campaigns.campaign_file import read_toml, told
+from flows.runs.toml_file import first_mistake, read_toml
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode, Regime
 from tasks.record import RunHeader
@@ -76,7 +76,7 @@ def read_job(
     try:
         job = JobFile.model_validate(given)
     except ValidationError as error:
-        raise told(path, error, JobFile, "a job") from None
+        raise first_mistake(path, error, JobFile, "a job") from None
     like = {spec.model: spec.samples_per_epoch for spec in header.specs}
     samples = job.samples_per_epoch or like.get(job.model)
     if samples is None:

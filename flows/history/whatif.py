@@ -9,9 +9,12 @@ from typing import Any
 
 from containers.virtual.faithful import FaithfulCluster
 from containers.virtual.virtual_cluster import VirtualCluster
+from flows.history.forks import taken_over
 from flows.history.job_file import read_job
-from flows.runs.simulation import carry_out, check_chain, finish, make_header, prepare, taken_over
+from flows.runs.header import make_header
+from flows.runs.simulation import carry_out, finish, prepare
 from predictor.errors import InputError
+from tasks.chain import check_chain
 from tasks.record import (
     VERSION,
     Fork,
@@ -178,7 +181,7 @@ def fork(name: str, warehouse: Path, number: int, change: Change, into: Path) ->
         for record, _ in rounds[:number]:
             linked = replace(record, version=VERSION, previous_hash=run.state.last_hash)
             digest = record_hash(linked)
-            carry_out(run, linked, digest)
+            carry_out(run, linked)
             writer.append(linked, digest, Timings(0.0, 0.0, 0.0, 0.0))
         run.state = taken_over(run.state, header.settings)
         for job_id in change.without:

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from containers.runtime import EventKind
-from flows.runs.simulation import check_chain, check_own, prepare, taken_over
+from flows.history.forks import check_own, taken_over
+from flows.runs.simulation import prepare
 from predictor.errors import InputError, WarehouseError
 from solver.plan import Plan
+from tasks.chain import check_chain
 from tasks.record import RoundRecord
 from tasks.replay import Recording
 from tasks.round import Round, Run, collect, displaced, predict, solve
@@ -247,7 +249,7 @@ def _answer(
         history=history,
         total_gpus=settings.gpus,
         window=window,
-        tried_again_seconds=_tried_again(this.state.waits.get(job_id, 0.0), clock),
+        tried_again_seconds=_tried_again(this.state.backoff.waits.get(job_id, 0.0), clock),
         drained=this.observation.drained,
     )
 

@@ -1,1 +1,1 @@
-"""What is published or true, and how near this comes to it."""
+"""Results held against what is known: published figures, optimal plans, true futures."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from flows.runs.simulation import make_header, simulate
+from flows.runs.header import make_header
+from flows.runs.simulation import simulate
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from solver.fidelity import Fidelity

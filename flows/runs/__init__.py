@@ -1,1 +1,4 @@
-"""Runs: from a workload and settings to records, on a virtual clock or on Docker hosts."""
+"""One run: from a workload, a cluster and settings to records.
+
+On a virtual clock or on Docker hosts, from its beginning or resumed.
+"""

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from containers.docker.nodes import DEVICE, Gpu, Limits, Node, Nodes
-from flows.campaigns.campaign_file import read_toml, told
+from flows.runs.toml_file import first_mistake, read_toml
 from predictor.errors import InputError
 from warehouse.workloads.trace import MEASURED
 
@@ -207,6 +207,6 @@ def read_cluster_file(path: Path) -> Nodes:
     try:
         return ClusterFile.model_validate(given).cluster
     except ValidationError as error:
-        raise told(path, error, ClusterFile, "a cluster") from None
+        raise first_mistake(path, error, ClusterFile, "a cluster") from None
     except InputError as error:
         raise InputError(f"{path}: {error.place}", error.problem, error.remedy) from None

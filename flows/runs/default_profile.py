@@ -6,7 +6,7 @@ from pathlib import Path
 from containers.docker.nodes import Nodes
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
-from warehouse.workloads.trace import MEASURED, read_table
+from warehouse.workloads.trace import MEASURED, read_throughput_table
 
 PROFILES = Path(__file__).parents[2] / "containers" / "profiles"
 """Throughput tables that were measured with the trainer, one for each GPU type."""
@@ -24,7 +24,7 @@ def with_default_profile(source: Source, nodes: Nodes) -> Source:
         return source
     gpus = {gpu for node in nodes.nodes for gpu in node.gpus}
     shares = {f"{gpu.cpus:g} cpus" for gpu in gpus if not gpu.device}
-    measured = set(read_table(known)[MEASURED][gpu_type]["gpus"])
+    measured = set(read_throughput_table(known)[MEASURED][gpu_type]["gpus"])
     if shares and shares != measured:
         raise InputError(
             "--profile",

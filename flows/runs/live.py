@@ -11,8 +11,9 @@ from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerRuntime, Standing
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Nodes
-from flows.runs.simulation import Driver, Progress, check_chain, finish, packages, prepare
+from flows.runs.simulation import Driver, Progress, finish, packages, prepare
 from predictor.errors import InputError, Interrupted
+from tasks.chain import check_chain
 from tasks.record import RunHeader, RuntimeKind
 from tasks.round import Run, run_round
 from tasks.state import RunState, advance

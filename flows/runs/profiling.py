@@ -25,7 +25,7 @@ from containers.runtime import ContainerEvent, EventKind, Launch
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from warehouse.store.files import write_text
-from warehouse.workloads.trace import MEASURED, read_jobs, read_table, read_throughputs
+from warehouse.workloads.trace import MEASURED, read_jobs, read_throughput_table, read_throughputs
 
 LARGEST = 10**9
 """Of batch sizes and scale factors."""
@@ -268,7 +268,7 @@ def table_so_far(out: Path, gpu_type: str) -> dict[str, Any]:
     """
     probe = out.with_name(f".{out.name}-{uuid4().hex}")
     try:
-        before = read_table(out) if out.exists() else {}
+        before = read_throughput_table(out) if out.exists() else {}
         probe.touch(exist_ok=False)
         probe.unlink()
     except OSError as error:

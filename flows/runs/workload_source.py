@@ -8,7 +8,7 @@ import numpy as np
 
 from predictor.errors import InputError
 from predictor.job import Mode
-from warehouse.workloads.bare_jobs import read_table
+from warehouse.workloads.bare_jobs import read_job_table
 from warehouse.workloads.generator import MEAN_INTERARRIVAL_SECONDS, generate_workload
 from warehouse.workloads.mix import Mix
 from warehouse.workloads.philly import read_philly
@@ -169,7 +169,7 @@ class Source:
                 trace, rng=rng, modes=modes, only=only, skip_unusable=self.skip_unusable
             )
         columns = _pairs("--columns", self.columns)
-        return read_table(
+        return read_job_table(
             trace, columns, rng=rng, modes=modes, only=only, skip_unusable=self.skip_unusable
         )
 

@@ -1,1 +1,1 @@
-"""Prefect's server, and what can be started from its UI."""
+"""`shockwave up`: a Prefect server, and the deployments that can be started from its UI."""

@@ -9,13 +9,13 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.states import Completed, Failed
 
-from flows.cli.options import DEFAULT_WAREHOUSE
-from flows.runs.simulation import replay as replay_run
+from flows.history.replay import replay as replay_run
+from flows.servers.reasons import failed
 from flows.service.forms import ReplayForm
-from flows.service.shown import failed
 from predictor.errors import ShockwaveError
 from tasks.prefect_tasks import RETRY_SECONDS, may_pass
 from tasks.replay import Comparison
+from warehouse import DEFAULT_WAREHOUSE
 
 MOST_SHOWN = 500
 """Differences in the table; the UI shows it whole."""

@@ -12,14 +12,15 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.states import Completed
 
-from flows.cli.options import DEFAULT_WAREHOUSE
+from flows.runs.extras import require
+from flows.servers.command import REPORTS
+from flows.servers.reasons import failed
 from flows.service.forms import ReportForm
-from flows.service.service import REPORTS
-from flows.service.shown import failed, show_headlines
+from flows.service.shown import show_headlines
 from predictor.errors import ShockwaveError
 from tasks.prefect_tasks import RETRY_SECONDS, may_pass
+from warehouse import DEFAULT_WAREHOUSE
 from warehouse.analytics.questions import Analytics
-from warehouse.report import report_name, report_of, runs_of, write_figures, write_page
 
 MOST_FIGURES = 4
 """Figures beside the link; the page has them all."""
@@ -51,6 +52,8 @@ class Written:
 )
 def write(about: str, title: str, warehouse: Path) -> Written:
     """Write the page and its first figures below the warehouse's `reports`."""
+    from warehouse.report import report_name, report_of, runs_of, write_figures, write_page
+
     analytics, folder = Analytics(warehouse), warehouse / "reports"
     runs = runs_of(analytics, about)
     name = report_name(about)
@@ -76,8 +79,12 @@ def report(form: ReportForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
     Returns:
         Completed with the page's path; failed with the reason.
     """
-    key, warehouse = report_name(form.about), warehouse.absolute()
+    warehouse = warehouse.absolute()
     try:
+        require("report", "report")
+        from warehouse.report import report_name
+
+        key = report_name(form.about)
         written = write(form.about, form.title, warehouse)
         show_headlines(warehouse, written.runs, key=f"figures-{key}", title=f"About {form.about}")
     except ShockwaveError as error:

@@ -13,9 +13,9 @@ from pathlib import Path
 from threading import Event
 from types import FrameType
 from typing import TYPE_CHECKING
-from urllib.request import urlopen
 
-from flows.service.children import POLL_SECONDS, child
+from flows.servers.children import POLL_SECONDS, child
+from flows.servers.command import REPORTS, answers, server_command
 from predictor.errors import InputError, Interrupted
 from warehouse.analytics.catalog import build
 from warehouse.store.folder import check_warehouse
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 DATABASE_SECONDS = 10.0
 """Until a database that does not answer counts as unreachable."""
-
-REPORTS = "SHOCKWAVE_REPORTS"
-"""The environment variable with the folder that is served as `/reports`."""
 
 DATABASES = "postgresql+asyncpg://USER:PASSWORD@HOST:PORT/NAME or sqlite+aiosqlite:///PATH"
 
@@ -97,15 +94,6 @@ class Service:
             raise InputError(
                 "--port", f"{who} is on port {self.port} already", "stop it or give another port"
             ) from None
-
-
-def answers(url: str) -> bool:
-    """Whether a Prefect server is ready there."""
-    try:
-        with urlopen(f"{url}/api/health", timeout=2.0) as answer:
-            return bool(answer.read() == b"true")
-    except (OSError, ValueError):
-        return False
 
 
 def _check_database(url: str) -> None:
@@ -205,23 +193,8 @@ def _stopping() -> Iterator[Event]:
         raise Interrupted("shockwave up", "stopped", "start it again with the same options")
 
 
-def server_command(factory: str, host: str, port: int) -> list[str]:
-    """The command that starts a Prefect server.
-
-    Args:
-        factory: Of `flows.service.server`, which app it serves.
-        host: Address to listen on.
-        port: Port to listen on.
-    """
-    return [
-        *(sys.executable, "-m", "uvicorn", "--factory", f"flows.service.server:{factory}"),
-        *("--host", host, "--port", str(port)),
-        *("--log-level", "error", "--timeout-graceful-shutdown", "3"),
-    ]
-
-
 def _server_env(service: Service) -> dict[str, str]:
-    from flows.runs.prefect_driver import SERVER_SETTINGS
+    from flows.servers.prefect_driver import SERVER_SETTINGS
 
     env = {setting.name: str(value) for setting, value in SERVER_SETTINGS.items()} | {
         "DO_NOT_TRACK": "1",

@@ -7,7 +7,7 @@ from typing import Any
 
 from prefect.runner import Runner
 
-from flows.service.children import READY, end_with_parent
+from flows.servers.children import READY, end_with_parent
 from flows.service.deployments import DEPLOYMENTS
 
 POLL_SECONDS = 2.0

@@ -1,18 +1,13 @@
-"""What a flow run shows in Prefect's UI: figures of runs as artifacts, an error as its reason."""
+"""What a flow run shows in Prefect's UI: figures of runs as artifacts."""
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
-from prefect.client.schemas import State
-from prefect.exceptions import FailedRun
-from prefect.states import Failed
 
-from flows.cli.output import plain
-from predictor.errors import ShockwaveError
 from warehouse.analytics.questions import Analytics
+from warehouse.analytics.values import plain
 
 HEADLINES = (
     "run",
@@ -27,25 +22,6 @@ HEADLINES = (
     "utilization",
 )
 """What is told of a run first."""
-
-
-def failed(error: ShockwaveError) -> State[Any]:
-    """The state of a flow run that cannot go on; its message is what the command line says."""
-    tell_once()
-    return Failed(message=str(error))
-
-
-def tell_once() -> None:
-    """Have errors of the user told in a line by Prefect's log, and once; others as ever."""
-    logging.getLogger("prefect.flow_runs").addFilter(_told_once)
-
-
-def _told_once(record: logging.LogRecord) -> bool:
-    error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, FailedRun | ShockwaveError):
-        record.exc_info = None
-        return not record.getMessage().startswith("Engine execution exited")  # said before
-    return True
 
 
 def headlines(warehouse: Path, runs: Sequence[str]) -> list[dict[str, Any]]:

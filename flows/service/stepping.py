@@ -8,14 +8,16 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.client.schemas import State
 from prefect.states import Completed
 
-from flows.cli.options import DEFAULT_WAREHOUSE
-from flows.runs.prefect_driver import run_tasks
-from flows.runs.simulation import Progress, make_header, resume
+from flows.runs.header import make_header
+from flows.runs.simulation import Progress, resume
 from flows.runs.simulation import simulate as run_simulation
+from flows.servers.prefect_driver import run_tasks
+from flows.servers.reasons import failed
 from flows.service.forms import RoundForm, SimulationForm
-from flows.service.shown import failed, show_headlines
+from flows.service.shown import show_headlines
 from predictor.errors import ShockwaveError
 from tasks.round import Run
+from warehouse import DEFAULT_WAREHOUSE
 from warehouse.analytics.questions import Analytics
 
 

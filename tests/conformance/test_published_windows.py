@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from flows.judging.conformance import CASES
-from flows.runs.simulation import make_header, prepare
+from flows.runs.header import make_header
+from flows.runs.simulation import prepare
 from predictor.published_predictor import ProfiledRegime, mean_epoch_seconds, seconds_done
 from solver.counts import solve_counts
 from solver.fidelity import Fidelity

@@ -15,7 +15,7 @@ import pytest
 
 from containers.runtime import EventKind
 from containers.virtual.virtual_cluster import GroundTruth
-from flows.runs.simulation import make_header
+from flows.runs.header import make_header
 from predictor.job import Regime
 from tasks.record import Parameter, Settings
 from tests.conformance.events import Job, Outcome, Rules, simulate

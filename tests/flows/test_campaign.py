@@ -28,9 +28,10 @@ from flows.campaigns.cells import Headers, expand
 from flows.campaigns.plan import Campaign
 from flows.campaigns.runners import Runner
 from flows.campaigns.under_way import campaign_id
+from flows.history.replay import replay
 from flows.history.whatif import Change, whatif
-from flows.runs.prefect_driver import embedded_prefect
-from flows.runs.simulation import replay, simulate
+from flows.runs.simulation import simulate
+from flows.servers.prefect_driver import embedded_prefect
 from tests.flows.conftest import Command, tree
 from tests.ui.service import descendants, free_port, running, wait_for
 from warehouse.store.campaigns import read_cells

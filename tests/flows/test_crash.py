@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.runs.simulation import make_header, replay, resume, simulate
+from flows.history.replay import replay
+from flows.runs.header import make_header
+from flows.runs.simulation import resume, simulate
 from flows.runs.workload_source import Source
 from tasks.record import Settings
 from tests.flows.conftest import PROGRAM, Command, tree

@@ -12,10 +12,12 @@ from benchmarks.faults.trial import STORAGE_BYTES, file_system, trial
 from benchmarks.faults.watch import Watch
 from containers.docker.nodes import Gpu, Nodes
 from containers.runtime import EventKind
+from flows.history.replay import replay
+from flows.runs.header import make_header
 from flows.runs.live import resume_live, run_live
-from flows.runs.prefect_driver import embedded_prefect, run_round_in_prefect
-from flows.runs.simulation import make_header, packages, replay
-from flows.service.own_server import own_server
+from flows.runs.simulation import packages
+from flows.servers.own_server import own_server
+from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from harness.dockerd import Dockerd, cluster, dockerd
 from predictor.errors import InputError
 from tasks.record import RuntimeKind, Settings

@@ -31,10 +31,12 @@ from flows.campaigns.campaign import campaign
 from flows.campaigns.compare import comparison
 from flows.campaigns.runners import Runner
 from flows.campaigns.under_way import watched
+from flows.history.replay import replay
 from flows.history.whatif import Change, whatif
-from flows.runs.prefect_driver import embedded_prefect, run_round_in_prefect
-from flows.runs.simulation import make_header, replay, resume, simulate
+from flows.runs.header import make_header
+from flows.runs.simulation import resume, simulate
 from flows.runs.workload_source import Source
+from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from flows.service.deployments import DEPLOYMENTS
 from predictor.errors import WarehouseError
 from tasks.prefect_tasks import RETRY_SECONDS

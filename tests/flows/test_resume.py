@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.runs.simulation import replay, resume, simulate
+from flows.history.replay import replay
+from flows.runs.simulation import resume, simulate
 from predictor.errors import Interrupted
 from solver.fidelity import Fidelity
 from tasks.record import Parameter

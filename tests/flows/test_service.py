@@ -13,9 +13,9 @@ import pytest
 import yaml
 from prefect.exceptions import FailedRun
 
-from flows.service.children import child
+from flows.servers.children import child
+from flows.servers.reasons import tell_once
 from flows.service.deployments import DEPLOYMENTS
-from flows.service.shown import tell_once
 from predictor.errors import InputError, WarehouseError
 from tests.flows.conftest import Command
 from tests.ui.service import wait_for

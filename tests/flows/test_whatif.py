@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from containers.runtime import EventKind
+from flows.history.replay import replay
 from flows.history.whatif import Change, fork, whatif
 from flows.history.why import why
-from flows.runs.simulation import replay, resume, simulate
+from flows.runs.simulation import resume, simulate
 from predictor.errors import InputError, WarehouseError
 from tasks.record import RoundRecord
 from tests.flows.conftest import Command

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flows.runs.simulation import make_header
+from flows.runs.header import make_header
 from solver.cluster import Cluster
 from solver.fidelity import Fidelity
 from solver.policies import POLICIES

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.runs.simulation import replay, simulate
+from flows.history.replay import replay
+from flows.runs.simulation import simulate
 from predictor.basis import Basis
 from solver.fidelity import Fidelity
 from solver.policies import POLICIES

@@ -10,12 +10,15 @@ import pytest
 
 from containers.runtime import ContainerEvent, EventKind, Launch, Observation
 from containers.virtual.faithful import FaithfulCluster
+from flows.history.replay import replay
 from flows.history.why import in_words, why
-from flows.runs.simulation import make_header, prepare, replay
+from flows.runs.header import make_header
+from flows.runs.simulation import prepare
 from predictor.job import JobProgress
+from tasks.backoff import CRASHES
 from tasks.record import RunHeader, Settings
 from tasks.round import run_round
-from tasks.state import CRASHES, RunState, advance
+from tasks.state import RunState, advance
 from tests.runs import Made, Memory, chained, write
 from warehouse.store.audit import audit
 from warehouse.workloads.generator import generate_workload
@@ -222,7 +225,7 @@ def test_a_node_out_of_service_gets_nothing_and_its_jobs_go_on_elsewhere(tmp_pat
     before, after = made.records[: drained[0].round], made.records[drained[-1].round + 1 :]
     for records in (before, after):
         assert any(gpu < 4 for r in records for launch in r.launches for gpu in launch.gpus)
-    assert made.run.state.crashes == {}  # to be lost is not to crash
+    assert made.run.state.backoff.crashes == {}  # to be lost is not to crash
     check(tmp_path, made)
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from containers.runtime import EventKind, Launch
-from flows.runs.simulation import replay
+from flows.history.replay import replay
 from predictor.errors import InputError, WarehouseError
 from tasks.record import RuntimeKind, record_hash
 from tests.runs import POLICIES, Made, chained, make, tiny, write

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from containers.runtime import Launch
-from flows.runs.simulation import replay, resume
+from flows.history.replay import replay
+from flows.runs.simulation import resume
 from predictor.errors import InputError, WarehouseError
 from solver.market import Bid
 from tasks.layouts import OLDEST

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from predictor.errors import InputError
 from predictor.job import Mode
-from warehouse.workloads.bare_jobs import read_table
+from warehouse.workloads.bare_jobs import read_job_table
 from warehouse.workloads.families import FAMILIES
 from warehouse.workloads.workload import Workload
 
@@ -29,7 +29,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def read(path: Path, columns: dict[str, str] = COLUMNS, seed: int = 0, **more: Any) -> Workload:
-    return read_table(path, columns, rng=np.random.default_rng(seed), **more)
+    return read_job_table(path, columns, rng=np.random.default_rng(seed), **more)
 
 
 def refusal(path: Path, columns: dict[str, str] = COLUMNS, **more: Any) -> str:
@@ -227,7 +227,7 @@ def test_no_lines_left(table: Path) -> None:
 
 def test_a_gang_larger_than_the_cluster_is_named_with_its_line(table: Path) -> None:
     write(table, "at,took,n", "0,60,1", "0,60,9")
-    workload = read_table(
+    workload = read_job_table(
         table, {"arrival": "at", "duration": "took", "gpus": "n"}, rng=np.random.default_rng(0)
     )
     with pytest.raises(InputError, match=r"t\.csv:3, job 1: scale factor 9 is above"):

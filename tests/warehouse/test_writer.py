@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from predictor.errors import InputError
 from predictor.job import Mode
 from tests.flows.conftest import tree
-from warehouse.workloads.bare_jobs import read_table
+from warehouse.workloads.bare_jobs import read_job_table
 from warehouse.workloads.generator import generate_workload
 from warehouse.workloads.mix import Mix
 from warehouse.workloads.tiresias import read_tiresias
@@ -76,7 +76,7 @@ def test_a_table_with_tenants_out_of_order(folder: Path, seed: int, tenants: lis
     lines = [f"{rng.integers(100)},{rng.integers(1, 9_999)},3,{tenant}" for tenant in quoted]
     table.write_text("\n".join(["at,took,n,who", *lines]), encoding="utf-8")
     columns = {"arrival": "at", "duration": "took", "gpus": "n", "tenant": "who"}
-    assert_reads_back(read_table(table, columns, rng=rng), folder)
+    assert_reads_back(read_job_table(table, columns, rng=rng), folder)
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), NAMES, st.floats(0.1, 1e4)), min_size=1, max_size=5))

@@ -1,1 +1,1 @@
-"""SQL over records: views, copies of marts, the cookbook."""
+"""SQL over records: the views, copies of marts, questions and the cookbook."""

@@ -3,8 +3,9 @@
 import contextlib
 import glob
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, wait
+from itertools import chain
 from pathlib import Path
 from threading import Thread
 from typing import TypeVar
@@ -18,6 +19,9 @@ from warehouse.store.files import EMPTY, WHOLE, first_line, temporary_name, writ
 from warehouse.store.folder import check_files, make_folder, no_cells
 
 Answer = TypeVar("Answer")
+
+TABLE_BYTES = 2**24
+"""Size of records up to which computing all of a mart is cheaper than planning it twice."""
 
 
 def build(warehouse: Path) -> None:
@@ -61,6 +65,7 @@ def create_views(
     names: Sequence[str] = VIEWS,
     *,
     later: bool = False,
+    tables: Collection[str] = (),
 ) -> None:
     """Create views over a warehouse's Parquet files.
 
@@ -73,19 +78,26 @@ def create_views(
         runs: The runs to be seen, of which each has a round; all by default.
         names: The views, each with those that it reads; all by default.
         later: Whether runs are to be seen too that begin later.
+        tables: Marts to compute into tables here, if the records to be seen are small.
     """
     connection.execute("SET enable_progress_bar = false")
     if not no_cells(warehouse).exists():  # of a warehouse that this version has not written to
         names = [name for name in names if name != "campaign_cells"]
     copies = read_copies(warehouse)
     copied = tuple(run for run in copies.runs if runs is None or run in runs)
+    others = _others(warehouse, runs, copied)
+    if tables and _stored_bytes(warehouse, others) > TABLE_BYTES:
+        tables = ()
     if not copied:
-        _create(connection, "main", names, lambda name: _over(warehouse, name, runs, ()))
+        _create(connection, "main", names, lambda name: _over(warehouse, name, runs, ()), tables)
         return
-    live = later or bool(_others(warehouse, runs, copied))
+    live = later or bool(others)
     if live:
-        connection.execute("CREATE SCHEMA IF NOT EXISTS live")
-        _create(connection, "live", names, lambda name: _over(warehouse, name, runs, copied))
+        connection.execute("CREATE SCHEMA IF NOT EXISTS live; USE live")
+        _create(
+            connection, "live", names, lambda name: _over(warehouse, name, runs, copied), tables
+        )
+        connection.execute("USE main")
 
     def joined(name: str) -> str:
         if name == "records":
@@ -115,14 +127,26 @@ def _others(warehouse: Path, runs: Sequence[str] | None, copied: Sequence[str]) 
     return {*runs} - {*copied}
 
 
+def _stored_bytes(warehouse: Path, runs: Iterable[str]) -> int:
+    """Size of the rounds of runs, as they are stored."""
+    folders = (warehouse / "records" / f"run={run}" for run in runs)
+    total = 0
+    for path in chain.from_iterable(folder.glob("round=*.parquet") for folder in folders):
+        with contextlib.suppress(OSError):  # it was compacted meanwhile
+            total += path.stat().st_size
+    return total
+
+
 def _create(
     connection: duckdb.DuckDBPyConnection,
     schema: str,
     names: Sequence[str],
     sql: Callable[[str], str],
+    tables: Collection[str] = (),
 ) -> None:
     for name in names:
-        connection.execute(f"CREATE OR REPLACE VIEW {schema}.{name} AS {sql(name)}")
+        kind = "TABLE" if name in tables else "VIEW"
+        connection.execute(f"CREATE OR REPLACE {kind} {schema}.{name} AS {sql(name)}")
 
 
 def _over(warehouse: Path, name: str, runs: Sequence[str] | None, without: Sequence[str]) -> str:

@@ -2,7 +2,9 @@
 
 import hashlib
 import re
+from collections import Counter
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import duckdb
@@ -59,14 +61,28 @@ def needed(sql: str) -> tuple[str, ...]:
     named = {name.lower() for name in _NAMES.findall(sql)}
     while named:
         found |= named
-        read = {name for view in named for name in _reads(view)}
+        read = {name for view in named for name in _reads(view_sql(view))}
         named = read - found
     return tuple(view for view in VIEWS if view in found) or VIEWS
 
 
-def _reads(view: str) -> set[str]:
-    """The views that a view reads itself; columns can be called like views."""
-    return set(re.findall(r"\b(?:FROM|JOIN) (\w+)", view_sql(view))) & set(VIEWS)
+@cache
+def read_twice(sql: str) -> tuple[str, ...]:
+    """The marts that a query and the views it needs read more than once, in order.
+
+    As views they are planned and computed for each reader.
+    """
+    own = _reads(sql)
+    if not own:
+        return ()
+    read = Counter([*own, *chain.from_iterable(_reads(view_sql(name)) for name in needed(sql))])
+    return tuple(mart for mart in MARTS if read[mart] > 1)
+
+
+def _reads(sql: str) -> list[str]:
+    """The views that a query reads, as often as it does; columns can be called like views."""
+    names = re.findall(r"\b(?:FROM|JOIN) (\w+)", sql, re.IGNORECASE)
+    return [name for name in map(str.lower, names) if name in VIEWS]
 
 
 @cache

@@ -12,7 +12,7 @@ import orjson
 from predictor.errors import WarehouseError
 from warehouse.analytics.catalog import build, create_views, listed
 from warehouse.analytics.copies import Stamp, marts_folder, read_copies, stamp
-from warehouse.analytics.definitions import MARTS, definitions_digest
+from warehouse.analytics.definitions import MARTS, STAGING, definitions_digest, view_sql
 from warehouse.store.files import EMPTY, alone, first_line, temporary_name, write_text, writing
 from warehouse.store.folder import check_files
 
@@ -107,12 +107,12 @@ def _copy(warehouse: Path, folder: Path) -> dict[str, Stamp]:
 def _copy_run(warehouse: Path, run: str, parts: Path, number: int) -> bool:
     """Write the marts of one run, if it is complete."""
     with contextlib.closing(duckdb.connect()) as connection:
-        create_views(connection, warehouse, [run])
+        create_views(connection, warehouse, [run], (*STAGING, "runs"))
         if connection.sql("SELECT complete FROM runs").fetchall() != [(True,)]:
             return False
         for mart in MARTS:
             part = parts / f"{mart}.{number:06d}.parquet"
-            _write(connection, f"FROM {mart} ORDER BY ALL", part)
+            _write(connection, f"FROM ({view_sql(mart)}) ORDER BY ALL", part)
             # Those that follow read the copy.
             connection.execute(f"CREATE OR REPLACE VIEW {mart} AS FROM {listed([str(part)])}")
     return True

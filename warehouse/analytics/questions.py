@@ -11,7 +11,7 @@ import duckdb
 
 from predictor.errors import InputError
 from warehouse.analytics.catalog import Answer, create_views, interruptible, seal
-from warehouse.analytics.definitions import VIEWS, needed
+from warehouse.analytics.definitions import VIEWS, needed, read_twice
 from warehouse.analytics.recipes import recipe
 from warehouse.store.files import first_line
 from warehouse.store.folder import check_files, check_runs, check_warehouse, run_folder
@@ -117,7 +117,9 @@ class Analytics:
             with contextlib.closing(duckdb.connect()) as connection:
 
                 def work() -> Answer:
-                    create_views(connection, self.warehouse, runs, needed(sql))
+                    create_views(
+                        connection, self.warehouse, runs, needed(sql), tables=read_twice(sql)
+                    )
                     for name, value in (variables or {}).items():
                         connection.execute(f"SET VARIABLE {name} = $1", [value])
                     seal(connection, self.warehouse)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from predictor.errors import ShockwaveError
+from tasks.chain import broken
 from tasks.invariants import Ledger
 from tasks.layouts import FIRST_WITH_CHECKSUMS
 from tasks.sources import Workload
@@ -278,12 +279,10 @@ def _chain(stored: dict[int, _Stored], first_hash: str) -> Iterator[Finding]:
             before = ""
             continue
         one = stored[number]
-        if one.round.content != one.round.digest:
-            yield Finding(number, one.place, "was changed: its contents have another hash")
-        if before and one.round.record.previous_hash != before:
-            kept = f"round {number - 1}" if number else "the header"
-            yield Finding(number, one.place, f"does not follow {kept}: another hash is noted")
-        before = one.round.digest
+        found = one.round
+        for problem in broken(found.record, found.content, found.digest, before):
+            yield Finding(number, one.place, problem)
+        before = found.digest
 
 
 _GARBLED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from predictor.errors import WarehouseError
+from tasks.chain import broken
 from tasks.record import RoundRecord, RunHeader, Start, workload_hash
 from tasks.rows import from_row
 from tasks.sources import Workload
@@ -92,7 +93,7 @@ class Reader:
         before = header.digest
         for number in range(len(rounds)):
             found = rounds[number]
-            if found.content != found.digest or found.record.previous_hash != before:
+            if any(broken(found.record, found.content, found.digest, before)):
                 raise _changed(run, f"round {number}")
             before = found.digest
         return [(rounds[number].record, rounds[number].digest) for number in range(len(rounds))]

@@ -48,7 +48,7 @@ class _Job:
     model: str | None
 
 
-def read_table(
+def read_job_table(
     path: Path,
     columns: Mapping[str, str],
     *,

@@ -10,7 +10,7 @@ import numpy as np
 
 from predictor.job import Mode
 from tasks.sources import Workload
-from warehouse.workloads.bare_jobs import read_table
+from warehouse.workloads.bare_jobs import read_job_table
 from warehouse.workloads.mix import MODE_WEIGHTS
 
 COLUMNS = {"arrival": "timestamp", "duration": "duration", "gpus": "num_gpus"}
@@ -25,7 +25,7 @@ def read_philly(
     only: Mapping[str, str] | None = None,
     skip_unusable: bool = False,
 ) -> Workload:
-    """Read the table, and draw what it leaves open; see `warehouse.workloads.bare_jobs.read_table`.
+    """Read the table, and draw what it leaves open, as `bare_jobs.read_job_table` does.
 
     Args:
         path: The table.
@@ -37,4 +37,6 @@ def read_philly(
     Raises:
         InputError: The file cannot be read or a field is wrong; names file and line.
     """
-    return read_table(path, COLUMNS, rng=rng, modes=modes, only=only, skip_unusable=skip_unusable)
+    return read_job_table(
+        path, COLUMNS, rng=rng, modes=modes, only=only, skip_unusable=skip_unusable
+    )

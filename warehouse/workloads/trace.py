@@ -146,7 +146,7 @@ def read_throughputs(path: Path, gpu_type: str = "") -> Profile:
     Raises:
         InputError: The file is not a throughput table, or lacks the worker type.
     """
-    document = read_table(path)
+    document = read_throughput_table(path)
     types = [name for name in document if name != MEASURED]
     worker_type = gpu_type or (types[0] if len(types) == 1 else WORKER_TYPE)
     if not isinstance(document.get(worker_type), dict):
@@ -156,7 +156,7 @@ def read_throughputs(path: Path, gpu_type: str = "") -> Profile:
     return Profile.of_type(rates, worker_type, source=str(path))
 
 
-def read_table(path: Path) -> dict[str, Any]:
+def read_throughput_table(path: Path) -> dict[str, Any]:
     """Read a throughput table as it is written, by worker type.
 
     Raises:

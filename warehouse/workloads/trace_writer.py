@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 from containers.virtual.virtual_cluster import GroundTruth
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.throughput import Profile
 from tasks.sources import Workload
-from warehouse.store.files import temporary_name
 from warehouse.workloads.regimes import COLUMNS, JOB_COLUMNS, isolated_seconds, own_schedule
 from warehouse.workloads.trace import DECLARED
 
@@ -119,7 +119,7 @@ def _regimes(jobs: Iterable[tuple[JobSpec, GroundTruth]], profile: Profile) -> s
 
 
 def _write_all(folder: Path, contents: Mapping[Path, str]) -> None:
-    temporary = {path: temporary_name(path) for path in contents}
+    temporary = {path: path.with_name(f".{path.name}.{uuid4().hex}") for path in contents}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in contents.items():

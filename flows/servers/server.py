@@ -8,8 +8,8 @@ from prefect.server.api.server import create_app as create_prefect
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-from flows.service.children import end_with_parent
-from flows.service.service import REPORTS
+from flows.servers.children import end_with_parent
+from flows.servers.command import REPORTS
 
 
 def create_plain_app() -> FastAPI:

@@ -21,9 +21,9 @@ from prefect.settings import (
 )
 from prefect.settings.legacy import Setting
 
-from flows.runs.prefect_driver import starts_server
-from flows.service.children import child
-from flows.service.service import answers, server_command
+from flows.servers.children import child
+from flows.servers.command import answers, server_command
+from flows.servers.prefect_driver import starts_server
 
 SEND_SECONDS = 5.0
 """How long events and logs may take that are still to be sent to a server that is stopped."""

@@ -1,0 +1,31 @@
+"""Parameters of a policy as they are given: `--set NAME=VALUE`."""
+
+import math
+from collections.abc import Iterable
+
+from predictor.errors import InputError
+from tasks.record import Parameter
+
+
+def parse_parameters(texts: Iterable[str]) -> tuple[Parameter, ...]:
+    """Parameters of a policy from the command line, by name.
+
+    Args:
+        texts: Of the form NAME=VALUE.
+
+    Raises:
+        InputError: One is not of that form, or a name comes twice.
+    """
+    found: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise InputError("--set", f"{text!r} is not NAME=VALUE", "give a finite number")
+        if name in found:
+            raise InputError("--set", f"{name} is given twice", "give it once")
+        found[name] = number
+    return tuple(Parameter(name, found[name]) for name in sorted(found))

@@ -1,0 +1,46 @@
+"""Decide recorded rounds again, and tell what comes out otherwise."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from flows.history.forks import check_own, taken_over
+from flows.runs.simulation import prepare
+from predictor.errors import InputError
+from tasks.replay import Comparison, Recording
+from tasks.round import run_round
+from tasks.state import advance
+from warehouse.store.reader import Reader
+
+
+def replay(name: str, warehouse: Path, *, only: int | None = None) -> Comparison:
+    """Predict and solve recorded rounds again, from what was recorded.
+
+    Args:
+        name: The run.
+        warehouse: Where it is.
+        only: One round, or None for all.
+
+    Returns:
+        What came out otherwise, if anything.
+
+    Raises:
+        ShockwaveError: There is no such run or round, or its records are damaged.
+    """
+    reader = Reader(warehouse)
+    header, recorded = reader.header(name), reader.records(name)
+    if only is not None and not 0 <= only < len(recorded):
+        raise InputError("--round", f"run {name!r} has no round {only}", f"it has {len(recorded)}")
+    check_own(name, header, only)
+    comparison = Comparison(recorded)
+    run = replace(prepare(header), name=name, sink=comparison)
+    for record, _ in recorded:
+        state = run.state
+        if only in (None, record.round) and record.round >= header.settings.first_own_round:
+            run.state = taken_over(state, header.settings)
+            run.runtime = Recording([record])
+            run_round(run)
+        if record.round == only:
+            break
+        run.state = advance(header, state, record)
+    comparison.complete = run.finished
+    return comparison

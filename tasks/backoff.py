@@ -1,0 +1,78 @@
+"""How long a job waits whose containers crash or are lost, and when it is given up."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from containers.runtime import ContainerEvent, EventKind, Observation
+
+CRASHES = 5
+"""Crashes in a row, with no epoch completed between them, after which a job is given up."""
+
+LONGEST_WAIT = 3
+"""Rounds that a job waits at most whose containers are lost again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """Jobs whose containers failed since they last completed an epoch.
+
+    Attributes:
+        crashes: How often they crashed since then, by job id.
+        losses: How often they were lost since then.
+        waits: Until when they are not launched again, in seconds of the run's clock: not at
+            all after the first time, then for 1, 3, 7, … rounds; for `LONGEST_WAIT` at most
+            where they were lost.
+    """
+
+    crashes: Mapping[int, int] = field(default_factory=dict)
+    losses: Mapping[int, int] = field(default_factory=dict)
+    waits: Mapping[int, float] = field(default_factory=dict)
+
+    def after(self, seen: Observation, round_seconds: float) -> "BackOff":
+        """With what a round's observation tells; jobs that ended are forgotten.
+
+        Args:
+            seen: What the runtime reported.
+            round_seconds: Length of a round.
+        """
+        reported = {report.job_id for report in seen.reports}
+        crashes = {job: count for job, count in self.crashes.items() if job not in reported}
+        losses = {job: count for job, count in self.losses.items() if job not in reported}
+        waits = dict(self.waits)
+        for event in seen.finished:
+            if event.kind not in (EventKind.CRASHED, EventKind.LOST):
+                continue
+            lost = event.kind is EventKind.LOST
+            counts = losses if lost else crashes
+            count = counts[event.job_id] = counts.get(event.job_id, 0) + 1
+            rounds = 2 ** (count - 1) - 1
+            if lost:
+                rounds = min(rounds, LONGEST_WAIT)
+            waits[event.job_id] = seen.clock_seconds + rounds * round_seconds
+        for event in seen.finished:
+            if event.ends_job:
+                for known in (crashes, losses, waits):
+                    known.pop(event.job_id, None)
+        return BackOff(crashes, losses, waits)
+
+    def ready(self, job_id: int, clock_seconds: float) -> bool:
+        """Whether a job may be launched."""
+        return self.waits.get(job_id, clock_seconds) <= clock_seconds
+
+    def given_up(self, seen: Observation) -> Observation:
+        """An observation with the ends of jobs that crashed once too often, if it lacks them."""
+        spared = {report.job_id for report in seen.reports} | {*seen.ended}
+        ends = tuple(
+            ContainerEvent(
+                event.job_id,
+                EventKind.FAILED,
+                event.at_seconds,
+                (),
+                f"crashed {CRASHES} times in a row, the last time: {event.reason}",
+            )
+            for event in seen.finished
+            if event.kind is EventKind.CRASHED
+            and event.job_id not in spared
+            and self.crashes.get(event.job_id, 0) + 1 >= CRASHES
+        )
+        return replace(seen, finished=(*seen.finished, *ends)) if ends else seen

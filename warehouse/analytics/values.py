@@ -1,0 +1,20 @@
+"""Values of answers as JSON has them."""
+
+import math
+from decimal import Decimal
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """A value of DuckDB's as JSON has it; what is not a finite number is null."""
+    match value:
+        case dict():
+            return {str(name): plain(part) for name, part in value.items()}
+        case list() | tuple():
+            return [plain(part) for part in value]
+        case float() | Decimal():
+            return float(value) if math.isfinite(value) else None
+        case None | bool() | int() | str():
+            return value
+        case _:
+            return str(value)
