@@ -14,9 +14,31 @@ import duckdb
 
 from predictor.errors import WarehouseError
 from warehouse.analytics.copies import read_copies
-from warehouse.analytics.definitions import STAGING, VIEWS, definitions_digest, view_sql
-from warehouse.store.files import EMPTY, WHOLE, first_line, temporary_name, writing
-from warehouse.store.folder import check_files, make_folder, no_cells
+from warehouse.analytics.definitions import (
+    STAGING,
+    VIEWS,
+    definitions_digest,
+    layout5_sql,
+    view_sql,
+)
+from warehouse.store.files import (
+    EMPTY,
+    WHOLE,
+    WORKLOAD_FILE,
+    first_line,
+    temporary_name,
+    writing,
+)
+from warehouse.store.folder import (
+    check_files,
+    earlier,
+    make_folder,
+    name_of,
+    no_cells,
+    place_of,
+    present,
+    run_folders,
+)
 
 Answer = TypeVar("Answer")
 
@@ -102,12 +124,7 @@ def create_views(
     def joined(name: str) -> str:
         if name == "records":
             # Of a run in one file no round is in two; looking for it takes most of the time.
-            # The file without rows comes first, for its columns: older layouts have fewer.
-            records = warehouse.resolve() / "records"
-            files = [records / EMPTY / "round=_.parquet"]
-            files += [records / f"run={run}" / WHOLE for run in copied]
-            paths = listed([glob.escape(str(path)) for path in files])
-            stored = f"FROM read_parquet([{paths}], hive_partitioning = false)"
+            stored = f"FROM {_stored(warehouse, 'rounds', WHOLE, copied, ())}"
         elif name in STAGING:
             return _over(warehouse, name, runs, ())
         else:
@@ -122,14 +139,13 @@ def create_views(
 def _others(warehouse: Path, runs: Sequence[str] | None, copied: Sequence[str]) -> set[str]:
     """The runs to be seen of which there are no copies."""
     if runs is None:
-        folders = (warehouse / "records").glob("run=*")
-        runs = [path.name.removeprefix("run=") for path in folders if path.name != EMPTY]
+        runs = map(name_of, run_folders(warehouse))
     return {*runs} - {*copied}
 
 
 def _stored_bytes(warehouse: Path, runs: Iterable[str]) -> int:
     """Size of the rounds of runs, as they are stored."""
-    folders = (warehouse / "records" / f"run={run}" for run in runs)
+    folders = (place_of(warehouse, run) for run in runs)
     total = 0
     for path in chain.from_iterable(folder.glob("round=*.parquet") for folder in folders):
         with contextlib.suppress(OSError):  # it was compacted meanwhile
@@ -151,32 +167,75 @@ def _create(
 
 def _over(warehouse: Path, name: str, runs: Sequence[str] | None, without: Sequence[str]) -> str:
     """A view's query over the files of runs."""
-    folders = ["run=*"] if runs is None else [EMPTY, *(f"run={glob.escape(run)}" for run in runs)]
-    root = warehouse.resolve()
-    form = glob.escape(str(root))
-
-    def files(pattern: str, copied: str) -> str:
-        paths = f"[{listed([f'{form}/records/{folder}/{pattern}' for folder in folders])}]"
-        if not without:
-            return f"read_parquet({paths}, hive_partitioning = false)"
-        # Files left out by name are not even opened. (With run= as a column of its own DuckDB
-        # 2.0 loses rows: the one that it makes of the path is taken for the one in the file.)
-        others = listed([f"{root}/records/run={run}/{copied}" for run in without])
-        return (
-            f"(SELECT * EXCLUDE (filename) FROM read_parquet({paths}, hive_partitioning = false, "
-            f"filename = true) WHERE filename NOT IN ({others}))"
-        )
-
-    places = {
-        "{rounds}": files("round=*.parquet", WHOLE),
-        "{headers}": files("header.parquet", "header.parquet"),
-        "{cells}": f"read_parquet({listed([f'{form}/campaigns/*/cells.parquet'])}, "
-        "union_by_name = true, hive_partitioning = false)",
-    }
-    sql = view_sql(name)
-    for place, text in places.items():
-        sql = sql.replace(place, text)
+    cells = listed([f"{glob.escape(str(warehouse.resolve()))}/campaigns/*/cells.parquet"])
+    sql = view_sql(name).replace(
+        "{cells}",
+        f"read_parquet({cells}, union_by_name = true, hive_partitioning = false)",
+    )
+    for place, pattern, copied in (
+        ("rounds", "round=*.parquet", WHOLE),
+        ("headers", "header.parquet", "header.parquet"),
+        ("workloads", WORKLOAD_FILE, WORKLOAD_FILE),
+    ):
+        if f"{{{place}}}" in sql:
+            left_out = [(run, copied) for run in without]
+            sql = sql.replace(f"{{{place}}}", _stored(warehouse, place, pattern, runs, left_out))
     return sql
+
+
+def _stored(
+    warehouse: Path,
+    place: str,
+    pattern: str,
+    runs: Sequence[str] | None,
+    without: Sequence[tuple[str, str]],
+) -> str:
+    """What files of runs hold, of all layouts, in the columns of the present one.
+
+    Args:
+        warehouse: The folder.
+        place: `headers`, `workloads` or `rounds`.
+        pattern: Of the files in a run's folder.
+        runs: The runs to be seen; all by default.
+        without: Files left out, each with its run.
+    """
+    old_runs = {name_of(path) for path in run_folders(warehouse) if path.parent.name == "records"}
+    new = None if runs is None else [run for run in runs if run not in old_runs]
+    # Views see jobs by their ids: their declaration is in the workload.
+    columns = "* REPLACE (list_transform(arrivals, lambda s: s.job_id) AS arrivals)"
+    now = (
+        f"SELECT {columns if place == 'rounds' else '*'} "
+        f"FROM {_files(present(warehouse), pattern, new, without)}"
+    )
+    old = [run for run in sorted(old_runs) if runs is None or run in runs]
+    if not old:
+        return f"({now})"
+    old_pattern = "header.parquet" if place == "workloads" else pattern
+    left_out = [(run, old_pattern if name == WORKLOAD_FILE else name) for run, name in without]
+    before = _files(earlier(warehouse), old_pattern, old, left_out)
+    return f"({now} UNION ALL BY NAME {layout5_sql(place).replace('{stored}', before)})"
+
+
+def _files(
+    folder: Path, pattern: str, runs: Sequence[str] | None, without: Sequence[tuple[str, str]]
+) -> str:
+    """The Parquet files of runs, that without rows first: later layouts have more columns."""
+    root = folder.resolve()
+    form = glob.escape(str(root))
+    names = ["run=*"] if runs is None else [EMPTY, *(f"run={glob.escape(run)}" for run in runs)]
+    if runs is not None and pattern == WHOLE:
+        paths = [f"{form}/{EMPTY}/round=_.parquet", *(f"{form}/{n}/{WHOLE}" for n in names[1:])]
+    else:
+        paths = [f"{form}/{name}/{pattern}" for name in names]
+    if not without:
+        return f"read_parquet([{listed(paths)}], hive_partitioning = false)"
+    # Files left out by name are not even opened. (With run= as a column of its own DuckDB
+    # 2.0 loses rows: the one that it makes of the path is taken for the one in the file.)
+    others = listed([f"{root}/run={run}/{name}" for run, name in without])
+    return (
+        f"(SELECT * EXCLUDE (filename) FROM read_parquet([{listed(paths)}], "
+        f"hive_partitioning = false, filename = true) WHERE filename NOT IN ({others}))"
+    )
 
 
 def listed(texts: Sequence[str]) -> str:

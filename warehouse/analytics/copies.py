@@ -15,6 +15,7 @@ import orjson
 
 from warehouse.analytics.definitions import MARTS, definitions_digest
 from warehouse.store.files import WHOLE
+from warehouse.store.folder import place_of
 
 Stamp = tuple[int, int]
 """Size in bytes and time of the last change in nanoseconds of a run's file."""
@@ -59,7 +60,7 @@ def read_copies(warehouse: Path) -> Copies:
 def stamp(warehouse: Path, run: str) -> Stamp | None:
     """What tells a run's file from another; None for a run that is not in one file."""
     try:
-        state = (warehouse / "records" / f"run={run}" / WHOLE).stat()
+        state = (place_of(warehouse, run) / WHOLE).stat()
     except OSError:
         return None
     return state.st_size, state.st_mtime_ns

@@ -9,15 +9,18 @@ from pathlib import Path
 
 import duckdb
 
+LAYOUT5 = Path(__file__).parent / "views" / "layout5"
+
 STAGING = (
     "headers",
+    "inventories",
     "records",
     "campaign_cells",
     "jobs",
     "forecasts",
     "bids",
     "plans",
-    "allocations",
+    "placements",
     "telemetry",
     "usage",
     "events",
@@ -49,6 +52,15 @@ def view_sql(name: str) -> str:
     """The query of a view, as stored beside this module."""
     layer = "staging" if name in STAGING else "marts"
     return (Path(__file__).parent / "views" / layer / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def layout5_sql(name: str) -> str:
+    """The query that gives what was stored in layouts 3 to 5 the columns of the present one.
+
+    Args:
+        name: What is stored: `headers`, `workloads` or `rounds`.
+    """
+    return (LAYOUT5 / f"{name}.sql").read_text(encoding="utf-8")
 
 
 @cache

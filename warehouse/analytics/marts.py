@@ -13,8 +13,8 @@ from predictor.errors import WarehouseError
 from warehouse.analytics.catalog import build, create_views, listed
 from warehouse.analytics.copies import Stamp, marts_folder, read_copies, stamp
 from warehouse.analytics.definitions import MARTS, STAGING, definitions_digest, view_sql
-from warehouse.store.files import EMPTY, alone, first_line, temporary_name, write_text, writing
-from warehouse.store.folder import check_files
+from warehouse.store.files import alone, first_line, temporary_name, write_text, writing
+from warehouse.store.folder import check_files, name_of, run_folders
 
 LOCK = ".lock"
 """Held by the process that writes copies."""
@@ -90,11 +90,11 @@ def _copy(warehouse: Path, folder: Path) -> dict[str, Stamp]:
     stamps: dict[str, Stamp] = {}
     parts = folder / "parts"
     parts.mkdir(parents=True)
-    for path in sorted((warehouse / "records").glob("run=*")):
-        run = path.name.removeprefix("run=")
+    for path in run_folders(warehouse):
+        run = name_of(path)
         state = stamp(warehouse, run)
         under_way = next(path.glob("round=[0-9]*.parquet"), None)
-        if path.name == EMPTY or state is None or under_way is not None:
+        if state is None or under_way is not None:
             continue
         if run in before.runs or _copy_run(warehouse, run, parts, len(stamps)):
             stamps[run] = state

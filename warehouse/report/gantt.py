@@ -33,7 +33,7 @@ held AS (
     SELECT a.round, a.job_id, a.gpus, c.clock_seconds AS since,
         coalesce(e.at_seconds, c.next_seconds, c.clock_seconds) AS until, e.kind AS ended,
         coalesce(t.batch_size, d.batch_size, j.batch_size) / j.batch_size AS scale
-    FROM allocations AS a
+    FROM placements AS a
     JOIN clocks AS c USING (round)
     JOIN jobs AS j USING (job_id)
     LEFT JOIN trained AS t USING (round, job_id)

@@ -15,6 +15,7 @@ campaigns/                          see `warehouse.store.campaigns`
 
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import copyfile
 
 from predictor.errors import InputError, WarehouseError
 from tasks.layouts import VERSION
@@ -31,6 +32,9 @@ from warehouse.store.files import (
     writing,
 )
 
+LAYOUT5 = Path(__file__).parent / "layout5"
+"""Files without rows, with the columns of layout 5, which has those of layouts 3 and 4."""
+
 
 def make_folder(warehouse: Path) -> None:
     """Make a warehouse's folders and its partitions without rows, as far as they are not there.
@@ -45,6 +49,14 @@ def make_folder(warehouse: Path) -> None:
             path = empty / f"{name}.parquet"
             if not path.exists() or read_schema(path) != schema:  # of an older layout
                 write_groups(path, schema, [])
+        if any(folder.parent == earlier(warehouse) for folder in run_folders(warehouse)):
+            old = earlier(warehouse) / EMPTY
+            old.mkdir(exist_ok=True)
+            for path in LAYOUT5.glob("*.parquet"):
+                if not (old / path.name).exists() or (
+                    read_schema(old / path.name) != read_schema(path)
+                ):
+                    copyfile(path, old / path.name)
         cells = no_cells(warehouse)
         if not cells.exists():
             cells.parent.mkdir(parents=True, exist_ok=True)

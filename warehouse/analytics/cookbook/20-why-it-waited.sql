@@ -25,7 +25,7 @@ FROM asked AS a
 JOIN rounds AS n
     ON n.run = getvariable('run')
         AND n.clock_seconds >= a.admitted_seconds AND n.clock_seconds < a.finish_seconds
-ANTI JOIN (SELECT round, job_id FROM allocations WHERE run = getvariable('run')) AS l
+ANTI JOIN (SELECT round, job_id FROM placements WHERE run = getvariable('run')) AS l
     ON l.round = n.round AND l.job_id = a.job_id
 LEFT JOIN (SELECT * FROM bids WHERE run = getvariable('run')) AS b
     ON b.round = n.round AND b.job_id = a.job_id

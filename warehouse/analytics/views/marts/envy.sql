@@ -8,7 +8,7 @@
 WITH fared AS (
     SELECT o.run, job_id, scale_factor, budget, admitted_seconds, finish_seconds, held_seconds
     FROM job_outcomes AS o
-    JOIN headers AS h ON h.run = o.run AND len(h.specs) <= 5000
+    JOIN runs AS h ON h.run = o.run AND h.jobs <= 5000
 ),
 offers AS (
     SELECT

@@ -8,7 +8,7 @@ SELECT
     f.job_id,
     any_value(o.model) AS model,
     any_value(o.mode) AS mode,
-    least(floor(f.progress[1] * 10), 9)::BIGINT AS tenth,
+    least(floor(f.done * 10), 9)::BIGINT AS tenth,
     count(*) AS forecasts,
     avg(abs(f.run_seconds + f.remaining_seconds - o.run_seconds) ORDER BY f.round)
         / any_value(o.run_seconds) AS error,

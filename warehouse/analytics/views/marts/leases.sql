@@ -4,12 +4,13 @@
 -- the run charges a restart. idle_seconds: the rest that was not trained, waiting for rounds to
 -- end. A gang is spread where it spans more nodes than it needs.
 WITH marks AS (
-    SELECT e.*, h.settings.gpus_per_node AS gpus_per_node, h.settings.restart_seconds AS charge,
+    SELECT e.*, i.node_of, i.gpus_on, h.settings.restart_seconds AS charge,
         lead(e.round) OVER jobs AS next_round,
         lead(e.at_seconds) OVER jobs AS next_seconds,
         lead(e.kind) OVER jobs AS next_kind
     FROM events AS e
     JOIN headers AS h USING (run)
+    JOIN inventories AS i USING (run)
     WINDOW jobs AS (PARTITION BY e.run, e.job_id ORDER BY e.round)
 ),
 spans AS (
@@ -56,7 +57,7 @@ SELECT
         ELSE greatest(0, least(charge, first_seconds - first_trained))
     END AS restart_seconds,
     greatest(seconds - run_seconds - restart_seconds, 0) AS idle_seconds,
-    len(list_distinct(list_transform(gpus, lambda g: g // gpus_per_node))) AS nodes,
-    ceil(scale_factor / gpus_per_node)::BIGINT AS fewest_nodes,
+    len(list_distinct(list_transform(gpus, lambda g: node_of[g + 1]))) AS nodes,
+    ceil(scale_factor / gpus_on[node_of[gpus[1] + 1] + 1])::BIGINT AS fewest_nodes,
     nodes > fewest_nodes AS spread
 FROM measured

@@ -12,14 +12,18 @@ SELECT
     len(list_filter(r.finished, lambda e: e.kind NOT IN ('crashed', 'lost'))) AS finished,
     sum(len(r.arrivals) - len(list_filter(r.finished, lambda e: e.kind NOT IN ('crashed', 'lost'))))
         OVER (PARTITION BY r.run ORDER BY r.round)::BIGINT AS active_jobs,
-    len(r.launches) AS running_jobs,
-    coalesce(list_sum(list_transform(r.launches, lambda l: len(l.gpus))), 0)::BIGINT AS busy_gpus,
+    len(r.leases) AS running_jobs,
+    coalesce(list_sum(list_transform(r.leases, lambda l: len(l.gpus))), 0)::BIGINT AS busy_gpus,
     coalesce(
-        list_filter(h.settings.forked, lambda f: r.round < f.round)[1].gpus, h.settings.gpus
+        list_sum(list_transform(
+            list_filter(h.settings.forked, lambda f: r.round < f.round)[1].pools, lambda p: p.gpus
+        ))::BIGINT, i.gpus
     ) - busy_gpus AS idle_gpus,
-    len(list_distinct(flatten(list_transform(
-        r.launches, lambda l: list_transform(l.gpus, lambda g: g // h.settings.gpus_per_node)
-    )))) * h.settings.gpus_per_node - busy_gpus AS stranded_gpus,
+    coalesce(list_sum(list_transform(
+        list_distinct(flatten(list_transform(
+            r.leases, lambda l: list_transform(l.gpus, lambda g: i.node_of[g + 1])
+        ))), lambda n: i.gpus_on[n + 1]
+    )), 0)::BIGINT - busy_gpus AS stranded_gpus,
     len(list_filter(r.events, lambda e: e.kind = 'preempted')) AS preemptions,
     r.timings.collect_ms AS collect_ms,
     r.timings.predict_ms AS predict_ms,
@@ -29,3 +33,4 @@ SELECT
     r.hash
 FROM records AS r
 JOIN headers AS h USING (run)
+JOIN inventories AS i USING (run)

@@ -8,20 +8,23 @@ SELECT
     h.source AS trace,
     h.settings.fidelity AS fidelity,
     h.settings.parameters AS parameters,
-    h.settings.gpus AS gpus,
-    h.settings.gpus_per_node AS gpus_per_node,
-    len(h.specs) AS jobs,
+    i.gpus AS gpus,
+    h.settings.pools[1].gpus_per_node AS gpus_per_node,
+    h.settings.pools AS pools,
+    coalesce(j.jobs, 0) AS jobs,
     h.settings.round_seconds AS round_seconds,
     h.settings.restart_seconds AS restart_seconds,
     h.settings."window" AS window_rounds,
     h.settings.forecasts AS forecasts,
     len(h.history) AS history_jobs,
     h.settings.seed AS seed,
-    coalesce(r.finished, 0) = len(h.specs) AS complete,
+    coalesce(r.finished, 0) = coalesce(j.jobs, 0) AS complete,
     h.hash AS first_hash,
     r.last_hash,
     h.packages
 FROM headers AS h
+JOIN inventories AS i USING (run)
+LEFT JOIN (SELECT run, count(*) AS jobs FROM jobs GROUP BY run) AS j USING (run)
 LEFT JOIN (
     SELECT run, sum(len(list_filter(finished, lambda e: e.kind NOT IN ('crashed', 'lost')))) AS finished,
         arg_max(hash, round) AS last_hash

@@ -2,7 +2,8 @@
 -- grain: one row per run and round with active jobs
 -- What only a market has (objective, bound, gap, price and those whom the plan leaves wishing)
 -- is NULL where no window market was cleared: by rules, by solvers that divide time into shares,
--- and where an earlier plan was kept. price is the objective that one more GPU-round would bring.
+-- and where an earlier plan was kept. price is the objective that one more
+-- GPU-round would bring, of the first GPU type.
 SELECT
     run,
     round,
@@ -15,7 +16,7 @@ SELECT
     CASE WHEN market THEN solve.objective END AS objective,
     CASE WHEN market THEN solve.bound END AS bound,
     CASE WHEN market THEN solve.gap END AS gap,
-    CASE WHEN market THEN solve.price END AS price,
+    CASE WHEN market THEN solve.prices[1].price END AS price,
     CASE WHEN market THEN solve.envious END AS envious,
     CASE WHEN market THEN solve.below_share END AS below_share,
     CASE WHEN market THEN solve.wanting END AS wanting,

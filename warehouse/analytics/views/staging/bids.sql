@@ -1,5 +1,17 @@
 -- What each active job bid in the window market.
--- grain: one row per run, round and bidding job
+-- grain: one row per run, round, bidding job and allocation that it bid on
 -- utility and remaining_seconds are tables over 0, 1, … rounds.
-SELECT run, round, clock_seconds, b.*
-FROM (SELECT run, round, clock_seconds, unnest(bids) AS b FROM records)
+SELECT
+    run,
+    round,
+    clock_seconds,
+    job_id,
+    r.allocation.gpu_type AS gpu_type,
+    r.allocation.gpus AS scale_factor,
+    weight,
+    r.utility AS utility,
+    r.remaining_seconds AS remaining_seconds
+FROM (
+    SELECT run, round, clock_seconds, b.job_id AS job_id, b.weight AS weight, unnest(b.rows) AS r
+    FROM (SELECT run, round, clock_seconds, unnest(bids) AS b FROM records)
+)

@@ -1,6 +1,23 @@
 -- What jobs were expected to do; without a row, what was expected before still is.
 -- grain: one row per run, round and job that arrived, ran in the round before, or of which more
 -- was learned from a job that finished
--- progress lists the share of epochs done after 0, 1, … more rounds; regimes the epochs to come.
-SELECT run, round, clock_seconds, f.*
-FROM (SELECT run, round, clock_seconds, unnest(forecasts) AS f FROM records)
+-- Seconds are on the job's own allocation. batch_sizes lists the regimes to come, that under way
+-- first; epochs those of the median trajectory in each; both are NULL before layout 6.
+SELECT
+    run,
+    round,
+    clock_seconds,
+    e.job_id AS job_id,
+    e.allocation.gpu_type AS gpu_type,
+    e.allocation.gpus AS scale_factor,
+    e.done AS done,
+    e.run_seconds AS run_seconds,
+    e.remaining_seconds AS remaining_seconds,
+    e.low_seconds AS low_seconds,
+    e.high_seconds AS high_seconds,
+    f.batch_sizes AS batch_sizes,
+    f.median AS epochs
+FROM (
+    SELECT run, round, clock_seconds, unnest(estimates) AS e, unnest(forecasts) AS f
+    FROM records
+)

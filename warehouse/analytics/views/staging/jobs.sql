@@ -1,12 +1,15 @@
 -- Jobs as declared, with the isolated run time that fairness is measured against.
 -- grain: one row per run and job
+-- scale_factor: the least GPUs of the job's demand, all that a gang can hold.
 SELECT
     run,
     spec.job_id AS job_id,
     spec.model AS model,
     spec.batch_size AS batch_size,
     spec.max_batch_size AS max_batch_size,
-    spec.scale_factor AS scale_factor,
+    spec.demand.least AS scale_factor,
+    spec.demand.most AS most_gpus,
+    spec.demand.types AS gpu_types,
     spec.mode AS mode,
     spec.epochs AS epochs,
     spec.samples_per_epoch AS samples_per_epoch,
@@ -15,8 +18,5 @@ SELECT
     spec.budget AS budget,
     spec.total_steps AS total_steps,
     spec.consolidate AS consolidate,
-    isolated_seconds
-FROM (
-    SELECT run, unnest(specs) AS spec, unnest(list_transform(truths, lambda t: t.isolated_seconds)) AS isolated_seconds
-    FROM headers
-)
+    truth.isolated_seconds AS isolated_seconds
+FROM {workloads}

@@ -8,4 +8,4 @@ SELECT
     l.gpus AS gpus,
     len(l.gpus) AS scale_factor,
     coalesce(list_filter(events, lambda e: e.job_id = l.job_id AND e.kind <> 'preempted')[1].kind, 'renewed') AS launched_as
-FROM (SELECT run, round, clock_seconds, events, unnest(launches) AS l FROM records)
+FROM (SELECT run, round, clock_seconds, events, unnest(leases) AS l FROM records)

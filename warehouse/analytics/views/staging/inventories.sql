@@ -1,0 +1,29 @@
+-- The nodes of each run's cluster.
+-- grain: one row per run
+-- node_of: node of each GPU, gpus_on: GPUs of each node, type_of: GPU type of each node, all in
+-- the order of their numbers from 0, so that the node of GPU g is node_of[g + 1]. Of a fork they
+-- are those of the largest cluster that it ran on.
+SELECT
+    run,
+    gpus,
+    flatten(list_transform(range(len(pools)), lambda i: list_transform(
+        range(pools[i + 1].gpus),
+        lambda g: coalesce(list_sum(list_transform(pools[1:i], lambda p: p.gpus // p.gpus_per_node)), 0)::BIGINT
+            + g // pools[i + 1].gpus_per_node
+    ))) AS node_of,
+    flatten(list_transform(pools, lambda p: list_transform(
+        range(p.gpus // p.gpus_per_node), lambda n: p.gpus_per_node
+    ))) AS gpus_on,
+    flatten(list_transform(pools, lambda p: list_transform(
+        range(p.gpus // p.gpus_per_node), lambda n: p.gpu_type
+    ))) AS type_of
+FROM (
+    SELECT
+        run,
+        list_sum(list_transform(settings.pools, lambda p: p.gpus))::BIGINT AS gpus,
+        list_sort(list_transform(
+            list_append(list_transform(settings.forked, lambda f: f.pools), settings.pools),
+            lambda c: {'gpus': list_sum(list_transform(c, lambda p: p.gpus)), 'pools': c}
+        ), 'DESC')[1].pools AS pools
+    FROM headers
+)
