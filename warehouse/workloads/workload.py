@@ -2,34 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from containers.virtual.virtual_cluster import GroundTruth
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.profile import Profile
-
-
-class Arrivals(StrEnum):
-    """When the jobs of a generated workload arrive."""
-
-    POISSON = "poisson"
-    """The first at 0, then with exponential gaps."""
-    AT_ONCE = "at_once"
-    """All at 0."""
-
-
-class Format(StrEnum):
-    """How a file tells its jobs."""
-
-    PUBLIC = "public"
-    """As Gavel and Shockwave do: tab-separated, with tables of throughputs and regimes."""
-    TIRESIAS = "tiresias"
-    """As Tiresias does: a CSV list of static jobs."""
-    PHILLY = "philly"
-    """The compact CSV table of the Philly trace; models and regimes are drawn."""
-    TABLE = "table"
-    """Any CSV table of jobs, by the meaning of its columns; models and regimes are drawn."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +48,7 @@ class Workload:
                 raise InputError(
                     f"{self.places.get(spec.job_id, self.source)}, job {spec.job_id}",
                     f"scale factor {spec.scale_factor} is above the cluster's {gpus} GPUs",
-                    "give a larger --gpus or leave the job out",
+                    "give more GPUs or leave the job out",
                 )
 
 
