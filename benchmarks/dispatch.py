@@ -39,7 +39,7 @@ from predictor.profile import Profile
 from tasks.record import RuntimeKind, Settings
 from tasks.round import run_round
 from warehouse.store.writer import Writer
-from warehouse.workloads.workload import Workload
+from tasks.sources import Workload
 
 WAITS = ["/bin/sh", "-c", "trap 'exit 75' TERM; sleep 100000 & wait"]
 IMAGE = "shockwave-waits:bench"

@@ -49,7 +49,7 @@ from tasks.record import RuntimeKind, Settings
 from tasks.round import run_round
 from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
-from warehouse.workloads.workload import Workload
+from tasks.sources import Workload
 
 CPUS = 0.23
 """Of an emulated GPU; four of them leave a little of their processor."""

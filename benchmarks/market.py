@@ -35,7 +35,7 @@ from tasks.record import Parameter, Settings
 from warehouse.analytics.questions import Analytics
 from warehouse.workloads.generator import generate_workload
 from warehouse.workloads.trace import read_workload
-from warehouse.workloads.workload import Workload
+from tasks.sources import Workload
 
 TRACES = {
     120: ("jobs120_gpus32", "tacc_throughputs", 32),

@@ -15,9 +15,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 SAY_SECONDS = 5.0
 """Between two lines about what pip does."""
@@ -51,14 +53,18 @@ class Environment:
         Raises:
             SetupError: It cannot be made.
         """
-        if self._python.exists() and _run(self._python, "-m", "pip", "--version").returncode == 0:
-            return
-        made = _run(sys.executable, "-m", "venv", "--clear", self.folder)
-        if made.returncode:
-            raise SetupError(
-                f"{self.folder} cannot be made\n{made.stdout.strip()}\n"
-                "Mend that (it takes Python's venv module and a folder that you may write to)"
-            )
+        if self._packages("pip"):
+            pip = [str(self._python), "-m", "pip", "--version"]
+            if subprocess.run(pip, capture_output=True, check=False).returncode == 0:
+                return
+        broken = ["--clear"] if (self.folder / "pyvenv.cfg").exists() else []
+        with tempfile.TemporaryFile("w+") as log:
+            if self._run([sys.executable, "-m", "venv", *broken, self.folder], log):
+                log.seek(0)
+                raise SetupError(
+                    f"{self.folder} cannot be made; that takes Python's venv module and a folder "
+                    f"that you may write to.\n{log.read().strip()}"
+                )
 
     def discard_unfinished(self) -> list[str]:
         """Forget packages that were being installed when pip was killed, or pip would keep them.
@@ -80,27 +86,13 @@ class Environment:
         # Compiling all takes longer than installing it; Python compiles what is used.
         options = ["--no-compile", "--no-input", "--disable-pip-version-check"]
         options += ["--constraint", "constraints.txt", *arguments]
-        with self.log.open("w") as log:
-            pip = subprocess.Popen(
-                [self._python, "-m", "pip", "install", *options],
-                stdout=log,
-                stderr=log,
-                pass_fds=[self._lock],
-                start_new_session=True,  # Ctrl-C reaches it once, through us
-            )
-        try:
-            while pip.poll() is None:
-                try:
-                    pip.wait(SAY_SECONDS)
-                except subprocess.TimeoutExpired:
-                    seconds = time.monotonic() - self._started
-                    print(f"{seconds:5.0f} s  {self._doing()}", flush=True)
-        except KeyboardInterrupt:
-            pip.send_signal(signal.SIGINT)
-            pip.wait()
-            raise
-        if pip.returncode:
-            raise SetupError(_reason(self.log.read_text(errors="replace")))
+        with self.log.open("w+", errors="replace") as log:
+            failed = self._run([self._python, "-m", "pip", "install", *options], log)
+            if failed < 0:
+                raise SetupError(f"pip was killed ({signal.Signals(-failed).name})")
+            if failed:
+                log.seek(0)
+                raise SetupError(_reason(log.read()))
 
     def torch(self) -> str:
         """The version of PyTorch that is installed."""
@@ -121,7 +113,31 @@ class Environment:
     def _packages(self, name: str = "*") -> list[Path]:
         return sorted(self.folder.glob(f"lib/python3*/site-packages/{name}-*.dist-info"))
 
+    def _run(self, command: Sequence[str | Path], log: TextIO) -> int:
+        """Run a command, with a line every few seconds; returns its exit code."""
+        process = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=log,
+            pass_fds=[self._lock],
+            start_new_session=True,  # Ctrl-C reaches it once, through us
+        )
+        try:
+            while process.poll() is None:
+                try:
+                    process.wait(SAY_SECONDS)
+                except subprocess.TimeoutExpired:
+                    seconds = time.monotonic() - self._started
+                    print(f"{seconds:5.0f} s  {self._doing()}", flush=True)
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
+        return process.returncode
+
     def _doing(self) -> str:
+        if not self.log.exists():
+            return "making the environment"
         for line in reversed(self.log.read_text(errors="replace").splitlines()):
             if match := re.match("Installing collected packages: (.+)", line):
                 names = match[1].split(", ")
@@ -134,12 +150,6 @@ class Environment:
         return "starting pip"
 
 
-def _run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-
-
 def _finished(info: Path) -> bool:
     """Whether pip has written its own list of the package's files, which it does last."""
     record = info / "RECORD"
@@ -147,14 +157,13 @@ def _finished(info: Path) -> bool:
 
 
 def _reason(log: str) -> str:
-    lines = log.splitlines()
-    errors = [line for line in lines if line.startswith("ERROR:")] or lines[-5:]
+    lines = [line.strip() for line in log.splitlines()]
+    errors = [line for line in dict.fromkeys(lines) if line.startswith("ERROR:")] or lines[-3:]
     if UNREACHABLE.search(log):
-        errors.append(
-            "The package index cannot be reached: connect to the network, or name another in "
-            "PIP_INDEX_URL"
+        errors.insert(
+            0, "a package index cannot be reached; connect, or name another one in PIP_INDEX_URL"
         )
-    return "\n".join(["pip failed", *errors])
+    return "\n".join(errors)
 
 
 def complete(folder: Path, extras: Sequence[str]) -> None:
@@ -176,9 +185,9 @@ def complete(folder: Path, extras: Sequence[str]) -> None:
         environment = Environment(folder, locked.fileno())
         what = f"for running and for {', '.join(extras)}" if extras else "for running"
         print(f"Setting up {folder} {what}; pip's output is in {environment.log}", flush=True)
-        environment.create()
         for name in environment.discard_unfinished():
             print(f"{name} was left half installed: installing it anew", flush=True)
+        environment.create()
         index = os.environ.get("TORCH_INDEX")
         if index and sys.platform == "linux":
             asking = ["--extra-index-url", index, "--retries", "1", "--timeout", "10"]
@@ -197,8 +206,8 @@ if __name__ == "__main__":
     try:
         complete(Path(sys.argv[1]), sys.argv[2:])
     except (SetupError, OSError) as error:
-        print(f"error: {error}; then run make again, it goes on from here", file=sys.stderr)
+        print(f"error: {error}\nOnce that is mended, make goes on from here.", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("\ninterrupted; run make again, it goes on from here", file=sys.stderr)
+        print("\ninterrupted; make goes on from here the next time", file=sys.stderr)
         sys.exit(130)

@@ -3,7 +3,7 @@
 from containers.virtual.virtual_cluster import GroundTruth
 from predictor.job import JobSpec, Mode, Regime
 from predictor.profile import Profile
-from warehouse.workloads.workload import Workload
+from tasks.sources import Workload
 
 JOBS = (
     ("Recommendation", 32, 1, Mode.STATIC, 30),

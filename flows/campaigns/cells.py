@@ -7,16 +7,16 @@ from itertools import product
 from pathlib import Path
 from time import perf_counter
 
-from flows.campaigns.plan import Campaign, PolicyPlan, SettingsPlan, WorkloadPlan
+from flows.campaigns.plan import Campaign, WorkloadPlan
 from flows.runs.code_version import code_version
 from flows.runs.header import make_header, past_jobs
 from flows.runs.simulation import prepare, resume, simulate
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
-from tasks.record import Parameter, PastJob, RunHeader, Settings, record_hash
+from tasks.record import PastJob, RunHeader, Settings, record_hash
 from tasks.round import Run
 from warehouse.store.campaigns import CellStore, FinishedCell
-from warehouse.workloads.workload import Workload
+from tasks.sources import Workload
 
 MOST_CELLS = 100_000
 """More are a mistake."""
@@ -83,27 +83,13 @@ def _cells(plan: Campaign) -> Iterator[Cell]:
                 options=options,
                 seed=seed,
                 source=workload.source(seed),
-                settings=_settings(policy, settings, cluster.gpus, cluster.gpus_per_node, seed),
+                settings=settings.settings(policy, cluster, seed),
                 history=plan.history,
             )
 
 
 def _seeds(plan: Campaign, workload: WorkloadPlan) -> Sequence[int]:
     return plan.seeds if workload.seeds is None else workload.seeds
-
-
-def _settings(
-    policy: PolicyPlan, settings: SettingsPlan, gpus: int, gpus_per_node: int, seed: int
-) -> Settings:
-    parameters = sorted(policy.parameters.items())
-    return Settings(
-        policy=policy.policy,
-        gpus=gpus,
-        gpus_per_node=gpus_per_node,
-        parameters=tuple(Parameter(name, value) for name, value in parameters),
-        seed=seed,
-        **settings.model_dump(include=set(SettingsPlan.model_fields)),
-    )
 
 
 class Headers:

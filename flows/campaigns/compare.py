@@ -4,16 +4,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
-from flows.campaigns.plan import Campaign, SettingsPlan
+from flows.campaigns.plan import Campaign
+from flows.runs.settings import ClusterSize, SimulationSettings
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
-from solver.policies import POLICIES, parameters
-from tasks.record import Parameter, Settings
+from solver.policies import POLICIES
+from solver.policies import parameters as parameters_in
+from tasks.record import Parameter
 
 
 def parameters_of(policy: str, asked: Iterable[Parameter]) -> tuple[Parameter, ...]:
     """Those of the parameters that a policy has; none of an unknown policy."""
-    known = parameters(POLICIES[policy]) if policy in POLICIES else {}
+    known = parameters_in(POLICIES[policy]) if policy in POLICIES else {}
     return tuple(parameter for parameter in asked if parameter.name in known)
 
 
@@ -26,44 +28,50 @@ def check_parameters(policies: Sequence[str], asked: Iterable[Parameter]) -> Non
     for parameter in asked:
         if not any(parameters_of(policy, [parameter]) for policy in policies):
             raise InputError(
-                "--set",
-                f"none of {', '.join(policies)} has a parameter {parameter.name!r}",
+                f"parameters.{parameter.name}",
+                f"is a parameter of none of {', '.join(policies)}",
                 "shockwave policies lists those that there are",
             )
 
 
 def comparison(
-    title: str, source: Source, settings: Sequence[Settings], history: tuple[str, ...] = ()
+    title: str,
+    source: Source,
+    size: ClusterSize,
+    settings: SimulationSettings,
+    policies: Sequence[str],
+    parameters: Sequence[Parameter] = (),
+    history: tuple[str, ...] = (),
 ) -> Campaign:
     """The campaign that runs one workload under several policies.
 
     Args:
         title: What is compared, for people.
         source: The workload.
-        settings: What each run is asked to do; they differ in policy and parameters only.
+        size: The cluster.
+        settings: How each run is made.
+        policies: One for each run.
+        parameters: Each is set for those policies that have it.
         history: Earlier runs to learn from.
     """
-    common, times = settings[0], Counter[str]()
-    policies = []
-    for asked in settings:
-        times[asked.policy] += 1
-        number = times[asked.policy]
-        values = {parameter.name: parameter.value for parameter in asked.parameters}
-        name = asked.policy if number == 1 else f"{asked.policy}-{number}"
-        policies.append({"policy": asked.policy, "name": name, "parameters": values})
+    times = Counter[str]()
+    plans = []
+    for policy in policies:
+        times[policy] += 1
+        values = {one.name: one.value for one in parameters_of(policy, parameters)}
+        name = policy if times[policy] == 1 else f"{policy}-{times[policy]}"
+        plans.append({"policy": policy, "name": name, "parameters": values})
     jobs = asdict(source)
     seed = jobs.pop("seed")
     return Campaign.model_validate(
         {
             "name": "compare",
             "description": title[:500],
-            "policies": policies,
+            "policies": plans,
             "workloads": [{"name": "workload", **jobs}],
-            "clusters": [
-                {"name": "cluster", "gpus": common.gpus, "gpus_per_node": common.gpus_per_node}
-            ],
+            "clusters": [{"name": "cluster", **asdict(size)}],
             "seeds": [seed],
-            "settings": {name: getattr(common, name) for name in SettingsPlan.model_fields},
+            "settings": asdict(settings),
             "history": history,
         }
     )

@@ -1,52 +1,51 @@
 """What a campaign is asked to do, as a form: policies × workloads × clusters × seeds × options.
 
-The same models read a TOML file and draw the form of the Prefect deployment, so each field
-has a title, bounds and a line that says what it means.
+The same models read a TOML file and draw the form of the Prefect deployment. What can be set of
+a run and its jobs they inherit from the groups of settings that the command line uses, too.
 """
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
-from flows.runs.workload_source import MOST_SEED, Source
-from predictor.basis import Basis
-from solver.fidelity import Fidelity
+from flows.runs.setting import Setting
+from flows.runs.settings import POLICY, SEED, ClusterSize, SimulationSettings, recorded
+from flows.runs.workload_source import Jobs, Source
 from solver.policies import POLICIES
-from warehouse.workloads.workload import Arrivals, Format
+from tasks.record import Parameter, Settings
+from warehouse.workloads.kinds import Format
 
-Name = Annotated[
-    str, Field(title="Name", pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=60)
-]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=60)]
 """Lower-case letters, digits, dots and dashes: part of file names and of Prefect's keys."""
 
 NameOrEmpty = Annotated[str, Field(pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$", max_length=60)]
 """The same, or empty, as Prefect's form sends what is not filled in."""
 
-Seed = Annotated[int, Field(ge=0, le=MOST_SEED, strict=True)]
+Seed = Annotated[int, SEED]
 
 
-class Part(BaseModel):
+class Part(BaseModel, extra="forbid", frozen=True):
     """What all parts of a plan share: unknown fields are refused, nothing is changed later."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+
+@dataclass(frozen=True)
+class Named:
+    """What several of a kind are told apart by."""
+
+    name: Annotated[Name, Setting("Name", "What results call it.")]
 
 
 class PolicyPlan(Part):
     """A policy, with the parameters that are not its defaults."""
 
-    policy: str = Field(
-        title="Policy",
-        description="One that `shockwave policies` lists.",
-        examples=["shockwave"],
-        json_schema_extra={"enum": list(POLICIES)},  # a choice in Prefect's form
-    )
+    policy: Annotated[str, POLICY]
     name: NameOrEmpty = Field(
-        default="", title="Name", description="Told in results; the policy's own by default."
+        default="", title="Name", description="What results call it; by default as the policy."
     )
     parameters: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(
-        default_factory=dict, title="Parameters", description="By name, as --set takes them."
+        default_factory=dict, title="Parameters", description="Of the policy, by name."
     )
     workloads: tuple[str, ...] = Field(
         default=(), title="Workloads", description="Names of those it runs; all by default."
@@ -68,10 +67,9 @@ class PolicyPlan(Part):
         return policy
 
 
-class WorkloadPlan(Part):
-    """A trace with its tables, or what to generate; fields are those of the command line."""
+class WorkloadPlan(Part, Jobs, Named):
+    """A trace with its tables, or what to generate."""
 
-    name: Name = Field(title="Name", description="Told in results.")
     clusters: tuple[str, ...] = Field(
         default=(), title="Clusters", description="Names of those it runs on; all by default."
     )
@@ -81,59 +79,6 @@ class WorkloadPlan(Part):
         title="Seeds",
         description="Its own, in place of the campaign's.",
     )
-    trace: Path | None = Field(
-        default=None, title="Trace", description="Job trace; without it, jobs are generated."
-    )
-    format: Format = Field(default=Format.PUBLIC, title="Format", description="Of the trace.")
-    profile: Path | None = Field(
-        default=None, title="Profile", description="Throughput table (JSON) of a public trace."
-    )
-    regimes: Path | None = Field(
-        default=None, title="Regimes", description="Regimes (CSV) of a public trace."
-    )
-    columns: str = Field(
-        default="", title="Columns", description="Of a table: ROLE=COLUMN,… by their meaning."
-    )
-    only: str = Field(
-        default="", title="Only", description="Lines of a table to read: COLUMN=VALUE,…"
-    )
-    skip_unusable: bool = Field(
-        default=False,
-        strict=True,
-        title="Skip unusable lines",
-        description="Leave out lines of a table that can be no jobs.",
-    )
-    jobs: int = Field(
-        default=60, ge=1, le=1_000_000, strict=True, title="Jobs", description="To generate."
-    )
-    arrivals: Arrivals = Field(
-        default=Arrivals.POISSON, title="Arrivals", description="How generated jobs arrive."
-    )
-    mean_interarrival_seconds: float | None = Field(
-        default=None, gt=0, title="Mean gap (s)", description="Between generated jobs; 90 s."
-    )
-    contention_factor: float | None = Field(
-        default=None,
-        gt=0,
-        title="Contention factor",
-        description="In its place: work that arrives over what the GPUs can do.",
-    )
-    shortest_seconds: float = Field(
-        default=720.0, gt=0, title="Shortest (s)", description="Least isolated run time."
-    )
-    longest_seconds: float = Field(
-        default=18_000.0, gt=0, title="Longest (s)", description="Largest isolated run time."
-    )
-    scale_factors: str = Field(
-        default="1=0.6,2=0.3,4=0.09,8=0.01",
-        title="Scale factors",
-        description="Weights of generated scale factors: GPUS=WEIGHT,…",
-    )
-    modes: str = Field(
-        default="gns=0.5,accordion=0.5",
-        title="Adaptation modes",
-        description="Weights of drawn modes: MODE=WEIGHT,…",
-    )
 
     @property
     def draws(self) -> bool:
@@ -142,49 +87,26 @@ class WorkloadPlan(Part):
 
     def source(self, seed: int) -> Source:
         """Where its jobs come from, for one seed; forecasts draw from it in any case."""
-        own = self.model_dump(exclude={"name", "clusters", "seeds"})
+        own = {field.name: getattr(self, field.name) for field in fields(Jobs)}
         return Source(**own, seed=seed if self.draws else 0)
 
 
-class ClusterPlan(Part):
+class ClusterPlan(Part, ClusterSize, Named):
     """A cluster of equal nodes."""
 
-    name: Name = Field(title="Name", description="Told in results.")
-    gpus: int = Field(ge=1, le=1_000_000, strict=True, title="GPUs", description="In all.")
-    gpus_per_node: int = Field(
-        default=1, ge=1, strict=True, title="GPUs per node", description="Must divide the GPUs."
-    )
 
-
-class SettingsPlan(Part):
+class SettingsPlan(Part, SimulationSettings):
     """How runs are made, where it is not the default."""
 
-    fidelity: Fidelity = Field(
-        default=Fidelity.FAIR,
-        title="Fidelity",
-        description="Policies all alike, or with the limits of the published simulator.",
-    )
-    backend: str = Field(
-        default="auto", title="Back end", description="auto, lagrangian, gurobi or highs."
-    )
-    round_seconds: float = Field(
-        default=120.0, ge=1, title="Round (s)", description="Length of a round."
-    )
-    restart_seconds: float = Field(
-        default=20.0, ge=0, title="Restart (s)", description="What a restart costs a job."
-    )
-    window: int = Field(
-        default=20, ge=1, le=1_000, strict=True, title="Window", description="Rounds planned ahead."
-    )
-    forecasts: Basis = Field(
-        default=Basis.POSTERIOR, title="Forecasts", description="What forecasts are made from."
-    )
+    def settings(self, policy: PolicyPlan, cluster: ClusterPlan, seed: int) -> Settings:
+        """What a run of a policy on a cluster is asked to do."""
+        values = sorted(policy.parameters.items())
+        parameters = (Parameter(name, value) for name, value in values)
+        return recorded(policy.policy, cluster, self, parameters=parameters, seed=seed)
 
 
-class OptionsPlan(SettingsPlan):
+class OptionsPlan(SettingsPlan, Named):
     """A variant: settings that differ from the campaign's, under a name."""
-
-    name: Name = Field(title="Name", description="Told in results.")
 
     def over(self, settings: SettingsPlan) -> SettingsPlan:
         """The campaign's settings with those that are given here in their place."""

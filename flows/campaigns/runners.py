@@ -59,9 +59,9 @@ def check_runner(runner: Runner, address: str | None) -> None:
             that is missing.
     """
     if address is not None and runner not in CLUSTERS:
-        raise InputError("--address", f"means nothing to {runner}", "leave it out")
+        raise InputError("address", f"means nothing to {runner}", "leave it out")
     if runner in CLUSTERS:
-        require(runner, "--runner")
+        require(runner, "runner")
         if address is not None:
             _check_address(runner, address)
 
@@ -77,7 +77,7 @@ def _check_address(runner: Runner, address: str) -> None:
         host, port = None, None
     if host is None or port is None:
         like = "tcp://HOST:8786" if runner is Runner.DASK else "ray://HOST:10001 or HOST:6379"
-        raise InputError("--address", f"{address!r} is no address", f"give one like {like}")
+        raise InputError("address", f"{address!r} is no address", f"give one like {like}")
     try:
         socket.create_connection((host, port), REACH_SECONDS).close()
     except OSError as error:
@@ -86,7 +86,7 @@ def _check_address(runner: Runner, address: str) -> None:
 
 def _unreachable(address: str, reason: str) -> InputError:
     return InputError(
-        "--address",
+        "address",
         f"{address} cannot be reached ({reason})",
         "start the cluster or mend the address",
     )

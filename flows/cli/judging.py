@@ -3,16 +3,15 @@
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from flows.cli.options import BackendName, Json, takes_source
+from flows.cli.options import Backend, Json, takes
 from flows.cli.output import print_rows
+from flows.runs.settings import DEFAULT_BACKEND
+from flows.runs.workload_source import Source
 from predictor.errors import InputError
-
-if TYPE_CHECKING:
-    from flows.runs.workload_source import Source
 
 
 def policies(as_json: Json = False) -> None:
@@ -57,9 +56,9 @@ def conformance(
         raise typer.Exit(1)
 
 
-@takes_source
+@takes(source=Source)
 def forecast_error(
-    source: "Source",
+    source: Source,
     gpus: Annotated[int | None, typer.Option(help="GPUs, for a contention factor.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -67,13 +66,13 @@ def forecast_error(
     from flows.judging.forecast_error import forecast_errors
 
     if gpus is not None and source.contention_factor is None:
-        raise InputError("--gpus", "means nothing without --contention-factor", "leave it out")
+        raise InputError("gpus", "means nothing without a contention factor", "leave it out")
     print_rows(map(asdict, forecast_errors(source.open(gpus), source.seed)), as_json)
 
 
 def solve(
     file: Annotated[Path, typer.Argument(help="Recorded window problems, one JSON a line.")],
-    backend: BackendName = "auto",
+    backend: Backend = DEFAULT_BACKEND,
     as_json: Json = False,
 ) -> None:
     """Solve recorded window problems and lay them out."""

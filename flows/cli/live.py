@@ -2,47 +2,41 @@
 
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from flows.cli.errors import Command
 from flows.cli.options import (
-    BackendName,
     DriverName,
     DriverOption,
     HistoryOption,
     Json,
-    RestartSeconds,
-    RoundSeconds,
+    Policy,
     SetOption,
     Warehouse,
-    Window,
-    takes_source,
+    takes,
 )
 from flows.cli.output import print_rows
 from flows.cli.runs import drive, earlier_runs, tell
+from flows.runs.settings import DEFAULT_POLICY, ClusterSize, LiveSettings, recorded
+from flows.runs.workload_source import Source
 from predictor.basis import Basis
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
-
-if TYPE_CHECKING:
-    from flows.runs.workload_source import Source
 
 ClusterToml = Annotated[Path, typer.Option(help="Cluster file (TOML): the Docker hosts.")]
 
 cluster = typer.Typer(help="Look at a cluster of Docker hosts.", no_args_is_help=True)
 
 
-@takes_source
+@takes(source=Source, settings=LiveSettings)
 def run(
-    source: "Source",
+    source: Source,
     cluster: ClusterToml,
-    policy: Annotated[str, typer.Option(help="See shockwave policies.")] = "shockwave",
+    settings: LiveSettings,
+    policy: Policy = DEFAULT_POLICY,
     parameters: SetOption = None,
-    backend: BackendName = "auto",
-    round_seconds: RoundSeconds = 120.0,
-    restart_seconds: RestartSeconds = 20.0,
-    window: Window = 20,
     history: HistoryOption = None,
     driver: DriverOption = DriverName.PLAIN,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
@@ -57,24 +51,19 @@ def run(
     from flows.runs.default_profile import with_default_profile
     from flows.runs.header import make_header, past_jobs
     from flows.runs.live import run_live
-    from tasks.record import RuntimeKind, Settings
 
     if source.trace is None:
-        raise InputError("--trace", "missing: no trainer knows generated jobs", "give a job trace")
+        raise InputError("trace", "missing: no trainer knows generated jobs", "give a job trace")
     nodes = read_cluster_file(cluster)
     header = make_header(
         with_default_profile(source, nodes).open(nodes.gpus, nodes.nodes[0].gpu_type),
-        Settings(
-            policy=policy,
-            gpus=nodes.gpus,
-            gpus_per_node=nodes.gpus_per_node,
+        recorded(
+            policy,
+            ClusterSize(nodes.gpus, nodes.gpus_per_node),
+            settings,
             parameters=parse_parameters(parameters or ()),
-            backend=backend,
-            round_seconds=round_seconds,
-            restart_seconds=restart_seconds,
-            window=window,
             seed=source.seed,
-            runtime=RuntimeKind.DOCKER,
+            runtime="docker",
         ),
         past_jobs(warehouse, earlier_runs(history, Basis.POSTERIOR)),
     )
@@ -125,7 +114,7 @@ def profile(
         raise typer.Exit(1)
 
 
-@cluster.command()
+@cluster.command(cls=Command)
 def check(
     cluster: Annotated[Path, typer.Argument(help="Cluster file (TOML).")],
     as_json: Json = False,

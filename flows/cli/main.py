@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from flows.cli import campaigns, history, judging, live, reports, runs, service, workloads
+from flows.cli.errors import Command
 from flows.servers.teardown import silence_teardown
 from predictor.errors import Interrupted, ShockwaveError
 
@@ -44,7 +45,7 @@ COMMANDS = (
 """In the order of `--help`; a command is named as its function, with hyphens."""
 
 for command in COMMANDS:
-    app.command()(command)
+    app.command(cls=Command)(command)
 app.add_typer(live.cluster, name="cluster")
 
 

@@ -1,20 +1,19 @@
-"""Options that several commands take, each declared once."""
+"""Options that several commands take; those of a run and its jobs follow from their settings."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from predictor.basis import Basis
-from solver.fidelity import Fidelity
-from warehouse.workloads.workload import Arrivals, Format
-
-if TYPE_CHECKING:
-    from flows.runs.workload_source import Source
+from flows.runs.setting import Setting, settings_in
+from flows.runs.settings import BACKEND, GPUS, GPUS_PER_NODE, POLICY, ClusterSize
+from flows.runs.workload_source import Source
+from predictor.errors import InputError
 
 
 class DriverName(StrEnum):
@@ -31,118 +30,102 @@ class VirtualKind(StrEnum):
     FAITHFUL = "faithful"
 
 
+def option(setting: Setting, *names: str, panel: str | None = None) -> Any:
+    """A setting as an option; refusals out of bounds are those of the run."""
+    return typer.Option(*names, help=setting.meaning, rich_help_panel=panel)
+
+
 Warehouse = Annotated[
     Path,
     typer.Option(envvar="SHOCKWAVE_WAREHOUSE", help="Folder that keeps the records of all runs."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout.")]
-Gpus = Annotated[int | None, typer.Option(help="GPUs in the cluster.")]
-ClusterFile = Annotated[
-    Path | None, typer.Option(help="Cluster spec (CSV) of Tiresias, instead of --gpus.")
-]
-RoundSeconds = Annotated[float, typer.Option(help="Length of a round, in seconds.")]
-RestartSeconds = Annotated[float, typer.Option(help="What a restart costs a job, in seconds.")]
-Window = Annotated[int, typer.Option(help="Rounds to plan ahead.")]
-GpusPerNode = Annotated[int, typer.Option(help="GPUs that share a node.")]
-FidelityOption = Annotated[
-    Fidelity,
-    typer.Option(help="Run policies all alike, or with the published simulator's limits."),
-]
+Gpus = Annotated[int | None, option(GPUS)]
+Backend = Annotated[str, option(BACKEND)]
+Policy = Annotated[str, option(POLICY)]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="A policy's parameter, NAME=VALUE; can be repeated."),
-]
-BackendName = Annotated[str, typer.Option(help="Solver: auto, lagrangian, gurobi or highs.")]
-ForecastsOption = Annotated[
-    Basis,
-    typer.Option(help="From what was seen and learned, the present batch size, or the truth."),
 ]
 HistoryOption = Annotated[
     str | None, typer.Option(help="Earlier runs whose finished jobs to learn from: RUN,…")
 ]
 DriverOption = Annotated[DriverName, typer.Option(help="Plain calls, or Prefect task runs.")]
-
 RuntimeOption = Annotated[
     VirtualKind, typer.Option(help="Jobs run as in the published simulator, or as in containers.")
 ]
 
 
-def _option(text: str, *names: str) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel="Jobs")
+@dataclass(frozen=True)
+class ClusterOptions:
+    """A virtual cluster, by its size or by a file."""
+
+    gpus: Annotated[int | None, GPUS] = None
+    gpus_per_node: Annotated[int, GPUS_PER_NODE] = 1
+    cluster: Annotated[
+        Path | None, Setting("Cluster", "Cluster spec (CSV) of Tiresias, instead of --gpus.")
+    ] = None
+
+    def size(self, default: int | None = None) -> ClusterSize:
+        """The cluster that is asked for.
+
+        Args:
+            default: GPUs where nothing is said; by default that is refused.
+
+        Raises:
+            InputError: It is not said, said twice, or the file is wrong.
+        """
+        if self.cluster is None:
+            gpus = default if self.gpus is None else self.gpus
+            if gpus is None:
+                raise InputError("gpus", "missing", "give the number of GPUs or --cluster")
+            return ClusterSize(gpus, self.gpus_per_node)
+        from warehouse.workloads.tiresias import read_cluster
+
+        shape = read_cluster(self.cluster)
+        if self.gpus is not None or self.gpus_per_node != 1:
+            raise InputError("cluster", "says how many GPUs there are", "leave --gpus out")
+        return ClusterSize(shape.nodes * shape.gpus_per_node, shape.gpus_per_node)
 
 
-Trace = Annotated[Path | None, _option("Job trace; without it, jobs are generated.")]
-FormatOption = Annotated[Format, _option("What the trace is.")]
-ProfileFile = Annotated[Path | None, _option("Throughput table (JSON) of a public trace.")]
-Regimes = Annotated[Path | None, _option("Regimes (CSV) of a public trace.")]
-Columns = Annotated[str, _option("What a table's columns mean: ROLE=COLUMN,…")]
-Only = Annotated[str, _option("Lines of a table to read: COLUMN=VALUE,…")]
-SkipUnusable = Annotated[
-    bool, _option("Leave out lines of a table that can be no jobs.", "--skip-unusable")
-]
-Jobs = Annotated[int, _option("Jobs to generate when there is no trace.")]
-ArrivalsOption = Annotated[Arrivals, _option("How generated jobs arrive.")]
-Interarrival = Annotated[float | None, _option("Mean gap between arrivals, 90 if not given.")]
-Contention = Annotated[float | None, _option("Work that arrives over what the GPUs can do.")]
-Shortest = Annotated[float, _option("Least isolated run time of generated jobs.")]
-Longest = Annotated[float, _option("Largest isolated run time of generated jobs.")]
-ScaleFactors = Annotated[str, _option("Weights of generated scale factors: GPUS=WEIGHT,…")]
-Modes = Annotated[str, _option("Weights of drawn adaptation modes: MODE=WEIGHT,…")]
-Seed = Annotated[int, _option("Seed of all that is drawn.")]
+PANELS: dict[type[Any], str] = {Source: "Jobs"}
+"""Below which heading `--help` lists the options of a group; with the command's own if none."""
 
 
-def _source(
-    trace: Trace = None,
-    format: FormatOption = Format.PUBLIC,
-    profile: ProfileFile = None,
-    regimes: Regimes = None,
-    columns: Columns = "",
-    only: Only = "",
-    skip_unusable: SkipUnusable = False,
-    jobs: Jobs = 60,
-    arrivals: ArrivalsOption = Arrivals.POISSON,
-    mean_interarrival_seconds: Interarrival = None,
-    contention_factor: Contention = None,
-    shortest_seconds: Shortest = 720.0,
-    longest_seconds: Longest = 18_000.0,
-    scale_factors: ScaleFactors = "1=0.6,2=0.3,4=0.09,8=0.01",
-    modes: Modes = "gns=0.5,accordion=0.5",
-    seed: Seed = 0,
-) -> "Source":
-    """The jobs that these options ask for."""
-    from flows.runs.workload_source import Source
+def takes(**groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command options for groups of settings, each of which it gets as one parameter.
 
-    return Source(
-        trace=trace,
-        format=format,
-        profile=profile,
-        regimes=regimes,
-        columns=columns,
-        only=only,
-        skip_unusable=skip_unusable,
-        jobs=jobs,
-        arrivals=arrivals,
-        mean_interarrival_seconds=mean_interarrival_seconds,
-        contention_factor=contention_factor,
-        shortest_seconds=shortest_seconds,
-        longest_seconds=longest_seconds,
-        scale_factors=scale_factors,
-        modes=modes,
-        seed=seed,
-    )
+    Args:
+        groups: By the command's parameter, the dataclass that says what can be set.
+    """
+
+    def taking(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def called(**given: Any) -> None:
+            made = {
+                name: group(**{field: given.pop(field) for field, _, _ in settings_in(group)})
+                for name, group in groups.items()
+            }
+            command(**made, **given)
+
+        parts: list[Parameter] = []
+        for part in signature(command).parameters.values():
+            parts += _options(groups[part.name]) if part.name in groups else [part]
+        parts = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in parts]
+        called.__annotations__ = {part.name: part.annotation for part in parts}
+        vars(called)["__signature__"] = Signature(parts)
+        return called
+
+    return taking
 
 
-def takes_source(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options above; it gets what they ask for as its `source`."""
-    ours = signature(_source).parameters
-    own = [part for part in signature(command).parameters.values() if part.name != "source"]
-
-    @wraps(command)
-    def called(**given: Any) -> None:
-        asked = {name: given.pop(name) for name in ours}
-        command(source=_source(**asked), **given)
-
-    parts = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in (*own, *ours.values())]
-    called.__annotations__ = {part.name: part.annotation for part in parts}
-    vars(called)["__signature__"] = Signature(parts)
-    return called
+def _options(group: type[Any]) -> Iterator[Parameter]:
+    """The options of a group, in its order."""
+    defaults = signature(group).parameters
+    annotated: Any = Annotated  # whose argument is no type yet
+    for name, kind, setting in settings_in(group):
+        flag = [f"--{name.replace('_', '-')}"] if kind is bool else []  # without a `--no-…`
+        annotation = annotated[kind, option(setting, *flag, panel=PANELS.get(group))]
+        yield Parameter(
+            name, Parameter.KEYWORD_ONLY, default=defaults[name].default, annotation=annotation
+        )

@@ -24,8 +24,8 @@ def parse_parameters(texts: Iterable[str]) -> tuple[Parameter, ...]:
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            raise InputError("--set", f"{text!r} is not NAME=VALUE", "give a finite number")
+            raise InputError("parameters", f"{text!r} is not NAME=VALUE", "give a finite number")
         if name in found:
-            raise InputError("--set", f"{name} is given twice", "give it once")
+            raise InputError(f"parameters.{name}", "is given twice", "give it once")
         found[name] = number
     return tuple(Parameter(name, found[name]) for name in sorted(found))

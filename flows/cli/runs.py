@@ -11,34 +11,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.options import (
-    BackendName,
-    ClusterFile,
+    ClusterOptions,
     DriverName,
     DriverOption,
-    FidelityOption,
-    ForecastsOption,
-    Gpus,
-    GpusPerNode,
     HistoryOption,
     Json,
-    RestartSeconds,
-    RoundSeconds,
+    Policy,
     RuntimeOption,
     SetOption,
     VirtualKind,
     Warehouse,
-    Window,
-    takes_source,
+    takes,
 )
 from flows.cli.output import print_rows
+from flows.runs.settings import DEFAULT_POLICY, SimulationSettings, recorded
+from flows.runs.workload_source import Source
 from predictor.basis import Basis
 from predictor.errors import InputError
-from solver.fidelity import Fidelity
 from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
     from flows.runs.simulation import Driver
-    from flows.runs.workload_source import Source
 
 
 SIMULATE_FIELDS = (
@@ -75,20 +68,13 @@ SIMULATE_FIELDS = (
 """What `simulate`, `resume` and `compare` report of a run."""
 
 
-@takes_source
+@takes(source=Source, cluster=ClusterOptions, settings=SimulationSettings)
 def simulate(
-    source: "Source",
-    gpus: Gpus = None,
-    gpus_per_node: GpusPerNode = 1,
-    cluster: ClusterFile = None,
-    policy: Annotated[str, typer.Option(help="See shockwave policies.")] = "shockwave",
-    fidelity: FidelityOption = Fidelity.FAIR,
+    source: Source,
+    cluster: ClusterOptions,
+    settings: SimulationSettings,
+    policy: Policy = DEFAULT_POLICY,
     parameters: SetOption = None,
-    backend: BackendName = "auto",
-    round_seconds: RoundSeconds = 120.0,
-    restart_seconds: RestartSeconds = 20.0,
-    window: Window = 20,
-    forecasts: ForecastsOption = Basis.POSTERIOR,
     history: HistoryOption = None,
     runtime: RuntimeOption = VirtualKind.VIRTUAL,
     driver: DriverOption = DriverName.PLAIN,
@@ -101,26 +87,19 @@ def simulate(
     from flows.cli.terminal import bars
     from flows.runs.header import make_header, past_jobs
     from flows.runs.simulation import simulate as run_simulation
-    from tasks.record import RuntimeKind, Settings
 
-    gpus, gpus_per_node = _nodes(gpus, gpus_per_node, cluster)
+    size = cluster.size()
     header = make_header(
-        source.open(gpus),
-        Settings(
-            policy=policy,
-            gpus=gpus,
-            gpus_per_node=gpus_per_node,
-            fidelity=fidelity,
+        source.open(size.gpus),
+        recorded(
+            policy,
+            size,
+            settings,
             parameters=parse_parameters(parameters or ()),
-            backend=backend,
-            round_seconds=round_seconds,
-            restart_seconds=restart_seconds,
-            window=window,
-            forecasts=forecasts,
             seed=source.seed,
-            runtime=RuntimeKind(runtime),
+            runtime=runtime,
         ),
-        past_jobs(warehouse, earlier_runs(history, forecasts)),
+        past_jobs(warehouse, earlier_runs(history, settings.forecasts)),
     )
     with bars(quiet=as_json) as shown:
         told = shown.add(header)
@@ -130,19 +109,13 @@ def simulate(
     tell(warehouse, [run], perf_counter() - started, as_json)
 
 
-@takes_source
+@takes(source=Source, cluster=ClusterOptions, settings=SimulationSettings)
 def compare(
-    source: "Source",
-    gpus: Gpus = None,
-    gpus_per_node: GpusPerNode = 1,
-    cluster: ClusterFile = None,
+    source: Source,
+    cluster: ClusterOptions,
+    settings: SimulationSettings,
     policies: Annotated[str, typer.Option(help="Comma-separated.")] = "shockwave,fifo,srtf",
-    fidelity: FidelityOption = Fidelity.FAIR,
     parameters: SetOption = None,
-    round_seconds: RoundSeconds = 120.0,
-    restart_seconds: RestartSeconds = 20.0,
-    window: Window = 20,
-    forecasts: ForecastsOption = Basis.POSTERIOR,
     history: HistoryOption = None,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
@@ -154,32 +127,19 @@ def compare(
     from flows.cli.terminal import bars
     from flows.runs.header import make_header, past_jobs
     from flows.runs.simulation import prepare
-    from tasks.record import Settings
 
-    gpus, gpus_per_node = _nodes(gpus, gpus_per_node, cluster, default=16)
+    size = cluster.size(default=16)
     names = [name.strip() for name in policies.split(",")]
     values = parse_parameters(parameters or ())
-    earlier = tuple(earlier_runs(history, forecasts))
-    asked = [
-        Settings(
-            policy=name,
-            gpus=gpus,
-            gpus_per_node=gpus_per_node,
-            fidelity=fidelity,
-            parameters=parameters_of(name, values),
-            round_seconds=round_seconds,
-            restart_seconds=restart_seconds,
-            window=window,
-            forecasts=forecasts,
-            seed=source.seed,
-        )
-        for name in names
-    ]
-    workload, past = source.open(gpus), past_jobs(warehouse, earlier)
-    for settings in asked:  # refuse bad input before Prefect starts
-        prepare(make_header(workload, settings, past))
+    earlier = tuple(earlier_runs(history, settings.forecasts))
+    workload, past = source.open(size.gpus), past_jobs(warehouse, earlier)
+    for name in names:  # refuse bad input before Prefect starts
+        given = parameters_of(name, values)
+        asked = recorded(name, size, settings, parameters=given, seed=source.seed)
+        prepare(make_header(workload, asked, past))
     check_parameters(names, values)
-    plan = comparison(f"{policies} ({fidelity})", source, asked, earlier)
+    title = f"{policies} ({settings.fidelity})"
+    plan = comparison(title, source, size, settings, names, values, earlier)
     with bars(quiet=as_json) as shown:
         from flows.campaigns.campaign import run_campaign
         from flows.campaigns.runners import Runner
@@ -245,27 +205,11 @@ def earlier_runs(history: str | None, forecasts: Basis) -> list[str]:
     if history is None:
         return []
     if forecasts is Basis.ORACLE:
-        raise InputError("--history", "teaches an oracle nothing", "leave it out")
+        raise InputError("history", "teaches an oracle nothing", "leave it out")
     names = history.split(",")
     if not all(names):
-        raise InputError("--history", f"{history!r} is not like RUN,…", "name runs or leave it out")
+        raise InputError("history", f"{history!r} is not like RUN,…", "name runs or leave it out")
     return names
-
-
-def _nodes(
-    gpus: int | None, gpus_per_node: int, cluster: Path | None, *, default: int | None = None
-) -> tuple[int, int]:
-    """GPUs of the cluster, and GPUs of each node."""
-    if cluster is None:
-        if gpus is None and default is None:
-            raise InputError("--gpus", "missing", "give the number of GPUs or --cluster")
-        return (default or 0) if gpus is None else gpus, gpus_per_node
-    from warehouse.workloads.tiresias import read_cluster
-
-    shape = read_cluster(cluster)
-    if gpus is not None or gpus_per_node != 1:
-        raise InputError("--cluster", "says how many GPUs there are", "leave --gpus out")
-    return shape.nodes * shape.gpus_per_node, shape.gpus_per_node
 
 
 def drive(driver: DriverName, start: "Callable[[Driver], str]") -> str:

@@ -2,22 +2,20 @@
 
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from flows.cli.options import Json, takes_source
+from flows.cli.options import Gpus, Json, takes
 from flows.cli.output import print_rows
-
-if TYPE_CHECKING:
-    from flows.runs.workload_source import Source
+from flows.runs.workload_source import Source
 
 
-@takes_source
+@takes(source=Source)
 def generate(
-    source: "Source",
+    source: Source,
     out: Annotated[Path, typer.Argument(help="Folder to write to.")],
-    gpus: Annotated[int | None, typer.Option(help="GPUs of the cluster.")] = None,
+    gpus: Gpus = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files that are there.")
     ] = False,

@@ -17,7 +17,7 @@ def check_own(name: str, header: RunHeader, number: int | None) -> None:
     settings = header.settings
     if number is not None and number < settings.first_own_round:
         raise InputError(
-            "--round",
+            "round",
             f"run {name!r} is a fork, and took round {number} over",
             f"ask run {settings.forked[-1].run!r} of it, or from {settings.first_own_round} on",
         )

@@ -29,7 +29,7 @@ def replay(name: str, warehouse: Path, *, only: int | None = None) -> Comparison
     reader = Reader(warehouse)
     header, recorded = reader.header(name), reader.records(name)
     if only is not None and not 0 <= only < len(recorded):
-        raise InputError("--round", f"run {name!r} has no round {only}", f"it has {len(recorded)}")
+        raise InputError("round", f"run {name!r} has no round {only}", f"it has {len(recorded)}")
     check_own(name, header, only)
     comparison = Comparison(recorded)
     run = replace(prepare(header), name=name, sink=comparison)

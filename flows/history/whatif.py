@@ -31,7 +31,7 @@ from warehouse.analytics.questions import Analytics
 from warehouse.store.files import writing
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
-from warehouse.workloads.workload import Workload
+from tasks.sources import Workload
 
 FIGURES = (
     "makespan_s",
@@ -117,7 +117,7 @@ def whatif(
     """
     analytics = Analytics(warehouse)
     if keep is not None and keep.exists():
-        raise InputError("--keep", f"{keep} exists", "name a new folder")
+        raise InputError("keep", f"{keep} exists", "name a new folder")
     with TemporaryDirectory(prefix="shockwave-whatif-") as scratch:
         there, other = Path(scratch) / "fork", Path(scratch) / "recorded"
         forked = fork(name, warehouse, number, change, there)
@@ -163,12 +163,12 @@ def fork(name: str, warehouse: Path, number: int, change: Change, into: Path) ->
     reader = Reader(warehouse)
     recorded, rounds = reader.header(name), reader.records(name)
     if not 0 <= number < len(rounds):
-        raise InputError("--round", f"run {name!r} has no round {number}", f"it has {len(rounds)}")
+        raise InputError("round", f"run {name!r} has no round {number}", f"it has {len(rounds)}")
     if recorded.settings.runtime is RuntimeKind.DOCKER:
         raise InputError(
             f"run {name!r}",
             "ran in containers, whose past cannot be run again",
-            "simulate its trace with --runtime faithful, and fork that",
+            "simulate its trace with the runtime faithful, and fork that",
         )
     check_chain(name, recorded, rounds)
     header = _forked_header(name, recorded, [record for record, _ in rounds], number, change)
@@ -202,9 +202,9 @@ def _forked_header(
     }
     for job_id in change.without:
         if job_id not in jobs:
-            raise InputError("--without", f"there is no job {job_id}", "name one of the run")
+            raise InputError("without", f"there is no job {job_id}", "name one of the run")
         if job_id in ended:
-            raise InputError("--without", f"job {job_id} has ended by then", "fork earlier")
+            raise InputError("without", f"job {job_id} has ended by then", "fork earlier")
     coming = [spec.job_id for spec in recorded.specs[arrived:]]
     for job_id in set(change.without) & set(coming):
         del jobs[job_id]

@@ -146,10 +146,10 @@ def _round(name: str, job_id: int, recorded: Sequence[RoundRecord], asked: int |
     if asked is None:
         return last
     if not 0 <= asked < len(recorded):
-        raise InputError("--round", f"run {name!r} has no round {asked}", f"it has {len(recorded)}")
+        raise InputError("round", f"run {name!r} has no round {asked}", f"it has {len(recorded)}")
     if not arrived <= asked <= last:
         raise InputError(
-            "--round",
+            "round",
             f"job {job_id} is not active in round {asked}",
             f"it is from round {arrived} to {last}",
         )

@@ -127,7 +127,9 @@ def conformance(folder: Path) -> Iterator[dict[str, object]]:
     with tempfile.TemporaryDirectory() as warehouse:
         for case in CASES:
             source = Source(
-                folder / f"{case.name}.trace", folder / case.profile, folder / "gns_regimes.csv"
+                trace=folder / f"{case.name}.trace",
+                profile=folder / case.profile,
+                regimes=folder / "gns_regimes.csv",
             )
             for policy, tolerance in TOLERANCES.items():
                 settings = Settings(

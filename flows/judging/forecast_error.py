@@ -13,7 +13,7 @@ from predictor.history import History
 from predictor.job import Mode
 from predictor.learning import EXACT, POINTS, learned, seconds_left, until
 from predictor.published_predictor import ProfiledRegime, remaining_seconds
-from warehouse.workloads.workload import Workload
+from tasks.sources import Workload
 
 
 @dataclass(frozen=True, slots=True)

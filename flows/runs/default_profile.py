@@ -27,7 +27,7 @@ def with_default_profile(source: Source, nodes: Nodes) -> Source:
     measured = set(read_throughput_table(known)[MEASURED][gpu_type]["gpus"])
     if shares and shares != measured:
         raise InputError(
-            "--profile",
+            "profile",
             f"missing, and the table of {gpu_type} that comes with Shockwave is of slots of "
             f"{', '.join(sorted(measured))}, not of {', '.join(sorted(shares))}",
             "measure one with shockwave profile",

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from flows.runs.setting import check_bounds
+from flows.runs.settings import SimulationSettings
 from predictor.errors import InputError
 from solver.cluster import Cluster
 from solver.plan import Policy
@@ -10,10 +12,7 @@ from solver.policies import make_policy
 from tasks.record import VERSION, PastJob, RunHeader, Settings, Throughput
 from tasks.state import RunState, advance
 from warehouse.store.reader import Reader
-from warehouse.workloads.workload import Workload
-
-LONGEST_WINDOW = 1_000
-"""Rounds; a bid is a table over them, and each round keeps all bids."""
+from tasks.sources import Workload
 
 
 def make_header(
@@ -33,20 +32,10 @@ def make_header(
     policy_of(settings)
     Cluster(settings.gpus, settings.gpus_per_node)
     workload.check_fits(settings.gpus)
-    for option, value, least in (
-        ("--round-seconds", settings.round_seconds, 1.0),
-        ("--restart-seconds", settings.restart_seconds, 0.0),
-        ("--window", settings.window, 1),
-    ):
-        if not least <= value < float("inf"):
-            raise InputError(option, f"{value} is out of range", f"give at least {least:g}")
-    if settings.window > LONGEST_WINDOW:
-        raise InputError(
-            "--window", f"{settings.window} is out of range", f"give at most {LONGEST_WINDOW}"
-        )
+    check_bounds(SimulationSettings, settings)
     if settings.restart_seconds >= settings.round_seconds:
         raise InputError(
-            "--restart-seconds",
+            "restart_seconds",
             f"{settings.restart_seconds:g} leaves nothing of a round",
             f"give less than the round's {settings.round_seconds:g}",
         )
@@ -96,7 +85,7 @@ def past_jobs(warehouse: Path, runs: Iterable[str]) -> tuple[PastJob, ...]:
     """
     reader, jobs, names = Reader(warehouse), [], list(runs)
     if len(set(names)) < len(names):
-        raise InputError("--history", "a run is there twice", "give each once")
+        raise InputError("history", "a run is there twice", "give each once")
     for name in names:
         header = reader.header(name)
         state = RunState.initial(header)

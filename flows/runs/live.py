@@ -120,10 +120,10 @@ def check_nodes(header: RunHeader, nodes: Nodes) -> None:
     """
     settings = header.settings
     if settings.runtime is not RuntimeKind.DOCKER:
-        raise InputError("--cluster", "the run is on a virtual cluster", "leave it out")
+        raise InputError("cluster", "the run is on a virtual cluster", "leave it out")
     if (settings.gpus, settings.gpus_per_node) != (nodes.gpus, nodes.gpus_per_node):
         raise InputError(
-            "--cluster",
+            "cluster",
             f"has {nodes.gpus} GPUs, {nodes.gpus_per_node} a node, and the run has "
             f"{settings.gpus}, {settings.gpus_per_node} a node",
             "give the cluster that the run began on",
@@ -153,7 +153,7 @@ def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:
             str(noted), f"cannot be used: {error}", "let it be read and written"
         ) from None
     if found != mine:
-        raise InputError("--cluster", f"its nodes are not those that {noted} tells", remedy)
+        raise InputError("cluster", f"its nodes are not those that {noted} tells", remedy)
 
 
 def _standing(state: RunState, clock_seconds: float, started: set[int]) -> Standing:

@@ -113,10 +113,10 @@ def asked(
         InputError: Neither or both are given, or one is wrong.
     """
     if (trace is None) == (not models):
-        raise InputError("--trace", "or --models, one of them, is needed", "give one")
+        raise InputError("trace", "or models, one of them, is needed", "give one")
     if trace is not None:
         return combinations_of(read_jobs(trace))
-    sizes, gpus = _counts("--batch-sizes", batch_sizes), _counts("--scale-factors", scale_factors)
+    sizes, gpus = _counts("batch_sizes", batch_sizes), _counts("scale_factors", scale_factors)
     names = [name.strip() for name in models.split(",")]
     return tuple(Combination(*one) for one in product(names, sizes, gpus))
 

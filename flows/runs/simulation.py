@@ -93,7 +93,7 @@ def resume(
     if header.settings.forked:
         raise InputError(f"run {name!r}", "is a fork", "fork it anew with shockwave whatif")
     if header.settings.runtime is RuntimeKind.DOCKER:
-        raise InputError(f"run {name!r}", "runs in containers", "give its --cluster file")
+        raise InputError(f"run {name!r}", "runs in containers", "give its cluster file")
     build(warehouse)
     with Writer(warehouse, header, run=name) as writer:
         run = replace(prepare(header), name=name, sink=writer)

@@ -4,32 +4,41 @@ Prefect draws them and checks them before a flow run is made; whatever else is w
 `InputError` of the flow.
 """
 
+from dataclasses import dataclass, fields
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from flows.runs.workload_source import MOST_SEED, Source
-from predictor.basis import Basis
-from solver.fidelity import Fidelity
-from solver.policies import POLICIES
+from flows.runs.settings import (
+    DEFAULT_POLICY,
+    GPUS,
+    POLICY,
+    SEED,
+    ClusterSize,
+    SimulationSettings,
+    recorded,
+)
+from flows.runs.workload_source import Generated, Source
+from predictor.errors import ShockwaveError
 from tasks.record import Settings
-from warehouse.workloads.generator import MOST_JOBS
-from warehouse.workloads.workload import Arrivals
 
 MOST_ROUNDS = 10_000
 """Rounds that one flow run may be asked for; each is five task runs."""
-
-PolicyName = Annotated[str, Field(json_schema_extra={"enum": list(POLICIES)})]
-"""Shown as a choice; `make_policy` refuses others."""
 
 RunId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w.-]+$")]
 """The id of a run, as `SELECT run FROM runs` lists it."""
 
 
-class Form(BaseModel):
+class Form(BaseModel, extra="forbid", frozen=True):
     """What all forms share: a field that is not known is a mistake."""
 
-    model_config = ConfigDict(extra="forbid")
+    def named(self, error: ShockwaveError) -> ShockwaveError:
+        """An error with the title of the field at fault as its place, if it is a field's."""
+        field = self.model_json_schema()["properties"].get(error.place)
+        if field is None:
+            return error
+        title = field.get("title", error.place.capitalize())  # of a choice, its type has it
+        return type(error)(title, error.problem, error.remedy)
 
 
 class RoundForm(Form):
@@ -54,55 +63,18 @@ class ReplayForm(Form):
     )
 
 
-class SimulationForm(Form):
+@dataclass(frozen=True)
+class PolicyChoice:
+    """Who schedules; `make_policy` refuses others than those shown."""
+
+    policy: Annotated[str, POLICY] = DEFAULT_POLICY
+
+
+class SimulationForm(Form, SimulationSettings, ClusterSize, Generated, PolicyChoice):
     """A generated workload and how to run it."""
 
-    policy: PolicyName = Field(
-        default="shockwave", title="Policy", description="Who schedules; see shockwave policies."
-    )
-    jobs: int = Field(default=60, ge=1, le=MOST_JOBS, title="Jobs", description="How many.")
-    gpus: int = Field(
-        default=16, ge=1, le=1_000_000, title="GPUs", description="GPUs in the cluster."
-    )
-    gpus_per_node: int = Field(
-        default=1, ge=1, le=1_000, title="GPUs per node", description="Must divide the GPUs."
-    )
-    seed: int = Field(
-        default=0, ge=0, le=MOST_SEED, title="Seed", description="Of all that is drawn."
-    )
-    arrivals: Arrivals = Field(
-        default=Arrivals.POISSON, title="Arrivals", description="When the jobs arrive."
-    )
-    mean_interarrival_seconds: float | None = Field(
-        default=None,
-        gt=0,
-        le=1e9,
-        title="Mean gap between arrivals (s)",
-        description="For Poisson arrivals; 90 if left empty.",
-    )
-    round_seconds: float = Field(
-        default=120.0, ge=1, le=1e6, title="Round (s)", description="Length of a round."
-    )
-    restart_seconds: float = Field(
-        default=20.0,
-        ge=0,
-        le=1e6,
-        title="Restart (s)",
-        description="What a restart costs a job; less than a round.",
-    )
-    window: int = Field(
-        default=20, ge=1, le=1_000, title="Window (rounds)", description="Rounds to plan ahead."
-    )
-    fidelity: Fidelity = Field(
-        default=Fidelity.FAIR,
-        title="Fidelity",
-        description="Policies all alike, or with the published simulator's limits.",
-    )
-    forecasts: Basis = Field(
-        default=Basis.POSTERIOR,
-        title="Forecasts",
-        description="From what was seen and learned, the present batch size, or the truth.",
-    )
+    gpus: Annotated[int, GPUS] = 16
+    seed: Annotated[int, SEED] = 0
     rounds: int | None = Field(
         default=None,
         ge=1,
@@ -114,27 +86,13 @@ class SimulationForm(Form):
     @property
     def source(self) -> Source:
         """The workload."""
-        return Source(
-            jobs=self.jobs,
-            arrivals=self.arrivals,
-            mean_interarrival_seconds=self.mean_interarrival_seconds,
-            seed=self.seed,
-        )
+        asked = {field.name: getattr(self, field.name) for field in fields(Generated)}
+        return Source(**asked, seed=self.seed)
 
     @property
     def settings(self) -> Settings:
         """What the run is asked to do."""
-        return Settings(
-            policy=self.policy,
-            gpus=self.gpus,
-            gpus_per_node=self.gpus_per_node,
-            fidelity=self.fidelity,
-            round_seconds=self.round_seconds,
-            restart_seconds=self.restart_seconds,
-            window=self.window,
-            forecasts=self.forecasts,
-            seed=self.seed,
-        )
+        return recorded(self.policy, self, self, seed=self.seed)
 
 
 class ReportForm(Form):

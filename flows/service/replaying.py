@@ -57,7 +57,7 @@ def replay(form: ReplayForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
     try:
         found = compare_rounds(form.run, form.round, warehouse)
     except ShockwaveError as error:
-        return failed(error)
+        return failed(form.named(error))
     said = _said(form.run, found)
     create_table_artifact(
         table=_rows(found), key=f"replay-{form.run}", description=f"What differs. {said}"

@@ -88,7 +88,7 @@ def report(form: ReportForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
         written = write(form.about, form.title, warehouse)
         show_headlines(warehouse, written.runs, key=f"figures-{key}", title=f"About {form.about}")
     except ShockwaveError as error:
-        return failed(error)
+        return failed(form.named(error))
     create_link_artifact(
         _address(written.page),
         link_text=form.title or f"Report about {form.about}",

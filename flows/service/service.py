@@ -81,18 +81,18 @@ class Service:
                 probe.bind(address)
         except socket.gaierror:
             raise InputError(
-                "--host", f"{self.host!r} is no known address", "try 127.0.0.1"
+                "host", f"{self.host!r} is no known address", "try 127.0.0.1"
             ) from None
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise InputError(
-                    "--host and --port",
+                    "port",
                     f"{self.host}:{self.port} cannot be listened on ({error.strerror})",
-                    "give others",
+                    "give another host or port",
                 ) from None
             who = "a Prefect server" if answers(self.url) else "another program"
             raise InputError(
-                "--port", f"{who} is on port {self.port} already", "stop it or give another port"
+                "port", f"{who} is on port {self.port} already", "stop it or give another port"
             ) from None
 
 
@@ -104,10 +104,10 @@ def _check_database(url: str) -> None:
     try:
         asked = make_url(url)
     except ArgumentError:
-        raise InputError("--database-url", "is no URL of a database", f"give {DATABASES}") from None
+        raise InputError("database_url", "is no URL of a database", f"give {DATABASES}") from None
     if asked.drivername not in ("postgresql+asyncpg", "sqlite+aiosqlite"):
         raise InputError(
-            "--database-url", f"{asked.drivername} is not supported", f"give {DATABASES}"
+            "database_url", f"{asked.drivername} is not supported", f"give {DATABASES}"
         )
     try:
         if asked.drivername == "sqlite+aiosqlite":
@@ -122,7 +122,7 @@ def _check_database(url: str) -> None:
         cause = getattr(error, "orig", None) or error
         reason = (str(cause).strip() or "no answer").splitlines()[0]
         raise InputError(
-            "--database-url",  # a URL is shown without its password
+            "database_url",  # a URL is shown without its password
             f"{asked} cannot be reached ({reason})",
             "start the database or mend the URL",
         ) from None

@@ -42,7 +42,7 @@ def step(form: RoundForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
         show_headlines(warehouse, [form.run], key=f"run-{form.run}", title=f"Run {form.run}")
         return Completed(message=_standing(warehouse, form.run), data=form.run)
     except ShockwaveError as error:
-        return failed(error)
+        return failed(form.named(error))
 
 
 @flow(
@@ -66,7 +66,7 @@ def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State
         show_headlines(warehouse, [run], key=f"run-{run}", title=f"Run {run}")
         return Completed(message=_standing(warehouse, run), data=run)
     except ShockwaveError as error:
-        return failed(error)
+        return failed(form.named(error))
 
 
 def _progress(jobs: int) -> Progress:

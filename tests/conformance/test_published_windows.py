@@ -27,7 +27,7 @@ from tasks.round import run_round
 from tests.runs import Memory
 from warehouse.workloads.trace import read_workload
 from warehouse.workloads.windows import read_windows
-from warehouse.workloads.workload import Workload
+from tasks.sources import Workload
 
 ALIKE = 12
 """Windows from the start, up to the first in which some job has to wait."""

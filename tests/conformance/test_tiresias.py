@@ -21,7 +21,7 @@ from tasks.record import Parameter, Settings
 from tests.conformance.events import Job, Outcome, Rules, simulate
 from tests.runs import make
 from warehouse.workloads.tiresias import read_tiresias
-from warehouse.workloads.workload import Workload
+from tasks.sources import Workload
 
 
 class Figures(NamedTuple):

@@ -1,6 +1,6 @@
 """Campaign files: what they mean, and how each mistake is told with its file and field."""
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,8 @@ from flows.campaigns.plan import (
     SettingsPlan,
     WorkloadPlan,
 )
-from flows.runs.workload_source import Source
+from flows.runs.settings import SimulationSettings
+from flows.runs.workload_source import Jobs, Source
 from predictor.errors import InputError
 from tasks.record import Parameter, Settings
 from tests.flows.conftest import Command, tree
@@ -91,20 +92,19 @@ def test_files_are_taken_from_the_folder_of_the_plan_and_run_with_each_seed(tmp_
 
 
 def test_fields_are_those_of_the_command_line_with_its_defaults() -> None:
-    source = {field.name: field.default for field in fields(Source) if field.name != "seed"}
     plan = WorkloadPlan(name="any").model_dump(exclude={"name", "clusters", "seeds"})
-    assert plan == source
-    settings = {field.name: field.default for field in fields(Settings)}
-    for other in ("policy", "gpus", "gpus_per_node", "parameters", "seed", "forked", "runtime"):
-        del settings[other]
-    assert SettingsPlan().model_dump() == settings
+    assert plan == asdict(Jobs())
+    assert SettingsPlan().model_dump() == asdict(SimulationSettings())
 
 
-def test_every_field_has_a_title_and_a_description() -> None:
-    for model in (Campaign, WorkloadPlan, OptionsPlan, SettingsPlan):
-        for name, field in model.model_fields.items():
-            assert field.title, name
-            assert field.description, name
+def test_a_form_begins_with_the_name_and_says_what_each_field_is() -> None:
+    for model in (Campaign, PolicyPlan, WorkloadPlan, ClusterPlan, OptionsPlan, SettingsPlan):
+        drawn = model.model_json_schema()["properties"]
+        for name, field in drawn.items():
+            assert field.get("title") or name.capitalize() in field["$ref"], name
+            assert field["description"], name
+        if model in (Campaign, WorkloadPlan, ClusterPlan, OptionsPlan):
+            assert next(iter(drawn)) == "name"
 
 
 def test_the_docs_know_every_field_and_column() -> None:

@@ -395,19 +395,19 @@ def test_help(here: Command, command: str) -> None:
         ("--round-seconds inf", ["--round-seconds", "inf is out of range"]),
         ("--restart-seconds -1", ["--restart-seconds", "-1.0 is out of range"]),
         ("--restart-seconds nan", ["--restart-seconds", "nan is out of range"]),
-        ("--jobs 0", ["--jobs", "0 is not positive"]),
-        ("--jobs -3", ["--jobs", "-3 is not positive"]),
+        ("--jobs 0", ["--jobs", "0 is out of range", "at least 1"]),
+        ("--jobs -3", ["--jobs", "-3 is out of range"]),
         ("--jobs 99999999999", ["--jobs", "99999999999 is out of range", "at most 1000000"]),
         ("--window 1001", ["--window", "1001 is out of range", "at most 1000"]),
-        ("--seed -1", ["--seed", "-1 is negative"]),
+        ("--seed -1", ["--seed", "-1 is out of range", "at least 0"]),
         ("--seed 9223372036854775808", ["--seed", "out of range", "at most 9223372036854775807"]),
         ("--seed 99999999999999999999", ["--seed", "99999999999999999999 is out of range"]),
         ("--policy lottery", ["--policy", "'lottery'", "known are shockwave, "]),
         ("--backend abacus", ["--backend", "'abacus'", "auto, lagrangian, gurobi, highs"]),
         ("--backend abacus --policy fifo", ["--backend", "'abacus'"]),
-        ("--trace some.trace", ["--profile", "missing", "--format"]),
-        ("--profile some.json", ["--trace", "missing"]),
-        ("--regimes some.csv", ["--trace", "missing"]),
+        ("--trace some.trace", ["--profile", "missing", "format"]),
+        ("--profile some.json", ["--profile", "belongs to a trace"]),
+        ("--regimes some.csv", ["--regimes", "belongs to a trace"]),
         ("--trace no.trace --profile no.json", ["no.json", "No such file"]),
     ],
 )
@@ -424,12 +424,12 @@ def test_simulate_refuses_options(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--jobs 0", ["--jobs", "0 is not positive"]),
+        ("--jobs 0", ["--jobs", "0 is out of range", "at least 1"]),
         ("--seed 9223372036854775808", ["--seed", "out of range"]),
         ("--contention-factor 2", ["--gpus", "missing"]),
-        ("--contention-factor 0 --gpus 4", ["--contention-factor", "0 is not a positive"]),
+        ("--contention-factor 0 --gpus 4", ["--contention-factor", "give more than 0"]),
         ("--longest-seconds 5", ["--longest-seconds", "5 is out of range"]),
-        ("--format philly", ["--trace", "missing"]),
+        ("--format philly", ["--format", "belongs to a trace"]),
         ("--format table --trace {folder}/no.csv", ["--columns", "no column for the arrival"]),
         ("--format philly --trace {folder}/no.csv", ["no.csv", "No such file"]),
     ],
@@ -457,9 +457,9 @@ def test_generate_replaces_nothing_unasked(here: Command, tmp_path: Path) -> Non
         ("--policies fifo,lottery", ["'lottery'", "known are shockwave, "]),
         ("--policies fifo,,srtf", ["unknown policy ''"]),
         ("--gpus 0", ["--gpus", "0 is not positive"]),
-        ("--jobs 0", ["--jobs", "0 is not positive"]),
+        ("--jobs 0", ["--jobs", "0 is out of range", "at least 1"]),
         ("--gpus 99999999999", ["--gpus", "99999999999 is out of range"]),
-        ("--set weight=1", ["--set", "none of shockwave, fifo, srtf has", "'weight'"]),
+        ("--set weight=1", ["--set", "weight: is a parameter of none of shockwave, fifo, srtf"]),
         ("--set lateness=-1", ["lateness"]),
         ("--seed 9223372036854775808", ["--seed", "out of range"]),
         ("--history no-such-run", ["'no-such-run'", "not in the warehouse"]),
@@ -496,7 +496,7 @@ def changed(**fields: str) -> str:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (changed().replace("\t", ","), ["1 columns instead of 12", "--format of a CSV table"]),
+        (changed().replace("\t", ","), ["1 columns instead of 12", "format of a CSV table"]),
         (changed().rsplit("\t", 1)[0], ["11 columns instead of 12", "arrival"]),
         (changed(job_type="GPT (batch size 5)"), ["job_type", "unknown model 'GPT'", "LM"]),
         (changed(job_type="LM"), ["job_type", "'LM'"]),
@@ -742,7 +742,7 @@ def test_forecast_error_takes_gpus_for_a_contention_factor_alone(here: Command) 
     asked = ("forecast-error", "--jobs", 12, "--seed", 1, "--gpus", 8)
     alone = here(*asked, "--json")
     assert (alone.code, alone.out) == (2, "")
-    assert alone.err == ("error: --gpus: means nothing without --contention-factor; leave it out\n")
+    assert alone.err == ("error: --gpus: means nothing without a contention factor; leave it out\n")
     assert len(here(*asked, "--contention-factor", 1.5, "--json").rows) == 12
 
 

@@ -79,7 +79,7 @@ def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
         again(replace(nodes, storage=tmp_path / "other"))
     (node,) = nodes.nodes
     for changed in (replace(node, name="two"), replace(node, gpus=(Gpu(cpus=2.0),) * 4)):
-        with pytest.raises(InputError, match="--cluster: its nodes are not those that"):
+        with pytest.raises(InputError, match="cluster: its nodes are not those that"):
             again(replace(nodes, nodes=(changed,)))
     with Writer(tmp_path / "v", header, packages=packages()) as writer:  # and it died
         begun = writer.run

@@ -34,6 +34,7 @@ from flows.campaigns.under_way import watched
 from flows.history.replay import replay
 from flows.history.whatif import Change, whatif
 from flows.runs.header import make_header
+from flows.runs.settings import ClusterSize, SimulationSettings
 from flows.runs.simulation import resume, simulate
 from flows.runs.workload_source import Source
 from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
@@ -311,7 +312,9 @@ def test_watchers_are_told_of_every_round(client: SyncPrefectClient, tmp_path: P
     def watch(header: RunHeader) -> Callable[[Run], None]:
         return lambda run: told.append((header.settings.policy, run.state.round))
 
-    plan = comparison("two", Source(jobs=1), [Settings("fifo", 4), Settings("shockwave", 4)])
+    plan = comparison(
+        "two", Source(jobs=1), ClusterSize(4), SimulationSettings(), ["fifo", "shockwave"]
+    )
     with watched(rounds=watch):
         done = campaign(plan, Runner.THREADS, 1, None, tmp_path)
     rounds = [len(Reader(tmp_path).records(cell.run)) for cell in read_cells(tmp_path, done)]

@@ -48,13 +48,13 @@ def test_models_are_measured_with_each_batch_size_on_each_count_of_gpus() -> Non
 @pytest.mark.parametrize(
     ("trace", "models", "sizes", "gpus", "message"),
     [
-        (None, "", "16", "1", "--trace: or --models, one of them, is needed"),
-        (Path("t"), "LM", "16", "1", "--trace: or --models, one of them, is needed"),
-        (None, "LM", "", "1", "--batch-sizes: '' is not like 16,32"),
-        (None, "LM", "16,", "1", "--batch-sizes: '16,' is not like 16,32"),
-        (None, "LM", "16", "0", "--scale-factors: '0' is not like 16,32"),
-        (None, "LM", "16", "-1", "--scale-factors: '-1' is not like 16,32"),
-        (None, "LM", "1" * 20, "1", "--batch-sizes: "),
+        (None, "", "16", "1", "trace: or models, one of them, is needed"),
+        (Path("t"), "LM", "16", "1", "trace: or models, one of them, is needed"),
+        (None, "LM", "", "1", "batch_sizes: '' is not like 16,32"),
+        (None, "LM", "16,", "1", "batch_sizes: '16,' is not like 16,32"),
+        (None, "LM", "16", "0", "scale_factors: '0' is not like 16,32"),
+        (None, "LM", "16", "-1", "scale_factors: '-1' is not like 16,32"),
+        (None, "LM", "1" * 20, "1", "batch_sizes: "),
     ],
 )
 def test_what_cannot_be_measured_is_refused(
@@ -227,7 +227,7 @@ def test_the_default_profile_is_for_slots_like_those_that_it_was_measured_on(
         if fits:
             assert with_default_profile(source, nodes).profile == known
         else:
-            with pytest.raises(InputError, match=r"--profile: missing, and .*0.4 cpus, not of 1 c"):
+            with pytest.raises(InputError, match=r"profile: missing, and .*0.4 cpus, not of 1 c"):
                 with_default_profile(source, nodes)
 
 

@@ -48,7 +48,7 @@ def test_a_port_that_is_taken_is_told(here: Command, tmp_path: Path, taken: int)
 
 
 def test_a_host_that_is_not_this_machine_is_told(here: Command, tmp_path: Path) -> None:
-    assert "--host and --port: 192.0.2.1:4200 cannot be listened on" in refused(
+    assert "--port: 192.0.2.1:4200 cannot be listened on" in refused(
         here, tmp_path, "--host", "192.0.2.1"
     )
     assert "--host: 'no such host' is no known address" in refused(
@@ -116,7 +116,7 @@ def _free() -> int:
     ("error", "kept"),
     [
         (FailedRun("no such run"), ["Encountered it|"]),
-        (InputError("--gpus", "is 0", "give more"), ["Encountered it|"]),
+        (InputError("gpus", "is 0", "give more"), ["Encountered it|"]),
         (ZeroDivisionError("real"), ["Encountered it|real", "Engine execution exited|real"]),
     ],
 )

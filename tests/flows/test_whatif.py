@@ -232,15 +232,15 @@ def test_what_makes_no_sense_is_refused(made: Made, kept: tuple[Path, str], tmp_
     first = next(record.finished[0].job_id for record in made.records if record.finished)
     assert ended != first
     for number, change, problem in (
-        (9_999, Change(), "--round: run .* has no round 9999"),
+        (9_999, Change(), "round: run .* has no round 9999"),
         (3, Change(policy="nothing"), "--policy: unknown policy 'nothing'"),
         (3, Change(gpus=1), "GPUs"),
-        (3, Change(without=(77,)), "--without: there is no job 77"),
-        (len(made.records) - 1, Change(without=(first,)), "--without: job .* has ended by then"),
+        (3, Change(without=(77,)), "without: there is no job 77"),
+        (len(made.records) - 1, Change(without=(first,)), "without: job .* has ended by then"),
     ):
         with pytest.raises(InputError, match=problem):
             whatif(run, warehouse, number, change)
-    with pytest.raises(InputError, match=r"--keep: .* exists"):
+    with pytest.raises(InputError, match=r"keep: .* exists"):
         whatif(run, warehouse, 3, Change(), tmp_path)
 
 

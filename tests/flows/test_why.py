@@ -126,8 +126,8 @@ def test_the_last_active_round_of_the_latest_run_is_the_default(
     ("job", "run", "number", "message"),
     [
         (99, None, None, "job 99: is not in run"),
-        (0, None, 9_999, "--round: run .* has no round 9999"),
-        (13, None, 0, "--round: job 13 is not active in round 0; it is from round"),
+        (0, None, 9_999, "round: run .* has no round 9999"),
+        (13, None, 0, "round: job 13 is not active in round 0; it is from round"),
         (0, "nothing", None, "run 'nothing': not in the warehouse"),
     ],
 )

@@ -1,31 +1,21 @@
 """A source opens every format, and refuses options that mean nothing to it."""
 
-import inspect
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flows.cli import options
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from predictor.job import Mode
+from warehouse.workloads.kinds import Arrivals, Format
 from warehouse.workloads.mix import Mix
-from warehouse.workloads.workload import Arrivals, Format
 
 
 def refusal(**parameters: Any) -> str:
     with pytest.raises(InputError) as caught:
         Source(**parameters).open()
     return str(caught.value)
-
-
-def test_options_and_source_have_the_same_defaults() -> None:
-    given = inspect.signature(options._source).parameters
-    assert {name: part.default for name, part in given.items()} == {
-        field.name: field.default for field in fields(Source)
-    }
 
 
 def test_the_defaults_are_those_of_the_generator() -> None:
@@ -92,75 +82,75 @@ TRACE = Path("a.csv")
     [
         (
             {"format": Format.PHILLY},
-            "--trace: missing; a format is that of a trace",
+            "format: belongs to a trace; give the trace as well",
         ),
-        ({"columns": "arrival=x"}, "--trace: missing; --columns belongs to a trace"),
-        ({"skip_unusable": True}, "--trace: missing; --skip-unusable belongs to a trace"),
+        ({"columns": "arrival=x"}, "columns: belongs to a trace; give the trace as well"),
+        ({"skip_unusable": True}, "skip_unusable: belongs to a trace; give the trace as well"),
         (
             {"trace": TRACE, "contention_factor": 1.0},
-            "--contention-factor: says nothing about a public trace; leave it out",
+            "contention_factor: says nothing about a public trace; leave it out",
         ),
-        ({"trace": TRACE, "jobs": 9}, "--jobs: says nothing about a public trace; leave it out"),
-        ({"trace": TRACE, "seed": 9}, "--seed: says nothing about a public trace; leave it out"),
+        ({"trace": TRACE, "jobs": 9}, "jobs: says nothing about a public trace; leave it out"),
+        ({"trace": TRACE, "seed": 9}, "seed: says nothing about a public trace; leave it out"),
         (
             {"trace": TRACE, "format": Format.PHILLY, "arrivals": Arrivals.AT_ONCE},
-            "--arrivals: says nothing about a philly trace; leave it out",
+            "arrivals: says nothing about a philly trace; leave it out",
         ),
         (
             {"trace": TRACE, "format": Format.TIRESIAS, "profile": TRACE},
-            "--profile: says nothing about a tiresias trace; leave it out",
+            "profile: says nothing about a tiresias trace; leave it out",
         ),
         (
             {"trace": TRACE, "format": Format.TIRESIAS, "modes": "static=1"},
-            "--modes: says nothing about a tiresias trace; leave it out",
+            "modes: says nothing about a tiresias trace; leave it out",
         ),
         (
             {"trace": TRACE, "format": Format.PHILLY, "columns": "arrival=x"},
-            "--columns: says nothing about a philly trace; leave it out",
+            "columns: says nothing about a philly trace; leave it out",
         ),
         (
             {"trace": TRACE, "format": Format.TABLE, "scale_factors": "1=1"},
-            "--scale-factors: says nothing about a table trace; leave it out",
+            "scale_factors: says nothing about a table trace; leave it out",
         ),
         (
             {"trace": TRACE, "format": Format.TABLE, "columns": "arrival"},
-            "--columns: 'arrival' is not like NAME=VALUE; separate by commas",
+            "columns: 'arrival' is not like NAME=VALUE; separate by commas",
         ),
         (
             {"trace": TRACE, "format": Format.TABLE, "columns": "gpus=a,gpus=b"},
-            "--columns: 'gpus' is there twice; leave one out",
+            "columns: 'gpus' is there twice; leave one out",
         ),
         (
             {"trace": TRACE, "format": Format.TABLE, "only": "=x"},
-            "--only: '=x' is not like NAME=VALUE; separate by commas",
+            "only: '=x' is not like NAME=VALUE; separate by commas",
         ),
         (
             {"contention_factor": 1.0},
-            "--gpus: missing; a contention factor is that of a cluster",
+            "gpus: missing; a contention factor is that of a cluster",
         ),
         (
             {"contention_factor": 1.0, "mean_interarrival_seconds": 5.0},
-            "--contention-factor: follows from --mean-interarrival-seconds; give one of them",
+            "contention_factor: stands in place of the mean gap; give one of them",
         ),
         (
             {"arrivals": Arrivals.AT_ONCE, "contention_factor": 1.0},
-            "--contention-factor: means nothing if all jobs arrive at once; leave it out",
+            "contention_factor: means nothing if all jobs arrive at once; leave it out",
         ),
         (
             {"arrivals": Arrivals.AT_ONCE, "mean_interarrival_seconds": 1.0},
-            "--mean-interarrival-seconds: means nothing if all jobs arrive at once; leave it out",
+            "mean_interarrival_seconds: means nothing if all jobs arrive at once; leave it out",
         ),
         (
             {"modes": "magic=1"},
-            "--modes: 'magic' is not an adaptation mode; known are static, accordion, gns",
+            "modes: 'magic' is not an adaptation mode; known are static, accordion, gns",
         ),
-        ({"modes": "gns=much"}, "--modes: 'gns=much' has a weight that is no number; mend it"),
-        ({"modes": ""}, "--modes: nothing has a weight above 0; give one of them a weight"),
+        ({"modes": "gns=much"}, "modes: 'gns=much' has a weight that is no number; mend it"),
+        ({"modes": ""}, "modes: nothing has a weight above 0; give one of them a weight"),
         (
             {"scale_factors": "one=1"},
-            "--scale-factors: 'one=1' is not like 1=0.5,8=0.5; give whole numbers of GPUs",
+            "scale_factors: 'one=1' is not like 1=0.5,8=0.5; give whole numbers of GPUs",
         ),
-        ({"seed": -1}, "--seed: -1 is negative; give 0 or more"),
+        ({"seed": -1}, "seed: -1 is out of range; give at least 0"),
     ],
 )
 def test_an_option_that_makes_no_sense(parameters: dict[str, Any], message: str) -> None:

@@ -19,8 +19,9 @@ from predictor.job import JobSpec, Mode
 from predictor.profile import Profile
 from warehouse.workloads.families import FAMILIES, SCALE_FACTORS, generated_profile
 from warehouse.workloads.generator import generate_workload
+from warehouse.workloads.kinds import Arrivals
 from warehouse.workloads.mix import LONGEST_SECONDS, SCALE_FACTOR_WEIGHTS, SHORTEST_SECONDS, Mix
-from warehouse.workloads.workload import Arrivals, Workload
+from tasks.sources import Workload
 
 SEEDS = st.integers(0, 2**32 - 1)
 JOBS = 3_000
@@ -207,7 +208,7 @@ def test_every_job_can_run_alone_and_finishes(seed: int) -> None:
 def test_a_workload_needs_jobs(jobs: int) -> None:
     with pytest.raises(InputError) as caught:
         generate(jobs, seed=0)
-    assert str(caught.value) == f"--jobs: {jobs} is not positive; give at least 1"
+    assert str(caught.value) == f"jobs: {jobs} is not positive; give at least 1"
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
@@ -215,6 +216,6 @@ def test_the_gap_between_arrivals_must_be_a_time(seconds: float) -> None:
     with pytest.raises(InputError) as caught:
         generate_workload(3, rng=np.random.default_rng(0), mean_interarrival_seconds=seconds)
     assert str(caught.value) == (
-        f"--mean-interarrival-seconds: {seconds} is not a positive number of seconds; "
+        f"mean_interarrival_seconds: {seconds} is not a positive number of seconds; "
         "give the mean gap between arrivals"
     )

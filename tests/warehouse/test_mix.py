@@ -51,36 +51,36 @@ def test_only_what_is_not_the_default_is_told() -> None:
     [
         (
             {"shortest_seconds": 0.5},
-            "--shortest-seconds: 0.5 is out of range; give seconds from 1 to 1e+09",
+            "shortest_seconds: 0.5 is out of range; give seconds from 1 to 1e+09",
         ),
         (
             {"shortest_seconds": math.nan},
-            "--shortest-seconds: nan is out of range; give seconds from 1 to 1e+09",
+            "shortest_seconds: nan is out of range; give seconds from 1 to 1e+09",
         ),
         (
             {"longest_seconds": 700.0},
-            "--longest-seconds: 700 is out of range; give seconds from 720 to 1e+09",
+            "longest_seconds: 700 is out of range; give seconds from 720 to 1e+09",
         ),
         (
             {"longest_seconds": math.inf},
-            "--longest-seconds: inf is out of range; give seconds from 720 to 1e+09",
+            "longest_seconds: inf is out of range; give seconds from 720 to 1e+09",
         ),
         (
             {"scale_factors": {}},
-            "--scale-factors: nothing has a weight above 0; give one of them a weight",
+            "scale_factors: nothing has a weight above 0; give one of them a weight",
         ),
         (
             {"scale_factors": {1: 0.0}},
-            "--scale-factors: nothing has a weight above 0; give one of them a weight",
+            "scale_factors: nothing has a weight above 0; give one of them a weight",
         ),
-        ({"scale_factors": {0: 1.0}}, "--scale-factors: 0 is out of range; give 1 or more"),
+        ({"scale_factors": {0: 1.0}}, "scale_factors: 0 is out of range; give 1 or more"),
         (
             {"scale_factors": {2: -1.0}},
-            "--scale-factors: the weight -1 of 2 is out of range; give 0 or more",
+            "scale_factors: the weight -1 of 2 is out of range; give 0 or more",
         ),
         (
             {"modes": {Mode.GNS: math.nan}},
-            "--modes: the weight nan of gns is out of range; give 0 or more",
+            "modes: the weight nan of gns is out of range; give 0 or more",
         ),
     ],
 )
@@ -95,7 +95,7 @@ def test_a_contention_factor_is_positive(factor: float) -> None:
     with pytest.raises(InputError) as caught:
         Mix().interarrival_seconds(factor, 8)
     assert str(caught.value) == (
-        f"--contention-factor: {factor:g} is not a positive number; "
+        f"contention_factor: {factor:g} is not a positive number; "
         "give the work that arrives over the work that can be done"
     )
 
@@ -103,4 +103,4 @@ def test_a_contention_factor_is_positive(factor: float) -> None:
 def test_a_contention_factor_is_that_of_some_gpus() -> None:
     with pytest.raises(InputError) as caught:
         Mix().interarrival_seconds(1.0, 0)
-    assert str(caught.value) == "--gpus: 0 is not positive; give at least 1"
+    assert str(caught.value) == "gpus: 0 is not positive; give at least 1"

@@ -38,7 +38,7 @@ def test_a_line_without_gpus(table: Path) -> None:
     with pytest.raises(InputError) as caught:
         read_philly(table, rng=np.random.default_rng(1))
     assert str(caught.value) == (
-        f"{table}:4, num_gpus: the job has no GPUs; leave the line out or give --skip-unusable"
+        f"{table}:4, num_gpus: the job has no GPUs; leave the line out or skip unusable ones"
     )
 
 

@@ -13,7 +13,7 @@ from predictor.errors import InputError
 from predictor.job import Mode
 from warehouse.workloads.bare_jobs import read_job_table
 from warehouse.workloads.families import FAMILIES
-from warehouse.workloads.workload import Workload
+from tasks.sources import Workload
 
 COLUMNS = {"arrival": "at", "duration": "took", "gpus": "n"}
 

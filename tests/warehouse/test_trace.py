@@ -12,7 +12,7 @@ from predictor.errors import InputError
 from predictor.job import Mode, Regime
 from warehouse.workloads.regimes import read_regimes
 from warehouse.workloads.trace import COLUMNS, read_throughputs, read_workload
-from warehouse.workloads.workload import Workload
+from tasks.sources import Workload
 
 PUBLIC = [
     ("jobs120_gpus32.trace", "tacc_throughputs.json", "truth_jobs120.csv", 120),
@@ -371,7 +371,7 @@ def test_a_job_that_needs_more_gpus_than_there_are(files: Files) -> None:
         workload.check_fits(3)
     assert str(caught.value).replace(f"{files.folder}/", "") == (
         "one.trace:1, job 0: scale factor 4 is above the cluster's 3 GPUs; "
-        "give a larger --gpus or leave the job out"
+        "give more GPUs or leave the job out"
     )
 
 

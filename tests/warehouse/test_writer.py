@@ -13,11 +13,12 @@ from predictor.job import Mode
 from tests.flows.conftest import tree
 from warehouse.workloads.bare_jobs import read_job_table
 from warehouse.workloads.generator import generate_workload
+from warehouse.workloads.kinds import Arrivals
 from warehouse.workloads.mix import Mix
 from warehouse.workloads.tiresias import read_tiresias
 from warehouse.workloads.trace import read_workload
 from warehouse.workloads.trace_writer import Files, write_workload
-from warehouse.workloads.workload import Arrivals, Workload
+from tasks.sources import Workload
 
 SEEDS = st.integers(0, 2**32 - 1)
 WEIGHTS = st.floats(0.01, 10.0)
@@ -136,7 +137,7 @@ def test_what_is_there_stays_unless_it_is_said(tmp_path: Path, name: str) -> Non
     with pytest.raises(InputError) as caught:
         write_workload(generate(), tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path / name}: is there already; give another folder or --overwrite"
+        f"{tmp_path / name}: is there already; give another folder or overwrite it"
     )
     assert tree(tmp_path) == {name: b"mine"}
     write_workload(generate(), tmp_path, overwrite=True)

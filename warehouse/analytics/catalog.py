@@ -73,7 +73,7 @@ def build(warehouse: Path) -> None:
             raise WarehouseError(
                 str(database),
                 f"cannot be built ({first_line(error)})",
-                "choose a writable --warehouse with room on its disk",
+                "choose a writable warehouse with room on its disk",
             ) from None
         log.unlink(missing_ok=True)  # what an analyst's open session wrote belongs to the old one
         fresh.replace(database)

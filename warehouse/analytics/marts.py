@@ -61,7 +61,7 @@ def _materialise(warehouse: Path, folder: Path) -> int:
             raise WarehouseError(
                 str(folder),
                 f"cannot be written ({first_line(error)})",
-                "choose a writable --warehouse with room on its disk",
+                "choose a writable warehouse with room on its disk",
             ) from None
         place = folder / _generation(stamps)
         if place == before.folder:

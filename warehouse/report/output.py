@@ -46,5 +46,5 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise InputError(
             str(path),
             f"cannot be written ({error.strerror or error})",
-            "give another --out or --figures",
+            "give another place for the page or its figures",
         ) from None

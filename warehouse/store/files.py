@@ -256,7 +256,7 @@ def writing(warehouse: Path) -> Iterator[None]:
         raise WarehouseBusy(
             str(error.filename or warehouse),
             f"cannot be written ({error.strerror or error})",
-            "choose a writable --warehouse with room on its disk",
+            "choose a writable warehouse with room on its disk",
         ) from None
 
 

@@ -77,7 +77,7 @@ def read_job_table(
     """
     only = only or {}
     _check_roles(columns)
-    check_weights("--modes", modes)
+    check_weights("modes", modes)
     jobs: list[_Job] = []
     skipped = 0
     for row in read_rows(path, dict.fromkeys([*columns.values(), *only])):
@@ -92,7 +92,7 @@ def read_job_table(
             raise unusable
     if only and not (jobs or skipped):
         asked = ", ".join(f"{column}={value}" for column, value in only.items())
-        raise InputError("--only", f"no line of {path} has {asked}", "give values that are there")
+        raise InputError("only", f"no line of {path} has {asked}", "give values that are there")
     if not jobs:
         raise InputError(str(path), "holds no jobs to read", "give a table with at least one")
     told = [path.name, *(f"{column}={value}" for column, value in only.items())]
@@ -104,7 +104,7 @@ def read_job_table(
 def _check_roles(columns: Mapping[str, str]) -> None:
     for role in columns:
         if role not in ROLES:
-            raise InputError("--columns", f"unknown {role!r}", f"known are {', '.join(ROLES)}")
+            raise InputError("columns", f"unknown {role!r}", f"known are {', '.join(ROLES)}")
     problem = None
     if "arrival" not in columns:
         problem = "no column for the arrival"
@@ -116,13 +116,13 @@ def _check_roles(columns: Mapping[str, str]) -> None:
         problem = "needed is either gpus or gpu_percent"
     if problem:
         raise InputError(
-            "--columns", problem, "give for instance arrival=submit_time,duration=run_time,gpus=n"
+            "columns", problem, "give for instance arrival=submit_time,duration=run_time,gpus=n"
         )
 
 
 def _why_unusable(row: Row, columns: Mapping[str, str]) -> InputError | None:
     """What keeps a well-formed line from being a job, if anything does."""
-    remedy = "leave the line out or give --skip-unusable"
+    remedy = "leave the line out or skip unusable ones"
     for role, column in columns.items():
         if role not in ("tenant", "model") and _missing(row, column):
             return row.refusal(column, "holds no value", remedy)

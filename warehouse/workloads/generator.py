@@ -19,16 +19,12 @@ from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Profile
 from tasks.sources import Workload
 from warehouse.workloads.families import FAMILIES, Family, generated_profile
+from warehouse.workloads.kinds import MOST_JOBS, Arrivals
 from warehouse.workloads.mix import MOST_SECONDS, Mix
 from warehouse.workloads.regimes import isolated_seconds
-from warehouse.workloads.workload import Arrivals
 
 MEAN_INTERARRIVAL_SECONDS = 90.0
 """60 jobs on 16 GPUs arrive some six times faster than they can be served."""
-
-
-MOST_JOBS = 1_000_000
-"""More are a mistake; all of them are held in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +71,15 @@ def generate_workload(
         source: Name of the workload; by default it tells the other arguments.
 
     Raises:
-        InputError: An argument is out of range; names its option.
+        InputError: An argument is out of range; names it.
     """
     if jobs < 1:
-        raise InputError("--jobs", f"{jobs} is not positive", "give at least 1")
+        raise InputError("jobs", f"{jobs} is not positive", "give at least 1")
     if jobs > MOST_JOBS:
-        raise InputError("--jobs", f"{jobs} is out of range", f"give at most {MOST_JOBS}")
+        raise InputError("jobs", f"{jobs} is out of range", f"give at most {MOST_JOBS}")
     if not 0 < mean_interarrival_seconds <= MOST_SECONDS:
         raise InputError(
-            "--mean-interarrival-seconds",
+            "mean_interarrival_seconds",
             f"{mean_interarrival_seconds} is not a positive number of seconds",
             "give the mean gap between arrivals",
         )

@@ -33,7 +33,7 @@ class Mix:
         modes: Weight of each adaptation mode.
 
     Raises:
-        InputError: A value is out of range; names its option.
+        InputError: A value is out of range; names it.
     """
 
     shortest_seconds: float = SHORTEST_SECONDS
@@ -42,21 +42,21 @@ class Mix:
     modes: Mapping[Mode, float] = field(default_factory=lambda: MODE_WEIGHTS)
 
     def __post_init__(self) -> None:
-        for option, value, least in (
-            ("--shortest-seconds", self.shortest_seconds, 1.0),
-            ("--longest-seconds", self.longest_seconds, self.shortest_seconds),
+        for name, value, least in (
+            ("shortest_seconds", self.shortest_seconds, 1.0),
+            ("longest_seconds", self.longest_seconds, self.shortest_seconds),
         ):
             if not least <= value <= MOST_SECONDS:
                 raise InputError(
-                    option,
+                    name,
                     f"{value:g} is out of range",
                     f"give seconds from {least:g} to {MOST_SECONDS:g}",
                 )
-        check_weights("--scale-factors", self.scale_factors)
-        check_weights("--modes", self.modes)
+        check_weights("scale_factors", self.scale_factors)
+        check_weights("modes", self.modes)
         for gpus in self.scale_factors:
             if not 1 <= gpus <= LARGEST:
-                raise InputError("--scale-factors", f"{gpus} is out of range", "give 1 or more")
+                raise InputError("scale_factors", f"{gpus} is out of range", "give 1 or more")
 
     @property
     def told(self) -> str:
@@ -93,29 +93,29 @@ class Mix:
             gpus: GPUs of the cluster.
 
         Raises:
-            InputError: An argument is out of range; names its option.
+            InputError: An argument is out of range; names it.
         """
         if not 0 < contention_factor < math.inf:
             raise InputError(
-                "--contention-factor",
+                "contention_factor",
                 f"{contention_factor:g} is not a positive number",
                 "give the work that arrives over the work that can be done",
             )
         if gpus < 1:
-            raise InputError("--gpus", f"{gpus} is not positive", "give at least 1")
+            raise InputError("gpus", f"{gpus} is not positive", "give at least 1")
         return self.mean_gpu_seconds() / (contention_factor * gpus)
 
 
-def check_weights(option: str, weights: Mapping[int, float] | Mapping[Mode, float]) -> None:
+def check_weights(field: str, weights: Mapping[int, float] | Mapping[Mode, float]) -> None:
     """Refuse weights to draw by of which one is out of range, or all are zero.
 
     Raises:
-        InputError: They are so; names the option.
+        InputError: They are so; names the field.
     """
     for name, weight in weights.items():
         if not 0 <= weight <= LARGEST:
             raise InputError(
-                option, f"the weight {weight:g} of {name} is out of range", "give 0 or more"
+                field, f"the weight {weight:g} of {name} is out of range", "give 0 or more"
             )
     if not sum(weights.values()) > 0:
-        raise InputError(option, "nothing has a weight above 0", "give one of them a weight")
+        raise InputError(field, "nothing has a weight above 0", "give one of them a weight")

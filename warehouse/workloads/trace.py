@@ -255,7 +255,7 @@ def _parse_job(place: str, line: str, position: int) -> JobSpec:
             f"{len(fields)} columns instead of {len(COLUMNS)}",
             f"the tab-separated columns are {', '.join(COLUMNS)}"
             if len(fields) > 1
-            else "separate them by tabs, or give the --format of a CSV table",
+            else "separate them by tabs, or give the format of a CSV table",
         )
     row = Row(place, dict(zip(COLUMNS, fields, strict=True)))
     model, batch_size = _parse_job_type(row)

@@ -52,7 +52,7 @@ def write_workload(workload: Workload, folder: Path, *, overwrite: bool = False)
         if path.is_dir():
             raise InputError(str(path), "is a folder", "give another folder to write to")
         if path.exists() and not overwrite:
-            raise InputError(str(path), "is there already", "give another folder or --overwrite")
+            raise InputError(str(path), "is there already", "give another folder or overwrite it")
     jobs = list(zip(workload.specs, workload.truths, strict=True))
     _write_all(
         folder,

@@ -1,6 +1,9 @@
-"""Which kinds of workloads there are."""
+"""What workloads there are: formats of traces, and how generated jobs arrive."""
 
 from enum import StrEnum
+
+MOST_JOBS = 1_000_000
+"""Of a generated workload; more are a mistake, and all of them are held in memory."""
 
 
 class Arrivals(StrEnum):

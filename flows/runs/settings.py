@@ -1,0 +1,126 @@
+"""How a run is made: the settings that command line, campaign files and forms have in common."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated
+
+from flows.runs.setting import Setting
+from predictor.basis import Basis
+from solver.fidelity import Fidelity
+
+if TYPE_CHECKING:
+    from tasks.record import Parameter, RuntimeKind, Settings
+
+MOST_GPUS = 1_000_000
+"""As `solver.cluster.MOST_GPUS`, which imports NumPy."""
+
+MOST_SEED = 2**63 - 1
+"""What a column of the warehouse holds."""
+
+
+def policy_names() -> Sequence[str]:
+    """The policies that there are."""
+    from solver.policies import POLICIES
+
+    return list(POLICIES)
+
+
+def backend_names() -> Sequence[str]:
+    """The back ends that can be asked for."""
+    from solver.counts import BACKENDS
+
+    return list(BACKENDS)
+
+
+DEFAULT_POLICY = "shockwave"
+DEFAULT_BACKEND = "auto"
+
+POLICY = Setting("Policy", "Who schedules; see shockwave policies.", choices=policy_names)
+BACKEND = Setting("Back end", "Solver: auto, lagrangian, gurobi or highs.", choices=backend_names)
+GPUS = Setting("GPUs", "GPUs in the cluster.", least=1, most=MOST_GPUS)
+GPUS_PER_NODE = Setting(
+    "GPUs per node", "GPUs that share a node; must divide the GPUs.", least=1, most=MOST_GPUS
+)
+SEED = Setting("Seed", "Seed of all that is drawn.", least=0, most=MOST_SEED)
+
+
+@dataclass(frozen=True)
+class ClusterSize:
+    """The GPUs of a virtual cluster, on nodes of one size."""
+
+    gpus: Annotated[int, GPUS]
+    gpus_per_node: Annotated[int, GPUS_PER_NODE] = 1
+
+
+@dataclass(frozen=True)
+class LiveSettings:
+    """What can be set of any run, in containers as well."""
+
+    backend: Annotated[str, BACKEND] = DEFAULT_BACKEND
+    round_seconds: Annotated[
+        float, Setting("Round (s)", "Length of a round, in seconds.", least=1, most=1_000_000)
+    ] = 120.0
+    restart_seconds: Annotated[
+        float,
+        Setting(
+            "Restart (s)",
+            "What a restart costs a job, in seconds; less than a round.",
+            least=0,
+            most=1_000_000,
+        ),
+    ] = 20.0
+    window: Annotated[
+        int,  # a bid is a table over the window, and each round keeps all bids
+        Setting("Window (rounds)", "Rounds to plan ahead.", least=1, most=1_000),
+    ] = 20
+
+
+@dataclass(frozen=True)
+class SimulationSettings(LiveSettings):
+    """What can be set of a run on a virtual cluster."""
+
+    fidelity: Annotated[
+        Fidelity,
+        Setting(
+            "Fidelity", "Run policies all alike, or with the limits of the published simulator."
+        ),
+    ] = Fidelity.FAIR
+    forecasts: Annotated[
+        Basis,
+        Setting(
+            "Forecasts", "From what was seen and learned, the present batch size, or the truth."
+        ),
+    ] = Basis.POSTERIOR
+
+
+def recorded(
+    policy: str,
+    size: ClusterSize,
+    settings: LiveSettings,
+    *,
+    parameters: Iterable["Parameter"] = (),
+    seed: int = 0,
+    runtime: "RuntimeKind | str" = "virtual",
+) -> "Settings":
+    """What a run is asked to do, as its header records it.
+
+    Args:
+        policy: Who schedules.
+        size: The cluster.
+        settings: How the run is made.
+        parameters: Of the policy, where they are not its defaults.
+        seed: Of all that is drawn.
+        runtime: Where its jobs run.
+    """
+    from tasks.record import RuntimeKind, Settings
+
+    group = SimulationSettings if isinstance(settings, SimulationSettings) else LiveSettings
+    return Settings(
+        policy=policy,
+        gpus=size.gpus,
+        gpus_per_node=size.gpus_per_node,
+        parameters=tuple(parameters),
+        seed=seed,
+        runtime=RuntimeKind(runtime),
+        **{field.name: getattr(settings, field.name) for field in fields(group)},
+    )

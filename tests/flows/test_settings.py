@@ -1,0 +1,115 @@
+"""What can be set is said once: options, defaults, bounds and the names in errors follow."""
+
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from flows.cli import main as cli
+from flows.cli.errors import place_as_option
+from flows.cli.options import ClusterOptions
+from flows.runs.setting import check_bounds, settings_in
+from flows.runs.settings import (
+    BACKEND,
+    MOST_GPUS,
+    ClusterSize,
+    LiveSettings,
+    SimulationSettings,
+    recorded,
+)
+from flows.runs.workload_source import Source
+from flows.service.forms import SimulationForm
+from predictor.errors import InputError
+from solver import cluster
+from solver.counts import BACKENDS
+from tasks.record import Settings
+
+ROOT = Path(__file__).parents[2]
+GROUP: Any = typer.main.get_command(cli.app)
+
+
+@pytest.mark.parametrize(
+    ("command", "group"),
+    [
+        *((name, Source) for name in ("simulate", "compare", "run", "generate", "forecast-error")),
+        *((name, ClusterOptions) for name in ("simulate", "compare")),
+        *((name, SimulationSettings) for name in ("simulate", "compare")),
+        ("run", LiveSettings),
+    ],
+)
+def test_options_are_those_of_the_settings(command: str, group: type[Any]) -> None:
+    options = {option.name: option for option in GROUP.commands[command].params}
+    for field, (name, _, setting) in zip(fields(group), settings_in(group), strict=True):
+        assert options[name].opts == [f"--{name.replace('_', '-')}"]
+        assert options[name].secondary_opts == []
+        assert options[name].help == setting.meaning
+        assert options[name].default == field.default
+
+
+def test_settings_are_recorded_with_the_defaults_of_a_record() -> None:
+    assert recorded("fifo", ClusterSize(4), SimulationSettings()) == Settings("fifo", 4)
+    live = recorded("fifo", ClusterSize(8, 4), LiveSettings(window=3), seed=2, runtime="docker")
+    assert (live.gpus_per_node, live.window, live.seed, live.runtime) == (4, 3, 2, "docker")
+
+
+def test_what_is_known_of_the_solver_without_its_import_is_true() -> None:
+    assert cluster.MOST_GPUS == MOST_GPUS
+    assert all(name in BACKEND.meaning for name in BACKENDS)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"window": 0}, "window: 0 is out of range; give at least 1"),
+        ({"window": 1_001}, "window: 1001 is out of range; give at most 1000"),
+        ({"round_seconds": float("nan")}, "round_seconds: nan is out of range; give at least 1"),
+        ({"restart_seconds": float("inf")}, "restart_seconds: inf is out of range; give at most"),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused_by_its_field(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_bounds(SimulationSettings, SimulationSettings(**given))
+
+
+@pytest.mark.parametrize(
+    ("command", "place", "said"),
+    [
+        ("simulate", "gpus", "--gpus"),
+        ("simulate", "round_seconds", "--round-seconds"),
+        ("simulate", "parameters.lateness", "--set lateness"),
+        ("replay", "round", "--round"),
+        ("whatif", "with", "--with"),
+        ("simulate", "jobs.trace", "jobs.trace"),  # a file
+        ("replay", "run", "run"),  # an argument
+        ("solve", "gpus", "gpus"),  # an option of others
+        ("simulate", "run 'x'", "run 'x'"),
+    ],
+)
+def test_a_place_is_named_as_the_option_that_gave_it(command: str, place: str, said: str) -> None:
+    assert place_as_option(place, GROUP.commands[command].params) == said
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [("round_seconds", "Round (s)"), ("fidelity", "Fidelity"), ("run 'x'", "run 'x'")],
+)
+def test_a_form_names_a_place_as_the_title_of_its_field(place: str, said: str) -> None:
+    assert SimulationForm().named(InputError(place, "is 0", "mend it")).place == said
+
+
+def test_help_needs_neither_pydantic_nor_numpy() -> None:
+    asked = "import sys, flows.cli.runs; print({'pydantic', 'numpy', 'orjson'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, cwd=ROOT)
+    assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
+@pytest.mark.parametrize("package", ["predictor", "tasks", "warehouse"])
+def test_no_option_is_named_below_the_flows(package: str) -> None:
+    for path in (ROOT / package).rglob("*.py"):
+        text = path.read_text(encoding="utf-8").replace("sha256sum --check", "")
+        assert not re.findall(r"(?<![\w-])--[a-z][a-z-]+", text), path

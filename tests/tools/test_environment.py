@@ -1,0 +1,91 @@
+"""Setup: `tools/environment.py` completes an environment or says in a line why it cannot."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "tools" / "environment.py"
+
+BACKEND = """
+from zipfile import ZipFile
+
+def build_editable(folder, config_settings=None, metadata_directory=None):
+    return wheel(folder, "project", "Requires-Dist: part")
+
+def wheel(folder, name, *lines):
+    file, info = f"{name}-1-py3-none-any.whl", f"{name}-1.dist-info"
+    with ZipFile(f"{folder}/{file}", "w") as archive:
+        archive.writestr(f"{name}.py", "")
+        metadata = ["Metadata-Version: 2.1", f"Name: {name}", "Version: 1", *lines]
+        archive.writestr(f"{info}/METADATA", "\\n".join(metadata))
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nTag: py3-none-any\\n")
+        archive.writestr(f"{info}/RECORD", f"{name}.py,,\\n{info}/METADATA,,\\n{info}/WHEEL,,\\n")
+    return file
+"""
+"""Builds the project, and the package that it needs, without an index."""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with a project that needs a package `part`, which lies in `wheels`."""
+    (tmp_path / "backend.py").write_text(BACKEND)
+    (tmp_path / "constraints.txt").write_text("part==1\n")
+    (tmp_path / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
+    (tmp_path / "wheels").mkdir()
+    make = "import backend; backend.wheel('wheels', 'part')"
+    subprocess.run([sys.executable, "-c", make], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def setup(project: Path, **pip: str) -> subprocess.CompletedProcess[str]:
+    """Set up `env` in a project's folder, with these settings of pip and none of the machine's."""
+    ours = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")}
+    settings = {f"PIP_{key.upper()}": value for key, value in pip.items()}
+    return subprocess.run(
+        [sys.executable, SCRIPT, "env"],
+        cwd=project,
+        env={**ours, **settings, "PIP_CONFIG_FILE": os.devnull, "TORCH_INDEX": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_what_is_half_installed_is_installed_anew(project: Path) -> None:
+    first = setup(project, no_index="1", find_links="wheels")
+    assert (first.returncode, first.stderr) == (0, "")
+    told = first.stdout.splitlines()
+    assert told[0] == "Setting up env for running; pip's output is in env/setup.log"
+    assert told[-1].startswith("env is ready: ")
+
+    (packages,) = project.glob("env/lib/python3*/site-packages")
+    (packages / "part.py").unlink()
+    (packages / "part-1.dist-info" / "RECORD").unlink()  # as if pip had been killed before it
+    (packages / "part-1.dist-info" / "INSTALLER").unlink()
+    again = setup(project, no_index="1", find_links="wheels")
+    assert again.returncode == 0
+    assert "part-1.dist-info was left half installed: installing it anew" in again.stdout
+    assert (packages / "part.py").is_file()
+
+
+def test_without_a_network_one_line_says_so_and_what_to_do(project: Path) -> None:
+    ran = setup(project, index_url="http://127.0.0.1:9/simple", retries="1")
+    assert ran.returncode == 2
+    told = ran.stderr.splitlines()
+    assert told[0] == (
+        "error: a package index cannot be reached; connect, or name another one in PIP_INDEX_URL"
+    )
+    assert told[-1] == "Once that is mended, make goes on from here."
+    assert setup(project, no_index="1", find_links="wheels").returncode == 0
+
+
+def test_a_folder_that_cannot_be_made_is_refused(project: Path) -> None:
+    (project / "env").write_text("")
+    ran = setup(project, no_index="1")
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("error: env cannot be made; that takes Python's venv module")
