@@ -31,7 +31,7 @@ from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.docker.rendering import render
 from containers.runtime import Launch
 from containers.virtual.virtual_cluster import GroundTruth
-from flows.runs.header import make_header
+from flows.runs.start import make_start
 from flows.runs.simulation import prepare
 from harness.dockerd import dockerd, missing, mounts
 from predictor.job import JobSpec, Mode, Regime
@@ -116,7 +116,7 @@ def _idle(nodes: Nodes, count: int, repeats: int) -> list[float]:
     truths = tuple(GroundTruth(spec.job_id, 1.0, regimes, regimes) for spec in specs)
     workload = Workload("idle", specs, truths, Profile({("LM", 16, 1): 1.0}))
     settings = Settings("shockwave", count, count, runtime=RuntimeKind.DOCKER)
-    header = make_header(workload, settings)
+    header = make_start(workload, settings)
     taken = []
     with Writer(nodes.storage / "warehouse", header) as writer:
         patient = replace(nodes, hung_rounds=repeats + 2)  # its jobs give no sign of life

@@ -36,7 +36,7 @@ from typing import Any
 from benchmarks.alone import losses, train_alone
 from containers.docker.nodes import Gpu, Nodes
 from containers.virtual.virtual_cluster import GroundTruth
-from flows.runs.header import make_header
+from flows.runs.start import make_start
 from flows.runs.live import run_live
 from flows.runs.profiling import Measured, combinations_of, measure
 from flows.runs.simulation import simulate
@@ -101,11 +101,11 @@ def fidelity(
             seed=number,
             runtime=RuntimeKind.DOCKER,
         )
-        header = make_header(_workload(measured, {}), settings)
+        header = make_start(_workload(measured, {}), settings)
         real = run_live(header, nodes, folder, driver=driver)
         regimes = _regimes(folder, real)
         again = replace(settings, runtime=RuntimeKind.FAITHFUL)
-        simulated = simulate(make_header(_workload(measured, regimes), again), folder)
+        simulated = simulate(make_start(_workload(measured, regimes), again), folder)
         rows.append(_row(folder, real, simulated))
         real_runs.append(real)
         told(json.dumps(rows[-1]))

@@ -28,7 +28,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from flows.cli.terminal import print_table
-from flows.runs.header import make_header
+from flows.runs.start import make_start
 from flows.runs.simulation import simulate
 from predictor.basis import Basis
 from tasks.record import Parameter, Settings
@@ -168,7 +168,7 @@ def _simulate(job: tuple[Case, Path]) -> dict[str, float]:
     case, data = job
     workload = _workload(case.workload, data)
     with tempfile.TemporaryDirectory() as folder:
-        run = simulate(make_header(workload, case.settings), Path(folder))
+        run = simulate(make_start(workload, case.settings), Path(folder))
         columns, rows = Analytics(Path(folder)).query("FROM run_summary", [run])
     told = dict(zip(columns, rows[0], strict=True))
     least = limit(workload, case.settings.gpus)

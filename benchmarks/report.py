@@ -16,7 +16,7 @@ from time import perf_counter
 
 import numpy as np
 
-from flows.runs.header import make_header
+from flows.runs.start import make_start
 from flows.runs.simulation import simulate
 from tasks.record import Settings
 from warehouse.analytics.questions import Analytics
@@ -49,7 +49,7 @@ def measure(warehouse: Path, gpus: int, jobs: int, policy: str) -> dict[str, flo
     workload = generate_workload(
         jobs, rng=np.random.default_rng(3), mean_interarrival_seconds=7_700 / gpus
     )
-    run = simulate(make_header(workload, Settings(policy, gpus, seed=3)), warehouse)
+    run = simulate(make_start(workload, Settings(policy, gpus, seed=3)), warehouse)
     _, ((rounds,),) = Analytics(warehouse).query("SELECT rounds FROM run_summary")
     command = [sys.executable, "-c", COMMAND, "report", run, "--warehouse", str(warehouse)]
     started = perf_counter()

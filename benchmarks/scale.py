@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from flows.runs.header import make_header
+from flows.runs.start import make_start
 from flows.runs.simulation import simulate
 from tasks.record import Settings
 from tasks.round import Run
@@ -133,7 +133,7 @@ def measure(jobs: int, policy: str, load: float) -> dict[str, float]:
     tally = Tally()
     with tempfile.TemporaryDirectory() as folder:
         warehouse = Path(folder)
-        simulate(make_header(workload, Settings(policy, gpus)), warehouse, progress=tally)
+        simulate(make_start(workload, Settings(policy, gpus)), warehouse, progress=tally)
         (row,) = Analytics(warehouse).query("SELECT rounds FROM run_summary")[1]
     return {
         "jobs": jobs,

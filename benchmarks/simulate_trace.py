@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-from flows.runs.header import make_header
+from flows.runs.start import make_start
 from flows.runs.simulation import simulate
 from flows.runs.workload_source import Source
 from tasks.record import Settings
@@ -40,7 +40,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as warehouse:
         for policy in ("fifo", "shockwave"):
             started = perf_counter()
-            header = make_header(source.open(), Settings(policy, GPUS))
+            header = make_start(source.open(), Settings(policy, GPUS))
             run = simulate(header, Path(warehouse))
             figures[f"{policy}_s"] = perf_counter() - started
         columns, rows = Analytics(Path(warehouse)).query(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.runs.header import make_header
+from flows.runs.start import make_start
 from flows.runs.simulation import prepare
 from tasks.record import RoundRecord, RunHeader, Settings, Timings, record_hash
 from tasks.round import Run, run_round
@@ -25,7 +25,7 @@ def tiny(
     workload = generate_workload(
         jobs, rng=np.random.default_rng(seed), mean_interarrival_seconds=gap_seconds
     )
-    return make_header(workload, Settings(policy, 8, round_seconds=600.0, seed=seed))
+    return make_start(workload, Settings(policy, 8, round_seconds=600.0, seed=seed))
 
 
 @dataclass

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.faults.jobs import workload
-from flows.runs.header import make_header
+from flows.runs.start import make_start
 from flows.runs.live import resume_live, run_live
 from tasks import round as tasks_round
 from tasks.record import RuntimeKind, Settings
@@ -137,7 +137,7 @@ def schedule(folder: Path) -> None:
         seed=number,
         runtime=RuntimeKind.DOCKER,
     )
-    header = make_header(workload(), settings)
+    header = make_start(workload(), settings)
     begun = sorted((warehouse / "records").glob("run=shockwave-*/header.parquet"))
     mine = [path.parent.name.removeprefix("run=") for path in begun]
     mine = [name for name in mine if Reader(warehouse).header(name) == header]

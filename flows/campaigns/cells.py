@@ -9,7 +9,7 @@ from time import perf_counter
 
 from flows.campaigns.plan import Campaign, WorkloadPlan
 from flows.runs.code_version import code_version
-from flows.runs.header import make_header, past_jobs
+from flows.runs.start import make_start, past_jobs
 from flows.runs.simulation import prepare, resume, simulate
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
@@ -113,7 +113,7 @@ class Headers:
         asked = cell.source, cell.settings.gpus
         if asked not in self._workloads:
             self._workloads[asked] = cell.source.open(cell.settings.gpus)
-        header = make_header(self._workloads[asked], cell.settings, self.history(cell.history))
+        header = make_start(self._workloads[asked], cell.settings, self.history(cell.history))
         prepare(header)
         return header
 

@@ -49,13 +49,13 @@ def run(
     from flows.cli.terminal import bars
     from flows.runs.cluster_file import read_cluster_file
     from flows.runs.default_profile import with_default_profile
-    from flows.runs.header import make_header, past_jobs
+    from flows.runs.start import make_start, past_jobs
     from flows.runs.live import run_live
 
     if source.trace is None:
         raise InputError("trace", "missing: no trainer knows generated jobs", "give a job trace")
     nodes = read_cluster_file(cluster)
-    header = make_header(
+    header = make_start(
         with_default_profile(source, nodes).open(nodes.gpus, nodes.nodes[0].gpu_type),
         recorded(
             policy,

@@ -85,11 +85,11 @@ def simulate(
     started = perf_counter()
     from flows.cli.parameters import parse_parameters
     from flows.cli.terminal import bars
-    from flows.runs.header import make_header, past_jobs
+    from flows.runs.start import make_start, past_jobs
     from flows.runs.simulation import simulate as run_simulation
 
     size = cluster.size()
-    header = make_header(
+    header = make_start(
         source.open(size.gpus),
         recorded(
             policy,
@@ -125,7 +125,7 @@ def compare(
     from flows.campaigns.compare import check_parameters, comparison, parameters_of
     from flows.cli.parameters import parse_parameters
     from flows.cli.terminal import bars
-    from flows.runs.header import make_header, past_jobs
+    from flows.runs.start import make_start, past_jobs
     from flows.runs.simulation import prepare
 
     size = cluster.size(default=16)
@@ -136,7 +136,7 @@ def compare(
     for name in names:  # refuse bad input before Prefect starts
         given = parameters_of(name, values)
         asked = recorded(name, size, settings, parameters=given, seed=source.seed)
-        prepare(make_header(workload, asked, past))
+        prepare(make_start(workload, asked, past))
     check_parameters(names, values)
     title = f"{policies} ({settings.fidelity})"
     plan = comparison(title, source, size, settings, names, values, earlier)

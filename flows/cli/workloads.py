@@ -31,7 +31,7 @@ def generate(
         print_rows([written | workload.figures()], as_json)
     else:
         options = " ".join(f"--{name} {quote(path)}" for name, path in written.items())
-        least = max(spec.scale_factor for spec in workload.specs)
+        least = max(spec.demand.least for spec in workload.specs)
         typer.echo(
             f"{len(workload.specs)} jobs ({workload.source}) written. To run them:\n"
             f"  shockwave simulate --gpus {gpus or least} {options}"

@@ -7,9 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from containers.virtual.virtual_cluster import GroundTruth
 from flows.runs.toml_file import first_mistake, read_toml
+from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode, Regime
-from tasks.record import RunHeader
+from tasks.sources import Workload
 from warehouse.workloads.regimes import isolated_seconds
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
@@ -59,7 +60,7 @@ class JobFile(BaseModel):
 
 
 def read_job(
-    path: Path, job_id: int, arrival_seconds: float, header: RunHeader
+    path: Path, job_id: int, arrival_seconds: float, workload: Workload
 ) -> tuple[JobSpec, GroundTruth]:
     """A job and its truth, to be added to a run.
 
@@ -67,7 +68,7 @@ def read_job(
         path: The file.
         job_id: The job's id.
         arrival_seconds: When it arrives, on the run's clock.
-        header: Of the run: its profile, and the samples of other jobs of the model.
+        workload: Of the run: its profile, and the samples of other jobs of the model.
 
     Raises:
         InputError: The file cannot be read, or a field is wrong; names it.
@@ -77,7 +78,7 @@ def read_job(
         job = JobFile.model_validate(given)
     except ValidationError as error:
         raise first_mistake(path, error, JobFile, "a job") from None
-    like = {spec.model: spec.samples_per_epoch for spec in header.specs}
+    like = {spec.model: spec.samples_per_epoch for spec in workload.specs}
     samples = job.samples_per_epoch or like.get(job.model)
     if samples is None:
         raise InputError(
@@ -90,7 +91,7 @@ def read_job(
             model=job.model,
             batch_size=job.batch_size,
             max_batch_size=job.max_batch_size or max(sizes),
-            scale_factor=job.scale_factor,
+            demand=Demand.gang(job.scale_factor),
             mode=job.mode,
             epochs=job.epochs,
             samples_per_epoch=samples,
@@ -99,7 +100,7 @@ def read_job(
             budget=job.budget,
             consolidate=job.consolidate,
         )
-        isolated = isolated_seconds(spec, job.truth, header.throughputs)
+        isolated = isolated_seconds(spec, job.truth, workload.profile)
     except InputError as error:
         raise InputError(f"{path}: {error.place}", error.problem, error.remedy) from None
     return spec, GroundTruth(job_id, isolated, job.truth, job.truth)

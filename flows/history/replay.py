@@ -8,7 +8,6 @@ from flows.runs.simulation import prepare
 from predictor.errors import InputError
 from tasks.replay import Comparison, Recording
 from tasks.round import run_round
-from tasks.state import advance
 from warehouse.store.reader import Reader
 
 
@@ -27,13 +26,14 @@ def replay(name: str, warehouse: Path, *, only: int | None = None) -> Comparison
         ShockwaveError: There is no such run or round, or its records are damaged.
     """
     reader = Reader(warehouse)
-    header, recorded = reader.header(name), reader.records(name)
+    start, recorded = reader.start(name), reader.records(name)
+    header = start.header
     if only is not None and not 0 <= only < len(recorded):
         raise InputError("round", f"run {name!r} has no round {only}", f"it has {len(recorded)}")
     check_own(name, header, only)
     comparison = Comparison(recorded)
-    run = replace(prepare(header), name=name, sink=comparison)
-    for record, _ in recorded:
+    run = replace(prepare(start), name=name, sink=comparison)
+    for record, digest in recorded:
         state = run.state
         if only in (None, record.round) and record.round >= header.settings.first_own_round:
             run.state = taken_over(state, header.settings)
@@ -41,6 +41,7 @@ def replay(name: str, warehouse: Path, *, only: int | None = None) -> Comparison
             run_round(run)
         if record.round == only:
             break
-        run.state = advance(header, state, record)
+        run.state = state
+        run.follow(record, digest)
     comparison.complete = run.finished
     return comparison

@@ -11,7 +11,7 @@ from containers.virtual.faithful import FaithfulCluster
 from containers.virtual.virtual_cluster import VirtualCluster
 from flows.history.forks import taken_over
 from flows.history.job_file import read_job
-from flows.runs.header import make_header
+from flows.runs.start import make_start
 from flows.runs.simulation import carry_out, finish, prepare
 from predictor.errors import InputError
 from tasks.chain import check_chain
@@ -231,7 +231,7 @@ def _forked_header(
     )
     earlier = tuple(one for one in settings.forked if one.round < number)
     asked = replace(change.settings(settings), forked=(*earlier, fork))
-    header = make_header(workload, asked)
+    header = make_start(workload, asked)
     return replace(header, profile=recorded.profile, history=recorded.history)
 
 

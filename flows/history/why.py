@@ -9,11 +9,9 @@ from flows.history.forks import check_own, taken_over
 from flows.runs.simulation import prepare
 from predictor.errors import InputError, WarehouseError
 from solver.plan import Plan
-from tasks.chain import check_chain
 from tasks.record import RoundRecord
 from tasks.replay import Recording
 from tasks.round import Round, Run, collect, displaced, predict, solve
-from tasks.state import advance
 from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
 
@@ -104,17 +102,16 @@ def why(job_id: int, warehouse: Path, name: str | None = None, number: int | Non
     """
     reader = Reader(warehouse)
     name = name or _latest(warehouse)
-    header, stored = reader.header(name), reader.records(name)
-    check_chain(name, header, stored)
-    recorded = [record for record, _ in stored]
-    if job_id not in {spec.job_id for spec in header.specs}:
+    start, stored = reader.start(name), reader.records(name)
+    header, recorded = start.header, [record for record, _ in stored]
+    if job_id not in {spec.job_id for spec in start.workload.specs}:
         raise InputError(f"job {job_id}", f"is not in run {name!r}", "name one of its jobs")
     number = _round(name, job_id, recorded, number)
     check_own(name, header, number)
-    run = prepare(header)
+    run = prepare(start)
     run.name = name
-    for record in recorded[:number]:
-        run.state = advance(header, run.state, record)
+    for record, digest in stored[:number]:
+        run.follow(record, digest)
     run.state = taken_over(run.state, header.settings)
     held = run.state.leases
     run.runtime = Recording(recorded[number : number + 1])
@@ -136,7 +133,9 @@ def _latest(warehouse: Path) -> str:
 
 def _round(name: str, job_id: int, recorded: Sequence[RoundRecord], asked: int | None) -> int:
     """The round to explain, in which the job is active."""
-    arrived = next((r.round for r in recorded if job_id in r.arrivals), None)
+    arrived = next(
+        (r.round for r in recorded if any(spec.job_id == job_id for spec in r.arrivals)), None
+    )
     ended = next((r.round for r in recorded if job_id in r.ended), None)
     if arrived is None:
         raise InputError(
@@ -158,9 +157,9 @@ def _round(name: str, job_id: int, recorded: Sequence[RoundRecord], asked: int |
 
 def _check_same(name: str, this: Round, record: RoundRecord) -> None:
     """Refuse to explain a decision that was not taken."""
-    launched = {launch.job_id: launch.gpus for launch in record.launches}
+    leased = {lease.job_id: lease.gpus for lease in record.leases}
     solved = (dict(this.plan.placement), this.plan.report, this.plan.turns)
-    if solved != (launched, record.solve, record.turns):
+    if solved != (leased, record.solve, record.turns):
         raise WarehouseError(
             f"run {name!r}, round {record.round}",
             "is not solved as it was recorded",
@@ -171,7 +170,7 @@ def _check_same(name: str, this: Round, record: RoundRecord) -> None:
 def _history(job_id: int, recorded: Sequence[RoundRecord]) -> Iterator[Step]:
     held: Mapping[int, tuple[int, ...]] = {}
     for record in recorded:
-        now = {launch.job_id: launch.gpus for launch in record.launches}
+        now = {lease.job_id: lease.gpus for lease in record.leases}
         for event in (*record.finished, *record.events):
             if event.job_id == job_id:
                 reason = event.reason
@@ -190,7 +189,8 @@ def _answer(
     history: tuple[Step, ...],
 ) -> Answer:
     settings, plan, belief = run.header.settings, this.plan, this.state.beliefs[job_id]
-    spec, expected = belief.spec, this.state.forecasts[job_id]
+    spec, job = belief.spec, this.active[job_id]
+    expected = job.run_time(job.own)
     clock = this.observation.clock_seconds
     worth = dict(zip(plan.order, plan.worth, strict=True)) if plan.worth else {}
     gpus = plan.placement.get(job_id, ())
@@ -201,10 +201,10 @@ def _answer(
     window = settings.window if plan.turns else 1
     ends = [
         _finish(clock, left, turns, window, settings.round_seconds)
-        for left in (expected.remaining_seconds, expected.low_seconds, expected.high_seconds)
+        for left in (expected.remaining, expected.low, expected.high)
     ]
     contention = max(1.0, this.state.arrived / settings.gpus)
-    total = expected.run_seconds + expected.remaining_seconds
+    total = belief.run_seconds + expected.remaining
     rhos = [
         None if end is None else (end - spec.arrival_seconds) / (contention * total) for end in ends
     ]
@@ -218,14 +218,14 @@ def _answer(
         budget=spec.budget,
         model=spec.model,
         mode=spec.mode.value,
-        scale_factor=spec.scale_factor,
+        scale_factor=job.gang,
         status=status,
         gpus=gpus,
         batch_size=belief.batch_size,
-        progress=expected.progress[0],
-        remaining_seconds=expected.remaining_seconds,
-        low_seconds=expected.low_seconds,
-        high_seconds=expected.high_seconds,
+        progress=belief.share_done,
+        remaining_seconds=expected.remaining,
+        low_seconds=expected.low,
+        high_seconds=expected.high,
         ftf=rhos[0],
         ftf_low=rhos[1],
         ftf_high=rhos[2],
@@ -235,7 +235,11 @@ def _answer(
         in_line=len(plan.order),
         cutoff=min((worth[job] for job in plan.placement if job in worth), default=None),
         free_gpus=_free(plan, job_id, settings.gpus),
-        price=plan.report.price if plan.bids else None,
+        price=next(
+            (one.price for one in plan.report.prices if one.gpu_type == job.own.gpu_type), None
+        )
+        if plan.bids
+        else None,
         holders=tuple(
             Holder(job, len(plan.placement[job]), worth.get(job))
             for job in sorted(plan.placement, key=lambda job: (-worth.get(job, 0.0), job))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from flows.runs.header import make_header
+from flows.runs.start import make_start
 from flows.runs.simulation import simulate
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
@@ -134,7 +134,7 @@ def conformance(folder: Path) -> Iterator[dict[str, object]]:
             for policy, tolerance in TOLERANCES.items():
                 settings = Settings(
                     policy,
-                    case.gpus,
+                    one_pool(case.gpus),
                     backend="gurobi",  # the published system's: optima are not unique
                     fidelity=Fidelity.REFERENCE,
                     parameters=case.tuning if policy == "shockwave-published" else (),
@@ -150,7 +150,7 @@ def conformance(folder: Path) -> Iterator[dict[str, object]]:
 
 def _figures(source: Source, settings: Settings, warehouse: Path) -> dict[str, float]:
     """The headline figures of one run."""
-    run = simulate(make_header(source.open(), settings), warehouse)
+    run = simulate(make_start(source.open(), settings), warehouse)
     columns, (row,) = Analytics(warehouse).query("FROM run_summary", [run])
     return dict(zip(columns, row, strict=True))
 

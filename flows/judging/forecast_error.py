@@ -8,10 +8,11 @@ import numpy as np
 
 from predictor.basis import Basis
 from predictor.belief import Belief
-from predictor.forecast import forecast
+from predictor.forecast import forecast, run_time
 from predictor.history import History
 from predictor.job import Mode
 from predictor.learning import EXACT, POINTS, learned, seconds_left, until
+from predictor.throughput import epoch_seconds
 from predictor.published_predictor import ProfiledRegime, remaining_seconds
 from tasks.sources import Workload
 
@@ -60,27 +61,28 @@ def forecast_errors(workload: Workload, seed: int = 0) -> tuple[ForecastError, .
             ProfiledRegime(
                 regime.batch_size,
                 int(regime.epochs),
-                profile.epoch_seconds(spec, regime.batch_size) * _WHOLE,
+                epoch_seconds(profile, spec, regime.batch_size) * _WHOLE,
             )
             for regime in truth.profiled
         )
         for point, progress in enumerate(POINTS):
             epochs = int(progress * spec.epochs)
             belief, left = until(whole, epochs), seconds_left(whole, epochs, profile)
-            told, extrapolated = (
-                forecast(
-                    [belief], profile, history, window=0, round_seconds=1.0, seed=seed, basis=by
-                )[0]
+            expected, extrapolated = (
+                run_time(
+                    forecast([belief], profile, history, trajectories=False, seed=seed, basis=by)[0],
+                    spec,
+                    profile,
+                    profile.reference(spec),
+                )
                 for by in (Basis.POSTERIOR, Basis.REACTIVE)
             )
-            held = told.low_seconds <= left * (1 + EXACT) and left <= told.high_seconds * (
-                1 + EXACT
-            )
+            held = expected.low <= left * (1 + EXACT) and left <= expected.high * (1 + EXACT)
             rows[spec.mode, point].append(
                 (
-                    abs(told.remaining_seconds / left - 1),
+                    abs(expected.remaining / left - 1),
                     abs(remaining_seconds(schedule, epochs) / _WHOLE / left - 1),
-                    abs(extrapolated.remaining_seconds / left - 1),
+                    abs(extrapolated.remaining / left - 1),
                     held,
                 )
             )

@@ -22,6 +22,7 @@ from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Node, Nodes
 from containers.docker.telemetry import BACKLOG_BYTES, LINES, LONGEST_LINE, PROGRESS, read_part
 from containers.runtime import ContainerEvent, EventKind, Launch
+from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from warehouse.store.files import write_text
@@ -90,7 +91,7 @@ def combinations_of(specs: Iterable[JobSpec]) -> tuple[Combination, ...]:
     found: dict[tuple[str, int, int], int] = {}
     for spec in specs:
         for size in spec.batch_sizes:
-            key = (spec.model, spec.scale_factor, size)
+            key = (spec.model, spec.demand.least, size)
             found[key] = max(found.get(key, 0), spec.samples_per_epoch)
     return tuple(
         Combination(model, size, gpus, samples)
@@ -188,9 +189,9 @@ def _run(
             launches = []
             while waiting and len(free) >= waiting[0].scale_factor and (together or not began):
                 spec = waiting.pop(0)
-                launches.append(Launch(spec.job_id, tuple(free[: spec.scale_factor])))
+                launches.append(Launch(spec.job_id, tuple(free[: spec.demand.least])))
                 began[spec.job_id] = clock.now()
-                del free[: spec.scale_factor]
+                del free[: spec.demand.least]
             runtime.launch(number, launches)
             runtime.advance(None)
             for event in runtime.observe().finished:
@@ -214,7 +215,7 @@ def _spec(job_id: int, one: Combination, epochs: int, steps: int) -> JobSpec:
         model=one.model,
         batch_size=one.batch_size,
         max_batch_size=one.batch_size,
-        scale_factor=one.scale_factor,
+        demand=Demand.gang(one.scale_factor),
         mode=Mode.STATIC,
         epochs=math.ceil(epochs * steps / own),
         samples_per_epoch=own * one.batch_size,

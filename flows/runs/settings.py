@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tasks.record import Parameter, RuntimeKind, Settings
 
 MOST_GPUS = 1_000_000
-"""As `solver.cluster.MOST_GPUS`, which imports NumPy."""
+"""As `solver.inventory.MOST_GPUS`."""
 
 MOST_SEED = 2**63 - 1
 """What a column of the warehouse holds."""
@@ -112,13 +112,12 @@ def recorded(
         seed: Of all that is drawn.
         runtime: Where its jobs run.
     """
-    from tasks.record import RuntimeKind, Settings
+    from tasks.record import RuntimeKind, Settings, one_pool
 
     group = SimulationSettings if isinstance(settings, SimulationSettings) else LiveSettings
     return Settings(
         policy=policy,
-        gpus=size.gpus,
-        gpus_per_node=size.gpus_per_node,
+        pools=one_pool(size.gpus, size.gpus_per_node),
         parameters=tuple(parameters),
         seed=seed,
         runtime=RuntimeKind(runtime),

@@ -12,7 +12,7 @@ from containers.runtime import EventKind, Launch
 from containers.virtual.faithful import FaithfulCluster
 from containers.virtual.virtual_cluster import VirtualCluster
 from flows.runs.garbage import rare_collections
-from flows.runs.header import policy_of
+from flows.runs.start import policy_of
 from predictor.basis import Basis
 from predictor.errors import InputError, Interrupted, WarehouseError
 from predictor.profile import Profile

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from flows.judging.conformance import CASES
-from flows.runs.header import make_header
+from flows.runs.start import make_start
 from flows.runs.simulation import prepare
 from predictor.published_predictor import ProfiledRegime, mean_epoch_seconds, seconds_done
 from solver.counts import solve_counts
@@ -60,7 +60,7 @@ def test_the_first_windows_are_the_recorded_ones(
     settings = Settings(
         "shockwave-published", 32, fidelity=Fidelity.REFERENCE, parameters=CASES[0].tuning
     )
-    run = replace(prepare(make_header(workload, settings)), sink=Memory())
+    run = replace(prepare(make_start(workload, settings)), sink=Memory())
     while len(met) < ALIKE:
         run_round(run)
     for ours, theirs in zip(met, recorded, strict=False):

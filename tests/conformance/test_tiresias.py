@@ -15,7 +15,7 @@ import pytest
 
 from containers.runtime import EventKind
 from containers.virtual.virtual_cluster import GroundTruth
-from flows.runs.header import make_header
+from flows.runs.start import make_start
 from predictor.job import Regime
 from tasks.record import Parameter, Settings
 from tests.conformance.events import Job, Outcome, Rules, simulate
@@ -65,7 +65,7 @@ def run(data: Path, times: int, policy: str, *parameters: Parameter) -> Figures:
         round_seconds=1.0 if times == 1 else 2.0,
         restart_seconds=0.0,
     )
-    made = make(make_header(workload(data, times), settings))
+    made = make(make_start(workload(data, times), settings))
     arrival = {spec.job_id: spec.arrival_seconds for spec in made.header.specs}
     ends = [event for record in made.records for event in record.finished]
     jcts = [event.at_seconds - arrival[event.job_id] for event in ends]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from flows.history.replay import replay
-from flows.runs.header import make_header
+from flows.runs.start import make_start
 from flows.runs.simulation import resume, simulate
 from flows.runs.workload_source import Source
 from tasks.record import Settings
@@ -32,7 +32,7 @@ class Undisturbed:
     """The run that the others should have become."""
 
     def __init__(self, warehouse: Path) -> None:
-        header = make_header(
+        header = make_start(
             Source(jobs=8).open(), Settings("shockwave", gpus=4, round_seconds=240)
         )
         self.run = simulate(header, warehouse)

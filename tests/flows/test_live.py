@@ -13,7 +13,7 @@ from benchmarks.faults.watch import Watch
 from containers.docker.nodes import Gpu, Nodes
 from containers.runtime import EventKind
 from flows.history.replay import replay
-from flows.runs.header import make_header
+from flows.runs.start import make_start
 from flows.runs.live import resume_live, run_live
 from flows.runs.simulation import packages
 from flows.servers.own_server import own_server
@@ -38,7 +38,7 @@ def test_jobs_of_all_modes_run_to_their_end_through_the_prefect_flow(
     settings = Settings(
         "shockwave", 2, 2, round_seconds=4.0, restart_seconds=2.0, runtime=RuntimeKind.DOCKER
     )
-    header = make_header(workload(), settings)
+    header = make_start(workload(), settings)
     with embedded_prefect(), own_server():
         name = run_live(header, nodes, tmp_path, driver=run_round_in_prefect)
     recorded = [record for record, _ in Reader(tmp_path).records(name)]
@@ -69,7 +69,7 @@ def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
     settings = Settings(
         "srtf", 4, 4, round_seconds=1.0, restart_seconds=0.5, runtime=RuntimeKind.DOCKER
     )
-    header = make_header(workload(), settings)
+    header = make_start(workload(), settings)
     name = run_live(header, nodes, tmp_path / "w", rounds=1)
 
     def again(nodes: Nodes) -> None:

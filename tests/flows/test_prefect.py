@@ -33,7 +33,7 @@ from flows.campaigns.runners import Runner
 from flows.campaigns.under_way import watched
 from flows.history.replay import replay
 from flows.history.whatif import Change, whatif
-from flows.runs.header import make_header
+from flows.runs.start import make_start
 from flows.runs.settings import ClusterSize, SimulationSettings
 from flows.runs.simulation import resume, simulate
 from flows.runs.workload_source import Source
@@ -53,7 +53,7 @@ pytestmark = pytest.mark.prefect
 
 ROOT = Path(__file__).parents[2]
 STEPS = [step.__name__ for step in ROUND]
-HEADER = make_header(Source(jobs=2).open(), Settings("shockwave", gpus=4, round_seconds=1800))
+HEADER = make_start(Source(jobs=2).open(), Settings("shockwave", gpus=4, round_seconds=1800))
 
 Found = TypeVar("Found")
 

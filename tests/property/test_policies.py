@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flows.runs.header import make_header
+from flows.runs.start import make_start
 from solver.cluster import Cluster
 from solver.fidelity import Fidelity
 from solver.policies import POLICIES
@@ -43,7 +43,7 @@ def runs(draw: st.DrawFn, policy: str) -> Made:
         round_seconds=draw(st.sampled_from((600.0, 1_500.0))),
         window=draw(st.sampled_from((1, 5))),
     )
-    return make(make_header(workload, asked))
+    return make(make_start(workload, asked))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -12,7 +12,7 @@ from containers.runtime import ContainerEvent, EventKind, Launch, Observation
 from containers.virtual.faithful import FaithfulCluster
 from flows.history.replay import replay
 from flows.history.why import in_words, why
-from flows.runs.header import make_header
+from flows.runs.start import make_start
 from flows.runs.simulation import prepare
 from predictor.job import JobProgress
 from tasks.backoff import CRASHES
@@ -111,7 +111,7 @@ class Troubled:
 def header(jobs: int, gpus_per_node: int = 4) -> RunHeader:
     workload = generate_workload(jobs, rng=np.random.default_rng(7), mean_interarrival_seconds=90.0)
     settings = Settings("fifo", 8, gpus_per_node=gpus_per_node, round_seconds=ROUND_SECONDS)
-    return make_header(workload, settings)
+    return make_start(workload, settings)
 
 
 def make(

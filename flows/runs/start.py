@@ -1,37 +1,48 @@
 """What a run starts from: its jobs, its settings and what earlier runs taught, all checked."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from flows.runs.setting import check_bounds
 from flows.runs.settings import SimulationSettings
 from predictor.errors import InputError
-from solver.cluster import Cluster
+from predictor.throughput import UNTYPED, Profile
+from solver.inventory import Pool
 from solver.plan import Policy
 from solver.policies import make_policy
-from tasks.record import VERSION, PastJob, RunHeader, Settings, Throughput
+from tasks.layouts import VERSION
+from tasks.record import (
+    Measurement,
+    PastJob,
+    RunHeader,
+    Settings,
+    Start,
+    record_hash,
+    workload_hash,
+)
+from tasks.sources import Workload
 from tasks.state import RunState, advance
 from warehouse.store.reader import Reader
-from tasks.sources import Workload
 
 
-def make_header(
-    workload: Workload, settings: Settings, history: tuple[PastJob, ...] = ()
-) -> RunHeader:
-    """What a run of a workload starts from.
+def make_start(workload: Workload, asked: Settings, history: tuple[PastJob, ...] = ()) -> Start:
+    """What a run of a workload begins with.
 
     Args:
         workload: Its jobs.
-        settings: What is asked.
+        asked: What is asked; a pool without a GPU type has that of the workload's throughputs.
         history: Finished jobs of earlier runs; those that the profile does not know are
             left out.
 
     Raises:
         InputError: A setting is wrong, or a job does not fit the cluster.
     """
-    policy_of(settings)
-    Cluster(settings.gpus, settings.gpus_per_node)
-    workload.check_fits(settings.gpus)
+    policy_of(asked)
+    profile = workload.profile
+    settings = replace(asked, pools=tuple(_typed(pool, profile) for pool in asked.pools))
+    settings.inventory.only  # noqa: B018 - several pools are refused
+    workload.check_fits(settings.inventory)
     check_bounds(SimulationSettings, settings)
     if settings.restart_seconds >= settings.round_seconds:
         raise InputError(
@@ -40,15 +51,14 @@ def make_header(
             f"give less than the round's {settings.round_seconds:g}",
         )
     models = {spec.model for spec in workload.specs}
-    return RunHeader(
+    header = RunHeader(
         version=VERSION,
         settings=settings,
         source=workload.source,
-        specs=workload.specs,
-        truths=workload.truths,
+        workload=workload_hash(workload),
         profile=tuple(
-            Throughput(*key, rate)
-            for key, rate in sorted(workload.profile.steps_per_second.items())
+            Measurement(*key, rate)
+            for key, rate in sorted(profile.rates.items())
             if key[0] in models
         ),
         history=tuple(
@@ -56,11 +66,24 @@ def make_header(
             for job in history
             if job.spec.model in models
             and all(
-                workload.profile.can_run(job.spec.model, size, job.spec.scale_factor)
+                profile.can_run(job.spec, size, profile.reference(job.spec))
                 for size in {job.spec.batch_size, *(regime.batch_size for regime in job.observed)}
             )
         ),
     )
+    return Start(header, workload, record_hash(header))
+
+
+def _typed(pool: Pool, profile: Profile) -> Pool:
+    """A pool with its GPU type, by default the only one of a table."""
+    if pool.gpu_type:
+        return pool
+    types = profile.gpu_types or (UNTYPED,)
+    if len(types) > 1:
+        raise InputError(
+            "gpu_type", f"is missing, and the profile has {', '.join(types)}", "name one of them"
+        )
+    return replace(pool, gpu_type=types[0])
 
 
 def policy_of(settings: Settings) -> Policy:
@@ -87,9 +110,9 @@ def past_jobs(warehouse: Path, runs: Iterable[str]) -> tuple[PastJob, ...]:
     if len(set(names)) < len(names):
         raise InputError("history", "a run is there twice", "give each once")
     for name in names:
-        header = reader.header(name)
-        state = RunState.initial(header)
-        for record, _ in reader.records(name):
-            state = advance(header, state, record)
+        start = reader.start(name)
+        state = RunState.initial(start)
+        for record, digest in reader.records(name):
+            state = advance(start.header, state, record, digest)
         jobs += [PastJob(belief.spec, belief.observed, belief.paces) for belief in state.ended]
     return tuple(jobs)
