@@ -29,8 +29,8 @@ from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerRuntime
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.docker.rendering import render
-from containers.runtime import Launch
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.runtime import Lease
+from containers.virtual.truth import GroundTruth
 from flows.runs.header import make_header
 from flows.runs.simulation import prepare
 from harness.dockerd import dockerd, missing, mounts
@@ -82,7 +82,7 @@ def measured(
     specs = [_spec(job_id) for job_id in range(count * (repeats + 1))]
     clock = WallClock(time())
     runtime = DockerRuntime(specs, nodes, "dispatch", round_seconds=0.0, clock=clock)
-    leases = [Launch(job, (job % count,)) for job in range(len(specs))]
+    leases = [Lease(job, (job % count,)) for job in range(len(specs))]
     bare, ours = [], []
     held = _bare_start(client, nodes, 0, count)
     runtime.launch(0, leases[:count])
@@ -141,7 +141,7 @@ def _spec(job_id: int) -> JobSpec:
 
 def _bare_start(client: Any, nodes: Nodes, repeat: int, count: int) -> list[Any]:
     def start(place: int) -> Any:
-        (one,) = render(nodes, "bare", repeat, Launch(repeat * count + place, (place,)))
+        (one,) = render(nodes, "bare", repeat, Lease(repeat * count + place, (place,)))
         nodes.folder("bare", repeat * count + place).mkdir(parents=True)
         container = client.containers.create(name=one.name, **one.options)
         container.start()

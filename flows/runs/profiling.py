@@ -21,7 +21,7 @@ from containers.docker.docker_runtime import DockerRuntime
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Node, Nodes
 from containers.docker.telemetry import BACKLOG_BYTES, LINES, LONGEST_LINE, PROGRESS, read_part
-from containers.runtime import ContainerEvent, EventKind, Launch
+from containers.runtime import ContainerEvent, EventKind, Lease
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from warehouse.store.files import write_text
@@ -188,7 +188,7 @@ def _run(
             launches = []
             while waiting and len(free) >= waiting[0].scale_factor and (together or not began):
                 spec = waiting.pop(0)
-                launches.append(Launch(spec.job_id, tuple(free[: spec.scale_factor])))
+                launches.append(Lease(spec.job_id, tuple(free[: spec.scale_factor])))
                 began[spec.job_id] = clock.now()
                 del free[: spec.scale_factor]
             runtime.launch(number, launches)

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from shlex import quote
 
-from containers.runtime import EventKind, Launch
+from containers.runtime import EventKind, Lease
 from containers.virtual.faithful import FaithfulCluster
 from containers.virtual.virtual_cluster import VirtualCluster
 from flows.runs.garbage import rare_collections
@@ -209,7 +209,7 @@ def carry_out(run: Run, record: RoundRecord) -> None:
     preempted = [event for event in record.events if event.kind is EventKind.PREEMPTED]
     launched = [event for event in record.events if event.kind is not EventKind.PREEMPTED]
     run.runtime.preempt({event.job_id: event.reason for event in preempted})
-    run.runtime.launch(record.round, [Launch(event.job_id, event.gpus) for event in launched])
+    run.runtime.launch(record.round, [Lease(event.job_id, event.gpus) for event in launched])
     run.state = advance(run.header, run.state, record)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from containers.runtime import ContainerEvent, EventKind, Launch, Observation
+from containers.runtime import ContainerEvent, EventKind, Lease, Observation
 from containers.virtual.faithful import FaithfulCluster
 from flows.history.replay import replay
 from flows.history.why import in_words, why
@@ -60,7 +60,7 @@ class Troubled:
             del self.leases[job_id]
         return self.inner.preempt(reasons)
 
-    def launch(self, number: int, launches: Sequence[Launch]) -> tuple[ContainerEvent, ...]:
+    def launch(self, number: int, launches: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
         self.number, events = number, []
         for launch in launches:
             job_id = launch.job_id
