@@ -153,7 +153,7 @@ def compare(
     from flows.cli.parameters import parse_parameters
     from flows.cli.terminal import bars
     from flows.runs.header import make_header, past_jobs
-    from flows.runs.simulation import prepare
+    from flows.runs.prepared import prepare
     from tasks.record import Settings
 
     gpus, gpus_per_node = _nodes(gpus, gpus_per_node, cluster, default=16)

@@ -322,6 +322,23 @@ def test_a_job_that_ends_as_it_is_preempted_is_told_of_the_next_time(
         assert told.progress[0][-1].steps_left == 0
 
 
+def test_containers_of_a_withdrawn_job_are_ended_with_a_checkpoint_or_by_force(
+    daemon: Dockerd, storage: Path
+) -> None:
+    nodes = images(daemon, storage, IMAGE, STUBBORN)
+    with story(nodes, "withdrawn", [long(0), long(1), long(2)]) as told:
+        told.play({0: (0,), 1: (4,)})
+        while not told.epochs(0):
+            told.play(told.leases)
+        for job_id in range(3):
+            told.runtime.withdraw(job_id)
+        assert told.play(told.leases).ended == (0, 1, 2)
+        assert set(by_job(told.events, EventKind.WITHDRAWN).values()) == {"by its owner"}
+        told.dispatch({})
+        assert daemon.containers("withdrawn") == []
+        assert list(nodes.folder("withdrawn", 0).glob("checkpoint*"))
+
+
 def test_a_gpu_whose_container_cannot_be_ended_is_given_to_nobody(
     daemon: Dockerd, storage: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
