@@ -35,21 +35,21 @@ from typing import Any
 
 from benchmarks.alone import losses, train_alone
 from containers.docker.nodes import Gpu, Nodes
-from containers.virtual.virtual_cluster import GroundTruth
-from flows.runs.start import make_start
+from containers.virtual.truth import GroundTruth
 from flows.runs.live import run_live
 from flows.runs.profiling import Measured, combinations_of, measure
 from flows.runs.simulation import simulate
+from flows.runs.start import make_start
 from flows.servers.own_server import own_server
 from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from harness.dockerd import cluster, dockerd, missing
 from predictor.job import JobSpec, Mode, Regime
-from predictor.profile import Profile
+from predictor.throughput import Profile
 from tasks.record import RuntimeKind, Settings
 from tasks.round import run_round
+from tasks.sources import Workload
 from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
-from tasks.sources import Workload
 
 CPUS = 0.23
 """Of an emulated GPU; four of them leave a little of their processor."""

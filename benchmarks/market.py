@@ -28,14 +28,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from flows.cli.terminal import print_table
-from flows.runs.start import make_start
 from flows.runs.simulation import simulate
+from flows.runs.start import make_start
 from predictor.basis import Basis
 from tasks.record import Parameter, Settings
+from tasks.sources import Workload
 from warehouse.analytics.questions import Analytics
 from warehouse.workloads.generator import generate_workload
 from warehouse.workloads.trace import read_workload
-from tasks.sources import Workload
 
 TRACES = {
     120: ("jobs120_gpus32", "tacc_throughputs", 32),

@@ -16,8 +16,8 @@ from time import perf_counter
 
 import numpy as np
 
-from flows.runs.start import make_start
 from flows.runs.simulation import simulate
+from flows.runs.start import make_start
 from tasks.record import Settings
 from warehouse.analytics.questions import Analytics
 from warehouse.workloads.generator import generate_workload

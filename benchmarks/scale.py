@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from flows.runs.start import make_start
 from flows.runs.simulation import simulate
+from flows.runs.start import make_start
 from tasks.record import Settings
 from tasks.round import Run
 from warehouse.analytics.questions import Analytics

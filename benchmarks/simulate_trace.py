@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-from flows.runs.start import make_start
 from flows.runs.simulation import simulate
+from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from tasks.record import Settings
 from warehouse.analytics.questions import Analytics

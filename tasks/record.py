@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from containers.runtime import ContainerEvent, Launch, Observation
+from containers.runtime import ContainerEvent, Lease, Observation
 from predictor.allocation import Allocation
 from predictor.basis import Basis
 from predictor.belief import Belief, Pace
@@ -275,7 +275,7 @@ class RoundRecord:
     solve: SolveReport
     turns: tuple[Turn, ...]
     memory: str
-    leases: tuple[Launch, ...]
+    leases: tuple[Lease, ...]
     events: tuple[ContainerEvent, ...]
     previous_hash: str
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Protocol
 
-from containers.runtime import ContainerEvent, Launch, Observation, Runtime
+from containers.runtime import ContainerEvent, Lease, Observation, Runtime
 from predictor.allocation import Allocation
 from predictor.forecast import Forecast, forecast
 from predictor.job import JobSpec
@@ -107,6 +107,7 @@ def collect(run: Run, this: Round) -> None:
     this.observation = run.state.backoff.given_up(run.runtime.observe())
     run.runtime.reap(this.observation.ended)
     this.arrivals = run.source.until(this.observation.clock_seconds, taken)
+    run.runtime.admit(this.arrivals)
 
 
 def predict(run: Run, this: Round) -> None:
@@ -211,7 +212,7 @@ def dispatch(run: Run, this: Round) -> None:
         for job_id, gpus in leases.items()
         if job_id not in placement
     }
-    new = [Launch(job_id, gpus) for job_id, gpus in placement.items() if leases.get(job_id) != gpus]
+    new = [Lease(job_id, gpus) for job_id, gpus in placement.items() if leases.get(job_id) != gpus]
     this.events = (*run.runtime.preempt(losing), *run.runtime.launch(run.state.round, new))
 
 
@@ -252,7 +253,7 @@ def record(run: Run, this: Round) -> None:
         solve=this.plan.report,
         turns=this.plan.turns,
         memory=this.plan.memory,
-        leases=tuple(Launch(job_id, gpus) for job_id, gpus in this.plan.placement.items()),
+        leases=tuple(Lease(job_id, gpus) for job_id, gpus in this.plan.placement.items()),
         events=this.events,
         previous_hash=run.state.last_hash,
     )

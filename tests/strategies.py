@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from predictor.belief import Belief
 from predictor.forecast import Forecast
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
-from predictor.profile import Profile
+from predictor.throughput import Profile
 from solver.market import Bid, Market
 
 GANGS = (1, 2, 4, 8)

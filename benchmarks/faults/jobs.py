@@ -1,8 +1,8 @@
 """The jobs that are disturbed."""
 
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.virtual.truth import GroundTruth
 from predictor.job import JobSpec, Mode, Regime
-from predictor.profile import Profile
+from predictor.throughput import Profile
 from tasks.sources import Workload
 
 JOBS = (

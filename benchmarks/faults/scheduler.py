@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.faults.jobs import workload
-from flows.runs.start import make_start
 from flows.runs.live import resume_live, run_live
+from flows.runs.start import make_start
 from tasks import round as tasks_round
 from tasks.record import RuntimeKind, Settings
 from tasks.round import Round, Run, timed

@@ -9,14 +9,15 @@ from time import perf_counter
 
 from flows.campaigns.plan import Campaign, WorkloadPlan
 from flows.runs.code_version import code_version
+from flows.runs.prepared import prepare
+from flows.runs.simulation import resume, simulate
 from flows.runs.start import make_start, past_jobs
-from flows.runs.simulation import prepare, resume, simulate
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
-from tasks.record import PastJob, RunHeader, Settings, record_hash
+from tasks.record import PastJob, Settings, Start
 from tasks.round import Run
-from warehouse.store.campaigns import CellStore, FinishedCell
 from tasks.sources import Workload
+from warehouse.store.campaigns import CellStore, FinishedCell
 
 MOST_CELLS = 100_000
 """More are a mistake."""
@@ -92,7 +93,7 @@ def _seeds(plan: Campaign, workload: WorkloadPlan) -> Sequence[int]:
     return plan.seeds if workload.seeds is None else workload.seeds
 
 
-class Headers:
+class Starts:
     """What cells start from; workloads and histories that several share are read once.
 
     Args:
@@ -104,8 +105,8 @@ class Headers:
         self._workloads: dict[tuple[Source, int], Workload] = {}
         self._histories: dict[tuple[str, ...], tuple[PastJob, ...]] = {}
 
-    def header(self, cell: Cell) -> RunHeader:
-        """What a cell's run starts from.
+    def start(self, cell: Cell) -> Start:
+        """What a cell's run begins with.
 
         Raises:
             ShockwaveError: Its workload, a setting or its history is wrong.
@@ -113,9 +114,9 @@ class Headers:
         asked = cell.source, cell.settings.gpus
         if asked not in self._workloads:
             self._workloads[asked] = cell.source.open(cell.settings.gpus)
-        header = make_start(self._workloads[asked], cell.settings, self.history(cell.history))
-        prepare(header)
-        return header
+        start = make_start(self._workloads[asked], cell.settings, self.history(cell.history))
+        prepare(start)
+        return start
 
     def history(self, runs: tuple[str, ...]) -> tuple[PastJob, ...]:
         """The finished jobs of earlier runs.
@@ -128,13 +129,13 @@ class Headers:
         return self._histories[runs]
 
 
-def cell_key(header: RunHeader, code: str) -> str:
-    """What a finished cell is found again by: the hash of all it starts from, and the code."""
-    return hashlib.sha256(f"{record_hash(header)} {code}".encode()).hexdigest()
+def cell_key(start: Start, code: str) -> str:
+    """What a finished cell is found again by: the hash of all it begins with, and the code."""
+    return hashlib.sha256(f"{start.digest} {code}".encode()).hexdigest()
 
 
-Watch = Callable[[RunHeader], Callable[[Run], None]]
-"""Given what a run starts from, what is told after each of its rounds."""
+Watch = Callable[[Start], Callable[[Run], None]]
+"""Given what a run begins with, what is called after each of its rounds."""
 
 
 def finish(
@@ -153,14 +154,14 @@ def finish(
         Interrupted: The user stopped it.
         ShockwaveError: It cannot be run, or this process has other code or other files.
     """
-    header = Headers(warehouse).header(cell)
-    if cell_key(header, code_version()) != key:
+    start = Starts(warehouse).start(cell)
+    if cell_key(start, code_version()) != key:
         raise InputError(
             f"cell {cell.name!r}",
             "starts from something else, or runs other code, than where the campaign was started",
             "give all workers the same code and files",
         )
-    store, told = CellStore(warehouse), watch(header) if watch else None
+    store, told = CellStore(warehouse), watch(start) if watch else None
     with store.alone(key):
         found = None if fresh else store.finished(key)
         if found is not None:
@@ -177,7 +178,7 @@ def finish(
 
         run = None if fresh else store.begun(key)
         if run is None:
-            run = simulate(header, warehouse, progress=progress)
+            run = simulate(start, warehouse, progress=progress)
         else:
             resume(run, warehouse, progress=progress)
         return store.finish(key, run, perf_counter() - started)

@@ -26,7 +26,7 @@ from prefect.artifacts import (
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture, as_completed
 
-from flows.campaigns.cells import Cell, Headers, Watch, cell_key, expand, finish
+from flows.campaigns.cells import Cell, Starts, Watch, cell_key, expand, finish
 from flows.campaigns.plan import Campaign
 from flows.campaigns.runners import (
     Runner,
@@ -38,7 +38,7 @@ from flows.campaigns.runners import (
 from flows.campaigns.summary import summarize
 from flows.runs.code_version import code_version
 from predictor.errors import Interrupted, ShockwaveError
-from tasks.record import RunHeader
+from tasks.record import Start
 from tasks.round import Run
 from warehouse.analytics.catalog import build
 from warehouse.store.campaigns import (
@@ -83,10 +83,10 @@ def watched(*, rounds: Watch | None = None, cells: Told | None = None) -> Iterat
         _watchers[:], _told[:] = before
 
 
-def _watch(header: RunHeader) -> Callable[[Run], None]:
+def _watch(start: Start) -> Callable[[Run], None]:
     if _stop.is_set():
         raise Interrupted("cell", "not started", "run the campaign again")
-    told = [watch(header) for watch in _watchers]
+    told = [watch(start) for watch in _watchers]
 
     def progress(run: Run) -> None:
         for tell in told:
@@ -136,10 +136,10 @@ class UnderWay:
         self._told_at = -math.inf
         build(warehouse)
         write_plan(warehouse, self.id, "plan.json", plan.model_dump_json(indent=2))
-        headers, store = Headers(warehouse), CellStore(warehouse)
-        headers.history(plan.history)
+        starts, store = Starts(warehouse), CellStore(warehouse)
+        starts.history(plan.history)
         for cell in self._cells.values():
-            self.rows[cell.name] = self._row(cell, headers, store)
+            self.rows[cell.name] = self._row(cell, starts, store)
         self._progress = cast(
             UUID,
             create_progress_artifact(
@@ -147,7 +147,7 @@ class UnderWay:
             ),
         )
 
-    def _row(self, cell: Cell, headers: Headers, store: CellStore) -> CellRow:
+    def _row(self, cell: Cell, starts: Starts, store: CellStore) -> CellRow:
         """How far a cell is when the campaign starts."""
         row = CellRow(
             campaign=self.id,
@@ -165,11 +165,11 @@ class UnderWay:
             reason="",
         )
         try:
-            header = headers.header(cell)
+            start = starts.start(cell)
         except ShockwaveError as error:
             return replace(row, status=CellStatus.FAILED, reason=str(error))
-        self._jobs[cell.name] = len(header.specs)
-        row = replace(row, key=cell_key(header, code_version()))
+        self._jobs[cell.name] = len(start.workload.specs)
+        row = replace(row, key=cell_key(start, code_version()))
         found = None if self._fresh else store.finished(row.key)
         return row if found is None else _finished(row, found)
 

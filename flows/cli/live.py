@@ -49,13 +49,13 @@ def run(
     from flows.cli.terminal import bars
     from flows.runs.cluster_file import read_cluster_file
     from flows.runs.default_profile import with_default_profile
-    from flows.runs.start import make_start, past_jobs
     from flows.runs.live import run_live
+    from flows.runs.start import make_start, past_jobs
 
     if source.trace is None:
         raise InputError("trace", "missing: no trainer knows generated jobs", "give a job trace")
     nodes = read_cluster_file(cluster)
-    header = make_start(
+    start = make_start(
         with_default_profile(source, nodes).open(nodes.gpus, nodes.nodes[0].gpu_type),
         recorded(
             policy,
@@ -69,9 +69,9 @@ def run(
     )
     check_before_run(nodes)
     with bars(quiet=as_json) as shown:
-        told = shown.add(header)
+        told = shown.add(start)
         name = drive(
-            driver, lambda call: run_live(header, nodes, warehouse, driver=call, progress=told)
+            driver, lambda call: run_live(start, nodes, warehouse, driver=call, progress=told)
         )
     tell(warehouse, [name], perf_counter() - started, as_json)
 

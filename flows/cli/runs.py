@@ -85,11 +85,11 @@ def simulate(
     started = perf_counter()
     from flows.cli.parameters import parse_parameters
     from flows.cli.terminal import bars
-    from flows.runs.start import make_start, past_jobs
     from flows.runs.simulation import simulate as run_simulation
+    from flows.runs.start import make_start, past_jobs
 
     size = cluster.size()
-    header = make_start(
+    start = make_start(
         source.open(size.gpus),
         recorded(
             policy,
@@ -102,9 +102,9 @@ def simulate(
         past_jobs(warehouse, earlier_runs(history, settings.forecasts)),
     )
     with bars(quiet=as_json) as shown:
-        told = shown.add(header)
+        told = shown.add(start)
         run = drive(
-            driver, lambda call: run_simulation(header, warehouse, driver=call, progress=told)
+            driver, lambda call: run_simulation(start, warehouse, driver=call, progress=told)
         )
     tell(warehouse, [run], perf_counter() - started, as_json)
 
@@ -125,8 +125,8 @@ def compare(
     from flows.campaigns.compare import check_parameters, comparison, parameters_of
     from flows.cli.parameters import parse_parameters
     from flows.cli.terminal import bars
+    from flows.runs.prepared import prepare
     from flows.runs.start import make_start, past_jobs
-    from flows.runs.simulation import prepare
 
     size = cluster.size(default=16)
     names = [name.strip() for name in policies.split(",")]
@@ -181,9 +181,9 @@ def resume(
     from flows.cli.terminal import bars
     from warehouse.store.reader import Reader
 
-    header = Reader(warehouse).header(run)
+    start = Reader(warehouse).start(run)
 
-    def start(call: "Driver") -> str:
+    def go_on(call: "Driver") -> str:
         if cluster is None:
             from flows.runs.simulation import resume as resume_simulation
 
@@ -195,8 +195,8 @@ def resume(
         return resume_live(run, nodes, warehouse, driver=call, progress=told)
 
     with bars(quiet=as_json) as shown:
-        told = shown.add(header)
-        drive(driver, start)
+        told = shown.add(start)
+        drive(driver, go_on)
     tell(warehouse, [run], perf_counter() - started, as_json)
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.runs.simulation import Progress as Told
-from tasks.record import RunHeader
+from tasks.record import Start
 from tasks.round import Run
 
 USUAL_WIDTH = 100
@@ -28,9 +28,10 @@ class Bars:
         """Say something above the bars."""
         self._progress.console.print(Text(text), style="dim")
 
-    def add(self, header: RunHeader) -> Told:
+    def add(self, start: Start) -> Told:
         """A bar for a run; call what it returns after every round."""
-        bar = self._progress.add_task(header.settings.policy, total=len(header.specs), round=0)
+        policy, jobs = start.header.settings.policy, len(start.workload.specs)
+        bar = self._progress.add_task(policy, total=jobs, round=0)
 
         def told(run: Run) -> None:
             done = run.state.arrived - len(run.state.beliefs)

@@ -7,31 +7,29 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from containers.virtual.faithful import FaithfulCluster
-from containers.virtual.virtual_cluster import VirtualCluster
 from flows.history.forks import taken_over
 from flows.history.job_file import read_job
+from flows.runs.prepared import prepare, virtual_place
+from flows.runs.simulation import carry_out, finish
 from flows.runs.start import make_start
-from flows.runs.simulation import carry_out, finish, prepare
 from predictor.errors import InputError
-from tasks.chain import check_chain
+from tasks.layouts import VERSION
 from tasks.record import (
-    VERSION,
     Fork,
     Parameter,
     RoundRecord,
-    RunHeader,
     RuntimeKind,
     Settings,
+    Start,
     Timings,
     record_hash,
 )
+from tasks.round import with_work
 from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
 from warehouse.store.files import writing
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
-from tasks.sources import Workload
 
 FIGURES = (
     "makespan_s",
@@ -78,7 +76,9 @@ class Change:
             recorded,
             policy=policy,
             parameters=tuple(values[name] for name in sorted(values)),
-            gpus=recorded.gpus if self.gpus is None else self.gpus,
+            pools=recorded.pools
+            if self.gpus is None
+            else (replace(recorded.inventory.only, gpus=self.gpus),),
         )
 
 
@@ -161,78 +161,81 @@ def fork(name: str, warehouse: Path, number: int, change: Change, into: Path) ->
         ShockwaveError: See `whatif`.
     """
     reader = Reader(warehouse)
-    recorded, rounds = reader.header(name), reader.records(name)
+    recorded, rounds = reader.start(name), reader.records(name)
     if not 0 <= number < len(rounds):
         raise InputError("round", f"run {name!r} has no round {number}", f"it has {len(rounds)}")
-    if recorded.settings.runtime is RuntimeKind.DOCKER:
+    if recorded.header.settings.runtime is RuntimeKind.DOCKER:
         raise InputError(
             f"run {name!r}",
             "ran in containers, whose past cannot be run again",
             "simulate its trace with the runtime faithful, and fork that",
         )
-    check_chain(name, recorded, rounds)
-    header = _forked_header(name, recorded, [record for record, _ in rounds], number, change)
-    prepared = prepare(header)
-    runtime = prepared.runtime
-    assert isinstance(runtime, VirtualCluster | FaithfulCluster)
+    start = _forked(name, recorded, [record for record, _ in rounds], number, change)
+    prepared = prepare(start)
     build(into)
-    with Writer(into, header) as writer:
-        run = replace(prepared, name=writer.run, sink=writer)
+    with (
+        Writer(into, start) as writer,
+        prepared.under_way(virtual_place(start), writer, writer.run) as run,
+    ):
         for record, _ in rounds[:number]:
-            linked = replace(record, version=VERSION, previous_hash=run.state.last_hash)
+            linked = replace(
+                with_work(run, record), version=VERSION, previous_hash=run.state.last_hash
+            )
             digest = record_hash(linked)
-            carry_out(run, linked)
+            carry_out(run, linked, digest)
             writer.append(linked, digest, Timings(0.0, 0.0, 0.0, 0.0))
-        run.state = taken_over(run.state, header.settings)
+        run.state = taken_over(run.state, start.header.settings)
         for job_id in change.without:
             if job_id in run.state.beliefs:
-                runtime.withdraw(job_id)
+                run.runtime.withdraw(job_id)
         return finish(run, into, writer)
 
 
-def _forked_header(
-    name: str, recorded: RunHeader, rounds: Sequence[RoundRecord], number: int, change: Change
-) -> RunHeader:
-    """What the fork starts from: other settings, other jobs after those that arrived."""
+def _forked(
+    name: str, recorded: Start, rounds: Sequence[RoundRecord], number: int, change: Change
+) -> Start:
+    """What the fork begins with: other settings, other jobs after those that arrived."""
+    known = recorded.workload
     arrived = sum(len(record.arrivals) for record in rounds[:number])
     ended = {job_id for record in rounds[: number + 1] for job_id in record.ended}
     jobs = {
-        spec.job_id: (spec, truth)
-        for spec, truth in zip(recorded.specs, recorded.truths, strict=True)
+        spec.job_id: (spec, truth) for spec, truth in zip(known.specs, known.truths, strict=True)
     }
     for job_id in change.without:
         if job_id not in jobs:
             raise InputError("without", f"there is no job {job_id}", "name one of the run")
         if job_id in ended:
             raise InputError("without", f"job {job_id} has ended by then", "fork earlier")
-    coming = [spec.job_id for spec in recorded.specs[arrived:]]
+    coming = [spec.job_id for spec in known.specs[arrived:]]
     for job_id in set(change.without) & set(coming):
         del jobs[job_id]
-    free = max(spec.job_id for spec in recorded.specs) + 1
+    free = max(spec.job_id for spec in known.specs) + 1
     added = [
-        read_job(path, job_id, rounds[number].clock_seconds, recorded)
+        read_job(path, job_id, rounds[number].clock_seconds, known)
         for job_id, path in enumerate(change.jobs, start=free)
     ]
-    first = [jobs[spec.job_id] for spec in recorded.specs[:arrived]]
+    first = [jobs[spec.job_id] for spec in known.specs[:arrived]]
     rest = [jobs[job_id] for job_id in coming if job_id in jobs] + added
     rest.sort(key=lambda job: (job[0].arrival_seconds, job[0].job_id))
     specs, truths = zip(*first, *rest, strict=True) if first or rest else ((), ())
-    workload = Workload(
-        source=recorded.source, specs=specs, truths=truths, profile=recorded.throughputs
-    )
-    settings = recorded.settings
+    workload = replace(known, specs=specs, truths=truths)
+    settings = recorded.header.settings
     fork = Fork(
         run=name,
         hash=rounds[number].previous_hash,
         round=number,
-        gpus=settings.gpus,
+        pools=settings.pools,
         policy=settings.policy,
         parameters=settings.parameters,
     )
     earlier = tuple(one for one in settings.forked if one.round < number)
     asked = replace(change.settings(settings), forked=(*earlier, fork))
-    header = make_start(workload, asked)
-    return replace(header, profile=recorded.profile, history=recorded.history)
+    header = replace(
+        make_start(workload, asked).header,
+        profile=recorded.header.profile,
+        history=recorded.header.history,
+    )
+    return Start(header, workload, record_hash(header))
 
 
 Told = tuple[dict[str, Any], dict[int, tuple[float | None, float | None]]]

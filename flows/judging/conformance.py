@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from flows.runs.start import make_start
 from flows.runs.simulation import simulate
+from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from solver.fidelity import Fidelity
-from tasks.record import Parameter, Settings
+from tasks.record import Parameter, Settings, one_pool
 from warehouse.analytics.questions import Analytics
 
 

@@ -12,8 +12,8 @@ from predictor.forecast import forecast, run_time
 from predictor.history import History
 from predictor.job import Mode
 from predictor.learning import EXACT, POINTS, learned, seconds_left, until
-from predictor.throughput import epoch_seconds
 from predictor.published_predictor import ProfiledRegime, remaining_seconds
+from predictor.throughput import epoch_seconds
 from tasks.sources import Workload
 
 
@@ -69,13 +69,11 @@ def forecast_errors(workload: Workload, seed: int = 0) -> tuple[ForecastError, .
             epochs = int(progress * spec.epochs)
             belief, left = until(whole, epochs), seconds_left(whole, epochs, profile)
             expected, extrapolated = (
-                run_time(
-                    forecast([belief], profile, history, trajectories=False, seed=seed, basis=by)[0],
-                    spec,
-                    profile,
-                    profile.reference(spec),
-                )
+                run_time(found, spec, profile, profile.reference(spec))
                 for by in (Basis.POSTERIOR, Basis.REACTIVE)
+                for found in forecast(
+                    [belief], profile, history, trajectories=False, seed=seed, basis=by
+                )
             )
             held = expected.low <= left * (1 + EXACT) and left <= expected.high * (1 + EXACT)
             rows[spec.mode, point].append(

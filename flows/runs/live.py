@@ -8,13 +8,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from containers.docker.clock import WallClock
-from containers.docker.docker_runtime import DockerRuntime, Standing
+from containers.docker.docker_runtime import DockerPlace
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Nodes
-from flows.runs.simulation import Driver, Progress, finish, packages, prepare
+from containers.runtime import Standing
+from flows.runs.prepared import Prepared, prepare
+from flows.runs.simulation import Driver, Progress, finish, packages
 from predictor.errors import InputError, Interrupted
-from tasks.chain import check_chain
-from tasks.record import RunHeader, RuntimeKind
+from tasks.record import RunHeader, RuntimeKind, Start
 from tasks.round import Run, run_round
 from tasks.state import RunState, advance
 from warehouse.analytics.catalog import build
@@ -27,7 +28,7 @@ NODES = "nodes.json"
 
 
 def run_live(
-    header: RunHeader,
+    start: Start,
     nodes: Nodes,
     warehouse: Path,
     *,
@@ -38,7 +39,7 @@ def run_live(
     """Run jobs in containers, to the end of the last one if nothing else is said.
 
     Args:
-        header: What to run; its settings tell of as many GPUs as the nodes have.
+        start: What to run; its settings have as many GPUs as the nodes.
         nodes: The machines.
         warehouse: Where its records go.
         driver: How rounds are called.
@@ -52,17 +53,18 @@ def run_live(
         Interrupted: The user stopped it; containers run on.
         ShockwaveError: The warehouse cannot be written, or the profile lacks an entry.
     """
-    check_nodes(header, nodes)
-    prepared = prepare(header)
+    check_nodes(start.header, nodes)
+    prepared = prepare(start)
 
     def taken(name: str) -> bool:  # by a run of another warehouse, whose jobs' folders are there
         return (nodes.storage / name).exists()
 
     build(warehouse)
-    with Writer(warehouse, header, packages=packages(), taken=taken) as writer:
-        run = replace(prepared, name=writer.run, sink=writer)
-        with _running(run, nodes, time.time(), Standing(), begun=False):
-            return finish(run, warehouse, writer, driver, progress, rounds)
+    with (
+        Writer(warehouse, start, packages=packages(), taken=taken) as writer,
+        _running(prepared, nodes, writer, time.time(), Standing(), begun=False) as run,
+    ):
+        return finish(run, warehouse, writer, driver, progress, rounds)
 
 
 def resume_live(
@@ -94,21 +96,22 @@ def resume_live(
             cluster.
     """
     reader = Reader(warehouse)
-    header = reader.header(name)
+    start = reader.start(name)
+    header = start.header
     check_nodes(header, nodes)
     build(warehouse)
-    with Writer(warehouse, header, run=name) as writer:
+    with Writer(warehouse, start, run=name) as writer:
         recorded = reader.records(name)
-        check_chain(name, header, recorded)
-        run = replace(prepare(header), name=name, sink=writer)
-        clock_seconds, started = 0.0, set()
-        for record, _ in recorded:
-            run.state = advance(header, run.state, record)
+        prepared = prepare(start)
+        state, clock_seconds, started = prepared.state, 0.0, set[int]()
+        for record, digest in recorded:
+            state = advance(header, state, record, digest)
             clock_seconds = record.clock_seconds
-            started |= {launch.job_id for launch in record.launches}
+            started |= {lease.job_id for lease in record.leases}
         began = min(reader.created_at(name).timestamp(), time.time() - clock_seconds)
-        standing = _standing(run.state, clock_seconds, started)
-        with _running(run, nodes, began, standing, begun=bool(recorded)):
+        standing = _standing(state, clock_seconds, started)
+        prepared = replace(prepared, state=state)
+        with _running(prepared, nodes, writer, began, standing, begun=bool(recorded)) as run:
             return finish(run, warehouse, writer, driver, progress, rounds)
 
 
@@ -121,11 +124,12 @@ def check_nodes(header: RunHeader, nodes: Nodes) -> None:
     settings = header.settings
     if settings.runtime is not RuntimeKind.DOCKER:
         raise InputError("cluster", "the run is on a virtual cluster", "leave it out")
-    if (settings.gpus, settings.gpus_per_node) != (nodes.gpus, nodes.gpus_per_node):
+    pool = settings.inventory.only
+    if (pool.gpus, pool.gpus_per_node) != (nodes.gpus, nodes.gpus_per_node):
         raise InputError(
             "cluster",
             f"has {nodes.gpus} GPUs, {nodes.gpus_per_node} a node, and the run has "
-            f"{settings.gpus}, {settings.gpus_per_node} a node",
+            f"{pool.gpus}, {pool.gpus_per_node} a node",
             "give the cluster that the run began on",
         )
 
@@ -160,6 +164,7 @@ def _standing(state: RunState, clock_seconds: float, started: set[int]) -> Stand
     beliefs = state.beliefs.items()
     return Standing(
         clock_seconds=clock_seconds,
+        jobs=tuple(belief.spec for belief in state.beliefs.values()),
         leases=state.leases,
         epochs={job: int(sum(one.epochs for one in belief.observed)) for job, belief in beliefs},
         run_seconds={job: belief.run_seconds for job, belief in beliefs},
@@ -169,24 +174,21 @@ def _standing(state: RunState, clock_seconds: float, started: set[int]) -> Stand
 
 @contextmanager
 def _running(
-    run: Run, nodes: Nodes, began: float, standing: Standing, *, begun: bool
-) -> Iterator[None]:
-    """Give a run its runtime for as long as it is driven."""
-    with only_scheduler(nodes, run.name):
-        _hold_to(nodes, run.name, begun=begun)
-        runtime = DockerRuntime(
-            run.header.specs,
-            nodes,
-            run.name,
-            round_seconds=run.header.settings.round_seconds,
-            clock=WallClock(began),
-            standing=standing,
-        )
-        run.runtime = runtime
+    prepared: Prepared,
+    nodes: Nodes,
+    writer: Writer,
+    began: float,
+    standing: Standing,
+    *,
+    begun: bool,
+) -> Iterator[Run]:
+    """A run on its nodes, for as long as it is driven."""
+    place = DockerPlace(nodes, WallClock(began))
+    with only_scheduler(nodes, writer.run):
+        _hold_to(nodes, writer.run, begun=begun)
         try:
-            yield
+            with prepared.under_way(place, writer, writer.run, standing) as run:
+                yield run
         except Interrupted as error:
             remedy = f"its containers run on; {error.remedy} --cluster FILE"
             raise Interrupted(error.place, error.problem, remedy) from None
-        finally:
-            runtime.close()

@@ -2,26 +2,17 @@
 
 import math
 import platform
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from shlex import quote
 
-from containers.runtime import EventKind, Launch
-from containers.virtual.faithful import FaithfulCluster
-from containers.virtual.virtual_cluster import VirtualCluster
+from containers.runtime import EventKind, Lease
 from flows.runs.garbage import rare_collections
-from flows.runs.start import policy_of
-from predictor.basis import Basis
+from flows.runs.prepared import prepare, virtual_place
 from predictor.errors import InputError, Interrupted, WarehouseError
-from predictor.profile import Profile
-from predictor.published_predictor import ProfiledRegime
-from tasks.chain import check_chain
-from tasks.record import Package, RoundRecord, RunHeader, RuntimeKind
-from tasks.replay import Comparison
+from tasks.record import Package, RoundRecord, RuntimeKind, Start
 from tasks.round import Round, Run, collect, run_round
-from tasks.state import RunState, advance
 from warehouse.analytics.catalog import build
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
@@ -34,7 +25,7 @@ Progress = Callable[[Run], None]
 
 
 def simulate(
-    header: RunHeader,
+    start: Start,
     warehouse: Path,
     *,
     driver: Driver = run_round,
@@ -44,7 +35,7 @@ def simulate(
     """Run a workload on the virtual cluster, to its end if nothing else is said.
 
     Args:
-        header: What to run.
+        start: What to run.
         warehouse: Where its records go.
         driver: How rounds are called.
         progress: Told after every round.
@@ -57,10 +48,12 @@ def simulate(
         Interrupted: The user stopped it.
         ShockwaveError: The warehouse cannot be written, or the profile lacks an entry.
     """
-    prepared = prepare(header)
+    prepared = prepare(start)
     build(warehouse)
-    with Writer(warehouse, header, packages=packages()) as writer:
-        run = replace(prepared, name=writer.run, sink=writer)
+    with (
+        Writer(warehouse, start, packages=packages()) as writer,
+        prepared.under_way(virtual_place(start), writer, writer.run) as run,
+    ):
         return finish(run, warehouse, writer, driver, progress, rounds)
 
 
@@ -89,18 +82,19 @@ def resume(
         ShockwaveError: There is no such run, or its records are damaged.
     """
     reader = Reader(warehouse)
-    header = reader.header(name)
+    start = reader.start(name)
+    header = start.header
     if header.settings.forked:
         raise InputError(f"run {name!r}", "is a fork", "fork it anew with shockwave whatif")
     if header.settings.runtime is RuntimeKind.DOCKER:
         raise InputError(f"run {name!r}", "runs in containers", "give its cluster file")
     build(warehouse)
-    with Writer(warehouse, header, run=name) as writer:
-        run = replace(prepare(header), name=name, sink=writer)
-        recorded = reader.records(name)
-        check_chain(name, header, recorded)
-        for record, _ in recorded:
-            carry_out(run, record)
+    with (
+        Writer(warehouse, start, run=name) as writer,
+        prepare(start).under_way(virtual_place(start), writer, name) as run,
+    ):
+        for record, digest in reader.records(name):
+            carry_out(run, record, digest)
         return finish(run, warehouse, writer, driver, progress, rounds)
 
 
@@ -143,57 +137,13 @@ def finish(
     return run.name
 
 
-_RUNTIMES: Mapping[RuntimeKind, type[VirtualCluster | FaithfulCluster]] = {
-    RuntimeKind.VIRTUAL: VirtualCluster,
-    RuntimeKind.FAITHFUL: FaithfulCluster,
-    RuntimeKind.DOCKER: FaithfulCluster,  # until it is given machines
-}
-
-
-def prepare(header: RunHeader) -> Run:
-    """A run that is ready but has no place in a warehouse yet: nothing is written.
-
-    Raises:
-        ShockwaveError: The policy, the back end or the jobs are at fault.
-    """
-    settings = header.settings
-    profile, policy = header.throughputs, policy_of(settings)
-    return Run(
-        name="",
-        header=header,
-        profile=profile,
-        policy=policy,
-        runtime=_RUNTIMES[settings.runtime](
-            header.specs,
-            header.truths,
-            profile,
-            round_seconds=settings.round_seconds,
-            restart_seconds=settings.restart_seconds,
-        ),
-        sink=Comparison(()),
-        state=RunState.initial(header),
-        schedules=_true_schedules(header, profile)
-        if policy.clairvoyant or settings.forecasts is Basis.ORACLE
-        else {},
-    )
-
-
-def _true_schedules(header: RunHeader, profile: Profile) -> dict[int, tuple[ProfiledRegime, ...]]:
-    return {
-        spec.job_id: tuple(
-            ProfiledRegime(
-                regime.batch_size,
-                int(regime.epochs),
-                profile.epoch_seconds(spec, regime.batch_size),
-            )
-            for regime in truth.profiled
-        )
-        for spec, truth in zip(header.specs, header.truths, strict=True)
-    }
-
-
-def carry_out(run: Run, record: RoundRecord) -> None:
+def carry_out(run: Run, record: RoundRecord, digest: str) -> None:
     """Do again what a record says was done, without deciding it again.
+
+    Args:
+        run: The run.
+        record: Its next round.
+        digest: The round's hash.
 
     Raises:
         WarehouseError: The virtual cluster does not repeat it.
@@ -209,8 +159,8 @@ def carry_out(run: Run, record: RoundRecord) -> None:
     preempted = [event for event in record.events if event.kind is EventKind.PREEMPTED]
     launched = [event for event in record.events if event.kind is not EventKind.PREEMPTED]
     run.runtime.preempt({event.job_id: event.reason for event in preempted})
-    run.runtime.launch(record.round, [Launch(event.job_id, event.gpus) for event in launched])
-    run.state = advance(run.header, run.state, record)
+    run.runtime.launch(record.round, [Lease(event.job_id, event.gpus) for event in launched])
+    run.follow(record, digest)
 
 
 def packages() -> tuple[Package, ...]:

@@ -16,8 +16,8 @@ from predictor.job import Mode
 from warehouse.workloads.kinds import MOST_JOBS, Arrivals, Format
 
 if TYPE_CHECKING:
-    from warehouse.workloads.mix import Mix
     from tasks.sources import Workload
+    from warehouse.workloads.mix import Mix
 
 
 @dataclass(frozen=True)

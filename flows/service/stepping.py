@@ -8,9 +8,9 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.client.schemas import State
 from prefect.states import Completed
 
-from flows.runs.start import make_start
 from flows.runs.simulation import Progress, resume
 from flows.runs.simulation import simulate as run_simulation
+from flows.runs.start import make_start
 from flows.servers.prefect_driver import run_tasks
 from flows.servers.reasons import failed
 from flows.service.forms import RoundForm, SimulationForm
@@ -61,8 +61,8 @@ def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State
         Completed with the run's id; failed with the reason.
     """
     try:
-        header = make_start(form.source.open(form.gpus), form.settings)
-        run = run_simulation(header, warehouse, progress=_progress(form.jobs), rounds=form.rounds)
+        start = make_start(form.source.open(form.gpus), form.settings)
+        run = run_simulation(start, warehouse, progress=_progress(form.jobs), rounds=form.rounds)
         show_headlines(warehouse, [run], key=f"run-{run}", title=f"Run {run}")
         return Completed(message=_standing(warehouse, run), data=run)
     except ShockwaveError as error:

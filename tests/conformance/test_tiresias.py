@@ -14,14 +14,14 @@ from typing import NamedTuple
 import pytest
 
 from containers.runtime import EventKind
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.virtual.truth import GroundTruth
 from flows.runs.start import make_start
 from predictor.job import Regime
 from tasks.record import Parameter, Settings
+from tasks.sources import Workload
 from tests.conformance.events import Job, Outcome, Rules, simulate
 from tests.runs import make
 from warehouse.workloads.tiresias import read_tiresias
-from tasks.sources import Workload
 
 
 class Figures(NamedTuple):

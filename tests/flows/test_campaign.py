@@ -24,7 +24,7 @@ from prefect.testing.utilities import prefect_test_harness
 from flows.campaigns import under_way
 from flows.campaigns.campaign import CellsFailed, campaign
 from flows.campaigns.campaign_file import read_campaign
-from flows.campaigns.cells import Headers, expand
+from flows.campaigns.cells import Starts, expand
 from flows.campaigns.plan import Campaign
 from flows.campaigns.runners import Runner
 from flows.campaigns.under_way import campaign_id
@@ -87,7 +87,7 @@ class Plain:
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
     folder = tmp_path_factory.mktemp("plain")
     cells = expand(read_campaign(plan(folder)))
-    runs = {cell.name: simulate(Headers(folder).header(cell), folder) for cell in cells}
+    runs = {cell.name: simulate(Starts(folder).header(cell), folder) for cell in cells}
     return Plain(folder, runs)
 
 
@@ -314,5 +314,5 @@ def test_a_killed_campaign_redoes_no_finished_cell(
     assert {row.status for row in rows} == {CellStatus.FINISHED}
     assert len(list(warehouse.glob("records/run=*/round=all.parquet"))) == len(rows) == 4
     for cell, row in zip(expand(asked), rows, strict=True):
-        undisturbed = simulate(Headers(warehouse).header(cell), tmp_path / "other")
+        undisturbed = simulate(Starts(warehouse).header(cell), tmp_path / "other")
         assert Reader(tmp_path / "other").records(undisturbed)[-1][1] == row.hash

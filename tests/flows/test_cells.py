@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.campaigns.cells import Cell, Headers, cell_key, expand, finish
+from flows.campaigns.cells import Cell, Starts, cell_key, expand, finish
 from flows.campaigns.plan import Campaign
 from flows.campaigns.summary import interval, summarize
 from flows.runs.code_version import PACKAGES, ROOT, code_version
@@ -34,7 +34,7 @@ PLAN = Campaign.model_validate(
 
 
 def key_of(warehouse: Path, cell: Cell = CELL, code: str | None = None) -> str:
-    return cell_key(Headers(warehouse).header(cell), code or code_version())
+    return cell_key(Starts(warehouse).header(cell), code or code_version())
 
 
 def runs(warehouse: Path) -> list[str]:
@@ -86,7 +86,7 @@ def test_an_interrupted_cell_goes_on_with_its_run(tmp_path: Path) -> None:
     assert done.run == run
     assert runs(tmp_path) == [run]
     assert Reader(tmp_path).records(run)[:3] == kept
-    undisturbed = simulate(Headers(tmp_path).header(CELL), tmp_path / "other")
+    undisturbed = simulate(Starts(tmp_path).header(CELL), tmp_path / "other")
     assert Reader(tmp_path).records(run) == Reader(tmp_path / "other").records(undisturbed)
     assert CellStore(tmp_path).begun(key) is None
 

@@ -13,9 +13,9 @@ from benchmarks.faults.watch import Watch
 from containers.docker.nodes import Gpu, Nodes
 from containers.runtime import EventKind
 from flows.history.replay import replay
-from flows.runs.start import make_start
 from flows.runs.live import resume_live, run_live
 from flows.runs.simulation import packages
+from flows.runs.start import make_start
 from flows.servers.own_server import own_server
 from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from harness.dockerd import Dockerd, cluster, dockerd

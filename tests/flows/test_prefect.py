@@ -33,9 +33,9 @@ from flows.campaigns.runners import Runner
 from flows.campaigns.under_way import watched
 from flows.history.replay import replay
 from flows.history.whatif import Change, whatif
-from flows.runs.start import make_start
 from flows.runs.settings import ClusterSize, SimulationSettings
 from flows.runs.simulation import resume, simulate
+from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from flows.service.deployments import DEPLOYMENTS

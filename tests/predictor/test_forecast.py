@@ -6,8 +6,8 @@ from predictor.basis import Basis
 from predictor.belief import Belief
 from predictor.forecast import SAMPLES, Forecast, forecast
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
-from predictor.profile import Profile
 from predictor.published_predictor import ProfiledRegime
+from predictor.throughput import Profile
 from tests.strategies import batches_of_beliefs
 
 SPEC = JobSpec(

@@ -13,7 +13,7 @@ from predictor.history import NOTHING, History
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.learning import learned, reaches, until
 from predictor.posterior import Sequences, is_settled, sequences, standing
-from predictor.profile import Profile
+from predictor.throughput import Profile
 from tests.strategies import batches_of_beliefs
 
 GNS = JobSpec(

@@ -4,7 +4,7 @@ import pytest
 
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
-from predictor.profile import Profile
+from predictor.throughput import Profile
 
 SPEC = JobSpec(
     job_id=0,

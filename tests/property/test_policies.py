@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from solver.cluster import Cluster
 
 from flows.runs.start import make_start
-from solver.cluster import Cluster
 from solver.fidelity import Fidelity
 from solver.policies import POLICIES
 from tasks.record import Settings

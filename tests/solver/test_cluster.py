@@ -4,11 +4,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from solver.cluster import Cluster, Gang, InService, place
 
 from predictor.belief import Belief
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
-from solver.cluster import Cluster, Gang, InService, place
 from solver.plan import ActiveJob, Situation, next_round
 from tests.strategies import certain
 

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from solver.cluster import Cluster
 
 from predictor.belief import Belief
 from predictor.errors import InputError
 from predictor.job import JobProgress, JobSpec, Mode, Regime
 from predictor.published_predictor import ProfiledRegime
 from solver.bidding import Terms, finish_time_fairness, outlook, utilities
-from solver.cluster import Cluster
 from solver.counts import solve_counts
 from solver.guarantees import Guarantees, guarantees
 from solver.market import Market, welfare_market

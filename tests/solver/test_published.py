@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from solver.cluster import Cluster
 
 from predictor.job import EpochReport, JobProgress
-from solver.cluster import Cluster
 from solver.market import Bid, Market
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import make_policy

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
+from solver.cluster import Cluster
 
 from predictor.errors import InputError
 from predictor.job import JobProgress
-from solver.cluster import Cluster
 from solver.fidelity import Fidelity
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import make_policy

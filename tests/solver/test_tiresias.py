@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from solver.cluster import Cluster
 
 from predictor.errors import InputError
 from predictor.job import JobProgress
-from solver.cluster import Cluster
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import make_policy
 from solver.policies.tiresias_gittins import TiresiasGittins, gittins_index

@@ -23,8 +23,8 @@ from prefect.client.schemas.objects import Artifact, FlowRun
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.runs.start import make_start
 from flows.runs.simulation import resume, simulate
+from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from flows.service.deployments import DEPLOYMENTS
 from flows.service.forms import MOST_ROUNDS

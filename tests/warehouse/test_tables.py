@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from predictor.errors import InputError
 from predictor.job import Mode
+from tasks.sources import Workload
 from warehouse.workloads.bare_jobs import read_job_table
 from warehouse.workloads.families import FAMILIES
-from tasks.sources import Workload
 
 COLUMNS = {"arrival": "at", "duration": "took", "gpus": "n"}
 

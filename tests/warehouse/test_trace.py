@@ -10,9 +10,9 @@ import pytest
 
 from predictor.errors import InputError
 from predictor.job import Mode, Regime
+from tasks.sources import Workload
 from warehouse.workloads.regimes import read_regimes
 from warehouse.workloads.trace import COLUMNS, read_throughputs, read_workload
-from tasks.sources import Workload
 
 PUBLIC = [
     ("jobs120_gpus32.trace", "tacc_throughputs.json", "truth_jobs120.csv", 120),

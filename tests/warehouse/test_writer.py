@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from predictor.errors import InputError
 from predictor.job import Mode
+from tasks.sources import Workload
 from tests.flows.conftest import tree
 from warehouse.workloads.bare_jobs import read_job_table
 from warehouse.workloads.generator import generate_workload
@@ -18,7 +19,6 @@ from warehouse.workloads.mix import Mix
 from warehouse.workloads.tiresias import read_tiresias
 from warehouse.workloads.trace import read_workload
 from warehouse.workloads.trace_writer import Files, write_workload
-from tasks.sources import Workload
 
 SEEDS = st.integers(0, 2**32 - 1)
 WEIGHTS = st.floats(0.01, 10.0)

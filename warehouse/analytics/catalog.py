@@ -139,7 +139,7 @@ def create_views(
 def _others(warehouse: Path, runs: Sequence[str] | None, copied: Sequence[str]) -> set[str]:
     """The runs to be seen of which there are no copies."""
     if runs is None:
-        runs = map(name_of, run_folders(warehouse))
+        runs = [name_of(path) for path in run_folders(warehouse)]
     return {*runs} - {*copied}
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.virtual.truth import GroundTruth
 from predictor.job import JobSpec
 from tasks.layouts import OLDEST, VERSION, header_upgraded, record_upgraded
 from tasks.record import RoundRecord, RunHeader, content_hash

@@ -17,7 +17,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.virtual.truth import GroundTruth
 from predictor.errors import WarehouseBusy, WarehouseError
 from predictor.job import JobSpec
 from tasks.record import Package, RoundRecord, RunHeader, Timings
