@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.virtual.truth import GroundTruth
 from predictor.job import JobSpec, Mode, Regime
 from tasks.record import VERSION, RunHeader, Settings
 from warehouse.analytics.catalog import build

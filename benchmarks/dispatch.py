@@ -26,13 +26,13 @@ from typing import Any
 import docker
 
 from containers.docker.clock import WallClock
-from containers.docker.docker_runtime import DockerRuntime
+from containers.docker.docker_runtime import DockerPlace
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.docker.rendering import render
-from containers.runtime import Launch
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.runtime import Lease, Standing, Terms
+from containers.virtual.truth import GroundTruth
 from flows.runs.header import make_header
-from flows.runs.simulation import prepare
+from flows.runs.prepared import prepare
 from harness.dockerd import dockerd, missing, mounts
 from predictor.job import JobSpec, Mode, Regime
 from predictor.profile import Profile
@@ -81,8 +81,9 @@ def measured(
     nodes = Nodes((node,), storage, "65534:65534", mounts=mounts(), limits=limits)
     specs = [_spec(job_id) for job_id in range(count * (repeats + 1))]
     clock = WallClock(time())
-    runtime = DockerRuntime(specs, nodes, "dispatch", round_seconds=0.0, clock=clock)
-    leases = [Launch(job, (job % count,)) for job in range(len(specs))]
+    standing = Standing(jobs=tuple(specs))
+    runtime = DockerPlace(nodes, clock).open(Terms("dispatch", 0.0), standing)
+    leases = [Lease(job, (job % count,)) for job in range(len(specs))]
     bare, ours = [], []
     held = _bare_start(client, nodes, 0, count)
     runtime.launch(0, leases[:count])
@@ -121,8 +122,8 @@ def _idle(nodes: Nodes, count: int, repeats: int) -> list[float]:
     with Writer(nodes.storage / "warehouse", header) as writer:
         patient = replace(nodes, hung_rounds=repeats + 2)  # its jobs give no sign of life
         clock = WallClock(time())
-        runtime = DockerRuntime(specs, patient, writer.run, round_seconds=0.0, clock=clock)
-        run = replace(prepare(header), name=writer.run, sink=writer, runtime=runtime)
+        runtime = DockerPlace(patient, clock).open(Terms(writer.run, 0.0), Standing())
+        run = prepare(header).on(runtime, writer, writer.run)
         run_round(run)
         for _ in range(repeats):
             started = perf_counter()
@@ -141,7 +142,7 @@ def _spec(job_id: int) -> JobSpec:
 
 def _bare_start(client: Any, nodes: Nodes, repeat: int, count: int) -> list[Any]:
     def start(place: int) -> Any:
-        (one,) = render(nodes, "bare", repeat, Launch(repeat * count + place, (place,)))
+        (one,) = render(nodes, "bare", repeat, Lease(repeat * count + place, (place,)))
         nodes.folder("bare", repeat * count + place).mkdir(parents=True)
         container = client.containers.create(name=one.name, **one.options)
         container.start()

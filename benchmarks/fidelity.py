@@ -35,7 +35,7 @@ from typing import Any
 
 from benchmarks.alone import losses, train_alone
 from containers.docker.nodes import Gpu, Nodes
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.virtual.truth import GroundTruth
 from flows.runs.header import make_header
 from flows.runs.live import run_live
 from flows.runs.profiling import Measured, combinations_of, measure

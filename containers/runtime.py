@@ -1,15 +1,54 @@
 """What the round asks of a place where jobs run, whether real or virtual."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from predictor.job import EpochReport, JobProgress
+from predictor.job import EpochReport, JobProgress, JobSpec
+from predictor.profile import Profile
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a runtime has to know of a run's header.
+
+    Attributes:
+        run: The run's id, part of names and paths; empty for a run that is not kept.
+        round_seconds: Longest round.
+        restart_seconds: From a launch to the first training step, where that is played.
+        throughputs: Speed at which jobs run, where that is played.
+    """
+
+    run: str
+    round_seconds: float
+    restart_seconds: float = 0.0
+    throughputs: Profile = field(default_factory=lambda: Profile({}))
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a run stands when its runtime opens; by default, at its beginning.
+
+    Attributes:
+        clock_seconds: Start of the round under way.
+        jobs: Jobs that were admitted and have not ended.
+        leases: GPUs held in the round, by job id.
+        epochs: Completed epochs reported, by job id.
+        run_seconds: Run time reported, by job id.
+        started: Jobs that were ever launched.
+    """
+
+    clock_seconds: float = 0.0
+    jobs: tuple[JobSpec, ...] = ()
+    leases: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    run_seconds: Mapping[int, float] = field(default_factory=dict)
+    started: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class Lease:
     """A lease: the GPUs that a job holds for the coming round.
 
     Attributes:
@@ -95,12 +134,28 @@ class Observation:
 
 
 class Runtime(Protocol):
-    """A place where jobs run, in rounds.
+    """The jobs of one run, in rounds, in the place where they run.
 
-    A caller dispatches a round (`preempt` what lost its lease, then `launch` what
-    has one), lets it pass (`advance`) and reads what happened (`observe`). Dispatching a
-    round once more changes nothing.
+    A caller admits jobs, dispatches a round (`preempt` what lost its lease, then `launch` what
+    has one), lets it pass (`advance`), reads what happened (`observe`), and forgets what ended
+    (`reap`). Admitting a job or dispatching a round once more changes nothing.
     """
+
+    def admit(self, jobs: Sequence[JobSpec]) -> None:
+        """Take jobs in, which may be launched from now on.
+
+        Raises:
+            InputError: A job cannot run here.
+        """
+        ...
+
+    def withdraw(self, job_id: int) -> None:
+        """Take a job out at the next boundary, unless it ends before.
+
+        `observe` reports it, and its GPUs are free from then on. A job that is not here, as it
+        may just have ended, is no error.
+        """
+        ...
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
         """Take the GPUs of jobs back; they keep their progress.
@@ -113,14 +168,14 @@ class Runtime(Protocol):
         """
         ...
 
-    def launch(self, number: int, launches: Sequence[Launch]) -> tuple[ContainerEvent, ...]:
+    def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
         """Start or resume jobs, or renew their leases, for the coming round.
 
         One that holds other GPUs gives them back first.
 
         Args:
             number: The round.
-            launches: Leases of the round.
+            leases: Those of the round that are new.
 
         Returns:
             An event for each, in their order.
@@ -142,4 +197,21 @@ class Runtime(Protocol):
 
     def reap(self, job_ids: Sequence[int]) -> None:
         """Forget ended jobs and remove what they left behind."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the place; what runs there runs on."""
+        ...
+
+
+class Place(Protocol):
+    """Where runs run: machines, or a clock and what jobs will do on it."""
+
+    def open(self, terms: Terms, standing: Standing) -> Runtime:
+        """A run's runtime; who opens it closes it.
+
+        Args:
+            terms: What it has to know of the run.
+            standing: Where the run stands.
+        """
         ...

@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
-from containers.runtime import ContainerEvent, Launch, Observation
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.runtime import ContainerEvent, Lease, Observation
+from containers.virtual.truth import GroundTruth
 from predictor.basis import Basis
 from predictor.belief import Belief, Pace
 from predictor.forecast import Forecast
@@ -214,7 +214,7 @@ class RoundRecord:
     solve: SolveReport
     turns: tuple[Turn, ...]
     memory: str
-    launches: tuple[Launch, ...]
+    launches: tuple[Lease, ...]
     events: tuple[ContainerEvent, ...]
     previous_hash: str
 

@@ -7,7 +7,8 @@ and holds them against the old ones, byte for byte.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from containers.runtime import ContainerEvent, EventKind, Launch, Observation
+from containers.runtime import ContainerEvent, EventKind, Lease, Observation
+from predictor.job import JobSpec
 from tasks.record import RoundRecord, Timings, content_hash, written
 
 
@@ -39,6 +40,12 @@ class Recording:
         self._records = iter(records)
         self._now: RoundRecord
 
+    def admit(self, jobs: Sequence[JobSpec]) -> None:
+        """Its jobs are there."""
+
+    def withdraw(self, job_id: int) -> None:
+        """What was withdrawn is recorded."""
+
     def advance(self, idle_until: float | None) -> None:
         """Nothing passes; `observe` goes on to the next record."""
 
@@ -57,12 +64,15 @@ class Recording:
             events.append(event if same else replace(event, reason=reason))
         return tuple(events)
 
-    def launch(self, number: int, launches: Sequence[Launch]) -> tuple[ContainerEvent, ...]:
+    def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
         """What the recorded launches answered, where there were the same."""
-        return tuple(self._answer(one.job_id, one.gpus, preempted=False) for one in launches)
+        return tuple(self._answer(one.job_id, one.gpus, preempted=False) for one in leases)
 
     def reap(self, job_ids: Sequence[int]) -> None:
         """Nothing to remove."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""
 
     def _answer(self, job_id: int, gpus: tuple[int, ...], *, preempted: bool) -> ContainerEvent:
         for event in self._now.events:

@@ -10,7 +10,7 @@ from itertools import takewhile
 from time import perf_counter
 from typing import Protocol
 
-from containers.runtime import ContainerEvent, Launch, Observation, Runtime
+from containers.runtime import ContainerEvent, Lease, Observation, Runtime
 from predictor.forecast import Forecast, forecast
 from predictor.job import JobSpec
 from predictor.profile import Profile
@@ -93,6 +93,7 @@ def collect(run: Run, this: Round) -> None:
     run.runtime.reap(this.observation.ended)
     clock = this.observation.clock_seconds
     this.arrivals = tuple(takewhile(lambda spec: spec.arrival_seconds <= clock, coming))
+    run.runtime.admit(this.arrivals)
 
 
 def predict(run: Run, this: Round) -> None:
@@ -176,7 +177,7 @@ def dispatch(run: Run, this: Round) -> None:
         for job_id, gpus in leases.items()
         if job_id not in placement
     }
-    new = [Launch(job_id, gpus) for job_id, gpus in placement.items() if leases.get(job_id) != gpus]
+    new = [Lease(job_id, gpus) for job_id, gpus in placement.items() if leases.get(job_id) != gpus]
     this.events = (*run.runtime.preempt(losing), *run.runtime.launch(run.state.round, new))
 
 
@@ -216,7 +217,7 @@ def record(run: Run, this: Round) -> None:
         solve=this.plan.report,
         turns=this.plan.turns,
         memory=this.plan.memory,
-        launches=tuple(Launch(job_id, gpus) for job_id, gpus in this.plan.placement.items()),
+        launches=tuple(Lease(job_id, gpus) for job_id, gpus in this.plan.placement.items()),
         events=this.events,
         previous_hash=run.state.last_hash,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from flows.runs.header import make_header
-from flows.runs.simulation import prepare
+from flows.runs.prepared import prepare, virtual_place
 from tasks.record import RoundRecord, RunHeader, Settings, Timings, record_hash
 from tasks.round import Run, run_round
 from tasks.state import RunState
@@ -58,11 +58,11 @@ class Made:
 def make(header: RunHeader) -> Made:
     """Run to the end without a warehouse."""
     sink = Memory()
-    run = replace(prepare(header), sink=sink)
-    states = [run.state]
-    while not run.finished:
-        run_round(run)
-        states.append(run.state)
+    with prepare(header).under_way(virtual_place(header), sink) as run:
+        states = [run.state]
+        while not run.finished:
+            run_round(run)
+            states.append(run.state)
     return Made(run, sink.rounds, states)
 
 

@@ -1,6 +1,6 @@
 """The jobs that are disturbed."""
 
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.virtual.truth import GroundTruth
 from predictor.job import JobSpec, Mode, Regime
 from predictor.profile import Profile
 from warehouse.workloads.workload import Workload

@@ -15,7 +15,7 @@ from containers.docker.daemon import Daemon, NodeGone, Refused
 from containers.docker.fleet import TAKEN_REMEDY
 from containers.docker.nodes import Node, Nodes
 from containers.docker.rendering import DATASETS, Rendered, render
-from containers.runtime import Launch
+from containers.runtime import Lease
 from predictor.errors import InputError
 
 SKEW_SECONDS = 2.0
@@ -271,7 +271,7 @@ def _container(nodes: Nodes, place: int, daemon: Daemon, network: str = "none") 
     """Whether a container as jobs get them starts, and writes where the scheduler reads."""
     node, run = nodes.nodes[place], f"check-{uuid4().hex[:12]}"
     size = nodes.gpus_per_node
-    (rendered,) = render(nodes, run, 0, Launch(0, tuple(range(place * size, (place + 1) * size))))
+    (rendered,) = render(nodes, run, 0, Lease(0, tuple(range(place * size, (place + 1) * size))))
     folder = nodes.folder(run, 0)
     gpus = [gpu.device for gpu in node.gpus if gpu.device]
     try:

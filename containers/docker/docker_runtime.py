@@ -20,34 +20,15 @@ from containers.docker.nodes import Nodes
 from containers.docker.rendering import described, render
 from containers.docker.telemetry import JobLog
 from containers.docker.usage import gpu_share
-from containers.runtime import ContainerEvent, EventKind, Launch, Observation
+from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Standing, Terms
 from predictor.job import EpochReport, JobProgress, JobSpec
 
 LOOK_SECONDS = 0.25
 """Between two looks at the containers while a round passes."""
 
 
-@dataclass(frozen=True)
-class Standing:
-    """Where jobs stand when a run begins or goes on, by job id.
-
-    Attributes:
-        clock_seconds: Start of the round under way.
-        leases: GPUs held in it.
-        epochs: Completed epochs reported.
-        run_seconds: Run time reported.
-        started: Jobs that were ever launched.
-    """
-
-    clock_seconds: float = 0.0
-    leases: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    epochs: Mapping[int, int] = field(default_factory=dict)
-    run_seconds: Mapping[int, float] = field(default_factory=dict)
-    started: frozenset[int] = frozenset()
-
-
 @dataclass
-class _Lease:
+class _Holder:
     """A job that holds GPUs.
 
     Attributes:
@@ -65,52 +46,70 @@ class _Lease:
     cpu_seconds: dict[str, float] = field(default_factory=dict)
 
 
+class DockerPlace:
+    """Docker hosts, and the time there.
+
+    Args:
+        nodes: The machines.
+        clock: The run's clock.
+    """
+
+    def __init__(self, nodes: Nodes, clock: Clock) -> None:
+        self._nodes, self._clock = nodes, clock
+
+    def open(self, terms: Terms, standing: Standing) -> "DockerRuntime":
+        """See `Place.open`; ends containers of the run that no lease stands behind."""
+        return DockerRuntime(self._nodes, self._clock, terms, standing)
+
+
 class DockerRuntime:
-    """A `Runtime` of Docker containers.
+    """A `Runtime` of Docker containers; a `DockerPlace` opens it.
 
     Containers that no lease stands behind, as a scheduler that died may have left them, are
     ended before anything else.
 
     Args:
-        specs: The jobs.
         nodes: The machines.
-        run: The run's id, part of names and paths.
-        round_seconds: Longest round.
         clock: The run's clock.
-        standing: Where the jobs stand, of a run that goes on.
+        terms: What to know of the run.
+        standing: Where it stands.
     """
 
-    def __init__(
-        self,
-        specs: Iterable[JobSpec],
-        nodes: Nodes,
-        run: str,
-        *,
-        round_seconds: float,
-        clock: Clock,
-        standing: Standing | None = None,
-    ) -> None:
-        stood = standing or Standing()
-        self._nodes, self._run, self._clock = nodes, run, clock
-        self._round_seconds, self._began = round_seconds, stood.clock_seconds
+    def __init__(self, nodes: Nodes, clock: Clock, terms: Terms, standing: Standing) -> None:
+        self._nodes, self._run, self._clock = nodes, terms.run, clock
+        self._round_seconds, self._began = terms.round_seconds, standing.clock_seconds
         self._logs = {
-            spec.job_id: JobLog(
-                nodes.folder(run, spec.job_id),
+            spec.job_id: self._log(
                 spec,
-                stood.epochs.get(spec.job_id, 0),
-                stood.run_seconds.get(spec.job_id, 0.0),
+                standing.epochs.get(spec.job_id, 0),
+                standing.run_seconds.get(spec.job_id, 0.0),
             )
-            for spec in specs
+            for spec in standing.jobs
         }
-        self._started = set(stood.started)
-        self._leases = {job_id: _Lease(gpus, adopted=True) for job_id, gpus in stood.leases.items()}
-        self._fleet = Fleet(nodes, run)
+        self._started = set(standing.started)
+        self._withdrawn: set[int] = set()
+        self._leases = {
+            job_id: _Holder(gpus, adopted=True) for job_id, gpus in standing.leases.items()
+        }
+        self._fleet = Fleet(nodes, self._run)
         self._held: dict[int, str] = {}
         self._end_others()
 
     def close(self) -> None:
         """Let go of the daemons; containers run on."""
         self._fleet.close()
+
+    def admit(self, jobs: Sequence[JobSpec]) -> None:
+        """See `Runtime.admit`."""
+        for spec in jobs:
+            self._logs.setdefault(spec.job_id, self._log(spec))
+
+    def _log(self, spec: JobSpec, epochs: int = 0, run_seconds: float = 0.0) -> JobLog:
+        return JobLog(self._nodes.folder(self._run, spec.job_id), spec, epochs, run_seconds)
+
+    def withdraw(self, job_id: int) -> None:
+        """See `Runtime.withdraw`; as of others that end, the next launch ends its containers."""
+        self._withdrawn.add(job_id)
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.preempt`."""
@@ -119,36 +118,36 @@ class DockerRuntime:
         remarks, _ = self._end(one for one in self._fleet.look() if one.job_id in reasons)
         events = []
         for job_id, reason in reasons.items():
-            lease = self._leases.pop(job_id, _Lease(()))  # preempted before, if there is none
+            lease = self._leases.pop(job_id, _Holder(()))  # preempted before, if there is none
             told = "; ".join(filter(None, (reason, remarks.get(job_id))))
             now = self._clock.now()
             events.append(ContainerEvent(job_id, EventKind.PREEMPTED, now, lease.gpus, told))
         return tuple(events)
 
-    def launch(self, number: int, launches: Sequence[Launch]) -> tuple[ContainerEvent, ...]:
+    def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.launch`."""
         fresh = set()
-        for launch in launches:
-            lease = self._leases.get(launch.job_id)
-            if lease is None or lease.gpus != launch.gpus:
-                self._leases[launch.job_id] = _Lease(launch.gpus)
-                fresh.add(launch.job_id)
+        for lease in leases:
+            held = self._leases.get(lease.job_id)
+            if held is None or held.gpus != lease.gpus:
+                self._leases[lease.job_id] = _Holder(lease.gpus)
+                fresh.add(lease.job_id)
         up = self._end_others(fresh, number)
-        starting = [launch for launch in launches if launch.job_id not in up]
-        self._fleet.each(lambda launch: self._start(number, launch), starting)
-        now, new = self._clock.now(), {launch.job_id for launch in starting}
+        starting = [lease for lease in leases if lease.job_id not in up]
+        self._fleet.each(lambda lease: self._start(number, lease), starting)
+        now, new = self._clock.now(), {lease.job_id for lease in starting}
         kinds = [
             EventKind.STARTED
-            if launch.job_id not in self._started
+            if lease.job_id not in self._started
             else EventKind.RESUMED
-            if launch.job_id in new
+            if lease.job_id in new
             else EventKind.RENEWED
-            for launch in launches
+            for lease in leases
         ]
-        self._started.update(launch.job_id for launch in launches)
+        self._started.update(lease.job_id for lease in leases)
         return tuple(
-            ContainerEvent(launch.job_id, kind, now, launch.gpus)
-            for launch, kind in zip(launches, kinds, strict=True)
+            ContainerEvent(lease.job_id, kind, now, lease.gpus)
+            for lease, kind in zip(leases, kinds, strict=True)
         )
 
     def _end_others(self, fresh: Collection[int] = (), number: int = 0) -> set[int]:
@@ -175,7 +174,7 @@ class DockerRuntime:
         self._held = {gpu: one.container.name for one in left for gpu in one.container.gpus}
         return up
 
-    def _own(self, job_id: int, lease: _Lease, found: Iterable[Placed]) -> list[Placed]:
+    def _own(self, job_id: int, lease: _Holder, found: Iterable[Placed]) -> list[Placed]:
         """The containers of a lease: those of its job, on its GPUs."""
         places = self._nodes.by_node(lease.gpus)
         return [
@@ -184,26 +183,26 @@ class DockerRuntime:
             if (one.job_id, one.container.gpus) == (job_id, lease.gpus) and one.node in places
         ]
 
-    def _start(self, number: int, launch: Launch) -> None:
+    def _start(self, number: int, lease: Lease) -> None:
         """Start a lease's containers; what prevents it is told at the end of the round."""
-        lease, places = self._leases[launch.job_id], self._nodes.by_node(launch.gpus)
-        rendered = render(self._nodes, self._run, number, launch)
+        held, places = self._leases[lease.job_id], self._nodes.by_node(lease.gpus)
+        rendered = render(self._nodes, self._run, number, lease)
         try:
-            for gpu in launch.gpus:
+            for gpu in lease.gpus:
                 if gpu in self._held:
                     raise Refused(f"GPU {gpu} is still held by {self._held[gpu]}")
             if len(places) > 1 and not (rendered[0].network or self._nodes.network):
                 raise Refused("its gang spans daemons, and the cluster names no network for that")
-            self._write_job(launch.job_id, rendered[0].name)
+            self._write_job(lease.job_id, rendered[0].name)
             for one in rendered:
                 self._fleet.start(one)
         except Refused as error:
-            lease.end = (EventKind.LOST, self._clock.now(), f"could not be started: {error}")
+            held.end = (EventKind.LOST, self._clock.now(), f"could not be started: {error}")
         except NodeGone as error:
-            lease.end = (EventKind.LOST, self._clock.now(), f"its node does not answer: {error}")
+            held.end = (EventKind.LOST, self._clock.now(), f"its node does not answer: {error}")
         except OSError as error:
             problem = f"its folder cannot be written: {error.strerror or error}"
-            lease.end = (EventKind.LOST, self._clock.now(), problem)
+            held.end = (EventKind.LOST, self._clock.now(), problem)
 
     def _write_job(self, job_id: int, lease: str) -> None:
         """Write what the trainer reads, and which lease may write to the job's folder."""
@@ -237,7 +236,7 @@ class DockerRuntime:
                 lease.end = end and (end[0], self._clock.now(), end[1])
         return found
 
-    def _end_of(self, lease: _Lease, found: Sequence[Placed]) -> tuple[EventKind, str] | None:
+    def _end_of(self, lease: _Holder, found: Sequence[Placed]) -> tuple[EventKind, str] | None:
         """How a lease ended, and why; None if it goes on."""
         places = self._nodes.by_node(lease.gpus)
         gone = [node for node in places if node in self._fleet.gone]
@@ -264,6 +263,11 @@ class DockerRuntime:
             reports += new
             progress.append(self._with_usage(stands, lease, found))
             self._judge(lease, stands, self._logs[job_id].spec.epochs, alive=alive)
+        for job_id in sorted(self._withdrawn & self._logs.keys()):
+            lease = self._leases.setdefault(job_id, _Holder(()))
+            if not (lease.end and lease.end[0] is EventKind.FINISHED):
+                lease.end = (EventKind.WITHDRAWN, self._clock.now(), "by its owner")
+        self._withdrawn.clear()
         # Their containers stay until this is recorded, and are ended by the next launch.
         ended = [job_id for job_id, lease in self._leases.items() if lease.end]
         self._began = self._clock.now()
@@ -276,7 +280,7 @@ class DockerRuntime:
         )
 
     def _with_usage(
-        self, stands: JobProgress, lease: _Lease, found: Sequence[Placed]
+        self, stands: JobProgress, lease: _Holder, found: Sequence[Placed]
     ) -> JobProgress:
         """Progress, with what the job's containers took of their machines since the last look."""
         mine = [one for one in found if one.job_id == stands.job_id and one.container.running]
@@ -299,7 +303,7 @@ class DockerRuntime:
             gpu_share=gpu_share(local) if local else 0.0,
         )
 
-    def _judge(self, lease: _Lease, stands: JobProgress, epochs: int, *, alive: bool) -> None:
+    def _judge(self, lease: _Holder, stands: JobProgress, epochs: int, *, alive: bool) -> None:
         """Hold what a container did against what its job told."""
         now = self._clock.now()
         if lease.end and lease.end[0] is EventKind.FINISHED and stands.epochs < epochs:

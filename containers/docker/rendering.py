@@ -9,7 +9,7 @@ from hashlib import blake2s
 from typing import Any
 
 from containers.docker.nodes import Node, Nodes
-from containers.runtime import Launch
+from containers.runtime import Lease
 from predictor.job import JobSpec
 
 RUN, JOB, ROUND, NODE, RANK, GPUS = (
@@ -70,20 +70,20 @@ def _short(name: str) -> str:
     return f"{name[: LONGEST_NAME - len(mark) - 1]}-{mark}"
 
 
-def render(nodes: Nodes, run: str, number: int, launch: Launch) -> tuple[Rendered, ...]:
+def render(nodes: Nodes, run: str, number: int, lease: Lease) -> tuple[Rendered, ...]:
     """The containers of a lease, one a node, the first node's first.
 
     Args:
         nodes: The cluster.
         run: The run's id.
         number: The round in which the lease begins.
-        launch: The lease.
+        lease: The lease.
     """
-    places = nodes.by_node(launch.gpus)
+    places = nodes.by_node(lease.gpus)
     endpoints = {nodes.nodes[place].endpoint for place in places}
     own = len(places) > 1 and len(endpoints) == 1
-    network = network_name(run, launch.job_id) if own else ""
-    names = [container_name(run, launch.job_id, number, rank) for rank in range(len(places))]
+    network = network_name(run, lease.job_id) if own else ""
+    names = [container_name(run, lease.job_id, number, rank) for rank in range(len(places))]
     rendered = []
     for rank, (place, local) in enumerate(places.items()):
         environment = {"SHOCKWAVE_LEASE": names[0]}
@@ -105,20 +105,20 @@ def render(nodes: Nodes, run: str, number: int, launch: Launch) -> tuple[Rendere
             "command": [JOB_FOLDER],
             "labels": {
                 RUN: run,
-                JOB: str(launch.job_id),
+                JOB: str(lease.job_id),
                 ROUND: str(number),
                 NODE: node.name,
                 RANK: str(rank),
-                GPUS: ",".join(map(str, launch.gpus)),
+                GPUS: ",".join(map(str, lease.gpus)),
             },
             "environment": environment,
-            "mounts": _mounts(nodes, run, launch.job_id),
+            "mounts": _mounts(nodes, run, lease.job_id),
             # An empty one would be the daemon's own, from which there is a way out.
             "network_mode": (len(places) > 1 and (network or nodes.network)) or "none",
             **_hardware(nodes, node, local),
             **_confined(nodes, len(local)),
         }
-        if "devices_by_id" in options and len(launch.gpus) > 1:
+        if "devices_by_id" in options and len(lease.gpus) > 1:
             options["shm_size"] = SHARED_BYTES
         rendered.append(Rendered(place, names[rank], network, options))
     return tuple(rendered)

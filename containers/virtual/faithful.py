@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from containers.runtime import ContainerEvent, EventKind, Launch, Observation
-from containers.virtual.virtual_cluster import GroundTruth
-from predictor.errors import InputError
+from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Standing, Terms
+from containers.virtual.truth import GroundTruth, by_id, check_jobs
 from predictor.job import EpochReport, JobProgress, JobSpec, add_report
 from predictor.profile import Profile
 
@@ -106,7 +105,7 @@ class _Job:
 
 
 @dataclass
-class _Lease:
+class _Holder:
     """A job that holds GPUs.
 
     Attributes:
@@ -118,46 +117,68 @@ class _Lease:
     lost_seconds: float
 
 
-class FaithfulCluster:
-    """A `Runtime` on a virtual clock that behaves as containers do.
+class FaithfulPlace:
+    """A virtual clock, and jobs that behave as containers do on it.
 
     Args:
-        specs: The jobs.
-        truths: One ground truth per job; its targets are the batch sizes of its epochs.
-        profile: Throughputs; the speed at which the jobs really run.
-        round_seconds: Longest round.
-        restart_seconds: From a launch to the first training step.
-
-    Raises:
-        InputError: A job has no ground truth, or the profile cannot run it.
+        truths: What jobs will do, one ground truth each; its targets are the batch sizes of
+            the job's epochs.
     """
 
-    def __init__(
-        self,
-        specs: Iterable[JobSpec],
-        truths: Iterable[GroundTruth],
-        profile: Profile,
-        *,
-        round_seconds: float,
-        restart_seconds: float,
-    ) -> None:
-        by_id = {truth.job_id: truth for truth in truths}
+    def __init__(self, truths: Iterable[GroundTruth]) -> None:
+        self._truths = by_id(truths)
+
+    def check(self, terms: Terms, jobs: Iterable[JobSpec]) -> None:
+        """Refuse jobs that cannot run here.
+
+        Raises:
+            InputError: See `check_jobs`.
+        """
+        check_jobs(jobs, self._truths, terms, published_rules=False)
+
+    def open(self, terms: Terms, standing: Standing) -> "FaithfulCluster":
+        """See `Place.open`; a run begins here, or is carried out again from its beginning.
+
+        Raises:
+            InputError: A job of the standing cannot run here.
+        """
+        if standing.started:
+            raise ValueError("what jobs did is in no standing: carry their rounds out again")
+        return FaithfulCluster(self._truths, terms, standing)
+
+
+class FaithfulCluster:
+    """A `Runtime` on a virtual clock that behaves as containers do; a `FaithfulPlace` opens it.
+
+    Args:
+        truths: Ground truths by job id.
+        terms: What to know of the run.
+        standing: Where it begins.
+
+    Raises:
+        InputError: See `FaithfulPlace.check`.
+    """
+
+    def __init__(self, truths: Mapping[int, GroundTruth], terms: Terms, standing: Standing) -> None:
+        self._truths, self._terms = truths, terms
         self._jobs: dict[int, _Job] = {}
-        for spec in specs:
-            if spec.job_id not in by_id:
-                raise InputError(
-                    f"job {spec.job_id}", "has no ground truth", "give one truth per job"
-                )
-            truth = by_id[spec.job_id]
-            for size in {regime.batch_size for regime in truth.targets}:
-                profile.throughput(spec.model, size, spec.scale_factor)
-            self._jobs[spec.job_id] = _Job(spec, truth, profile)
-        self._round_seconds, self._restart_seconds = round_seconds, restart_seconds
-        self._clock = 0.0
-        self._leases: dict[int, _Lease] = {}
+        self._clock = standing.clock_seconds
+        self._leases: dict[int, _Holder] = {}
         self._ran: list[int] = []
         self._finished: list[ContainerEvent] = []
         self._withdrawn: set[int] = set()
+        self.admit(standing.jobs)
+
+    def admit(self, jobs: Sequence[JobSpec]) -> None:
+        """See `Runtime.admit`."""
+        check_jobs(jobs, self._truths, self._terms, published_rules=False)
+        for spec in jobs:
+            truth = self._truths[spec.job_id]
+            self._jobs.setdefault(spec.job_id, _Job(spec, truth, self._terms.throughputs))
+
+    def withdraw(self, job_id: int) -> None:
+        """See `Runtime.withdraw`."""
+        self._withdrawn.add(job_id)
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.preempt`."""
@@ -171,19 +192,19 @@ class FaithfulCluster:
         lease = self._leases.pop(job_id, None)
         return lease.gpus if lease else ()
 
-    def launch(self, number: int, launches: Sequence[Launch]) -> tuple[ContainerEvent, ...]:
+    def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.launch`."""
-        return tuple(map(self._launch, launches))
+        return tuple(map(self._launch, leases))
 
-    def _launch(self, launch: Launch) -> ContainerEvent:
-        job, lease = self._jobs[launch.job_id], self._leases.get(launch.job_id)
-        if lease and lease.gpus == launch.gpus:
+    def _launch(self, lease: Lease) -> ContainerEvent:
+        job, held = self._jobs[lease.job_id], self._leases.get(lease.job_id)
+        if held and held.gpus == lease.gpus:
             kind = EventKind.RENEWED
         else:
             kind = EventKind.RESUMED if job.started else EventKind.STARTED
-            self._leases[launch.job_id] = _Lease(launch.gpus, self._restart_seconds)
+            self._leases[lease.job_id] = _Holder(lease.gpus, self._terms.restart_seconds)
         job.started = True
-        return ContainerEvent(launch.job_id, kind, self._clock, launch.gpus)
+        return ContainerEvent(lease.job_id, kind, self._clock, lease.gpus)
 
     def advance(self, idle_until: float | None) -> None:
         """See `Runtime.advance`."""
@@ -191,9 +212,9 @@ class FaithfulCluster:
         longest = 0.0
         for job_id in self._ran:
             job, lease = self._jobs[job_id], self._leases[job_id]
-            lost = min(lease.lost_seconds, self._round_seconds)
+            lost = min(lease.lost_seconds, self._terms.round_seconds)
             lease.lost_seconds -= lost
-            held = lost + job.train(self._round_seconds - lost)
+            held = lost + job.train(self._terms.round_seconds - lost)
             if job.epoch == job.spec.epochs:
                 del self._leases[job_id]
                 self._finished.append(
@@ -205,13 +226,10 @@ class FaithfulCluster:
         elif idle_until is not None:
             self._clock = max(self._clock, idle_until)
 
-    def withdraw(self, job_id: int) -> None:
-        """Take a job out at the next round boundary, unless it ends before."""
-        self._withdrawn.add(job_id)
-
     def observe(self) -> Observation:
         """See `Runtime.observe`."""
-        for job_id in sorted(self._withdrawn - {event.job_id for event in self._finished}):
+        ended = {event.job_id for event in self._finished}
+        for job_id in sorted(self._withdrawn & self._jobs.keys() - ended):
             gpus = self._lease_of(job_id)
             self._finished.append(
                 ContainerEvent(job_id, EventKind.WITHDRAWN, self._clock, gpus, "by its owner")
@@ -230,3 +248,6 @@ class FaithfulCluster:
         """See `Runtime.reap`."""
         for job_id in job_ids:
             del self._jobs[job_id]
+
+    def close(self) -> None:
+        """See `Runtime.close`; there is nothing to let go of."""

@@ -8,14 +8,13 @@ round's end. `docs/simulation.md` spells them out.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 
-from containers.runtime import ContainerEvent, EventKind, Launch, Observation
-from predictor.errors import InputError
+from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Standing, Terms
+from containers.virtual.truth import GroundTruth, by_id, check_jobs
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.profile import Profile
 
@@ -33,31 +32,17 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class GroundTruth:
-    """What a job will really do; only the virtual cluster may see it.
-
-    Attributes:
-        job_id: The job.
-        isolated_seconds: Run time alone on its own GPUs, the yardstick of finish-time
-            fairness.
-        profiled: Batch size of each epoch in such a run, run-length encoded.
-        targets: Batch size that the job strives for in each epoch, run-length encoded
-            from epoch 0; the last one holds on. A GNS job approaches a larger target by
-            one doubling at a time and never shrinks; an Accordion job jumps.
-    """
-
-    job_id: int
-    isolated_seconds: float
-    profiled: tuple[Regime, ...]
-    targets: tuple[Regime, ...]
-
-
 class _Jobs:
     """What jobs hide: arrays of shape (jobs,), a row each, by ascending job id.
 
+    There is a row for each ground truth; it means something once its job is there.
+
+    Args:
+        truths: Ground truths, by ascending job id.
+        profile: Throughputs.
+
     Attributes:
-        rows: Row of each job that was not reaped, by job id.
+        rows: Row of each job that is there, by job id.
         ids: Job ids.
         batch_size: Batch size under way.
         next_batch_size: Batch size that follows the next round in which the job runs.
@@ -71,27 +56,32 @@ class _Jobs:
         started: Whether the job was ever launched.
     """
 
-    def __init__(
-        self, specs: Sequence[JobSpec], truths: Mapping[int, GroundTruth], profile: Profile
-    ) -> None:
-        self._specs = sorted(specs, key=lambda spec: spec.job_id)
-        self._targets = [truths[spec.job_id].targets for spec in self._specs]
-        self._profile = profile
-        self.ids = np.array([spec.job_id for spec in self._specs], np.int64)
-        self.rows = {spec.job_id: row for row, spec in enumerate(self._specs)}
-        self.batch_size = np.array([spec.batch_size for spec in self._specs], np.int64)
-        self.next_batch_size = self.batch_size.copy()
-        self.total_steps = np.array([spec.total_steps for spec in self._specs], np.int64)
-        self.steps, self.stalled_rounds = np.zeros((2, len(specs)), np.int64)
-        self.seconds, self.run_seconds = np.zeros((2, len(specs)))
-        self.started = np.zeros(len(specs), bool)
-        self._samples = np.array([spec.samples_per_epoch for spec in self._specs], np.int64)
-        self._doubles = np.array([spec.mode is Mode.GNS for spec in self._specs])
+    def __init__(self, truths: Sequence[GroundTruth], profile: Profile) -> None:
+        self._truths, self._profile = truths, profile
+        self._specs: dict[int, JobSpec] = {}
+        self.rows: dict[int, int] = {}
+        self.ids = np.array([truth.job_id for truth in truths], np.int64)
+        self.batch_size, self.next_batch_size = np.ones((2, len(truths)), np.int64)
+        self.total_steps, self.steps, self.stalled_rounds = np.zeros((3, len(truths)), np.int64)
+        self.seconds, self.run_seconds = np.zeros((2, len(truths)))
+        self.started, self._doubles = np.zeros((2, len(truths)), bool)
+        self._samples = np.zeros(len(truths), np.int64)
         # The batch size that a job strives for, and the epoch in which it will be another.
-        self._target, self._next_target = np.zeros((2, len(specs)), np.int64)
-        self._reported_epochs, self._reported_steps = np.zeros((2, len(specs)), np.int64)
-        self.steps_per_epoch, self.rate = np.ones(len(specs), np.int64), np.ones(len(specs))
-        self._tune(np.arange(len(specs)))
+        self._target, self._next_target = np.zeros((2, len(truths)), np.int64)
+        self._reported_epochs, self._reported_steps = np.zeros((2, len(truths)), np.int64)
+        self.steps_per_epoch, self.rate = np.ones(len(truths), np.int64), np.ones(len(truths))
+
+    def add(self, specs: Iterable[JobSpec]) -> None:
+        """Fill the rows of jobs in."""
+        new = [spec for spec in specs if spec.job_id not in self.rows]
+        rows = np.searchsorted(self.ids, np.array([spec.job_id for spec in new], np.int64))
+        for spec, row in zip(new, rows.tolist(), strict=True):
+            self._specs[row], self.rows[spec.job_id] = spec, row
+            self.batch_size[row] = self.next_batch_size[row] = spec.batch_size
+            self.total_steps[row] = spec.total_steps
+            self._samples[row] = spec.samples_per_epoch
+            self._doubles[row] = spec.mode is Mode.GNS
+        self._tune(rows)
 
     def _tune(self, rows: Ints) -> None:
         """Look up what follows from the batch size."""
@@ -115,7 +105,7 @@ class _Jobs:
         epochs, sizes = self.epochs_begun(rows), self.batch_size[rows]
         passed = epochs >= self._next_target[rows]
         for row, epoch in zip(rows[passed].tolist(), epochs[passed].tolist(), strict=True):
-            self._target[row], self._next_target[row] = _target(self._targets[row], epoch)
+            self._target[row], self._next_target[row] = _target(self._truths[row].targets, epoch)
         target = self._target[rows]
         doubled = np.where(target > sizes, 2 * sizes, sizes)
         self.next_batch_size[rows] = np.where(self._doubles[rows], doubled, target)
@@ -177,66 +167,73 @@ def _target(targets: Sequence[Regime], epoch: int) -> tuple[int, int]:
     return targets[held].batch_size, ends[held] if held < len(ends) else NEVER
 
 
-def _slowest_steps_per_second(spec: JobSpec, truth: GroundTruth, profile: Profile) -> float:
-    """Least throughput among the batch sizes that the ground truth can ask for."""
-    sizes = {spec.batch_size, *(regime.batch_size for regime in truth.targets)}
-    if spec.mode is Mode.GNS:
-        largest, size = max(sizes), spec.batch_size
-        while size < largest:
-            size *= 2
-            sizes.add(size)
-    return min(profile.throughput(spec.model, size, spec.scale_factor) for size in sizes)
+class VirtualPlace:
+    """A virtual clock, and jobs that follow the published simulator's rules on it.
+
+    Args:
+        truths: What jobs will do, one ground truth each.
+    """
+
+    def __init__(self, truths: Iterable[GroundTruth]) -> None:
+        self._truths = by_id(truths)
+
+    def check(self, terms: Terms, jobs: Iterable[JobSpec]) -> None:
+        """Refuse jobs that cannot run here.
+
+        Raises:
+            InputError: See `check_jobs`.
+        """
+        check_jobs(jobs, self._truths, terms, published_rules=True)
+
+    def open(self, terms: Terms, standing: Standing) -> "VirtualCluster":
+        """See `Place.open`; a run begins here, or is carried out again from its beginning.
+
+        Raises:
+            InputError: A job of the standing cannot run here.
+        """
+        if standing.started:
+            raise ValueError("what jobs did is in no standing: carry their rounds out again")
+        return VirtualCluster(self._truths, terms, standing)
 
 
 class VirtualCluster:
-    """A `Runtime` on a virtual clock.
+    """A `Runtime` on a virtual clock; a `VirtualPlace` opens it.
+
+    Of `Terms`, `restart_seconds` is the part of a full round that a job without a lease in the
+    round before spends on restoring its checkpoint. Nothing is charged in the first round of a
+    run.
 
     Args:
-        specs: The jobs.
-        truths: One ground truth per job.
-        profile: Throughputs; the speed at which the jobs really run.
-        round_seconds: Longest round.
-        restart_seconds: Part of a full round that a job without a lease in the round
-            before spends on restoring its checkpoint. Nothing is charged in the first
-            round of a run.
+        truths: Ground truths by ascending job id.
+        terms: What to know of the run.
+        standing: Where it begins.
 
     Raises:
-        InputError: A job has no ground truth, the profile cannot run it, or a round is
-            too short for a single step of it.
+        InputError: See `VirtualPlace.check`.
     """
 
-    def __init__(
-        self,
-        specs: Iterable[JobSpec],
-        truths: Iterable[GroundTruth],
-        profile: Profile,
-        *,
-        round_seconds: float,
-        restart_seconds: float,
-    ) -> None:
-        jobs, by_id = tuple(specs), {truth.job_id: truth for truth in truths}
-        for spec in jobs:
-            if spec.job_id not in by_id:
-                raise InputError(
-                    f"job {spec.job_id}", "has no ground truth", "give one truth per job"
-                )
-            slowest = _slowest_steps_per_second(spec, by_id[spec.job_id], profile)
-            if slowest * round_seconds < 1:
-                raise InputError(
-                    f"job {spec.job_id}",
-                    f"cannot finish a training step in a round of {round_seconds:g} s",
-                    "give longer --round-seconds",
-                )
-        self._jobs = _Jobs(jobs, by_id, profile)
-        self._round_seconds = round_seconds
-        self._restart_seconds = restart_seconds
-        self._clock = 0.0
+    def __init__(self, truths: Mapping[int, GroundTruth], terms: Terms, standing: Standing) -> None:
+        self._truths, self._terms = truths, terms
+        self._jobs = _Jobs(tuple(truths.values()), terms.throughputs)
+        self._round_seconds = terms.round_seconds
+        self._restart_seconds = terms.restart_seconds
+        self._clock = standing.clock_seconds
         self._first_round = True
         self._leases: dict[int, tuple[int, ...]] = {}
-        self._ran = np.zeros(len(jobs), bool)
+        self._ran = np.zeros(len(truths), bool)
         self._finished: list[ContainerEvent] = []
         self._withdrawn: set[int] = set()
         self._reports: list[EpochReport] = []
+        self.admit(standing.jobs)
+
+    def admit(self, jobs: Sequence[JobSpec]) -> None:
+        """See `Runtime.admit`."""
+        check_jobs(jobs, self._truths, self._terms, published_rules=True)
+        self._jobs.add(jobs)
+
+    def withdraw(self, job_id: int) -> None:
+        """See `Runtime.withdraw`."""
+        self._withdrawn.add(job_id)
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.preempt`."""
@@ -245,19 +242,19 @@ class VirtualCluster:
             for job, reason in reasons.items()
         )
 
-    def launch(self, number: int, launches: Sequence[Launch]) -> tuple[ContainerEvent, ...]:
+    def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.launch`."""
-        return tuple(map(self._launch, launches))
+        return tuple(map(self._launch, leases))
 
-    def _launch(self, launch: Launch) -> ContainerEvent:
-        row = self._jobs.rows[launch.job_id]
-        if self._ran[row] or self._leases.get(launch.job_id) == launch.gpus:
+    def _launch(self, lease: Lease) -> ContainerEvent:
+        row = self._jobs.rows[lease.job_id]
+        if self._ran[row] or self._leases.get(lease.job_id) == lease.gpus:
             kind = EventKind.RENEWED
         else:
             kind = EventKind.RESUMED if self._jobs.started[row] else EventKind.STARTED
         self._jobs.started[row] = True
-        self._leases[launch.job_id] = launch.gpus
-        return ContainerEvent(launch.job_id, kind, self._clock, launch.gpus)
+        self._leases[lease.job_id] = lease.gpus
+        return ContainerEvent(lease.job_id, kind, self._clock, lease.gpus)
 
     def advance(self, idle_until: float | None) -> None:
         """See `Runtime.advance`."""
@@ -318,13 +315,10 @@ class VirtualCluster:
         jobs.look_ahead(going)
         self._reports += reports
 
-    def withdraw(self, job_id: int) -> None:
-        """Take a job out at the next round boundary, unless it ends before."""
-        self._withdrawn.add(job_id)
-
     def observe(self) -> Observation:
         """See `Runtime.observe`."""
-        for job_id in sorted(self._withdrawn - {event.job_id for event in self._finished}):
+        ended = {event.job_id for event in self._finished}
+        for job_id in sorted(self._withdrawn & self._jobs.rows.keys() - ended):
             gpus = self._leases.pop(job_id, ())
             self._finished.append(
                 ContainerEvent(job_id, EventKind.WITHDRAWN, self._clock, gpus, "by its owner")
@@ -343,3 +337,6 @@ class VirtualCluster:
         """See `Runtime.reap`."""
         for job_id in job_ids:
             self._ran[self._jobs.rows.pop(job_id)] = False
+
+    def close(self) -> None:
+        """See `Runtime.close`; there is nothing to let go of."""

@@ -10,7 +10,8 @@ from time import perf_counter
 from flows.campaigns.plan import Campaign, WorkloadPlan
 from flows.runs.code_version import code_version
 from flows.runs.header import make_header, past_jobs
-from flows.runs.simulation import prepare, resume, simulate
+from flows.runs.prepared import prepare
+from flows.runs.simulation import resume, simulate
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from tasks.record import PastJob, RunHeader, Settings, record_hash

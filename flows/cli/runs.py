@@ -126,7 +126,7 @@ def compare(
     from flows.cli.parameters import parse_parameters
     from flows.cli.terminal import bars
     from flows.runs.header import make_header, past_jobs
-    from flows.runs.simulation import prepare
+    from flows.runs.prepared import prepare
 
     size = cluster.size(default=16)
     names = [name.strip() for name in policies.split(",")]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.virtual.truth import GroundTruth
 from flows.runs.toml_file import first_mistake, read_toml
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode, Regime

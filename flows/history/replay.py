@@ -1,10 +1,9 @@
 """Decide recorded rounds again, and tell what comes out otherwise."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from flows.history.forks import check_own, taken_over
-from flows.runs.simulation import prepare
+from flows.runs.prepared import prepare
 from predictor.errors import InputError
 from tasks.replay import Comparison, Recording
 from tasks.round import run_round
@@ -32,15 +31,15 @@ def replay(name: str, warehouse: Path, *, only: int | None = None) -> Comparison
         raise InputError("round", f"run {name!r} has no round {only}", f"it has {len(recorded)}")
     check_own(name, header, only)
     comparison = Comparison(recorded)
-    run = replace(prepare(header), name=name, sink=comparison)
-    for record, _ in recorded:
+    first = header.settings.first_own_round if only is None else only
+    rounds = [record for record, _ in recorded[: None if only is None else only + 1]]
+    run = prepare(header).on(Recording(rounds[first:]), comparison, name)
+    for record in rounds:
         state = run.state
-        if only in (None, record.round) and record.round >= header.settings.first_own_round:
+        if record.round >= first:
             run.state = taken_over(state, header.settings)
-            run.runtime = Recording([record])
             run_round(run)
-        if record.round == only:
-            break
-        run.state = advance(header, state, record)
+        if record.round != only:
+            run.state = advance(header, state, record)
     comparison.complete = run.finished
     return comparison

@@ -7,12 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from containers.virtual.faithful import FaithfulCluster
-from containers.virtual.virtual_cluster import VirtualCluster
 from flows.history.forks import taken_over
 from flows.history.job_file import read_job
 from flows.runs.header import make_header
-from flows.runs.simulation import carry_out, finish, prepare
+from flows.runs.prepared import prepare, virtual_place
+from flows.runs.simulation import carry_out, finish
 from predictor.errors import InputError
 from tasks.chain import check_chain
 from tasks.record import (
@@ -173,11 +172,11 @@ def fork(name: str, warehouse: Path, number: int, change: Change, into: Path) ->
     check_chain(name, recorded, rounds)
     header = _forked_header(name, recorded, [record for record, _ in rounds], number, change)
     prepared = prepare(header)
-    runtime = prepared.runtime
-    assert isinstance(runtime, VirtualCluster | FaithfulCluster)
     build(into)
-    with Writer(into, header) as writer:
-        run = replace(prepared, name=writer.run, sink=writer)
+    with (
+        Writer(into, header) as writer,
+        prepared.under_way(virtual_place(header), writer, writer.run) as run,
+    ):
         for record, _ in rounds[:number]:
             linked = replace(record, version=VERSION, previous_hash=run.state.last_hash)
             digest = record_hash(linked)
@@ -186,7 +185,7 @@ def fork(name: str, warehouse: Path, number: int, change: Change, into: Path) ->
         run.state = taken_over(run.state, header.settings)
         for job_id in change.without:
             if job_id in run.state.beliefs:
-                runtime.withdraw(job_id)
+                run.runtime.withdraw(job_id)
         return finish(run, into, writer)
 
 

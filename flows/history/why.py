@@ -6,12 +6,12 @@ from pathlib import Path
 
 from containers.runtime import EventKind
 from flows.history.forks import check_own, taken_over
-from flows.runs.simulation import prepare
+from flows.runs.prepared import prepare
 from predictor.errors import InputError, WarehouseError
 from solver.plan import Plan
 from tasks.chain import check_chain
 from tasks.record import RoundRecord
-from tasks.replay import Recording
+from tasks.replay import Comparison, Recording
 from tasks.round import Round, Run, collect, displaced, predict, solve
 from tasks.state import advance
 from warehouse.analytics.questions import Analytics
@@ -111,13 +111,11 @@ def why(job_id: int, warehouse: Path, name: str | None = None, number: int | Non
         raise InputError(f"job {job_id}", f"is not in run {name!r}", "name one of its jobs")
     number = _round(name, job_id, recorded, number)
     check_own(name, header, number)
-    run = prepare(header)
-    run.name = name
+    run = prepare(header).on(Recording(recorded[number : number + 1]), Comparison(()), name)
     for record in recorded[:number]:
         run.state = advance(header, run.state, record)
     run.state = taken_over(run.state, header.settings)
     held = run.state.leases
-    run.runtime = Recording(recorded[number : number + 1])
     this = Round()
     for step in (collect, predict, solve):
         step(run, this)

@@ -8,10 +8,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from containers.docker.clock import WallClock
-from containers.docker.docker_runtime import DockerRuntime, Standing
+from containers.docker.docker_runtime import DockerPlace
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Nodes
-from flows.runs.simulation import Driver, Progress, finish, packages, prepare
+from containers.runtime import Standing
+from flows.runs.prepared import Prepared, prepare
+from flows.runs.simulation import Driver, Progress, finish, packages
 from predictor.errors import InputError, Interrupted
 from tasks.chain import check_chain
 from tasks.record import RunHeader, RuntimeKind
@@ -59,10 +61,11 @@ def run_live(
         return (nodes.storage / name).exists()
 
     build(warehouse)
-    with Writer(warehouse, header, packages=packages(), taken=taken) as writer:
-        run = replace(prepared, name=writer.run, sink=writer)
-        with _running(run, nodes, time.time(), Standing(), begun=False):
-            return finish(run, warehouse, writer, driver, progress, rounds)
+    with (
+        Writer(warehouse, header, packages=packages(), taken=taken) as writer,
+        _running(prepared, nodes, writer, time.time(), Standing(), begun=False) as run,
+    ):
+        return finish(run, warehouse, writer, driver, progress, rounds)
 
 
 def resume_live(
@@ -100,15 +103,16 @@ def resume_live(
     with Writer(warehouse, header, run=name) as writer:
         recorded = reader.records(name)
         check_chain(name, header, recorded)
-        run = replace(prepare(header), name=name, sink=writer)
-        clock_seconds, started = 0.0, set()
+        prepared = prepare(header)
+        state, clock_seconds, started = prepared.state, 0.0, set[int]()
         for record, _ in recorded:
-            run.state = advance(header, run.state, record)
+            state = advance(header, state, record)
             clock_seconds = record.clock_seconds
             started |= {launch.job_id for launch in record.launches}
         began = min(reader.created_at(name).timestamp(), time.time() - clock_seconds)
-        standing = _standing(run.state, clock_seconds, started)
-        with _running(run, nodes, began, standing, begun=bool(recorded)):
+        standing = _standing(state, clock_seconds, started)
+        prepared = replace(prepared, state=state)
+        with _running(prepared, nodes, writer, began, standing, begun=bool(recorded)) as run:
             return finish(run, warehouse, writer, driver, progress, rounds)
 
 
@@ -160,6 +164,7 @@ def _standing(state: RunState, clock_seconds: float, started: set[int]) -> Stand
     beliefs = state.beliefs.items()
     return Standing(
         clock_seconds=clock_seconds,
+        jobs=tuple(belief.spec for belief in state.beliefs.values()),
         leases=state.leases,
         epochs={job: int(sum(one.epochs for one in belief.observed)) for job, belief in beliefs},
         run_seconds={job: belief.run_seconds for job, belief in beliefs},
@@ -169,24 +174,21 @@ def _standing(state: RunState, clock_seconds: float, started: set[int]) -> Stand
 
 @contextmanager
 def _running(
-    run: Run, nodes: Nodes, began: float, standing: Standing, *, begun: bool
-) -> Iterator[None]:
-    """Give a run its runtime for as long as it is driven."""
-    with only_scheduler(nodes, run.name):
-        _hold_to(nodes, run.name, begun=begun)
-        runtime = DockerRuntime(
-            run.header.specs,
-            nodes,
-            run.name,
-            round_seconds=run.header.settings.round_seconds,
-            clock=WallClock(began),
-            standing=standing,
-        )
-        run.runtime = runtime
+    prepared: Prepared,
+    nodes: Nodes,
+    writer: Writer,
+    began: float,
+    standing: Standing,
+    *,
+    begun: bool,
+) -> Iterator[Run]:
+    """A run on its nodes, for as long as it is driven."""
+    place = DockerPlace(nodes, WallClock(began))
+    with only_scheduler(nodes, writer.run):
+        _hold_to(nodes, writer.run, begun=begun)
         try:
-            yield
+            with prepared.under_way(place, writer, writer.run, standing) as run:
+                yield run
         except Interrupted as error:
             remedy = f"its containers run on; {error.remedy} --cluster FILE"
             raise Interrupted(error.place, error.problem, remedy) from None
-        finally:
-            runtime.close()

@@ -17,11 +17,11 @@ from typing import Any
 from uuid import uuid4
 
 from containers.docker.clock import WallClock
-from containers.docker.docker_runtime import DockerRuntime
+from containers.docker.docker_runtime import DockerPlace
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Node, Nodes
 from containers.docker.telemetry import BACKLOG_BYTES, LINES, LONGEST_LINE, PROGRESS, read_part
-from containers.runtime import ContainerEvent, EventKind, Launch
+from containers.runtime import ContainerEvent, EventKind, Lease, Standing, Terms
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from warehouse.store.files import write_text
@@ -179,19 +179,19 @@ def _run(
     """Run each combination's job to its end; what was measured, by job id."""
     clock = WallClock(time())
     specs = [_spec(job_id, one, epochs, steps) for job_id, one in enumerate(combinations)]
-    runtime = DockerRuntime(specs, nodes, run, round_seconds=LOOK_SECONDS, clock=clock)
+    runtime = DockerPlace(nodes, clock).open(Terms(run, LOOK_SECONDS), Standing(jobs=tuple(specs)))
     waiting, found, number = list(specs), dict[int, Measured](), 0
     began: dict[int, float] = {}
     free = list(range(nodes.gpus))
     try:
         while len(found) < len(specs):
-            launches = []
+            leases = []
             while waiting and len(free) >= waiting[0].scale_factor and (together or not began):
                 spec = waiting.pop(0)
-                launches.append(Launch(spec.job_id, tuple(free[: spec.scale_factor])))
+                leases.append(Lease(spec.job_id, tuple(free[: spec.scale_factor])))
                 began[spec.job_id] = clock.now()
                 del free[: spec.scale_factor]
-            runtime.launch(number, launches)
+            runtime.launch(number, leases)
             runtime.advance(None)
             for event in runtime.observe().finished:
                 free = sorted([*free, *event.gpus])

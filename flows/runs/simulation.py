@@ -2,26 +2,19 @@
 
 import math
 import platform
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from shlex import quote
 
-from containers.runtime import EventKind, Launch
-from containers.virtual.faithful import FaithfulCluster
-from containers.virtual.virtual_cluster import VirtualCluster
+from containers.runtime import EventKind, Lease
 from flows.runs.garbage import rare_collections
-from flows.runs.header import policy_of
-from predictor.basis import Basis
+from flows.runs.prepared import prepare, virtual_place
 from predictor.errors import InputError, Interrupted, WarehouseError
-from predictor.profile import Profile
-from predictor.published_predictor import ProfiledRegime
 from tasks.chain import check_chain
 from tasks.record import Package, RoundRecord, RunHeader, RuntimeKind
-from tasks.replay import Comparison
 from tasks.round import Round, Run, collect, run_round
-from tasks.state import RunState, advance
+from tasks.state import advance
 from warehouse.analytics.catalog import build
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
@@ -59,8 +52,10 @@ def simulate(
     """
     prepared = prepare(header)
     build(warehouse)
-    with Writer(warehouse, header, packages=packages()) as writer:
-        run = replace(prepared, name=writer.run, sink=writer)
+    with (
+        Writer(warehouse, header, packages=packages()) as writer,
+        prepared.under_way(virtual_place(header), writer, writer.run) as run,
+    ):
         return finish(run, warehouse, writer, driver, progress, rounds)
 
 
@@ -95,8 +90,10 @@ def resume(
     if header.settings.runtime is RuntimeKind.DOCKER:
         raise InputError(f"run {name!r}", "runs in containers", "give its cluster file")
     build(warehouse)
-    with Writer(warehouse, header, run=name) as writer:
-        run = replace(prepare(header), name=name, sink=writer)
+    with (
+        Writer(warehouse, header, run=name) as writer,
+        prepare(header).under_way(virtual_place(header), writer, name) as run,
+    ):
         recorded = reader.records(name)
         check_chain(name, header, recorded)
         for record, _ in recorded:
@@ -143,55 +140,6 @@ def finish(
     return run.name
 
 
-_RUNTIMES: Mapping[RuntimeKind, type[VirtualCluster | FaithfulCluster]] = {
-    RuntimeKind.VIRTUAL: VirtualCluster,
-    RuntimeKind.FAITHFUL: FaithfulCluster,
-    RuntimeKind.DOCKER: FaithfulCluster,  # until it is given machines
-}
-
-
-def prepare(header: RunHeader) -> Run:
-    """A run that is ready but has no place in a warehouse yet: nothing is written.
-
-    Raises:
-        ShockwaveError: The policy, the back end or the jobs are at fault.
-    """
-    settings = header.settings
-    profile, policy = header.throughputs, policy_of(settings)
-    return Run(
-        name="",
-        header=header,
-        profile=profile,
-        policy=policy,
-        runtime=_RUNTIMES[settings.runtime](
-            header.specs,
-            header.truths,
-            profile,
-            round_seconds=settings.round_seconds,
-            restart_seconds=settings.restart_seconds,
-        ),
-        sink=Comparison(()),
-        state=RunState.initial(header),
-        schedules=_true_schedules(header, profile)
-        if policy.clairvoyant or settings.forecasts is Basis.ORACLE
-        else {},
-    )
-
-
-def _true_schedules(header: RunHeader, profile: Profile) -> dict[int, tuple[ProfiledRegime, ...]]:
-    return {
-        spec.job_id: tuple(
-            ProfiledRegime(
-                regime.batch_size,
-                int(regime.epochs),
-                profile.epoch_seconds(spec, regime.batch_size),
-            )
-            for regime in truth.profiled
-        )
-        for spec, truth in zip(header.specs, header.truths, strict=True)
-    }
-
-
 def carry_out(run: Run, record: RoundRecord) -> None:
     """Do again what a record says was done, without deciding it again.
 
@@ -209,7 +157,7 @@ def carry_out(run: Run, record: RoundRecord) -> None:
     preempted = [event for event in record.events if event.kind is EventKind.PREEMPTED]
     launched = [event for event in record.events if event.kind is not EventKind.PREEMPTED]
     run.runtime.preempt({event.job_id: event.reason for event in preempted})
-    run.runtime.launch(record.round, [Launch(event.job_id, event.gpus) for event in launched])
+    run.runtime.launch(record.round, [Lease(event.job_id, event.gpus) for event in launched])
     run.state = advance(run.header, run.state, record)
 
 

@@ -7,7 +7,6 @@ compared field by field up to there, and from there on by replaying the recordin
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 
 from flows.judging.conformance import CASES
 from flows.runs.header import make_header
-from flows.runs.simulation import prepare
+from flows.runs.prepared import prepare, virtual_place
 from predictor.published_predictor import ProfiledRegime, mean_epoch_seconds, seconds_done
 from solver.counts import solve_counts
 from solver.fidelity import Fidelity
@@ -60,9 +59,10 @@ def test_the_first_windows_are_the_recorded_ones(
     settings = Settings(
         "shockwave-published", 32, fidelity=Fidelity.REFERENCE, parameters=CASES[0].tuning
     )
-    run = replace(prepare(make_header(workload, settings)), sink=Memory())
-    while len(met) < ALIKE:
-        run_round(run)
+    header = make_header(workload, settings)
+    with prepare(header).under_way(virtual_place(header), Memory()) as run:
+        while len(met) < ALIKE:
+            run_round(run)
     for ours, theirs in zip(met, recorded, strict=False):
         assert ours["clock_seconds"] == theirs["round_index"] * theirs["round_duration"]
         assert list(ours["job_ids"]) == [job["jobid"] for job in theirs["jobs"]]

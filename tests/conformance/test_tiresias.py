@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from containers.runtime import EventKind
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.virtual.truth import GroundTruth
 from flows.runs.header import make_header
 from predictor.job import Regime
 from tasks.record import Parameter, Settings

@@ -4,13 +4,13 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from containers.docker.clock import WallClock
-from containers.docker.docker_runtime import DockerRuntime, Standing
+from containers.docker.docker_runtime import DockerPlace
 from containers.docker.nodes import Nodes
-from containers.runtime import ContainerEvent, Launch, Observation, Runtime
+from containers.runtime import ContainerEvent, Lease, Observation, Runtime, Standing, Terms
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode
 
 ROUND_SECONDS = 0.5
@@ -52,7 +52,7 @@ class Story:
     def dispatch(self, leases: Mapping[int, tuple[int, ...]]) -> list[ContainerEvent]:
         """Dispatch a round; jobs that have a lease and are not named lose it."""
         losing = {job_id: "a test says so" for job_id in self.leases if job_id not in leases}
-        new = [Launch(i, gpus) for i, gpus in leases.items() if self.leases.get(i) != gpus]
+        new = [Lease(i, gpus) for i, gpus in leases.items() if self.leases.get(i) != gpus]
         told = [*self.runtime.preempt(losing), *self.runtime.launch(self.number, new)]
         self.number += 1
         self.leases = dict(leases)
@@ -110,15 +110,9 @@ def story(
     standing: Standing | None = None,
 ) -> Iterator[Story]:
     """A run on Docker hosts that begins now; its containers are removed at the end."""
-    stood = standing or Standing()
-    runtime = DockerRuntime(
-        specs,
-        nodes,
-        run,
-        round_seconds=round_seconds,
-        clock=WallClock(time.time() - stood.clock_seconds),
-        standing=standing,
-    )
+    stood = replace(standing or Standing(), jobs=tuple(specs))
+    place = DockerPlace(nodes, WallClock(time.time() - stood.clock_seconds))
+    runtime = place.open(Terms(run, round_seconds), stood)
     told = Story(runtime, leases=dict(stood.leases))
     try:
         if standing is None:

@@ -10,7 +10,7 @@ import pytest
 
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.docker.rendering import render
-from containers.runtime import EventKind, Launch
+from containers.runtime import EventKind, Lease
 from harness.dockerd import IMAGE, OUTSIDE, STUBBORN, Dockerd, cluster, mounts, python
 from tests.containers.stories import long, story
 
@@ -232,7 +232,7 @@ def test_gpus_that_the_machine_lacks_are_refused_and_nothing_is_left(
     gpus = (Gpu(device="GPU-0a1b"), Gpu(device="GPU-2c3d"))
     node = Node("real", daemon.endpoint, "a100", IMAGE, gpus)
     nodes = Nodes((node,), storage, "1000:1000", mounts=mounts())
-    (rendered,) = render(nodes, "pinned", 0, Launch(0, (1,)))
+    (rendered,) = render(nodes, "pinned", 0, Lease(0, (1,)))
     assert rendered.options["devices_by_id"] == ["GPU-2c3d"]
     with story(nodes, "pinned", [long(0)]) as told:
         told.play({0: (1,)})

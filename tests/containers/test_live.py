@@ -14,10 +14,10 @@ import pytest
 
 from containers.docker import daemon as containers_docker
 from containers.docker.clock import WallClock
-from containers.docker.docker_runtime import DockerRuntime, Standing
+from containers.docker.docker_runtime import DockerPlace, DockerRuntime
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
-from containers.runtime import ContainerEvent, EventKind, Launch
+from containers.runtime import ContainerEvent, EventKind, Lease, Standing, Terms
 from harness.dockerd import IMAGE, LIMITS, LOUD, LYING, STUBBORN, Dockerd, cluster, mounts
 from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec
@@ -148,11 +148,10 @@ def test_a_job_in_trouble_learns_the_same_bit_for_bit(daemon: Dockerd, storage: 
 
 def test_a_scheduler_that_died_finds_its_containers_again(daemon: Dockerd, storage: Path) -> None:
     nodes, run, began = cluster(daemon, storage), "crash", time.time()
-    specs = [long(0), long(1, gpus=2), long(2)]
+    specs = (long(0), long(1, gpus=2), long(2))
 
     def begin(standing: Standing) -> DockerRuntime:
-        clock = WallClock(began)
-        return DockerRuntime(specs, nodes, run, round_seconds=1.0, clock=clock, standing=standing)
+        return DockerPlace(nodes, WallClock(began)).open(Terms(run, 1.0), standing)
 
     def running() -> dict[str, tuple[str, str]]:
         """Containers and GPUs by job, as labels tell."""
@@ -164,30 +163,33 @@ def test_a_scheduler_that_died_finds_its_containers_again(daemon: Dockerd, stora
         assert len(jobs) == len(found)
         return jobs
 
-    with closing(begin(Standing())) as first:
-        first.launch(0, [Launch(0, (0,)), Launch(2, (3,))])
+    with closing(begin(Standing(jobs=specs))) as first:
+        first.launch(0, [Lease(0, (0,)), Lease(2, (3,))])
         # Then round 1 is dispatched, and not recorded.
         first.preempt({2: "its GPUs go to job 1"})
-        first.launch(1, [Launch(1, (2, 3))])
+        first.launch(1, [Lease(1, (2, 3))])
         before = running()
         assert {gpus for _, gpus in before.values()} == {"0", "2,3"}
-    recorded = Standing(clock_seconds=0.5, leases={0: (0,), 2: (3,)}, started=frozenset({0, 2}))
+    recorded = Standing(
+        clock_seconds=0.5, jobs=specs, leases={0: (0,), 2: (3,)}, started=frozenset({0, 2})
+    )
     with closing(begin(recorded)) as second:
         assert running() == {"0": before["0"]}  # job 1 holds a GPU that is not its own
         seen = second.observe()
         assert by_job(list(seen.finished), EventKind.LOST) == {2: "its container vanished"}
-        started = second.launch(1, [Launch(1, (1, 2)), Launch(2, (3,))])
+        started = second.launch(1, [Lease(1, (1, 2)), Lease(2, (3,))])
         assert [event.kind for event in started] == [EventKind.STARTED, EventKind.RESUMED]
         dispatched = running()
         assert dispatched["0"] == before["0"]
         assert [dispatched[i][1] for i in "012"] == ["0", "1,2", "3"]
     recorded = Standing(
         clock_seconds=1.0,
+        jobs=specs,
         leases={0: (0,), 1: (1, 2), 2: (3,)},
         started=frozenset({0, 1, 2}),
     )
     with closing(begin(recorded)) as third:
-        again = third.launch(1, [Launch(1, (1, 2)), Launch(2, (3,))])
+        again = third.launch(1, [Lease(1, (1, 2)), Lease(2, (3,))])
         assert {event.kind for event in again} == {EventKind.RENEWED}
         assert running() == dispatched
         assert third.observe().finished == ()
@@ -254,11 +256,10 @@ def test_a_job_of_a_node_that_was_cut_off_is_ended_there_and_goes_on_elsewhere(
     way.symlink_to(daemon.folder / "s")
     endpoints = {"one": daemon.endpoint, "two": f"unix://{way}"}
     nodes = cluster(daemon, storage, nodes=endpoints, gpus=2)
-    specs = [long(0), long(1, gpus=2)]
-    with closing(
-        DockerRuntime(specs, nodes, run, round_seconds=0.2, clock=WallClock(time.time()))
-    ) as first:
-        first.launch(0, [Launch(0, (2,))])
+    specs = (long(0), long(1, gpus=2))
+    place = DockerPlace(nodes, WallClock(time.time()))
+    with closing(place.open(Terms(run, 0.2), Standing(jobs=specs))) as first:
+        first.launch(0, [Lease(0, (2,))])
     standing = Standing(leases={0: (2,)}, started=frozenset({0}))
     way.unlink()
     with story(nodes, run, specs, standing=standing, round_seconds=0.2) as told:
@@ -319,6 +320,23 @@ def test_a_job_that_ends_as_it_is_preempted_is_told_of_the_next_time(
         assert told.kinds(0) == ["started", "preempted", "resumed", "finished"]
         assert told.epochs(0) == [0, 1, 2]
         assert told.progress[0][-1].steps_left == 0
+
+
+def test_containers_of_a_withdrawn_job_are_ended_with_a_checkpoint_or_by_force(
+    daemon: Dockerd, storage: Path
+) -> None:
+    nodes = images(daemon, storage, IMAGE, STUBBORN)
+    with story(nodes, "withdrawn", [long(0), long(1), long(2)]) as told:
+        told.play({0: (0,), 1: (4,)})
+        while not told.epochs(0):
+            told.play(told.leases)
+        for job_id in range(3):
+            told.runtime.withdraw(job_id)
+        assert told.play(told.leases).ended == (0, 1, 2)
+        assert set(by_job(told.events, EventKind.WITHDRAWN).values()) == {"by its owner"}
+        told.dispatch({})
+        assert daemon.containers("withdrawn") == []
+        assert list(nodes.folder("withdrawn", 0).glob("checkpoint*"))
 
 
 def test_a_gpu_whose_container_cannot_be_ended_is_given_to_nobody(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.docker.rendering import LONGEST_NAME, container_name, network_name, render
-from containers.runtime import Launch
+from containers.runtime import Lease
 from predictor.errors import InputError
 
 LIMITS = Limits(memory_bytes=2**30, pids=64, scratch_bytes=2**26, cpus=1.5)
@@ -32,7 +32,7 @@ def bind(source: str, target: str, *, read_only: bool = True) -> dict[str, str |
 
 
 def test_a_lease_on_one_node_is_one_container_without_a_network() -> None:
-    (one,) = render(nodes(), "srtf-1", 7, Launch(3, (1, 2)))
+    (one,) = render(nodes(), "srtf-1", 7, Lease(3, (1, 2)))
     assert (one.node, one.network) == (0, "")
     assert one.name == "shockwave-srtf-1-job-3-round-7-node-0"
     assert one.options["network_mode"] == "none"
@@ -53,7 +53,7 @@ def test_a_lease_on_one_node_is_one_container_without_a_network() -> None:
 
 
 def test_limits_are_by_gpu_and_nothing_is_privileged() -> None:
-    (one,) = render(nodes(), "srtf-1", 0, Launch(0, (0, 1, 3)))
+    (one,) = render(nodes(), "srtf-1", 0, Lease(0, (0, 1, 3)))
     options = one.options
     assert (options["nano_cpus"], options["cpuset_cpus"]) == (1_500_000_000, "0,1,3")
     assert options["mem_limit"] == options["memswap_limit"] == 3 * 2**30
@@ -68,11 +68,11 @@ def test_limits_are_by_gpu_and_nothing_is_privileged() -> None:
 
 def test_gpus_are_pinned_by_id_and_never_all() -> None:
     real = nodes(device=lambda gpu: Gpu(device=f"GPU-{gpu:04x}"))
-    (one,) = render(real, "srtf-1", 0, Launch(0, (1, 3)))
+    (one,) = render(real, "srtf-1", 0, Lease(0, (1, 3)))
     assert one.options["devices_by_id"] == ["GPU-0001", "GPU-0003"]
     assert one.options["nano_cpus"] == 3_000_000_000
     assert "NVIDIA_VISIBLE_DEVICES" not in one.options["environment"]
-    assert "devices_by_id" not in render(nodes(), "srtf-1", 0, Launch(0, (1,)))[0].options
+    assert "devices_by_id" not in render(nodes(), "srtf-1", 0, Lease(0, (1,)))[0].options
     for device in ("all", "0,1", "none", "GPU-1 --privileged", "../dev"):
         with pytest.raises(InputError, match="is not the id of one GPU"):
             nodes(device=lambda gpu, device=device: Gpu(device=device))  # type: ignore[misc]
@@ -81,17 +81,17 @@ def test_gpus_are_pinned_by_id_and_never_all() -> None:
 def test_gangs_of_real_gpus_share_memory_and_no_others_do() -> None:
     real = nodes("tcp://a:1", "tcp://b:1", device=lambda gpu: Gpu(device=f"GPU-{gpu:04x}"))
     for gpus in ((0, 1), (3, 4)):
-        for one in render(real, "srtf-1", 0, Launch(0, gpus)):
+        for one in render(real, "srtf-1", 0, Lease(0, gpus)):
             assert one.options["shm_size"] == 2**30
             local = len(one.options["devices_by_id"])
             assert one.options["mem_limit"] == local * 2**30
             assert f"size={local * 2**26}" in one.options["tmpfs"]["/tmp"]
     for cluster, gpus in ((real, (0,)), (nodes(), (0, 1))):
-        assert "shm_size" not in render(cluster, "srtf-1", 0, Launch(0, gpus))[0].options
+        assert "shm_size" not in render(cluster, "srtf-1", 0, Lease(0, gpus))[0].options
 
 
 def test_a_gang_over_two_names_of_one_daemon_has_a_network_of_its_own() -> None:
-    first, second = render(nodes("unix:///a", "unix:///a"), "srtf-1", 2, Launch(5, (3, 4, 5)))
+    first, second = render(nodes("unix:///a", "unix:///a"), "srtf-1", 2, Lease(5, (3, 4, 5)))
     assert (first.node, second.node) == (0, 1)
     assert first.network == second.network == "shockwave-srtf-1-job-5"
     assert {one.options["network_mode"] for one in (first, second)} == {first.network}
@@ -106,9 +106,9 @@ def test_a_gang_over_daemons_uses_the_network_of_the_cluster_or_none() -> None:
     apart = nodes("tcp://a:2376", "tcp://b:2376")
     shared = replace(apart, network="jobs")
     for cluster, mode in ((apart, "none"), (shared, "jobs")):
-        for one in render(cluster, "srtf-1", 2, Launch(5, (3, 4))):
+        for one in render(cluster, "srtf-1", 2, Lease(5, (3, 4))):
             assert (one.network, one.options["network_mode"]) == ("", mode)
-        (alone,) = render(cluster, "srtf-1", 2, Launch(5, (0, 3)))
+        (alone,) = render(cluster, "srtf-1", 2, Lease(5, (0, 3)))
         assert alone.options["network_mode"] == "none"
 
 
@@ -139,7 +139,7 @@ def test_names_are_host_names_and_tell_leases_apart(
 )
 def test_a_run_is_never_a_way_out_of_the_storage(run: str) -> None:
     with pytest.raises(InputError, match="cannot be part of a path"):
-        render(nodes(), run, 0, Launch(0, (0,)))
+        render(nodes(), run, 0, Lease(0, (0,)))
 
 
 @pytest.mark.parametrize("user", ["root", "0:0", "0", "1000", "", "1000:1000:0", "nobody:nogroup"])
@@ -163,7 +163,7 @@ def test_no_mount_shows_a_docker_socket_or_the_folders_of_other_jobs(path: str) 
         with pytest.raises(InputError, match=r"would show .* to every job"):
             replace(nodes(), **field)
     fine = replace(nodes(), datasets=Path("/srv/data"), mounts=(Path("/usr"),))
-    (one,) = render(fine, "srtf-1", 0, Launch(0, (0,)))
+    (one,) = render(fine, "srtf-1", 0, Lease(0, (0,)))
     assert one.options["mounts"][1:] == [bind("/srv/data", "/data"), bind("/usr", "/usr")]
 
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from containers.runtime import EventKind, Launch
-from containers.virtual.virtual_cluster import GroundTruth, VirtualCluster
+from containers.runtime import EventKind, Lease, Standing, Terms
+from containers.virtual.truth import GroundTruth
+from containers.virtual.virtual_cluster import VirtualCluster, VirtualPlace
 from predictor.errors import InputError
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.profile import Profile
@@ -53,9 +54,8 @@ def cluster(
     restart_seconds: float = 20.0,
 ) -> VirtualCluster:
     specs, truths = zip(*jobs, strict=True)
-    return VirtualCluster(
-        specs, truths, profile, round_seconds=round_seconds, restart_seconds=restart_seconds
-    )
+    terms = Terms("", round_seconds, restart_seconds, profile)
+    return VirtualPlace(truths).open(terms, Standing(jobs=specs))
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Story:
         """Run these jobs in each round; those that held a lease and are not named lose it."""
         for wanted in rounds:
             events = [*self.cluster.preempt(dict.fromkeys(sorted(self.held - set(wanted)), ""))]
-            events += self.cluster.launch(len(self.clocks), [Launch(i, (i,)) for i in wanted])
+            events += self.cluster.launch(len(self.clocks), [Lease(i, (i,)) for i in wanted])
             self.cluster.advance(idle_until)
             seen = self.cluster.observe()
             finished = [event.job_id for event in seen.finished]
@@ -167,7 +167,7 @@ def test_epochs_are_reported_when_they_are_complete() -> None:
 
 def test_observing_twice_tells_nothing_twice() -> None:
     virtual = cluster([job(0, 100)])
-    virtual.launch(0, [Launch(0, (0,))])
+    virtual.launch(0, [Lease(0, (0,))])
     virtual.advance(None)
     first = virtual.observe()
     virtual.reap([0])
@@ -258,7 +258,7 @@ def test_a_job_without_a_step_left_restarts_for_nothing_even_in_rounds_of_4_seco
 
 def test_leases_and_finished_jobs_name_their_gpus() -> None:
     virtual = cluster([job(0, 100), job(1, 200)])
-    events = [*virtual.launch(0, [Launch(0, (2,)), Launch(1, (5,))])]
+    events = [*virtual.launch(0, [Lease(0, (2,)), Lease(1, (5,))])]
     virtual.advance(None)
     events += [*virtual.observe().finished, *virtual.preempt({1: ""})]
     assert [(event.kind, event.gpus) for event in events] == [
@@ -272,7 +272,7 @@ def test_leases_and_finished_jobs_name_their_gpus() -> None:
 def test_a_job_needs_a_ground_truth() -> None:
     spec, _ = job(7, 100)
     with pytest.raises(InputError) as caught:
-        VirtualCluster([spec], [], ONE_STEP_A_SECOND, round_seconds=120.0, restart_seconds=20.0)
+        VirtualPlace([]).check(Terms("", 120.0, 20.0, ONE_STEP_A_SECOND), [spec])
     assert str(caught.value) == "job 7: has no ground truth; give one truth per job"
 
 

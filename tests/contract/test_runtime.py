@@ -1,18 +1,19 @@
 """What every `Runtime` does: two clusters on a virtual clock, and real containers."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from containers.runtime import EventKind, Launch
-from containers.virtual.faithful import FaithfulCluster
-from containers.virtual.virtual_cluster import GroundTruth, VirtualCluster
+from containers.runtime import EventKind, Lease, Standing, Terms
+from containers.virtual.faithful import FaithfulPlace
+from containers.virtual.truth import GroundTruth
+from containers.virtual.virtual_cluster import VirtualPlace
 from predictor.job import JobSpec, Regime
 from predictor.profile import Profile
-from tests.containers.stories import ROUND_SECONDS, Story, job, story
+from tests.containers.stories import ROUND_SECONDS, Story, job, long, story
 
 STEPS_PER_SECOND = 25.0
 """On the virtual clock; containers here are some four times as fast, and take 2 s to start."""
@@ -27,22 +28,27 @@ def middling(job_id: int) -> JobSpec:
 
 @pytest.fixture(params=["virtual", "faithful", "docker"])
 def begin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Begin]:
-    """Begins a story of these jobs."""
+    """Begins a story of these jobs, and of those that a test admits later."""
     with ExitStack() as stack:
 
-        def virtual(*specs: JobSpec, round_seconds: float = ROUND_SECONDS) -> Story:
+        def virtual(
+            *specs: JobSpec, later: Sequence[JobSpec] = (), round_seconds: float = ROUND_SECONDS
+        ) -> Story:
+            jobs = (*specs, *later)
             profile = Profile(
-                {(spec.model, 32, spec.scale_factor): STEPS_PER_SECOND for spec in specs}
+                {(spec.model, 32, spec.scale_factor): STEPS_PER_SECOND for spec in jobs}
             )
-            regimes = {spec.job_id: (Regime(32, spec.epochs),) for spec in specs}
+            regimes = {spec.job_id: (Regime(32, spec.epochs),) for spec in jobs}
             truths = [GroundTruth(i, 1.0, held, held) for i, held in regimes.items()]
-            kind = VirtualCluster if request.param == "virtual" else FaithfulCluster
-            runtime = kind(specs, truths, profile, round_seconds=round_seconds, restart_seconds=0.5)
-            told = Story(runtime)
+            place = VirtualPlace(truths) if request.param == "virtual" else FaithfulPlace(truths)
+            terms = Terms("contract", round_seconds, 0.5, profile)
+            told = Story(stack.enter_context(closing(place.open(terms, Standing(jobs=specs)))))
             told.look()
             return told
 
-        def docker(*specs: JobSpec, round_seconds: float = ROUND_SECONDS) -> Story:
+        def docker(
+            *specs: JobSpec, later: Sequence[JobSpec] = (), round_seconds: float = ROUND_SECONDS
+        ) -> Story:
             from harness.dockerd import cluster
 
             nodes = cluster(
@@ -94,7 +100,7 @@ def test_jobs_start_go_on_are_preempted_resume_elsewhere_and_end(begin: Begin) -
     assert {entry.job_id for entry in told.look().progress} == {0, 1}
     while not told.epochs(0):
         told.play(told.leases)
-    (again,) = told.runtime.launch(told.number, [Launch(0, (0,))])
+    (again,) = told.runtime.launch(told.number, [Lease(0, (0,))])
     assert (again.kind, again.gpus) == (EventKind.RENEWED, (0,))
 
     others = {job_id: gpus for job_id, gpus in told.leases.items() if job_id}
@@ -124,7 +130,7 @@ def test_a_round_told_of_twice_is_one_round(begin: Begin) -> None:
     assert seen.clock_seconds == pytest.approx(start + 0.5, abs=0.3)
 
     told.dispatch({0: (0,), 1: (3,)})
-    twice = told.runtime.launch(0, [Launch(0, (0,)), Launch(1, (3,))])
+    twice = told.runtime.launch(0, [Lease(0, (0,)), Lease(1, (3,))])
     assert [(event.kind, event.gpus) for event in twice] == [
         (EventKind.RENEWED, (0,)),
         (EventKind.RENEWED, (3,)),
@@ -148,10 +154,51 @@ def test_a_lease_of_other_gpus_takes_the_place_of_the_one_before(begin: Begin) -
     told.play({0: (0,)})
     while not told.epochs(0):
         told.play(told.leases)
-    (moved,) = told.runtime.launch(told.number, [Launch(0, (2,))])
+    (moved,) = told.runtime.launch(told.number, [Lease(0, (2,))])
     assert moved.kind in (EventKind.RESUMED, EventKind.RENEWED)
     assert moved.gpus == (2,)
     told.leases = {0: (2,)}
     told.until_over()
     assert told.epochs(0) == list(range(16))
     assert told.last(0).gpus == (2,)
+
+
+def test_jobs_are_admitted_at_any_boundary_and_only_once(begin: Begin) -> None:
+    first, second = middling(0), job(1)
+    told = begin(first, later=[second])
+    told.play({0: (0,)})
+    told.runtime.admit([second])
+    told.play({0: (0,), 1: (1,)})
+    told.runtime.admit([first, second])  # changes nothing
+    told.until_over()
+    check(told, [first, second])
+
+
+def test_a_withdrawn_job_ends_at_the_next_boundary_and_gives_its_gpus_back(begin: Begin) -> None:
+    told = begin(long(0), long(1), job(2))
+    told.play({0: (0,)})
+    for job_id in (0, 1, 99):  # runs, waits, was never here
+        told.runtime.withdraw(job_id)
+    seen = told.play({0: (0,)})
+    assert [(event.job_id, event.kind, event.gpus) for event in seen.finished] == [
+        (0, EventKind.WITHDRAWN, (0,)),
+        (1, EventKind.WITHDRAWN, ()),
+    ]
+    assert seen.ended == (0, 1)
+    assert [entry.job_id for entry in seen.progress] == [0]
+    told.play({2: (0,)})
+    told.until_over()
+    assert told.kinds(0) == ["started", "withdrawn"]
+    assert told.kinds(1) == ["withdrawn"]
+    assert (told.kinds(2)[0], told.last(2).kind) == ("started", EventKind.FINISHED)
+
+
+def test_a_job_that_ends_before_the_boundary_is_not_withdrawn(begin: Begin) -> None:
+    told = begin(job(0), round_seconds=60.0)
+    told.dispatch({0: (0,)})
+    told.runtime.withdraw(0)
+    told.runtime.advance(None)
+    (ended,) = told.look().finished
+    assert ended.kind is EventKind.FINISHED
+    told.runtime.withdraw(0)  # it is over
+    assert told.play({}).finished == ()

@@ -8,15 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from containers.runtime import ContainerEvent, EventKind, Launch, Observation
-from containers.virtual.faithful import FaithfulCluster
+from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Runtime, Standing
 from flows.history.replay import replay
 from flows.history.why import in_words, why
 from flows.runs.header import make_header
-from flows.runs.simulation import prepare
-from predictor.job import JobProgress
+from flows.runs.prepared import prepare, terms, virtual_place
+from predictor.job import JobProgress, JobSpec
 from tasks.backoff import CRASHES
-from tasks.record import RunHeader, Settings
+from tasks.record import RunHeader, RuntimeKind, Settings
 from tasks.round import run_round
 from tasks.state import RunState, advance
 from tests.runs import Made, Memory, chained, write
@@ -43,7 +42,7 @@ class Troubled:
         stood: Where each job stood last; containers that did not start tell of that.
     """
 
-    inner: FaithfulCluster
+    inner: Runtime
     gpus_per_node: int
     fates: Mapping[int, Iterator[int]]
     drained: Drained
@@ -55,22 +54,31 @@ class Troubled:
     unstarted: dict[int, tuple[int, ...]] = field(default_factory=dict)
     tried: set[int] = field(default_factory=set)
 
+    def admit(self, jobs: Sequence[JobSpec]) -> None:
+        self.inner.admit(jobs)
+
+    def withdraw(self, job_id: int) -> None:
+        self.inner.withdraw(job_id)
+
+    def close(self) -> None:
+        self.inner.close()
+
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
         for job_id in reasons:
             del self.leases[job_id]
         return self.inner.preempt(reasons)
 
-    def launch(self, number: int, launches: Sequence[Launch]) -> tuple[ContainerEvent, ...]:
+    def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
         self.number, events = number, []
-        for launch in launches:
-            job_id = launch.job_id
+        for lease in leases:
+            job_id = lease.job_id
             self.left[job_id] = next(self.fates.get(job_id, repeat(LIVES)))
             if self.left[job_id]:
-                self.leases[job_id] = launch.gpus
-                (event,) = self.inner.launch(number, [launch])
+                self.leases[job_id] = lease.gpus
+                (event,) = self.inner.launch(number, [lease])
             else:
-                self.unstarted[job_id] = launch.gpus
-                event = ContainerEvent(job_id, EventKind.STARTED, self.clock, launch.gpus)
+                self.unstarted[job_id] = lease.gpus
+                event = ContainerEvent(job_id, EventKind.STARTED, self.clock, lease.gpus)
             again = EventKind.RESUMED if job_id in self.tried else EventKind.STARTED
             self.tried.add(job_id)
             events.append(replace(event, kind=again))
@@ -110,7 +118,13 @@ class Troubled:
 
 def header(jobs: int, gpus_per_node: int = 4) -> RunHeader:
     workload = generate_workload(jobs, rng=np.random.default_rng(7), mean_interarrival_seconds=90.0)
-    settings = Settings("fifo", 8, gpus_per_node=gpus_per_node, round_seconds=ROUND_SECONDS)
+    settings = Settings(
+        "fifo",
+        8,
+        gpus_per_node=gpus_per_node,
+        round_seconds=ROUND_SECONDS,
+        runtime=RuntimeKind.FAITHFUL,
+    )
     return make_header(workload, settings)
 
 
@@ -121,14 +135,7 @@ def make(
 ) -> Made:
     """A run to its end; containers of a job beyond its fates live."""
     given = header(jobs)
-    prepared, sink = prepare(given), Memory()
-    inner = FaithfulCluster(
-        given.specs,
-        given.truths,
-        given.throughputs,
-        round_seconds=ROUND_SECONDS,
-        restart_seconds=20.0,
-    )
+    sink, inner = Memory(), virtual_place(given).open(terms(given), Standing())
 
     def fate(rounds: Sequence[int]) -> Iterator[int]:
         yield from rounds
@@ -140,7 +147,7 @@ def make(
         for one in given.specs
     }
     runtime = Troubled(inner, given.settings.gpus_per_node, by_job, drained, stood)
-    run = replace(prepared, sink=sink, runtime=runtime)
+    run = prepare(given).on(runtime, sink)
     states = [run.state]
     while not run.finished:
         assert len(sink.rounds) < 500

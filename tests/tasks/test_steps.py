@@ -1,10 +1,9 @@
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from containers.runtime import EventKind
-from flows.runs.simulation import prepare
+from flows.runs.prepared import prepare, virtual_place
 from predictor.forecast import Forecast
 from tasks.record import record_hash
 from tasks.round import run_round
@@ -150,16 +149,16 @@ def test_same_inputs_end_in_the_same_hash_and_another_seed_in_another(policy: st
 
 
 def test_a_policy_is_told_anew_only_of_jobs_with_news() -> None:
-    run = replace(prepare(tiny("fifo", jobs=20)), sink=Memory())
-    kept = 0
-    while not run.finished:
-        before = run.active
-        this = run_round(run)
-        news = {expected.job_id for expected in this.forecasts}
-        for job_id, job in run.active.items():
-            assert job.belief is this.state.beliefs[job_id]
-            assert job.forecast is this.state.forecasts[job_id]
-            assert job.gpus == this.state.leases.get(job_id, ())
-            kept += job is before.get(job_id)
-            assert job_id not in news or job is not before.get(job_id)
+    header, kept = tiny("fifo", jobs=20), 0
+    with prepare(header).under_way(virtual_place(header), Memory()) as run:
+        while not run.finished:
+            before = run.active
+            this = run_round(run)
+            news = {expected.job_id for expected in this.forecasts}
+            for job_id, job in run.active.items():
+                assert job.belief is this.state.beliefs[job_id]
+                assert job.forecast is this.state.forecasts[job_id]
+                assert job.gpus == this.state.leases.get(job_id, ())
+                kept += job is before.get(job_id)
+                assert job_id not in news or job is not before.get(job_id)
     assert kept > 10

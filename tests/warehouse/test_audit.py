@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from containers.runtime import EventKind, Launch
+from containers.runtime import EventKind, Lease
 from flows.history.replay import replay
 from predictor.errors import InputError, WarehouseError
 from tasks.record import RuntimeKind, record_hash
@@ -314,7 +314,7 @@ def busy(made: Made) -> int:
 def test_a_gpu_given_out_twice_is_found(tmp_path: Path, made: Made) -> None:
     number = busy(made)
     first, second, *rest = made.records[number].launches
-    twice = Launch(second.job_id, first.gpus)
+    twice = Lease(second.job_id, first.gpus)
     found = broken(tmp_path, made, number, launches=(first, twice, *rest))
     assert (number, f"GPU {first.gpus[0]} is given to 2 jobs") in found
 
@@ -323,7 +323,7 @@ def test_a_gpu_that_is_not_there_is_found(tmp_path: Path, made: Made) -> None:
     number = busy(made)
     first, *rest = made.records[number].launches
     gpus = tuple(gpu + 100 for gpu in first.gpus)
-    found = broken(tmp_path, made, number, launches=(Launch(first.job_id, gpus), *rest))
+    found = broken(tmp_path, made, number, launches=(Lease(first.job_id, gpus), *rest))
     assert (number, f"there is no GPU {gpus[0]}") in found
 
 

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from containers.runtime import Launch
-from containers.virtual.virtual_cluster import GroundTruth, VirtualCluster
+from containers.runtime import Lease, Standing, Terms
+from containers.virtual.truth import GroundTruth
+from containers.virtual.virtual_cluster import VirtualPlace
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from predictor.profile import Profile
@@ -175,9 +176,10 @@ def test_isolated_run_times_follow_from_targets_and_profile(seed: int, jobs: int
 
 def run_alone(spec: JobSpec, truth: GroundTruth, profile: Profile) -> float:
     """Run time on its own GPUs, round by round."""
-    cluster = VirtualCluster([spec], [truth], profile, round_seconds=120.0, restart_seconds=20.0)
+    terms = Terms("", 120.0, 20.0, profile)
+    cluster = VirtualPlace([truth]).open(terms, Standing(jobs=(spec,)))
     for _ in range(2 + math.ceil(2 * LONGEST_SECONDS / 120.0)):
-        cluster.launch(0, [Launch(spec.job_id, tuple(range(spec.scale_factor)))])
+        cluster.launch(0, [Lease(spec.job_id, tuple(range(spec.scale_factor)))])
         cluster.advance(None)
         observation = cluster.observe()
         if observation.finished:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError
 from predictor.job import Regime
 from warehouse.workloads.regimes import read_regimes

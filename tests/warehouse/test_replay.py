@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from containers.runtime import Launch
+from containers.runtime import Lease
 from flows.history.replay import replay
 from flows.runs.simulation import resume
 from predictor.errors import InputError, WarehouseError
@@ -104,7 +104,7 @@ def test_a_changed_launch_is_found(tmp_path: Path, made: Made) -> None:
         return replace(
             record,
             launches=tuple(
-                Launch(launch.job_id, tuple(gpu + 8 for gpu in launch.gpus))
+                Lease(launch.job_id, tuple(gpu + 8 for gpu in launch.gpus))
                 if launch.job_id in ending
                 else launch
                 for launch in record.launches

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from containers.runtime import ContainerEvent, EventKind, Launch
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.runtime import ContainerEvent, EventKind, Lease
+from containers.virtual.truth import GroundTruth
 from predictor.forecast import Forecast
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from solver.market import Bid
@@ -154,7 +154,7 @@ def records(end: float = END) -> list[RoundRecord]:
             arrivals=(0, 1),
             bids=(Bid(1, 1, 2.5, (-1.0, 0.0), (50.0, 0.0)),),
             turns=(Turn(0, (0,)), Turn(1, (1, 2))),
-            launches=(Launch(0, (0, 1)),),
+            launches=(Lease(0, (0, 1)),),
             events=(event(0, kind.STARTED, 0.0, 0, 1),),
         ),
         round_record(
@@ -164,7 +164,7 @@ def records(end: float = END) -> list[RoundRecord]:
             reports=(EpochReport(0, 0, 2, 16, 60.0),),
             progress=(ran(0, 80.0),),
             solve=SolveReport("shockwave", "highs", "asked", "optimal", 1.0, 1.02, 0.02, 0.5),
-            launches=(Launch(1, (0,)),),
+            launches=(Lease(1, (0,)),),
             events=(event(0, kind.PREEMPTED, 100.0, 0, 1), event(1, kind.STARTED, 100.0, 0)),
         ),
         round_record(
@@ -173,7 +173,7 @@ def records(end: float = END) -> list[RoundRecord]:
             (0, 1, 2),
             arrivals=(2,),
             progress=(ran(1, 90.0),),
-            launches=(Launch(1, (0,)), Launch(2, (1,))),
+            launches=(Lease(1, (0,)), Lease(2, (1,))),
             events=(event(2, kind.STARTED, 200.0, 1),),
         ),
         round_record(
@@ -182,7 +182,7 @@ def records(end: float = END) -> list[RoundRecord]:
             (0,),
             finished=(event(2, kind.FINISHED, 280.0, 1), event(1, kind.FINISHED, 300.0, 0)),
             progress=(ran(1, 180.0), ran(2, 75.0)),
-            launches=(Launch(0, (0, 1)),),
+            launches=(Lease(0, (0, 1)),),
             events=(event(0, kind.RESUMED, 300.0, 0, 1),),
         ),
         round_record(
@@ -388,7 +388,7 @@ def test_a_lease_that_is_moved_begins_anew_without_a_restart(tmp_path: Path) -> 
     moved = event(1, EventKind.RENEWED, 200.0, 1)
     rounds[2] = replace(
         rounds[2],
-        launches=(Launch(1, (1,)), Launch(2, (0,))),
+        launches=(Lease(1, (1,)), Lease(2, (0,))),
         events=(moved, event(2, EventKind.STARTED, 200.0, 0)),
     )
     reader = warehouse_of(tmp_path, rounds)
@@ -489,7 +489,7 @@ def queue(gap_seconds: float) -> list[RoundRecord]:
             0.0,
             (0, 1),
             arrivals=(0, 1),
-            launches=(Launch(0, (0, 1)),),
+            launches=(Lease(0, (0, 1)),),
             events=(event(0, kind.STARTED, 0.0, 0, 1),),
         ),
         round_record(
@@ -499,7 +499,7 @@ def queue(gap_seconds: float) -> list[RoundRecord]:
             arrivals=(2,),
             finished=(event(0, kind.FINISHED, 200.0, 0, 1),),
             progress=(ran(0, 200.0),),
-            launches=(Launch(1, (0,)),),
+            launches=(Lease(1, (0,)),),
             events=(event(1, kind.STARTED, 200.0, 0),),
         ),
         round_record(
@@ -508,7 +508,7 @@ def queue(gap_seconds: float) -> list[RoundRecord]:
             (2,),
             finished=(event(1, kind.FINISHED, end, 0),),
             progress=(ran(1, gap_seconds),),
-            launches=(Launch(2, (1,)),),
+            launches=(Lease(2, (1,)),),
             events=(event(2, kind.STARTED, end, 1),),
         ),
         round_record(

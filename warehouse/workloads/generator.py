@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode, Regime
 from predictor.profile import Profile

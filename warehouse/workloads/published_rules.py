@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.virtual.truth import GroundTruth
 from predictor.job import JobSpec, Mode, Regime
 from predictor.profile import Profile
 

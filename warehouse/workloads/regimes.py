@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode, Regime
 from predictor.profile import Profile

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode, Regime
 from predictor.profile import Profile

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.profile import Profile

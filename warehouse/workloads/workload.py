@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from containers.virtual.virtual_cluster import GroundTruth
+from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.profile import Profile

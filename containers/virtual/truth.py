@@ -1,0 +1,77 @@
+"""What jobs will really do, which virtual clusters play."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from containers.runtime import Terms
+from predictor.errors import InputError
+from predictor.job import JobSpec, Mode, Regime
+
+
+@dataclass(frozen=True, slots=True)
+class GroundTruth:
+    """What a job will really do; only the place that plays it may see it.
+
+    Attributes:
+        job_id: The job.
+        isolated_seconds: Run time alone on its own GPUs, the yardstick of finish-time
+            fairness.
+        profiled: Batch size of each epoch in such a run, run-length encoded.
+        targets: Batch size that the job strives for in each epoch, run-length encoded
+            from epoch 0; the last one holds on. A GNS job approaches a larger target by
+            one doubling at a time and never shrinks; an Accordion job jumps.
+    """
+
+    job_id: int
+    isolated_seconds: float
+    profiled: tuple[Regime, ...]
+    targets: tuple[Regime, ...]
+
+
+def by_id(truths: Iterable[GroundTruth]) -> dict[int, GroundTruth]:
+    """Ground truths by ascending job id."""
+    return {truth.job_id: truth for truth in sorted(truths, key=lambda truth: truth.job_id)}
+
+
+def check_jobs(
+    jobs: Iterable[JobSpec],
+    truths: Mapping[int, GroundTruth],
+    terms: Terms,
+    *,
+    published_rules: bool,
+) -> None:
+    """Refuse jobs that a virtual cluster cannot play.
+
+    Args:
+        jobs: The jobs.
+        truths: Ground truths by job id.
+        terms: The run's.
+        published_rules: Whether the batch sizes of GNS jobs double on the way to a target and
+            a round holds whole steps only, as in `containers.virtual.virtual_cluster`.
+
+    Raises:
+        InputError: A job has no ground truth, the profile cannot run it, or a round is too
+            short for a single step of it.
+    """
+    for spec in jobs:
+        if spec.job_id not in truths:
+            raise InputError(f"job {spec.job_id}", "has no ground truth", "give one truth per job")
+        sizes = {regime.batch_size for regime in truths[spec.job_id].targets}
+        if published_rules:
+            sizes |= _on_the_way(spec, max(sizes))
+        throughput, model, gpus = terms.throughputs.throughput, spec.model, spec.scale_factor
+        slowest = min(throughput(model, size, gpus) for size in sorted(sizes))
+        if published_rules and slowest * terms.round_seconds < 1:
+            raise InputError(
+                f"job {spec.job_id}",
+                f"cannot finish a training step in a round of {terms.round_seconds:g} s",
+                "give longer --round-seconds",
+            )
+
+
+def _on_the_way(spec: JobSpec, largest: int) -> set[int]:
+    """The batch sizes between the declared one and the largest target."""
+    sizes = {spec.batch_size}
+    while spec.mode is Mode.GNS and max(sizes) < largest:
+        sizes.add(2 * max(sizes))
+    return sizes
