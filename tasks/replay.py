@@ -106,7 +106,10 @@ class Comparison:
         self.rounds += 1
         before, after = to_row(old), to_row(record)
         if old.version < FIRST_WITH_WORK:
-            del before["forecasts"]  # seconds alone were kept: see the estimates
+            # Seconds alone were kept, and anew where nothing but their mean had changed.
+            del before["forecasts"]
+            news = {one.job_id for one in record.estimates}
+            before["estimates"] = [one for one in before["estimates"] if one["job_id"] in news]
         self.differences += [
             Difference(record.round, name, before[name], after[name])
             for name in before
