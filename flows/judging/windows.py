@@ -42,7 +42,7 @@ def solve_windows(path: Path, backend: str = "auto") -> Iterator[dict[str, objec
             "objective": cleared.objective,
             "bound": cleared.bound,
             "gap": cleared.gap,
-            "feasible": bool((market.scale_factors @ cleared.timetable <= market.gpus).all()),
+            "feasible": bool((market.gangs @ cleared.timetable <= market.gpus).all()),
             "build_ms": (built - started) * 1e3,
             "solve_ms": (solved - built) * 1e3,
             "backend": cleared.backend,
