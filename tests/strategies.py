@@ -119,6 +119,7 @@ def markets(
     max_jobs: int = 6,
     max_window: int = 5,
     concave: bool | None = None,
+    regularizers: Sequence[int] = (0, 1, 30),
     largest_exponent: int = 12,
 ) -> Market:
     """Small window problems, most of them tight; every number is a whole one.
@@ -131,6 +132,7 @@ def markets(
         max_jobs: Most jobs.
         max_window: Most rounds.
         concave: Whether utilities are concave in rounds; None for either.
+        regularizers: Welfare lost per second of the longest remaining time, to choose from.
         largest_exponent: Weights go from 1 to 10 to this power.
     """
     window = draw(st.integers(1, max_window))
@@ -156,7 +158,7 @@ def markets(
                 gpu_type=gpu_type,
             )
         )
-    return Market.of(capacities, window, float(draw(st.sampled_from((0, 1, 30)))), bids)
+    return Market.of(capacities, window, float(draw(st.sampled_from(regularizers))), bids)
 
 
 unit_markets = markets(gangs=(1,), gpus=(1, 2, 3))
