@@ -14,7 +14,9 @@ from time import process_time
 
 import numpy as np
 
+from predictor.allocation import Allocation
 from predictor.errors import SolverError
+from predictor.throughput import UNTYPED
 from solver.clearing import Clearing, clear
 from solver.counts import BACKENDS
 from solver.market import Floats, Ints, Market, welfare_market
@@ -65,13 +67,17 @@ def timed(
     order = np.argsort(market.remaining[:, 0], kind="stable").tolist()
     cleared = clear(market, order, backend)
     seconds = process_time() - started
-    assert (market.scale_factors @ cleared.timetable <= market.gpus).all()
+    assert (market.gangs @ cleared.timetable <= market.gpus).all()
     return seconds, cleared
 
 
 def _gangs(rng: np.random.Generator, jobs: int, largest: int = 8) -> Ints:
     sizes = 2 ** np.arange(int(np.log2(largest)) + 1)
     return rng.choice(sizes, size=jobs, p=_shares(0.6 ** np.arange(len(sizes))))
+
+
+def _allocations(gangs: Ints) -> tuple[Allocation, ...]:
+    return tuple(Allocation(UNTYPED, gang) for gang in gangs.tolist())
 
 
 def _shares(weights: Floats) -> Floats:
@@ -101,11 +107,12 @@ def concave(rng: np.random.Generator, jobs: int, gpus: int, window: int) -> Mark
     weights = rng.lognormal(0.0, 1.0, size=jobs)
     utility = np.concatenate([np.zeros((jobs, 1)), np.cumsum(steps, axis=1)], axis=1)
     return Market(
-        gpus=gpus,
+        types=(UNTYPED,),
+        capacities=np.array([gpus]),
         window=window,
         regularizer=0.0,
         job_ids=np.arange(jobs),
-        scale_factors=_gangs(rng, jobs, 32),
+        allocations=_allocations(_gangs(rng, jobs, 32)),
         weights=weights,
         utility=weights[:, None] * utility,
         remaining=np.zeros_like(utility),
@@ -132,10 +139,10 @@ def _market(
         ran = np.minimum(ran + faster * rng.integers(0, 2, size=(jobs, 1)), remaining[:, None])
     weights = rng.lognormal(0.0, 0.3, size=jobs) ** power
     return welfare_market(
-        gpus=gpus,
+        capacities={UNTYPED: gpus},
         regularizer=float(rng.choice([0.0, 1e-6, 1e-3])),
         job_ids=range(jobs),
-        scale_factors=gangs,
+        allocations=_allocations(gangs),
         weights=weights,
         progress=done[:, None] + ran / run[:, None],
         remaining=remaining[:, None] - np.minimum(elapsed, remaining[:, None]),

@@ -159,9 +159,7 @@ def full_model(market: Market, time_limit: float) -> float | None:
         ]
         values += [-sign * slope] * window + [float(sign)]
         upper.append(sign * intercept)
-    capacity = np.hstack(
-        [np.kron(market.scale_factors, np.eye(window)), np.zeros((window, jobs + 1))]
-    )
+    capacity = np.hstack([np.kron(market.gangs, np.eye(window)), np.zeros((window, jobs + 1))])
     shape = (len(lines), runs + jobs + 1)
     result = milp(
         np.concatenate([np.zeros(runs), -np.ones(jobs), [market.regularizer / scale]]),

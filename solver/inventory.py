@@ -126,15 +126,14 @@ class Inventory:
             One for each type and number of GPUs; of a gang one for each type that it can
             run on; none where the cluster has too few GPUs for the job.
         """
-        found = []
+        found: dict[tuple[str, int], Allocation] = {}
         for pool in self.pools:
             if demand.allows(pool.gpu_type):
-                most = min(demand.most, pool.gpus)
-                found += [
-                    Allocation(pool.gpu_type, gpus, pool.fewest_nodes(gpus))
-                    for gpus in range(demand.least, most + 1)
-                ]
-        return tuple(found)
+                for gpus in range(demand.least, min(demand.most, pool.gpus) + 1):
+                    here = Allocation(pool.gpu_type, gpus, pool.fewest_nodes(gpus))
+                    key = here.gpu_type, gpus
+                    found[key] = min(found.get(key, here), here)
+        return tuple(found.values())
 
     def _pool_of(self, gpu: int) -> tuple[Pool, int, int]:
         for pool, first_gpu, first_node in self._offsets:

@@ -5,36 +5,46 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
+from predictor.allocation import Allocation, Demand
 from predictor.belief import Belief
 from predictor.forecast import Forecast
-from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
-from predictor.throughput import Profile
-from solver.market import Bid, Market
+from predictor.job import EpochReport, JobProgress, JobSpec, Mode
+from predictor.throughput import UNTYPED, Profile, epoch_seconds, reachable_batch_sizes
+from solver.inventory import Inventory, Pool
+from solver.market import Bid, BidRow, Market
 
 GANGS = (1, 2, 4, 8)
 
 
-def certain(
+def cluster(gpus: int, gpus_per_node: int = 1) -> Inventory:
+    """GPUs of one type, on alike nodes."""
+    return Inventory((Pool(UNTYPED, gpus, gpus_per_node),))
+
+
+def certain(job_id: int, epochs: float, batch_size: int = 16) -> Forecast:
+    """A forecast without any doubt: so many epochs at one batch size."""
+    work = (epochs,)
+    return Forecast(job_id, (batch_size,), (0.0,), work, work, work, (work,))
+
+
+def gang_bid(
     job_id: int,
-    remaining_seconds: float,
-    run_seconds: float = 0.0,
-    progress: Sequence[float] = (0.0,),
-    regimes: Sequence[Regime] = (),
-) -> Forecast:
-    """A forecast without any doubt."""
-    seconds = remaining_seconds
-    return Forecast(
-        job_id=job_id,
-        remaining_seconds=seconds,
-        mean_seconds=seconds,
-        spread_seconds=0.0,
-        low_seconds=seconds,
-        high_seconds=seconds,
-        run_seconds=run_seconds,
-        samples=(seconds, seconds),
-        progress=tuple(progress),
-        regimes=tuple(regimes),
-    )
+    gpus: int,
+    utility: Sequence[float],
+    remaining_seconds: Sequence[float] = (),
+    *,
+    weight: float = 1.0,
+    gpu_type: str = UNTYPED,
+) -> Bid:
+    """The bid of a gang on one GPU type; by default it has no time left to run."""
+    remaining = tuple(remaining_seconds) or (0.0,) * len(utility)
+    row = BidRow(Allocation(gpu_type, gpus), tuple(utility), remaining)
+    return Bid(job_id, weight, (row,))
+
+
+def one_type(gpus: int, window: int, regularizer: float, bids: Sequence[Bid]) -> Market:
+    """The market of a cluster with GPUs of one type."""
+    return Market.of({UNTYPED: gpus}, window, regularizer, bids)
 
 
 @st.composite
@@ -46,7 +56,7 @@ def job_specs(draw: st.DrawFn, job_id: int = 0, modes: Sequence[Mode] = tuple(Mo
         model=f"model-{job_id}",
         batch_size=batch_size,
         max_batch_size=batch_size * draw(st.sampled_from((1, 2, 4, 5, 16, 1024))),
-        scale_factor=draw(st.sampled_from(GANGS)),
+        demand=Demand.gang(draw(st.sampled_from(GANGS))),
         mode=draw(st.sampled_from(modes)),
         epochs=draw(st.integers(1, 200)),
         samples_per_epoch=draw(st.integers(1_000, 100_000)),
@@ -64,14 +74,14 @@ def profiles(draw: st.DrawFn, specs: Sequence[JobSpec]) -> Profile:
         for size in spec.batch_sizes:
             runs = size == spec.batch_size or draw(st.integers(0, 9)) > 0
             rate = draw(st.floats(0.05, 50.0)) if runs else 0.0
-            table[spec.model, size, spec.scale_factor] = rate
-    return Profile(table)
+            table[spec.model, size, spec.demand.least] = rate
+    return Profile.of_type(table)
 
 
 @st.composite
 def beliefs(draw: st.DrawFn, spec: JobSpec, profile: Profile) -> Belief:
     """What may have been observed of a job: a history that its mode can bring about."""
-    sizes = profile.reachable_batch_sizes(spec)
+    sizes = reachable_batch_sizes(profile, spec)
     visited, at = [sizes[0]], 0
     for _ in range(draw(st.integers(0, 4))):
         at = 1 - at if spec.mode is Mode.ACCORDION else at + 1
@@ -80,7 +90,7 @@ def beliefs(draw: st.DrawFn, spec: JobSpec, profile: Profile) -> Belief:
     belief, epoch = Belief(spec), 0
     for size in visited:
         epochs = draw(st.integers(0, spec.epochs - 1 - epoch))
-        seconds = epochs * profile.epoch_seconds(spec, size)
+        seconds = epochs * epoch_seconds(profile, spec, size)
         if epochs:
             belief = belief.after([EpochReport(spec.job_id, epoch, epochs, size, seconds)], None)
         epoch += epochs
@@ -105,24 +115,28 @@ def markets(
     *,
     gangs: Sequence[int] = GANGS,
     gpus: Sequence[int] = (8, 9, 12),
+    types: Sequence[str] = (UNTYPED,),
     max_jobs: int = 6,
     max_window: int = 5,
     concave: bool | None = None,
+    regularizers: Sequence[int] = (0, 1, 30),
     largest_exponent: int = 12,
 ) -> Market:
     """Small window problems, most of them tight; every number is a whole one.
 
     Args:
         draw: Hypothesis.
-        gangs: Scale factors to choose from; repeat one to favour it.
-        gpus: Cluster sizes to choose from.
+        gangs: Sizes of gangs to choose from; repeat one to favour it.
+        gpus: Numbers of GPUs of a type to choose from.
+        types: GPU types; each job bids on one.
         max_jobs: Most jobs.
         max_window: Most rounds.
         concave: Whether utilities are concave in rounds; None for either.
+        regularizers: Welfare lost per second of the longest remaining time, to choose from.
         largest_exponent: Weights go from 1 to 10 to this power.
     """
-    window, size = draw(st.integers(1, max_window)), draw(st.sampled_from(gpus))
-    fitting = [gang for gang in gangs if gang <= size]
+    window = draw(st.integers(1, max_window))
+    capacities = {gpu_type: draw(st.sampled_from(gpus)) for gpu_type in types}
     bids = []
     for job_id in range(draw(st.integers(1, max_jobs))):
         steps = st.lists(st.integers(0, 100), min_size=window, max_size=window)
@@ -132,21 +146,19 @@ def markets(
         weight = float(10 ** draw(st.integers(0, largest_exponent)))
         utility = (np.cumsum([0, *gains]) - draw(st.integers(0, 1_000))) * weight
         remaining = sum(drops) + draw(st.integers(0, 200)) - np.cumsum([0, *drops])
+        gpu_type = draw(st.sampled_from(types))
+        fitting = [gang for gang in gangs if gang <= capacities[gpu_type]]
         bids.append(
-            Bid(
-                job_id=job_id,
-                scale_factor=draw(st.sampled_from(fitting)),
+            gang_bid(
+                job_id,
+                draw(st.sampled_from(fitting)),
+                utility.tolist(),
+                remaining.astype(float).tolist(),
                 weight=weight,
-                utility=tuple(utility.tolist()),
-                remaining_seconds=tuple(remaining.astype(float).tolist()),
+                gpu_type=gpu_type,
             )
         )
-    return Market.of(
-        gpus=size,
-        window=window,
-        regularizer=float(draw(st.sampled_from((0, 1, 30)))),
-        bids=tuple(bids),
-    )
+    return Market.of(capacities, window, float(draw(st.sampled_from(regularizers))), bids)
 
 
 unit_markets = markets(gangs=(1,), gpus=(1, 2, 3))

@@ -53,7 +53,7 @@ class CountProblem:
             BackendUnavailableError: It has several.
         """
         if len(self.capacities) != 1:
-            raise BackendUnavailableError("takes one GPU type")
+            raise BackendUnavailableError("the problem has several GPU types")
         return int(self.capacities[0])
 
     def objective(self, counts: Ints) -> float:

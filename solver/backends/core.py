@@ -51,16 +51,15 @@ def settle(
         allowed[np.searchsorted(core, chosen // width), chosen % width] = True
         allowed[np.arange(len(core)), counts[core]] = True
         least, largest = allowed.argmax(axis=1), width - 1 - allowed[:, ::-1].argmax(axis=1)
-        gangs = gangs[core]
-        spare = capacity - int(gangs @ counts) + int(gangs @ (counts[core] - least))
-        reach = np.minimum(np.cumsum(gangs * (largest - least)), spare)
+        spare = capacity - int(gangs @ counts) + int(gangs[core] @ (counts[core] - least))
+        reach = np.minimum(np.cumsum(gangs[core] * (largest - least)), spare)
         if int(allowed.sum(axis=1) @ (reach + 1)) <= CELLS or len(chosen) < 2:
             break
         chosen = chosen[: len(chosen) // 2]
     table = [
         [(int(g * (n - low)), float(losses[job, n]), int(n)) for n in np.flatnonzero(row)]
         for job, g, low, row in zip(
-            core.tolist(), gangs.tolist(), least.tolist(), allowed, strict=True
+            core.tolist(), gangs[core].tolist(), least.tolist(), allowed, strict=True
         )
     ]
     counts[core] = _least_loss(table, reach.tolist(), spare, price)

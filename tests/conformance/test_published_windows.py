@@ -17,11 +17,12 @@ from flows.judging.conformance import CASES
 from flows.runs.prepared import prepare, virtual_place
 from flows.runs.start import make_start
 from predictor.published_predictor import ProfiledRegime, mean_epoch_seconds, seconds_done
+from predictor.throughput import epoch_seconds
 from solver.counts import solve_counts
 from solver.fidelity import Fidelity
 from solver.policies import shockwave_published
 from solver.policies.shockwave_published import Account, laid_out_by_priority
-from tasks.record import Settings
+from tasks.record import Settings, one_pool
 from tasks.round import run_round
 from tasks.sources import Workload
 from tests.runs import Memory
@@ -57,7 +58,7 @@ def test_the_first_windows_are_the_recorded_ones(
 
     monkeypatch.setattr(shockwave_published, "published_market", listen)
     settings = Settings(
-        "shockwave-published", 32, fidelity=Fidelity.REFERENCE, parameters=CASES[0].tuning
+        "shockwave-published", one_pool(32), fidelity=Fidelity.REFERENCE, parameters=CASES[0].tuning
     )
     header = make_start(workload, settings)
     with prepare(header).under_way(virtual_place(header), Memory()) as run:
@@ -66,8 +67,9 @@ def test_the_first_windows_are_the_recorded_ones(
     for ours, theirs in zip(met, recorded, strict=False):
         assert ours["clock_seconds"] == theirs["round_index"] * theirs["round_duration"]
         assert list(ours["job_ids"]) == [job["jobid"] for job in theirs["jobs"]]
+        gangs = [allocation.gpus for allocation in ours["allocations"]]
+        assert gangs == [job["nworkers"] for job in theirs["jobs"]]
         for ours_name, name in (
-            ("scale_factors", "nworkers"),
             ("epochs", "epochs"),
             ("epochs_done", "epoch_progress"),
             ("epoch_seconds", "epoch_dur"),
@@ -86,7 +88,7 @@ def test_every_recorded_finish_objective_follows_from_the_windows_before(
             ProfiledRegime(
                 regime.batch_size,
                 int(regime.epochs),
-                workload.profile.epoch_seconds(spec, regime.batch_size),
+                epoch_seconds(workload.profile, spec, regime.batch_size),
             )
             for regime in truth.profiled
         )
@@ -124,7 +126,7 @@ def test_laying_out_by_priority_gives_up_few_rounds(data: Path) -> None:
         market, counts = problem.market, solve_counts(problem.market).counts
         table = laid_out_by_priority(market, counts, np.array([bid.weight for bid in market.bids]))
         assert (table.sum(axis=1) <= counts).all()
-        here = int(market.scale_factors @ counts), int(market.scale_factors @ table.sum(axis=1))
+        here = int(market.gangs @ counts), int(market.gangs @ table.sum(axis=1))
         assert here[1] >= 0.95 * here[0], problem.seq
         wanted, placed = wanted + here[0], placed + here[1]
     assert placed >= 0.99 * wanted

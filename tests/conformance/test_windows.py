@@ -35,7 +35,7 @@ def objectives(problems: list[WindowProblem], solved: Solved) -> dict[str, list[
             market = problem.market
             order = np.argsort(market.remaining[:, 0], kind="stable").tolist()
             table = lay_out(market, solution.counts, order)
-            assert (market.scale_factors @ table <= market.gpus).all(), problem.seq
+            assert (market.gangs @ table <= market.gpus).all(), problem.seq
             result[backend].append(market.objective(table.sum(axis=1)))
     return result
 

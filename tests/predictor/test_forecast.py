@@ -1,13 +1,21 @@
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from predictor.allocation import Allocation, Demand
 from predictor.basis import Basis
 from predictor.belief import Belief
-from predictor.forecast import SAMPLES, Forecast, forecast
-from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
+from predictor.errors import InputError
+from predictor.forecast import LEVELS, SAMPLES, Forecast, RunTime, forecast, run_time
+from predictor.history import NOTHING
+from predictor.job import EpochReport, JobProgress, JobSpec, Mode
+from predictor.posterior import Sequences, is_settled, sequences, settled, standing
 from predictor.published_predictor import ProfiledRegime
-from predictor.throughput import Profile
+from predictor.throughput import UNTYPED, Profile, epoch_seconds
 from tests.strategies import batches_of_beliefs
 
 SPEC = JobSpec(
@@ -15,135 +23,248 @@ SPEC = JobSpec(
     model="cnn",
     batch_size=16,
     max_batch_size=64,
-    scale_factor=1,
+    demand=Demand.gang(1),
     mode=Mode.ACCORDION,
     epochs=4,
     samples_per_epoch=6_400,
     arrival_seconds=0.0,
 )
-PROFILE = Profile({("cnn", 16, 1): 4.0, ("cnn", 64, 1): 2.0})
-"""An epoch takes 100 s at batch size 16 and 50 s at 64."""
+PROFILE = Profile(
+    {
+        ("cnn", 16, UNTYPED, 1): 4.0,
+        ("cnn", 64, UNTYPED, 1): 2.0,
+        ("cnn", 16, "other", 1): 2.0,
+        ("cnn", 64, "other", 1): 2.0,
+    }
+)
+"""An epoch takes 100 s at batch size 16 and 50 s at 64; on the other type 200 s and 50 s."""
+
+GPU, OTHER = Allocation(UNTYPED, 1), Allocation("other", 1)
 
 Case = tuple[tuple[Belief, ...], Profile]
 
 
-def one(belief: Belief, *, window: int = 4, round_seconds: float = 100.0) -> Forecast:
-    (result,) = forecast([belief], PROFILE, window=window, round_seconds=round_seconds)
+def one(belief: Belief) -> Forecast:
+    (result,) = forecast([belief], PROFILE, trajectories=True)
     return result
 
 
+def on_reference(result: Forecast, belief: Belief, profile: Profile) -> RunTime:
+    return run_time(result, belief.spec, profile, profile.reference(belief.spec))
+
+
 def test_a_job_of_one_regime_is_exact() -> None:
-    static = JobSpec(0, "cnn", 16, 16, 1, Mode.STATIC, 10, 6_400, 0.0)
+    static = JobSpec(0, "cnn", 16, 16, Demand.gang(1), Mode.STATIC, 10, 6_400, 0.0)
     belief = Belief(static).after(
         [EpochReport(0, 0, 3, 16, 300.0)], JobProgress(0, 3, 0.25, 16, 325.0, 325.0, 2_700)
     )
-    result = one(belief, window=8)
-    assert result.remaining_seconds == 675.0
-    expected = [0.325, 0.425, 0.525, 0.625, 0.725, 0.825, 0.925, 1.0, 1.0]
-    assert result.progress == pytest.approx(expected, abs=1e-15)
+    assert one(belief) == Forecast(0, (16,), (0.0,), (6.75,), (6.75,), (6.75,), ((6.75,),))
+    assert run_time(one(belief), static, PROFILE, GPU) == RunTime(675.0, 675.0, 675.0, (675.0,))
+    twice = RunTime(1_350.0, 1_350.0, 1_350.0, (1_350.0,))
+    assert run_time(one(belief), static, PROFILE, OTHER) == twice
+    assert belief.share_done == pytest.approx(0.325, abs=1e-15)
 
 
 def test_an_oracle_runs_through_the_true_regimes_in_order() -> None:
     schedule = {0: (ProfiledRegime(16, 2, 100.0), ProfiledRegime(64, 2, 50.0))}
     belief = Belief(SPEC).after([], JobProgress(0, 0, 0.5, 16, 0.0, 50.0, 0))
     (result,) = forecast(
-        [belief],
-        PROFILE,
-        window=4,
-        round_seconds=100.0,
-        basis=Basis.ORACLE,
-        schedules=schedule,
+        [belief], PROFILE, trajectories=True, basis=Basis.ORACLE, schedules=schedule
     )
-    assert result.regimes == (Regime(16, 1.5), Regime(64, 2))
-    assert result.remaining_seconds == 1.5 * 100.0 + 2 * 50.0
-    assert result.progress == (0.125, 0.375, 0.75, 1.0, 1.0)
-    assert result.run_seconds == 50.0
+    work = (1.5, 2.0)
+    assert result == Forecast(0, (16, 64), (0.0, 0.0), work, work, work, (work,))
+    seconds = 1.5 * 100.0 + 2 * 50.0
+    assert run_time(result, SPEC, PROFILE, GPU) == RunTime(seconds, seconds, seconds, (seconds,))
+    assert belief.share_done == 0.125
 
 
 def test_a_reactive_forecast_goes_on_as_it_is() -> None:
-    (result,) = forecast(
-        [Belief(SPEC)], PROFILE, window=1, round_seconds=100.0, basis=Basis.REACTIVE
-    )
-    assert result.regimes == (Regime(16, 4),)
-    assert (result.low_seconds, result.high_seconds) == (400.0, 400.0)
+    (result,) = forecast([Belief(SPEC)], PROFILE, trajectories=True, basis=Basis.REACTIVE)
+    assert result == Forecast(0, (16,), (0.0,), (4.0,), (4.0,), (4.0,), ((4.0,),))
+    assert run_time(result, SPEC, PROFILE, GPU) == RunTime(400.0, 400.0, 400.0, (400.0,))
 
 
 def test_nothing_known_every_sequence_counts() -> None:
-    result = one(Belief(SPEC))
+    result = run_time(one(Belief(SPEC)), SPEC, PROFILE, GPU)
     assert result.samples[0] < 250.0 < result.samples[-1] == 400.0
-    assert result.spread_seconds > 10.0
-    assert result.low_seconds < result.mean_seconds < result.high_seconds
+    assert np.std(result.samples) > 10.0
+    assert result.low < np.mean(result.samples) < result.high
 
 
 def test_no_jobs_have_no_forecasts() -> None:
-    assert forecast([], PROFILE, window=3, round_seconds=60.0) == ()
+    assert forecast([], PROFILE, trajectories=True) == ()
+
+
+def test_the_same_work_takes_another_time_on_another_allocation() -> None:
+    result = one(Belief(SPEC))
+    here, there = (run_time(result, SPEC, PROFILE, gpus) for gpus in (GPU, OTHER))
+    at_16 = [sum(work[::2]) for work in result.trajectories]
+    # Work at batch size 16 takes twice as long; all the rest is as fast.
+    for sample, more in zip(sorted(there.samples), sorted(at_16), strict=True):
+        assert sample == pytest.approx(4 * 50.0 + 150.0 * more)
+    assert here.samples[-1] == 400.0
+    assert there.samples[-1] == 800.0
+
+
+def test_an_allocation_on_which_a_job_cannot_run_is_named() -> None:
+    with pytest.raises(InputError, match="on 2 GPUs of type other"):
+        run_time(one(Belief(SPEC)), SPEC, PROFILE, Allocation("other", 2))
+
+
+def posterior(belief: Belief, profile: Profile) -> Sequences:
+    """What the forecast of a job is drawn from."""
+    job = standing(belief, profile, NOTHING)
+    if is_settled(job, profile):
+        return settled([job], profile)
+    return sequences([job], profile, NOTHING, 0)
 
 
 @given(batches_of_beliefs())
-def test_the_mean_is_the_sum_over_expected_regimes(case: Case) -> None:
+def test_every_trajectory_fills_the_epochs_left(case: Case) -> None:
     beliefs, profile = case
-    results = forecast(beliefs, profile, window=2, round_seconds=120.0)
+    results = forecast(beliefs, profile, trajectories=True)
     for belief, result in zip(beliefs, results, strict=True):
-        seconds = [
-            regime.epochs * profile.epoch_seconds(belief.spec, regime.batch_size)
-            for regime in result.regimes
+        assert result.job_id == belief.spec.job_id
+        assert result.batch_sizes[0] == belief.batch_size
+        works = (result.median, result.low, result.high, *result.trajectories)
+        for work in works:
+            assert len(work) == len(result.batch_sizes) == len(result.slowness)
+            assert min(work) >= 0.0
+            assert sum(work) == pytest.approx(belief.epochs_left)
+        # No regime is told that nothing comes to.
+        assert len(result.batch_sizes) == 1 or max(work[-1] for work in works) > 0.0
+        done = belief.epochs_done
+        assert belief.share_done == pytest.approx(done / (done + sum(result.median)))
+
+
+@given(batches_of_beliefs())
+def test_a_run_time_is_the_sum_over_the_regimes_of_its_work(case: Case) -> None:
+    beliefs, profile = case
+    results = forecast(beliefs, profile, trajectories=True)
+    for belief, result in zip(beliefs, results, strict=True):
+        time = on_reference(result, belief, profile)
+        each = np.exp(result.slowness) * [
+            epoch_seconds(profile, belief.spec, size) for size in result.batch_sizes
         ]
-        slowest = max(
-            profile.epoch_seconds(belief.spec, size)
-            for size in belief.spec.batch_sizes
-            if profile.can_run(belief.spec.model, size, belief.spec.scale_factor)
-        )
-        # Regimes of less than a hundredth of an epoch are not told.
-        assert result.mean_seconds == pytest.approx(sum(seconds), abs=0.2 * slowest)
+        assert time.remaining == pytest.approx(float(each @ result.median))
+        assert time.low == pytest.approx(min(float(each @ result.low), time.remaining))
+        assert time.high == pytest.approx(max(float(each @ result.high), time.remaining))
+        assert time.samples == pytest.approx(np.array(result.trajectories) @ each)
 
 
 @given(batches_of_beliefs())
 def test_samples_ascend_and_hold_what_is_told_of_them(case: Case) -> None:
     beliefs, profile = case
-    for result in forecast(beliefs, profile, window=2, round_seconds=120.0):
-        samples, slack = result.samples, 1e-9 * result.samples[-1]
+    results = forecast(beliefs, profile, trajectories=True)
+    for belief, result in zip(beliefs, results, strict=True):
+        time = on_reference(result, belief, profile)
+        samples, slack = time.samples, 1e-9 * time.samples[-1]
         assert list(samples) == sorted(samples)
-        assert len(samples) == SAMPLES
-        assert result.low_seconds <= result.remaining_seconds <= result.high_seconds
-        assert samples[0] - slack <= result.remaining_seconds <= samples[-1] + slack
+        certain = is_settled(standing(belief, profile, NOTHING), profile)
+        assert len(samples) == (1 if certain else SAMPLES)
+        assert time.low <= time.remaining <= time.high
+        assert samples[0] - slack <= time.remaining <= samples[-1] + slack
         assert samples[0] > 0.0
 
 
 @given(batches_of_beliefs())
-def test_progress_rises_from_what_is_done_to_one(case: Case) -> None:
+def test_samples_are_the_quantiles_of_what_may_come(case: Case) -> None:
     beliefs, profile = case
-    results = forecast(beliefs, profile, window=20, round_seconds=120.0)
+    results = forecast(beliefs, profile, trajectories=True)
     for belief, result in zip(beliefs, results, strict=True):
-        assert len(result.progress) == 21
-        assert list(result.progress) == sorted(result.progress)
-        assert result.progress[0] >= 0.0
-        assert result.progress[-1] <= 1.0
-        assert result.progress[0] == pytest.approx(belief.epochs_done / belief.spec.epochs)
+        told = posterior(belief, profile)
+        seconds, weights = told.seconds[0], told.weights[0]
+        samples = on_reference(result, belief, profile).samples
+        levels = LEVELS[0] if len(samples) > 1 else np.array([0.5])
+        for sample, level in zip(samples, levels.tolist(), strict=True):
+            assert weights[seconds < sample * (1.0 - 1e-9)].sum() <= level + 1e-9
+            assert weights[seconds <= sample * (1.0 + 1e-9)].sum() >= level - 1e-9
 
 
 @given(batches_of_beliefs())
-def test_progress_is_one_exactly_when_the_longest_sample_is_covered(case: Case) -> None:
+def test_no_number_is_expected_to_be_closer_than_the_remaining_time(case: Case) -> None:
     beliefs, profile = case
-    for belief in beliefs:
-        (result,) = forecast([belief], profile, window=1, round_seconds=120.0)
-        covered = result.samples[-1]
-        for share, done in ((1.0 + 1e-9, True), (0.99, False)):
-            (probe,) = forecast([belief], profile, window=1, round_seconds=covered * share)
-            assert (probe.progress[1] == pytest.approx(1.0, abs=1e-12)) is done
+    results = forecast(beliefs, profile, trajectories=True)
+    for belief, result in zip(beliefs, results, strict=True):
+        told = posterior(belief, profile)
+        seconds, weights = told.seconds[0], told.weights[0]
+
+        def error(
+            guess: float, seconds: np.ndarray = seconds, weights: np.ndarray = weights
+        ) -> float:
+            return float((weights * np.abs(seconds - guess) / seconds).sum())
+
+        least = min(map(error, seconds.tolist()))
+        assert error(on_reference(result, belief, profile).remaining) <= least + 1e-9
 
 
 @settings(max_examples=200)
 @given(batches_of_beliefs())
 def test_a_batch_forecasts_as_one_by_one_to_the_last_bit(case: Case) -> None:
     beliefs, profile = case
-    together = forecast(beliefs, profile, window=7, round_seconds=120.0)
-    apart = [forecast([belief], profile, window=7, round_seconds=120.0)[0] for belief in beliefs]
+    together = forecast(beliefs, profile, trajectories=True)
+    apart = [forecast([belief], profile, trajectories=True)[0] for belief in beliefs]
     assert list(together) == apart
 
 
 @given(batches_of_beliefs())
-def test_longer_windows_only_go_on(case: Case) -> None:
+def test_who_asks_for_no_trajectories_is_told_the_same_of_all_else(case: Case) -> None:
     beliefs, profile = case
-    short = forecast(beliefs, profile, window=3, round_seconds=120.0)
-    long = forecast(beliefs, profile, window=9, round_seconds=120.0)
-    assert np.array_equal([f.progress for f in short], [f.progress[:4] for f in long])
+    without = forecast(beliefs, profile, trajectories=False)
+    for belief, bare, full in zip(
+        beliefs, without, forecast(beliefs, profile, trajectories=True), strict=True
+    ):
+        assert bare.trajectories == ()
+        ours, theirs = (on_reference(result, belief, profile) for result in (bare, full))
+        assert replace(theirs, samples=()) == ours
+        assert bare.batch_sizes == full.batch_sizes[: len(bare.batch_sizes)]
+        for some, all_ in ((bare.median, full.median), (bare.high, full.high)):
+            assert some == all_[: len(some)]
+            assert not any(all_[len(some) :])
+
+
+def on_two_types(case: Case, other: Callable[[float], float]) -> Profile:
+    """The profile of a case, with the rates of a second GPU type."""
+    _, profile = case
+    rates = dict(profile.rates)
+    for (model, size, _, gpus), rate in profile.rates.items():
+        rates[model, size, "other", gpus] = other(rate)
+    return Profile(rates)
+
+
+@given(batches_of_beliefs(), st.sampled_from((0.25, 2.0, 64.0)), st.floats(0.1, 10.0))
+def test_rates_of_one_allocation_change_no_seconds_of_another(
+    case: Case, factor: float, change: float
+) -> None:
+    beliefs, _ = case
+    profile = on_two_types(case, lambda rate: rate * factor)
+    changed = on_two_types(case, lambda rate: rate * factor * change + (rate > 0.0) * change)
+    results = forecast(beliefs, profile, trajectories=True)
+    # Work is measured by the reference: it does not change either.
+    assert forecast(beliefs, changed, trajectories=True) == results
+    for belief, result in zip(beliefs, results, strict=True):
+        gpus = belief.spec.demand.least
+        here = run_time(result, belief.spec, profile, Allocation(UNTYPED, gpus))
+        assert run_time(result, belief.spec, changed, Allocation(UNTYPED, gpus)) == here
+        # Nodes make no difference to a table; a rate so many times as high does.
+        there = run_time(result, belief.spec, profile, Allocation("other", gpus, nodes=gpus))
+        assert there == RunTime(
+            here.remaining / factor,
+            here.low / factor,
+            here.high / factor,
+            tuple(seconds / factor for seconds in here.samples),
+        )
+
+
+@given(batches_of_beliefs(), st.data())
+def test_an_interval_holds_its_number_on_any_allocation(case: Case, data: st.DataObject) -> None:
+    beliefs, _ = case
+    profile = on_two_types(
+        case, lambda rate: data.draw(st.floats(0.05, 50.0)) if rate > 0.0 else 0.0
+    )
+    results = forecast(beliefs, profile, trajectories=True)
+    for belief, result in zip(beliefs, results, strict=True):
+        allocation = Allocation("other", belief.spec.demand.least)
+        time = run_time(result, belief.spec, profile, allocation)
+        assert 0.0 < time.low <= time.remaining <= time.high
+        assert list(time.samples) == sorted(time.samples)

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from tests.strategies import job_specs
@@ -12,7 +13,7 @@ LM = JobSpec(
     model="LM",
     batch_size=5,
     max_batch_size=80,
-    scale_factor=2,
+    demand=Demand.gang(2),
     mode=Mode.GNS,
     epochs=30,
     samples_per_epoch=59_675,
@@ -49,7 +50,6 @@ def test_a_job_that_starts_at_the_largest_batch_size_stays_there(mode: Mode) -> 
     ("field", "value"),
     [
         ("batch_size", 0),
-        ("scale_factor", -1),
         ("epochs", 0),
         ("samples_per_epoch", 0),
         ("budget", 0.0),

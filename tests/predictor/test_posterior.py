@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from predictor.allocation import Demand
 from predictor.belief import Belief, Pace, changes
-from predictor.forecast import forecast
+from predictor.forecast import forecast, run_time
 from predictor.history import NOTHING, History
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.learning import learned, reaches, until
@@ -21,7 +22,7 @@ GNS = JobSpec(
     model="cnn",
     batch_size=16,
     max_batch_size=64,
-    scale_factor=1,
+    demand=Demand.gang(1),
     mode=Mode.GNS,
     epochs=60,
     samples_per_epoch=6_400,
@@ -29,7 +30,7 @@ GNS = JobSpec(
 )
 ACCORDION = dataclasses.replace(GNS, mode=Mode.ACCORDION)
 STATIC = dataclasses.replace(GNS, mode=Mode.STATIC)
-PROFILE = Profile({("cnn", 16, 1): 8.0, ("cnn", 32, 1): 5.0, ("cnn", 64, 1): 4.0})
+PROFILE = Profile.of_type({("cnn", 16, 1): 8.0, ("cnn", 32, 1): 5.0, ("cnn", 64, 1): 4.0})
 
 
 def seen(spec: JobSpec, *regimes: tuple[int, int], now: int | None = None) -> Belief:
@@ -186,8 +187,10 @@ def test_a_job_at_the_very_end_of_its_last_epoch_is_told_without_a_warning() -> 
     at_end = dataclasses.replace(
         belief, progress=dataclasses.replace(belief.progress, fraction=1.0)
     )
-    (told,) = forecast([at_end], PROFILE, window=2, round_seconds=60.0)
-    assert 0.0 <= told.remaining_seconds < 1e-6
+    (told,) = forecast([at_end], PROFILE, trajectories=True)
+    time = run_time(told, ACCORDION, PROFILE, PROFILE.reference(ACCORDION))
+    assert 0.0 <= time.remaining < 1e-6
+    assert 0.0 <= time.samples[-1] < 1e-6
 
 
 def test_a_finished_job_is_seen_as_it_was_before() -> None:

@@ -12,6 +12,7 @@ from predictor.published_predictor import (
     remaining_seconds,
     seconds_done,
 )
+from predictor.throughput import epoch_seconds
 from warehouse.workloads.trace import read_workload
 
 # 4 epochs of 10 s, then 6 of 4 s.
@@ -63,7 +64,7 @@ def test_the_published_windows_were_predicted_like_this(data: Path) -> None:
             ProfiledRegime(
                 regime.batch_size,
                 int(regime.epochs),
-                workload.profile.epoch_seconds(spec, regime.batch_size),
+                epoch_seconds(workload.profile, spec, regime.batch_size),
             )
             for regime in truth.profiled
         )

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from solver.counts import solve_counts
-from solver.market import Bid, Market
+from solver.market import Market
 from solver.timetable import lay_out
-from tests.strategies import gang_heavy_markets, markets, unit_markets
+from tests.strategies import gang_bid, gang_heavy_markets, markets, one_type, unit_markets
 
 EXACT = 1e-5
 """Share of the total gain that solvers' tolerances leave undecided."""
@@ -43,7 +43,7 @@ def full_optimum(market: Market) -> float:
     each, times = np.eye(jobs), np.arange(window + 1)
     pick_one = np.kron(each, np.ones_like(times))
     links = np.hstack([np.kron(each, times), -np.kron(each, np.ones(window))])
-    fits = np.kron(market.scale_factors, np.eye(window))
+    fits = np.kron(market.gangs, np.eye(window))
     left = np.zeros((jobs, picks))
     for job, row in enumerate(market.remaining):
         left[job, job * (window + 1) : (job + 1) * (window + 1)] = -row
@@ -77,7 +77,7 @@ def laid_out(market: Market, order: list[int], backend: str) -> tuple[float, flo
     """Bound and objective of the plan that the counts become."""
     counts = solve_counts(market, backend)
     table = lay_out(market, counts.counts, order)
-    assert (market.scale_factors @ table <= market.gpus).all()
+    assert (market.gangs @ table <= market.gpus).all()
     return counts.bound, market.objective(table.sum(axis=1))
 
 
@@ -92,15 +92,15 @@ def random_market(seed: int) -> Market:
         utility = weight * np.log(np.maximum(progress, 1e-3))
         remaining = 120.0 * (1.0 - progress[0]) / speed - 120.0 * np.arange(window + 1)
         bids.append(
-            Bid(
-                job_id=job_id,
-                scale_factor=int(rng.choice([1, 1, 1, 2, 4, 8])),
+            gang_bid(
+                job_id,
+                int(rng.choice([1, 1, 1, 2, 4, 8])),
+                utility.tolist(),
+                np.maximum(remaining, 0.0).tolist(),
                 weight=weight,
-                utility=tuple(utility.tolist()),
-                remaining_seconds=tuple(np.maximum(remaining, 0.0).tolist()),
             )
         )
-    return Market.of(gpus, window, float(rng.choice([0.0, 1e-4, 1e-3])), tuple(bids))
+    return one_type(gpus, window, float(rng.choice([0.0, 1e-4, 1e-3])), bids)
 
 
 @st.composite

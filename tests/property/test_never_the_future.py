@@ -6,9 +6,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from containers.runtime import Lease, Standing, Terms
-from containers.virtual.truth import GroundTruth
-from containers.virtual.virtual_cluster import VirtualPlace
+from containers.runtime import Launch
+from containers.virtual.truth import GroundTruth, VirtualCluster
+from predictor.allocation import Demand
 from predictor.belief import Belief
 from predictor.forecast import Forecast, forecast
 from predictor.job import JobSpec, Mode, Regime
@@ -16,12 +16,12 @@ from predictor.throughput import Profile
 
 EPOCHS = 30
 ROUND_SECONDS = 200.0
-PROFILE = Profile({("cnn", size, gpus): 4.0 for size in (16, 32, 64) for gpus in (1, 2)})
+PROFILE = Profile.of_type({("cnn", size, gpus): 4.0 for size in (16, 32, 64) for gpus in (1, 2)})
 """An epoch takes 100, 50 or 25 s."""
 
 
 def spec(mode: Mode) -> JobSpec:
-    return JobSpec(0, "cnn", 16, 64, 1, mode, EPOCHS, 6_400, 0.0)
+    return JobSpec(0, "cnn", 16, 64, Demand.gang(1), mode, EPOCHS, 6_400, 0.0)
 
 
 def truth(targets: list[int], isolated_seconds: float) -> GroundTruth:
@@ -31,19 +31,20 @@ def truth(targets: list[int], isolated_seconds: float) -> GroundTruth:
 
 def forecasts(job: JobSpec, real: GroundTruth) -> list[tuple[int, Forecast]]:
     """At every round boundary, the epochs begun and what is expected of the job."""
-    bystander = replace(job, job_id=1, mode=Mode.STATIC, scale_factor=2)
+    bystander = replace(job, job_id=1, mode=Mode.STATIC, demand=Demand.gang(2))
     truths = [real, GroundTruth(1, 1.0, (Regime(16, 1),), (Regime(16, 1),))]
-    terms = Terms("", ROUND_SECONDS, 20.0, PROFILE)
-    cluster = VirtualPlace(truths).open(terms, Standing(jobs=(job, bystander)))
+    cluster = VirtualCluster(
+        [job, bystander], truths, PROFILE, round_seconds=ROUND_SECONDS, restart_seconds=20.0
+    )
     beliefs, told = [Belief(job), Belief(bystander)], []
     for number in range(100):
-        expected, _ = forecast(beliefs, PROFILE, window=5, round_seconds=ROUND_SECONDS)
+        expected, _ = forecast(beliefs, PROFILE, trajectories=True)
         told.append((math.ceil(beliefs[0].epochs_done), expected))
         if number % 4 == 3:  # preempted now and then, so that restarts are seen too
             cluster.preempt({0: ""})
         else:
-            cluster.launch(0, [Lease(0, (0,))])
-        cluster.launch(0, [Lease(1, (1, 2))])
+            cluster.launch(0, [Launch(0, (0,))])
+        cluster.launch(0, [Launch(1, (1, 2))])
         cluster.advance(None)
         seen = cluster.observe()
         if any(event.job_id == 0 for event in seen.finished):

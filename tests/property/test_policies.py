@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from solver.cluster import Cluster
 
 from flows.runs.start import make_start
+from predictor.job import JobSpec
 from solver.fidelity import Fidelity
 from solver.policies import POLICIES
-from tasks.record import Settings
+from tasks.record import Settings, one_pool
 from tests.runs import Made, make
 from warehouse.workloads.generator import generate_workload
 
@@ -37,13 +37,17 @@ def runs(draw: st.DrawFn, policy: str) -> Made:
     )
     asked = Settings(
         policy,
-        gpus,
-        gpus_per_node=per_node,
+        one_pool(gpus, per_node),
         fidelity=draw(st.sampled_from(Fidelity)),
         round_seconds=draw(st.sampled_from((600.0, 1_500.0))),
         window=draw(st.sampled_from((1, 5))),
     )
     return make(make_start(workload, asked))
+
+
+def jobs_of(made: Made) -> tuple[JobSpec, ...]:
+    """All jobs of a run's workload, admitted or not."""
+    return made.run.source.until(float("inf"), 0)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -53,9 +57,9 @@ def test_every_policy_serves_every_job_and_gives_no_gpu_twice(
     policy: str, data: st.DataObject
 ) -> None:
     made = data.draw(runs(policy))
-    specs = {spec.job_id: spec for spec in made.header.specs}
-    asked = made.header.settings
-    cluster = Cluster(asked.gpus, asked.gpus_per_node)
+    specs = {spec.job_id: spec for spec in jobs_of(made)}
+    gangs = {job_id: spec.demand.least for job_id, spec in specs.items()}
+    asked, inventory = made.header.settings, made.header.settings.inventory
     active: set[int] = set()
     trained = dict.fromkeys(specs, 0.0)
     total = dict.fromkeys(specs, 0.0)
@@ -68,28 +72,28 @@ def test_every_policy_serves_every_job_and_gives_no_gpu_twice(
             trained[entry.job_id] += entry.seconds
             total[entry.job_id] = entry.run_seconds
         clock = record.clock_seconds
-        active |= set(record.arrivals)
+        active |= {spec.job_id for spec in record.arrivals}
         active -= {event.job_id for event in record.finished}
-        held = {launch.job_id: launch.gpus for launch in record.launches}
+        held = {lease.job_id: lease.gpus for lease in record.leases}
         used = [gpu for gpus in held.values() for gpu in gpus]
         assert len(used) == len(set(used)), "two jobs share a GPU"
         assert set(used) <= set(range(asked.gpus))
         assert held.keys() <= active, "runs before its arrival or after its end"
         for job_id, gpus in held.items():
-            assert len(gpus) == specs[job_id].scale_factor, "not a whole gang"
+            assert len(gpus) == gangs[job_id], "not a whole gang"
             if specs[job_id].consolidate:
-                nodes = {cluster.node(gpu) for gpu in gpus}
-                assert len(nodes) == cluster.fewest_nodes(len(gpus))
+                nodes = {inventory.node(gpu) for gpu in gpus}
+                assert len(nodes) == inventory.only.fewest_nodes(len(gpus))
         if POLICIES[policy].work_conserving and asked.fidelity is Fidelity.FAIR:
             idle = asked.gpus - len(used)
-            waiting = [specs[job_id].scale_factor for job_id in active - held.keys()]
+            waiting = [gangs[job_id] for job_id in active - held.keys()]
             # Gangs and nodes are powers of two: consolidation keeps nobody from running.
             assert all(gpus > idle for gpus in waiting)
     ended = [event.job_id for record in made.records for event in record.finished]
     assert sorted(ended) == sorted(specs), "lost, or ended twice"
     # Attained service sums to the busy time.
     assert trained == pytest.approx(total)
-    busy = [trained[job_id] * specs[job_id].scale_factor for job_id in ended]
+    busy = [trained[job_id] * gangs[job_id] for job_id in ended]
     assert made.states[-1].ended_gpu_seconds == pytest.approx(tuple(busy))
 
 
@@ -97,19 +101,19 @@ def test_every_policy_serves_every_job_and_gives_no_gpu_twice(
 @given(runs("isolated"))
 def test_isolated_jobs_never_begin_a_round_ahead_of_their_share(made: Made) -> None:
     gpus = made.header.settings.gpus
-    scale = {spec.job_id: spec.scale_factor for spec in made.header.specs}
+    gangs = {spec.job_id: spec.demand.least for spec in jobs_of(made)}
     owed: dict[int, float] = {}
     held: set[int] = set()
     clock = 0.0
     for record in made.records:
         elapsed, clock = record.clock_seconds - clock, record.clock_seconds
         for job_id in owed:
-            share = min(1.0, gpus / (len(owed) * scale[job_id]))
+            share = min(1.0, gpus / (len(owed) * gangs[job_id]))
             owed[job_id] += elapsed * (share - (job_id in held))
         for event in record.finished:
             del owed[event.job_id]
-        owed |= dict.fromkeys(record.arrivals, 0.0)
-        held = {launch.job_id for launch in record.launches}
+        owed |= {spec.job_id: 0.0 for spec in record.arrivals}
+        held = {lease.job_id for lease in record.leases}
         ahead = {job_id for job_id in held if owed[job_id] < -1e-3}
         # Somebody has to run, or the clock would stand still.
         assert not ahead or (len(held) == 1 and max(owed.values()) < 1e-3)

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from predictor.allocation import Allocation
+from predictor.throughput import UNTYPED
 from solver import timetable
 from solver.clearing import clear
 from solver.counts import solve_counts
 from solver.market import Market
 from solver.timetable import lay_out
-from tests.strategies import gang_heavy_markets, markets
+from tests.strategies import gang_heavy_markets, markets, one_type
 
 
 def tables(seed: int, jobs: int, gpus: int, gangs: Sequence[int], regularizer: float) -> Market:
@@ -24,12 +26,14 @@ def tables(seed: int, jobs: int, gpus: int, gangs: Sequence[int], regularizer: f
     speed = 1.0 + rng.integers(0, 2, size=(jobs, 1)) * (rounds > rng.integers(0, 20, (jobs, 1)))
     ran = np.minimum(np.cumsum(speed, axis=1) - speed[:, :1], left)
     weights = rng.lognormal(0.0, 1.0, size=jobs)
+    held = rng.choice(gangs, size=jobs).tolist()
     return Market(
-        gpus=gpus,
+        types=(UNTYPED,),
+        capacities=np.array([gpus]),
         window=window,
         regularizer=regularizer,
         job_ids=np.arange(jobs),
-        scale_factors=rng.choice(gangs, size=jobs),
+        allocations=tuple(Allocation(UNTYPED, gang) for gang in held),
         weights=weights,
         utility=weights[:, None] * np.log(0.05 + (60.0 - left + ran) / 60.0),
         remaining=np.maximum(left - rounds, 0.0),
@@ -48,7 +52,7 @@ def test_plans_are_certified_as_laid_out(
     market = tables(seed, jobs, gpus, gangs, regularizer)
     order = np.argsort(market.remaining[:, 0], kind="stable").tolist()
     cleared = clear(market, order, "lagrangian")
-    assert (market.scale_factors @ cleared.timetable <= market.gpus).all()
+    assert (market.gangs @ cleared.timetable <= market.gpus).all()
     assert cleared.objective == market.objective(cleared.timetable.sum(axis=1))
     assert cleared.bound >= cleared.objective
     assert cleared.gap <= 1e-3
@@ -59,7 +63,7 @@ def test_any_market_is_cleared_feasibly_below_its_bound(market: Market, random: 
     order = list(range(len(market.job_ids)))
     random.shuffle(order)
     cleared = clear(market, order, "lagrangian")
-    assert (market.scale_factors @ cleared.timetable <= market.gpus).all()
+    assert (market.gangs @ cleared.timetable <= market.gpus).all()
     assert cleared.objective <= cleared.bound
     assert cleared.gap >= 0.0
     assert cleared.status in ("optimal", "work_limit")
@@ -83,6 +87,7 @@ def test_jobs_that_came_off_badly_are_placed_first_in_another_try(
 
 def test_a_market_of_bids_is_the_market_of_their_tables() -> None:
     market = tables(0, 5, 8, (1, 2), 0.1)
-    again = Market.of(market.gpus, market.window, market.regularizer, market.bids)
-    for name in ("job_ids", "scale_factors", "weights", "utility", "remaining"):
+    again = one_type(market.gpus, market.window, market.regularizer, market.bids)
+    assert (again.types, again.allocations) == (market.types, market.allocations)
+    for name in ("capacities", "job_ids", "gangs", "type_of", "weights", "utility", "remaining"):
         assert np.array_equal(getattr(again, name), getattr(market, name))

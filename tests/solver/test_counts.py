@@ -7,22 +7,25 @@ from hypothesis import given
 from numpy.typing import NDArray
 
 from predictor.errors import InputError, SolverError
+from predictor.throughput import UNTYPED
 from solver.backends import RELATIVE_GAP, gurobi, lagrangian
-from solver.counts import _decided, _last_useful, solve_counts
+from solver.counts import Counts, _decided, _last_useful, solve_counts
 from solver.market import Bid, Market
-from tests.strategies import GANGS, markets
+from tests.strategies import GANGS, gang_bid, markets, one_type
 
 
 def line(job_id: int, gain: float, *, gpus: int = 1, window: int = 4, weight: float = 1.0) -> Bid:
     """A job that gains as much in every round and has no time left to run after them."""
     rounds = np.arange(window + 1)
-    return Bid(
-        job_id=job_id,
-        scale_factor=gpus,
-        weight=weight,
-        utility=tuple((weight * gain * rounds).tolist()),
-        remaining_seconds=tuple((120.0 * rounds[::-1]).tolist()),
-    )
+    remaining = (120.0 * rounds[::-1]).tolist()
+    return gang_bid(job_id, gpus, (weight * gain * rounds).tolist(), remaining, weight=weight)
+
+
+def price(solved: Counts) -> float:
+    """The price of a GPU-round in a market of one GPU type."""
+    (price,) = solved.prices
+    assert price.gpu_type == UNTYPED
+    return price.price
 
 
 def gain_of_everything(market: Market) -> float:
@@ -34,7 +37,7 @@ def gain_of_everything(market: Market) -> float:
 def all_counts(market: Market) -> NDArray[np.int64]:
     """Every vector of counts within capacity, shape (vectors, jobs)."""
     counts = np.array(list(product(range(market.window + 1), repeat=len(market.job_ids))))
-    fits = counts @ market.scale_factors <= market.gpus * market.window
+    fits = counts @ market.gangs <= market.gpus * market.window
     return np.asarray(counts[fits], dtype=np.int64)
 
 
@@ -42,68 +45,69 @@ tiny_markets = markets(max_jobs=4, max_window=3, gpus=(1, 2, 4), gangs=(1, 1, 2,
 
 
 def test_the_round_goes_to_the_job_that_gains_more_by_it() -> None:
-    market = Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0)))
+    market = one_type(1, 4, 0.0, (line(0, 1.0), line(1, 2.0)))
     counts = solve_counts(market)
     assert counts.counts.tolist() == [0, 4]
     assert counts.bound == pytest.approx(8.0)
-    assert 1.0 <= counts.price <= 2.0
+    assert 1.0 <= price(counts) <= 2.0
 
 
 @pytest.fixture
 def kinked() -> Market:
     """One job gains less with every round, the other two in each."""
-    kinked = Bid(0, 1, 1.0, (0.0, 5.0, 8.0, 9.0, 9.5), (0.0,) * 5)
-    return Market.of(1, 4, 0.0, (kinked, line(1, 2.0)))
+    kinked = gang_bid(0, 1, (0.0, 5.0, 8.0, 9.0, 9.5))
+    return one_type(1, 4, 0.0, (kinked, line(1, 2.0)))
 
 
 def test_the_price_is_what_one_more_gpu_round_brings(kinked: Market) -> None:
     counts = solve_counts(kinked)
     assert counts.counts.tolist() == [2, 2]
-    assert counts.price == pytest.approx(2.0)
+    assert price(counts) == pytest.approx(2.0)
 
 
 def test_the_longest_job_is_bought_time_by_the_regularizer() -> None:
-    long = Bid(0, 1, 1.0, (0.0,) * 5, (900.0, 780.0, 660.0, 540.0, 420.0))
-    market = Market.of(1, 4, 1.0, (long, line(1, 50.0)))
+    long = gang_bid(0, 1, (0.0,) * 5, (900.0, 780.0, 660.0, 540.0, 420.0))
+    market = one_type(1, 4, 1.0, (long, line(1, 50.0)))
     assert solve_counts(market).counts.tolist() == [4, 0]
 
 
 def test_a_jump_later_in_the_table_is_worth_waiting_for() -> None:
-    jump = Bid(0, 1, 1.0, (0.0, 0.0, 0.0, 9.0, 9.0), (0.0,) * 5)
-    market = Market.of(1, 4, 0.0, (jump, line(1, 2.0)))
+    jump = gang_bid(0, 1, (0.0, 0.0, 0.0, 9.0, 9.0))
+    market = one_type(1, 4, 0.0, (jump, line(1, 2.0)))
     for backend in ("lagrangian", "gurobi", "highs"):
         assert solve_counts(market, backend).counts.tolist() == [3, 1]
 
 
 def test_rounds_that_gain_nothing_are_not_bought() -> None:
-    done = Bid(0, 1, 1.0, (0.0, 3.0, 3.0, 3.0, 3.0), (120.0, 0.0, 0.0, 0.0, 0.0))
-    counts = solve_counts(Market.of(8, 4, 1.0, (done,)))
+    done = gang_bid(0, 1, (0.0, 3.0, 3.0, 3.0, 3.0), (120.0, 0.0, 0.0, 0.0, 0.0))
+    counts = solve_counts(one_type(8, 4, 1.0, (done,)))
     assert counts.counts.tolist() == [1]
 
 
 def test_an_empty_market_has_no_counts() -> None:
-    counts = solve_counts(Market.of(4, 3, 1.0, ()))
-    assert (counts.counts.tolist(), counts.backend, counts.price) == ([], "none", 0.0)
+    counts = solve_counts(one_type(4, 3, 1.0, ()))
+    assert (counts.counts.tolist(), counts.backend, price(counts)) == ([], "none", 0.0)
 
 
 def test_a_weight_of_1e21_leaves_the_others_as_well_solved_as_without_it() -> None:
     others = (line(1, 1.0), line(2, 3.0), line(3, 2.0))
     heavy = line(0, 1.0, weight=1e21)
-    alone = solve_counts(Market.of(2, 4, 0.0, others))
-    beside = solve_counts(Market.of(3, 4, 0.0, (heavy, *others)))
+    alone = solve_counts(one_type(2, 4, 0.0, others))
+    beside = solve_counts(one_type(3, 4, 0.0, (heavy, *others)))
     assert beside.counts.tolist() == [4, *alone.counts.tolist()] == [4, 0, 4, 4]
-    assert beside.price == pytest.approx(alone.price)
+    assert price(beside) == pytest.approx(price(alone))
 
 
 @pytest.mark.parametrize("backend", ["lagrangian", "gurobi", "highs"])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_a_constant_in_a_bid_changes_nothing(backend: str, sign: float) -> None:
-    market = Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0)))
+    market = one_type(1, 4, 0.0, (line(0, 1.0), line(1, 2.0)))
     moved = tuple(
-        Bid(b.job_id, 1, 1.0, tuple(u + sign * 1e6 for u in b.utility), b.remaining_seconds)
-        for b in market.bids
+        gang_bid(bid.job_id, 1, [u + sign * 1e6 for u in row.utility], row.remaining_seconds)
+        for bid in market.bids
+        for row in bid.rows
     )
-    counts = solve_counts(Market.of(1, 4, 0.0, moved), backend)
+    counts = solve_counts(one_type(1, 4, 0.0, moved), backend)
     assert counts.counts.tolist() == [0, 4]
 
 
@@ -126,17 +130,17 @@ def test_counts_fit_and_stay_below_their_bound(backend: str, market: Market) -> 
     solved = solve_counts(market, backend)
     counts = solved.counts
     assert ((counts >= 0) & (counts <= market.window)).all()
-    assert market.scale_factors @ counts <= market.gpus * market.window
+    assert market.gangs @ counts <= market.gpus * market.window
     assert market.objective(counts) <= solved.bound + 1e-6 * gain_of_everything(market) + 1e-9
     assert solved.bound - market.objective(counts) <= 2e-5 * gain_of_everything(market) + 1e-9
-    assert solved.price >= 0.0
+    assert price(solved) >= 0.0
     assert solved.status == "optimal"
 
 
 @given(markets(gpus=(48,)))
 def test_the_price_is_zero_when_everybody_gets_all(market: Market) -> None:
     solved = solve_counts(market)
-    assert (solved.price, solved.backend, solved.reason) == (0.0, "none", "every job gets all")
+    assert (price(solved), solved.backend, solved.reason) == (0.0, "none", "every job gets all")
     assert solved.bound == market.objective(solved.counts)
     everything = np.full(len(market.job_ids), market.window)
     assert solved.bound == market.objective(everything)
@@ -155,7 +159,7 @@ def test_no_counts_are_better(backend: str, market: Market) -> None:
 @given(tiny_markets)
 def test_decided_jobs_get_all_they_can_use_in_every_optimum(market: Market) -> None:
     most = _last_useful(market)
-    decided = _decided(market, most, market.gpus * market.window)
+    decided = _decided(market, most)
     counts = all_counts(market)
     # Every number is whole and below 2^53, so that equal means equal.
     worth = np.array([market.objective(vector) for vector in counts])
@@ -165,8 +169,8 @@ def test_decided_jobs_get_all_they_can_use_in_every_optimum(market: Market) -> N
 
 @given(tiny_markets)
 def test_what_is_left_beside_decided_jobs_is_solved_on_its_own_scale(market: Market) -> None:
-    decided = _decided(market, _last_useful(market), market.gpus * market.window)
-    rest = Market.of(
+    decided = _decided(market, _last_useful(market))
+    rest = one_type(
         market.gpus,
         market.window,
         market.regularizer,
@@ -183,9 +187,9 @@ def test_the_same_market_gives_the_same_counts() -> None:
         line(job_id, float(rng.random()), gpus=int(rng.choice(GANGS))) for job_id in range(40)
     )
     for backend in ("lagrangian", "gurobi", "highs"):
-        first, second = (solve_counts(Market.of(32, 4, 0.001, bids), backend) for _ in range(2))
+        first, second = (solve_counts(one_type(32, 4, 0.001, bids), backend) for _ in range(2))
         assert first.counts.tolist() == second.counts.tolist()
-        assert (first.bound, first.price) == (second.bound, second.price)
+        assert (first.bound, first.prices) == (second.bound, second.prices)
 
 
 @pytest.fixture(scope="module")
@@ -193,10 +197,10 @@ def beyond_the_licence() -> Market:
     """More jobs than the 2,000 variables of Gurobi's size-limited licence."""
     rng = np.random.default_rng(11)
     bids = tuple(
-        Bid(job_id, 1, 1.0, (0.0, 2.0 + gain, 3.0), (0.0,) * 3)
+        gang_bid(job_id, 1, (0.0, 2.0 + gain, 3.0))
         for job_id, gain in enumerate(rng.random(2_001).tolist())
     )
-    return Market.of(gpus=1_100, window=2, regularizer=0.0, bids=bids)
+    return one_type(1_100, 2, 0.0, bids)
 
 
 def test_our_own_solver_is_asked_first_and_needs_no_other(beyond_the_licence: Market) -> None:
@@ -243,15 +247,15 @@ def test_a_solver_that_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyPa
     gurobi._environment.cache_clear()
     monkeypatch.setitem(sys.modules, "gurobipy", None)
     with pytest.raises(SolverError, match="gurobipy is not installed"):
-        solve_counts(Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0))), "gurobi")
+        solve_counts(one_type(1, 4, 0.0, (line(0, 1.0), line(1, 2.0))), "gurobi")
 
 
 def test_a_missing_highs_is_an_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "highspy", None)
     with pytest.raises(SolverError, match="highspy is not installed"):
-        solve_counts(Market.of(1, 4, 0.0, (line(0, 1.0), line(1, 2.0))), "highs")
+        solve_counts(one_type(1, 4, 0.0, (line(0, 1.0), line(1, 2.0))), "highs")
 
 
 def test_an_unknown_back_end_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InputError, match="known are auto, lagrangian, gurobi, highs"):
-        solve_counts(Market.of(1, 1, 0.0, ()), "cplex")
+        solve_counts(one_type(1, 1, 0.0, ()), "cplex")

@@ -35,8 +35,9 @@ def count_problem(
         utility=np.concatenate([np.zeros((len(gangs), 1)), gains.cumsum(axis=1)], axis=1),
         remaining=left - max(floor, 0.0),
         regularizer=regularizer,
-        scale_factors=np.array(gangs, dtype=np.int64),
-        capacity=capacity,
+        gangs=np.array(gangs, dtype=np.int64),
+        capacities=np.array([capacity]),
+        type_of=np.zeros(len(gangs), dtype=np.int64),
         most=cap,
     )
 
@@ -53,7 +54,7 @@ def optimum(problem: CountProblem) -> float:
     best = -np.inf
     for longest in lengths if problem.regularizer else lengths[-1:]:
         worth = np.zeros(problem.capacity + 1)
-        for job, gang in enumerate(problem.scale_factors.tolist()):
+        for job, gang in enumerate(problem.gangs.tolist()):
             after = np.full_like(worth, -np.inf)
             for count in range(int(problem.most[job]) + 1):
                 use = gang * count
@@ -94,8 +95,8 @@ def assert_certified(problem: CountProblem, best: float, gap: float) -> None:
     size = stake(problem)
     found = problem.objective(solved.counts)
     assert ((solved.counts >= 0) & (solved.counts <= problem.most)).all()
-    assert problem.scale_factors @ solved.counts <= problem.capacity
-    assert solved.price >= 0.0
+    assert problem.gangs @ solved.counts <= problem.capacity
+    assert (solved.prices >= 0.0).all()
     assert solved.bound >= found
     assert solved.bound >= best - ROUNDING * size
     assert found <= best + ROUNDING * size
@@ -132,13 +133,13 @@ def test_no_other_solver_finds_better_or_proves_less(
 
 def test_no_jobs_gain_nothing() -> None:
     solved = Lagrangian().solve(count_problem([], [], 8))
-    assert (solved.counts.tolist(), solved.bound, solved.price) == ([], 0.0, 0.0)
+    assert (solved.counts.tolist(), solved.bound, solved.prices.tolist()) == ([], 0.0, [0.0])
 
 
 def test_the_price_is_the_value_of_one_more_gpu_round() -> None:
     solved = Lagrangian().solve(count_problem([[5, 3, 1], [2, 2, 2]], [1, 1], 4))
     assert solved.counts.tolist() == [2, 2]
-    assert solved.price == pytest.approx(2.0)
+    assert solved.prices == pytest.approx([2.0])
     assert solved.bound == pytest.approx(12.0)
 
 

@@ -7,17 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from solver.cluster import Cluster
 
+from predictor.allocation import Allocation, Demand
 from predictor.belief import Belief
 from predictor.errors import InputError
-from predictor.job import JobProgress, JobSpec, Mode, Regime
+from predictor.job import JobProgress, JobSpec, Mode
 from predictor.published_predictor import ProfiledRegime
+from predictor.throughput import UNTYPED, Profile
 from solver.bidding import Terms, finish_time_fairness, outlook, utilities
 from solver.counts import solve_counts
 from solver.guarantees import Guarantees, guarantees
-from solver.market import Market, welfare_market
+from solver.market import Market, Price, welfare_market
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import POLICIES, make_policy
-from tests.strategies import certain
+from tests.strategies import certain, cluster
 
 ROUND_SECONDS = 100.0
 WINDOW = 6
@@ -33,14 +35,10 @@ def job(
     rounds_run: float = 0.0,
     budget: float = 1.0,
 ) -> ActiveJob:
-    """A job of one regime that is forecast to need so many rounds more."""
-    spec = JobSpec(job_id, "cnn", 16, 16, gang, Mode.STATIC, 10, 1_000, arrival, budget=budget)
-    total = rounds_left + rounds_run
-    progress = tuple(min((rounds_run + n) / total, 1.0) for n in range(WINDOW + 1))
-    forecast = certain(
-        job_id, rounds_left * ROUND_SECONDS, rounds_run * ROUND_SECONDS, progress, (Regime(16, 10),)
-    )
-    progress_now = JobProgress(
+    """A job of one regime, of 10 epochs of 63 steps, forecast to need so many rounds more."""
+    demand, total = Demand.gang(gang), rounds_left + rounds_run
+    spec = JobSpec(job_id, "cnn", 16, 16, demand, Mode.STATIC, 10, 1_008, arrival, budget=budget)
+    progress = JobProgress(
         job_id=job_id,
         epochs=int(10 * rounds_run / total),
         fraction=10 * rounds_run / total % 1,
@@ -49,15 +47,21 @@ def job(
         run_seconds=rounds_run * ROUND_SECONDS,
         steps_left=round(630 * rounds_left / total),
     )
-    schedule = (ProfiledRegime(16, 10, total * ROUND_SECONDS / 10),)
-    belief = Belief(spec, (), progress_now if rounds_run else None)
-    return ActiveJob(belief, forecast, gpus, 630 / (total * ROUND_SECONDS), schedule)
+    epoch_seconds = total * ROUND_SECONDS / 10
+    return ActiveJob(
+        belief=Belief(spec, (), progress if rounds_run else None),
+        forecast=certain(job_id, 10 * rounds_left / total),
+        gpus=gpus,
+        menu=(Allocation(UNTYPED, gang),),
+        throughput=Profile.of_type({("cnn", 16, gang): 63 / epoch_seconds}),
+        schedule=(ProfiledRegime(16, 10, epoch_seconds),),
+    )
 
 
 def situation(
     *jobs: ActiveJob, gpus: int = 4, now: float = 1_000.0, seen: int | None = None
 ) -> Situation:
-    return Situation(now, Cluster(gpus), ROUND_SECONDS, WINDOW, jobs, seen or len(jobs))
+    return Situation(now, cluster(gpus), ROUND_SECONDS, WINDOW, jobs, seen or len(jobs))
 
 
 @st.composite
@@ -91,16 +95,16 @@ def running(plan: Plan) -> list[int]:
 @given(told=situations())
 def test_every_policy_plans_a_round_that_can_run(name: str, told: Situation) -> None:
     plan = make_policy(name).plan(told)
-    gangs = {job.spec.job_id: job.spec.scale_factor for job in told.jobs}
+    gangs = {job.spec.job_id: job.gang for job in told.jobs}
     used = [gpu for gpus in plan.placement.values() for gpu in gpus]
     assert len(used) == len(set(used)), "two jobs share a GPU"
-    assert set(used) <= set(range(told.cluster.gpus))
+    assert set(used) <= set(range(told.inventory.gpus))
     assert all(len(gpus) == gangs[job_id] for job_id, gpus in plan.placement.items())
     if plan.turns:
         assert sorted(plan.placement) == [t.job_id for t in plan.turns if 0 in t.rounds]
     for number in range(told.window):
         busy = sum(gangs[turn.job_id] for turn in plan.turns if number in turn.rounds)
-        assert busy <= told.cluster.gpus
+        assert busy <= told.inventory.gpus
 
 
 @pytest.mark.parametrize("name", [name for name in POLICIES if POLICIES[name].work_conserving])
@@ -108,9 +112,9 @@ def test_every_policy_plans_a_round_that_can_run(name: str, told: Situation) -> 
 @given(told=situations())
 def test_no_gpu_idles_that_a_waiting_job_could_use(name: str, told: Situation) -> None:
     plan = make_policy(name).plan(told)
-    free = told.cluster.gpus - sum(len(gpus) for gpus in plan.placement.values())
+    free = told.inventory.gpus - sum(len(gpus) for gpus in plan.placement.values())
     waiting = [job for job in told.jobs if job.spec.job_id not in plan.placement]
-    assert all(job.spec.scale_factor > free for job in waiting)
+    assert all(job.gang > free for job in waiting)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -141,7 +145,8 @@ def test_shockwave_reports_a_bound_that_its_plan_keeps(told: Situation) -> None:
     size = max(abs(report.bound), abs(report.objective))
     assert report.gap * size == pytest.approx(report.bound - report.objective)
     assert report.status == ("optimal" if told.jobs else "rule")
-    assert report.price >= 0.0
+    assert all(price.price >= 0.0 for price in report.prices)
+    assert [price.gpu_type for price in report.prices] == [UNTYPED] * bool(told.jobs)
     assert [bid.job_id for bid in plan.bids] == [job.spec.job_id for job in told.jobs]
 
 
@@ -173,7 +178,7 @@ def test_srtf_preempts_for_a_shorter_job() -> None:
 def test_shockwave_gives_all_to_all_where_there_is_room() -> None:
     plan = make_policy("shockwave").plan(situation(job(0, 20), job(1, 30), gpus=4))
     assert [turn.rounds for turn in plan.turns] == [tuple(range(WINDOW))] * 2
-    assert (plan.report.price, plan.report.gap) == (0.0, 0.0)
+    assert (plan.report.prices, plan.report.gap) == ((Price(UNTYPED, 0.0),), 0.0)
 
 
 def test_shockwave_puts_the_job_that_has_waited_longest_first() -> None:
@@ -186,7 +191,8 @@ def test_shockwave_puts_the_job_that_has_waited_longest_first() -> None:
     )
     plan = make_policy("shockwave").plan(told)
     assert running(plan) == [0]
-    assert plan.report.price > 0.0
+    (price,) = plan.report.prices
+    assert price.price > 0.0
 
 
 def test_shockwave_gives_rounds_by_budget() -> None:
@@ -240,7 +246,7 @@ def test_the_price_of_a_deadline_rises_before_it_is_missed() -> None:
 def test_bids_are_finite_without_any_blur() -> None:
     plain = {"blur_rounds": 0.0, "blur_share": 0.0}
     plan = make_policy("shockwave", values=plain).plan(situation(job(0, 4), job(1, 40), gpus=1))
-    assert np.isfinite([bid.utility for bid in plan.bids]).all()
+    assert np.isfinite([row.utility for bid in plan.bids for row in bid.rows]).all()
     with pytest.raises(InputError, match="out of range"):
         make_policy("shockwave", values={"lateness": 1e308})
 
@@ -271,11 +277,12 @@ def test_the_longest_job_is_never_put_off_for_long() -> None:
 def test_guarantees_are_counted_for_the_plan_as_laid_out() -> None:
     utility = np.array([[0.0, 1.0, 2.0]] * 2)
     market = Market(
-        gpus=1,
+        types=(UNTYPED,),
+        capacities=np.array([1]),
         window=2,
         regularizer=0.0,
         job_ids=np.arange(2),
-        scale_factors=np.ones(2, np.int64),
+        allocations=(Allocation(UNTYPED, 1),) * 2,
         weights=np.ones(2),
         utility=utility,
         remaining=np.zeros((2, 3)),
@@ -303,26 +310,22 @@ def test_the_regulariser_leaves_the_welfare_to_be_decided(backend: str, regulari
     # would drown their welfare in the solver's tolerance, and GPU-rounds would be free.
     crowd = [job(j, 5 + j, arrival=50.0 * j, rounds_run=1 + j % 3) for j in range(12)]
     told = situation(*crowd, job(12, 80), gpus=3)
+    run = np.array([[job.belief.run_seconds] for job in told.jobs])
+    left = np.array([[job.run_time(job.own).remaining] for job in told.jobs])
+    elapsed = ROUND_SECONDS * np.arange(WINDOW + 1)
     market = welfare_market(
-        gpus=3,
+        capacities=told.inventory.capacities,
         regularizer=regularizer,
         job_ids=range(13),
-        scale_factors=[1] * 13,
+        allocations=[job.own for job in told.jobs],
         weights=np.ones(13),
-        progress=np.array([job.forecast.progress for job in told.jobs]),
-        remaining=np.array(
-            [
-                np.maximum(
-                    job.forecast.remaining_seconds - ROUND_SECONDS * np.arange(WINDOW + 1), 0
-                )
-                for job in told.jobs
-            ]
-        ),
+        progress=np.minimum((run + elapsed) / (run + left), 1.0),
+        remaining=np.maximum(left - elapsed, 0.0),
     )
     counts = solve_counts(market, backend)
     span = float(np.ptp(market.utility, axis=1).sum())
     assert counts.bound >= market.objective(counts.counts) - 1e-6 * span
-    assert counts.price > 0.0
+    assert counts.prices[0].price > 0.0
     assert counts.counts.sum() == 3 * WINDOW
     assert counts.counts[12] == WINDOW
     swapped = [

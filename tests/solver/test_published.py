@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from solver.cluster import Cluster
 
 from predictor.job import EpochReport, JobProgress
-from solver.market import Bid, Market
+from solver.market import Market
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import make_policy
 from solver.policies.shockwave_published import (
@@ -21,12 +20,13 @@ from solver.policies.shockwave_published import (
     laid_out_by_priority,
 )
 from tests.solver.test_policies import job
+from tests.strategies import cluster, gang_bid, one_type
 
 ROUND_SECONDS = 100.0
 
 
 def start(*jobs: ActiveJob, gpus: int = 2) -> Situation:
-    return Situation(0.0, Cluster(gpus), ROUND_SECONDS, 20, jobs, len(jobs))
+    return Situation(0.0, cluster(gpus), ROUND_SECONDS, 20, jobs, len(jobs))
 
 
 def go_on(told: Situation, plan: Plan) -> Situation:
@@ -76,10 +76,8 @@ def test_the_finish_objective_is_mostly_the_mean_over_time_and_a_little_the_late
 
 
 def market_of(gangs: list[int], window: int, gpus: int) -> Market:
-    flat = tuple([0.0] * (window + 1))
-    return Market.of(
-        gpus, window, 0.0, tuple(Bid(j, gang, 1.0, flat, flat) for j, gang in enumerate(gangs))
-    )
+    flat = [0.0] * (window + 1)
+    return one_type(gpus, window, 0.0, [gang_bid(j, gang, flat) for j, gang in enumerate(gangs)])
 
 
 def test_priority_goes_first_unless_a_job_needs_all_rounds_that_are_left() -> None:

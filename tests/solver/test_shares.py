@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
-from solver.cluster import Cluster
 
 from predictor.errors import InputError
 from predictor.job import JobProgress
+from predictor.throughput import Profile
 from solver.fidelity import Fidelity
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import make_policy
@@ -22,6 +22,7 @@ from solver.policies.ossp import OpenShop
 from solver.policies.shares import NO_LEASE, Account, Contenders, Ledger, SharePolicy
 from solver.policies.themis import Themis, least_shares
 from tests.solver.test_policies import job
+from tests.strategies import cluster
 
 ROUND_SECONDS = 100.0
 
@@ -35,7 +36,7 @@ def contenders(draw: st.DrawFn) -> Contenders:
 
     return Contenders(
         gpus=draw(st.sampled_from((4, 8, 13))),
-        scale_factors=np.array([float(draw(st.sampled_from((1, 1, 2, 4)))) for _ in range(count)]),
+        gangs=np.array([float(draw(st.sampled_from((1, 1, 2, 4)))) for _ in range(count)]),
         rates=numbers(1, 100) / 10,
         steps_left=numbers(0, 100_000),
         ages=numbers(0, 50_000),
@@ -51,19 +52,19 @@ def shares_of(policy: SharePolicy, jobs: Contenders) -> np.ndarray:
 
 
 def used(jobs: Contenders, shares: np.ndarray) -> float:
-    return float(jobs.scale_factors @ shares)
+    return float(jobs.gangs @ shares)
 
 
 @given(contenders())
 def test_gavel_attains_the_best_minimum(jobs: Contenders) -> None:
     shares = shares_of(Gavel(), jobs)
-    weights = jobs.scale_factors / jobs.weights
+    weights = jobs.gangs / jobs.weights
     count = len(weights)
     best = linprog(  # the last column is the minimum
         np.append(np.zeros(count), -1.0),
         A_ub=np.vstack(
             [
-                np.append(jobs.scale_factors, 0.0),
+                np.append(jobs.gangs, 0.0),
                 np.column_stack([-np.diag(weights), np.ones(count)]),
             ]
         ),
@@ -78,9 +79,9 @@ def test_gavel_attains_the_best_minimum(jobs: Contenders) -> None:
 def test_mst_attains_the_best_sum(jobs: Contenders) -> None:
     shares = shares_of(MaxSumThroughput(), jobs)
     left, best = float(jobs.gpus), 0.0
-    for worth in np.argsort(-jobs.rates / jobs.scale_factors):  # a fractional knapsack
-        share = min(1.0, left / jobs.scale_factors[worth])
-        best, left = best + share * jobs.rates[worth], left - share * jobs.scale_factors[worth]
+    for worth in np.argsort(-jobs.rates / jobs.gangs):  # a fractional knapsack
+        share = min(1.0, left / jobs.gangs[worth])
+        best, left = best + share * jobs.rates[worth], left - share * jobs.gangs[worth]
     assert float(jobs.rates @ shares) == pytest.approx(best, rel=1e-5)
     assert used(jobs, shares) <= jobs.gpus * (1 + 1e-6)
 
@@ -90,7 +91,7 @@ def test_ossp_ends_within_five_percent_of_the_least_makespan(jobs: Contenders) -
     shares = shares_of(OpenShop(), jobs)
     least = max(
         float(jobs.seconds_left.max()),
-        float(jobs.scale_factors @ jobs.seconds_left) / jobs.gpus,
+        float(jobs.gangs @ jobs.seconds_left) / jobs.gpus,
         95.0,  # the bisection starts at 100 s
     )
     left = jobs.seconds_left
@@ -126,7 +127,7 @@ def test_themis_attains_the_best_worst_fairness(jobs: Contenders, alone: int) ->
 def test_themis_leaves_to_the_others_what_the_unfairly_treated_do_not_need() -> None:
     jobs = Contenders(
         gpus=1,
-        scale_factors=np.ones(2),
+        gangs=np.ones(2),
         rates=np.ones(2),
         steps_left=np.array([100.0, 100.0]),
         ages=np.array([900.0, 0.0]),
@@ -213,7 +214,7 @@ def test_the_first_in_line_are_the_shortest_but_for_uneven_queues(
 def test_allox_takes_the_oldest_and_settles_a_job_that_has_a_gpu_to_itself() -> None:
     policy = make_policy("allox")
     jobs = [job(j, 10 + j, arrival=100.0 * j) for j in range(6)]
-    told = Situation(1_000.0, Cluster(2), ROUND_SECONDS, 6, tuple(jobs), 6)
+    told = Situation(1_000.0, cluster(2), ROUND_SECONDS, 6, tuple(jobs), 6)
     ledger = Ledger.read(policy.plan(told).memory)
     assert [account.share for account in ledger.accounts.values()] == [1.0, 1.0, 0, 0, 0, 0]
     # A shorter job does not unsettle them; it is matched when one of them has gone.
@@ -250,7 +251,7 @@ def go_on(told: Situation, plan: Plan, *more: ActiveJob) -> Situation:
 
 
 def start(*jobs: ActiveJob, gpus: int = 1, clock: float = 2_000.0) -> Situation:
-    return Situation(clock, Cluster(gpus), ROUND_SECONDS, 6, jobs, len(jobs))
+    return Situation(clock, cluster(gpus), ROUND_SECONDS, 6, jobs, len(jobs))
 
 
 def turns(policy_name: str, told: Situation, rounds: int) -> list[list[int]]:
@@ -290,7 +291,7 @@ def test_gpus_that_a_consolidated_gang_cannot_use_go_to_others() -> None:
         strict, belief=replace(strict.belief, spec=replace(strict.spec, consolidate=True))
     )
     others = [job(j, 9, gang=gang) for j, gang in ((1, 2), (2, 1), (3, 1))]
-    told = Situation(2_000.0, Cluster(4, 2), ROUND_SECONDS, 6, (strict, *others), 4)
+    told = Situation(2_000.0, cluster(4, 2), ROUND_SECONDS, 6, (strict, *others), 4)
     # Three GPUs of two nodes of two: alone it fits, and nobody idles a GPU beside it.
     assert sum(map(len, make_policy("gandiva-fair").plan(told).placement.values())) == 4
 
@@ -328,7 +329,7 @@ def test_a_change_of_speed_makes_fair_shares_stale() -> None:
     for fidelity, status in ((Fidelity.FAIR, "optimal"), (Fidelity.REFERENCE, "kept")):
         policy = make_policy("mst", fidelity=fidelity)
         later = go_on(told, policy.plan(told))
-        faster = replace(later.jobs[1], steps_per_second=99.0)
+        faster = replace(later.jobs[1], throughput=Profile.of_type({("cnn", 16, 1): 99.0}))
         later = replace(later, clock_seconds=9_000.0, jobs=(later.jobs[0], faster))
         assert policy.plan(later).report.status == status
 

@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solver.counts import solve_counts
-from solver.market import Bid, Market
+from solver.market import Market
 from solver.timetable import lay_out
-from tests.strategies import gang_heavy_markets, markets, unit_markets
+from tests.strategies import gang_bid, gang_heavy_markets, markets, one_type, unit_markets
 
 
 def flat(*gangs: int, gpus: int, window: int) -> Market:
     """Jobs that gain one a round."""
     rounds = tuple(float(n) for n in range(window + 1))
-    bids = tuple(Bid(j, gang, 1.0, rounds, rounds[::-1]) for j, gang in enumerate(gangs))
-    return Market.of(gpus, window, 0.0, bids)
+    bids = [gang_bid(j, gang, rounds, rounds[::-1]) for j, gang in enumerate(gangs)]
+    return one_type(gpus, window, 0.0, bids)
 
 
 @st.composite
@@ -24,9 +24,9 @@ def counted(
     """A market, counts within its window's GPU-rounds, and an order."""
     market = draw(problems)
     room, counts = market.gpus * market.window, []
-    for bid in market.bids:
-        counts.append(draw(st.integers(0, min(market.window, room // bid.scale_factor))))
-        room -= counts[-1] * bid.scale_factor
+    for gang in market.gangs.tolist():
+        counts.append(draw(st.integers(0, min(market.window, room // gang))))
+        room -= counts[-1] * gang
     return market, counts, draw(st.permutations(range(len(counts))))
 
 
@@ -55,7 +55,7 @@ def test_counts_that_cannot_be_laid_out_are_given_up_in_part() -> None:
     # The gang fills two of three rounds, so the job beside it cannot run in all three.
     market = flat(4, 1, gpus=4, window=3)
     table = lay_out(market, np.array([2, 3]), [0, 1])
-    used = market.scale_factors @ table
+    used = market.gangs @ table
     assert used.max() <= 4
     assert table.sum(axis=1).tolist() != [2, 3]
 
@@ -66,7 +66,7 @@ def test_room_that_is_left_is_filled() -> None:
 
 
 def test_no_jobs_have_an_empty_timetable() -> None:
-    table = lay_out(Market.of(4, 3, 1.0, ()), np.array([], dtype=np.int64), [])
+    table = lay_out(one_type(4, 3, 1.0, ()), np.array([], dtype=np.int64), [])
     assert table.shape == (0, 3)
 
 
@@ -77,15 +77,15 @@ def test_no_round_uses_more_gpus_than_there_are(
     market, counts, order = case
     table = lay_out(market, np.array(counts, dtype=np.int64), order)
     assert table.shape == (len(counts), market.window)
-    assert (market.scale_factors @ table <= market.gpus).all()
+    assert (market.gangs @ table <= market.gpus).all()
 
 
 @given(counted(st.one_of(markets(), gang_heavy_markets)))
 def test_no_gpu_idles_that_a_job_could_use(case: tuple[Market, list[int], list[int]]) -> None:
     market, counts, order = case
     table = lay_out(market, np.array(counts, dtype=np.int64), order)
-    free = market.gpus - market.scale_factors @ table
-    assert not ((market.scale_factors[:, None] <= free[None, :]) & ~table).any()
+    free = market.gpus - market.gangs @ table
+    assert not ((market.gangs[:, None] <= free[None, :]) & ~table).any()
 
 
 @given(counted(unit_markets))

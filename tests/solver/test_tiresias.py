@@ -15,12 +15,13 @@ from solver.policies import make_policy
 from solver.policies.tiresias_gittins import TiresiasGittins, gittins_index
 from solver.policies.tiresias_las import TiresiasLas
 from tests.solver.test_policies import job
+from tests.strategies import cluster
 
 ROUND_SECONDS = 100.0
 
 
 def start(*jobs: ActiveJob, gpus: int = 1) -> Situation:
-    return Situation(2_000.0, Cluster(gpus), ROUND_SECONDS, 6, jobs, len(jobs))
+    return Situation(2_000.0, cluster(gpus), ROUND_SECONDS, 6, jobs, len(jobs))
 
 
 def go_on(told: Situation, plan: Plan, *more: ActiveJob) -> Situation:

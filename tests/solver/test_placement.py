@@ -4,13 +4,16 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from solver.cluster import Cluster, Gang, InService, place
 
+from predictor.allocation import Allocation, Demand
 from predictor.belief import Belief
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
+from predictor.throughput import UNTYPED, Profile
+from solver.inventory import Inventory, Pool
+from solver.placement import Gang, place
 from solver.plan import ActiveJob, Situation, next_round
-from tests.strategies import certain
+from tests.strategies import certain, cluster
 
 
 def gangs(**sizes: int) -> list[Gang]:
@@ -19,48 +22,44 @@ def gangs(**sizes: int) -> list[Gang]:
 
 
 def test_jobs_get_the_first_free_gpus_in_order() -> None:
-    assert place(Cluster(8), gangs(j3=2, j1=4), {}) == {3: (0, 1), 1: (2, 3, 4, 5)}
+    assert place(cluster(8), gangs(j3=2, j1=4), {}) == {3: (0, 1), 1: (2, 3, 4, 5)}
 
 
 def test_a_running_job_stays_where_it_is() -> None:
-    placed = place(Cluster(4), gangs(j1=2, j2=1), {2: (0,), 9: (1, 2)})
+    placed = place(cluster(4), gangs(j1=2, j2=1), {2: (0,), 9: (1, 2)})
     assert placed == {1: (1, 2), 2: (0,)}
 
 
 def test_what_does_not_fit_is_left_out() -> None:
-    assert place(Cluster(4), gangs(j1=4, j2=1), {}) == {1: (0, 1, 2, 3)}
+    assert place(cluster(4), gangs(j1=4, j2=1), {}) == {1: (0, 1, 2, 3)}
 
 
 def test_a_gang_goes_to_the_node_with_the_least_room_that_suffices() -> None:
-    cluster, held = Cluster(12, 4), {9: (0,), 8: (4, 5)}
+    nodes, held = cluster(12, 4), {9: (0,), 8: (4, 5)}
     running = [Gang(9, 1), Gang(8, 2)]
-    assert place(cluster, [*running, Gang(1, 2)], held)[1] == (6, 7)
-    assert place(cluster, [*running, Gang(1, 3)], held)[1] == (1, 2, 3)
-    assert place(cluster, [*running, Gang(1, 4)], held)[1] == (8, 9, 10, 11)
+    assert place(nodes, [*running, Gang(1, 2)], held)[1] == (6, 7)
+    assert place(nodes, [*running, Gang(1, 3)], held)[1] == (1, 2, 3)
+    assert place(nodes, [*running, Gang(1, 4)], held)[1] == (8, 9, 10, 11)
 
 
 def test_a_large_gang_takes_whole_nodes_and_one_more() -> None:
-    cluster, held = Cluster(16, 4), {9: (0, 1)}
-    assert place(cluster, [Gang(9, 2), Gang(1, 10)], held)[1] == (2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+    nodes, held = cluster(16, 4), {9: (0, 1)}
+    assert place(nodes, [Gang(9, 2), Gang(1, 10)], held)[1] == (2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 
 
 def test_only_a_gang_that_may_is_spread() -> None:
-    cluster, held = Cluster(8, 4), {9: (0, 1), 8: (4, 5, 6)}
+    nodes, held = cluster(8, 4), {9: (0, 1), 8: (4, 5, 6)}
     running = [Gang(9, 2), Gang(8, 3)]
-    assert place(cluster, [*running, Gang(1, 3)], held)[1] == (2, 3, 7)
-    assert 1 not in place(cluster, [*running, Gang(1, 3, consolidate=True)], held)
+    assert place(nodes, [*running, Gang(1, 3)], held)[1] == (2, 3, 7)
+    assert 1 not in place(nodes, [*running, Gang(1, 3, consolidate=True)], held)
 
 
-@pytest.mark.parametrize(("gpus", "size"), [(8, 3), (8, 0), (4, 8)])
-def test_nodes_are_whole(gpus: int, size: int) -> None:
-    with pytest.raises(InputError, match="are not whole nodes"):
-        Cluster(gpus, size)
-
-
-@pytest.mark.parametrize("gpus", [0, -3])
-def test_a_cluster_has_gpus(gpus: int) -> None:
-    with pytest.raises(InputError, match="is not positive"):
-        Cluster(gpus)
+def test_only_a_cluster_of_one_pool_is_placed() -> None:
+    mixed = Inventory((Pool("v100", 4, 4), Pool("k80", 4, 4)))
+    with pytest.raises(InputError, match="the cluster has several"):
+        place(mixed, [Gang(0, 2)], {})
+    with pytest.raises(InputError, match="the cluster has several"):
+        served(mixed, job(0, 2))
 
 
 @given(
@@ -73,7 +72,7 @@ def test_a_cluster_has_gpus(gpus: int) -> None:
 def test_gpus_are_disjoint_and_running_jobs_stay(
     size: int, jobs: list[tuple[int, bool, bool, bool]]
 ) -> None:
-    cluster, free = Cluster(16, size), list(range(16))[::-1]
+    nodes, free = cluster(16, size), list(range(16))[::-1]
     held, wanted, room = {}, [], 16
     for job, (gpus, runs, goes_on, consolidate) in enumerate(jobs):
         if runs and gpus <= len(free):
@@ -81,7 +80,7 @@ def test_gpus_are_disjoint_and_running_jobs_stay(
         if goes_on and gpus <= room:
             wanted.append(Gang(job, gpus, consolidate))
             room -= gpus
-    placed = place(cluster, wanted, held)
+    placed = place(nodes, wanted, held)
     used = [gpu for gpus in placed.values() for gpu in gpus]
     assert len(used) == len(set(used))
     assert set(used) <= set(range(16))
@@ -96,46 +95,42 @@ def test_gpus_are_disjoint_and_running_jobs_stay(
             if gang.job_id in held:
                 assert gpus == held[gang.job_id]
             elif gang.consolidate:
-                assert len(set(map(cluster.node, gpus))) == cluster.fewest_nodes(gang.gpus)
+                assert len(set(map(nodes.node, gpus))) == nodes.only.fewest_nodes(gang.gpus)
     assert list(placed) == [gang.job_id for gang in wanted if gang.job_id in placed]
 
 
-def situation(cluster: Cluster, *jobs: ActiveJob) -> Situation:
-    return Situation(0.0, cluster, 100.0, 1, jobs, len(jobs))
+def situation(inventory: Inventory, *jobs: ActiveJob) -> Situation:
+    return Situation(0.0, inventory, 100.0, 1, jobs, len(jobs))
 
 
 def job(
     job_id: int, gpus: int, held: tuple[int, ...] = (), *, consolidate: bool = False
 ) -> ActiveJob:
-    spec = JobSpec(
-        job_id, "cnn", 1, 1, gpus, Mode.STATIC, 1, 1, 0.0, total_steps=1, consolidate=consolidate
-    )
-    return ActiveJob(Belief(spec), certain(job_id, 1.0), held, 1.0)
+    demand = Demand.gang(gpus)
+    spec = JobSpec(job_id, "cnn", 1, 1, demand, Mode.STATIC, 1, 1, 0.0, consolidate=consolidate)
+    menu = (Allocation(UNTYPED, gpus),)
+    return ActiveJob(Belief(spec), certain(job_id, 1.0, 1), held, menu, Profile({}))
 
 
 def strict(job_id: int, gpus: int, held: tuple[int, ...] = ()) -> ActiveJob:
     return job(job_id, gpus, held, consolidate=True)
 
 
-def nodes(cluster: Cluster, gpus: tuple[int, ...]) -> int:
-    return len(set(map(cluster.node, gpus)))
-
-
-def served(cluster: Cluster, *jobs: ActiveJob) -> dict[int, tuple[int, ...]]:
-    return next_round(situation(cluster, *jobs), jobs)
+def served(inventory: Inventory, *jobs: ActiveJob) -> dict[int, tuple[int, ...]]:
+    return next_round(situation(inventory, *jobs), jobs)
 
 
 def test_the_last_in_the_way_of_a_consolidated_gang_makes_way_for_it() -> None:
-    placed = served(Cluster(8, 4), strict(0, 4), job(1, 2, (0, 1)), job(2, 1, (4,)))
+    placed = served(cluster(8, 4), strict(0, 4), job(1, 2, (0, 1)), job(2, 1, (4,)))
     assert placed == {0: (4, 5, 6, 7), 1: (0, 1), 2: (2,)}
-    placed = served(Cluster(8, 4), strict(0, 4), job(2, 1, (4,)), job(1, 2, (0, 1)))
+    placed = served(cluster(8, 4), strict(0, 4), job(2, 1, (4,)), job(1, 2, (0, 1)))
     assert placed == {0: (0, 1, 2, 3), 2: (4,), 1: (5, 6)}
 
 
 def test_a_consolidated_gang_does_not_wait_for_scattered_jobs_before_it_to_end() -> None:
     # One GPU is taken on each of three nodes. The emptiest node is cleared; the others stay.
     before = job(0, 1, (0,)), job(1, 2, (4, 5)), job(2, 1, (8,))
-    placed = served(Cluster(12, 4), *before, strict(3, 4))
+    placed = served(cluster(12, 4), *before, strict(3, 4))
     assert placed == {0: (6,), 1: (4, 5), 2: (8,), 3: (0, 1, 2, 3)}
 
 
@@ -143,30 +138,30 @@ def test_no_later_job_takes_the_turn_of_a_consolidated_gang() -> None:
     # The four fit by their number; the last finds no room, and nobody else pays for that.
     held = {1: (0, 1, 2), 2: (4, 5, 6), 3: (8, 9)}
     later = [strict(job_id, len(gpus), gpus) for job_id, gpus in held.items()]
-    placed = served(Cluster(12, 4), strict(0, 4), *later)
+    placed = served(cluster(12, 4), strict(0, 4), *later)
     assert placed == {0: (8, 9, 10, 11), 1: (0, 1, 2), 2: (4, 5, 6)}
 
 
 def test_where_one_gang_finds_no_room_smaller_ones_may() -> None:
     gangs = [strict(0, 3), strict(1, 3), strict(2, 2), strict(3, 2), strict(4, 1), job(5, 1)]
-    placed = served(Cluster(8, 4), *gangs)
+    placed = served(cluster(8, 4), *gangs)
     assert sorted(placed) == [0, 1, 4, 5]
 
 
 @st.composite
 def crowds(draw: st.DrawFn, sizes: Sequence[int], gangs: Sequence[int]) -> Situation:
     """Jobs in the order in which they are served, some of them running."""
-    cluster = Cluster(16, draw(st.sampled_from(sizes)))
+    inventory = cluster(16, draw(st.sampled_from(sizes)))
     wanted = draw(st.lists(st.tuples(st.sampled_from(gangs), st.booleans()), max_size=14))
     running: dict[int, tuple[int, ...]] = {}
     if draw(st.booleans()):  # those that a round left, in any order
         order = draw(st.permutations(range(len(wanted))))
         first = [job(j, wanted[j][0], consolidate=wanted[j][1]) for j in order]
         ended = draw(st.sets(st.sampled_from(order))) if order else set()
-        left = served(cluster, *first).items()
+        left = served(inventory, *first).items()
         running = {job_id: gpus for job_id, gpus in left if job_id not in ended}
     return situation(
-        cluster,
+        inventory,
         *(
             job(job_id, gpus, running.get(job_id, ()), consolidate=consolidate)
             for job_id, (gpus, consolidate) in enumerate(wanted)
@@ -177,20 +172,21 @@ def crowds(draw: st.DrawFn, sizes: Sequence[int], gangs: Sequence[int]) -> Situa
 def check(told: Situation, placed: Mapping[int, tuple[int, ...]]) -> None:
     used = [gpu for gpus in placed.values() for gpu in gpus]
     assert len(used) == len(set(used)), "two jobs share a GPU"
-    assert set(used) <= set(range(told.cluster.gpus))
+    assert set(used) <= set(range(told.inventory.gpus))
     for active in told.jobs:
         spec, gpus = active.spec, placed.get(active.job_id, ())
-        assert len(gpus) in (0, spec.scale_factor)
+        assert len(gpus) in (0, active.gang)
         if gpus and spec.consolidate:
-            assert nodes(told.cluster, gpus) == told.cluster.fewest_nodes(spec.scale_factor)
+            nodes = set(map(told.inventory.node, gpus))
+            assert len(nodes) == told.inventory.only.fewest_nodes(active.gang)
 
 
 def by_number(told: Situation) -> list[int]:
     """Who would run if placement did not matter."""
-    free, chosen = told.cluster.gpus, []
+    free, chosen = told.inventory.gpus, []
     for active in told.jobs:
-        if active.spec.scale_factor <= free:
-            free -= active.spec.scale_factor
+        if active.gang <= free:
+            free -= active.gang
             chosen.append(active.job_id)
     return chosen
 
@@ -210,10 +206,10 @@ def test_any_gangs_are_placed_whole_and_the_first_is_served(told: Situation) -> 
     check(told, placed)
     if told.jobs:
         assert told.jobs[0].job_id in placed
-    idle = told.cluster.gpus - sum(map(len, placed.values()))
+    idle = told.inventory.gpus - sum(map(len, placed.values()))
     for active in told.jobs:
         if active.job_id not in placed:
-            assert active.spec.consolidate or active.spec.scale_factor > idle
+            assert active.spec.consolidate or active.gang > idle
 
 
 @settings(max_examples=200)
@@ -221,44 +217,7 @@ def test_any_gangs_are_placed_whole_and_the_first_is_served(told: Situation) -> 
 def test_who_runs_where_all_fit_stays(told: Situation) -> None:
     placed = next_round(told, told.jobs)
     again = situation(
-        told.cluster,
+        told.inventory,
         *(replace(active, gpus=placed.get(active.job_id, ())) for active in told.jobs),
     )
     assert next_round(again, again.jobs) == placed
-
-
-def test_nodes_in_service_are_numbered_without_gaps() -> None:
-    nodes = InService(Cluster(16, 4), (1,))
-    assert nodes.cluster == Cluster(12, 4)
-    assert nodes.numbered((0, 3, 8, 15)) == (0, 3, 4, 11)
-    assert nodes.known_as((0, 3, 4, 11)) == (0, 3, 8, 15)
-    assert nodes.numbered((3, 4)) == ()  # one of them is out of service
-    assert nodes.numbered((15, 16)) == ()  # one of them is not there
-    assert nodes.numbered(()) == ()
-    assert InService(Cluster(8, 4), (0, 1)).cluster is None
-
-
-@given(st.sampled_from((1, 2, 4)), st.integers(1, 6), st.data())
-def test_what_is_in_service_is_numbered_there_and_back(
-    size: int, count: int, data: st.DataObject
-) -> None:
-    whole = Cluster(size * count, size)
-    drained = sorted(data.draw(st.sets(st.integers(0, count - 1))))
-    nodes, gone = InService(whole, drained), set(drained)
-    left = [gpu for gpu in range(whole.gpus) if whole.node(gpu) not in gone]
-    if nodes.cluster is None:
-        assert left == []
-        return
-    assert nodes.cluster == Cluster(len(left), size)
-    every = tuple(range(len(left)))
-    assert nodes.known_as(every) == tuple(left)
-    assert nodes.numbered(left) == every
-    gpus = sorted(data.draw(st.sets(st.integers(0, whole.gpus - 1), min_size=1)))
-    there = nodes.numbered(gpus)
-    if gone.isdisjoint(map(whole.node, gpus)):
-        assert nodes.known_as(there) == tuple(gpus)
-        # GPUs of a node stay together.
-        assert [gpu % size for gpu in there] == [gpu % size for gpu in gpus]
-        assert len({*map(nodes.cluster.node, there)}) == len({*map(whole.node, gpus)})
-    else:
-        assert there == ()

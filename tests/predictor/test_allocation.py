@@ -1,0 +1,44 @@
+import pytest
+
+from predictor.allocation import Allocation, Demand
+from predictor.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "says"),
+    [
+        (0, 1, "0 GPUs is not positive"),
+        (-1, 1, "-1 GPUs is not positive"),
+        (3, 2, "at most 2 GPUs is below the 3 needed"),
+        (1, 0, "at most 0 GPUs is below the 1 needed"),
+    ],
+)
+def test_a_demand_out_of_bounds_is_refused(least: int, most: int, says: str) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        Demand(least, most)
+    assert caught.value.place == "demand"
+
+
+@pytest.mark.parametrize("gpus", [0, -1])
+def test_a_gang_has_gpus(gpus: int) -> None:
+    with pytest.raises(InputError, match="not positive"):
+        Demand.gang(gpus)
+
+
+def test_a_gang_needs_as_many_gpus_as_it_can_use_of_any_type() -> None:
+    assert Demand.gang(4) == Demand(least=4, most=4, types=())
+    assert Demand.gang(4).allows("k80")
+
+
+def test_a_demand_allows_the_types_that_it_names() -> None:
+    demand = Demand(1, 4, ("v100", "p100"))
+    assert [demand.allows(kind) for kind in ("v100", "p100", "k80", "")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_an_allocation_is_one_node_of_its_own_by_default() -> None:
+    assert Allocation("k80", 2) == Allocation("k80", 2, nodes=1, shared_with=())

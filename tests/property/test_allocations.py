@@ -1,0 +1,161 @@
+"""A policy sees no seconds of an allocation but those that it asks for.
+
+Jobs are elastic, so that their menus hold more than the allocation that policies bid on
+today, and their work is uncertain; rates of all that is not asked for are garbage.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from predictor.allocation import Allocation, Demand
+from predictor.forecast import SAMPLES, Forecast
+from predictor.job import JobSpec
+from predictor.throughput import Profile, Throughput
+from solver.plan import ActiveJob, Situation
+from solver.policies import POLICIES, make_policy
+from tests.solver.test_policies import situations
+
+Asked = tuple[int, Allocation]
+"""A job and an allocation."""
+
+GARBAGE = (1e-9, 1.0, 1e9, float("nan"), -1.0)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """As many times the rate as GPUs; on more nodes, and in pairs, as fast."""
+
+    table: Profile
+
+    def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
+        """See `Throughput.rate`."""
+        reference = self.reference(job)
+        return self.table.rate(job, 16, reference) * allocation.gpus / reference.gpus
+
+    def can_run(self, job: JobSpec, batch_size: int, allocation: Allocation) -> bool:
+        """See `Throughput.can_run`."""
+        return True
+
+    def reference(self, job: JobSpec) -> Allocation:
+        """See `Throughput.reference`."""
+        return self.table.reference(job)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Another's rates for some jobs and allocations, garbage for all else, and a list of both.
+
+    Attributes:
+        inner: The other.
+        known: For which it answers; None for all.
+        garbage: The answer elsewhere; None to refuse.
+        asked: All that it was asked.
+    """
+
+    inner: Throughput
+    known: Collection[Asked] | None = None
+    garbage: float | None = None
+    asked: set[Asked] = field(default_factory=set)
+
+    def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
+        """See `Throughput.rate`."""
+        self.asked.add((job.job_id, allocation))
+        if self.known is None or (job.job_id, allocation) in self.known:
+            return self.inner.rate(job, batch_size, allocation)
+        if self.garbage is None:
+            raise AssertionError(f"job {job.job_id} has no rate on {allocation}")
+        return self.garbage
+
+    def can_run(self, job: JobSpec, batch_size: int, allocation: Allocation) -> bool:
+        """See `Throughput.can_run`."""
+        raise AssertionError("menus say what can be had")
+
+    def reference(self, job: JobSpec) -> Allocation:
+        """See `Throughput.reference`."""
+        raise AssertionError("what a job is measured by is no allocation of a plan")
+
+
+def elastic(active: ActiveJob, told: Situation, epochs: tuple[float, float]) -> ActiveJob:
+    """The job with a menu of up to four allocations, which may come to a second regime."""
+    demand = Demand(active.gang, active.gang + 3)
+    spec = replace(active.spec, demand=demand)
+    short, long = sorted((epochs, (epochs[0], 0.0)), key=sum)
+    half = SAMPLES // 2
+    trajectories = (short,) * half + (long,) * half
+    forecast = Forecast(active.job_id, (16, 32), (0.1, -0.2), long, short, long, trajectories)
+    return replace(
+        active,
+        belief=replace(active.belief, spec=spec),
+        forecast=forecast,
+        menu=told.inventory.menu(demand),
+        throughput=Linear(active.throughput),
+    )
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> Situation:
+    """Elastic jobs on a small cluster, some of them running."""
+    told = draw(situations())
+    numbers = st.floats(0.25, 10.0)
+    return replace(
+        told, jobs=tuple(elastic(job, told, draw(st.tuples(numbers, numbers))) for job in told.jobs)
+    )
+
+
+def watched(
+    told: Situation, known: Collection[Asked] | None = None, garbage: float | None = None
+) -> tuple[Situation, set[Asked]]:
+    """The situation with each job's throughputs watched, and the list of what was asked."""
+    asked: set[Asked] = set()
+    jobs = [
+        replace(job, throughput=Watched(job.throughput, known, garbage, asked)) for job in told.jobs
+    ]
+    return replace(told, jobs=tuple(jobs)), asked
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=25)
+@given(told=crowds(), garbage=st.sampled_from(GARBAGE))
+def test_rates_that_a_policy_does_not_ask_for_change_no_plan(
+    name: str, told: Situation, garbage: float
+) -> None:
+    policy = make_policy(name)
+    plan = policy.plan(told)
+    menus = {(job.job_id, allocation) for job in told.jobs for allocation in job.menu}
+    strict, asked = watched(told, known=menus)
+    assert policy.plan(strict) == plan, "asked beyond the menus"
+    assert asked <= menus
+    false, asked_again = watched(told, known=asked, garbage=garbage)
+    assert policy.plan(false) == plan
+    assert asked_again == asked
+
+
+@settings(max_examples=25)
+@given(told=crowds())
+def test_policies_that_go_by_run_times_do_ask(told: Situation) -> None:
+    """Else the test above would prove nothing."""
+    for name in ("shockwave", "slack", "srtf", "mst", "shockwave-published"):
+        looked, asked = watched(told)
+        make_policy(name).plan(looked)
+        assert asked == {(job.job_id, job.own) for job in told.jobs}
+
+
+@settings(max_examples=25)
+@given(told=crowds().filter(lambda told: len(told.jobs) > 0), data=st.data())
+def test_a_run_time_is_of_one_allocation(told: Situation, data: st.DataObject) -> None:
+    for job in told.jobs:
+        allocation = data.draw(st.sampled_from(job.menu))
+        only = {(job.job_id, allocation)}
+        garbage = data.draw(st.sampled_from(GARBAGE))
+        false, asked = watched(replace(told, jobs=(job,)), known=only, garbage=garbage)
+        (blind,) = false.jobs
+        others = [other for other in job.menu if other != allocation]
+        for other in others:
+            blind.rate(other)  # what is asked of others leaves no trace
+        assert blind.run_time(allocation) == job.run_time(allocation)
+        assert blind.rate(allocation) == job.rate(allocation)
+        assert asked == {(job.job_id, other) for other in job.menu}
