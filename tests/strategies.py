@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from predictor.belief import Belief
@@ -12,6 +13,12 @@ from predictor.profile import Profile
 from solver.market import Bid, Market
 
 GANGS = (1, 2, 4, 8)
+
+
+def examples(count: int) -> settings:
+    """So many examples of a property, but never more than the quick profile has in that."""
+    quick = settings.get_current_profile_name() == "quick"
+    return settings(max_examples=min(count, settings.default.max_examples) if quick else count)
 
 
 def certain(

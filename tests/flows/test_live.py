@@ -21,12 +21,9 @@ from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from harness.dockerd import Dockerd, cluster, dockerd
 from predictor.errors import InputError
 from tasks.record import RuntimeKind, Settings
-from tests.containers.conftest import daemon, storage
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
-
-__all__ = ["daemon", "storage"]
 
 
 @pytest.mark.prefect
@@ -94,6 +91,8 @@ def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
     assert [record.round for record, _ in Reader(tmp_path / "w").records(name)] == [0, 1]
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("faults")
 def test_nothing_is_lost_or_doubled_by_twenty_faults(daemon: Dockerd, tmp_path: Path) -> None:
     with file_system(STORAGE_BYTES) as small, dockerd() as own:
         found = trial(own, small, tmp_path, faults=20, seed=7)

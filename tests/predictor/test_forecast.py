@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from predictor.basis import Basis
 from predictor.belief import Belief
@@ -8,7 +8,7 @@ from predictor.forecast import SAMPLES, Forecast, forecast
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.profile import Profile
 from predictor.published_predictor import ProfiledRegime
-from tests.strategies import batches_of_beliefs
+from tests.strategies import batches_of_beliefs, examples
 
 SPEC = JobSpec(
     job_id=0,
@@ -132,7 +132,7 @@ def test_progress_is_one_exactly_when_the_longest_sample_is_covered(case: Case) 
             assert (probe.progress[1] == pytest.approx(1.0, abs=1e-12)) is done
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(batches_of_beliefs())
 def test_a_batch_forecasts_as_one_by_one_to_the_last_bit(case: Case) -> None:
     beliefs, profile = case

@@ -2,7 +2,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.belief import Belief
@@ -10,7 +10,7 @@ from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from solver.cluster import Cluster, Gang, InService, place
 from solver.plan import ActiveJob, Situation, next_round
-from tests.strategies import certain
+from tests.strategies import certain, examples
 
 
 def gangs(**sizes: int) -> list[Gang]:
@@ -195,7 +195,7 @@ def by_number(told: Situation) -> list[int]:
     return chosen
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(crowds((1, 2, 4, 8, 16), (1, 1, 2, 4, 8, 16)))
 def test_powers_of_two_never_lose_their_turn_to_placement(told: Situation) -> None:
     placed = next_round(told, told.jobs)
@@ -203,7 +203,7 @@ def test_powers_of_two_never_lose_their_turn_to_placement(told: Situation) -> No
     assert list(placed) == by_number(told)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(crowds((2, 4, 8, 16), (1, 2, 3, 5, 6, 11)))
 def test_any_gangs_are_placed_whole_and_the_first_is_served(told: Situation) -> None:
     placed = next_round(told, told.jobs)
@@ -216,7 +216,7 @@ def test_any_gangs_are_placed_whole_and_the_first_is_served(told: Situation) -> 
             assert active.spec.consolidate or active.spec.scale_factor > idle
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(crowds((1, 2, 4, 8, 16), (1, 2, 3, 4, 6)))
 def test_who_runs_where_all_fit_stays(told: Situation) -> None:
     placed = next_round(told, told.jobs)

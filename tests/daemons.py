@@ -1,4 +1,4 @@
-"""A Docker daemon for the tests that need a real one."""
+"""A Docker daemon for the tests that need a real one, and what is done where none can be."""
 
 import os
 import shutil
@@ -6,13 +6,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from harness.dockerd import Dockerd, dockerd, missing
-
-__all__ = ["daemon", "storage"]
+if TYPE_CHECKING:
+    from harness.dockerd import Dockerd
 
 
 def give_up(lacking: str) -> NoReturn:
@@ -22,8 +21,10 @@ def give_up(lacking: str) -> NoReturn:
 
 
 @pytest.fixture(scope="session")
-def daemon() -> Iterator[Dockerd]:
-    """A daemon, where one can be started."""
+def daemon() -> Iterator["Dockerd"]:
+    """A daemon, where one can be started; the same for all tests."""
+    from harness.dockerd import dockerd, missing
+
     if lacking := missing():
         give_up(lacking)
     with ExitStack() as stack:
