@@ -1,8 +1,9 @@
-"""What all tests share: markers and groups by what they use, and how Hypothesis searches."""
+"""What all tests share: markers by what they use, who runs them, and how Hypothesis searches."""
 
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -13,7 +14,7 @@ from tests.quick import FOLDERS, Quick
 __all__ = ["daemon", "storage"]
 
 settings.register_profile("whole", derandomize=True, deadline=None)
-settings.register_profile("quick", derandomize=True, deadline=None, max_examples=10)
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=5)
 settings.load_profile("whole")
 
 MARKERS = {"daemon": "docker", "client": "prefect", "up": "prefect", "page": "browser"} | {
@@ -35,9 +36,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Quick())
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests.sharing import Sharing
+
+    return Sharing(config, log)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests, group those that share something that is dear, and begin with the longest."""
+    """Mark tests, and begin with the longest."""
     for item in items:
         names = getattr(item, "fixturenames", ())
         if folder := FOLDERS.get(item.path.parent.name):
@@ -45,21 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for name, marker in MARKERS.items():
             if name in names:
                 item.add_marker(marker)
-        if (group := _group(item)) and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_rank)
-
-
-def _group(item: pytest.Item) -> str | None:
-    """Tests of a group run in one worker, the others wherever there is one without work."""
-    if item.get_closest_marker("docker"):
-        return "docker"
-    info = getattr(item, "_fixtureinfo", None)
-    fixtures = {} if info is None else info.name2fixturedefs
-    if "server" in fixtures:
-        return "prefect"
-    of_module = any(one.scope == "module" for found in fixtures.values() for one in found)
-    return item.nodeid.partition("::")[0] if of_module else None
 
 
 def _rank(item: pytest.Item) -> int:

@@ -20,13 +20,20 @@ def give_up(lacking: str) -> NoReturn:
     told(lacking)
 
 
-@pytest.fixture(scope="session")
-def daemon() -> Iterator["Dockerd"]:
-    """A daemon, where one can be started; the same for all tests."""
-    from harness.dockerd import dockerd, missing
+def need_daemon() -> None:
+    """Skip or fail where no daemon can be started."""
+    from harness.dockerd import missing
 
     if lacking := missing():
         give_up(lacking)
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Iterator["Dockerd"]:
+    """A daemon, where one can be started; the same for all tests."""
+    from harness.dockerd import dockerd
+
+    need_daemon()
     with ExitStack() as stack:
         try:
             started = stack.enter_context(dockerd())

@@ -148,7 +148,7 @@ def test_an_existing_dask_cluster_is_used_and_left_alone(
 def test_an_existing_ray_cluster_with_a_token_is_used_and_left_alone(
     client: SyncPrefectClient, tmp_path: Path, expected: dict[str, str]
 ) -> None:
-    path, port = plan(tmp_path), free_port()
+    path, port = plan(tmp_path, PLAN.replace("[1, 2]", "[2]")), free_port()
     env = os.environ | {
         "HOME": str(tmp_path),
         "PREFECT_API_URL": str(client.api_url),
@@ -157,7 +157,7 @@ def test_an_existing_ray_cluster_with_a_token_is_used_and_left_alone(
         "RAY_AUTH_TOKEN": "of-this-test-and-no-other-0123456789",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
-    ray = [Path(sys.executable).with_name("ray"), "start", "--head", "--block", "--num-cpus=2"]
+    ray = [Path(sys.executable).with_name("ray"), "start", "--head", "--block", "--num-cpus=1"]
     head = subprocess.Popen(
         [*ray, f"--port={port}", "--node-ip-address=127.0.0.1", "--include-dashboard=false"],
         env=env,
@@ -182,7 +182,9 @@ def test_an_existing_ray_cluster_with_a_token_is_used_and_left_alone(
         head.terminate()
         head.wait(HANG_SECONDS)
     assert wait_for(lambda: running(started), lambda left: not left) == set()
-    assert hashes(tmp_path / "w", read_campaign(path)) == expected
+    found = hashes(tmp_path / "w", read_campaign(path))
+    assert found == {cell: expected[cell] for cell in expected if cell.endswith("seed2")}
+    assert len(found) == 2
 
 
 def listens(port: int) -> bool:

@@ -23,6 +23,8 @@ from warehouse.report.timeline import market, solver
 from warehouse.store.campaigns import write_cells
 from warehouse.store.files import CellRow, CellStatus
 
+pytestmark = pytest.mark.slow
+
 
 class Page(HTMLParser):
     """Elements, attributes and text of a page, as a browser takes them."""
@@ -80,7 +82,6 @@ def one(reader: Analytics, sql: str, run: str) -> Any:
     return reader.query(sql, [run])[1][0][0]
 
 
-@pytest.mark.slow
 def test_the_bars_are_the_figures_of_run_summary(
     report: Report, reader: Analytics, runs: list[str]
 ) -> None:
@@ -105,7 +106,6 @@ def test_the_bars_are_the_figures_of_run_summary(
 
 
 @pytest.mark.parametrize("number", range(4))
-@pytest.mark.slow
 def test_the_gantt_chart_holds_every_leased_second_once(
     reader: Analytics, runs: list[str], number: int
 ) -> None:
@@ -125,7 +125,6 @@ def test_the_gantt_chart_holds_every_leased_second_once(
             assert end <= start + 1e-4
 
 
-@pytest.mark.slow
 def test_the_gantt_chart_shows_every_regime_that_was_trained(
     reader: Analytics, runs: list[str]
 ) -> None:
@@ -207,7 +206,6 @@ def test_prices_and_gaps_are_drawn_where_a_market_is_cleared(policy: str, tmp_pa
         assert all(row["gap_percent"] is None for row in planned.rows)
 
 
-@pytest.mark.slow
 def test_a_rule_has_no_prices_and_says_so(report: Report, runs: list[str]) -> None:
     assert figure(report, f"market-{runs[0]}").chart is not None
     srtf = figure(report, f"market-{runs[2]}")
@@ -220,7 +218,6 @@ def test_one_seed_of_a_policy_is_shown_round_by_round(report: Report, runs: list
     assert [entry.run for entry in report.shown] == [runs[0], *runs[2:]]
 
 
-@pytest.mark.slow
 def test_settings_that_differ_are_told_apart(tmp_path: Path) -> None:
     made = make(tiny("srtf", jobs=3))
     header = made.header
@@ -278,7 +275,6 @@ def test_a_page_can_be_read_without_seeing(page: str, report: Report) -> None:
     assert {figure.key for figure in report.figures} <= linked <= set(ids)
 
 
-@pytest.mark.slow
 def test_the_same_run_gives_the_same_bytes(
     reader: Analytics, runs: list[str], tmp_path: Path
 ) -> None:
@@ -288,7 +284,6 @@ def test_the_same_run_gives_the_same_bytes(
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["a.html"]
 
 
-@pytest.mark.slow
 def test_every_chart_is_drawn_for_papers(report: Report, runs: list[str], tmp_path: Path) -> None:
     few = [f for f in report.figures if runs[2] in f.key or "-" not in f.key]
     written = write_figures(few, tmp_path)
@@ -304,7 +299,6 @@ def test_every_chart_is_drawn_for_papers(report: Report, runs: list[str], tmp_pa
     assert again[0].read_bytes() == written[0].read_bytes()
 
 
-@pytest.mark.slow
 def test_a_run_under_way_has_a_report(tmp_path: Path) -> None:
     run = store(tmp_path, make(tiny()), rounds=3)
     report = report_of(Analytics(tmp_path), [run])
@@ -313,7 +307,6 @@ def test_a_run_under_way_has_a_report(tmp_path: Path) -> None:
     assert "No job has ended yet." in render(report, "x")
 
 
-@pytest.mark.slow
 def test_a_run_of_one_round_has_a_report(tmp_path: Path) -> None:
     run = store(tmp_path, make(tiny()), rounds=1)
     assert "one round only" in render(report_of(Analytics(tmp_path), [run]), "x")
@@ -324,7 +317,6 @@ def test_names_of_runs(reader: Analytics, runs: list[str]) -> None:
     assert runs_of(reader, f"{runs[2]}, {runs[0]},{runs[2]}") == [runs[2], runs[0]]
 
 
-@pytest.mark.slow
 def test_a_campaign_stands_for_the_runs_of_its_cells(tmp_path: Path) -> None:
     made = [make(tiny("srtf", jobs=3, seed=seed)) for seed in (7, 8)]
     ended = [write(tmp_path, run.header, run.rounds) for run in made]
@@ -377,7 +369,6 @@ def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
         runs_of(Analytics(tmp_path), run)
 
 
-@pytest.mark.slow
 def test_a_file_that_cannot_be_written_is_refused(
     reader: Analytics, runs: list[str], tmp_path: Path
 ) -> None:

@@ -413,6 +413,7 @@ def test_a_run_written_by_another_process_is_refused_until_that_dies(
         "",
     ],
 )
+@pytest.mark.slow
 def test_a_query_changes_nothing_and_a_wrong_one_is_one_line(
     part: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, sql: str
 ) -> None:
