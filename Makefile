@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Trace folder for benchmarks and conformance tests; without it those are skipped.
 export SHOCKWAVE_DATA ?= ../shared/data
 
-.PHONY: help setup run test check bench clean
+.PHONY: help setup run test quick check bench clean
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -28,7 +28,10 @@ run: $(RUNNING) ## Run a generated workload under Shockwave, FIFO and SRTF
 	$(BIN)/shockwave compare
 
 test: $(STAMP) ## Run all tests
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist load
+
+quick: $(STAMP) ## Run the tests that start no program, server or browser, in a minute
+	$(BIN)/python -m pytest -n auto --dist load --quick --durations 5 --durations-min 2
 
 check: $(STAMP) ## Check style, types and layers
 	$(BIN)/ruff check .

@@ -1,18 +1,70 @@
-"""What all tests share: the public data and how Hypothesis searches."""
+"""What all tests share: markers by what they use, who runs them, and how Hypothesis searches."""
 
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As for what a shell starts with `&`: programs that tests start and interrupt would inherit it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+from tests.daemons import daemon, storage
+from tests.quick import FOLDERS, Quick
 
-settings.register_profile("ci", derandomize=True, deadline=None)
-settings.load_profile("ci")
+__all__ = ["daemon", "storage"]
+
+settings.register_profile("whole", derandomize=True, deadline=None)
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=5)
+settings.load_profile("whole")
+
+MARKERS = {"daemon": "docker", "client": "prefect", "up": "prefect", "page": "browser"} | {
+    "program": "process"
+}
+"""What a test is marked with that uses a fixture."""
+
+FIRST = ("prefect", "docker", "slow")
+"""Markers of the tests that begin first, so that no worker ends long after the others."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="only what needs no process, in a minute")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--quick"):
+        settings.load_profile("quick")
+        config.pluginmanager.register(Quick())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests.sharing import Sharing
+
+    return Sharing(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests, and begin with the longest."""
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        if folder := FOLDERS.get(item.path.parent.name):
+            item.add_marker(folder)
+        for name, marker in MARKERS.items():
+            if name in names:
+                item.add_marker(marker)
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    found = (place for place, name in enumerate(FIRST) if item.get_closest_marker(name))
+    return next(found, len(FIRST))
+
+
+def pytest_runtest_setup() -> None:
+    # What a shell starts with `&` ignores SIGINT, a server in this process takes it away, and
+    # the programs that tests start and interrupt would inherit either.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

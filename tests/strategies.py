@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from predictor.allocation import Allocation, Demand
@@ -14,6 +15,12 @@ from solver.inventory import Inventory, Pool
 from solver.market import Bid, BidRow, Market
 
 GANGS = (1, 2, 4, 8)
+
+
+def examples(count: int) -> settings:
+    """So many examples of a property, but never more than the quick profile has in that."""
+    quick = settings.get_current_profile_name() == "quick"
+    return settings(max_examples=min(count, settings.default.max_examples) if quick else count)
 
 
 def cluster(gpus: int, gpus_per_node: int = 1) -> Inventory:

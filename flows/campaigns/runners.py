@@ -47,8 +47,11 @@ DEFAULT_PORTS = {
 }
 """Of addresses that name none, by their scheme."""
 
-REACH_SECONDS = 5.0
-"""After which a cluster that does not answer counts as unreachable."""
+REACH_SECONDS = 10.0
+"""After which an address where nothing answers counts as unreachable."""
+
+START_SECONDS = 600.0
+"""What the parts of a cluster may take to start, and to answer each other, on a busy machine."""
 
 
 def check_runner(runner: Runner, address: str | None) -> None:
@@ -124,6 +127,7 @@ def _made(runner: Runner, workers: int, address: str | None) -> TaskRunner[Any]:
         case Runner.PROCESSES:
             return ProcessPoolTaskRunner(max_workers=workers, initializer=prepare_process)
         case Runner.DASK:
+            import dask
             from prefect_dask.task_runners import DaskTaskRunner
 
             if address is not None:
@@ -133,6 +137,7 @@ def _made(runner: Runner, workers: int, address: str | None) -> TaskRunner[Any]:
                 "threads_per_worker": 1,
                 "dashboard_address": "127.0.0.1:0",
             }
+            dask.config.set({"distributed.comm.timeouts.connect": f"{START_SECONDS:.0f}s"})
             return DaskTaskRunner(cluster_kwargs=local)
         case Runner.RAY:
             from prefect_ray.task_runners import RayTaskRunner
@@ -141,6 +146,8 @@ def _made(runner: Runner, workers: int, address: str | None) -> TaskRunner[Any]:
             if address is None:
                 address = "local"  # it would take any other that runs on this machine
                 asked |= {"num_cpus": workers, "include_dashboard": False}
+                limits = {"worker_register_timeout_seconds": int(START_SECONDS)}
+                asked |= {"_system_config": limits}
             made: TaskRunner[Any] = RayTaskRunner(address=address, init_kwargs=asked)
             return made
 

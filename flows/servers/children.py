@@ -14,10 +14,10 @@ from typing import IO
 
 from predictor.errors import WarehouseError
 
-READY_SECONDS = 180.0
-"""A first start makes the database: 20 s on an idle machine."""
+READY_SECONDS = 900.0
+"""A first start makes the database: 20 s on an idle machine, minutes on a busy one."""
 
-STOP_SECONDS = 10.0
+STOP_SECONDS = 60.0
 """After which what does not stop is killed."""
 
 POLL_SECONDS = 0.2

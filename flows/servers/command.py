@@ -6,6 +6,9 @@ from urllib.request import urlopen
 REPORTS = "SHOCKWAVE_REPORTS"
 """The environment variable with the folder that is served as `/reports`."""
 
+ANSWER_SECONDS = 10.0
+"""Until a server that does not answer counts as not ready; a busy one takes seconds."""
+
 
 def server_command(factory: str, host: str, port: int) -> list[str]:
     """The command that starts a Prefect server.
@@ -25,7 +28,7 @@ def server_command(factory: str, host: str, port: int) -> list[str]:
 def answers(url: str) -> bool:
     """Whether a Prefect server is ready there."""
     try:
-        with urlopen(f"{url}/api/health", timeout=2.0) as answer:
+        with urlopen(f"{url}/api/health", timeout=ANSWER_SECONDS) as answer:
             return bool(answer.read() == b"true")
     except (OSError, ValueError):
         return False

@@ -25,7 +25,7 @@ from flows.servers.children import child
 from flows.servers.command import answers, server_command
 from flows.servers.prefect_driver import starts_server
 
-SEND_SECONDS = 5.0
+SEND_SECONDS = 30.0
 """How long events and logs may take that are still to be sent to a server that is stopped."""
 
 
@@ -41,17 +41,34 @@ def own_server() -> Iterator[None]:
     if not starts_server():
         yield
         return
+    with (
+        plain_server() as url,
+        _settings_of_all({PREFECT_API_URL: url, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False}),
+    ):
+        try:
+            yield
+        finally:
+            _send_all()
+
+
+@contextmanager
+def plain_server(env: Mapping[str, str] | None = None) -> Iterator[str]:
+    """A Prefect server without a UI, with the settings of this process.
+
+    Args:
+        env: Added to its environment.
+
+    Yields:
+        The URL of its API, once it answers.
+
+    Raises:
+        WarehouseError: It ended by itself, or is not ready in time.
+    """
     host, port = "127.0.0.1", _free_port()
     url, command = f"http://{host}:{port}", server_command("create_plain_app", host, port)
-    with child("Prefect server", command, _server_env()) as server:
+    with child("Prefect server", command, _server_env() | dict(env or {})) as server:
         server.wait_until(lambda: answers(url), Event())
-        with _settings_of_all(
-            {PREFECT_API_URL: f"{url}/api", PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False}
-        ):
-            try:
-                yield
-            finally:
-                _send_all()
+        yield f"{url}/api"
 
 
 @contextmanager

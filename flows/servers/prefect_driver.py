@@ -12,9 +12,12 @@ from typing import Any
 from prefect import flow, tags
 from prefect.logging.handlers import PrefectConsoleHandler
 from prefect.settings import (
+    PREFECT_API_REQUEST_TIMEOUT,
     PREFECT_API_URL,
     PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
     PREFECT_SERVER_ANALYTICS_ENABLED,
+    PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT,
+    PREFECT_SERVER_DATABASE_TIMEOUT,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE,
@@ -61,8 +64,13 @@ def starts_server() -> bool:
     return not PREFECT_API_URL.value()
 
 
+ANSWER_SECONDS = 300.0
+"""What a request, and the database behind it, may take on a busy machine."""
+
 SERVER_SETTINGS: dict[Setting, Any] = {
     PREFECT_SERVER_ANALYTICS_ENABLED: False,
+    PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT: ANSWER_SECONDS,
+    PREFECT_SERVER_DATABASE_TIMEOUT: ANSWER_SECONDS,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE: 100,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE: 100,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL: 1.0,
@@ -82,5 +90,6 @@ def embedded_prefect() -> Iterator[None]:
     for handler in logging.getLogger().handlers:
         if isinstance(handler, PrefectConsoleHandler):  # an error is told once, by who catches it
             handler.setLevel(logging.CRITICAL)
-    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, **SERVER_SETTINGS}):
+    own = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, PREFECT_API_REQUEST_TIMEOUT: ANSWER_SECONDS}
+    with temporary_settings({**own, **SERVER_SETTINGS}):
         yield

@@ -23,7 +23,7 @@ from warehouse.store.folder import check_warehouse
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
-DATABASE_SECONDS = 10.0
+DATABASE_SECONDS = 30.0
 """Until a database that does not answer counts as unreachable."""
 
 DATABASES = "postgresql+asyncpg://USER:PASSWORD@HOST:PORT/NAME or sqlite+aiosqlite:///PATH"

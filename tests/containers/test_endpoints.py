@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -17,9 +16,10 @@ from containers.docker import daemon as containers_docker
 from containers.runtime import EventKind
 from harness.dockerd import IMAGE, Dockerd, cluster, dockerd, mounts, with_slots
 from harness.endpoints import PORT, Authority, Sshd, missing, sshd, swarm, verified
-from tests.containers.conftest import give_up
 from tests.containers.stories import job, long, story
 from tests.containers.test_checking import findings
+from tests.daemons import give_up
+from tests.waiting import HANG_SECONDS, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 CLUSTER = """
@@ -83,7 +83,7 @@ def shockwave(
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "REQUESTS_CA_BUNDLE": "/nowhere"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_SECONDS,
     )
 
 
@@ -173,13 +173,10 @@ def test_why_ssh_fails_is_told(
     assert told_of(user="nobody").startswith("nobody@127.0.0.1: Permission denied (publickey")
     with daemon.stopped():
         assert str(daemon.folder) in told_of()
-    monkeypatch.setattr(containers_docker, "ANSWER_SECONDS", 0.5)
-    assert told_of(host="silent") == "no answer in 0.5 s"
+    monkeypatch.setattr(containers_docker, "ANSWER_SECONDS", 3.0)
+    assert told_of(host="silent") == "no answer in 3 s"
     waiting = Path("/proc") / (server.folder / "waits").read_text().strip()
-    deadline = time.monotonic() + 5
-    while waiting.exists():  # it is ended with the ssh that began it
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: not waiting.exists())  # it is ended with the ssh that began it
     with server.stopped():
         refused = f"ssh: connect to host 127.0.0.1 port {server.port}: Connection refused"
         assert told_of() == refused
@@ -208,9 +205,7 @@ def test_a_host_whose_sshd_dies_is_drained_and_comes_back(
         while not told.epochs(0):
             told.play(told.leases)
         with server.stopped():
-            began = time.monotonic()
             assert told.play(told.leases).drained == (1,)
-            assert time.monotonic() - began < 5
             assert told.last(0).kind is EventKind.LOST
             # ssh says one of several things, whichever it notices first.
             how = "node far does not answer: .*([Cc]losed|reset|refused|Broken pipe)"

@@ -26,7 +26,7 @@ def middling(job_id: int) -> JobSpec:
     return job(job_id, epochs=16, samples=256)
 
 
-@pytest.fixture(params=["virtual", "faithful", "docker"])
+@pytest.fixture(params=["virtual", "faithful", pytest.param("docker", marks=pytest.mark.docker)])
 def begin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Begin]:
     """Begins a story of these jobs, and of those that a test admits later."""
     with ExitStack() as stack:

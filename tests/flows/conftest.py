@@ -4,13 +4,19 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from flows.cli import main as cli
+from tests.waiting import HANG_SECONDS
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
 
 PROGRAM = Path(sys.executable).with_name("shockwave")
 
@@ -44,26 +50,64 @@ def program() -> Command:
 
     def run(*arguments: object, cwd: Path | None = None) -> Ran:
         done = subprocess.run(
-            [PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120, cwd=cwd
+            [PROGRAM, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=HANG_SECONDS,
+            cwd=cwd,
         )
         return Ran(done.returncode, done.stdout, done.stderr)
 
     return run
 
 
+def enter(*arguments: object) -> int:
+    """Run the same entry point in this process; its exit code."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cli, "silence_teardown", lambda: None)
+        patched.setattr(sys, "argv", ["shockwave", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+    return int(end.value.code or 0)
+
+
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
-    """The same entry point in this process, without the seconds that imports take."""
-    monkeypatch.setattr(cli, "silence_teardown", lambda: None)
+def here(capfd: pytest.CaptureFixture[str]) -> Command:
+    """The program without a process of its own, and the seconds that imports take."""
 
     def run(*arguments: object) -> Ran:
         capfd.readouterr()
-        monkeypatch.setattr(sys, "argv", ["shockwave", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return Ran(int(end.value.code or 0), *capfd.readouterr())
+        return Ran(enter(*arguments), *capfd.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Prefect server on a database of its own, for the tests of all files."""
+    from flows.servers.own_server import plain_server
+    from flows.servers.prefect_driver import SERVER_SETTINGS
+
+    env = {setting.name: str(value) for setting, value in SERVER_SETTINGS.items()}
+    env["PREFECT_HOME"] = str(tmp_path_factory.mktemp("prefect"))
+    with plain_server(env) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def client(server: str) -> Iterator["SyncPrefectClient"]:
+    """A client of that server, which is this process's as long as a file's tests last."""
+    from prefect import get_client
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from flows.servers.prefect_driver import embedded_prefect
+
+    with (
+        embedded_prefect(),
+        temporary_settings({PREFECT_API_URL: server}),
+        get_client(sync_client=True) as client,
+    ):
+        yield client
 
 
 @dataclass(frozen=True)
@@ -76,13 +120,16 @@ class Finished:
 
 
 @pytest.fixture(scope="session")
-def finished(program: Command, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """A run of two jobs over a dozen rounds, made by the program; not to be changed."""
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A run of two jobs over a dozen rounds, made by the command; not to be changed."""
     warehouse = tmp_path_factory.mktemp("finished") / "warehouse"
-    ran = program(
-        *("simulate", "--gpus", 4, "--jobs", 2, "--round-seconds", 900),
-        *("--warehouse", warehouse, "--json"),
-    )
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = enter(
+            *("simulate", "--gpus", 4, "--jobs", 2, "--round-seconds", 900),
+            *("--warehouse", warehouse, "--json"),
+        )
+    ran = Ran(code, out.getvalue(), err.getvalue())
     assert ran.code == 0, ran.err
     return Finished(warehouse, ran.rows[0]["run"], ran)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ui.service import START_SECONDS, descendants, running, wait_for
+from tests.ui.service import descendants, running
+from tests.waiting import HANG_SECONDS, wait_for
 from warehouse.store.campaigns import read_cells
 
 pytestmark = pytest.mark.prefect
@@ -52,14 +53,14 @@ def test_nothing_outlives_a_campaign_that_is_killed(tmp_path: Path) -> None:
             assert campaign.poll() is None, campaign.communicate()
             return any((tmp_path / "w").glob(records))
 
-        wait_for(at_work, bool, START_SECONDS)
+        wait_for(at_work)
         left = descendants(campaign.pid)
         servers = [number for number in left if serves(number)]
         campaign.kill()
-        assert campaign.wait(30) == -signal.SIGKILL
+        assert campaign.wait(HANG_SECONDS) == -signal.SIGKILL
     assert len(servers) == 1
     assert len(left) >= 2  # the worker too
-    assert wait_for(lambda: running(left), lambda still: not still, 30) == set()
+    assert wait_for(lambda: running(left), lambda still: not still) == set()
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_its_one_server_is_stopped_when_a_campaign_has_ended(
                 seen[number] = seen.get(number, False) or serves(number)
             return campaign.poll() is not None
 
-        wait_for(ended, bool, START_SECONDS)
+        wait_for(ended, every=0.1)
         assert campaign.stderr
         lines = campaign.stderr.read().splitlines()
     assert campaign.returncode == bool(said)

@@ -66,6 +66,7 @@ def test_a_finished_cell_runs_again_if_asked_or_if_its_run_is_gone(tmp_path: Pat
     assert (third.run, third.hash) == (again.run, first.hash)
 
 
+@pytest.mark.slow
 def test_an_interrupted_cell_goes_on_with_its_run(tmp_path: Path) -> None:
     def stop(header: RunHeader):  # type: ignore[no-untyped-def]
         def progress(run: Run) -> None:
@@ -147,6 +148,7 @@ def test_other_code_has_another_version(tmp_path: Path, changed: str) -> None:
     assert code_version(tmp_path) != code_version()
 
 
+@pytest.mark.slow
 def test_the_interval_is_students() -> None:
     # By hand: mean 2, deviation 1, t(0.975, 2 degrees of freedom) = 4.302653, over √3.
     told = interval([1.0, 2.0, 3.0])
@@ -163,6 +165,7 @@ def row_of(cell: Cell, campaign: str, run: str, status: CellStatus) -> CellRow:
     return CellRow(campaign, cell.name, run, *named, status, "", 0.0, "", "")
 
 
+@pytest.mark.slow
 def test_the_summary_is_over_the_seeds_of_finished_cells(tmp_path: Path) -> None:
     one, two, three = expand(PLAN.model_copy(update={"seeds": (1, 2, 3)}))
     done = [finish(cell, key_of(tmp_path, cell), tmp_path) for cell in (one, two)]

@@ -131,6 +131,7 @@ def test_simulate_prints_a_table_without_json(here: Command, tmp_path: Path) -> 
     ]
 
 
+@pytest.mark.slow
 def test_simulate_reads_a_public_trace(here: Command, data: Path, tmp_path: Path) -> None:
     trace = tmp_path / "five.trace"
     lines = (data / "jobs120_gpus32.trace").read_text().splitlines(keepends=True)
@@ -144,6 +145,7 @@ def test_simulate_reads_a_public_trace(here: Command, data: Path, tmp_path: Path
     assert (row["trace"], row["jobs"], row["preemptions"]) == ("five.trace", 5, 0)
 
 
+@pytest.mark.slow
 def test_what_generate_writes_simulate_runs_alike(here: Command, tmp_path: Path) -> None:
     knobs = ("--jobs", 2, "--seed", 5, "--contention-factor", 1.5, "--gpus", 8)
     ran = here("generate", tmp_path / "out", *knobs, "--json")
@@ -195,6 +197,7 @@ def test_simulate_reads_a_tiresias_list(here: Command, tmp_path: Path) -> None:
     assert (ran.rows[0]["trace"], ran.rows[0]["makespan_s"]) == ("jobs.csv", 60.0)
 
 
+@pytest.mark.process
 def test_the_plain_driver_does_not_import_prefect(tmp_path: Path) -> None:
     script = """
 import sys
@@ -310,6 +313,7 @@ def test_sql_asks_recipes_by_name(here: Command, finished: Finished) -> None:
 
 
 @pytest.mark.parametrize("options", [["--json"], []])
+@pytest.mark.process
 def test_sql_ends_quietly_when_its_reader_does(finished: Finished, options: list[str]) -> None:
     process = subprocess.Popen(
         [PROGRAM, "sql", "FROM range(20000)", "--warehouse", finished.warehouse, *options],
@@ -702,6 +706,7 @@ def test_wrong_usage_shows_the_usage(here: Command, arguments: list[str]) -> Non
     assert ran.err.startswith("Usage: shockwave")
 
 
+@pytest.mark.slow
 def test_forecasts_go_by_earlier_runs_if_asked_to(here: Command, tmp_path: Path) -> None:
     asked = ("simulate", "--gpus", 8, "--jobs", 4, "--warehouse", tmp_path, "--json")
     (first,) = here(*asked, "--seed", 1).rows

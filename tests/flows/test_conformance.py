@@ -56,6 +56,7 @@ def change(path: Path, column: str, factor: float) -> None:
             table.writerow(row)
 
 
+@pytest.mark.slow
 def test_a_figure_that_is_off_is_told_and_exits_with_1(
     here: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

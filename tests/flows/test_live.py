@@ -2,14 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks.alone import losses, train_alone
 from benchmarks.faults.jobs import workload
-from benchmarks.faults.trial import STORAGE_BYTES, file_system, trial
-from benchmarks.faults.watch import Watch
 from containers.docker.nodes import Gpu, Nodes
 from containers.runtime import EventKind
 from flows.history.replay import replay
@@ -18,15 +15,12 @@ from flows.runs.simulation import packages
 from flows.runs.start import make_start
 from flows.servers.own_server import own_server
 from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
-from harness.dockerd import Dockerd, cluster, dockerd
+from harness.dockerd import Dockerd, cluster
 from predictor.errors import InputError
 from tasks.record import RuntimeKind, Settings
-from tests.containers.conftest import daemon, storage
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
-
-__all__ = ["daemon", "storage"]
 
 
 @pytest.mark.prefect
@@ -92,39 +86,3 @@ def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
         resume_live(other, nodes, tmp_path / "x", rounds=1)
     again(replace(nodes, nodes=(replace(node, endpoint=f"unix://{tmp_path}/moved"),)))
     assert [record.round for record, _ in Reader(tmp_path / "w").records(name)] == [0, 1]
-
-
-def test_nothing_is_lost_or_doubled_by_twenty_faults(daemon: Dockerd, tmp_path: Path) -> None:
-    with file_system(STORAGE_BYTES) as small, dockerd() as own:
-        found = trial(own, small, tmp_path, faults=20, seed=7)
-    assert found.broken == []
-    assert found.injected.total() == 20
-    assert len(found.injected) == 14  # every kind
-
-
-def container(name: str, **labels: str) -> dict[str, Any]:
-    """A row of Docker's list of containers."""
-    own = {f"shockwave.{key}": text for key, text in labels.items()}
-    return {"Id": name, "Names": [f"/{name}"], "Labels": own}
-
-
-def test_the_watch_tells_shared_gpus_doubled_leases_and_lacking_labels() -> None:
-    def told(*rows: dict[str, Any]) -> list[str]:
-        watch = Watch(daemon=None)
-        watch.look([*rows])
-        watch.look([*rows])  # what still does not hold is told once
-        return watch.broken
-
-    first = container("a", run="x", job="1", round="3", gpus="0,1")
-    assert told(first, container("b", run="x", job="2", round="3", gpus="2")) == []
-    assert told(first, container("postgres"), {"Id": "c", "Names": None, "Labels": None}) == []
-    assert told(first, container("b", run="x", job="2", round="3", gpus="1")) == [
-        "GPU 1 is in containers of x 1 and x 2"
-    ]
-    assert told(first, container("b", run="x", job="1", round="4", gpus="2")) == [
-        "x 1 runs in leases of round 3 and round 4"
-    ]
-    assert told(first, container("shockwave-x-job-1")) == [
-        "container shockwave-x-job-1 lacks the labels "
-        "shockwave.gpus, shockwave.job, shockwave.round, shockwave.run"
-    ]

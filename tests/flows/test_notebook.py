@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.runs import make, tiny, write
+from tests.waiting import HANG_SECONDS
 from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
 from warehouse.report import report_of
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "notebooks" / "history.py"
@@ -48,7 +51,11 @@ def script(warehouse: Path) -> list[str]:
     """What it prints where it is run as a program."""
     environment = {**os.environ, "SHOCKWAVE_WAREHOUSE": str(warehouse), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, NOTEBOOK], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, NOTEBOOK],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

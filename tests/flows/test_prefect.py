@@ -4,16 +4,13 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Timer
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import pytest
-from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.filters import (
@@ -25,7 +22,6 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import Artifact, FlowRun, TaskRun
 from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
-from prefect.testing.utilities import prefect_test_harness
 
 from flows.campaigns.campaign import campaign
 from flows.campaigns.compare import comparison
@@ -37,13 +33,14 @@ from flows.runs.settings import ClusterSize, SimulationSettings
 from flows.runs.simulation import resume, simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
-from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
+from flows.servers.prefect_driver import run_round_in_prefect
 from flows.service.deployments import DEPLOYMENTS
 from predictor.errors import WarehouseError
-from tasks.prefect_tasks import RETRY_SECONDS
+from tasks.prefect_tasks import TASKS, may_pass
 from tasks.record import Parameter, RunHeader, Settings
 from tasks.round import ROUND, Run
 from tests.flows.conftest import Command
+from tests.waiting import HANG_SECONDS, wait_for
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
 from warehouse.store.campaigns import read_cells
@@ -55,24 +52,6 @@ ROOT = Path(__file__).parents[2]
 STEPS = [step.__name__ for step in ROUND]
 HEADER = make_start(Source(jobs=2).open(), Settings("shockwave", gpus=4, round_seconds=1800))
 
-Found = TypeVar("Found")
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[SyncPrefectClient]:
-    """A server of its own on an empty database, for all tests of this file."""
-    with embedded_prefect(), prefect_test_harness(), get_client(sync_client=True) as client:
-        yield client
-
-
-def once(ask: Callable[[], Found], ready: Callable[[Found], bool]) -> Found:
-    """Ask until the answer is complete: the server stores task runs in batches."""
-    deadline = time.monotonic() + 30
-    while not ready(answer := ask()):
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.2)
-    return answer
-
 
 def flow_runs(client: SyncPrefectClient, tag: str) -> list[FlowRun]:
     return client.read_flow_runs(
@@ -82,7 +61,7 @@ def flow_runs(client: SyncPrefectClient, tag: str) -> list[FlowRun]:
 
 
 def task_runs(client: SyncPrefectClient, flow_run: UUID, count: int) -> list[TaskRun]:
-    return once(
+    return wait_for(  # the server stores task runs in batches
         lambda: client.read_task_runs(
             flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[flow_run])),
             sort=TaskRunSort.EXPECTED_START_TIME_ASC,
@@ -90,6 +69,7 @@ def task_runs(client: SyncPrefectClient, flow_run: UUID, count: int) -> list[Tas
         lambda found: (
             len(found) == count and all(run.state and run.state.is_final() for run in found)
         ),
+        every=0.2,
     )
 
 
@@ -256,13 +236,17 @@ def test_a_failing_step_fails_its_flow_run_and_the_run_can_be_resumed(
 
 
 def test_a_record_that_cannot_be_written_at_first_is_written_later(
-    client: SyncPrefectClient, tmp_path: Path
+    client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def in_the_way(run: Run) -> None:
         if run.state.round == 1:
-            obstacle = tmp_path / "records" / f"run={run.name}" / "round=000001.parquet"
-            obstacle.mkdir()
-            Timer(sum(RETRY_SECONDS) / 2, obstacle.rmdir).start()
+            (tmp_path / "records" / f"run={run.name}" / "round=000001.parquet").mkdir()
+
+    def out_of_it_once_it_failed(task: Any, task_run: TaskRun, state: Any) -> bool:
+        next(tmp_path.glob("records/run=*/round=000001.parquet")).rmdir()
+        return may_pass(task, task_run, state)
+
+    monkeypatch.setattr(TASKS[-1], "retry_condition_fn", out_of_it_once_it_failed)
 
     header = replace(HEADER, settings=replace(HEADER.settings, seed=3))
     run = simulate(header, tmp_path, driver=run_round_in_prefect, progress=in_the_way)
@@ -271,7 +255,7 @@ def test_a_record_that_cannot_be_written_at_first_is_written_later(
     assert [step.state_name for step in steps] == ["Completed"] * len(STEPS)
     *once_each, tries = (step.run_count for step in steps)
     assert set(once_each) == {1}
-    assert 1 < tries <= 1 + len(RETRY_SECONDS)
+    assert tries == 2
     assert audit(tmp_path, run).findings == ()
 
 
@@ -333,7 +317,7 @@ def test_prefect_yaml_is_deployed_as_a_whole(client: SyncPrefectClient) -> None:
         env={**os.environ, "PREFECT_API_URL": str(client.api_url)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -17,11 +17,8 @@ from flows.runs.workload_source import Source
 from harness.dockerd import Dockerd, cluster
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
-from tests.containers.conftest import daemon, storage
 from tests.flows.conftest import Command
 from warehouse.workloads.trace import read_throughputs
-
-__all__ = ["daemon", "storage"]
 
 ONE = Combination("LM", 16, 2)
 DONE = ContainerEvent(0, EventKind.FINISHED, 20.0, (0, 1))

@@ -3,8 +3,12 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from flows.service.reporting import write
 from tests.flows.conftest import Command, Finished, tree
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_page_is_written_and_told(here: Command, finished: Finished, tmp_path: Path) -> None:

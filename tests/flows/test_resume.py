@@ -26,6 +26,7 @@ REMEMBER = [
 
 @pytest.mark.parametrize("fidelity", Fidelity)
 @pytest.mark.parametrize(("policy", "parameters"), REMEMBER, ids=lambda value: str(value))
+@pytest.mark.slow
 def test_a_policy_remembers_across_an_interruption_and_in_a_replay(
     tmp_path: Path, policy: str, parameters: dict[str, float], fidelity: Fidelity
 ) -> None:

@@ -18,7 +18,7 @@ from flows.servers.reasons import tell_once
 from flows.service.deployments import DEPLOYMENTS
 from predictor.errors import InputError, WarehouseError
 from tests.flows.conftest import Command
-from tests.ui.service import wait_for
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +41,7 @@ def refused(here: Command, folder: Path, *options: object) -> str:
     return line
 
 
+@pytest.mark.process
 def test_a_port_that_is_taken_is_told(here: Command, tmp_path: Path, taken: int) -> None:
     assert refused(here, tmp_path, "--port", taken) == (
         f"error: --port: another program is on port {taken} already; stop it or give another port"
@@ -141,13 +142,14 @@ nanobind: leaked 2 instances!
 See https://nanobind.readthedocs.io/en/latest/refleaks.html"""
 
 
+@pytest.mark.process
 def test_leaks_are_left_out_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
     said = LEAKS + "said\n - more\n"
     says = f"import sys, time; time.sleep(1); sys.stderr.write({said!r})"
     with child("talking", [sys.executable, "-c", says], {}) as talking:
         assert talking.wait_until(lambda: True, Event())
         with pytest.raises(WarehouseError, match="ended with code 0"):
-            wait_for(talking.check, bool, 10)
+            wait_for(talking.check)
     assert capfd.readouterr().err == "said\n - more\n"
 
 

@@ -45,6 +45,7 @@ def rounds(warehouse: Path, run: str) -> list[RoundRecord]:
 
 @pytest.mark.parametrize("policy", ["shockwave", "themis", "fifo"])
 @pytest.mark.parametrize("number", [0, 7, -1])
+@pytest.mark.slow
 def test_a_fork_without_a_change_is_the_run(tmp_path: Path, policy: str, number: int) -> None:
     made = make(tiny(policy, jobs=5))
     run = write(tmp_path, made.header, made.rounds)
@@ -58,6 +59,7 @@ def test_a_fork_without_a_change_is_the_run(tmp_path: Path, policy: str, number:
     assert (comparison.differences, comparison.rounds) == ([], len(made.rounds) - at)
 
 
+@pytest.mark.slow
 def test_a_fork_at_the_first_round_is_a_run_under_the_other_policy(
     made: Made, kept: tuple[Path, str], tmp_path: Path
 ) -> None:
@@ -90,6 +92,7 @@ def test_a_fork_is_a_sound_run_and_the_same_up_to_its_round(
 
 
 @pytest.mark.parametrize("gpus", [6, 10])
+@pytest.mark.slow
 def test_utilization_is_of_the_gpus_that_there_were(
     kept: tuple[Path, str], tmp_path: Path, gpus: int
 ) -> None:
@@ -134,6 +137,7 @@ def test_a_policy_that_looks_ahead_takes_over_from_one_that_does_not(tmp_path: P
     assert audit(tmp_path / "fork", forked).findings == ()
 
 
+@pytest.mark.slow
 def test_a_job_that_runs_is_withdrawn_and_others_get_its_gpus(
     made: Made, kept: tuple[Path, str], tmp_path: Path
 ) -> None:
@@ -165,6 +169,7 @@ def test_a_job_that_has_not_arrived_never_does(
     assert job not in {spec.job_id for spec in Reader(tmp_path).header(forked).specs}
 
 
+@pytest.mark.slow
 def test_a_job_is_added_at_the_round(made: Made, kept: tuple[Path, str], tmp_path: Path) -> None:
     spec = made.header.specs[0]
     file = tmp_path / "job.toml"
@@ -182,6 +187,7 @@ def test_a_job_is_added_at_the_round(made: Made, kept: tuple[Path, str], tmp_pat
     assert (arrived, tenant) == (made.records[9].clock_seconds, "late")
 
 
+@pytest.mark.slow
 def test_a_run_under_way_is_held_against_its_own_end(
     made: Made, kept: tuple[Path, str], tmp_path: Path
 ) -> None:
@@ -259,6 +265,7 @@ def test_a_changed_record_is_no_base_for_a_fork(made: Made, tmp_path: Path) -> N
         whatif(run, tmp_path, 6, Change())
 
 
+@pytest.mark.slow
 def test_the_command_shows_figures_and_jobs(
     kept: tuple[Path, str], here: Command, tmp_path: Path
 ) -> None:

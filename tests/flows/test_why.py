@@ -40,6 +40,7 @@ def answers(made: Made, kept: tuple[Path, str], status: str) -> list[Answer]:
     return found
 
 
+@pytest.mark.slow
 def test_a_running_job_holds_its_gpus_and_its_plan_begins_now(
     made: Made, kept: tuple[Path, str]
 ) -> None:
@@ -56,6 +57,7 @@ def test_a_running_job_holds_its_gpus_and_its_plan_begins_now(
         assert answer.worth >= answer.cutoff
 
 
+@pytest.mark.slow
 def test_a_waiting_job_did_not_fit_when_its_turn_came(made: Made, kept: tuple[Path, str]) -> None:
     for answer in answers(made, kept, "waits"):
         record = made.records[answer.round]
@@ -104,6 +106,7 @@ def test_a_preemption_names_who_took_the_gpus(made: Made, kept: tuple[Path, str]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.slow
 def test_each_policy_can_be_asked(tmp_path: Path, policy: str) -> None:
     made = make(tiny(policy))
     run = write(tmp_path, made.header, made.rounds)
@@ -113,6 +116,7 @@ def test_each_policy_can_be_asked(tmp_path: Path, policy: str) -> None:
         assert f"policy {policy}" in text
 
 
+@pytest.mark.slow
 def test_the_last_active_round_of_the_latest_run_is_the_default(
     made: Made, kept: tuple[Path, str]
 ) -> None:

@@ -23,6 +23,7 @@ from tests.images.trainers import (
     start,
     train_here,
 )
+from tests.waiting import HANG_SECONDS
 from trainer import errors
 from trainer.__main__ import main
 from trainer.data import FOLDER_VARIABLE
@@ -189,12 +190,12 @@ def test_who_lost_the_lease_writes_nothing_and_leaves(tmp_path: Path) -> None:
         time.sleep(0.02)
     (folder / "new").write_text("second")
     (folder / "new").replace(folder / "lease")
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 75
     assert "lease second holds, not first" in said
     kept = {path.name: path.read_bytes() for path in folder.iterdir()}
     process = start(folder, variables={"SHOCKWAVE_LEASE": "first"})
-    process.communicate(timeout=30)
+    process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 75
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
     again = start(folder, variables={"SHOCKWAVE_LEASE": "second"})

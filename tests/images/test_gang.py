@@ -20,6 +20,7 @@ from tests.images.trainers import (
     wait_for,
     weights,
 )
+from tests.waiting import HANG_SECONDS
 from trainer.collective import first_rank
 from trainer.errors import InputError
 from trainer.job import read_job
@@ -80,7 +81,7 @@ def test_several_nodes(tmp_path: Path) -> None:
     ]
     wait_for((folders[0] / "progress.json").exists, processes[0])
     processes[1].send_signal(signal.SIGTERM)
-    said = [process.communicate(timeout=30)[1] for process in processes]
+    said = [process.communicate(timeout=HANG_SECONDS)[1] for process in processes]
     assert [process.returncode for process in processes] == [75, 75], said
     assert progress(folders[0])["epoch"] < 3
     assert [path.name for path in folders[1].iterdir()] == ["job.json"]
@@ -96,7 +97,7 @@ def test_a_worker_dies(tmp_path: Path) -> None:
     workers = children(process.pid)
     assert len(workers) == 2
     os.kill(workers[1], signal.SIGKILL)
-    process.communicate(timeout=20)
+    process.communicate(timeout=HANG_SECONDS)
     assert process.returncode in (1, 137)
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
 
@@ -108,7 +109,7 @@ def test_the_supervisor_dies(tmp_path: Path) -> None:
     wait_for((folder / "progress.json").exists, process)
     workers = children(process.pid)
     process.kill()
-    process.communicate(timeout=20)  # their end of the pipe is closed, too
+    process.communicate(timeout=HANG_SECONDS)  # their end of the pipe is closed, too
 
     def alive(worker: int) -> bool:
         try:
@@ -117,7 +118,7 @@ def test_the_supervisor_dies(tmp_path: Path) -> None:
             return False
         return stat.rpartition(")")[2].split()[0] != "Z"
 
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + HANG_SECONDS
     while any(alive(worker) for worker in workers):
         assert time.monotonic() < deadline
         time.sleep(0.01)

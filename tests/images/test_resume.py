@@ -20,6 +20,7 @@ from tests.images.trainers import (
     trained,
     wait_for,
 )
+from tests.waiting import HANG_SECONDS, handles
 
 FAST = {"model": "ResNet-18", "samples_per_epoch": 48, "epochs": 4}
 
@@ -44,7 +45,7 @@ def test_stopped_and_killed(tmp_path: Path, mode: str, workers: int) -> None:
     wait_for((folder / "progress.json").exists, process)
     time.sleep(0.06)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 75, said
     stopped = state(folder)
     assert stopped["epoch"] < 4
@@ -56,7 +57,7 @@ def test_stopped_and_killed(tmp_path: Path, mode: str, workers: int) -> None:
     wait_for(lambda: progress(folder)["attempt"] == 2, process)
     time.sleep(random.Random(f"{mode}{workers}").uniform(0.0, 0.15))
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=HANG_SECONDS)
 
     assert train_here(folder) == 0
     same(folder, straight)
@@ -78,7 +79,7 @@ def test_killed_before_the_first_checkpoint(tmp_path: Path) -> None:
     told = folder / "telemetry.jsonl"
     wait_for(lambda: told.exists() and told.read_text(), process)
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=HANG_SECONDS)
     assert not (folder / "checkpoint.pt").exists()
     twice = len(told.read_text().splitlines())
     assert twice
@@ -96,9 +97,9 @@ def test_stopped_before_the_first_step(tmp_path: Path) -> None:
     folder = put_job(tmp_path / "job", epochs=1000)
     process = start(folder)
     # The handler is there before PyTorch, which takes far longer to load.
-    time.sleep(0.4)
+    wait_for(lambda: handles(process.pid, signal.SIGTERM), process)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 75, said
     assert not (folder / "telemetry.jsonl").exists()
 

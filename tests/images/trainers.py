@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tests.waiting import HANG_SECONDS
 from trainer.checkpoint import CURRENT
 from trainer.collective import Gang
 from trainer.job import read_job
@@ -66,7 +67,7 @@ def start(folder: Path, **options: Any) -> "subprocess.Popen[str]":
 def run(folder: Path, **options: Any) -> tuple[int, str]:
     """The trainer to its end: exit code, and what it said."""
     process = start(folder, **options)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=HANG_SECONDS)
     return process.returncode, said
 
 
@@ -90,7 +91,7 @@ def train_here(folder: Path, stop: Stop | None = None) -> int:
 
 
 def wait_for(
-    what: Callable[[], object], process: "subprocess.Popen[str]", seconds: float = 30.0
+    what: Callable[[], object], process: "subprocess.Popen[str]", seconds: float = HANG_SECONDS
 ) -> None:
     """Wait until something holds; the process must live on until then."""
     deadline = time.monotonic() + seconds

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.allocation import Allocation, Demand
@@ -16,7 +16,7 @@ from predictor.job import EpochReport, JobProgress, JobSpec, Mode
 from predictor.posterior import Sequences, is_settled, sequences, settled, standing
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import UNTYPED, Profile, epoch_seconds
-from tests.strategies import batches_of_beliefs
+from tests.strategies import batches_of_beliefs, examples
 
 SPEC = JobSpec(
     job_id=0,
@@ -198,7 +198,7 @@ def test_no_number_is_expected_to_be_closer_than_the_remaining_time(case: Case) 
         assert error(on_reference(result, belief, profile).remaining) <= least + 1e-9
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(batches_of_beliefs())
 def test_a_batch_forecasts_as_one_by_one_to_the_last_bit(case: Case) -> None:
     beliefs, profile = case

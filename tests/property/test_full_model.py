@@ -136,6 +136,7 @@ def test_gangs_of_one_weight_lose_little(case: tuple[Market, list[int], str]) ->
     assert objective >= full_optimum(market) - LARGEST_LOSS * total_gain(market) - 1e-9
 
 
+@pytest.mark.slow
 def test_gangs_lose_little_on_average() -> None:
     losses = []
     for seed in range(100):

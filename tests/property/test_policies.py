@@ -13,6 +13,7 @@ from solver.fidelity import Fidelity
 from solver.policies import POLICIES
 from tasks.record import Settings, one_pool
 from tests.runs import Made, make
+from tests.strategies import examples
 from warehouse.workloads.generator import generate_workload
 
 SHAPES = ((8, 1), (8, 4), (16, 8), (12, 2))
@@ -51,7 +52,7 @@ def jobs_of(made: Made) -> tuple[JobSpec, ...]:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(examples(8), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_every_policy_serves_every_job_and_gives_no_gpu_twice(
     policy: str, data: st.DataObject
@@ -97,7 +98,7 @@ def test_every_policy_serves_every_job_and_gives_no_gpu_twice(
     assert made.states[-1].ended_gpu_seconds == pytest.approx(tuple(busy))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(examples(25), suppress_health_check=[HealthCheck.too_slow])
 @given(runs("isolated"))
 def test_isolated_jobs_never_begin_a_round_ahead_of_their_share(made: Made) -> None:
     gpus = made.header.settings.gpus

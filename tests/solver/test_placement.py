@@ -2,7 +2,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.allocation import Allocation, Demand
@@ -13,7 +13,7 @@ from predictor.throughput import UNTYPED, Profile
 from solver.inventory import Inventory, Pool
 from solver.placement import Gang, place
 from solver.plan import ActiveJob, Situation, next_round
-from tests.strategies import certain, cluster
+from tests.strategies import certain, cluster, examples
 
 
 def gangs(**sizes: int) -> list[Gang]:
@@ -191,7 +191,7 @@ def by_number(told: Situation) -> list[int]:
     return chosen
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(crowds((1, 2, 4, 8, 16), (1, 1, 2, 4, 8, 16)))
 def test_powers_of_two_never_lose_their_turn_to_placement(told: Situation) -> None:
     placed = next_round(told, told.jobs)
@@ -199,7 +199,7 @@ def test_powers_of_two_never_lose_their_turn_to_placement(told: Situation) -> No
     assert list(placed) == by_number(told)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(crowds((2, 4, 8, 16), (1, 2, 3, 5, 6, 11)))
 def test_any_gangs_are_placed_whole_and_the_first_is_served(told: Situation) -> None:
     placed = next_round(told, told.jobs)
@@ -212,7 +212,7 @@ def test_any_gangs_are_placed_whole_and_the_first_is_served(told: Situation) -> 
             assert active.spec.consolidate or active.gang > idle
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(crowds((1, 2, 4, 8, 16), (1, 2, 3, 4, 6)))
 def test_who_runs_where_all_fit_stays(told: Situation) -> None:
     placed = next_round(told, told.jobs)

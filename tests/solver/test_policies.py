@@ -3,9 +3,8 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from solver.cluster import Cluster
 
 from predictor.allocation import Allocation, Demand
 from predictor.belief import Belief
@@ -19,7 +18,7 @@ from solver.guarantees import Guarantees, guarantees
 from solver.market import Market, Price, welfare_market
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import POLICIES, make_policy
-from tests.strategies import certain, cluster
+from tests.strategies import certain, cluster, examples
 
 ROUND_SECONDS = 100.0
 WINDOW = 6
@@ -91,7 +90,7 @@ def running(plan: Plan) -> list[int]:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=60)
+@examples(60)
 @given(told=situations())
 def test_every_policy_plans_a_round_that_can_run(name: str, told: Situation) -> None:
     plan = make_policy(name).plan(told)
@@ -108,7 +107,7 @@ def test_every_policy_plans_a_round_that_can_run(name: str, told: Situation) -> 
 
 
 @pytest.mark.parametrize("name", [name for name in POLICIES if POLICIES[name].work_conserving])
-@settings(max_examples=60)
+@examples(60)
 @given(told=situations())
 def test_no_gpu_idles_that_a_waiting_job_could_use(name: str, told: Situation) -> None:
     plan = make_policy(name).plan(told)
@@ -118,7 +117,7 @@ def test_no_gpu_idles_that_a_waiting_job_could_use(name: str, told: Situation) -
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=30)
+@examples(30)
 @given(told=situations())
 def test_every_policy_is_pure(name: str, told: Situation) -> None:
     policy = make_policy(name)
@@ -127,7 +126,7 @@ def test_every_policy_is_pure(name: str, told: Situation) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=60)
+@examples(60)
 @given(told=situations())
 def test_a_job_that_goes_on_keeps_its_gpus(name: str, told: Situation) -> None:
     plan = make_policy(name).plan(told)
@@ -136,7 +135,7 @@ def test_a_job_that_goes_on_keeps_its_gpus(name: str, told: Situation) -> None:
             assert plan.placement[active.spec.job_id] == active.gpus
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(situations())
 def test_shockwave_reports_a_bound_that_its_plan_keeps(told: Situation) -> None:
     plan = make_policy("shockwave").plan(told)

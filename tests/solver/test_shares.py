@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -22,7 +22,7 @@ from solver.policies.ossp import OpenShop
 from solver.policies.shares import NO_LEASE, Account, Contenders, Ledger, SharePolicy
 from solver.policies.themis import Themis, least_shares
 from tests.solver.test_policies import job
-from tests.strategies import cluster
+from tests.strategies import cluster, examples
 
 ROUND_SECONDS = 100.0
 
@@ -345,7 +345,7 @@ def test_a_lease_is_kept_for_as_long_as_it_lasts() -> None:
     assert turns("themis", start(job(0, 9), job(1, 9)), 4) == [[0], [1], [0], [1]]
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     st.floats(0, 1e6),
     st.booleans(),

@@ -272,6 +272,7 @@ def test_an_audit_finds_a_gpu_of_a_drained_node_given_away(
     assert "GPU 4 is given away, and its node is out of service" in " | ".join(found)
 
 
+@pytest.mark.slow
 def test_an_audit_finds_a_crash_without_a_reason_or_with_other_gpus(
     tmp_path: Path, drained_run: Made
 ) -> None:

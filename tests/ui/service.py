@@ -4,19 +4,13 @@ import os
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from tests.flows.conftest import PROGRAM
-
-Found = TypeVar("Found")
-
-START_SECONDS = 150
-"""A first start makes Prefect's database: 20 s on an idle machine."""
+from tests.waiting import HANG_SECONDS, wait_for
 
 
 def free_port() -> int:
@@ -25,15 +19,6 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def wait_for(ask: Callable[[], Found], ready: Callable[[Found], bool], seconds: float) -> Found:
-    """Ask until the answer is what is waited for."""
-    deadline = time.monotonic() + seconds
-    while not ready(answer := ask()):
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.2)
-    return answer
 
 
 @dataclass(frozen=True)
@@ -61,7 +46,7 @@ class Up:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Tell it to stop; returns its exit code."""
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(HANG_SECONDS)
 
     def descendants(self) -> set[int]:
         """Ids of all processes that it started, and that those started."""
@@ -112,8 +97,8 @@ def start(folder: Path, *options: str) -> Iterator[Up]:
         started = up.descendants()
         if process.poll() is None:
             process.kill() if not started else process.terminate()
-            process.wait(30)
-        assert wait_for(lambda: running(started), lambda left: not left, 15) == set()
+            process.wait(HANG_SECONDS)
+        wait_for(lambda: running(started), lambda left: not left)
 
 
 @contextmanager
@@ -125,5 +110,5 @@ def ready(folder: Path, *options: str) -> Iterator[Up]:
             assert up.process.poll() is None, up.log.read_text()
             return up.log.read_text()
 
-        wait_for(log, lambda text: "Ready: " in text, START_SECONDS)
+        wait_for(log, lambda text: "Ready: " in text)
         yield up

@@ -31,14 +31,12 @@ from flows.service.forms import MOST_ROUNDS
 from tasks.record import Settings
 from tests.flows.conftest import Command
 from tests.runs import chained, make, write
-from tests.ui.service import Up, ready, running, start, wait_for
+from tests.ui.service import Up, ready, running, start
+from tests.waiting import HANG_SECONDS, wait_for
 from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
 
 pytestmark = pytest.mark.prefect
-
-RUN_SECONDS = 120
-"""Until a flow run must have ended: it starts a process of its own."""
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +70,7 @@ def started(client: SyncPrefectClient, deployment: str, form: dict[str, Any]) ->
     return wait_for(
         lambda: client.read_flow_run(flow_run.id),
         lambda now: bool(now.state and now.state.is_final()),
-        RUN_SECONDS,
+        every=0.2,
     )
 
 
@@ -141,7 +139,7 @@ def test_a_round_that_fails_says_why(up: Up, client: SyncPrefectClient) -> None:
         f"run 'nobody-1': not in the warehouse {up.warehouse}; "
         'list them with: shockwave sql "SELECT run FROM runs"',
     )
-    wait_for(lambda: "Finished in state Failed" in up.log.read_text(), bool, 30)
+    wait_for(lambda: "Finished in state Failed" in up.log.read_text())
     assert not {"Traceback", "nanobind"} & set(re.findall(r"\w+", up.log.read_text()))
 
 
@@ -222,7 +220,7 @@ def page(up: Up) -> Iterator[Page]:
             executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"]
         )
         page = browser.new_page(viewport={"width": 1400, "height": 1000}, base_url=up.url)
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(HANG_SECONDS * 1e3)
         page.on("pageerror", lambda error: errors.append(str(error)))
         yield page
         browser.close()
@@ -239,8 +237,8 @@ def test_a_campaign_is_started_and_its_artifacts_are_opened(up: Up, page: Page) 
     shot(page, "form")
     page.get_by_role("button", name="Submit").click()
     page.locator("a[href*='/runs/flow-run/']").first.click()
-    expect(page.get_by_text("campaign first").first).to_be_visible(timeout=RUN_SECONDS * 1e3)
-    expect(page.get_by_text("Completed", exact=True)).to_be_visible(timeout=RUN_SECONDS * 1e3)
+    expect(page.get_by_text("campaign first").first).to_be_visible(timeout=HANG_SECONDS * 1e3)
+    expect(page.get_by_text("Completed", exact=True)).to_be_visible(timeout=HANG_SECONDS * 1e3)
     shot(page, "run")
 
     page.get_by_text("Artifacts", exact=True).click()
@@ -301,7 +299,7 @@ def test_a_second_one_on_the_same_port_says_so(up: Up, here: Command, tmp_path: 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_stopped_while_it_starts_it_leaves_nothing(tmp_path: Path, number: int, code: int) -> None:
     with start(tmp_path) as service:
-        wait_for(service.descendants, bool, 30)
+        wait_for(service.descendants)
         processes = service.descendants()
         assert service.stop(number) == code
         assert running(processes) == set()
@@ -314,7 +312,7 @@ def test_killed_it_leaves_nothing(tmp_path: Path) -> None:
         processes = service.descendants()
         assert len(processes) >= 2  # the server, and what serves
         assert service.stop(signal.SIGKILL) == -signal.SIGKILL
-        assert wait_for(lambda: running(processes), lambda left: not left, 30) == set()
+        assert wait_for(lambda: running(processes), lambda left: not left) == set()
 
 
 def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient) -> None:
@@ -325,7 +323,7 @@ def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient)
         found.id, parameters={**found.parameters, "form": form}
     )
     begun = "records/run=*/round=000003.parquet"  # of no other run: those have ended
-    wait_for(lambda: list(up.warehouse.glob(begun)), bool, RUN_SECONDS)
+    wait_for(lambda: list(up.warehouse.glob(begun)))
     processes = up.descendants()
     assert len(processes) >= 3  # the server, what serves, the flow run
 

@@ -88,6 +88,7 @@ def test_a_run_under_way_is_sound_and_says_how_many_jobs_have_no_end(
     assert found.unended == len(made.header.specs) - len(made.states[6].ended) > 0
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_is_found_in_every_file(kept: tuple[Path, str]) -> None:
     rng = random.Random(5)
     for path in sorted(folder(*kept).glob("*.parquet")):
@@ -388,6 +389,7 @@ def test_a_run_of_layout_4_is_read_audited_and_replayed(tmp_path: Path) -> None:
     assert (comparison.rounds, comparison.differences) == (12, [])
 
 
+@pytest.mark.slow
 def test_runs_of_all_layouts_are_asked_together(tmp_path: Path, made: Made) -> None:
     shutil.copytree(SAMPLES, tmp_path / "records")
     shutil.copytree(LAYOUT4, tmp_path / "records", dirs_exist_ok=True)

@@ -9,6 +9,8 @@ from benchmarks import cookbook
 from warehouse.analytics.questions import Analytics
 from warehouse.analytics.recipes import recipe, recipes
 
+pytestmark = pytest.mark.slow
+
 SMALLEST = (4, cookbook.SPAN, 4)
 """A run of each policy, a span of rounds, a slot for each size of a gang."""
 

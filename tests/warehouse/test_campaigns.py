@@ -21,6 +21,7 @@ def build_at(moment: float, warehouse: Path) -> None:
     build(warehouse)
 
 
+@pytest.mark.process
 def test_processes_that_build_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
         list(pool.map(build_at, [0.0] * 4, [tmp_path / f"warm{one}" for one in range(4)]))

@@ -16,6 +16,8 @@ from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
 from warehouse.analytics.recipes import recipes
 
+pytestmark = pytest.mark.slow
+
 DOCS = (Path(__file__).parents[2] / "docs" / "cookbook.md").read_text(encoding="utf-8")
 LINES = re.findall(r"^\| `([\w-]+)` \| (.*?) \| (\w+) \| (.*?) \|$", DOCS, re.MULTILINE)
 NAMES = [recipe.name for recipe in recipes()]

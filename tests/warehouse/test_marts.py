@@ -13,12 +13,15 @@ import pytest
 
 from predictor.errors import WarehouseError
 from tests.runs import Made, make, tiny, write
+from tests.waiting import HANG_SECONDS
 from warehouse.analytics.catalog import build, create_views
 from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import MARTS, VIEWS
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
 from warehouse.store.files import alone
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +184,7 @@ def test_left_overs_of_a_crash_are_removed(warehouse: Path) -> None:
     assert in_marts(warehouse) == {".lock", "current.json", read_copies(warehouse).folder.name}
 
 
+@pytest.mark.process
 def test_several_processes_copy_one_after_the_other(warehouse: Path) -> None:
     before = contents(warehouse)
     code = "\n".join(
@@ -200,7 +204,7 @@ def test_several_processes_copy_one_after_the_other(warehouse: Path) -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             begun[0].wait(3)
         assert unfinished.is_dir()  # of whom holds the lock
-    assert [process.communicate(timeout=120)[1].decode() for process in begun] == [""] * 3
+    assert [process.communicate(timeout=HANG_SECONDS)[1].decode() for process in begun] == [""] * 3
     assert [process.returncode for process in begun] == [0] * 3
     assert in_marts(warehouse) == {".lock", "current.json", read_copies(warehouse).folder.name}
     assert len(read_copies(warehouse).runs) == 1

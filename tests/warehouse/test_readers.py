@@ -61,6 +61,7 @@ def analyst(warehouse: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("policy", ["srtf", "shockwave"])
+@pytest.mark.process
 def test_who_asks_while_rounds_are_written_disturbs_nothing_and_is_answered(
     tmp_path: Path, policy: str
 ) -> None:

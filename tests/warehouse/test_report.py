@@ -23,6 +23,8 @@ from warehouse.report.timeline import market, solver
 from warehouse.store.campaigns import write_cells
 from warehouse.store.files import CellRow, CellStatus
 
+pytestmark = pytest.mark.slow
+
 
 class Page(HTMLParser):
     """Elements, attributes and text of a page, as a browser takes them."""

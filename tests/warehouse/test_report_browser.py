@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from tests.reports import HOSTILE, fill
+from tests.waiting import HANG_SECONDS
 from warehouse.analytics.questions import Analytics
 from warehouse.report import report_of
 from warehouse.report.page import render
+
+pytestmark = pytest.mark.browser
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 DARK = "rgb(20, 23, 27)"
@@ -53,13 +56,14 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def open_page(browser: Any, file: Path, **kind: Any) -> Opened:
     context = browser.new_context(offline=True, **kind)
+    context.set_default_timeout(HANG_SECONDS * 1e3)
     opened = Opened(context.new_page())
     opened.page.on("console", lambda message: opened.messages.append(message.text))
     opened.page.on("pageerror", lambda error: opened.messages.append(str(error)))
     opened.page.on("dialog", lambda dialog: opened.messages.append(dialog.message))
     opened.page.on("request", lambda request: opened.requests.append(request.url))
     opened.page.goto(file.as_uri())
-    opened.page.wait_for_selector("html[data-drawn]", timeout=60_000)
+    opened.page.wait_for_selector("html[data-drawn]", timeout=HANG_SECONDS * 1e3)
     return opened
 
 

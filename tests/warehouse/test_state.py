@@ -2,7 +2,7 @@ from functools import reduce
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.runs.simulation import simulate
@@ -10,6 +10,7 @@ from tasks.record import RoundRecord, RunHeader
 from tasks.round import Run
 from tasks.state import RunState, advance
 from tests.runs import POLICIES, make, tiny
+from tests.strategies import examples
 from warehouse.store.reader import Reader
 
 
@@ -19,7 +20,7 @@ def fold(header: RunHeader, records: list[RoundRecord]) -> RunState:
     )
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.sampled_from(POLICIES), st.integers(1, 5), st.integers(0, 1000))
 def test_the_live_state_is_a_fold_over_the_records(policy: str, jobs: int, seed: int) -> None:
     made = make(tiny(policy, jobs=jobs, seed=seed))
@@ -32,6 +33,7 @@ def test_the_live_state_is_a_fold_over_the_records(policy: str, jobs: int, seed:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.slow
 def test_what_was_recorded_on_disk_folds_to_the_live_state(tmp_path: Path, policy: str) -> None:
     header, live = tiny(policy), []
 

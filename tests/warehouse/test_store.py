@@ -74,6 +74,7 @@ def crash_on(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.slow
 def test_a_run_written_round_by_round_reads_back_equal(tmp_path: Path, policy: str) -> None:
     made = make(tiny(policy, jobs=4))
     reader = Reader(tmp_path)
@@ -118,6 +119,7 @@ def test_any_folder_name_will_do(tmp_path: Path, made: Made, name: str) -> None:
 # Crashes
 
 
+@pytest.mark.slow
 def test_a_temporary_file_is_invisible_and_removed_when_the_run_goes_on(
     part: tuple[Path, str], made: Made
 ) -> None:
@@ -133,6 +135,7 @@ def test_a_temporary_file_is_invisible_and_removed_when_the_run_goes_on(
     assert reader.records(run) == before
 
 
+@pytest.mark.slow
 def test_a_crash_before_the_rename_loses_that_round_alone(
     part: tuple[Path, str], made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +154,7 @@ def test_a_crash_before_the_rename_loses_that_round_alone(
     assert len(reader.records(run)) == 6
 
 
+@pytest.mark.slow
 def test_compaction_changes_no_view(part: tuple[Path, str], made: Made) -> None:
     warehouse, run = part
     before = contents(Reader(warehouse))
@@ -180,6 +184,7 @@ def test_an_ended_run_is_the_same_file_whatever_the_writer_remembers(
         ("unlink", "round=0*.parquet", 3),  # and some parts
     ],
 )
+@pytest.mark.slow
 def test_compaction_survives_a_crash(
     part: tuple[Path, str],
     made: Made,
@@ -256,6 +261,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("name", ["round=000003", "header", "round=all"])
+@pytest.mark.slow
 def test_a_damaged_file_is_named(
     part: tuple[Path, str], made: Made, name: str, damage: str
 ) -> None:
@@ -365,6 +371,7 @@ def process(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             other.kill()
 
 
+@pytest.mark.process
 def test_a_run_written_by_another_process_is_refused_until_that_dies(
     part: tuple[Path, str], made: Made
 ) -> None:
@@ -406,6 +413,7 @@ def test_a_run_written_by_another_process_is_refused_until_that_dies(
         "",
     ],
 )
+@pytest.mark.slow
 def test_a_query_changes_nothing_and_a_wrong_one_is_one_line(
     part: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, sql: str
 ) -> None:
@@ -465,6 +473,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.slow
 def test_the_database_gives_what_a_reader_gives(part: tuple[Path, str]) -> None:
     warehouse, _ = part
     reader = Reader(warehouse)
@@ -472,6 +481,7 @@ def test_the_database_gives_what_a_reader_gives(part: tuple[Path, str]) -> None:
         assert Analytics(warehouse).query(f"FROM {view} ORDER BY ALL")[1] == rows
 
 
+@pytest.mark.process
 def test_an_analyst_with_the_database_open_blocks_neither_runs_nor_a_rebuild(
     part: tuple[Path, str],
 ) -> None:
@@ -530,6 +540,7 @@ def test_errors_of_the_store_are_the_users_to_mend(part: tuple[Path, str], made:
     assert Reader(warehouse).header(run) == made.header
 
 
+@pytest.mark.slow
 def test_a_query_of_some_runs_sees_no_others(tmp_path: Path) -> None:
     one, other = (
         write(tmp_path, made.header, made.rounds)

@@ -34,6 +34,8 @@ from warehouse.store.arrow import to_table
 from warehouse.store.files import CELLS, CellRow, CellStatus, write_table
 from warehouse.store.writer import Writer
 
+pytestmark = pytest.mark.slow
+
 KEYS = {
     "headers": ["run"],
     "records": ["run", "round"],

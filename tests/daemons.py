@@ -1,4 +1,4 @@
-"""A Docker daemon for the tests that need a real one."""
+"""A Docker daemon for the tests that need a real one, and what is done where none can be."""
 
 import os
 import shutil
@@ -6,13 +6,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from harness.dockerd import Dockerd, dockerd, missing
-
-__all__ = ["daemon", "storage"]
+if TYPE_CHECKING:
+    from harness.dockerd import Dockerd
 
 
 def give_up(lacking: str) -> NoReturn:
@@ -21,11 +20,20 @@ def give_up(lacking: str) -> NoReturn:
     told(lacking)
 
 
-@pytest.fixture(scope="session")
-def daemon() -> Iterator[Dockerd]:
-    """A daemon, where one can be started."""
+def need_daemon() -> None:
+    """Skip or fail where no daemon can be started."""
+    from harness.dockerd import missing
+
     if lacking := missing():
         give_up(lacking)
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Iterator["Dockerd"]:
+    """A daemon, where one can be started; the same for all tests."""
+    from harness.dockerd import dockerd
+
+    need_daemon()
     with ExitStack() as stack:
         try:
             started = stack.enter_context(dockerd())

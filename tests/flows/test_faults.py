@@ -1,0 +1,48 @@
+"""Whole runs of real training jobs under faults, and the watch that sees what these break."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.faults.trial import STORAGE_BYTES, file_system, trial
+from benchmarks.faults.watch import Watch
+from harness.dockerd import dockerd
+from tests.daemons import need_daemon
+
+
+@pytest.mark.docker
+def test_nothing_is_lost_or_doubled_by_a_fault_of_every_kind(tmp_path: Path) -> None:
+    need_daemon()
+    with file_system(STORAGE_BYTES) as small, dockerd() as own:
+        found = trial(own, small, tmp_path, faults=14, seed=7)
+    assert found.broken == []
+    assert found.injected.total() == len(found.injected) == 14  # every kind
+
+
+def container(name: str, **labels: str) -> dict[str, Any]:
+    """A row of Docker's list of containers."""
+    own = {f"shockwave.{key}": text for key, text in labels.items()}
+    return {"Id": name, "Names": [f"/{name}"], "Labels": own}
+
+
+def test_the_watch_tells_shared_gpus_doubled_leases_and_lacking_labels() -> None:
+    def told(*rows: dict[str, Any]) -> list[str]:
+        watch = Watch(daemon=None)
+        watch.look([*rows])
+        watch.look([*rows])  # what still does not hold is told once
+        return watch.broken
+
+    first = container("a", run="x", job="1", round="3", gpus="0,1")
+    assert told(first, container("b", run="x", job="2", round="3", gpus="2")) == []
+    assert told(first, container("postgres"), {"Id": "c", "Names": None, "Labels": None}) == []
+    assert told(first, container("b", run="x", job="2", round="3", gpus="1")) == [
+        "GPU 1 is in containers of x 1 and x 2"
+    ]
+    assert told(first, container("b", run="x", job="1", round="4", gpus="2")) == [
+        "x 1 runs in leases of round 3 and round 4"
+    ]
+    assert told(first, container("shockwave-x-job-1")) == [
+        "container shockwave-x-job-1 lacks the labels "
+        "shockwave.gpus, shockwave.job, shockwave.round, shockwave.run"
+    ]

@@ -1,0 +1,36 @@
+"""Waiting for what is ready, with limits that only what hangs will meet."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+Found = TypeVar("Found")
+
+HANG_SECONDS = 600.0
+"""Far more than anything takes on a busy machine; where all is well it costs nothing."""
+
+POLL_SECONDS = 0.02
+
+
+def wait_for(
+    ask: Callable[[], Found],
+    ready: Callable[[Found], bool] = bool,
+    seconds: float = HANG_SECONDS,
+    *,
+    every: float = POLL_SECONDS,
+) -> Found:
+    """Ask until the answer is what is waited for."""
+    deadline = time.monotonic() + seconds
+    while not ready(answer := ask()):
+        assert time.monotonic() < deadline, answer
+        time.sleep(every)
+    return answer
+
+
+def handles(process: int, number: int) -> bool:
+    """Whether a process has a handler of its own for a signal."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
