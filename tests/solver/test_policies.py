@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from solver.cluster import Cluster
 
 from predictor.allocation import Allocation, Demand
 from predictor.belief import Belief

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from solver.cluster import Cluster
 
 from predictor.errors import InputError
 from predictor.job import JobProgress
