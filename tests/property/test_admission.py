@@ -30,7 +30,7 @@ def play(
             runtime.admit([specs[job_id] for job_id in sorted(wanted, reverse=True)])
         log += runtime.preempt(dict.fromkeys(sorted(held - wanted), ""))
         leases = [
-            Lease(job_id, tuple(range(8 * job_id, 8 * job_id + specs[job_id].scale_factor)))
+            Lease(job_id, tuple(range(8 * job_id, 8 * job_id + specs[job_id].demand.least)))
             for job_id in sorted(wanted)
         ]
         log += runtime.launch(number, leases)

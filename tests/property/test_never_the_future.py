@@ -6,8 +6,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from containers.runtime import Launch
-from containers.virtual.truth import GroundTruth, VirtualCluster
+from containers.runtime import Lease, Standing, Terms
+from containers.virtual.truth import GroundTruth
+from containers.virtual.virtual_cluster import VirtualPlace
 from predictor.allocation import Demand
 from predictor.belief import Belief
 from predictor.forecast import Forecast, forecast
@@ -33,9 +34,8 @@ def forecasts(job: JobSpec, real: GroundTruth) -> list[tuple[int, Forecast]]:
     """At every round boundary, the epochs begun and what is expected of the job."""
     bystander = replace(job, job_id=1, mode=Mode.STATIC, demand=Demand.gang(2))
     truths = [real, GroundTruth(1, 1.0, (Regime(16, 1),), (Regime(16, 1),))]
-    cluster = VirtualCluster(
-        [job, bystander], truths, PROFILE, round_seconds=ROUND_SECONDS, restart_seconds=20.0
-    )
+    terms = Terms("", ROUND_SECONDS, 20.0, PROFILE)
+    cluster = VirtualPlace(truths).open(terms, Standing(jobs=(job, bystander)))
     beliefs, told = [Belief(job), Belief(bystander)], []
     for number in range(100):
         expected, _ = forecast(beliefs, PROFILE, trajectories=True)
@@ -43,8 +43,8 @@ def forecasts(job: JobSpec, real: GroundTruth) -> list[tuple[int, Forecast]]:
         if number % 4 == 3:  # preempted now and then, so that restarts are seen too
             cluster.preempt({0: ""})
         else:
-            cluster.launch(0, [Launch(0, (0,))])
-        cluster.launch(0, [Launch(1, (1, 2))])
+            cluster.launch(0, [Lease(0, (0,))])
+        cluster.launch(0, [Lease(1, (1, 2))])
         cluster.advance(None)
         seen = cluster.observe()
         if any(event.job_id == 0 for event in seen.finished):
