@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from containers.virtual.truth import GroundTruth
 from predictor.job import JobSpec, Mode, Regime
-from tasks.record import VERSION, RunHeader, Settings
+from tasks.record import VERSION, RunHeader, Settings, one_pool
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.recipes import recipe, recipes
@@ -178,7 +178,7 @@ class Generated:
             isolated = 2 * TURN * ROUND_SECONDS * (0.2 + 0.4 * self.rng.random())
             regimes = (Regime(16, 20),)
             truths.append(GroundTruth(job_id, isolated, regimes, regimes))
-        settings = Settings(policy, int(self.gang.sum()), gpus_per_node=4, seed=seed)
+        settings = Settings(policy, one_pool(int(self.gang.sum()), 4), seed=seed)
         source = f"generated, seed {seed // len(POLICIES)}"
         return RunHeader(VERSION, settings, source, tuple(specs), tuple(truths), ())
 

@@ -45,7 +45,7 @@ from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from harness.dockerd import cluster, dockerd, missing
 from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Profile
-from tasks.record import RuntimeKind, Settings
+from tasks.record import RuntimeKind, Settings, one_pool
 from tasks.round import run_round
 from tasks.sources import Workload
 from warehouse.analytics.questions import Analytics
@@ -94,7 +94,7 @@ def fidelity(
     for number in range(runs):
         settings = Settings(
             "shockwave",
-            nodes.gpus,
+            one_pool(nodes.gpus),
             nodes.gpus_per_node,
             round_seconds=ROUND_SECONDS,
             restart_seconds=round(restart, 2),

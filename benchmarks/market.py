@@ -31,7 +31,7 @@ from flows.cli.terminal import print_table
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from predictor.basis import Basis
-from tasks.record import Parameter, Settings
+from tasks.record import Parameter, Settings, one_pool
 from tasks.sources import Workload
 from warehouse.analytics.questions import Analytics
 from warehouse.workloads.generator import generate_workload
@@ -131,7 +131,7 @@ def _settings(name: str, **changes: object) -> Settings:
     gpus = int(name.split("@")[1]) if "@" in name else TRACES[int(name)][2]
     values = changes.pop("set", {})
     assert isinstance(values, dict)
-    settings = Settings(policy="shockwave", gpus=gpus)
+    settings = Settings(policy="shockwave", pools=one_pool(gpus))
     parameters = tuple(Parameter(key, value) for key, value in sorted(values.items()))
     return replace(settings, parameters=parameters, **changes)  # type: ignore[arg-type]
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
-from tasks.record import Settings
+from tasks.record import Settings, one_pool
 from warehouse.analytics.questions import Analytics
 from warehouse.workloads.generator import generate_workload
 
@@ -49,7 +49,7 @@ def measure(warehouse: Path, gpus: int, jobs: int, policy: str) -> dict[str, flo
     workload = generate_workload(
         jobs, rng=np.random.default_rng(3), mean_interarrival_seconds=7_700 / gpus
     )
-    run = simulate(make_start(workload, Settings(policy, gpus, seed=3)), warehouse)
+    run = simulate(make_start(workload, Settings(policy, one_pool(gpus), seed=3)), warehouse)
     _, ((rounds,),) = Analytics(warehouse).query("SELECT rounds FROM run_summary")
     command = [sys.executable, "-c", COMMAND, "report", run, "--warehouse", str(warehouse)]
     started = perf_counter()

@@ -19,7 +19,7 @@ from time import perf_counter
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
-from tasks.record import Settings
+from tasks.record import Settings, one_pool
 from warehouse.analytics.questions import Analytics
 
 TRACE, GPUS = "jobs120_gpus32", 32
@@ -40,7 +40,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as warehouse:
         for policy in ("fifo", "shockwave"):
             started = perf_counter()
-            header = make_start(source.open(), Settings(policy, GPUS))
+            header = make_start(source.open(), Settings(policy, one_pool(GPUS)))
             run = simulate(header, Path(warehouse))
             figures[f"{policy}_s"] = perf_counter() - started
         columns, rows = Analytics(Path(warehouse)).query(

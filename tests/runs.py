@@ -8,7 +8,8 @@ import numpy as np
 
 from flows.runs.prepared import prepare, virtual_place
 from flows.runs.start import make_start
-from tasks.record import RoundRecord, RunHeader, Settings, Timings, record_hash
+from predictor.job import JobSpec
+from tasks.record import RoundRecord, RunHeader, Settings, Start, Timings, one_pool, record_hash
 from tasks.round import Run, run_round
 from tasks.state import RunState
 from warehouse.analytics.catalog import build
@@ -20,12 +21,12 @@ POLICIES = ("shockwave", "srtf", "themis")
 
 def tiny(
     policy: str = "shockwave", *, jobs: int = 8, seed: int = 7, gap_seconds: float = 90.0
-) -> RunHeader:
+) -> Start:
     """A workload of some 30 rounds on 8 GPUs; seed 7 has gangs of 1, 2 and 4."""
     workload = generate_workload(
         jobs, rng=np.random.default_rng(seed), mean_interarrival_seconds=gap_seconds
     )
-    return make_start(workload, Settings(policy, 8, round_seconds=600.0, seed=seed))
+    return make_start(workload, Settings(policy, one_pool(8), round_seconds=600.0, seed=seed))
 
 
 @dataclass
@@ -42,40 +43,45 @@ class Memory:
 class Made:
     """A finished run and all that it went through."""
 
+    start: Start
     run: Run
     rounds: list[tuple[RoundRecord, str, Timings]]
     states: list[RunState]
 
     @property
     def header(self) -> RunHeader:
-        return self.run.header
+        return self.start.header
+
+    @property
+    def specs(self) -> tuple[JobSpec, ...]:
+        return self.start.workload.specs
 
     @property
     def records(self) -> list[RoundRecord]:
         return [record for record, _, _ in self.rounds]
 
 
-def make(header: RunHeader) -> Made:
+def make(start: Start) -> Made:
     """Run to the end without a warehouse."""
     sink = Memory()
-    with prepare(header).under_way(virtual_place(header), sink) as run:
+    with prepare(start).under_way(virtual_place(start), sink) as run:
         states = [run.state]
         while not run.finished:
             run_round(run)
             states.append(run.state)
-    return Made(run, sink.rounds, states)
+    return Made(start, run, sink.rounds, states)
 
 
 def write(
     warehouse: Path,
-    header: RunHeader,
+    start: Start,
     rounds: Iterable[tuple[RoundRecord, str, Timings]],
     *,
     compact: bool = True,
 ) -> str:
     """Write a run as it is given, right or wrong; returns its id."""
     build(warehouse)
-    with Writer(warehouse, header) as writer:
+    with Writer(warehouse, start) as writer:
         for record, digest, timings in rounds:
             writer.append(record, digest, timings)
         if compact:
@@ -83,11 +89,9 @@ def write(
         return writer.run
 
 
-def chained(
-    header: RunHeader, records: Sequence[RoundRecord]
-) -> list[tuple[RoundRecord, str, Timings]]:
+def chained(start: Start, records: Sequence[RoundRecord]) -> list[tuple[RoundRecord, str, Timings]]:
     """Records with the hashes that belong to them; round n takes n + 1 ms to solve."""
-    rounds, digest = [], record_hash(header)
+    rounds, digest = [], start.digest
     for number, record in enumerate(records):
         linked = replace(record, previous_hash=digest)
         digest = record_hash(linked)

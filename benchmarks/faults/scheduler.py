@@ -17,7 +17,7 @@ from benchmarks.faults.jobs import workload
 from flows.runs.live import resume_live, run_live
 from flows.runs.start import make_start
 from tasks import round as tasks_round
-from tasks.record import RuntimeKind, Settings
+from tasks.record import RuntimeKind, Settings, one_pool
 from tasks.round import Round, Run, timed
 from warehouse.store.reader import Reader
 
@@ -129,7 +129,7 @@ def schedule(folder: Path) -> None:
     warehouse = folder / "warehouse"
     settings = Settings(
         "shockwave",
-        nodes.gpus,
+        one_pool(nodes.gpus),
         nodes.gpus_per_node,
         round_seconds=ROUND_SECONDS,
         restart_seconds=1.0,

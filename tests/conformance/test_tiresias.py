@@ -16,7 +16,7 @@ from containers.runtime import EventKind
 from containers.virtual.truth import GroundTruth
 from flows.runs.start import make_start
 from predictor.job import Regime
-from tasks.record import Parameter, Settings
+from tasks.record import Parameter, Settings, one_pool
 from tasks.sources import Workload
 from tests.conformance.events import Job, Outcome, Rules, simulate
 from tests.runs import make
@@ -58,14 +58,13 @@ def workload(data: Path, times: int) -> Workload:
 def run(data: Path, times: int, policy: str, *parameters: Parameter) -> Figures:
     settings = Settings(
         policy,
-        gpus=16,
-        gpus_per_node=4,
+        one_pool(16, 4),
         parameters=parameters,
         round_seconds=1.0 if times == 1 else 5.0,
         restart_seconds=0.0,
     )
     made = make(make_start(workload(data, times), settings))
-    arrival = {spec.job_id: spec.arrival_seconds for spec in made.header.specs}
+    arrival = {spec.job_id: spec.arrival_seconds for spec in made.specs}
     ends = [event for record in made.records for event in record.finished]
     jcts = [event.at_seconds - arrival[event.job_id] for event in ends]
     events = [event for record in made.records for event in record.events]

@@ -17,7 +17,7 @@ from flows.history.replay import replay
 from flows.runs.simulation import resume, simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
-from tasks.record import Settings
+from tasks.record import Settings, one_pool
 from tests.flows.conftest import PROGRAM, Command, tree
 from tests.waiting import HANG_SECONDS
 from warehouse.analytics.questions import Analytics
@@ -35,7 +35,9 @@ class Undisturbed:
     """The run that the others should have become."""
 
     def __init__(self, warehouse: Path) -> None:
-        header = make_start(Source(jobs=8).open(), Settings("shockwave", gpus=4, round_seconds=240))
+        header = make_start(
+            Source(jobs=8).open(), Settings("shockwave", one_pool(4), round_seconds=240)
+        )
         self.run = simulate(header, warehouse)
         self.outcome = outcome(warehouse, self.run)
         self.rounds = len(Reader(warehouse).records(self.run))

@@ -17,7 +17,7 @@ from flows.servers.own_server import own_server
 from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from harness.dockerd import Dockerd, cluster
 from predictor.errors import InputError
-from tasks.record import RuntimeKind, Settings
+from tasks.record import RuntimeKind, Settings, one_pool
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
@@ -30,7 +30,11 @@ def test_jobs_of_all_modes_run_to_their_end_through_the_prefect_flow(
     nodes = cluster(daemon, storage)
     nodes = replace(nodes, nodes=(replace(nodes.nodes[0], gpus=(Gpu(cpus=1.0),) * 2),))
     settings = Settings(
-        "shockwave", 2, 2, round_seconds=4.0, restart_seconds=2.0, runtime=RuntimeKind.DOCKER
+        "shockwave",
+        one_pool(2, 2),
+        round_seconds=4.0,
+        restart_seconds=2.0,
+        runtime=RuntimeKind.DOCKER,
     )
     header = make_start(workload(), settings)
     with embedded_prefect(), own_server():
@@ -61,7 +65,7 @@ def test_jobs_of_all_modes_run_to_their_end_through_the_prefect_flow(
 def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
     nodes = cluster(Dockerd(tmp_path / "no-daemon", None, 0), tmp_path / "jobs")  # type: ignore[arg-type]
     settings = Settings(
-        "srtf", 4, 4, round_seconds=1.0, restart_seconds=0.5, runtime=RuntimeKind.DOCKER
+        "srtf", one_pool(4, 4), round_seconds=1.0, restart_seconds=0.5, runtime=RuntimeKind.DOCKER
     )
     header = make_start(workload(), settings)
     name = run_live(header, nodes, tmp_path / "w", rounds=1)

@@ -25,7 +25,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("warehouse")
     for policy in ("srtf", "shockwave"):
         made = make(tiny(policy, jobs=4))
-        write(folder, made.header, made.rounds)
+        write(folder, made.start, made.rounds)
     return folder
 
 

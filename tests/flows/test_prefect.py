@@ -37,7 +37,7 @@ from flows.servers.prefect_driver import run_round_in_prefect
 from flows.service.deployments import DEPLOYMENTS
 from predictor.errors import WarehouseError
 from tasks.prefect_tasks import TASKS, may_pass
-from tasks.record import Parameter, RunHeader, Settings
+from tasks.record import Parameter, RunHeader, Settings, one_pool
 from tasks.round import ROUND, Run
 from tests.flows.conftest import Command
 from tests.waiting import HANG_SECONDS, wait_for
@@ -50,7 +50,7 @@ pytestmark = pytest.mark.prefect
 
 ROOT = Path(__file__).parents[2]
 STEPS = [step.__name__ for step in ROUND]
-HEADER = make_start(Source(jobs=2).open(), Settings("shockwave", gpus=4, round_seconds=1800))
+HEADER = make_start(Source(jobs=2).open(), Settings("shockwave", one_pool(4), round_seconds=1800))
 
 
 def flow_runs(client: SyncPrefectClient, tag: str) -> list[FlowRun]:
@@ -185,9 +185,9 @@ def test_each_round_shows_its_allocation_and_its_market(
         shown = artifacts(client, flow_run.id)
         assert set(shown) == {f"allocation-{both.prefect}", f"market-{both.prefect}"}
         allocation = rows_of(shown[f"allocation-{both.prefect}"])
-        if record.launches:
+        if record.leases:
             assert [(row["job"], row["gpus"]) for row in allocation] == [
-                (launch.job_id, " ".join(map(str, launch.gpus))) for launch in record.launches
+                (launch.job_id, " ".join(map(str, launch.gpus))) for launch in record.leases
             ]
         else:
             assert allocation == [{"job": "none"}]

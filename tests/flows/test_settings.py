@@ -27,7 +27,7 @@ from flows.service.forms import SimulationForm
 from predictor.errors import InputError
 from solver import cluster
 from solver.counts import BACKENDS
-from tasks.record import Settings
+from tasks.record import Settings, one_pool
 
 ROOT = Path(__file__).parents[2]
 GROUP: Any = typer.main.get_command(cli.app)
@@ -52,7 +52,7 @@ def test_options_are_those_of_the_settings(command: str, group: type[Any]) -> No
 
 
 def test_settings_are_recorded_with_the_defaults_of_a_record() -> None:
-    assert recorded("fifo", ClusterSize(4), SimulationSettings()) == Settings("fifo", 4)
+    assert recorded("fifo", ClusterSize(4), SimulationSettings()) == Settings("fifo", one_pool(4))
     live = recorded("fifo", ClusterSize(8, 4), LiveSettings(window=3), seed=2, runtime="docker")
     assert (live.gpus_per_node, live.window, live.seed, live.runtime) == (4, 3, 2, "docker")
 

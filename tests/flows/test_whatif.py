@@ -34,7 +34,7 @@ def made() -> Made:
 @pytest.fixture(scope="module")
 def kept(made: Made, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     warehouse = tmp_path_factory.mktemp("whatif")
-    return warehouse, write(warehouse, made.header, made.rounds)
+    return warehouse, write(warehouse, made.start, made.rounds)
 
 
 def rounds(warehouse: Path, run: str) -> list[RoundRecord]:
@@ -48,7 +48,7 @@ def rounds(warehouse: Path, run: str) -> list[RoundRecord]:
 @pytest.mark.slow
 def test_a_fork_without_a_change_is_the_run(tmp_path: Path, policy: str, number: int) -> None:
     made = make(tiny(policy, jobs=5))
-    run = write(tmp_path, made.header, made.rounds)
+    run = write(tmp_path, made.start, made.rounds)
     at = number % len(made.rounds)
     outcome = whatif(run, tmp_path, at, Change())
     assert all(before == after for _, before, after in outcome.figures)
@@ -128,7 +128,7 @@ def test_a_fork_can_be_forked(made: Made, kept: tuple[Path, str], tmp_path: Path
 
 def test_a_policy_that_looks_ahead_takes_over_from_one_that_does_not(tmp_path: Path) -> None:
     made = make(tiny("fifo"))
-    run = write(tmp_path, made.header, made.rounds)
+    run = write(tmp_path, made.start, made.rounds)
     forked = fork(run, tmp_path, 5, Change(policy="shockwave"), tmp_path / "fork")
     records = [record for record, _ in Reader(tmp_path / "fork").records(forked)]
     active = set(made.states[5].beliefs) - {event.job_id for event in records[5].finished}
@@ -153,7 +153,7 @@ def test_a_job_that_runs_is_withdrawn_and_others_get_its_gpus(
     records = [record for record, _ in reader.records(run)]
     (event,) = (one for one in records[number].finished if one.job_id == job)
     assert event.kind is EventKind.WITHDRAWN
-    assert all(job not in {one.job_id for one in record.launches} for record in records[number:])
+    assert all(job not in {one.job_id for one in record.leases} for record in records[number:])
     assert audit(tmp_path / "kept", run).findings == ()
     _, ((complete,),) = analytics.query("SELECT complete FROM runs")
     assert complete
@@ -164,18 +164,18 @@ def test_a_job_that_runs_is_withdrawn_and_others_get_its_gpus(
 def test_a_job_that_has_not_arrived_never_does(
     made: Made, kept: tuple[Path, str], tmp_path: Path
 ) -> None:
-    job = made.header.specs[-1].job_id
+    job = made.specs[-1].job_id
     forked = fork(kept[1], kept[0], 0, Change(without=(job,)), tmp_path)
     assert job not in {spec.job_id for spec in Reader(tmp_path).header(forked).specs}
 
 
 @pytest.mark.slow
 def test_a_job_is_added_at_the_round(made: Made, kept: tuple[Path, str], tmp_path: Path) -> None:
-    spec = made.header.specs[0]
+    spec = made.specs[0]
     file = tmp_path / "job.toml"
     file.write_text(JOB.format(model=spec.model, size=spec.batch_size))
     outcome = whatif(kept[1], kept[0], 9, Change(jobs=(file,)), tmp_path / "kept")
-    new = max(spec.job_id for spec in made.header.specs) + 1
+    new = max(spec.job_id for spec in made.specs) + 1
     ((_, recorded, after, _, _),) = (row for row in outcome.jobs if row[0] == new)
     assert recorded is None
     assert after is not None
@@ -191,7 +191,7 @@ def test_a_job_is_added_at_the_round(made: Made, kept: tuple[Path, str], tmp_pat
 def test_a_run_under_way_is_held_against_its_own_end(
     made: Made, kept: tuple[Path, str], tmp_path: Path
 ) -> None:
-    run = write(tmp_path, made.header, made.rounds[:12], compact=False)
+    run = write(tmp_path, made.start, made.rounds[:12], compact=False)
     started = whatif(run, tmp_path, 9, Change(policy="srtf"))
     whole = whatif(kept[1], kept[0], 9, Change(policy="srtf"))
     assert started == whole
@@ -225,7 +225,7 @@ def test_a_wrong_job_file_is_refused(
     made: Made, kept: tuple[Path, str], tmp_path: Path, text: str, problem: str
 ) -> None:
     file = tmp_path / "job.toml"
-    spec = made.header.specs[0]
+    spec = made.specs[0]
     file.write_text(text.replace("MODEL", spec.model).replace("32", str(spec.batch_size)))
     with pytest.raises(InputError, match=r"job\.toml") as refused:
         whatif(kept[1], kept[0], 9, Change(jobs=(file,)))
@@ -260,7 +260,7 @@ def test_what_is_refused_leaves_nothing(made: Made, kept: tuple[Path, str], tmp_
 def test_a_changed_record_is_no_base_for_a_fork(made: Made, tmp_path: Path) -> None:
     record, digest, timings = made.rounds[3]
     forged = (replace(record, memory="x"), digest, timings)
-    run = write(tmp_path, made.header, [*made.rounds[:3], forged, *made.rounds[4:]])
+    run = write(tmp_path, made.start, [*made.rounds[:3], forged, *made.rounds[4:]])
     with pytest.raises(WarehouseError, match="round 3: was changed after it was recorded"):
         whatif(run, tmp_path, 6, Change())
 

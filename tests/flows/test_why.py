@@ -26,7 +26,7 @@ def made() -> Made:
 @pytest.fixture(scope="module")
 def kept(made: Made, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     warehouse = tmp_path_factory.mktemp("why")
-    return warehouse, write(warehouse, made.header, made.rounds)
+    return warehouse, write(warehouse, made.start, made.rounds)
 
 
 def answers(made: Made, kept: tuple[Path, str], status: str) -> list[Answer]:
@@ -46,7 +46,7 @@ def test_a_running_job_holds_its_gpus_and_its_plan_begins_now(
 ) -> None:
     for answer in answers(made, kept, "runs"):
         record = made.records[answer.round]
-        (launch,) = (one for one in record.launches if one.job_id == answer.job_id)
+        (launch,) = (one for one in record.leases if one.job_id == answer.job_id)
         assert answer.gpus == launch.gpus
         assert answer.next_round == answer.round
         assert answer.start_seconds == answer.clock_seconds == record.clock_seconds
@@ -63,7 +63,7 @@ def test_a_waiting_job_did_not_fit_when_its_turn_came(made: Made, kept: tuple[Pa
         record = made.records[answer.round]
         assert answer.gpus == ()
         assert answer.free_gpus < answer.scale_factor
-        assert {one.job_id for one in answer.holders} == {one.job_id for one in record.launches}
+        assert {one.job_id for one in answer.holders} == {one.job_id for one in record.leases}
         turns = [turn.rounds for turn in record.turns if turn.job_id == answer.job_id]
         expected = answer.round + turns[0][0] if turns else None
         assert answer.next_round == expected
@@ -94,7 +94,7 @@ def test_a_preemption_names_who_took_the_gpus(made: Made, kept: tuple[Path, str]
     for record, event in preempted:
         others = {
             one.job_id
-            for one in record.launches
+            for one in record.leases
             if set(one.gpus) & set(event.gpus) and one.job_id != event.job_id
         }
         named = {int(part) for part in event.reason.replace(",", "").split() if part.isdigit()}
@@ -109,7 +109,7 @@ def test_a_preemption_names_who_took_the_gpus(made: Made, kept: tuple[Path, str]
 @pytest.mark.slow
 def test_each_policy_can_be_asked(tmp_path: Path, policy: str) -> None:
     made = make(tiny(policy))
-    run = write(tmp_path, made.header, made.rounds)
+    run = write(tmp_path, made.start, made.rounds)
     for job in made.states[5].beliefs:
         text = " ".join(in_words(why(job, tmp_path, run, 4)))
         assert f"Job {job} " in text
@@ -164,7 +164,7 @@ def test_a_round_that_is_solved_otherwise_is_not_explained(made: Made, tmp_path:
     records = [*made.records]
     job = records[number].launches[0].job_id
     records[number] = replace(records[number], launches=records[number].launches[1:])
-    write(tmp_path, made.header, chained(made.header, records))
+    write(tmp_path, made.start, chained(made.start, records))
     with pytest.raises(WarehouseError, match="round 5: is not solved as it was recorded"):
         why(job, tmp_path, None, number)
 
@@ -172,7 +172,7 @@ def test_a_round_that_is_solved_otherwise_is_not_explained(made: Made, tmp_path:
 def test_a_changed_record_is_not_explained(made: Made, tmp_path: Path) -> None:
     record, digest, timings = made.rounds[3]
     forged = (replace(record, memory="x"), digest, timings)
-    write(tmp_path, made.header, [*made.rounds[:3], forged, *made.rounds[4:]])
+    write(tmp_path, made.start, [*made.rounds[:3], forged, *made.rounds[4:]])
     job = min(made.states[3].beliefs)
     with pytest.raises(WarehouseError, match="round 3: was changed after it was recorded"):
         why(job, tmp_path, None, 2)
@@ -193,7 +193,7 @@ def test_a_preemption_of_layout_3_names_who_took_the_gpus(tmp_path: Path) -> Non
     assert len(preempted) == 2
     for record, event in preempted:
         assert event.reason == ""
-        others = sorted(one.job_id for one in record.launches if set(one.gpus) & set(event.gpus))
+        others = sorted(one.job_id for one in record.leases if set(one.gpus) & set(event.gpus))
         answer = why(event.job_id, tmp_path, run, record.round)
         told = f"its GPUs go to job{'s' * (len(others) > 1)} {', '.join(map(str, others))}"
         assert answer.history[-1].reason == told
@@ -201,8 +201,8 @@ def test_a_preemption_of_layout_3_names_who_took_the_gpus(tmp_path: Path) -> Non
 
 
 def test_a_job_that_has_not_arrived_is_told_so(made: Made, tmp_path: Path) -> None:
-    write(tmp_path, made.header, made.rounds[:1], compact=False)
-    last = made.header.specs[-1].job_id
+    write(tmp_path, made.start, made.rounds[:1], compact=False)
+    last = made.specs[-1].job_id
     with pytest.raises(InputError, match=f"job {last}: has not arrived by round 0"):
         why(last, tmp_path)
     assert len(Analytics(tmp_path).query("FROM runs")[1]) == 1

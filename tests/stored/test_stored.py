@@ -55,8 +55,8 @@ def test_a_stored_run_is_simulated_with_the_same_decisions(
     again = simulate(header, tmp_path / "again")
     before = [record for record, _ in reader.records(run)]
     after = [record for record, _ in Reader(tmp_path / "again").records(again)]
-    assert [(one.clock_seconds, one.launches, one.events) for one in after] == [
-        (one.clock_seconds, one.launches, one.events) for one in before
+    assert [(one.clock_seconds, one.leases, one.events) for one in after] == [
+        (one.clock_seconds, one.leases, one.events) for one in before
     ]
     assert [one.reports for one in after] == [one.reports for one in before]
 

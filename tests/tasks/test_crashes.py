@@ -15,7 +15,7 @@ from flows.runs.prepared import prepare, terms, virtual_place
 from flows.runs.start import make_start
 from predictor.job import JobProgress, JobSpec
 from tasks.backoff import CRASHES
-from tasks.record import RunHeader, RuntimeKind, Settings
+from tasks.record import RunHeader, RuntimeKind, Settings, one_pool
 from tasks.round import run_round
 from tasks.state import RunState, advance
 from tests.runs import Made, Memory, chained, write
@@ -120,8 +120,7 @@ def header(jobs: int, gpus_per_node: int = 4) -> RunHeader:
     workload = generate_workload(jobs, rng=np.random.default_rng(7), mean_interarrival_seconds=90.0)
     settings = Settings(
         "fifo",
-        8,
-        gpus_per_node=gpus_per_node,
+        one_pool(8, gpus_per_node),
         round_seconds=ROUND_SECONDS,
         runtime=RuntimeKind.FAITHFUL,
     )
@@ -168,7 +167,7 @@ def launched(made: Made, job_id: int) -> list[int]:
 
 def check(tmp_path: Path, made: Made) -> None:
     """It is audited, folded and replayed like any other run."""
-    name = write(tmp_path, made.header, made.rounds)
+    name = write(tmp_path, made.start, made.rounds)
     assert audit(tmp_path, name).findings == ()
     assert replay(name, tmp_path).differences == []
     state = RunState.initial(made.header)
@@ -204,17 +203,17 @@ def test_a_completed_epoch_makes_up_for_crashes(tmp_path: Path) -> None:
     waited = [after - before - 1 for before, after in pairwise(tries)]
     assert waited == [0, 1, 3, 7] * 2
     told = [r for record in made.records for r in record.reports if r.job_id == 0]
-    assert sum(report.epochs for report in told) == made.header.specs[0].epochs
+    assert sum(report.epochs for report in told) == made.specs[0].epochs
     check(tmp_path, made)
 
 
 def test_others_run_while_a_job_waits_to_be_tried_again() -> None:
     made = make(3, {0: [0] * 10})
-    busy = {launch.job_id for record in made.records for launch in record.launches}
+    busy = {launch.job_id for record in made.records for launch in record.leases}
     assert busy == {0, 1, 2}
     failed = next(r.round for r in made.records for e in r.finished if e.kind is EventKind.FAILED)
     between = made.records[: failed + 1]
-    assert all({launch.job_id for launch in record.launches} - {0} for record in between[1:10])
+    assert all({lease.job_id for lease in record.leases} - {0} for record in between[1:10])
 
 
 def test_a_node_out_of_service_gets_nothing_and_its_jobs_go_on_elsewhere(tmp_path: Path) -> None:
@@ -223,15 +222,15 @@ def test_a_node_out_of_service_gets_nothing_and_its_jobs_go_on_elsewhere(tmp_pat
     assert len(drained) == 7
     for record in drained:
         assert record.solve.drained == (0,)
-        assert all(gpu >= 4 for launch in record.launches for gpu in launch.gpus)
+        assert all(gpu >= 4 for launch in record.leases for gpu in launch.gpus)
     lost = [event for record in made.records for event in record.finished if not event.ends_job]
     assert {event.kind for event in lost} == {EventKind.LOST}
     assert all(event.gpus[0] < 4 for event in lost)
-    for spec in made.header.specs:
+    for spec in made.specs:
         assert ends(made, spec.job_id)[-1].kind is EventKind.FINISHED
     before, after = made.records[: drained[0].round], made.records[drained[-1].round + 1 :]
     for records in (before, after):
-        assert any(gpu < 4 for r in records for launch in r.launches for gpu in launch.gpus)
+        assert any(gpu < 4 for r in records for launch in r.leases for gpu in launch.gpus)
     assert made.run.state.backoff.crashes == {}  # to be lost is not to crash
     check(tmp_path, made)
 
@@ -241,9 +240,9 @@ def test_with_no_node_in_service_nobody_runs_and_nobody_is_given_up(tmp_path: Pa
     idle = [record for record in made.records if record.solve.drained == (0, 1)]
     assert len(idle) == 4
     for record in idle:
-        assert record.launches == ()
+        assert record.leases == ()
         assert record.solve.reason == "no node is in service"
-    for spec in made.header.specs:
+    for spec in made.specs:
         assert ends(made, spec.job_id)[-1].kind is EventKind.FINISHED
     check(tmp_path, made)
 
@@ -257,14 +256,14 @@ def findings(tmp_path: Path, made: Made, number: int, **fields: object) -> list[
     """What an audit finds if a round is told of otherwise."""
     records = made.records
     records[number] = replace(records[number], **fields)  # type: ignore[arg-type]
-    name = write(tmp_path, made.header, chained(made.header, records))
+    name = write(tmp_path, made.start, chained(made.start, records))
     return [one.problem for one in audit(tmp_path, name).findings if one.round == number]
 
 
 def test_an_audit_finds_a_gpu_of_a_drained_node_given_away(
     tmp_path: Path, drained_run: Made
 ) -> None:
-    busy = next(r for r in drained_run.records if r.solve.drained and r.launches)
+    busy = next(r for r in drained_run.records if r.solve.drained and r.leases)
     one = busy.launches[0]
     gpus = tuple(range(4, 4 + len(one.gpus)))
     launches = (replace(one, gpus=gpus), *busy.launches[1:])
@@ -297,12 +296,12 @@ def test_an_audit_finds_a_crash_without_a_reason_or_with_other_gpus(
 
 def test_why_a_job_that_crashed_waits(tmp_path: Path) -> None:
     made = make(3, {0: [0, 0, 0]})
-    name = write(tmp_path, made.header, made.rounds)
+    name = write(tmp_path, made.start, made.rounds)
     tried = {}
     for record in made.records[1:]:
         if 0 in record.ended:
             break
-        if 0 not in {launch.job_id for launch in record.launches}:
+        if 0 not in {lease.job_id for lease in record.leases}:
             answer = why(0, tmp_path, name, record.round)
             tried[record.round] = answer.tried_again_seconds
             assert f"tried again at {answer.tried_again_seconds:,.0f} s" in "\n".join(

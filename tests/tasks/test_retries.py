@@ -54,7 +54,7 @@ def test_only_what_may_pass_is_tried_again(
     tmp_path: Path, fault: Callable[[Path, str], None], again: bool
 ) -> None:
     made = make(tiny("fifo"))
-    run = write(tmp_path, made.header, made.rounds[:3], compact=False)
+    run = write(tmp_path, made.start, made.rounds[:3], compact=False)
     with pytest.raises(ShockwaveError) as caught:
         fault(tmp_path, run)
     assert may_pass(TASKS[0], None, Failed(data=caught.value)) is again  # type: ignore[arg-type]

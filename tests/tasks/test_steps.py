@@ -23,29 +23,29 @@ def made(request: pytest.FixtureRequest) -> Made:
 
 
 def test_no_gpu_idles_that_a_waiting_job_could_use(made: Made) -> None:
-    gangs = {spec.job_id: spec.scale_factor for spec in made.header.specs}
+    gangs = {spec.job_id: spec.scale_factor for spec in made.specs}
     for record, state in zip(made.records, made.states[1:], strict=True):
-        launched = {launch.job_id for launch in record.launches}
-        idle = made.header.settings.gpus - sum(len(launch.gpus) for launch in record.launches)
+        launched = {lease.job_id for lease in record.leases}
+        idle = made.header.settings.gpus - sum(len(launch.gpus) for launch in record.leases)
         waiting = [job_id for job_id in state.beliefs if job_id not in launched]
         assert all(gangs[job_id] > idle for job_id in waiting), record.round
 
 
 def test_gangs_are_whole_and_no_gpu_is_held_twice(made: Made) -> None:
-    gangs = {spec.job_id: spec.scale_factor for spec in made.header.specs}
+    gangs = {spec.job_id: spec.scale_factor for spec in made.specs}
     for record in made.records:
-        held = [gpu for launch in record.launches for gpu in launch.gpus]
+        held = [gpu for launch in record.leases for gpu in launch.gpus]
         assert len(held) == len(set(held))
         assert set(held) <= set(range(made.header.settings.gpus))
-        assert all(len(launch.gpus) == gangs[launch.job_id] for launch in record.launches)
-        assert len({launch.job_id for launch in record.launches}) == len(record.launches)
+        assert all(len(launch.gpus) == gangs[launch.job_id] for launch in record.leases)
+        assert len({lease.job_id for lease in record.leases}) == len(record.leases)
 
 
 def test_a_job_that_goes_on_running_keeps_its_gpus(made: Made) -> None:
     kept = 0
     for before, after in pairwise(made.records):
-        held = {launch.job_id: launch.gpus for launch in before.launches}
-        for launch in after.launches:
+        held = {lease.job_id: lease.gpus for lease in before.leases}
+        for launch in after.leases:
             if launch.job_id in held:
                 assert launch.gpus == held[launch.job_id]
                 kept += 1
@@ -57,7 +57,7 @@ def test_jobs_are_admitted_at_the_first_boundary_after_they_arrive(made: Made) -
     admitted = {job: record.clock_seconds for record in made.records for job in record.arrivals}
     assert admitted == {
         spec.job_id: min(clock for clock in clocks if clock >= spec.arrival_seconds)
-        for spec in made.header.specs
+        for spec in made.specs
     }
 
 
@@ -67,9 +67,9 @@ def test_active_jobs_are_those_admitted_and_not_ended(made: Made) -> None:
         active |= set(record.arrivals)
         active -= {event.job_id for event in record.finished}
         assert list(state.beliefs) == sorted(state.forecasts) == sorted(active)
-        assert {launch.job_id for launch in record.launches} <= active
+        assert {lease.job_id for lease in record.leases} <= active
         assert {turn.job_id for turn in record.turns} <= active
-        assert not record.turns or {launch.job_id for launch in record.launches} == {
+        assert not record.turns or {lease.job_id for lease in record.leases} == {
             turn.job_id for turn in record.turns if 0 in turn.rounds
         }
 
@@ -92,7 +92,7 @@ def test_events_tell_what_became_of_every_lease(made: Made) -> None:
     started: set[int] = set()
     for record in made.records:
         ended = {event.job_id for event in record.finished}
-        launched = {launch.job_id: launch.gpus for launch in record.launches}
+        launched = {lease.job_id: lease.gpus for lease in record.leases}
         told = {(event.job_id, event.kind): event.gpus for event in record.events}
         expected = {
             (job, EventKind.PREEMPTED): gpus
@@ -109,10 +109,10 @@ def test_events_tell_what_became_of_every_lease(made: Made) -> None:
 
 def test_a_run_ends_in_a_closing_record_without_an_active_job(made: Made) -> None:
     closing = made.records[-1]
-    assert (closing.forecasts, closing.launches, closing.turns) == ((), (), ())
+    assert (closing.forecasts, closing.leases, closing.turns) == ((), (), ())
     assert closing.finished
     finished = [event.job_id for record in made.records for event in record.finished]
-    assert sorted(finished) == [spec.job_id for spec in made.header.specs]
+    assert sorted(finished) == [spec.job_id for spec in made.specs]
     assert closing.clock_seconds == max(event.at_seconds for event in closing.finished)
 
 
@@ -120,7 +120,7 @@ def test_the_clock_never_goes_back_and_no_round_is_too_long(made: Made) -> None:
     for before, after in pairwise(made.records):
         seconds = after.clock_seconds - before.clock_seconds
         assert seconds >= 0
-        assert seconds <= made.header.settings.round_seconds or not before.launches
+        assert seconds <= made.header.settings.round_seconds or not before.leases
 
 
 def test_each_record_carries_the_hash_of_the_one_before(made: Made) -> None:

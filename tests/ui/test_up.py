@@ -28,7 +28,7 @@ from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from flows.service.deployments import DEPLOYMENTS
 from flows.service.forms import MOST_ROUNDS
-from tasks.record import Settings
+from tasks.record import Settings, one_pool
 from tests.flows.conftest import Command
 from tests.runs import chained, make, write
 from tests.ui.service import Up, ready, running, start
@@ -57,7 +57,9 @@ def client(up: Up) -> Iterator[SyncPrefectClient]:
 @pytest.fixture(scope="module")
 def unfinished(up: Up) -> str:
     """A run that was left after two rounds."""
-    header = make_start(Source(jobs=2).open(), Settings("shockwave", 4, round_seconds=1800))
+    header = make_start(
+        Source(jobs=2).open(), Settings("shockwave", one_pool(4), round_seconds=1800)
+    )
     return simulate(header, up.warehouse, rounds=2)
 
 
@@ -157,7 +159,7 @@ def test_a_form_out_of_bounds_makes_no_flow_run(
 
 
 def test_a_replay_shows_what_it_found(up: Up, client: SyncPrefectClient) -> None:
-    header = make_start(Source(jobs=1).open(), Settings("fifo", 4, round_seconds=3600))
+    header = make_start(Source(jobs=1).open(), Settings("fifo", one_pool(4), round_seconds=3600))
     run = simulate(header, up.warehouse)
     rounds = len(Reader(up.warehouse).records(run))
     flow_run = started(client, "replay", {"run": run})
@@ -168,10 +170,12 @@ def test_a_replay_shows_what_it_found(up: Up, client: SyncPrefectClient) -> None
 
 
 def test_a_replay_that_differs_fails_and_shows_where(up: Up, client: SyncPrefectClient) -> None:
-    made = make(make_start(Source(jobs=1).open(), Settings("fifo", 4, round_seconds=3600)))
+    made = make(
+        make_start(Source(jobs=1).open(), Settings("fifo", one_pool(4), round_seconds=3600))
+    )
     first, *others = made.records
     changed = replace(first, solve=replace(first.solve, objective=first.solve.objective + 1))
-    run = write(up.warehouse, made.header, chained(made.header, [changed, *others]))
+    run = write(up.warehouse, made.header, chained(made.start, [changed, *others]))
     flow_run = started(client, "replay", {"run": run})
     rounds = len(made.records)
     assert outcome(flow_run) == ("Failed", f"{run}: 1 of {rounds} rounds differ")
@@ -180,7 +184,7 @@ def test_a_replay_that_differs_fails_and_shows_where(up: Up, client: SyncPrefect
 
 
 def test_a_report_is_linked_and_handed_out(up: Up, client: SyncPrefectClient) -> None:
-    header = make_start(Source(jobs=2).open(), Settings("srtf", 4, round_seconds=3600))
+    header = make_start(Source(jobs=2).open(), Settings("srtf", one_pool(4), round_seconds=3600))
     run = simulate(header, up.warehouse)
     flow_run = started(client, "report", {"about": run, "title": "Two jobs"})
     page = up.warehouse / "reports" / f"{run}.html"

@@ -40,7 +40,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path, made: Made) -> tuple[Pa
     """A warehouse with a run of which each round is a file, or that is all in one."""
     ended = request.param == "ended"
     rounds = made.rounds if ended else made.rounds[:6]
-    return tmp_path, write(tmp_path, made.header, rounds, compact=ended)
+    return tmp_path, write(tmp_path, made.start, rounds, compact=ended)
 
 
 def folder(warehouse: Path, run: str) -> Path:
@@ -52,7 +52,7 @@ def problems(warehouse: Path, run: str) -> list[tuple[int | None, str]]:
 
 
 def test_a_run_without_a_header_or_a_round_is_none(tmp_path: Path, made: Made) -> None:
-    run = write(tmp_path, made.header, [], compact=False)
+    run = write(tmp_path, made.start, [], compact=False)
     for path in folder(tmp_path, run).iterdir():
         path.unlink()
     (folder(tmp_path, run) / ".lock").touch()
@@ -75,7 +75,7 @@ def forge(path: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_sound_run_has_no_finding(tmp_path: Path, policy: str) -> None:
     made = make(tiny(policy))
-    found = audit(tmp_path, write(tmp_path, made.header, made.rounds))
+    found = audit(tmp_path, write(tmp_path, made.start, made.rounds))
     assert (found.findings, found.rounds, found.jobs) == ((), len(made.rounds), 8)
     assert (found.files, found.unended, found.checksums) == (2, 0, True)
 
@@ -83,9 +83,9 @@ def test_a_sound_run_has_no_finding(tmp_path: Path, policy: str) -> None:
 def test_a_run_under_way_is_sound_and_says_how_many_jobs_have_no_end(
     tmp_path: Path, made: Made
 ) -> None:
-    found = audit(tmp_path, write(tmp_path, made.header, made.rounds[:6], compact=False))
+    found = audit(tmp_path, write(tmp_path, made.start, made.rounds[:6], compact=False))
     assert found.findings == ()
-    assert found.unended == len(made.header.specs) - len(made.states[6].ended) > 0
+    assert found.unended == len(made.specs) - len(made.states[6].ended) > 0
 
 
 @pytest.mark.slow
@@ -108,7 +108,7 @@ def test_a_flipped_byte_is_found_in_every_file(kept: tuple[Path, str]) -> None:
 
 
 def test_a_deleted_round_is_named(tmp_path: Path, made: Made) -> None:
-    run = write(tmp_path, made.header, made.rounds[:6], compact=False)
+    run = write(tmp_path, made.start, made.rounds[:6], compact=False)
     (folder(tmp_path, run) / "round=000003.parquet").unlink()
     found = problems(tmp_path, run)
     assert (3, "round 3 is missing") in found
@@ -116,13 +116,13 @@ def test_a_deleted_round_is_named(tmp_path: Path, made: Made) -> None:
 
 
 def test_the_last_round_is_missed_too(tmp_path: Path, made: Made) -> None:
-    run = write(tmp_path, made.header, made.rounds[:6], compact=False)
+    run = write(tmp_path, made.start, made.rounds[:6], compact=False)
     (folder(tmp_path, run) / "round=000005.parquet").unlink()
     assert problems(tmp_path, run) == [(5, "round=000005.parquet is gone")]
 
 
 def test_a_round_cut_out_of_an_ended_run_is_named(tmp_path: Path, made: Made) -> None:
-    run = write(tmp_path, made.header, made.rounds)
+    run = write(tmp_path, made.start, made.rounds)
     forge(folder(tmp_path, run) / "round=all.parquet", lambda rows: rows.pop(2))
     found = problems(tmp_path, run)
     assert found[0] == (2, f"round=all.parquet, row 2 holds round 3 of run {run!r}")
@@ -132,7 +132,7 @@ def test_a_round_cut_out_of_an_ended_run_is_named(tmp_path: Path, made: Made) ->
 def test_an_ended_run_without_its_last_rounds_has_jobs_without_end(
     tmp_path: Path, made: Made
 ) -> None:
-    run = write(tmp_path, made.header, made.rounds)
+    run = write(tmp_path, made.start, made.rounds)
     last = made.records[-1].finished[0].job_id
     forge(folder(tmp_path, run) / "round=all.parquet", lambda rows: rows.pop())
     ((_, problem),) = problems(tmp_path, run)
@@ -183,7 +183,7 @@ def test_an_edit_with_a_new_hash_breaks_the_link_to_the_next_record(
     record, _, timings = made.rounds[3]
     forged = replace(record, memory="else")
     rounds = [*made.rounds[:3], (forged, record_hash(forged), timings), *made.rounds[4:]]
-    run = write(tmp_path, made.header, rounds)
+    run = write(tmp_path, made.start, rounds)
     assert problems(tmp_path, run) == [
         (4, "round=all.parquet, row 4 does not follow round 3: another hash is noted")
     ]
@@ -220,7 +220,7 @@ def test_the_checksums_are_those_that_sha256sum_takes(kept: tuple[Path, str]) ->
 def test_rounds_that_cannot_be_read_are_narrowed_down(tmp_path: Path, made: Made) -> None:
     records = [made.records[number % len(made.records)] for number in range(70)]
     records = [replace(record, round=number) for number, record in enumerate(records)]
-    run = write(tmp_path, made.header, chained(made.header, records))
+    run = write(tmp_path, made.start, chained(made.start, records))
     path = folder(tmp_path, run) / "round=all.parquet"
     sound = path.read_bytes()
     groups = pq.ParquetFile(path).metadata
@@ -233,7 +233,7 @@ def test_rounds_that_cannot_be_read_are_narrowed_down(tmp_path: Path, made: Made
 
 
 def test_a_run_is_sound_at_every_moment_of_its_writing(tmp_path: Path, made: Made) -> None:
-    with Writer(tmp_path, made.header) as writer, Stress(tmp_path, writer.run) as stress:
+    with Writer(tmp_path, made.start) as writer, Stress(tmp_path, writer.run) as stress:
         for record, digest, timings in made.rounds:
             writer.append(record, digest, timings)
         writer.compact()
@@ -268,17 +268,17 @@ class Stress:
 def test_a_deleted_round_is_not_forgotten_by_going_on(
     tmp_path: Path, made: Made, number: int
 ) -> None:
-    run = write(tmp_path, made.header, made.rounds[:6], compact=False)
+    run = write(tmp_path, made.start, made.rounds[:6], compact=False)
     (folder(tmp_path, run) / f"round=00000{number}.parquet").unlink()
     before = problems(tmp_path, run)
     for _ in range(2):  # nor does it keep the run locked
         with pytest.raises(WarehouseError, match=f"round=00000{number}.parquet: is gone"):
-            Writer(tmp_path, made.header, run=run)
+            Writer(tmp_path, made.start, run=run)
     assert problems(tmp_path, run) == before != []
 
 
 def test_a_line_after_a_torn_one_is_whole(tmp_path: Path, made: Made) -> None:
-    run = write(tmp_path, made.header, made.rounds[:6], compact=False)
+    run = write(tmp_path, made.start, made.rounds[:6], compact=False)
     sums = folder(tmp_path, run) / CHECKSUMS
     sums.write_text(sums.read_text()[:-100])
     note(folder(tmp_path, run) / "round=000005.parquet")
@@ -288,10 +288,10 @@ def test_a_line_after_a_torn_one_is_whole(tmp_path: Path, made: Made) -> None:
 def test_a_crash_before_the_checksum_is_mended_by_the_next_writer(
     tmp_path: Path, made: Made
 ) -> None:
-    run = write(tmp_path, made.header, made.rounds[:6], compact=False)
+    run = write(tmp_path, made.start, made.rounds[:6], compact=False)
     sums = folder(tmp_path, run) / CHECKSUMS
     sums.write_text(sums.read_text()[:-100])  # the last line is gone, the one before is torn
-    with Writer(tmp_path, made.header, run=run):
+    with Writer(tmp_path, made.start, run=run):
         pass
     found = problems(tmp_path, run)
     assert found == [(4, f"round=000004.parquet is not in {CHECKSUMS}")]
@@ -303,13 +303,13 @@ def test_a_crash_before_the_checksum_is_mended_by_the_next_writer(
 def broken(tmp_path: Path, made: Made, number: int, **fields: Any) -> list[tuple[int | None, str]]:
     records = [*made.records]
     records[number] = replace(records[number], **fields)
-    run = write(tmp_path, made.header, chained(made.header, records))
+    run = write(tmp_path, made.start, chained(made.start, records))
     return [(one.round, one.problem) for one in audit(tmp_path, run).findings]
 
 
 def busy(made: Made) -> int:
     """A round with two running jobs at least, the next one with events."""
-    return next(n for n, record in enumerate(made.records) if len(record.launches) > 1)
+    return next(n for n, record in enumerate(made.records) if len(record.leases) > 1)
 
 
 def test_a_gpu_given_out_twice_is_found(tmp_path: Path, made: Made) -> None:
@@ -393,7 +393,7 @@ def test_a_run_of_layout_4_is_read_audited_and_replayed(tmp_path: Path) -> None:
 def test_runs_of_all_layouts_are_asked_together(tmp_path: Path, made: Made) -> None:
     shutil.copytree(SAMPLES, tmp_path / "records")
     shutil.copytree(LAYOUT4, tmp_path / "records", dirs_exist_ok=True)
-    new = write(tmp_path, made.header, made.rounds)
+    new = write(tmp_path, made.start, made.rounds)
     _, rows = Analytics(tmp_path).query(
         "SELECT run, count(*) FILTER (kind = 'preempted'), count(nullif(reason, '')), count(*) "
         "FROM events GROUP BY run"

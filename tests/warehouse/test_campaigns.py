@@ -55,8 +55,8 @@ def test_a_cell_is_worked_on_by_one_at_a_time(tmp_path: Path) -> None:
 
 def test_only_an_ended_run_finishes_a_cell(tmp_path: Path) -> None:
     made, store = make(tiny("fifo")), CellStore(tmp_path)
-    half = write(tmp_path, made.header, made.rounds[:1], compact=False)
-    whole = write(tmp_path, made.header, made.rounds)
+    half = write(tmp_path, made.start, made.rounds[:1], compact=False)
+    whole = write(tmp_path, made.start, made.rounds)
     with store.alone("key"):
         with pytest.raises(WarehouseError, match="has not ended"):
             store.finish("key", half, 1.0)

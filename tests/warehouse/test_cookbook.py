@@ -31,7 +31,7 @@ def made() -> dict[str, Made]:
 @pytest.fixture(scope="module")
 def runs(made: dict[str, Made], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("warehouse")
-    names = {policy: write(folder, run.header, run.rounds) for policy, run in made.items()}
+    names = {policy: write(folder, run.start, run.rounds) for policy, run in made.items()}
     return names | {"": str(folder)}
 
 
@@ -179,7 +179,7 @@ def test_why_it_waited(reader: Analytics, made: dict[str, Made], runs: dict[str,
         for record in made["shockwave"].records:
             active |= job.job_id in record.arrivals
             active &= all(event.job_id != job.job_id for event in record.finished)
-            if active and all(launch.job_id != job.job_id for launch in record.launches):
+            if active and all(launch.job_id != job.job_id for launch in record.leases):
                 waited.append(record.round)
         rows = rows_of(reader, "why-it-waited", runs["shockwave"], job.job_id)
         assert [row["round"] for row in rows] == waited

@@ -58,7 +58,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
     folder = tmp_path_factory.mktemp("warehouse")
     for policy in POLICIES:
         made = make(tiny(policy))
-        write(folder, made.header, made.rounds)
+        write(folder, made.start, made.rounds)
     return Analytics(folder)
 
 

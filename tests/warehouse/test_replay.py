@@ -32,8 +32,8 @@ def written(
     assert change(record) != record
     rounds[number] = (change(record), digest, timings)
     if rechain:
-        rounds = chained(made.header, [record for record, _, _ in rounds])
-    comparison = replay(write(folder, made.header, rounds), folder)
+        rounds = chained(made.start, [record for record, _, _ in rounds])
+    comparison = replay(write(folder, made.start, rounds), folder)
     assert comparison.rounds == len(rounds)
     return [(d.round, d.field) for d in comparison.differences], comparison.differences
 
@@ -71,7 +71,7 @@ def ends_next(records: Sequence[RoundRecord], record: RoundRecord) -> set[int]:
 def test_a_finished_run_replays_identically(tmp_path: Path, policy: str) -> None:
     made = make(tiny(policy))
     for compact in (True, False):
-        name = write(tmp_path, made.header, made.rounds, compact=compact)
+        name = write(tmp_path, made.start, made.rounds, compact=compact)
         comparison = replay(name, tmp_path)
         assert (comparison.rounds, comparison.differences) == (len(made.rounds), [])
 
@@ -96,7 +96,7 @@ def test_a_changed_launch_is_found(tmp_path: Path, made: Made) -> None:
     # A job that ends in the round, or else the next round would keep it where it is.
     number = busy(
         made,
-        lambda record: ends_next(made.records, record) & {x.job_id for x in record.launches},
+        lambda record: ends_next(made.records, record) & {x.job_id for x in record.leases},
     )
     ending = ends_next(made.records, made.records[number])
 
@@ -107,7 +107,7 @@ def test_a_changed_launch_is_found(tmp_path: Path, made: Made) -> None:
                 Lease(launch.job_id, tuple(gpu + 8 for gpu in launch.gpus))
                 if launch.job_id in ending
                 else launch
-                for launch in record.launches
+                for launch in record.leases
             ),
         )
 
@@ -143,7 +143,7 @@ def test_one_round_alone_is_replayed(tmp_path: Path, made: Made) -> None:
         (longer_remaining(record) if record.round == number else record, digest, timings)
         for record, digest, timings in made.rounds
     ]
-    name = write(tmp_path, made.header, chained(made.header, [record for record, _, _ in rounds]))
+    name = write(tmp_path, made.start, chained(made.start, [record for record, _, _ in rounds]))
     for only, expected in ((number - 1, []), (number, [(number, "forecasts")]), (number + 1, [])):
         comparison = replay(name, tmp_path, only=only)
         assert comparison.rounds == 1
@@ -152,7 +152,7 @@ def test_one_round_alone_is_replayed(tmp_path: Path, made: Made) -> None:
 
 @pytest.mark.parametrize("only", [-1, 999])
 def test_a_round_that_is_not_there_is_refused(tmp_path: Path, made: Made, only: int) -> None:
-    name = write(tmp_path, made.header, made.rounds)
+    name = write(tmp_path, made.start, made.rounds)
     with pytest.raises(InputError) as caught:
         replay(name, tmp_path, only=only)
     assert caught.value.place == "--round"
@@ -161,20 +161,20 @@ def test_a_round_that_is_not_there_is_refused(tmp_path: Path, made: Made, only: 
 
 
 def test_a_run_that_is_not_there_is_refused(tmp_path: Path, made: Made) -> None:
-    write(tmp_path, made.header, made.rounds)
+    write(tmp_path, made.start, made.rounds)
     with pytest.raises(InputError, match="run 'nobody': not in the warehouse"):
         replay("nobody", tmp_path)
 
 
 def test_an_interrupted_run_replays_as_far_as_it_came(tmp_path: Path, made: Made) -> None:
-    name = write(tmp_path, made.header, made.rounds[:5], compact=False)
+    name = write(tmp_path, made.start, made.rounds[:5], compact=False)
     comparison = replay(name, tmp_path)
     assert (comparison.rounds, comparison.differences) == (5, [])
 
 
 def test_a_replay_says_whether_the_run_had_ended(made: Made, tmp_path: Path) -> None:
-    whole = replay(write(tmp_path / "whole", made.header, made.rounds), tmp_path / "whole")
-    cut = replay(write(tmp_path / "cut", made.header, made.rounds[:-3]), tmp_path / "cut")
+    whole = replay(write(tmp_path / "whole", made.start, made.rounds), tmp_path / "whole")
+    cut = replay(write(tmp_path / "cut", made.start, made.rounds[:-3]), tmp_path / "cut")
     assert (whole.complete, whole.differences) == (True, [])
     assert (cut.complete, cut.differences) == (False, [])
 
@@ -184,7 +184,7 @@ def test_a_run_does_not_go_on_from_a_changed_record(made: Made, tmp_path: Path) 
     record, digest, timings = rounds[2]
     solve = replace(record.solve, objective=record.solve.objective + 1.0)
     rounds[2] = (replace(record, solve=solve), digest, timings)
-    run = write(tmp_path, made.header, rounds)
+    run = write(tmp_path, made.start, rounds)
     with pytest.raises(WarehouseError, match="round 2: was changed after it was recorded"):
         resume(run, tmp_path)
     assert len(Reader(tmp_path).records(run)) == 6

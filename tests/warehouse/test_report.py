@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from predictor.errors import InputError
-from tasks.record import Settings
+from tasks.record import Settings, one_pool
 from tests.reports import HOSTILE, fill, store
 from tests.runs import make, tiny, write
 from warehouse.analytics.questions import Analytics
@@ -221,7 +221,7 @@ def test_one_seed_of_a_policy_is_shown_round_by_round(report: Report, runs: list
 def test_settings_that_differ_are_told_apart(tmp_path: Path) -> None:
     made = make(tiny("srtf", jobs=3))
     header = made.header
-    other = replace(header, settings=Settings("srtf", 8, window=5, seed=7))
+    other = replace(header, settings=Settings("srtf", one_pool(8), window=5, seed=7))
     names = [write(tmp_path, header, made.rounds), write(tmp_path, other, made.rounds)]
     labels = [entry.label for entry in report_of(Analytics(tmp_path), names).entries]
     assert labels == [
@@ -319,7 +319,7 @@ def test_names_of_runs(reader: Analytics, runs: list[str]) -> None:
 
 def test_a_campaign_stands_for_the_runs_of_its_cells(tmp_path: Path) -> None:
     made = [make(tiny("srtf", jobs=3, seed=seed)) for seed in (7, 8)]
-    ended = [write(tmp_path, run.header, run.rounds) for run in made]
+    ended = [write(tmp_path, run.start, run.rounds) for run in made]
     cells = [
         CellRow(
             "c-1", f"cell {n}", run, "srtf", "w", "g", "o", n, CellStatus.FINISHED, "", 1, "", ""

@@ -54,7 +54,7 @@ def test_the_state_tells_what_is_active_and_who_holds_what() -> None:
     for record, state in zip(made.records, made.states[1:], strict=True):
         assert {forecast.job_id for forecast in record.forecasts} <= state.beliefs.keys()
         assert state.beliefs.keys() == state.forecasts.keys()
-        assert state.leases == {launch.job_id: launch.gpus for launch in record.launches}
+        assert state.leases == {lease.job_id: lease.gpus for lease in record.leases}
         assert state.round == record.round + 1
         assert state.arrived == sum(len(r.arrivals) for r in made.records[: state.round])
         for forecast in record.forecasts:

@@ -34,7 +34,7 @@ def made() -> Made:
 @pytest.fixture
 def part(tmp_path: Path, made: Made) -> tuple[Path, str]:
     """A warehouse with five rounds of a run under way, and the run's id."""
-    return tmp_path, write(tmp_path, made.header, made.rounds[:5], compact=False)
+    return tmp_path, write(tmp_path, made.start, made.rounds[:5], compact=False)
 
 
 def folder(warehouse: Path, run: str) -> Path:
@@ -78,7 +78,7 @@ def crash_on(
 def test_a_run_written_round_by_round_reads_back_equal(tmp_path: Path, policy: str) -> None:
     made = make(tiny(policy, jobs=4))
     reader = Reader(tmp_path)
-    with Writer(tmp_path, made.header) as writer:
+    with Writer(tmp_path, made.start) as writer:
         assert reader.header(writer.run) == made.header
         assert reader.records(writer.run) == []
         for record, digest, timings in made.rounds:
@@ -92,7 +92,7 @@ def test_a_run_written_round_by_round_reads_back_equal(tmp_path: Path, policy: s
 
 
 def test_the_same_run_twice_gets_two_names(tmp_path: Path, made: Made) -> None:
-    with Writer(tmp_path, made.header) as first, Writer(tmp_path, made.header) as second:
+    with Writer(tmp_path, made.start) as first, Writer(tmp_path, made.start) as second:
         names = [first.run, second.run]
     assert len(set(names)) == 2
     assert [name.rsplit("-", 1)[1] for name in names] == ["1", "2"]
@@ -109,7 +109,7 @@ def test_a_frame_holds_what_a_query_gives(part: tuple[Path, str]) -> None:
 
 @pytest.mark.parametrize("name", ["it's", "a[b]*c", "ρ {records}", "two words"])
 def test_any_folder_name_will_do(tmp_path: Path, made: Made, name: str) -> None:
-    run = write(tmp_path / name, made.header, made.rounds[:2])
+    run = write(tmp_path / name, made.start, made.rounds[:2])
     assert Analytics(tmp_path / name).query("SELECT run, round FROM rounds ORDER BY ALL")[1] == [
         (run, 0),
         (run, 1),
@@ -172,7 +172,7 @@ def test_an_ended_run_is_the_same_file_whatever_the_writer_remembers(
 ) -> None:
     monkeypatch.setattr("warehouse.store.writer.KEPT_BYTES", kept_bytes)
     monkeypatch.setattr("warehouse.store.writer.GROUP_ROUNDS", 7)
-    run = write(tmp_path, made.header, made.rounds)
+    run = write(tmp_path, made.start, made.rounds)
     assert Reader(tmp_path).records(run) == [(record, digest) for record, digest, _ in made.rounds]
 
 
@@ -290,7 +290,7 @@ def test_a_damaged_empty_partition_is_named_by_writers_too(tmp_path: Path, made:
     path.write_bytes(b"garbage" * 10)
     (tmp_path / "analytics.duckdb").unlink()
     with pytest.raises(WarehouseError, match="restore it") as caught:
-        Writer(tmp_path, made.header)
+        Writer(tmp_path, made.start)
     assert caught.value.place == str(path)
     assert not list(tmp_path.glob(".analytics*"))
 
@@ -321,7 +321,7 @@ def test_nothing_is_left_of_a_run_whose_header_cannot_be_written(
         Writer(tmp_path, too_large)
     assert list((tmp_path / "records").glob("run=[!_]*")) == []
     assert tree(tmp_path) == before
-    assert write(tmp_path, made.header, []).endswith("-1")
+    assert write(tmp_path, made.start, []).endswith("-1")
 
 
 def test_what_is_not_a_warehouse_is_refused(tmp_path: Path) -> None:
@@ -513,10 +513,10 @@ def test_the_database_is_rebuilt_only_when_something_changed(part: tuple[Path, s
 
 
 def test_a_warehouse_that_moved_is_rebuilt_by_its_next_run(tmp_path: Path, made: Made) -> None:
-    write(tmp_path / "here", made.header, made.rounds[:3])
+    write(tmp_path / "here", made.start, made.rounds[:3])
     shutil.move(tmp_path / "here", tmp_path / "there")
     assert Analytics(tmp_path / "there").query("SELECT count(*) FROM rounds")[1] == [(3,)]
-    write(tmp_path / "there", made.header, made.rounds[:2])
+    write(tmp_path / "there", made.start, made.rounds[:2])
     with duckdb.connect(str(tmp_path / "there" / "analytics.duckdb")) as connection:
         assert connection.execute("SELECT count(*) FROM rounds").fetchone() == (5,)
 
@@ -543,7 +543,7 @@ def test_errors_of_the_store_are_the_users_to_mend(part: tuple[Path, str], made:
 @pytest.mark.slow
 def test_a_query_of_some_runs_sees_no_others(tmp_path: Path) -> None:
     one, other = (
-        write(tmp_path, made.header, made.rounds)
+        write(tmp_path, made.start, made.rounds)
         for made in (make(tiny("srtf", jobs=2)), make(tiny("srtf", jobs=3)))
     )
     analytics = Analytics(tmp_path)

@@ -23,7 +23,7 @@ from predictor.forecast import Forecast
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from solver.market import Bid
 from solver.plan import SolveReport, Turn
-from tasks.record import VERSION, Package, RoundRecord, RunHeader, Settings, record_hash
+from tasks.record import VERSION, Package, RoundRecord, RunHeader, Settings, one_pool, record_hash
 from tests.runs import POLICIES, chained, make, tiny, write
 from tests.strategies import certain
 from warehouse.analytics import definitions
@@ -77,7 +77,13 @@ def spec(job_id: int, gpus: int, arrival_seconds: float, tenant: str) -> JobSpec
 HEADER = RunHeader(
     version=VERSION,
     settings=Settings(
-        "shockwave", 2, backend="highs", round_seconds=100.0, restart_seconds=20.0, window=5, seed=9
+        "shockwave",
+        one_pool(2),
+        backend="highs",
+        round_seconds=100.0,
+        restart_seconds=20.0,
+        window=5,
+        seed=9,
     ),
     source="by hand",
     specs=(spec(0, 2, 0.0, "red"), spec(1, 1, 0.0, "blue"), spec(2, 1, 150.0, "blue")),
@@ -212,7 +218,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
     folder = tmp_path_factory.mktemp("simulated")
     for policy in POLICIES:
         made = make(tiny(policy))
-        write(folder, made.header, made.rounds, compact=policy != "fifo")
+        write(folder, made.start, made.rounds, compact=policy != "fifo")
     write_cells(folder, CELL)
     return Analytics(folder)
 
@@ -579,7 +585,7 @@ def test_placement_by_node(tmp_path: Path) -> None:
     rounds = [
         replace(
             record,
-            launches=tuple(replace(part, gpus=moved(part.gpus)) for part in record.launches),
+            launches=tuple(replace(part, gpus=moved(part.gpus)) for part in record.leases),
             events=tuple(replace(part, gpus=moved(part.gpus)) for part in record.events),
         )
         for record in records()
