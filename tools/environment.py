@@ -143,8 +143,8 @@ class Environment:
                 names = match[1].split(", ")
                 what = f"{len(names)} packages" if names[1:] else names[0]
                 return f"unpacking {what}, {len(self._packages())} are there"
-            if match := re.match(r"(?:Collecting|Processing) (\S+)", line):
-                return f"looking up {Path(match[1]).name}"
+            if match := re.match(r"(?:Collecting |Processing .*/)([\w.]+(?:-[a-z]\w*)*)", line):
+                return f"looking up {match[1]}"
             if "Retrying" in line:
                 return "the package index does not answer; trying again"
         return "starting pip"

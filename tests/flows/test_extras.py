@@ -5,11 +5,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from flows.extras import EXTRAS
 
+from flows.runs.extras import EXTRAS
 from tests.flows.conftest import Command, Finished
 
-PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CAMPAIGN = ["campaign", str(ROOT / "examples" / "campaign.toml"), "--runner"]
 
 
 def test_extras_are_those_of_the_package() -> None:
@@ -23,8 +25,8 @@ def test_extras_are_those_of_the_package() -> None:
     ("extra", "module", "place", "command"),
     [
         ("report", "vl_convert", "report", ["report", "x"]),
-        ("dask", "prefect_dask", "--runner", ["campaign", "x", "--runner", "dask"]),
-        ("ray", "prefect_ray", "--runner", ["campaign", "x", "--runner", "ray"]),
+        ("dask", "prefect_dask", "--runner", [*CAMPAIGN, "dask"]),
+        ("ray", "prefect_ray", "--runner", [*CAMPAIGN, "ray"]),
     ],
 )
 def test_without_its_packages_a_command_names_the_extra(
