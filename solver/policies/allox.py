@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from solver.fidelity import Fidelity
 from solver.market import Floats
@@ -73,6 +72,8 @@ def first_in_line(seconds: Floats, ages: Floats, queues: int) -> list[int]:
         return []
     depth = -(-len(seconds) // queues)  # no optimum leaves one queue that much longer
     places = np.repeat(np.arange(1, depth + 1), queues)
+    from scipy.optimize import linear_sum_assignment  # costs a quarter of a second to import
+
     rows, columns = linear_sum_assignment(seconds[:, None] * places + ages[:, None])
     from_the_end, queue = np.divmod(columns, queues)
     first: dict[int, tuple[int, int]] = {}

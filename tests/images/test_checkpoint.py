@@ -146,8 +146,8 @@ def test_disk_full(tmp_path: Path, workers: int) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
     # Else modules that it compiles would be cut off in the environment's cache, too.
-    quiet = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
-    code, said = run(folder, preexec_fn=small_files, env=quiet)
+    kept = {"PYTHONDONTWRITEBYTECODE": "1"}
+    code, said = run(folder, preexec_fn=small_files, variables=kept)
     assert code == 74
     assert f"\nerror: {folder / CURRENT}: File too large; make room" in said
     assert "Traceback" not in said
