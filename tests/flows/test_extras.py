@@ -5,8 +5,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from flows.extras import EXTRAS
 
+from flows.runs.extras import EXTRAS
 from tests.flows.conftest import Command, Finished
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
