@@ -9,7 +9,7 @@ from flows.judging.conformance import CASES, TOLERANCES, Case
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("policy", reversed(TOLERANCES))
+@pytest.mark.parametrize("policy", list(TOLERANCES)[::-1])
 def test_published_policies_get_the_published_figures(
     data: Path, monkeypatch: pytest.MonkeyPatch, policy: str, case: Case
 ) -> None:

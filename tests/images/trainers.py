@@ -50,6 +50,8 @@ def start(folder: Path, **options: Any) -> "subprocess.Popen[str]":
     variables = {
         "PYTHONPATH": str(IMAGES),
         "PATH": os.environ["PATH"],
+        # Where files may not grow, it would leave half of a module's bytecode to all others.
+        "PYTHONDONTWRITEBYTECODE": "1",
         "SHOCKWAVE_CHECKPOINT_SECONDS": "0",
         **options.pop("variables", {}),
     }
