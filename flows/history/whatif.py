@@ -28,7 +28,7 @@ from tasks.record import (
 )
 from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
-from warehouse.store.files import writing
+from warehouse.store.durable import writing
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 from warehouse.workloads.workload import Workload

@@ -24,7 +24,7 @@ from containers.docker.telemetry import BACKLOG_BYTES, LINES, LONGEST_LINE, PROG
 from containers.runtime import ContainerEvent, EventKind, Launch
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
-from warehouse.store.files import write_text
+from warehouse.store.durable import write_text
 from warehouse.workloads.trace import MEASURED, read_jobs, read_throughput_table, read_throughputs
 
 LARGEST = 10**9

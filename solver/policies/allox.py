@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from solver.fidelity import Fidelity
 from solver.market import Floats
@@ -69,6 +68,8 @@ def first_in_line(seconds: Floats, ages: Floats, queues: int) -> list[int]:
     Returns:
         Indices of jobs, by queue.
     """
+    from scipy.optimize import linear_sum_assignment  # half a second that others need not wait
+
     if not len(seconds) or not queues:
         return []
     depth = -(-len(seconds) // queues)  # no optimum leaves one queue that much longer

@@ -18,7 +18,7 @@ from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import MARTS, VIEWS, read_twice
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
-from warehouse.store.files import alone
+from warehouse.store.durable import alone
 
 
 @pytest.fixture(scope="module")

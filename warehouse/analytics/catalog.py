@@ -15,8 +15,8 @@ import duckdb
 from predictor.errors import WarehouseError
 from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import STAGING, VIEWS, definitions_digest, view_sql
-from warehouse.store.files import EMPTY, WHOLE, first_line, temporary_name, writing
-from warehouse.store.folder import check_files, make_folder, no_cells
+from warehouse.store.durable import first_line, temporary_name, writing
+from warehouse.store.folder import EMPTY, WHOLE, check_files, make_folder, no_cells
 
 Answer = TypeVar("Answer")
 

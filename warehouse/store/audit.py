@@ -18,17 +18,8 @@ from tasks.layouts import FIRST_WITH_CHECKSUMS, OLDEST, upgraded
 from tasks.record import VERSION, RoundRecord, RunHeader, record_hash
 from tasks.rows import from_row
 from warehouse.store.checksums import CHECKSUMS, checksum, noted
-from warehouse.store.files import (
-    EMPTY,
-    GROUP_ROUNDS,
-    HEADER,
-    ROUND,
-    WHOLE,
-    read_groups,
-    read_parquet,
-    round_of,
-)
-from warehouse.store.folder import unknown_run
+from warehouse.store.files import GROUP_ROUNDS, HEADER, ROUND, read_groups, read_parquet
+from warehouse.store.folder import EMPTY, WHOLE, round_of, unknown_run
 
 
 @dataclass(frozen=True, slots=True)

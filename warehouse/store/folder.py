@@ -7,23 +7,26 @@ records/run=RUN/round=000012.parquet
 records/run=RUN/round=all.parquet   the same rounds in one file, once the run ended
 records/run=_/                      the columns of both, without rows
 campaigns/                          see `warehouse.store.campaigns`
+
+Who only asks questions looks here; the files' own columns are imported by those who need them.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from predictor.errors import InputError, WarehouseError
-from warehouse.store.files import (
-    CELLS,
-    EMPTY,
-    HEADER,
-    ROUND,
-    WHOLE,
-    read_parquet,
-    read_schema,
-    write_groups,
-    writing,
-)
+from warehouse.store.durable import writing
+
+WHOLE = "round=all.parquet"
+"""All rounds of a run that has ended."""
+EMPTY = "run=_"
+"""A partition without rows, so that the views' patterns always match a file."""
+
+
+def round_of(path: Path) -> int | None:
+    """The round that a file is named after; None for other files."""
+    number = path.stem.removeprefix("round=")
+    return int(number) if number.isdecimal() else None
 
 
 def make_folder(warehouse: Path) -> None:
@@ -32,6 +35,8 @@ def make_folder(warehouse: Path) -> None:
     Raises:
         WarehouseError: The folder cannot be written.
     """
+    from warehouse.store.files import CELLS, HEADER, ROUND, read_schema, write_groups
+
     with writing(warehouse):
         empty = warehouse / "records" / EMPTY
         empty.mkdir(parents=True, exist_ok=True)
@@ -102,6 +107,8 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
 
 def check_files(warehouse: Path) -> None:
     """Name the first damaged file, if there is one."""
+    from warehouse.store.files import HEADER, ROUND, read_parquet
+
     for name, schema in (("header", HEADER), ("round=*", ROUND)):
         for path in sorted((warehouse / "records").glob(f"run=*/{name}.parquet")):
             try:

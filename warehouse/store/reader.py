@@ -33,7 +33,8 @@ class Reader:
             WarehouseError: Its file is damaged.
         """
         path = run_folder(self.warehouse, run) / "header.parquet"
-        (row,) = read_parquet(path, HEADER).to_pylist()
+        # Times in Python need pandas, which takes longer to import than this takes.
+        (row,) = read_parquet(path, HEADER).drop_columns(["created_at"]).to_pylist()
         return _decoded(RunHeader, row, path)
 
     def created_at(self, run: str) -> datetime:

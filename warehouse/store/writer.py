@@ -16,21 +16,19 @@ from tasks.layouts import FIRST_WITH_CHECKSUMS
 from tasks.record import Package, RoundRecord, RunHeader, Timings, record_hash
 from warehouse.store.arrow import to_table
 from warehouse.store.checksums import mend, note, noted
+from warehouse.store.durable import writing
 from warehouse.store.files import (
     GROUP_ROUNDS,
     HEADER,
     ROUND,
-    WHOLE,
     HeaderLabel,
     RoundLabel,
     count_rows,
     read_parquet,
-    round_of,
     write_groups,
     write_table,
-    writing,
 )
-from warehouse.store.folder import make_folder
+from warehouse.store.folder import WHOLE, make_folder, round_of
 
 KEPT_BYTES = 2**28
 """Rounds are kept in memory up to this size, so that an ended run is not read again."""
