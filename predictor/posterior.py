@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
-from scipy.special import ndtr
 
 from predictor.belief import Belief, changes, stages
 from predictor.history import COURSES, SAME_KIND, SAME_MODE, SAME_MODEL, Floats, History, Ints
@@ -278,6 +277,8 @@ def _restate(
     Returns:
         Likelihood of each candidate, shape (jobs, candidates).
     """
+    from scipy.special import ndtr  # a quarter of a second that readers of records need not wait
+
     done = np.array([job.done for job in standings])[:, None]
     epochs = np.array([float(job.spec.epochs) for job in standings])[:, None]
     changed = np.array([len(job.changes) for job in standings])[:, None]

@@ -1,70 +1,33 @@
-"""The command line. Heavy imports wait until a command needs them."""
+"""The command line's entrance. Imports wait until a command needs them."""
 
 import atexit
+import os
 import signal
 import sys
-from importlib.metadata import version
 from types import FrameType
-from typing import Annotated
 
-import typer
-
-from flows.cli import campaigns, history, judging, live, reports, runs, service, workloads
-from flows.cli.errors import Command
+from flows.cli.commands import COMMANDS, overview
 from flows.servers.teardown import silence_teardown
 from predictor.errors import Interrupted, ShockwaveError
 
-app = typer.Typer(
-    help="A fair, efficient, auditable scheduler for GPU clusters.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
 
-COMMANDS = (
-    runs.simulate,
-    runs.compare,
-    campaigns.campaign,
-    workloads.generate,
-    live.run,
-    live.profile,
-    runs.resume,
-    history.replay,
-    history.audit,
-    history.why,
-    history.whatif,
-    reports.report,
-    judging.policies,
-    judging.conformance,
-    judging.forecast_error,
-    judging.solve,
-    history.sql,
-    history.views,
-    service.up,
-)
-"""In the order of `--help`; a command is named as its function, with hyphens."""
+def _run(arguments: list[str]) -> None:
+    """Run a command, of which only its own module is imported."""
+    if arguments[:1] in ([], ["--help"]):
+        _tell_overview()
+        sys.exit(0 if arguments else 2)
+    from flows.cli.app import application
 
-for command in COMMANDS:
-    app.command(cls=Command)(command)
-app.add_typer(live.cluster, name="cluster")
+    known = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
+    application(known)(prog_name="shockwave")
 
 
-def _tell_version(asked: bool) -> None:
-    if asked:
-        typer.echo(version("shockwave"))
-        raise typer.Exit
-
-
-@app.callback()
-def _shockwave(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_tell_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
-    pass
+def _tell_overview() -> None:
+    try:
+        print(overview(), end="", flush=True)
+    except BrokenPipeError:  # whoever read it has gone; what is left must not be flushed again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 def _printable(text: str) -> str:
@@ -86,7 +49,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is to be ignored
         signal.signal(signal.SIGINT, interrupt)
     try:
-        app(prog_name="shockwave")
+        _run(sys.argv[1:])
     except BaseException as error:
         told = error
         # Imports, DuckDB, Prefect and Typer each make something else of it.
@@ -94,5 +57,7 @@ def main() -> None:
             told = Interrupted("shockwave", "interrupted", "run it again, what it recorded is kept")
         if not isinstance(told, ShockwaveError):
             raise
+        import typer
+
         typer.secho(f"error: {_printable(str(told))}", fg=typer.colors.RED, err=True)
         sys.exit(told.exit_code)

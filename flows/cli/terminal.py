@@ -3,16 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from flows.runs.simulation import Progress as Told
-from tasks.record import Start
-from tasks.round import Run
+if TYPE_CHECKING:  # a table needs none of it
+    from flows.runs.simulation import Progress as Told
+    from tasks.record import Start
+    from tasks.round import Run
 
 USUAL_WIDTH = 100
 """Columns of text where there is no terminal to ask."""
@@ -28,12 +29,12 @@ class Bars:
         """Say something above the bars."""
         self._progress.console.print(Text(text), style="dim")
 
-    def add(self, start: Start) -> Told:
+    def add(self, start: "Start") -> "Told":
         """A bar for a run; call what it returns after every round."""
         policy, jobs = start.header.settings.policy, len(start.workload.specs)
         bar = self._progress.add_task(policy, total=jobs, round=0)
 
-        def told(run: Run) -> None:
+        def told(run: "Run") -> None:
             done = run.state.arrived - len(run.state.beliefs)
             self._progress.update(bar, completed=done, round=run.state.round)
 

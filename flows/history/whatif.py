@@ -27,7 +27,7 @@ from tasks.record import (
 from tasks.round import with_work
 from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
-from warehouse.store.files import writing
+from warehouse.store.durable import writing
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 

@@ -19,7 +19,7 @@ from tasks.record import RunHeader, RuntimeKind, Start
 from tasks.round import Run, run_round
 from tasks.state import RunState, advance
 from warehouse.analytics.catalog import build
-from warehouse.store.files import write_text
+from warehouse.store.durable import write_text
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 

@@ -25,7 +25,7 @@ from containers.runtime import ContainerEvent, EventKind, Lease, Standing, Terms
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
-from warehouse.store.files import write_text
+from warehouse.store.durable import write_text
 from warehouse.workloads.trace import MEASURED, read_jobs, read_throughput_table, read_throughputs
 
 LARGEST = 10**9

@@ -68,11 +68,12 @@ def first_in_line(seconds: Floats, ages: Floats, queues: int) -> list[int]:
     Returns:
         Indices of jobs, by queue.
     """
+    from scipy.optimize import linear_sum_assignment  # half a second that others need not wait
+
     if not len(seconds) or not queues:
         return []
     depth = -(-len(seconds) // queues)  # no optimum leaves one queue that much longer
     places = np.repeat(np.arange(1, depth + 1), queues)
-    from scipy.optimize import linear_sum_assignment  # costs a quarter of a second to import
 
     rows, columns = linear_sum_assignment(seconds[:, None] * places + ages[:, None])
     from_the_end, queue = np.divmod(columns, queues)

@@ -1,9 +1,11 @@
 """Each command on small input: what it prints, what it exits with, how it refuses."""
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 
-from flows.cli import main as cli
 from flows.cli import runs
+from flows.cli.app import application
+from flows.cli.commands import COMMANDS
 from flows.cli.terminal import USUAL_WIDTH, print_side_by_side
 from solver.policies import POLICIES
 from tests.flows.conftest import PROGRAM, Command, Finished, Ran, tree
@@ -30,7 +33,7 @@ SOLVE_FIELDS = [
     "solve_ms",
     "backend",
 ]
-COMMANDS = sorted(typer.main.get_command(cli.app).commands)
+GROUP: Any = typer.main.get_command(application())
 
 
 def assert_refused(ran: Ran, *said: str, output: str = "") -> None:
@@ -202,9 +205,9 @@ def test_the_plain_driver_does_not_import_prefect(tmp_path: Path) -> None:
     script = """
 import sys
 from typer.testing import CliRunner
-from flows.cli.main import app
+from flows.cli.app import application
 assert not {"torch", "duckdb", "pandas", "gurobipy"} & set(sys.modules)
-done = CliRunner().invoke(app, sys.argv[1:])
+done = CliRunner().invoke(application(), sys.argv[1:])
 assert done.exit_code == 0, done.output
 assert "warehouse.store.reader" in sys.modules
 assert "prefect" not in sys.modules
@@ -374,6 +377,53 @@ def test_resume_of_a_finished_run_changes_nothing(
         row | {"wall_s": 0} for row in finished.ran.rows
     ]
     assert tree(finished.warehouse) == before
+
+
+def test_the_overview_has_every_command_in_its_own_words(here: Command) -> None:
+    assert list(GROUP.commands) == list(COMMANDS)
+    for name, (_, summary) in COMMANDS.items():
+        assert GROUP.commands[name].help.splitlines()[0] == summary
+    asked = here("--help")
+    assert (asked.code, asked.err) == (0, "")
+    told = " ".join(asked.out.split())
+    assert all(f" {name} {summary}" in told for name, (_, summary) in COMMANDS.items())
+    assert here() == replace(asked, code=2)
+    assert here("--help", "simulate") == asked
+
+
+def test_a_command_that_is_none_is_refused_with_those_like_it(here: Command) -> None:
+    ran = here("simlate")
+    assert (ran.code, ran.out) == (2, "")
+    assert "Did you mean 'simulate'?" in ran.err
+    assert "No such option: --bogus" in here("--bogus").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "spared"),
+    [
+        ("--help", {"typer", "rich", "numpy", "duckdb"}),
+        (
+            "sql --warehouse {warehouse} FROM\\ run_summary",
+            {"numpy", "pyarrow", "scipy", "torch", "prefect"},
+        ),
+        ("why 0 --warehouse {warehouse}", {"scipy.optimize", "pandas", "prefect"}),
+    ],
+)
+def test_commands_import_what_they_need(
+    finished: Finished, arguments: str, spared: set[str]
+) -> None:
+    script = """
+import sys
+from flows.cli.main import main
+try:
+    main()
+finally:
+    print(*sys.modules)
+"""
+    given = shlex.split(arguments.format(warehouse=finished.warehouse))
+    done = subprocess.run([sys.executable, "-c", script, *given], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not spared & set(done.stdout.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize("command", COMMANDS)

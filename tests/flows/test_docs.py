@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import typer
 
-from flows.cli import main as cli
 from flows.cli import runs
+from flows.cli.app import application
 from solver.policies import POLICIES, parameters
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "cli.md").read_text(encoding="utf-8")
 POLICIES_PAGE = (DOCS / "policies.md").read_text(encoding="utf-8")
-GROUP: Any = typer.main.get_command(cli.app)
+GROUP: Any = typer.main.get_command(application())
 
 
 def section(command: str) -> str:

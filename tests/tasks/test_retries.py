@@ -10,7 +10,7 @@ from flows.history.replay import replay
 from predictor.errors import ShockwaveError, WarehouseBusy, WarehouseError
 from tasks.prefect_tasks import TASKS, may_pass
 from tests.runs import make, tiny, write
-from warehouse.store.files import writing
+from warehouse.store.durable import writing
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 

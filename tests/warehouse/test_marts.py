@@ -14,12 +14,12 @@ import pytest
 from predictor.errors import WarehouseError
 from tests.runs import Made, make, tiny, write
 from tests.waiting import HANG_SECONDS
-from warehouse.analytics.catalog import build, create_views
+from warehouse.analytics.catalog import TABLE_BYTES, build, create_views
 from warehouse.analytics.copies import read_copies
-from warehouse.analytics.definitions import MARTS, VIEWS
+from warehouse.analytics.definitions import MARTS, VIEWS, read_twice
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
-from warehouse.store.files import alone
+from warehouse.store.durable import alone
 
 pytestmark = pytest.mark.slow
 
@@ -37,10 +37,12 @@ def warehouse(tmp_path: Path, runs: list[Made]) -> Path:
     return tmp_path
 
 
-def contents(warehouse: Path, views: tuple[str, ...] = VIEWS) -> dict[str, list[Any]]:
+def contents(
+    warehouse: Path, views: tuple[str, ...] = VIEWS, tables: tuple[str, ...] = ()
+) -> dict[str, list[Any]]:
     """All rows of views, as a `Analytics` sees them."""
     with duckdb.connect() as connection:
-        create_views(connection, warehouse)
+        create_views(connection, warehouse, tables=tables)
         return {view: connection.execute(f"FROM {view} ORDER BY ALL").fetchall() for view in views}
 
 
@@ -71,6 +73,39 @@ def test_copies_change_no_view_and_no_record(warehouse: Path) -> None:
     for run in (row[0] for row in before["runs"]):
         alone = Analytics(warehouse).query("FROM job_outcomes ORDER BY ALL", [run])[1]
         assert alone == [row for row in before["job_outcomes"] if row[0] == run] != []
+
+
+def test_marts_computed_into_tables_answer_as_views_do(warehouse: Path) -> None:
+    before = contents(warehouse)
+    assert contents(warehouse, tables=MARTS) == before
+    materialise(warehouse)
+    assert contents(warehouse, tables=MARTS) == before
+    for mart in MARTS:
+        with duckdb.connect() as views, duckdb.connect() as tables:
+            create_views(views, warehouse)
+            create_views(tables, warehouse, tables=MARTS)
+            describe = f"DESCRIBE {mart}"
+            assert tables.sql(describe).fetchall() == views.sql(describe).fetchall()
+
+
+def test_records_beyond_a_size_are_not_computed_into_tables(warehouse: Path) -> None:
+    def tables() -> list[Any]:
+        with duckdb.connect() as connection:
+            create_views(connection, warehouse, tables=MARTS)
+            return connection.sql("SELECT table_name FROM duckdb_tables()").fetchall()
+
+    assert {name for (name,) in tables()} == set(MARTS)
+    (large,) = (warehouse / "records").glob("run=srtf*")
+    with (large / "round=000000.parquet").open("r+b") as file:
+        file.truncate(TABLE_BYTES + 1)
+    assert tables() == []
+
+
+def test_marts_read_twice_are_known() -> None:
+    assert read_twice("FROM run_summary") == ("runs", "rounds", "leases", "job_outcomes")
+    assert read_twice("SELECT * from leases JOIN Leases AS l USING (run)") == ("leases",)
+    assert read_twice("SELECT count(*) AS rounds FROM solves") == ()
+    assert read_twice("SHOW TABLES") == ()
 
 
 def test_answers_of_ended_runs_come_from_the_copies(warehouse: Path) -> None:

@@ -21,15 +21,11 @@ from warehouse.analytics.definitions import (
     layout5_sql,
     view_sql,
 )
-from warehouse.store.files import (
+from warehouse.store.durable import first_line, temporary_name, writing
+from warehouse.store.folder import (
     EMPTY,
     WHOLE,
     WORKLOAD_FILE,
-    first_line,
-    temporary_name,
-    writing,
-)
-from warehouse.store.folder import (
     check_files,
     earlier,
     make_folder,

@@ -14,8 +14,7 @@ from pathlib import Path
 import orjson
 
 from warehouse.analytics.definitions import MARTS, definitions_digest
-from warehouse.store.files import WHOLE
-from warehouse.store.folder import place_of
+from warehouse.store.folder import WHOLE, place_of
 
 Stamp = tuple[int, int]
 """Size in bytes and time of the last change in nanoseconds of a run's file."""

@@ -13,7 +13,7 @@ from predictor.errors import WarehouseError
 from warehouse.analytics.catalog import build, create_views, listed
 from warehouse.analytics.copies import Stamp, marts_folder, read_copies, stamp
 from warehouse.analytics.definitions import MARTS, STAGING, definitions_digest, view_sql
-from warehouse.store.files import alone, first_line, temporary_name, write_text, writing
+from warehouse.store.durable import alone, first_line, temporary_name, write_text, writing
 from warehouse.store.folder import check_files, name_of, run_folders
 
 LOCK = ".lock"

@@ -13,7 +13,7 @@ from predictor.errors import InputError
 from warehouse.analytics.catalog import Answer, create_views, interruptible, seal
 from warehouse.analytics.definitions import VIEWS, needed, read_twice
 from warehouse.analytics.recipes import recipe
-from warehouse.store.files import first_line
+from warehouse.store.durable import first_line
 from warehouse.store.folder import check_files, check_runs, check_warehouse, run_folder
 
 if TYPE_CHECKING:

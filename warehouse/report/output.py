@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from predictor.errors import InputError
-from warehouse.store.files import temporary_name
+from warehouse.store.durable import temporary_name
 
 NAME_LENGTH = 80
 """Of a report's name, before its hash; the names of many runs are longer."""

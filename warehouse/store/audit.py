@@ -18,16 +18,16 @@ from tasks.layouts import FIRST_WITH_CHECKSUMS
 from tasks.sources import Workload
 from warehouse.store.checksums import CHECKSUMS, checksum, noted
 from warehouse.store.decoding import StoredHeader, StoredRound, stored_header, stored_round
-from warehouse.store.files import (
+from warehouse.store.files import GROUP_ROUNDS, read_groups, read_parquet
+from warehouse.store.folder import (
     EMPTY,
-    GROUP_ROUNDS,
     WHOLE,
     WORKLOAD_FILE,
-    read_groups,
-    read_parquet,
+    name_of,
+    place_of,
     round_of,
+    unknown_run,
 )
-from warehouse.store.folder import name_of, place_of, unknown_run
 from warehouse.store.reader import read_workload
 
 

@@ -22,18 +22,9 @@ import pyarrow as pa
 from predictor.errors import InputError, WarehouseError
 from tasks.rows import from_row
 from warehouse.store.arrow import rows_to_table
-from warehouse.store.files import (
-    CELLS,
-    ROUND,
-    WHOLE,
-    CellRow,
-    alone,
-    read_parquet,
-    write_table,
-    write_text,
-    writing,
-)
-from warehouse.store.folder import make_folder, place_of
+from warehouse.store.durable import alone, write_text, writing
+from warehouse.store.files import CELLS, ROUND, CellRow, read_parquet, write_table
+from warehouse.store.folder import WHOLE, make_folder, place_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from warehouse.store.files import temporary_name
+from warehouse.store.durable import temporary_name
 
 CHECKSUMS = "SHA256SUMS"
 """Check by hand with `sha256sum --check SHA256SUMS` in the run's folder."""

@@ -1,27 +1,20 @@
-"""The Parquet files of a warehouse: their columns, and how they are written and read.
+"""The Parquet files of a warehouse: their columns, and how they are written and read."""
 
-Every file is written under a temporary name, flushed and renamed, so that a reader never
-sees half of one and a crash loses nothing that was acknowledged.
-"""
-
-import contextlib
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import BinaryIO
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from containers.virtual.truth import GroundTruth
-from predictor.errors import WarehouseBusy, WarehouseError
+from predictor.errors import WarehouseError
 from predictor.job import JobSpec
 from tasks.record import Package, RoundRecord, RunHeader, Timings
 from warehouse.store.arrow import arrow_schema
+from warehouse.store.durable import first_line, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,25 +100,6 @@ CELLS = arrow_schema(CellRow)
 GROUP_ROUNDS = 64
 """Rounds in a row group of an ended run's file."""
 
-WHOLE = "round=all.parquet"
-"""All rounds of a run that has ended."""
-WORKLOAD_FILE = "workload.parquet"
-"""The jobs that a run plays."""
-
-EMPTY = "run=_"
-"""A partition without rows, so that the views' patterns always match a file."""
-
-
-def round_of(path: Path) -> int | None:
-    """The round that a file is named after; None for other files."""
-    number = path.stem.removeprefix("round=")
-    return int(number) if number.isdecimal() else None
-
-
-def temporary_name(path: Path) -> Path:
-    """A name beside a file that no pattern of the views matches."""
-    return path.with_name(f".{path.name}.{uuid4().hex}")
-
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Write a small file whole or not at all, and durably."""
@@ -133,36 +107,15 @@ def write_table(path: Path, table: pa.Table) -> None:
     # each column's write is a call of its own.
     memory = pa.BufferOutputStream()
     pq.write_table(table, memory, use_dictionary=False, write_statistics=False)
-    with _written(path) as file:
+    with written(path) as file:
         file.write(memory.getvalue())
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small text whole or not at all, and durably."""
-    with _written(path) as file:
-        file.write(text.encode())
 
 
 def write_groups(path: Path, schema: pa.Schema, groups: Iterable[pa.Table]) -> None:
     """Write a large file whole or not at all, and durably, a row group at a time."""
-    with _written(path) as file, pq.ParquetWriter(file, schema) as writer:
+    with written(path) as file, pq.ParquetWriter(file, schema) as writer:
         for group in groups:
             writer.write_table(group)
-
-
-@contextlib.contextmanager
-def _written(path: Path) -> Iterator[BinaryIO]:
-    temporary = temporary_name(path)
-    with temporary.open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)  # the new name must outlive a power cut too
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def read_schema(path: Path) -> pa.Schema:
@@ -215,8 +168,10 @@ def read_parquet(path: Path, schema: pa.Schema | None = None) -> pa.Table:
         WarehouseError: It is damaged or gone.
     """
     try:
-        return pq.read_table(path, schema=schema, partitioning=None)
-    except (pa.ArrowException, OSError) as error:
+        with pq.ParquetFile(path) as file:  # `read_table` would import pandas
+            table = file.read()
+            return table if schema is None else table.select(schema.names)
+    except (pa.ArrowException, OSError, KeyError) as error:
         raise _damaged(path, error) from None
 
 
@@ -224,42 +179,3 @@ def _damaged(path: Path, error: Exception) -> WarehouseError:
     return WarehouseError(
         str(path), f"cannot be read ({first_line(error)})", "restore it from a backup"
     )
-
-
-@contextlib.contextmanager
-def alone(lock: Path) -> Iterator[None]:
-    """Wait until no other process or thread holds a lock, and hold it.
-
-    Args:
-        lock: Its file, which stays; in a folder that is there.
-
-    Raises:
-        WarehouseError: The file cannot be written.
-    """
-    import fcntl
-
-    with writing(lock):
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-@contextlib.contextmanager
-def writing(warehouse: Path) -> Iterator[None]:
-    """Turn what the operating system refuses into a `WarehouseBusy`."""
-    try:
-        yield
-    except OSError as error:
-        raise WarehouseBusy(
-            str(error.filename or warehouse),
-            f"cannot be written ({error.strerror or error})",
-            "choose a writable warehouse with room on its disk",
-        ) from None
-
-
-def first_line(error: Exception) -> str:
-    """An error in one line."""
-    return str(error).strip().splitlines()[0]

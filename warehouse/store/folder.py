@@ -11,6 +11,8 @@ records/layout=6/run=RUN/           a run whose records have this layout
 records/layout=6/run=_/             the columns of these files, without rows
 records/run=RUN/                    a run of layout 3, 4 or 5, with the jobs in its header
 campaigns/                          see `warehouse.store.campaigns`
+
+Who only asks questions looks here; the files' own columns are imported by those who need them.
 """
 
 from collections.abc import Sequence
@@ -19,18 +21,21 @@ from shutil import copyfile
 
 from predictor.errors import InputError, WarehouseError
 from tasks.layouts import VERSION
-from warehouse.store.files import (
-    CELLS,
-    EMPTY,
-    HEADER,
-    ROUND,
-    WHOLE,
-    WORKLOAD,
-    read_parquet,
-    read_schema,
-    write_groups,
-    writing,
-)
+from warehouse.store.durable import writing
+
+WHOLE = "round=all.parquet"
+"""All rounds of a run that has ended."""
+WORKLOAD_FILE = "workload.parquet"
+"""The jobs that a run plays."""
+EMPTY = "run=_"
+"""A partition without rows, so that the views' patterns always match a file."""
+
+
+def round_of(path: Path) -> int | None:
+    """The round that a file is named after; None for other files."""
+    number = path.stem.removeprefix("round=")
+    return int(number) if number.isdecimal() else None
+
 
 LAYOUT5 = Path(__file__).parent / "layout5"
 """Files without rows, with the columns of layout 5, which has those of layouts 3 and 4."""
@@ -42,6 +47,8 @@ def make_folder(warehouse: Path) -> None:
     Raises:
         WarehouseError: The folder cannot be written.
     """
+    from warehouse.store.files import CELLS, HEADER, ROUND, WORKLOAD, read_schema, write_groups
+
     with writing(warehouse):
         empty = present(warehouse) / EMPTY
         empty.mkdir(parents=True, exist_ok=True)
@@ -148,6 +155,8 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
 
 def check_files(warehouse: Path) -> None:
     """Name the first damaged file, if there is one."""
+    from warehouse.store.files import read_parquet
+
     for folder in run_folders(warehouse):
         for path in sorted(folder.glob("*.parquet")):
             try:

@@ -16,24 +16,29 @@ from tasks.layouts import VERSION
 from tasks.record import Package, RoundRecord, Start, Timings
 from warehouse.store.arrow import rows_to_table, to_table
 from warehouse.store.checksums import mend, note, noted
+from warehouse.store.durable import writing
 from warehouse.store.files import (
     GROUP_ROUNDS,
     HEADER,
     ROUND,
-    WHOLE,
     WORKLOAD,
-    WORKLOAD_FILE,
     HeaderLabel,
     PlayedJob,
     RoundLabel,
     count_rows,
     read_parquet,
-    round_of,
     write_groups,
     write_table,
-    writing,
 )
-from warehouse.store.folder import earlier, make_folder, place_of, present
+from warehouse.store.folder import (
+    WHOLE,
+    WORKLOAD_FILE,
+    earlier,
+    make_folder,
+    place_of,
+    present,
+    round_of,
+)
 
 KEPT_BYTES = 2**28
 """Rounds are kept in memory up to this size, so that an ended run is not read again."""

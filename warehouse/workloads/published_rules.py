@@ -63,12 +63,14 @@ def published_truth(spec: JobSpec, profile: Profile, gns: GnsTable) -> GroundTru
         can_run = profile.can_run(spec, size, profile.reference(spec))
         return size if can_run else spec.batch_size
 
-    alone = [runnable(size) for size in profiled]
+    entered = {size: runnable(size) for size in {*profiled, *targets}}
+    alone = [entered[size] for size in profiled]
+    seconds = {size: epoch_seconds(profile, spec, size) for size in set(alone)}
     return GroundTruth(
         job_id=spec.job_id,
-        isolated_seconds=sum(epoch_seconds(profile, spec, size) for size in alone),
+        isolated_seconds=sum(seconds[size] for size in alone),
         profiled=run_lengths(alone),
-        targets=run_lengths(map(runnable, targets)),
+        targets=run_lengths(entered[size] for size in targets),
     )
 
 

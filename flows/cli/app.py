@@ -1,0 +1,53 @@
+"""The command line as a Typer application, of all commands or of those that are asked for."""
+
+from collections.abc import Iterable
+from importlib import import_module
+from importlib.metadata import version as installed_version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from flows.cli.commands import ABOUT, COMMANDS, OPTIONS, overview
+from flows.cli.errors import Command
+
+
+class _Group(TyperGroup):
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the overview, whether or not all commands are there."""
+        formatter.write(overview())
+
+
+def application(names: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
+    """The command line with the commands of these names; only their modules are imported."""
+    app = typer.Typer(
+        cls=_Group,
+        help=ABOUT,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_shockwave)
+    for name in names:
+        module, _ = COMMANDS[name]
+        command = getattr(import_module(f"flows.cli.{module}"), name.replace("-", "_"))
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(cls=Command)(command)
+    return app
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(installed_version("shockwave"))
+        raise typer.Exit
+
+
+def _shockwave(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help=OPTIONS["--version"]),
+    ] = False,
+) -> None:
+    pass
