@@ -1,6 +1,6 @@
 """What a cluster has: nodes with GPUs of a type, numbered through."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -126,6 +126,11 @@ class Inventory:
             One for each type and number of GPUs; of a gang one for each type that it can
             run on; none where the cluster has too few GPUs for the job.
         """
+        if demand not in self._menus:
+            self._menus[demand] = tuple(self._menu(demand))
+        return self._menus[demand]
+
+    def _menu(self, demand: Demand) -> Iterable[Allocation]:
         found: dict[tuple[str, int], Allocation] = {}
         for pool in self.pools:
             if demand.allows(pool.gpu_type):
@@ -133,7 +138,11 @@ class Inventory:
                     here = Allocation(pool.gpu_type, gpus, pool.fewest_nodes(gpus))
                     key = here.gpu_type, gpus
                     found[key] = min(found.get(key, here), here)
-        return tuple(found.values())
+        return found.values()
+
+    @cached_property
+    def _menus(self) -> dict[Demand, tuple[Allocation, ...]]:
+        return {}
 
     def _pool_of(self, gpu: int) -> tuple[Pool, int, int]:
         for pool, first_gpu, first_node in self._offsets:

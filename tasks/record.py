@@ -10,7 +10,7 @@ two runs that end in the same hash are the same, round for round.
 import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import orjson
@@ -105,7 +105,7 @@ class Settings:
     @property
     def inventory(self) -> Inventory:
         """The cluster's nodes."""
-        return Inventory(self.pools)
+        return _inventory(self.pools)
 
     @property
     def gpus(self) -> int:
@@ -116,6 +116,12 @@ class Settings:
     def first_own_round(self) -> int:
         """The first round that this run decided itself."""
         return max((fork.round for fork in self.forked), default=0)
+
+
+@lru_cache
+def _inventory(pools: tuple[Pool, ...]) -> Inventory:
+    """One inventory of the same pools, which keeps what was derived from it."""
+    return Inventory(pools)
 
 
 def one_pool(gpus: int, gpus_per_node: int = 1, gpu_type: str = "") -> tuple[Pool, ...]:

@@ -47,7 +47,7 @@ def _same(value: Any) -> Any:
 def _encoder(hint: Any) -> Callable[[Any], Any]:
     if isinstance(hint, GenericAlias):
         encode = _encoder(get_args(hint)[0])
-        return lambda items: [encode(item) for item in items]
+        return lambda items: list(map(encode, items))
     if is_record(hint):
         parts = [(name, _encoder(part)) for name, part in typed_fields(hint)]
         return lambda value: {name: part(getattr(value, name)) for name, part in parts}

@@ -3,21 +3,24 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tasks.record import RunHeader
-from tests.runs import Made, make, tiny, write
+from tasks.record import Start
+from tests.runs import Made, make, start_of, tiny, write
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\u2028'\"{{7*7}}"
 
 
-def hostile(header: RunHeader) -> RunHeader:
+def hostile(start: Start) -> Start:
     """The same run, of jobs, tenants and a trace that are named by an attacker."""
-    specs = tuple(replace(spec, tenant=HOSTILE, model=HOSTILE) for spec in header.specs)
-    return replace(header, specs=specs, source=HOSTILE)
+    specs = tuple(replace(spec, tenant=HOSTILE, model=HOSTILE) for spec in start.workload.specs)
+    return start_of(
+        replace(start.header, source=HOSTILE),
+        replace(start.workload, specs=specs, source=HOSTILE),
+    )
 
 
 def store(warehouse: Path, made: Made, *, rounds: int | None = None) -> str:
     """Write a run, or its first rounds only."""
-    return write(warehouse, hostile(made.header), made.rounds[:rounds], compact=rounds is None)
+    return write(warehouse, hostile(made.start), made.rounds[:rounds], compact=rounds is None)
 
 
 def fill(warehouse: Path) -> list[str]:

@@ -9,8 +9,18 @@ import numpy as np
 from flows.runs.prepared import prepare, virtual_place
 from flows.runs.start import make_start
 from predictor.job import JobSpec
-from tasks.record import RoundRecord, RunHeader, Settings, Start, Timings, one_pool, record_hash
+from tasks.record import (
+    RoundRecord,
+    RunHeader,
+    Settings,
+    Start,
+    Timings,
+    one_pool,
+    record_hash,
+    workload_hash,
+)
 from tasks.round import Run, run_round
+from tasks.sources import Workload
 from tasks.state import RunState
 from warehouse.analytics.catalog import build
 from warehouse.store.writer import Writer
@@ -27,6 +37,12 @@ def tiny(
         jobs, rng=np.random.default_rng(seed), mean_interarrival_seconds=gap_seconds
     )
     return make_start(workload, Settings(policy, one_pool(8), round_seconds=600.0, seed=seed))
+
+
+def start_of(header: RunHeader, workload: Workload) -> Start:
+    """What a run begins with, unchecked; the hashes are those that belong to it."""
+    header = replace(header, workload=workload_hash(workload))
+    return Start(header, workload, record_hash(header))
 
 
 @dataclass

@@ -22,6 +22,7 @@ from warehouse.analytics.definitions import VIEWS
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import Finding, audit
 from warehouse.store.checksums import CHECKSUMS, checksum, note
+from warehouse.store.folder import place_of
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
@@ -44,7 +45,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path, made: Made) -> tuple[Pa
 
 
 def folder(warehouse: Path, run: str) -> Path:
-    return warehouse / "records" / f"run={run}"
+    return place_of(warehouse, run)
 
 
 def problems(warehouse: Path, run: str) -> list[tuple[int | None, str]]:
@@ -77,7 +78,7 @@ def test_a_sound_run_has_no_finding(tmp_path: Path, policy: str) -> None:
     made = make(tiny(policy))
     found = audit(tmp_path, write(tmp_path, made.start, made.rounds))
     assert (found.findings, found.rounds, found.jobs) == ((), len(made.rounds), 8)
-    assert (found.files, found.unended, found.checksums) == (2, 0, True)
+    assert (found.files, found.unended, found.checksums) == (3, 0, True)
 
 
 def test_a_run_under_way_is_sound_and_says_how_many_jobs_have_no_end(
@@ -192,7 +193,7 @@ def test_an_edit_with_a_new_hash_breaks_the_link_to_the_next_record(
 def test_an_edited_header_is_found(kept: tuple[Path, str]) -> None:
     forge(
         folder(*kept) / "header.parquet",
-        lambda rows: rows[0]["settings"].update(gpus=rows[0]["settings"]["gpus"] + 1),
+        lambda rows: rows[0]["settings"].update(seed=rows[0]["settings"]["seed"] + 1),
     )
     found = problems(*kept)
     assert found[0] == (None, "header.parquet was changed: its contents have another hash")
@@ -314,17 +315,17 @@ def busy(made: Made) -> int:
 
 def test_a_gpu_given_out_twice_is_found(tmp_path: Path, made: Made) -> None:
     number = busy(made)
-    first, second, *rest = made.records[number].launches
+    first, second, *rest = made.records[number].leases
     twice = Lease(second.job_id, first.gpus)
-    found = broken(tmp_path, made, number, launches=(first, twice, *rest))
+    found = broken(tmp_path, made, number, leases=(first, twice, *rest))
     assert (number, f"GPU {first.gpus[0]} is given to 2 jobs") in found
 
 
 def test_a_gpu_that_is_not_there_is_found(tmp_path: Path, made: Made) -> None:
     number = busy(made)
-    first, *rest = made.records[number].launches
+    first, *rest = made.records[number].leases
     gpus = tuple(gpu + 100 for gpu in first.gpus)
-    found = broken(tmp_path, made, number, launches=(Lease(first.job_id, gpus), *rest))
+    found = broken(tmp_path, made, number, leases=(Lease(first.job_id, gpus), *rest))
     assert (number, f"there is no GPU {gpus[0]}") in found
 
 

@@ -174,10 +174,10 @@ def test_life_of_a_job(reader: Analytics, made: dict[str, Made], runs: dict[str,
 
 
 def test_why_it_waited(reader: Analytics, made: dict[str, Made], runs: dict[str, str]) -> None:
-    for job in made["shockwave"].header.specs:
+    for job in made["shockwave"].specs:
         active, waited = False, []
         for record in made["shockwave"].records:
-            active |= job.job_id in record.arrivals
+            active |= job in record.arrivals
             active &= all(event.job_id != job.job_id for event in record.finished)
             if active and all(launch.job_id != job.job_id for launch in record.leases):
                 waited.append(record.round)
@@ -205,14 +205,16 @@ def test_prices_by_hour(reader: Analytics, made: dict[str, Made], runs: dict[str
     prices: dict[int, list[float]] = {}
     for record in made["shockwave"].records:
         if record.bids:
-            prices.setdefault(int(record.clock_seconds // 3600), []).append(record.solve.price)
+            prices.setdefault(int(record.clock_seconds // 3600), []).append(
+                record.solve.prices[0].price
+            )
     rows = rows_of(reader, "prices-by-hour", runs["shockwave"])
     assert [row["hour"] for row in rows] == sorted(prices)
     assert [row["highest_price"] for row in rows] == [max(prices[hour]) for hour in sorted(prices)]
 
 
 def test_identical_runs(reader: Analytics, runs: dict[str, str], made: dict[str, Made]) -> None:
-    again = write(reader.warehouse, made["srtf"].header, made["srtf"].rounds)
+    again = write(reader.warehouse, made["srtf"].start, made["srtf"].rounds)
     rows = rows_of(reader, "identical-runs")
     assert rows[0]["names"] == [runs["srtf"], again]
     assert (rows[0]["runs"], rows[0]["different_ends"]) == (2, 1)

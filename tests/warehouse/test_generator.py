@@ -17,7 +17,7 @@ from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualPlace
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
-from predictor.throughput import Profile
+from predictor.throughput import UNTYPED, Profile, epoch_seconds
 from tasks.sources import Workload
 from warehouse.workloads.families import FAMILIES, SCALE_FACTORS, generated_profile
 from warehouse.workloads.generator import generate_workload
@@ -74,15 +74,15 @@ def test_a_mix_is_followed_and_told() -> None:
     assert workload.source == (
         "generated: 200 jobs, poisson, 90 s apart, 60 to 120 s long, scale factors 3=1 16=1"
     )
-    assert {spec.scale_factor for spec in workload.specs} == {3, 16}
-    assert {key[2] for key in workload.profile.steps_per_second} == {3, 16}
+    assert {spec.demand.least for spec in workload.specs} == {3, 16}
+    assert {gpus for _, _, _, gpus in workload.profile.rates} == {3, 16}
     for spec, truth in pairs(workload):
-        epoch = workload.profile.epoch_seconds(spec, spec.batch_size)
+        epoch = epoch_seconds(workload.profile, spec, spec.batch_size)
         assert 60 - epoch < truth.isolated_seconds < 120 + epoch
 
 
 def test_scale_factors_and_families_follow_their_weights() -> None:
-    scale_factors = Counter(spec.scale_factor for spec in many().specs)
+    scale_factors = Counter(spec.demand.least for spec in many().specs)
     for scale_factor, weight in SCALE_FACTOR_WEIGHTS.items():
         spread = math.sqrt(weight * (1 - weight) / JOBS)
         assert abs(scale_factors[scale_factor] / JOBS - weight) < 3 * spread
@@ -132,16 +132,18 @@ def test_the_source_tells_how_the_workload_was_made() -> None:
 def test_by_default_sixty_jobs_contend_for_sixteen_gpus() -> None:
     for seed in range(10):
         workload = generate(60, seed)
-        work = sum(s.scale_factor * t.isolated_seconds for s, t in pairs(workload))
+        work = sum(s.demand.least * t.isolated_seconds for s, t in pairs(workload))
         assert work / 16 > 3 * workload.specs[-1].arrival_seconds
 
 
 def test_the_profile_holds_every_combination_and_larger_batches_are_faster() -> None:
     table = generated_profile()
     combinations = [(f, gpus) for f in FAMILIES for gpus in SCALE_FACTORS]
-    assert len(table.steps_per_second) == sum(len(f.batch_sizes) for f, _ in combinations)
+    assert len(table.rates) == sum(len(f.batch_sizes) for f, _ in combinations)
     for family, gpus in combinations:
-        rates = [size * table.throughput(family.name, size, gpus) for size in family.batch_sizes]
+        rates = [
+            size * table.rates[family.name, size, UNTYPED, gpus] for size in family.batch_sizes
+        ]
         assert family.batch_sizes[-1] == family.largest
         assert rates == sorted(set(rates))
 
@@ -160,7 +162,7 @@ def test_isolated_run_times_follow_from_targets_and_profile(seed: int, jobs: int
     for spec, truth in pairs(workload):
         sizes = [regime.batch_size for regime in truth.targets]
         isolated = sum(
-            r.epochs * workload.profile.epoch_seconds(spec, r.batch_size) for r in truth.targets
+            r.epochs * epoch_seconds(workload.profile, spec, r.batch_size) for r in truth.targets
         )
         assert truth.job_id == spec.job_id
         assert truth.isolated_seconds == pytest.approx(isolated, rel=1e-12)
@@ -179,7 +181,7 @@ def run_alone(spec: JobSpec, truth: GroundTruth, profile: Profile) -> float:
     terms = Terms("", 120.0, 20.0, profile)
     cluster = VirtualPlace([truth]).open(terms, Standing(jobs=(spec,)))
     for _ in range(2 + math.ceil(2 * LONGEST_SECONDS / 120.0)):
-        cluster.launch(0, [Lease(spec.job_id, tuple(range(spec.scale_factor)))])
+        cluster.launch(0, [Lease(spec.job_id, tuple(range(spec.demand.least)))])
         cluster.advance(None)
         observation = cluster.observe()
         if observation.finished:

@@ -20,6 +20,7 @@ from warehouse.analytics.definitions import MARTS, VIEWS, read_twice
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
 from warehouse.store.durable import alone
+from warehouse.store.folder import place_of
 
 pytestmark = pytest.mark.slow
 
@@ -32,8 +33,8 @@ def runs() -> list[Made]:
 @pytest.fixture
 def warehouse(tmp_path: Path, runs: list[Made]) -> Path:
     """One run ended, one under way."""
-    write(tmp_path, runs[0].header, runs[0].rounds)
-    write(tmp_path, runs[1].header, runs[1].rounds[:3], compact=False)
+    write(tmp_path, runs[0].start, runs[0].rounds)
+    write(tmp_path, runs[1].start, runs[1].rounds[:3], compact=False)
     return tmp_path
 
 
@@ -125,7 +126,7 @@ def test_runs_that_come_later_are_seen_at_once_and_copied_next_time(
 ) -> None:
     materialise(warehouse)
     first = read_copies(warehouse)
-    new = write(warehouse, runs[1].header, runs[1].rounds)
+    new = write(warehouse, runs[1].start, runs[1].rounds)
     before = contents(warehouse)
     assert new in [row[0] for row in before["run_summary"]]
     assert seen_by_analysts(warehouse) == before
@@ -140,15 +141,15 @@ def test_runs_that_come_later_are_seen_at_once_and_copied_next_time(
 def test_copies_of_a_run_that_is_gone_or_another_do_not_count(
     warehouse: Path, runs: list[Made]
 ) -> None:
-    second = write(warehouse, runs[1].header, runs[1].rounds)
+    second = write(warehouse, runs[1].start, runs[1].rounds)
     materialise(warehouse)
     before = contents(warehouse)
     first, _ = read_copies(warehouse).runs
-    path = warehouse / "records" / f"run={second}" / "round=all.parquet"
+    path = place_of(warehouse, second) / "round=all.parquet"
     os.utime(path, ns=(1, 1))
     assert read_copies(warehouse).runs == (first,)
     assert contents(warehouse) == before
-    shutil.rmtree(warehouse / "records" / f"run={first}")
+    shutil.rmtree(place_of(warehouse, first))
     assert read_copies(warehouse).runs == ()
     kept = {view: [row for row in rows if first not in row] for view, rows in before.items()}
     assert contents(warehouse) == kept
@@ -184,7 +185,7 @@ def removed_one_mart(warehouse: Path) -> None:
 
 def removed_run(warehouse: Path) -> None:
     (run,) = read_copies(warehouse).runs
-    shutil.rmtree(warehouse / "records" / f"run={run}")
+    shutil.rmtree(place_of(warehouse, run))
 
 
 @pytest.mark.parametrize("renew", [build, materialise])
@@ -251,8 +252,8 @@ def test_a_damaged_record_is_named_and_leaves_the_copies_as_they_are(
 ) -> None:
     materialise(warehouse)
     copies = read_copies(warehouse)
-    run = write(warehouse, runs[1].header, runs[1].rounds)
-    path = warehouse / "records" / f"run={run}" / "round=all.parquet"
+    run = write(warehouse, runs[1].start, runs[1].rounds)
+    path = place_of(warehouse, run) / "round=all.parquet"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(WarehouseError) as caught:
         materialise(warehouse)

@@ -24,13 +24,13 @@ def test_one_cluster_without_the_lines_that_have_no_gpus(table: Path) -> None:
     workload = read_philly(table, rng=rng, only={"cluster": "one"}, skip_unusable=True)
     (spec,), (truth,) = workload.specs, workload.truths
     assert workload.source == "philly.csv, cluster=one, 1 line skipped"
-    assert (spec.scale_factor, spec.arrival_seconds) == (4, 0.0)
+    assert (spec.demand.least, spec.arrival_seconds) == (4, 0.0)
     assert truth.isolated_seconds == pytest.approx(7_200, abs=60)
 
 
 def test_all_clusters_by_arrival(table: Path) -> None:
     workload = read_philly(table, rng=np.random.default_rng(1), skip_unusable=True)
-    found = [(spec.job_id, spec.arrival_seconds, spec.scale_factor) for spec in workload.specs]
+    found = [(spec.job_id, spec.arrival_seconds, spec.demand.least) for spec in workload.specs]
     assert found == [(1, 0.0, 3), (0, 100.0, 4)]
 
 

@@ -14,6 +14,7 @@ from tasks.round import Run
 from tests.runs import make, tiny
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
+from warehouse.store.folder import place_of
 from warehouse.store.reader import Reader
 
 ANALYST = """
@@ -21,7 +22,7 @@ import json, select, sys, time, duckdb
 
 QUERIES = (
     "SELECT run, count(*), max(round) FROM rounds GROUP BY run",
-    "SELECT count(*), sum(scale_factor) FROM allocations",
+    "SELECT count(*), sum(scale_factor) FROM placements",
     "SELECT run, job_id, ftf FROM job_outcomes ORDER BY ftf DESC NULLS LAST LIMIT 5",
 )
 told = {"asked": 0, "asked_again": 0, "seen": []}
@@ -65,8 +66,8 @@ def analyst(warehouse: Path) -> Iterator[subprocess.Popen[str]]:
 def test_who_asks_while_rounds_are_written_disturbs_nothing_and_is_answered(
     tmp_path: Path, policy: str
 ) -> None:
-    header = tiny(policy, jobs=4)
-    undisturbed = make(header).rounds
+    start = tiny(policy, jobs=4)
+    undisturbed = make(start).rounds
     build(tmp_path)
     with analyst(tmp_path) as process:
         assert process.stdout is not None
@@ -81,10 +82,10 @@ def test_who_asks_while_rounds_are_written_disturbs_nothing_and_is_answered(
                 asked()
 
         asked()
-        run = simulate(header, tmp_path, progress=told)
+        run = simulate(start, tmp_path, progress=told)
         asked()
         materialise(tmp_path)
-        again = simulate(header, tmp_path, progress=told)
+        again = simulate(start, tmp_path, progress=told)
         asked()
         rest, _ = process.communicate("")
         assert process.returncode == 0
@@ -95,5 +96,5 @@ def test_who_asks_while_rounds_are_written_disturbs_nothing_and_is_answered(
     for name in (run, again):
         digests = [digest for _, digest in Reader(tmp_path).records(name)]
         assert digests == [digest for _, digest, _ in undisturbed]
-        folder = tmp_path / "records" / f"run={name}"
+        folder = place_of(tmp_path, name)
         assert [path.name for path in folder.glob("round=*")] == ["round=all.parquet"]

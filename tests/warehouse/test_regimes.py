@@ -104,7 +104,7 @@ def test_tables_hold_both(folder: Path) -> None:
         ),
         (
             "net,8,1,0:8;2:24,0,,",
-            ": no throughput for net with batch size 24 on 1 GPUs; "
+            ": no throughput for net with batch size 24 on 1 GPUs of type v100; "
             "add the measurement to the profile or change the job",
         ),
         ("net,8,1,0:8,0,,0", ", isolated_seconds: 0.0 is not positive; give a positive number"),

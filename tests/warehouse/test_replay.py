@@ -2,6 +2,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from containers.runtime import Lease
@@ -9,10 +11,12 @@ from flows.history.replay import replay
 from flows.runs.simulation import resume
 from predictor.errors import InputError, WarehouseError
 from solver.market import Bid
-from tasks.layouts import OLDEST
-from tasks.record import VERSION, RoundRecord
+from tasks.layouts import OLDEST, VERSION
+from tasks.record import RoundRecord, Timings, record_hash
 from tasks.replay import Difference
-from tests.runs import POLICIES, Made, chained, make, tiny, write
+from tests.runs import POLICIES, Made, chained, make, start_of, tiny, write
+from warehouse.store.files import HEADER
+from warehouse.store.folder import place_of
 from warehouse.store.reader import Reader
 
 Change = Callable[[RoundRecord], RoundRecord]
@@ -23,16 +27,24 @@ def made() -> Made:
     return make(tiny())
 
 
-def written(
-    folder: Path, made: Made, number: int, change: Change, *, rechain: bool
-) -> tuple[list[tuple[int, str]], list[Difference]]:
-    """Replay a run of which one record was changed; the fields that came out otherwise."""
+def forged(made: Made, number: int, change: Change) -> list[tuple[RoundRecord, str, Timings]]:
+    """The rounds of a run of which one record was changed, and not its hash."""
     rounds = list(made.rounds)
     record, digest, timings = rounds[number]
     assert change(record) != record
     rounds[number] = (change(record), digest, timings)
-    if rechain:
-        rounds = chained(made.start, [record for record, _, _ in rounds])
+    return rounds
+
+
+def replayed(
+    folder: Path, made: Made, number: int, change: Change
+) -> tuple[list[tuple[int, str]], list[Difference]]:
+    """Replay a run of which one record was changed, and the whole chain written anew.
+
+    Returns:
+        The fields that came out otherwise.
+    """
+    rounds = chained(made.start, [record for record, _, _ in forged(made, number, change)])
     comparison = replay(write(folder, made.start, rounds), folder)
     assert comparison.rounds == len(rounds)
     return [(d.round, d.field) for d in comparison.differences], comparison.differences
@@ -44,13 +56,21 @@ def busy(made: Made, where: Callable[[RoundRecord], object] = lambda record: Tru
 
 
 def longer_remaining(record: RoundRecord) -> RoundRecord:
-    first, *others = record.forecasts
+    first, *others = record.estimates
     longer = replace(first, remaining_seconds=first.remaining_seconds + 1.0)
-    return replace(record, forecasts=(longer, *others))
+    return replace(record, estimates=(longer, *others))
+
+
+def more_work(record: RoundRecord) -> RoundRecord:
+    first, *others = record.forecasts
+    more = replace(first, high=(first.high[0] + 1.0, *first.high[1:]))
+    return replace(record, forecasts=(more, *others))
 
 
 def nudged(bid: Bid) -> Bid:
-    return replace(bid, utility=(*bid.utility[:-1], bid.utility[-1] + 1e-6))
+    (row,) = bid.rows
+    utility = (*row.utility[:-1], row.utility[-1] + 1e-6)
+    return replace(bid, rows=(replace(row, utility=utility),))
 
 
 def other_utility(record: RoundRecord) -> RoundRecord:
@@ -77,17 +97,19 @@ def test_a_finished_run_replays_identically(tmp_path: Path, policy: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("change", "field"), [(longer_remaining, "forecasts"), (other_utility, "bids")]
+    ("change", "field"),
+    [(more_work, "forecasts"), (longer_remaining, "estimates"), (other_utility, "bids")],
 )
 def test_one_changed_number_is_found_where_it_is(
     tmp_path: Path, made: Made, change: Change, field: str
 ) -> None:
     number = busy(made)
-    # Who changes a record without its hash breaks the chain too, here and in the next round.
-    names, _ = written(tmp_path, made, number, change, rechain=False)
-    assert names == [(number, field), (number, "hash"), (number + 1, "previous_hash")]
+    # Who changes a record without its hash breaks the chain.
+    run = write(tmp_path / "forged", made.start, forged(made, number, change))
+    with pytest.raises(WarehouseError, match=f"round {number}: was changed after it was recorded"):
+        replay(run, tmp_path / "forged")
     # Who writes the whole chain anew is found out all the same.
-    names, (difference,) = written(tmp_path, made, number, change, rechain=True)
+    names, (difference,) = replayed(tmp_path, made, number, change)
     assert names == [(number, field)]
     assert difference.recorded != difference.replayed
 
@@ -103,7 +125,7 @@ def test_a_changed_launch_is_found(tmp_path: Path, made: Made) -> None:
     def moved(record: RoundRecord) -> RoundRecord:
         return replace(
             record,
-            launches=tuple(
+            leases=tuple(
                 Lease(launch.job_id, tuple(gpu + 8 for gpu in launch.gpus))
                 if launch.job_id in ending
                 else launch
@@ -111,13 +133,13 @@ def test_a_changed_launch_is_found(tmp_path: Path, made: Made) -> None:
             ),
         )
 
-    names, _ = written(tmp_path, made, number, moved, rechain=True)
-    assert names == [(number, "launches")]
+    names, _ = replayed(tmp_path, made, number, moved)
+    assert names == [(number, "leases")]
 
 
 def test_another_clock_is_an_input_and_gives_other_bids(tmp_path: Path, made: Made) -> None:
     number = busy(made)
-    names, _ = written(tmp_path, made, number, later, rechain=True)
+    names, _ = replayed(tmp_path, made, number, later)
     assert (number, "bids") in names  # finish-time fairness sees the clock
     assert {at for at, _ in names} == {number}
     assert not {field for _, field in names} & {"clock_seconds", "forecasts", "previous_hash"}
@@ -127,14 +149,26 @@ def test_another_clock_is_an_input_and_gives_other_bids(tmp_path: Path, made: Ma
 def test_another_clock_breaks_the_chain_even_where_nothing_follows_from_it(
     tmp_path: Path, policy: str
 ) -> None:
-    names, _ = written(tmp_path, make(tiny(policy)), 3, later, rechain=False)
-    assert names == [(3, "hash"), (4, "previous_hash")]
+    made = make(tiny(policy))
+    run = write(tmp_path, made.start, forged(made, 3, later))
+    with pytest.raises(WarehouseError, match="round 3: was changed after it was recorded"):
+        replay(run, tmp_path)
+
+
+def test_a_new_hash_does_not_hide_a_change_from_the_next_record(tmp_path: Path, made: Made) -> None:
+    rounds = forged(made, 3, later)
+    record, _, timings = rounds[3]
+    rounds[3] = (record, record_hash(record), timings)
+    run = write(tmp_path, made.start, rounds)
+    with pytest.raises(WarehouseError, match="round 4: was changed after it was recorded"):
+        replay(run, tmp_path)
 
 
 def test_another_header_breaks_the_chain(tmp_path: Path, made: Made) -> None:
-    header = replace(made.header, source="another")
-    comparison = replay(write(tmp_path, header, made.rounds), tmp_path)
-    assert [(d.round, d.field) for d in comparison.differences] == [(0, "previous_hash")]
+    another = start_of(replace(made.header, source="another"), made.start.workload)
+    run = write(tmp_path, another, made.rounds)
+    with pytest.raises(WarehouseError, match="round 0: was changed after it was recorded"):
+        replay(run, tmp_path)
 
 
 def test_one_round_alone_is_replayed(tmp_path: Path, made: Made) -> None:
@@ -144,7 +178,7 @@ def test_one_round_alone_is_replayed(tmp_path: Path, made: Made) -> None:
         for record, digest, timings in made.rounds
     ]
     name = write(tmp_path, made.start, chained(made.start, [record for record, _, _ in rounds]))
-    for only, expected in ((number - 1, []), (number, [(number, "forecasts")]), (number + 1, [])):
+    for only, expected in ((number - 1, []), (number, [(number, "estimates")]), (number + 1, [])):
         comparison = replay(name, tmp_path, only=only)
         assert comparison.rounds == 1
         assert [(d.round, d.field) for d in comparison.differences] == expected
@@ -155,7 +189,7 @@ def test_a_round_that_is_not_there_is_refused(tmp_path: Path, made: Made, only: 
     name = write(tmp_path, made.start, made.rounds)
     with pytest.raises(InputError) as caught:
         replay(name, tmp_path, only=only)
-    assert caught.value.place == "--round"
+    assert caught.value.place == "round"
     assert f"no round {only}" in caught.value.problem
     assert str(len(made.rounds)) in caught.value.remedy
 
@@ -191,7 +225,11 @@ def test_a_run_does_not_go_on_from_a_changed_record(made: Made, tmp_path: Path) 
 
 
 def test_a_run_of_another_layout_is_not_read(made: Made, tmp_path: Path) -> None:
-    run = write(tmp_path, replace(made.header, version=VERSION + 1), [])
+    run = write(tmp_path, made.start, [])
+    path = place_of(tmp_path, run) / "header.parquet"
+    (row,) = pq.read_table(path, partitioning=None).to_pylist()
+    table = pa.Table.from_pylist([row | {"version": VERSION + 1}], schema=HEADER)
+    pq.write_table(table, path)
     with pytest.raises(
         WarehouseError, match=f"has layout {VERSION + 1}, not {OLDEST} to {VERSION}"
     ):

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from predictor.errors import InputError
+from predictor.throughput import UNTYPED
 from tasks.record import Settings, one_pool
 from tests.reports import HOSTILE, fill, store
-from tests.runs import make, tiny, write
+from tests.runs import make, start_of, tiny, write
 from warehouse.analytics.questions import Analytics
 from warehouse.report import Report, report_name, report_of, runs_of, write_figures, write_report
 from warehouse.report.figure import Figure, data, thinned
@@ -132,7 +133,7 @@ def test_the_gantt_chart_shows_every_regime_that_was_trained(
     drawn = {(box["job"], box["scale"]) for box in boxes}
     _, trained = reader.query(
         "SELECT DISTINCT t.job_id, t.batch_size / j.batch_size FROM telemetry AS t "
-        "JOIN jobs AS j USING (job_id) JOIN allocations AS a "
+        "JOIN jobs AS j USING (job_id) JOIN placements AS a "
         "ON a.job_id = t.job_id AND a.round = t.round - 1 "
         "JOIN (SELECT round, unnest(progress) AS p FROM records) AS r "
         "ON r.round = t.round AND r.p.job_id = t.job_id AND r.p.batch_size = t.batch_size",
@@ -165,7 +166,7 @@ def test_errors_are_those_of_the_mart_and_of_the_forecasts(
     rows = {row["done"]: row for row in figure(report, f"errors-{runs[0]}").rows}
     _, mart = reader.query("SELECT tenth, forecasts, error, covered FROM forecast_errors", runs[:1])
     _, made = reader.query(
-        "SELECT least(floor(progress[1] * 10), 9), "
+        "SELECT least(floor(done * 10), 9), "
         "o.run_seconds - f.run_seconds BETWEEN low_seconds - 1e-6 AND high_seconds + 1e-6, "
         "abs(f.run_seconds + remaining_seconds - o.run_seconds) / o.run_seconds "
         "FROM forecasts AS f JOIN job_outcomes AS o USING (job_id)",
@@ -220,9 +221,9 @@ def test_one_seed_of_a_policy_is_shown_round_by_round(report: Report, runs: list
 
 def test_settings_that_differ_are_told_apart(tmp_path: Path) -> None:
     made = make(tiny("srtf", jobs=3))
-    header = made.header
-    other = replace(header, settings=Settings("srtf", one_pool(8), window=5, seed=7))
-    names = [write(tmp_path, header, made.rounds), write(tmp_path, other, made.rounds)]
+    settings = Settings("srtf", one_pool(8, gpu_type=UNTYPED), window=5, seed=7)
+    other = start_of(replace(made.header, settings=settings), made.start.workload)
+    names = [write(tmp_path, start, made.rounds) for start in (made.start, other)]
     labels = [entry.label for entry in report_of(Analytics(tmp_path), names).entries]
     assert labels == [
         "srtf round_seconds=600 window_rounds=20",

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.runs.simulation import simulate
-from tasks.record import RoundRecord, RunHeader
+from tasks.record import RoundRecord, Start
 from tasks.round import Run
 from tasks.state import RunState, advance
 from tests.runs import POLICIES, make, tiny
@@ -14,9 +14,9 @@ from tests.strategies import examples
 from warehouse.store.reader import Reader
 
 
-def fold(header: RunHeader, records: list[RoundRecord]) -> RunState:
+def fold(start: Start, records: list[tuple[RoundRecord, str]]) -> RunState:
     return reduce(
-        lambda state, record: advance(header, state, record), records, RunState.initial(header)
+        lambda state, one: advance(start.header, state, *one), records, RunState.initial(start)
     )
 
 
@@ -24,29 +24,31 @@ def fold(header: RunHeader, records: list[RoundRecord]) -> RunState:
 @given(st.sampled_from(POLICIES), st.integers(1, 5), st.integers(0, 1000))
 def test_the_live_state_is_a_fold_over_the_records(policy: str, jobs: int, seed: int) -> None:
     made = make(tiny(policy, jobs=jobs, seed=seed))
-    state = RunState.initial(made.header)
-    for record, live, after in zip(made.records, made.states[:-1], made.states[1:], strict=True):
+    state = RunState.initial(made.start)
+    for (record, digest, _), live, after in zip(
+        made.rounds, made.states[:-1], made.states[1:], strict=True
+    ):
         assert state == live
-        state = advance(made.header, state, record)
+        state = advance(made.header, state, record, digest)
         assert state == after
-    assert state.finished(made.header)
+    assert state.finished(made.start.workload.trace)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.slow
 def test_what_was_recorded_on_disk_folds_to_the_live_state(tmp_path: Path, policy: str) -> None:
-    header, live = tiny(policy), []
+    start, live = tiny(policy), []
 
     def told(run: Run) -> None:
         live.append(run.state)
-        written = [record for record, _ in Reader(tmp_path).records(run.name)]
+        written = Reader(tmp_path).records(run.name)
         if len(written) % 10 == 1:
-            assert fold(Reader(tmp_path).header(run.name), written) == run.state
+            assert fold(Reader(tmp_path).start(run.name), written) == run.state
 
-    name = simulate(header, tmp_path, progress=told)
+    name = simulate(start, tmp_path, progress=told)
     reader = Reader(tmp_path)
-    assert reader.header(name) == header
-    assert fold(header, [record for record, _ in reader.records(name)]) == live[-1]
+    assert reader.header(name) == start.header
+    assert fold(start, reader.records(name)) == live[-1]
 
 
 def test_the_state_tells_what_is_active_and_who_holds_what() -> None:
@@ -57,5 +59,5 @@ def test_the_state_tells_what_is_active_and_who_holds_what() -> None:
         assert state.leases == {lease.job_id: lease.gpus for lease in record.leases}
         assert state.round == record.round + 1
         assert state.arrived == sum(len(r.arrivals) for r in made.records[: state.round])
-        for forecast in record.forecasts:
-            assert state.beliefs[forecast.job_id].run_seconds == forecast.run_seconds
+        for estimate in record.estimates:
+            assert state.beliefs[estimate.job_id].run_seconds == estimate.run_seconds

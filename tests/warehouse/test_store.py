@@ -18,6 +18,8 @@ from tests.runs import POLICIES, Made, make, tiny, write
 from warehouse.analytics.catalog import build, interruptible
 from warehouse.analytics.definitions import VIEWS
 from warehouse.analytics.questions import Analytics
+from warehouse.store.files import EMPTY
+from warehouse.store.folder import place_of, present, run_folders
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
@@ -38,7 +40,7 @@ def part(tmp_path: Path, made: Made) -> tuple[Path, str]:
 
 
 def folder(warehouse: Path, run: str) -> Path:
-    return warehouse / "records" / f"run={run}"
+    return place_of(warehouse, run)
 
 
 def contents(reader: Reader) -> dict[str, list[tuple[object, ...]]]:
@@ -130,7 +132,7 @@ def test_a_temporary_file_is_invisible_and_removed_when_the_run_goes_on(
     left_over.write_bytes(b"PAR1 half a round")
     assert reader.records(run) == before
     assert contents(reader) == views
-    with Writer(warehouse, made.header, run=run):
+    with Writer(warehouse, made.start, run=run):
         assert not left_over.exists()
     assert reader.records(run) == before
 
@@ -142,14 +144,14 @@ def test_a_crash_before_the_rename_loses_that_round_alone(
     warehouse, run = part
     reader = Reader(warehouse)
     before, views = reader.records(run), contents(reader)
-    with Writer(warehouse, made.header, run=run) as writer:
+    with Writer(warehouse, made.start, run=run) as writer:
         revive = crash_on(monkeypatch, "replace", ".round=000005.parquet.*")
         with pytest.raises(Crash):
             writer.append(*made.rounds[5])
         revive()
     assert list(folder(warehouse, run).glob(".round=000005.parquet.*"))
     assert (reader.records(run), contents(reader)) == (before, views)
-    with Writer(warehouse, made.header, run=run) as writer:
+    with Writer(warehouse, made.start, run=run) as writer:
         writer.append(*made.rounds[5])
     assert len(reader.records(run)) == 6
 
@@ -158,11 +160,11 @@ def test_a_crash_before_the_rename_loses_that_round_alone(
 def test_compaction_changes_no_view(part: tuple[Path, str], made: Made) -> None:
     warehouse, run = part
     before = contents(Reader(warehouse))
-    with Writer(warehouse, made.header, run=run) as writer:
+    with Writer(warehouse, made.start, run=run) as writer:
         for _ in range(2):
             writer.compact()
             names = [path.name for path in folder(warehouse, run).glob("*.parquet")]
-            assert sorted(names) == ["header.parquet", "round=all.parquet"]
+            assert sorted(names) == ["header.parquet", "round=all.parquet", "workload.parquet"]
             assert contents(Reader(warehouse)) == before
 
 
@@ -196,13 +198,13 @@ def test_compaction_survives_a_crash(
     warehouse, run = part
     reader = Reader(warehouse)
     records, views = reader.records(run), contents(reader)
-    with Writer(warehouse, made.header, run=run) as writer:
+    with Writer(warehouse, made.start, run=run) as writer:
         revive = crash_on(monkeypatch, method, name, after=after)
         with pytest.raises(Crash):
             writer.compact()
         revive()
     assert (reader.records(run), contents(reader)) == (records, views)
-    with Writer(warehouse, made.header, run=run) as writer:
+    with Writer(warehouse, made.start, run=run) as writer:
         writer.compact()
     assert (reader.records(run), contents(reader)) == (records, views)
     names = [path.name for path in folder(warehouse, run).glob("*round*")]
@@ -213,7 +215,7 @@ def test_rounds_written_after_a_compaction_are_not_lost_by_the_next(
     part: tuple[Path, str], made: Made
 ) -> None:
     warehouse, run = part
-    with Writer(warehouse, made.header, run=run) as writer:
+    with Writer(warehouse, made.start, run=run) as writer:
         writer.compact()
         writer.append(*made.rounds[5])
         writer.compact()
@@ -226,7 +228,7 @@ def test_a_compaction_under_a_query_is_waited_out(
     warehouse, run = part
     reader = Reader(warehouse)
     expected = reader.records(run)
-    with Writer(warehouse, made.header, run=run) as writer:
+    with Writer(warehouse, made.start, run=run) as writer:
         real = Path.glob
 
         def listed_then_compacted(path: Path, pattern: str) -> Iterator[Path]:
@@ -267,7 +269,7 @@ def test_a_damaged_file_is_named(
 ) -> None:
     warehouse, run = part
     if name == "round=all":
-        with Writer(warehouse, made.header, run=run) as writer:
+        with Writer(warehouse, made.start, run=run) as writer:
             writer.compact()
     path = folder(warehouse, run) / f"{name}.parquet"
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
@@ -286,7 +288,7 @@ def test_a_damaged_file_is_named(
 
 def test_a_damaged_empty_partition_is_named_by_writers_too(tmp_path: Path, made: Made) -> None:
     build(tmp_path)
-    path = tmp_path / "records" / "run=_" / "round=_.parquet"
+    path = present(tmp_path) / EMPTY / "round=_.parquet"
     path.write_bytes(b"garbage" * 10)
     (tmp_path / "analytics.duckdb").unlink()
     with pytest.raises(WarehouseError, match="restore it") as caught:
@@ -305,7 +307,7 @@ def test_a_folder_that_cannot_be_written_is_refused_and_left_alone(
     (tmp_path / "a file").write_text("mine")
     warehouse = tmp_path / place / "warehouse"
     with pytest.raises(WarehouseError) as caught:
-        Writer(warehouse, made.header)
+        Writer(warehouse, made.start)
     assert str(warehouse) in caught.value.place
     assert caught.value.problem.startswith("cannot be written (")
     assert tree(tmp_path) == {tmp_path / "a file": b"mine"}
@@ -316,10 +318,11 @@ def test_nothing_is_left_of_a_run_whose_header_cannot_be_written(
 ) -> None:
     build(tmp_path)
     before = tree(tmp_path)
-    too_large = replace(made.header, settings=replace(made.header.settings, seed=2**63))
+    settings = replace(made.header.settings, seed=2**63)
+    too_large = replace(made.start, header=replace(made.header, settings=settings))
     with pytest.raises(OverflowError):
         Writer(tmp_path, too_large)
-    assert list((tmp_path / "records").glob("run=[!_]*")) == []
+    assert run_folders(tmp_path) == []
     assert tree(tmp_path) == before
     assert write(tmp_path, made.start, []).endswith("-1")
 
@@ -338,11 +341,11 @@ def test_what_is_not_a_warehouse_is_refused(tmp_path: Path) -> None:
 def test_a_run_has_one_writer(part: tuple[Path, str], made: Made) -> None:
     warehouse, run = part
     with (
-        Writer(warehouse, made.header, run=run),
+        Writer(warehouse, made.start, run=run),
         pytest.raises(WarehouseError, match="is being written by another process"),
     ):
-        Writer(warehouse, made.header, run=run)
-    with Writer(warehouse, made.header, run=run) as writer:
+        Writer(warehouse, made.start, run=run)
+    with Writer(warehouse, made.start, run=run) as writer:
         writer.append(*made.rounds[5])
 
 
@@ -352,7 +355,7 @@ from pathlib import Path
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 warehouse, run = Path(sys.argv[1]), sys.argv[2]
-with Writer(warehouse, Reader(warehouse).header(run), run=run):
+with Writer(warehouse, Reader(warehouse).start(run), run=run):
     print("holding", flush=True)
     sys.stdin.readline()
 """
@@ -380,8 +383,8 @@ def test_a_run_written_by_another_process_is_refused_until_that_dies(
         process(HOLD_RUN, str(warehouse), run),
         pytest.raises(WarehouseError, match=f"run '{run}': is being written"),
     ):
-        Writer(warehouse, made.header, run=run)
-    with Writer(warehouse, made.header, run=run):
+        Writer(warehouse, made.start, run=run)
+    with Writer(warehouse, made.start, run=run):
         pass
 
 
@@ -395,8 +398,8 @@ def test_a_run_written_by_another_process_is_refused_until_that_dies(
         "CREATE VIEW mine AS FROM runs",
         "INSERT INTO runs VALUES (1)",
         "COPY (FROM runs) TO '{folder}/out.csv'",
-        "COPY (FROM runs) TO '{folder}/records/run=_/header.parquet'",
-        "WITH x AS (COPY (FROM runs) TO '{folder}/records/run=_/out.parquet') FROM x",
+        "COPY (FROM runs) TO '{folder}/records/layout=6/run=_/header.parquet'",
+        "WITH x AS (COPY (FROM runs) TO '{folder}/records/layout=6/run=_/out.parquet') FROM x",
         "FROM query('COPY (SELECT 1) TO ''{folder}/out.csv''')",
         "EXPLAIN ANALYZE COPY (FROM runs) TO '{folder}/out.csv'",
         "EXPORT DATABASE '{folder}/out'",
@@ -455,7 +458,7 @@ def test_rows_come_in_the_order_asked_for(part: tuple[Path, str]) -> None:
 
 def test_a_reader_has_no_way_to_write() -> None:
     for kind, reads in (
-        (Reader, {"header", "created_at", "records"}),
+        (Reader, {"header", "start", "created_at", "records"}),
         (Analytics, {"query", "recipe", "frame"}),
     ):
         assert {name for name in dir(kind) if not name.startswith("_")} == reads
@@ -534,8 +537,8 @@ def test_queries_see_a_run_grow(tmp_path: Path) -> None:
 
 def test_errors_of_the_store_are_the_users_to_mend(part: tuple[Path, str], made: Made) -> None:
     warehouse, run = part
-    header = replace(made.header, source="other")
-    with pytest.raises(ShockwaveError), Writer(warehouse, header, run="nobody"):
+    start = replace(made.start, digest="other")
+    with pytest.raises(ShockwaveError), Writer(warehouse, start, run="nobody"):
         pass
     assert Reader(warehouse).header(run) == made.header
 

@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from predictor.errors import InputError
 from predictor.job import Mode
+from predictor.throughput import UNTYPED, epoch_seconds
+from solver.inventory import Inventory
+from tasks.record import one_pool
 from tasks.sources import Workload
 from warehouse.workloads.bare_jobs import read_job_table
 from warehouse.workloads.families import FAMILIES
@@ -60,8 +63,8 @@ def test_arrivals_gpus_and_run_times_are_kept(
     assert sorted(spec.job_id for spec in workload.specs) == list(range(len(jobs)))
     for spec, truth in zip(workload.specs, workload.truths, strict=True):
         at, took, gpus = jobs[spec.job_id]
-        assert (spec.arrival_seconds, spec.scale_factor) == (at - first, gpus)
-        slowest = workload.profile.epoch_seconds(spec, spec.batch_size)
+        assert (spec.arrival_seconds, spec.demand.least) == (at - first, gpus)
+        slowest = epoch_seconds(workload.profile, spec, spec.batch_size)
         assert abs(truth.isolated_seconds - took) <= slowest
 
 
@@ -105,7 +108,7 @@ def test_gaps_between_dates_are_seconds(table: Path) -> None:
 def test_ways_to_count_gpus(table: Path, columns: dict[str, str], line: str, gpus: int) -> None:
     write(table, "at,took,n,i", f"0,600,{line}")
     (spec,) = read(table, {"arrival": "at", "duration": "took"} | columns).specs
-    assert spec.scale_factor == gpus
+    assert spec.demand.least == gpus
 
 
 def test_tenants_and_models(table: Path) -> None:
@@ -152,7 +155,7 @@ UNUSABLE = [
 @pytest.mark.parametrize(("line", "problem"), UNUSABLE)
 def test_a_line_that_can_be_no_job(table: Path, line: str, problem: str) -> None:
     write(table, "at,took,n", "4,600,2", line)
-    assert refusal(table) == f"t.csv:3, {problem}; leave the line out or give --skip-unusable"
+    assert refusal(table) == f"t.csv:3, {problem}; leave the line out or skip unusable ones"
     workload = read(table, skip_unusable=True)
     assert (len(workload.specs), workload.source) == (1, "t.csv, 1 line skipped")
 
@@ -203,7 +206,7 @@ EXAMPLE = "give for instance arrival=submit_time,duration=run_time,gpus=n"
     ],
 )
 def test_roles_that_do_not_make_a_job(table: Path, columns: dict[str, str], message: str) -> None:
-    assert refusal(table, columns) == f"--columns: {message}"
+    assert refusal(table, columns) == f"columns: {message}"
 
 
 def test_a_column_that_is_not_there(table: Path) -> None:
@@ -221,7 +224,7 @@ def test_no_lines_left(table: Path) -> None:
         "t.csv: holds no jobs to read; give a table with at least one"
     )
     assert refusal(table, only={"n": "9", "at": "0"}) == (
-        "--only: no line of t.csv has n=9, at=0; give values that are there"
+        "only: no line of t.csv has n=9, at=0; give values that are there"
     )
 
 
@@ -230,8 +233,8 @@ def test_a_gang_larger_than_the_cluster_is_named_with_its_line(table: Path) -> N
     workload = read_job_table(
         table, {"arrival": "at", "duration": "took", "gpus": "n"}, rng=np.random.default_rng(0)
     )
-    with pytest.raises(InputError, match=r"t\.csv:3, job 1: scale factor 9 is above"):
-        workload.check_fits(8)
+    with pytest.raises(InputError, match=r"t\.csv:3, job 1: needs 9 GPUs, and the cluster has 8"):
+        workload.check_fits(Inventory(one_pool(8, gpu_type=UNTYPED)))
 
 
 def test_quoted_fields(table: Path) -> None:

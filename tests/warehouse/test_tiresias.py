@@ -34,7 +34,7 @@ def test_the_public_list(data: Path) -> None:
     for spec, truth in zip(workload.specs, workload.truths, strict=True):
         row = rows[spec.job_id]
         assert (spec.model, spec.mode) == (row["model_name"], Mode.STATIC)
-        assert (spec.scale_factor, spec.arrival_seconds) == (
+        assert (spec.demand.least, spec.arrival_seconds) == (
             int(row["num_gpu"]),
             float(row["submit_time"]),
         )

@@ -10,6 +10,8 @@ import pytest
 
 from predictor.errors import InputError
 from predictor.job import Mode, Regime
+from solver.inventory import Inventory
+from tasks.record import one_pool
 from tasks.sources import Workload
 from warehouse.workloads.regimes import read_regimes
 from warehouse.workloads.trace import COLUMNS, read_throughputs, read_workload
@@ -32,7 +34,7 @@ def test_public_traces_agree_with_their_ground_truth(
         row = rows[spec.job_id]
         assert hidden.job_id == spec.job_id
         assert (spec.model, spec.mode) == (row["model"], row["mode"])
-        assert (spec.batch_size, spec.scale_factor) == (
+        assert (spec.batch_size, spec.demand.least) == (
             int(row["init_bs"]),
             int(row["scale_factor"]),
         )
@@ -143,7 +145,7 @@ def test_pairs_and_bare_models_of_the_throughput_table_are_left_out(files: Files
             "('A3C', 1)": {"null": 3.0},
         }
     )
-    assert read_throughputs(files.profile).steps_per_second == {("LM", 5, 1): 10.0}
+    assert read_throughputs(files.profile).rates == {("LM", 5, "v100", 1): 10.0}
 
 
 TRACE_FIELDS = [
@@ -246,16 +248,17 @@ def test_json_that_is_no_table(files: Files) -> None:
 def test_the_only_worker_type_is_taken_whatever_its_name(files: Files) -> None:
     table = json.loads(files.profile.read_text())["v100"]
     files.profile.write_text(json.dumps({"measured": {"a100": {"date": "today"}}, "a100": table}))
-    assert read_throughputs(files.profile).can_run("LM", 5, 1)
+    assert list(read_throughputs(files.profile).rates) == [("LM", 5, "a100", 1)]
 
 
 def test_a_worker_type_that_is_asked_for_is_taken_and_no_other(files: Files) -> None:
     slow, fast = ({"('LM (batch size 5)', 1)": {"null": rate}} for rate in (10.0, 40.0))
     files.profile.write_text(json.dumps({"v100": slow, "a100": fast, "measured": {}}))
-    for gpu_type, rate in (("", 10.0), ("v100", 10.0), ("a100", 40.0)):
-        assert read_throughputs(files.profile, gpu_type).throughput("LM", 5, 1) == rate
-        workload = read_workload(files.trace, files.profile, files.regimes, gpu_type)
-        assert workload.profile.throughput("LM", 5, 1) == rate
+    for asked, taken, rate in (("", "v100", 10.0), ("v100", "v100", 10.0), ("a100", "a100", 40.0)):
+        rates = {("LM", 5, taken, 1): rate}
+        assert read_throughputs(files.profile, asked).rates == rates
+        workload = read_workload(files.trace, files.profile, files.regimes, asked)
+        assert workload.profile.rates == rates
     with pytest.raises(InputError, match="has no worker type 'h100'; measure it with shockwave"):
         read_throughputs(files.profile, "h100")
     files.profile.write_text(json.dumps({"v100": slow}))
@@ -289,7 +292,7 @@ def test_a_malformed_throughput(files: Files, key: str, entry: object) -> None:
 def test_a_job_that_its_table_cannot_run(files: Files, rate: float) -> None:
     files.write_profile({"('LM (batch size 5)', 1)": {"null": rate}})
     assert files.refusal() == (
-        "one.trace:1: no throughput for LM with batch size 5 on 1 GPUs; "
+        "one.trace:1: no throughput for LM with batch size 5 on 1 GPUs of type v100; "
         "add the measurement to the profile or change the job"
     )
 
@@ -366,12 +369,12 @@ def test_a_job_that_needs_more_gpus_than_there_are(files: Files) -> None:
     files.write_profile({"('LM (batch size 5)', 4)": {"null": 10.0}})
     files.write_trace(scale_factor="4")
     workload = files.read()
-    workload.check_fits(4)
+    workload.check_fits(Inventory(one_pool(4, gpu_type="v100")))
     with pytest.raises(InputError) as caught:
-        workload.check_fits(3)
+        workload.check_fits(Inventory(one_pool(3, gpu_type="v100")))
     assert str(caught.value).replace(f"{files.folder}/", "") == (
-        "one.trace:1, job 0: scale factor 4 is above the cluster's 3 GPUs; "
-        "give more GPUs or leave the job out"
+        "one.trace:1, job 0: needs 4 GPUs, and the cluster has 3; "
+        "give a larger cluster or leave the job out"
     )
 
 

@@ -116,7 +116,7 @@ def test_the_columns_of_the_public_format_say_all_they_can(tmp_path: Path) -> No
     assert fields[0] == f"{spec.model} (batch size {spec.batch_size})"
     assert fields[5:] == [
         str(spec.total_steps),
-        str(spec.scale_factor),
+        str(spec.demand.least),
         "gns",
         "1.0",
         "-1",
