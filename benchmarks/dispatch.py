@@ -34,6 +34,7 @@ from containers.virtual.truth import GroundTruth
 from flows.runs.prepared import prepare
 from flows.runs.start import make_start
 from harness.dockerd import dockerd, missing, mounts
+from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Profile
 from tasks.record import RuntimeKind, Settings, one_pool
@@ -115,15 +116,15 @@ def _idle(nodes: Nodes, count: int, repeats: int) -> list[float]:
     specs = tuple(_spec(job_id) for job_id in range(count))
     regimes = (Regime(16, EPOCHS),)
     truths = tuple(GroundTruth(spec.job_id, 1.0, regimes, regimes) for spec in specs)
-    workload = Workload("idle", specs, truths, Profile({("LM", 16, 1): 1.0}))
-    settings = Settings("shockwave", one_pool(count), count, runtime=RuntimeKind.DOCKER)
-    header = make_start(workload, settings)
+    workload = Workload("idle", specs, truths, Profile.of_type({("LM", 16, 1): 1.0}))
+    settings = Settings("shockwave", one_pool(count, count), runtime=RuntimeKind.DOCKER)
+    start = make_start(workload, settings)
     taken = []
-    with Writer(nodes.storage / "warehouse", header) as writer:
+    with Writer(nodes.storage / "warehouse", start) as writer:
         patient = replace(nodes, hung_rounds=repeats + 2)  # its jobs give no sign of life
         clock = WallClock(time())
         runtime = DockerPlace(patient, clock).open(Terms(writer.run, 0.0), Standing())
-        run = prepare(header).on(runtime, writer, writer.run)
+        run = prepare(start).on(runtime, writer, writer.run)
         run_round(run)
         for _ in range(repeats):
             started = perf_counter()
@@ -137,7 +138,7 @@ def _idle(nodes: Nodes, count: int, repeats: int) -> list[float]:
 
 
 def _spec(job_id: int) -> JobSpec:
-    return JobSpec(job_id, "LM", 16, 16, 1, Mode.STATIC, EPOCHS, 16, 0.0)
+    return JobSpec(job_id, "LM", 16, 16, Demand.gang(1), Mode.STATIC, EPOCHS, 16, 0.0)
 
 
 def _bare_start(client: Any, nodes: Nodes, repeat: int, count: int) -> list[Any]:

@@ -43,8 +43,9 @@ from flows.runs.start import make_start
 from flows.servers.own_server import own_server
 from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from harness.dockerd import cluster, dockerd, missing
+from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode, Regime
-from predictor.throughput import Profile
+from predictor.throughput import Profile, epoch_seconds
 from tasks.record import RuntimeKind, Settings, one_pool
 from tasks.round import run_round
 from tasks.sources import Workload
@@ -59,24 +60,26 @@ GAP_SECONDS = 20.0
 MOST_OFF = 0.05
 """Of a median ratio."""
 JOBS = (
-    ("ResNet-18", 32, 1, Mode.STATIC, 40),
-    ("LM", 32, 2, Mode.GNS, 96),
-    ("Recommendation", 32, 1, Mode.ACCORDION, 240),
-    ("LM", 16, 1, Mode.STATIC, 40),
-    ("ResNet-18", 32, 2, Mode.GNS, 64),
-    ("Recommendation", 32, 2, Mode.STATIC, 192),
-    ("LM", 32, 1, Mode.ACCORDION, 64),
-    ("ResNet-18", 64, 1, Mode.STATIC, 48),
-    ("Recommendation", 32, 1, Mode.GNS, 320),
-    ("LM", 32, 2, Mode.ACCORDION, 80),
-    ("ResNet-18", 32, 1, Mode.ACCORDION, 40),
-    ("Recommendation", 64, 1, Mode.STATIC, 256),
+    ("ResNet-18", 32, Demand.gang(1), Mode.STATIC, 40),
+    ("LM", 32, Demand.gang(2), Mode.GNS, 96),
+    ("Recommendation", 32, Demand.gang(1), Mode.ACCORDION, 240),
+    ("LM", 16, Demand.gang(1), Mode.STATIC, 40),
+    ("ResNet-18", 32, Demand.gang(2), Mode.GNS, 64),
+    ("Recommendation", 32, Demand.gang(2), Mode.STATIC, 192),
+    ("LM", 32, Demand.gang(1), Mode.ACCORDION, 64),
+    ("ResNet-18", 64, Demand.gang(1), Mode.STATIC, 48),
+    ("Recommendation", 32, Demand.gang(1), Mode.GNS, 320),
+    ("LM", 32, Demand.gang(2), Mode.ACCORDION, 80),
+    ("ResNet-18", 32, Demand.gang(1), Mode.ACCORDION, 40),
+    ("Recommendation", 64, Demand.gang(1), Mode.STATIC, 256),
 )
 
 
 def specs() -> tuple[JobSpec, ...]:
     return tuple(
-        JobSpec(job_id, model, size, 128, gpus, mode, epochs, 256, GAP_SECONDS * job_id)
+        JobSpec(
+            job_id, model, size, 128, Demand.gang(gpus), mode, epochs, 256, GAP_SECONDS * job_id
+        )
         for job_id, (model, size, gpus, mode, epochs) in enumerate(JOBS)
     )
 
@@ -94,15 +97,14 @@ def fidelity(
     for number in range(runs):
         settings = Settings(
             "shockwave",
-            one_pool(nodes.gpus),
-            nodes.gpus_per_node,
+            one_pool(nodes.gpus, nodes.gpus_per_node),
             round_seconds=ROUND_SECONDS,
             restart_seconds=round(restart, 2),
             seed=number,
             runtime=RuntimeKind.DOCKER,
         )
-        header = make_start(_workload(measured, {}), settings)
-        real = run_live(header, nodes, folder, driver=driver)
+        start = make_start(_workload(measured, {}), settings)
+        real = run_live(start, nodes, folder, driver=driver)
         regimes = _regimes(folder, real)
         again = replace(settings, runtime=RuntimeKind.FAITHFUL)
         simulated = simulate(make_start(_workload(measured, regimes), again), folder)
@@ -135,12 +137,12 @@ def _restarts(measured: list[Measured]) -> list[float]:
     for one in measured:
         what = one.combination
         found[what.model, what.batch_size, what.scale_factor] = one.restart_seconds
-    return [found[spec.model, spec.batch_size, spec.scale_factor] for spec in specs()]
+    return [found[spec.model, spec.batch_size, spec.demand.least] for spec in specs()]
 
 
 def _workload(measured: list[Measured], regimes: dict[int, tuple[Regime, ...]]) -> Workload:
     jobs = specs()
-    profile = Profile(
+    profile = Profile.of_type(
         {
             (one.combination.model, one.combination.batch_size, one.combination.scale_factor): (
                 one.steps_per_second
@@ -151,7 +153,7 @@ def _workload(measured: list[Measured], regimes: dict[int, tuple[Regime, ...]]) 
     truths = []
     for spec in jobs:
         own = regimes.get(spec.job_id) or (Regime(spec.batch_size, spec.epochs),)
-        seconds = sum(one.epochs * profile.epoch_seconds(spec, one.batch_size) for one in own)
+        seconds = sum(one.epochs * epoch_seconds(profile, spec, one.batch_size) for one in own)
         truths.append(GroundTruth(spec.job_id, seconds, own, own))
     return Workload("fidelity", jobs, tuple(truths), profile)
 

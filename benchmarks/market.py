@@ -151,7 +151,7 @@ def limit(workload: Workload, gpus: int) -> float:
     """The makespan that no scheduler can beat, in seconds."""
     least, work = 0.0, 0.0
     for spec, truth in reversed(list(zip(workload.specs, workload.truths, strict=True))):
-        work += spec.scale_factor * truth.isolated_seconds
+        work += spec.demand.least * truth.isolated_seconds
         alone = spec.arrival_seconds + truth.isolated_seconds
         least = max(least, alone, spec.arrival_seconds + work / gpus)
     return least

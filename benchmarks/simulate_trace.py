@@ -40,8 +40,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as warehouse:
         for policy in ("fifo", "shockwave"):
             started = perf_counter()
-            header = make_start(source.open(), Settings(policy, one_pool(GPUS)))
-            run = simulate(header, Path(warehouse))
+            start = make_start(source.open(), Settings(policy, one_pool(GPUS)))
+            run = simulate(start, Path(warehouse))
             figures[f"{policy}_s"] = perf_counter() - started
         columns, rows = Analytics(Path(warehouse)).query(
             "SELECT count(*) AS rounds, sum(collect_ms) / 1e3 AS collect_s, "

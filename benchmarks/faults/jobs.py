@@ -1,6 +1,7 @@
 """The jobs that are disturbed."""
 
 from containers.virtual.truth import GroundTruth
+from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Profile
 from tasks.sources import Workload
@@ -17,12 +18,12 @@ JOBS = (
 
 def workload() -> Workload:
     """Small jobs, with throughputs that are about right."""
-    specs, truths, rates = [], [], {}
+    specs, truths, rates = [], [], dict[tuple[str, int, int], float]()
     for job_id, (model, size, gpus, mode, epochs) in enumerate(JOBS):
         samples = 256 if model == "Recommendation" else 128
-        spec = JobSpec(job_id, model, size, 4 * size, gpus, mode, epochs, samples, 0.0)
+        spec = JobSpec(job_id, model, size, 4 * size, Demand.gang(gpus), mode, epochs, samples, 0.0)
         specs.append(spec)
         regimes = (Regime(size, epochs),)
         truths.append(GroundTruth(job_id, 8.0, regimes, regimes))
         rates |= {(model, one, gpus): 10.0 for one in spec.batch_sizes}
-    return Workload("faults", tuple(specs), tuple(truths), Profile(rates))
+    return Workload("faults", tuple(specs), tuple(truths), Profile.of_type(rates))

@@ -19,6 +19,7 @@ from flows.runs.start import make_start
 from tasks import round as tasks_round
 from tasks.record import RuntimeKind, Settings, one_pool
 from tasks.round import Round, Run, timed
+from warehouse.store.folder import name_of, present, run_folders
 from warehouse.store.reader import Reader
 
 ROUND_SECONDS = 3.0
@@ -106,7 +107,7 @@ class Scheduler:
 
 def runs(folder: Path) -> list[Path]:
     """The folders of the runs' records, the one that was written to last at the end."""
-    return sorted((folder / "warehouse" / "records").glob("run=shockwave-*"), key=os.path.getmtime)
+    return sorted(present(folder / "warehouse").glob("run=shockwave-*"), key=os.path.getmtime)
 
 
 def schedule(folder: Path) -> None:
@@ -129,22 +130,20 @@ def schedule(folder: Path) -> None:
     warehouse = folder / "warehouse"
     settings = Settings(
         "shockwave",
-        one_pool(nodes.gpus),
-        nodes.gpus_per_node,
+        one_pool(nodes.gpus, nodes.gpus_per_node),
         round_seconds=ROUND_SECONDS,
         restart_seconds=1.0,
         window=5,
         seed=number,
         runtime=RuntimeKind.DOCKER,
     )
-    header = make_start(workload(), settings)
-    begun = sorted((warehouse / "records").glob("run=shockwave-*/header.parquet"))
-    mine = [path.parent.name.removeprefix("run=") for path in begun]
-    mine = [name for name in mine if Reader(warehouse).header(name) == header]
+    start = make_start(workload(), settings)
+    begun = [name_of(folder) for folder in run_folders(warehouse)]
+    mine = [name for name in begun if Reader(warehouse).header(name) == start.header]
     if mine:
         resume_live(mine[-1], nodes, warehouse, driver=driver)
     else:
-        run_live(header, nodes, warehouse, driver=driver)
+        run_live(start, nodes, warehouse, driver=driver)
 
 
 if __name__ == "__main__":

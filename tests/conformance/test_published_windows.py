@@ -60,8 +60,8 @@ def test_the_first_windows_are_the_recorded_ones(
     settings = Settings(
         "shockwave-published", one_pool(32), fidelity=Fidelity.REFERENCE, parameters=CASES[0].tuning
     )
-    header = make_start(workload, settings)
-    with prepare(header).under_way(virtual_place(header), Memory()) as run:
+    start = make_start(workload, settings)
+    with prepare(start).under_way(virtual_place(start), Memory()) as run:
         while len(met) < ALIKE:
             run_round(run)
     for ours, theirs in zip(met, recorded, strict=False):

@@ -78,7 +78,7 @@ def run(data: Path, times: int, policy: str, *parameters: Parameter) -> Figures:
 def run_events(data: Path, times: int, rules: Rules) -> Outcome:
     """The same by the rules of the published simulator."""
     jobs = [
-        Job(spec.scale_factor, int(spec.arrival_seconds), spec.epochs)
+        Job(spec.demand.least, int(spec.arrival_seconds), spec.epochs)
         for spec in workload(data, times).specs
     ]
     return simulate(jobs, 16, rules)

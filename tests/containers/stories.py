@@ -11,6 +11,7 @@ from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerPlace
 from containers.docker.nodes import Nodes
 from containers.runtime import ContainerEvent, Lease, Observation, Runtime, Standing, Terms
+from predictor.allocation import Demand
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode
 
 ROUND_SECONDS = 0.5
@@ -23,7 +24,7 @@ def job(
     given = {"model": "Recommendation", "batch_size": 32, "max_batch_size": 32, **fields}
     return JobSpec(
         job_id=job_id,
-        scale_factor=gpus,
+        demand=Demand.gang(gpus),
         mode=Mode.STATIC,
         epochs=epochs,
         samples_per_epoch=samples,

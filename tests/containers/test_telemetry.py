@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from containers.docker.telemetry import LONGEST_LINE, JobLog
+from predictor.allocation import Demand
 from predictor.job import EpochReport, JobSpec, Mode
 
 EPOCHS = 6
-SPEC = JobSpec(4, "LM", 10, 40, 1, Mode.GNS, EPOCHS, 100, 0.0)
+SPEC = JobSpec(4, "LM", 10, 40, Demand.gang(1), Mode.GNS, EPOCHS, 100, 0.0)
 
 
 def line(epoch: Any, size: Any = 10, seconds: Any = 2.0, **more: Any) -> bytes:
@@ -191,7 +192,7 @@ def test_a_job_that_writes_nothing_new_shows_no_sign_of_life(tmp_path: Path) -> 
 
 
 def test_steps_of_a_last_epoch_that_is_cut_short_are_left(tmp_path: Path) -> None:
-    short = JobSpec(4, "LM", 10, 40, 1, Mode.GNS, 3, 100, 0.0, total_steps=25)
+    short = JobSpec(4, "LM", 10, 40, Demand.gang(1), Mode.GNS, 3, 100, 0.0, total_steps=25)
     log = JobLog(tmp_path, short)
     assert log.read(trained=False)[1].steps_left == 25
     add(tmp_path, line(0) + line(1))
@@ -296,7 +297,7 @@ def test_whatever_is_written_what_is_told_adds_up(
 
 def test_a_long_job_that_goes_on_or_ends_is_read_whole(tmp_path: Path) -> None:
     many = 20_000
-    spec = JobSpec(4, "LM", 10, 40, 1, Mode.GNS, many, 100, 0.0)
+    spec = JobSpec(4, "LM", 10, 40, Demand.gang(1), Mode.GNS, many, 100, 0.0)
     add(tmp_path, b"".join(line(epoch, 10 if epoch < 15_000 else 20) for epoch in range(many - 1)))
     goes_on = JobLog(tmp_path, spec, epochs=1)  # one look
     assert told(goes_on) == [(1, 14_999, 10, 29_998.0), (15_000, 4_999, 20, 9_998.0)]

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from containers.runtime import EventKind, Lease, Standing, Terms
 from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualCluster, VirtualPlace
+from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.throughput import Profile
 
 SIZES = (10, 20, 40)
-ONE_STEP_A_SECOND = Profile({("toy", size, 1): 1.0 for size in SIZES})
+ONE_STEP_A_SECOND = Profile.of_type({("toy", size, 1): 1.0 for size in SIZES})
 
 Job = tuple[JobSpec, GroundTruth]
 
@@ -35,7 +36,7 @@ def job(
         model="toy",
         batch_size=10,
         max_batch_size=40,
-        scale_factor=1,
+        demand=Demand.gang(1),
         mode=mode,
         epochs=math.ceil(steps / math.ceil(samples / 10)),
         samples_per_epoch=samples,
@@ -148,7 +149,7 @@ def test_a_restart_costs_20_seconds_when_the_run_ends_later() -> None:
 
 
 def test_a_round_does_whole_steps_only() -> None:
-    story = Story(cluster([job(0, 7)], Profile({("toy", 10, 1): 0.04}))).play([0], [0])
+    story = Story(cluster([job(0, 7)], Profile.of_type({("toy", 10, 1): 0.04}))).play([0], [0])
     assert story.clocks == [100.0, 175.0]
 
 
@@ -277,7 +278,7 @@ def test_a_job_needs_a_ground_truth() -> None:
 
 
 def test_the_profile_must_run_every_batch_size_on_the_way() -> None:
-    holed = Profile({("toy", 10, 1): 1.0, ("toy", 40, 1): 1.0})
+    holed = Profile.of_type({("toy", 10, 1): 1.0, ("toy", 40, 1): 1.0})
     with pytest.raises(InputError) as caught:
         cluster([job(0, 500, mode=Mode.GNS, targets=[(10, 2), (40, 1)])], holed)
     assert str(caught.value) == (
@@ -288,9 +289,9 @@ def test_the_profile_must_run_every_batch_size_on_the_way() -> None:
 
 def test_a_round_must_hold_a_step() -> None:
     with pytest.raises(InputError) as caught:
-        cluster([job(3, 500)], Profile({("toy", 10, 1): 0.008}))
+        cluster([job(3, 500)], Profile.of_type({("toy", 10, 1): 0.008}))
     assert str(caught.value) == (
-        "job 3: cannot finish a training step in a round of 120 s; give longer --round-seconds"
+        "job 3: cannot finish a training step in a round of 120 s; give longer rounds"
     )
 
 
@@ -311,7 +312,7 @@ def jobs(draw: st.DrawFn, job_id: int) -> Job:
 @st.composite
 def profiles(draw: st.DrawFn) -> Profile:
     rate = st.floats(0.2, 9.0)
-    return Profile({("toy", size, 1): draw(rate) for size in SIZES})
+    return Profile.of_type({("toy", size, 1): draw(rate) for size in SIZES})
 
 
 ROUNDS = st.lists(st.sets(st.sampled_from([0, 1, 2])), max_size=30)
@@ -338,6 +339,6 @@ def test_reports_account_for_every_epoch_and_every_second(
         run_seconds = [point.run_seconds for point in progress]
         assert run_seconds == sorted(run_seconds)
         # A restart takes whole steps, so up to one of each charged round goes missing.
-        slack = len(progress) / min(profile.steps_per_second.values())
+        slack = len(progress) / min(profile.rates.values())
         unreported = run_seconds[-1] - sum(report.seconds for report in reports)
         assert -1e-6 < unreported < slack

@@ -35,8 +35,8 @@ def begin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Begin]:
             *specs: JobSpec, later: Sequence[JobSpec] = (), round_seconds: float = ROUND_SECONDS
         ) -> Story:
             jobs = (*specs, *later)
-            profile = Profile(
-                {(spec.model, 32, spec.scale_factor): STEPS_PER_SECOND for spec in jobs}
+            profile = Profile.of_type(
+                {(spec.model, 32, spec.demand.least): STEPS_PER_SECOND for spec in jobs}
             )
             regimes = {spec.job_id: (Regime(32, spec.epochs),) for spec in jobs}
             truths = [GroundTruth(i, 1.0, held, held) for i, held in regimes.items()]

@@ -33,6 +33,7 @@ from tests.ui.service import descendants, free_port, running
 from tests.waiting import HANG_SECONDS, wait_for
 from warehouse.store.campaigns import read_cells
 from warehouse.store.files import CellStatus
+from warehouse.store.folder import place_of, present
 from warehouse.store.reader import Reader
 
 pytestmark = [
@@ -77,7 +78,7 @@ class Plain:
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
     folder = tmp_path_factory.mktemp("plain")
     cells = expand(read_campaign(plan(folder)))
-    runs = {cell.name: simulate(Starts(folder).header(cell), folder) for cell in cells}
+    runs = {cell.name: simulate(Starts(folder).start(cell), folder) for cell in cells}
     return Plain(folder, runs)
 
 
@@ -255,7 +256,7 @@ def test_cells_of_a_worker_that_dies_are_tried_again(
 
     def kill_a_worker() -> None:
         while not killed:
-            if next(warehouse.glob("records/run=*/round=00*.parquet"), None):
+            if next(present(warehouse).glob("run=*/round=00*.parquet"), None):
                 worker = multiprocessing.active_children()[0]
                 worker.kill()
                 killed.append(worker.pid or 0)
@@ -268,7 +269,7 @@ def test_cells_of_a_worker_that_dies_are_tried_again(
     assert killed
     rows = read_cells(warehouse, campaign_id(asked))
     assert {row.status for row in rows} == {CellStatus.FINISHED}
-    runs = [path.name for path in warehouse.glob("records/run=*/round=all.parquet")]
+    runs = [path.name for path in present(warehouse).glob("run=*/round=all.parquet")]
     assert len(runs) == len(rows)  # the dead worker's run was gone on with
 
 
@@ -295,16 +296,16 @@ def test_a_killed_campaign_redoes_no_finished_cell(
     finished = {
         folder.name: tree(folder)
         for path in warehouse.glob("campaigns/cells/*.json")
-        for folder in [warehouse / "records" / f"run={json.loads(path.read_text())['run']}"]
+        for folder in [place_of(warehouse, json.loads(path.read_text())["run"])]
     }
     assert 0 < len(finished) < 4
 
     campaign(asked, Runner.THREADS, 1, None, warehouse)
     for name, content in finished.items():
-        assert tree(warehouse / "records" / name) == content
+        assert tree(present(warehouse) / name) == content
     rows = read_cells(warehouse, campaign_id(asked))
     assert {row.status for row in rows} == {CellStatus.FINISHED}
-    assert len(list(warehouse.glob("records/run=*/round=all.parquet"))) == len(rows) == 4
+    assert len(list(present(warehouse).glob("run=*/round=all.parquet"))) == len(rows) == 4
     for cell, row in zip(expand(asked), rows, strict=True):
-        undisturbed = simulate(Starts(warehouse).header(cell), tmp_path / "other")
+        undisturbed = simulate(Starts(warehouse).start(cell), tmp_path / "other")
         assert Reader(tmp_path / "other").records(undisturbed)[-1][1] == row.hash

@@ -11,6 +11,7 @@ import pytest
 from tests.ui.service import descendants, running
 from tests.waiting import HANG_SECONDS, wait_for
 from warehouse.store.campaigns import read_cells
+from warehouse.store.folder import present
 
 pytestmark = pytest.mark.prefect
 
@@ -46,12 +47,12 @@ def started(folder: Path, jobs: int, gpus: int, *options: str) -> subprocess.Pop
 
 
 def test_nothing_outlives_a_campaign_that_is_killed(tmp_path: Path) -> None:
-    records = "records/run=*/round=00003*.parquet"  # its worker has told of itself by then
+    records = "run=*/round=00003*.parquet"  # its worker has told of itself by then
     with started(tmp_path, 200, 8, "--workers", "2") as campaign:
 
         def at_work() -> bool:
             assert campaign.poll() is None, campaign.communicate()
-            return any((tmp_path / "w").glob(records))
+            return any(present(tmp_path / "w").glob(records))
 
         wait_for(at_work)
         left = descendants(campaign.pid)

@@ -12,12 +12,13 @@ from flows.campaigns.summary import interval, summarize
 from flows.runs.code_version import PACKAGES, ROOT, code_version
 from flows.runs.simulation import simulate
 from predictor.errors import InputError, Interrupted, WarehouseError
-from tasks.record import RunHeader
+from tasks.record import Start
 from tasks.round import Run
 from tests.flows.conftest import tree
 from warehouse.analytics.questions import Analytics
 from warehouse.store.campaigns import CellStore, read_cells, write_cells
 from warehouse.store.files import CellRow, CellStatus
+from warehouse.store.folder import name_of, place_of, run_folders
 from warehouse.store.reader import Reader
 
 PLAN = Campaign.model_validate(
@@ -34,15 +35,11 @@ PLAN = Campaign.model_validate(
 
 
 def key_of(warehouse: Path, cell: Cell = CELL, code: str | None = None) -> str:
-    return cell_key(Starts(warehouse).header(cell), code or code_version())
+    return cell_key(Starts(warehouse).start(cell), code or code_version())
 
 
 def runs(warehouse: Path) -> list[str]:
-    return sorted(
-        path.parent.name.removeprefix("run=")
-        for path in warehouse.glob("records/run=*/header.parquet")
-        if path.parent.name != "run=_"
-    )
+    return [name_of(folder) for folder in run_folders(warehouse)]
 
 
 def test_a_finished_cell_is_found_again_and_nothing_is_written(tmp_path: Path) -> None:
@@ -61,14 +58,14 @@ def test_a_finished_cell_runs_again_if_asked_or_if_its_run_is_gone(tmp_path: Pat
     first = finish(CELL, key, tmp_path)
     again = finish(CELL, key, tmp_path, fresh=True)
     assert (again.run, again.hash) == (first.run.removesuffix("-1") + "-2", first.hash)
-    shutil.rmtree(tmp_path / "records" / f"run={again.run}")
+    shutil.rmtree(place_of(tmp_path, again.run))
     third = finish(CELL, key, tmp_path)
     assert (third.run, third.hash) == (again.run, first.hash)
 
 
 @pytest.mark.slow
 def test_an_interrupted_cell_goes_on_with_its_run(tmp_path: Path) -> None:
-    def stop(header: RunHeader):  # type: ignore[no-untyped-def]
+    def stop(start: Start):  # type: ignore[no-untyped-def]
         def progress(run: Run) -> None:
             if run.state.round == 3:
                 raise KeyboardInterrupt
@@ -87,7 +84,7 @@ def test_an_interrupted_cell_goes_on_with_its_run(tmp_path: Path) -> None:
     assert done.run == run
     assert runs(tmp_path) == [run]
     assert Reader(tmp_path).records(run)[:3] == kept
-    undisturbed = simulate(Starts(tmp_path).header(CELL), tmp_path / "other")
+    undisturbed = simulate(Starts(tmp_path).start(CELL), tmp_path / "other")
     assert Reader(tmp_path).records(run) == Reader(tmp_path / "other").records(undisturbed)
     assert CellStore(tmp_path).begun(key) is None
 
@@ -102,7 +99,7 @@ def test_a_begun_run_that_is_gone_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_a_begun_run_that_is_damaged_fails_its_cell_and_none_is_started(tmp_path: Path) -> None:
-    def stop(header: RunHeader):  # type: ignore[no-untyped-def]
+    def stop(start: Start):  # type: ignore[no-untyped-def]
         def progress(run: Run) -> None:
             if run.state.round == 3:
                 raise KeyboardInterrupt
@@ -113,7 +110,7 @@ def test_a_begun_run_that_is_damaged_fails_its_cell_and_none_is_started(tmp_path
     with pytest.raises(Interrupted):
         finish(CELL, key, tmp_path, watch=stop)
     (run,) = runs(tmp_path)
-    (tmp_path / "records" / f"run={run}" / "round=000001.parquet").unlink()
+    (place_of(tmp_path, run) / "round=000001.parquet").unlink()
     for _ in range(2):
         with pytest.raises(WarehouseError, match=r"round=000001\.parquet: is gone"):
             finish(CELL, key, tmp_path)

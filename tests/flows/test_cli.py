@@ -20,6 +20,7 @@ from flows.cli.commands import COMMANDS
 from flows.cli.terminal import USUAL_WIDTH, print_side_by_side
 from solver.policies import POLICIES
 from tests.flows.conftest import PROGRAM, Command, Finished, Ran, tree
+from warehouse.store.folder import place_of
 from warehouse.store.reader import Reader
 
 SOLVE_FIELDS = [
@@ -346,7 +347,7 @@ def test_replay_of_one_round(here: Command, finished: Finished) -> None:
 
 def test_replay_of_a_tampered_run(here: Command, finished: Finished, tmp_path: Path) -> None:
     shutil.copytree(finished.warehouse, tmp_path, dirs_exist_ok=True)
-    path = tmp_path / "records" / f"run={finished.run}" / "round=all.parquet"
+    path = place_of(tmp_path, finished.run) / "round=all.parquet"
     table = pq.read_table(path, partitioning=None)
     rows = table.to_pylist()
     rows[2]["solve"]["objective"] += 1e-9
@@ -725,7 +726,7 @@ def test_a_truncated_file_is_named(
     here: Command, finished: Finished, tmp_path: Path, file: str, command: str
 ) -> None:
     shutil.copytree(finished.warehouse, tmp_path, dirs_exist_ok=True)
-    damaged = tmp_path / "records" / f"run={finished.run}" / file
+    damaged = place_of(tmp_path, finished.run) / file
     damaged.write_bytes(damaged.read_bytes()[:300])
     before = tree(tmp_path / "records")
     given = (part.replace("+", " ") for part in command.format(run=finished.run).split())

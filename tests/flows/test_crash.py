@@ -22,6 +22,7 @@ from tests.flows.conftest import PROGRAM, Command, tree
 from tests.waiting import HANG_SECONDS
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import CHECKSUMS
+from warehouse.store.folder import run_folders
 from warehouse.store.reader import Reader
 
 pytestmark = pytest.mark.process
@@ -35,10 +36,10 @@ class Undisturbed:
     """The run that the others should have become."""
 
     def __init__(self, warehouse: Path) -> None:
-        header = make_start(
+        start = make_start(
             Source(jobs=8).open(), Settings("shockwave", one_pool(4), round_seconds=240)
         )
-        self.run = simulate(header, warehouse)
+        self.run = simulate(start, warehouse)
         self.outcome = outcome(warehouse, self.run)
         self.rounds = len(Reader(warehouse).records(self.run))
 
@@ -69,12 +70,8 @@ def start(warehouse: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def run_folder(warehouse: Path) -> Path | None:
     """The one run's folder, once its header is there."""
-    headers = [
-        path
-        for path in warehouse.glob("records/run=*/header.parquet")
-        if path.parent.name[-1] != "_"
-    ]
-    return headers[0].parent if headers else None
+    found = [path for path in run_folders(warehouse) if (path / "header.parquet").exists()]
+    return found[0] if found else None
 
 
 def rounds_in(warehouse: Path) -> int:
@@ -147,6 +144,7 @@ def test_a_killed_run_goes_on_where_it_was(
         CHECKSUMS,
         "header.parquet",
         "round=all.parquet",
+        "workload.parquet",
     ]
     comparison = replay(run, tmp_path)
     assert (comparison.rounds, comparison.differences) == (undisturbed.rounds, [])

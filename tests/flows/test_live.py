@@ -36,13 +36,13 @@ def test_jobs_of_all_modes_run_to_their_end_through_the_prefect_flow(
         restart_seconds=2.0,
         runtime=RuntimeKind.DOCKER,
     )
-    header = make_start(workload(), settings)
+    start = make_start(workload(), settings)
     with embedded_prefect(), own_server():
-        name = run_live(header, nodes, tmp_path, driver=run_round_in_prefect)
+        name = run_live(start, nodes, tmp_path, driver=run_round_in_prefect)
     recorded = [record for record, _ in Reader(tmp_path).records(name)]
     ends = {one.job_id: one.kind for record in recorded for one in record.finished}
-    assert ends == {spec.job_id: EventKind.FINISHED for spec in header.specs}
-    for spec in header.specs:
+    assert ends == {spec.job_id: EventKind.FINISHED for spec in start.workload.specs}
+    for spec in start.workload.specs:
         sizes = {
             report.batch_size
             for record in recorded
@@ -50,8 +50,8 @@ def test_jobs_of_all_modes_run_to_their_end_through_the_prefect_flow(
             if report.job_id == spec.job_id
         }
         assert (len(sizes) > 1) == (len(spec.batch_sizes) > 1), (spec, sizes)
-    train_alone(header.specs, tmp_path / "alone")
-    for spec in header.specs:
+    train_alone(start.workload.specs, tmp_path / "alone")
+    for spec in start.workload.specs:
         alone = losses(tmp_path / "alone" / f"job-{spec.job_id}")
         assert len(alone) == spec.epochs
         assert losses(nodes.folder(name, spec.job_id)) == alone
@@ -67,8 +67,8 @@ def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
     settings = Settings(
         "srtf", one_pool(4, 4), round_seconds=1.0, restart_seconds=0.5, runtime=RuntimeKind.DOCKER
     )
-    header = make_start(workload(), settings)
-    name = run_live(header, nodes, tmp_path / "w", rounds=1)
+    start = make_start(workload(), settings)
+    name = run_live(start, nodes, tmp_path / "w", rounds=1)
 
     def again(nodes: Nodes) -> None:
         resume_live(name, nodes, tmp_path / "w", rounds=1)
@@ -79,11 +79,11 @@ def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
     for changed in (replace(node, name="two"), replace(node, gpus=(Gpu(cpus=2.0),) * 4)):
         with pytest.raises(InputError, match="cluster: its nodes are not those that"):
             again(replace(nodes, nodes=(changed,)))
-    with Writer(tmp_path / "v", header, packages=packages()) as writer:  # and it died
+    with Writer(tmp_path / "v", start, packages=packages()) as writer:  # and it died
         begun = writer.run
     assert resume_live(begun, nodes, tmp_path / "v", rounds=1) == begun
     # The same run of another warehouse does not take the folders that this one's jobs have.
-    other = run_live(header, nodes, tmp_path / "x", rounds=1)
+    other = run_live(start, nodes, tmp_path / "x", rounds=1)
     assert (name[-2:], other) == ("-1", f"{name[:-1]}2")
     (nodes.storage / other / "nodes.json").unlink()
     with pytest.raises(InputError, match=f"jobs: holds nothing of run {other}"):

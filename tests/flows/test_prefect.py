@@ -37,20 +37,21 @@ from flows.servers.prefect_driver import run_round_in_prefect
 from flows.service.deployments import DEPLOYMENTS
 from predictor.errors import WarehouseError
 from tasks.prefect_tasks import TASKS, may_pass
-from tasks.record import Parameter, RunHeader, Settings, one_pool
+from tasks.record import Parameter, Settings, Start, one_pool
 from tasks.round import ROUND, Run
 from tests.flows.conftest import Command
 from tests.waiting import HANG_SECONDS, wait_for
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
 from warehouse.store.campaigns import read_cells
+from warehouse.store.folder import name_of, place_of, present
 from warehouse.store.reader import Reader
 
 pytestmark = pytest.mark.prefect
 
 ROOT = Path(__file__).parents[2]
 STEPS = [step.__name__ for step in ROUND]
-HEADER = make_start(Source(jobs=2).open(), Settings("shockwave", one_pool(4), round_seconds=1800))
+START = make_start(Source(jobs=2).open(), Settings("shockwave", one_pool(4), round_seconds=1800))
 
 
 def flow_runs(client: SyncPrefectClient, tag: str) -> list[FlowRun]:
@@ -110,8 +111,8 @@ def both(client: SyncPrefectClient, tmp_path_factory: pytest.TempPathFactory) ->
     warehouse = tmp_path_factory.mktemp("both")
     return Both(
         warehouse,
-        simulate(HEADER, warehouse),
-        simulate(HEADER, warehouse, driver=run_round_in_prefect),
+        simulate(START, warehouse),
+        simulate(START, warehouse, driver=run_round_in_prefect),
     )
 
 
@@ -204,16 +205,16 @@ def test_a_failing_step_fails_its_flow_run_and_the_run_can_be_resumed(
 ) -> None:
     def take_the_folder_away(run: Run) -> None:
         if run.state.round == 2:
-            folder = tmp_path / "records" / f"run={run.name}"
+            folder = place_of(tmp_path, run.name)
             folder.rename(tmp_path / "away")
             folder.write_text("a file where the folder was")
 
     # Another seed on record gives another id than the runs above, for the same jobs.
-    header = replace(HEADER, settings=replace(HEADER.settings, seed=1))
+    start = make_start(START.workload, replace(START.header.settings, seed=1))
     with pytest.raises(WarehouseError, match="cannot be written"):
-        simulate(header, tmp_path, driver=run_round_in_prefect, progress=take_the_folder_away)
-    (folder,) = (path for path in tmp_path.glob("records/run=*") if path.is_file())
-    run = folder.name.removeprefix("run=")
+        simulate(start, tmp_path, driver=run_round_in_prefect, progress=take_the_folder_away)
+    (folder,) = (path for path in present(tmp_path).glob("run=*") if path.is_file())
+    run = name_of(folder)
 
     *completed, failed = flow_runs(client, run)
     assert [flow_run.state_name for flow_run in completed] == ["Completed"] * 2
@@ -231,7 +232,7 @@ def test_a_failing_step_fails_its_flow_run_and_the_run_can_be_resumed(
     assert [again.state_name for again in flow_runs(client, run)[3:]] == ["Completed"] * (
         len(both.reader.records(both.plain)) - 2
     )
-    undisturbed = simulate(header, tmp_path)
+    undisturbed = simulate(start, tmp_path)
     assert Reader(tmp_path).records(run) == Reader(tmp_path).records(undisturbed)
 
 
@@ -240,16 +241,16 @@ def test_a_record_that_cannot_be_written_at_first_is_written_later(
 ) -> None:
     def in_the_way(run: Run) -> None:
         if run.state.round == 1:
-            (tmp_path / "records" / f"run={run.name}" / "round=000001.parquet").mkdir()
+            (place_of(tmp_path, run.name) / "round=000001.parquet").mkdir()
 
     def out_of_it_once_it_failed(task: Any, task_run: TaskRun, state: Any) -> bool:
-        next(tmp_path.glob("records/run=*/round=000001.parquet")).rmdir()
+        next(present(tmp_path).glob("run=*/round=000001.parquet")).rmdir()
         return may_pass(task, task_run, state)
 
     monkeypatch.setattr(TASKS[-1], "retry_condition_fn", out_of_it_once_it_failed)
 
-    header = replace(HEADER, settings=replace(HEADER.settings, seed=3))
-    run = simulate(header, tmp_path, driver=run_round_in_prefect, progress=in_the_way)
+    start = make_start(START.workload, replace(START.header.settings, seed=3))
+    run = simulate(start, tmp_path, driver=run_round_in_prefect, progress=in_the_way)
     _, late, *_ = flow_runs(client, run)
     steps = task_runs(client, late.id, len(STEPS))
     assert [step.state_name for step in steps] == ["Completed"] * len(STEPS)
@@ -293,8 +294,8 @@ def test_compare_is_a_flow_run_with_a_task_run_a_policy(
 def test_watchers_are_told_of_every_round(client: SyncPrefectClient, tmp_path: Path) -> None:
     told: list[tuple[str, int]] = []
 
-    def watch(header: RunHeader) -> Callable[[Run], None]:
-        return lambda run: told.append((header.settings.policy, run.state.round))
+    def watch(start: Start) -> Callable[[Run], None]:
+        return lambda run: told.append((start.header.settings.policy, run.state.round))
 
     plan = comparison(
         "two", Source(jobs=1), ClusterSize(4), SimulationSettings(), ["fifo", "shockwave"]

@@ -15,6 +15,7 @@ from flows.runs.profiling import Combination, Measured, asked, combinations_of, 
 from flows.runs.profiling import table as table_of
 from flows.runs.workload_source import Source
 from harness.dockerd import Dockerd, cluster
+from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from tests.flows.conftest import Command
@@ -26,9 +27,9 @@ DONE = ContainerEvent(0, EventKind.FINISHED, 20.0, (0, 1))
 
 def test_jobs_are_measured_with_all_that_they_can_run_with() -> None:
     specs = [
-        JobSpec(0, "LM", 16, 64, 2, Mode.GNS, 4, 100, 0.0),
-        JobSpec(1, "LM", 64, 64, 2, Mode.STATIC, 4, 100, 0.0),
-        JobSpec(2, "LM", 8, 64, 1, Mode.STATIC, 4, 100, 0.0),
+        JobSpec(0, "LM", 16, 64, Demand.gang(2), Mode.GNS, 4, 100, 0.0),
+        JobSpec(1, "LM", 64, 64, Demand.gang(2), Mode.STATIC, 4, 100, 0.0),
+        JobSpec(2, "LM", 8, 64, Demand.gang(1), Mode.STATIC, 4, 100, 0.0),
     ]
     found = [(one.scale_factor, one.batch_size) for one in combinations_of(specs)]
     assert found == [(1, 8), (2, 16), (2, 32), (2, 64)]
@@ -232,8 +233,8 @@ def test_the_default_profile_is_for_slots_like_those_that_it_was_measured_on(
 def test_tables_that_come_with_shockwave_say_where_when_and_how(known: Path) -> None:
     about = json.loads(known.read_text())["measured"][known.stem]
     assert {"date", "docker", "system", "image", "method", "gpus"} <= about.keys()
-    rates = read_throughputs(known, known.stem).steps_per_second
-    assert {model for model, _, _ in rates} == {
+    rates = read_throughputs(known, known.stem).rates
+    assert {model for model, _, _, _ in rates} == {
         *("ResNet-18", "ResNet-50", "LM", "Transformer", "Recommendation")
     }
     assert len(rates) == len(about["entries"])

@@ -7,12 +7,14 @@ import pytest
 
 from flows.history.replay import replay
 from flows.runs.simulation import resume, simulate
+from flows.runs.start import make_start
 from predictor.errors import Interrupted
 from solver.fidelity import Fidelity
 from tasks.record import Parameter
 from tasks.round import Run
 from tests.runs import tiny
 from warehouse.analytics.questions import Analytics
+from warehouse.store.folder import name_of, run_folders
 
 REMEMBER = [
     ("shockwave-published", {}),
@@ -30,26 +32,23 @@ REMEMBER = [
 def test_a_policy_remembers_across_an_interruption_and_in_a_replay(
     tmp_path: Path, policy: str, parameters: dict[str, float], fidelity: Fidelity
 ) -> None:
-    header = tiny(policy)
-    header = replace(
-        header,
-        settings=replace(
-            header.settings,
-            fidelity=fidelity,
-            parameters=tuple(Parameter(*item) for item in parameters.items()),
-        ),
+    start = tiny(policy)
+    settings = replace(
+        start.header.settings,
+        fidelity=fidelity,
+        parameters=tuple(Parameter(*item) for item in parameters.items()),
     )
+    start = make_start(start.workload, settings)
 
     def stop_early(run: Run) -> None:
         if run.state.round == 11:
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted, match="go on with: shockwave resume"):
-        simulate(header, tmp_path / "stopped", progress=stop_early)
-    (folder,) = (tmp_path / "stopped" / "records").glob(f"run={policy}-*")
-    run = folder.name.removeprefix("run=")
+        simulate(start, tmp_path / "stopped", progress=stop_early)
+    (run,) = map(name_of, run_folders(tmp_path / "stopped"))
     resume(run, tmp_path / "stopped")
-    undisturbed = simulate(header, tmp_path / "undisturbed")
+    undisturbed = simulate(start, tmp_path / "undisturbed")
 
     def last(warehouse: Path, name: str) -> str:
         ((digest, complete),) = Analytics(warehouse).query(

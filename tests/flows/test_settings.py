@@ -25,7 +25,7 @@ from flows.runs.settings import (
 from flows.runs.workload_source import Source
 from flows.service.forms import SimulationForm
 from predictor.errors import InputError
-from solver import cluster
+from solver import inventory
 from solver.counts import BACKENDS
 from tasks.record import Settings, one_pool
 
@@ -54,11 +54,12 @@ def test_options_are_those_of_the_settings(command: str, group: type[Any]) -> No
 def test_settings_are_recorded_with_the_defaults_of_a_record() -> None:
     assert recorded("fifo", ClusterSize(4), SimulationSettings()) == Settings("fifo", one_pool(4))
     live = recorded("fifo", ClusterSize(8, 4), LiveSettings(window=3), seed=2, runtime="docker")
-    assert (live.gpus_per_node, live.window, live.seed, live.runtime) == (4, 3, 2, "docker")
+    assert live.pools == one_pool(8, 4)
+    assert (live.window, live.seed, live.runtime) == (3, 2, "docker")
 
 
 def test_what_is_known_of_the_solver_without_its_import_is_true() -> None:
-    assert cluster.MOST_GPUS == MOST_GPUS
+    assert inventory.MOST_GPUS == MOST_GPUS
     assert all(name in BACKEND.meaning for name in BACKENDS)
 
 

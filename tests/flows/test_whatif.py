@@ -10,6 +10,7 @@ from flows.history.replay import replay
 from flows.history.whatif import Change, fork, whatif
 from flows.history.why import why
 from flows.runs.simulation import resume, simulate
+from flows.runs.start import make_start
 from predictor.errors import InputError, WarehouseError
 from tasks.record import RoundRecord
 from tests.flows.conftest import Command
@@ -64,7 +65,7 @@ def test_a_fork_at_the_first_round_is_a_run_under_the_other_policy(
     made: Made, kept: tuple[Path, str], tmp_path: Path
 ) -> None:
     settings = replace(made.header.settings, policy="srtf")
-    other = simulate(replace(made.header, settings=settings), tmp_path / "other")
+    other = simulate(make_start(made.start.workload, settings), tmp_path / "other")
     forked = fork(kept[1], kept[0], 0, Change(policy="srtf"), tmp_path / "fork")
     assert rounds(tmp_path / "fork", forked) == rounds(tmp_path / "other", other)
 
@@ -77,12 +78,12 @@ def test_a_fork_is_a_sound_run_and_the_same_up_to_its_round(
     records = [record for record, _ in Reader(tmp_path).records(forked)]
     for ours, recorded in zip(records[:9], made.records[:9], strict=True):
         assert replace(ours, previous_hash="") == replace(recorded, previous_hash="")
-    held = records[9].launches
+    held = records[9].leases
     assert max(gpu for launch in held for gpu in launch.gpus) < (change.gpus or 8)
     assert audit(tmp_path, forked).findings == ()
     comparison = replay(forked, tmp_path)
     assert (comparison.differences, comparison.rounds) == ([], len(records) - 9)
-    active = records[10].launches[0].job_id
+    active = records[10].leases[0].job_id
     assert why(active, tmp_path, forked, 10).policy == (change.policy or "shockwave")
     for ask in (lambda: why(active, tmp_path, forked, 8), lambda: replay(forked, tmp_path, only=8)):
         with pytest.raises(InputError, match="is a fork, and took round 8 over; ask run"):
@@ -132,8 +133,10 @@ def test_a_policy_that_looks_ahead_takes_over_from_one_that_does_not(tmp_path: P
     forked = fork(run, tmp_path, 5, Change(policy="shockwave"), tmp_path / "fork")
     records = [record for record, _ in Reader(tmp_path / "fork").records(forked)]
     active = set(made.states[5].beliefs) - {event.job_id for event in records[5].finished}
-    assert {one.job_id for one in records[5].forecasts} == active | set(records[5].arrivals)
-    assert all(one.samples for one in records[5].forecasts)
+    assert {one.job_id for one in records[5].forecasts} == active | {
+        spec.job_id for spec in records[5].arrivals
+    }
+    assert all(one.trajectories for one in records[5].forecasts)
     assert audit(tmp_path / "fork", forked).findings == ()
 
 
@@ -142,7 +145,7 @@ def test_a_job_that_runs_is_withdrawn_and_others_get_its_gpus(
     made: Made, kept: tuple[Path, str], tmp_path: Path
 ) -> None:
     number = 9
-    job = made.records[number - 1].launches[0].job_id
+    job = made.records[number - 1].leases[0].job_id
     assert job not in {event.job_id for event in made.records[number].finished}
     outcome = whatif(kept[1], kept[0], number, Change(without=(job,)), tmp_path / "kept")
     ((_, recorded, after, _, _),) = (row for row in outcome.jobs if row[0] == job)
@@ -166,7 +169,7 @@ def test_a_job_that_has_not_arrived_never_does(
 ) -> None:
     job = made.specs[-1].job_id
     forked = fork(kept[1], kept[0], 0, Change(without=(job,)), tmp_path)
-    assert job not in {spec.job_id for spec in Reader(tmp_path).header(forked).specs}
+    assert job not in {spec.job_id for spec in Reader(tmp_path).start(forked).workload.specs}
 
 
 @pytest.mark.slow
@@ -239,7 +242,7 @@ def test_what_makes_no_sense_is_refused(made: Made, kept: tuple[Path, str], tmp_
     assert ended != first
     for number, change, problem in (
         (9_999, Change(), "round: run .* has no round 9999"),
-        (3, Change(policy="nothing"), "--policy: unknown policy 'nothing'"),
+        (3, Change(policy="nothing"), "policy: unknown policy 'nothing'"),
         (3, Change(gpus=1), "GPUs"),
         (3, Change(without=(77,)), "without: there is no job 77"),
         (len(made.records) - 1, Change(without=(first,)), "without: job .* has ended by then"),

@@ -51,7 +51,7 @@ def test_a_running_job_holds_its_gpus_and_its_plan_begins_now(
         assert answer.next_round == answer.round
         assert answer.start_seconds == answer.clock_seconds == record.clock_seconds
         assert answer.finish_low_seconds <= answer.finish_seconds <= answer.finish_high_seconds
-        assert answer.price == record.solve.price
+        assert [answer.price] == [one.price for one in record.solve.prices]
         assert answer.cutoff is not None
         assert answer.worth is not None
         assert answer.worth >= answer.cutoff
@@ -73,14 +73,14 @@ def test_a_waiting_job_did_not_fit_when_its_turn_came(made: Made, kept: tuple[Pa
 
 def test_the_forecast_is_that_of_the_record(made: Made, kept: tuple[Path, str]) -> None:
     for answer in answers(made, kept, "runs"):
-        for one in made.records[answer.round].forecasts:
+        for one in made.records[answer.round].estimates:
             if one.job_id == answer.job_id:
                 assert answer.remaining_seconds == one.remaining_seconds
                 assert (answer.low_seconds, answer.high_seconds) == (
                     one.low_seconds,
                     one.high_seconds,
                 )
-                assert answer.progress == one.progress[0]
+                assert answer.progress == one.done
 
 
 def test_a_preemption_names_who_took_the_gpus(made: Made, kept: tuple[Path, str]) -> None:
@@ -162,8 +162,8 @@ def test_the_command_tells_it_in_words_and_as_json(
 def test_a_round_that_is_solved_otherwise_is_not_explained(made: Made, tmp_path: Path) -> None:
     number = 5
     records = [*made.records]
-    job = records[number].launches[0].job_id
-    records[number] = replace(records[number], launches=records[number].launches[1:])
+    job = records[number].leases[0].job_id
+    records[number] = replace(records[number], leases=records[number].leases[1:])
     write(tmp_path, made.start, chained(made.start, records))
     with pytest.raises(WarehouseError, match="round 5: is not solved as it was recorded"):
         why(job, tmp_path, None, number)

@@ -15,7 +15,7 @@ from flows.runs.prepared import prepare, terms, virtual_place
 from flows.runs.start import make_start
 from predictor.job import JobProgress, JobSpec
 from tasks.backoff import CRASHES
-from tasks.record import RunHeader, RuntimeKind, Settings, one_pool
+from tasks.record import RuntimeKind, Settings, Start, one_pool
 from tasks.round import run_round
 from tasks.state import RunState, advance
 from tests.runs import Made, Memory, chained, write
@@ -116,7 +116,7 @@ class Troubled:
         self.inner.reap(job_ids)
 
 
-def header(jobs: int, gpus_per_node: int = 4) -> RunHeader:
+def start(jobs: int, gpus_per_node: int = 4) -> Start:
     workload = generate_workload(jobs, rng=np.random.default_rng(7), mean_interarrival_seconds=90.0)
     settings = Settings(
         "fifo",
@@ -133,8 +133,9 @@ def make(
     drained: Drained = lambda number: (),
 ) -> Made:
     """A run to its end; containers of a job beyond its fates live."""
-    given = header(jobs)
-    sink, inner = Memory(), virtual_place(given).open(terms(given), Standing())
+    given = start(jobs)
+    sink = Memory()
+    inner = virtual_place(given).open(terms(given.header), Standing())
 
     def fate(rounds: Sequence[int]) -> Iterator[int]:
         yield from rounds
@@ -143,16 +144,17 @@ def make(
     by_job = {job_id: fate(rounds) for job_id, rounds in (fates or {}).items()}
     stood = {
         one.job_id: JobProgress(one.job_id, 0, 0.0, one.batch_size, 0.0, 0.0, one.total_steps)
-        for one in given.specs
+        for one in given.workload.specs
     }
-    runtime = Troubled(inner, given.settings.gpus_per_node, by_job, drained, stood)
+    per_node = given.header.settings.inventory.only.gpus_per_node
+    runtime = Troubled(inner, per_node, by_job, drained, stood)
     run = prepare(given).on(runtime, sink)
     states = [run.state]
     while not run.finished:
         assert len(sink.rounds) < 500
         run_round(run)
         states.append(run.state)
-    return Made(run, sink.rounds, states)
+    return Made(given, run, sink.rounds, states)
 
 
 def launched(made: Made, job_id: int) -> list[int]:
@@ -170,9 +172,9 @@ def check(tmp_path: Path, made: Made) -> None:
     name = write(tmp_path, made.start, made.rounds)
     assert audit(tmp_path, name).findings == ()
     assert replay(name, tmp_path).differences == []
-    state = RunState.initial(made.header)
-    for record in made.records:
-        state = advance(made.header, state, record)
+    state = RunState.initial(made.start)
+    for record, digest, _ in made.rounds:
+        state = advance(made.header, state, record, digest)
     assert state == made.run.state
 
 
@@ -264,10 +266,10 @@ def test_an_audit_finds_a_gpu_of_a_drained_node_given_away(
     tmp_path: Path, drained_run: Made
 ) -> None:
     busy = next(r for r in drained_run.records if r.solve.drained and r.leases)
-    one = busy.launches[0]
+    one = busy.leases[0]
     gpus = tuple(range(4, 4 + len(one.gpus)))
-    launches = (replace(one, gpus=gpus), *busy.launches[1:])
-    found = findings(tmp_path, drained_run, busy.round, launches=launches)
+    leases = (replace(one, gpus=gpus), *busy.leases[1:])
+    found = findings(tmp_path, drained_run, busy.round, leases=leases)
     assert "GPU 4 is given away, and its node is out of service" in " | ".join(found)
 
 

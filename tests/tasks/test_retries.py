@@ -10,18 +10,23 @@ from flows.history.replay import replay
 from predictor.errors import ShockwaveError, WarehouseBusy, WarehouseError
 from tasks.prefect_tasks import TASKS, may_pass
 from tests.runs import make, tiny, write
+<<<<<<< HEAD
 from warehouse.store.durable import writing
+=======
+from warehouse.store.files import writing
+from warehouse.store.folder import place_of
+>>>>>>> vt2
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
 
 def _a_missing_round(warehouse: Path, run: str) -> None:
-    (warehouse / "records" / f"run={run}" / "round=000001.parquet").unlink()
+    (place_of(warehouse, run) / "round=000001.parquet").unlink()
     replay(run, warehouse)
 
 
 def _a_damaged_file(warehouse: Path, run: str) -> None:
-    (warehouse / "records" / f"run={run}" / "header.parquet").write_bytes(b"no Parquet")
+    (place_of(warehouse, run) / "header.parquet").write_bytes(b"no Parquet")
     replay(run, warehouse)
 
 
@@ -31,13 +36,13 @@ def _no_such_run(warehouse: Path, run: str) -> None:
 
 def _refused_by_the_system(warehouse: Path, run: str) -> None:
     with writing(warehouse):
-        (warehouse / "records" / f"run={run}" / "header.parquet" / "below").touch()
+        (place_of(warehouse, run) / "header.parquet" / "below").touch()
 
 
 def _held_by_another(warehouse: Path, run: str) -> None:
-    header = Reader(warehouse).header(run)
-    with Writer(warehouse, header, run=run):
-        Writer(warehouse, header, run=run)
+    start = Reader(warehouse).start(run)
+    with Writer(warehouse, start, run=run):
+        Writer(warehouse, start, run=run)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def made(request: pytest.FixtureRequest) -> Made:
 
 
 def test_no_gpu_idles_that_a_waiting_job_could_use(made: Made) -> None:
-    gangs = {spec.job_id: spec.scale_factor for spec in made.specs}
+    gangs = {spec.job_id: spec.demand.least for spec in made.specs}
     for record, state in zip(made.records, made.states[1:], strict=True):
         launched = {lease.job_id for lease in record.leases}
         idle = made.header.settings.gpus - sum(len(launch.gpus) for launch in record.leases)
@@ -32,7 +32,7 @@ def test_no_gpu_idles_that_a_waiting_job_could_use(made: Made) -> None:
 
 
 def test_gangs_are_whole_and_no_gpu_is_held_twice(made: Made) -> None:
-    gangs = {spec.job_id: spec.scale_factor for spec in made.specs}
+    gangs = {spec.job_id: spec.demand.least for spec in made.specs}
     for record in made.records:
         held = [gpu for launch in record.leases for gpu in launch.gpus]
         assert len(held) == len(set(held))
@@ -54,7 +54,9 @@ def test_a_job_that_goes_on_running_keeps_its_gpus(made: Made) -> None:
 
 def test_jobs_are_admitted_at_the_first_boundary_after_they_arrive(made: Made) -> None:
     clocks = [record.clock_seconds for record in made.records]
-    admitted = {job: record.clock_seconds for record in made.records for job in record.arrivals}
+    admitted = {
+        spec.job_id: record.clock_seconds for record in made.records for spec in record.arrivals
+    }
     assert admitted == {
         spec.job_id: min(clock for clock in clocks if clock >= spec.arrival_seconds)
         for spec in made.specs
@@ -64,7 +66,7 @@ def test_jobs_are_admitted_at_the_first_boundary_after_they_arrive(made: Made) -
 def test_active_jobs_are_those_admitted_and_not_ended(made: Made) -> None:
     active: set[int] = set()
     for record, state in zip(made.records, made.states[1:], strict=True):
-        active |= set(record.arrivals)
+        active |= {spec.job_id for spec in record.arrivals}
         active -= {event.job_id for event in record.finished}
         assert list(state.beliefs) == sorted(state.forecasts) == sorted(active)
         assert {lease.job_id for lease in record.leases} <= active
@@ -77,7 +79,7 @@ def test_active_jobs_are_those_admitted_and_not_ended(made: Made) -> None:
 def test_jobs_of_which_there_is_news_are_forecast_again(made: Made) -> None:
     told: dict[int, Forecast] = {}
     for record in made.records:
-        news = set(record.arrivals) | {entry.job_id for entry in record.progress}
+        news = {one.job_id for one in (*record.arrivals, *record.progress)}
         news -= {event.job_id for event in record.finished}
         again = [f.job_id for f in record.forecasts]
         assert again == sorted(again)
@@ -125,6 +127,7 @@ def test_the_clock_never_goes_back_and_no_round_is_too_long(made: Made) -> None:
 
 def test_each_record_carries_the_hash_of_the_one_before(made: Made) -> None:
     before = record_hash(made.header)
+    assert before == made.start.digest
     for number, (record, digest, _) in enumerate(made.rounds):
         assert record.round == number
         assert record.previous_hash == before
@@ -149,8 +152,8 @@ def test_same_inputs_end_in_the_same_hash_and_another_seed_in_another(policy: st
 
 
 def test_a_policy_is_told_anew_only_of_jobs_with_news() -> None:
-    header, kept = tiny("fifo", jobs=20), 0
-    with prepare(header).under_way(virtual_place(header), Memory()) as run:
+    start, kept = tiny("fifo", jobs=20), 0
+    with prepare(start).under_way(virtual_place(start), Memory()) as run:
         while not run.finished:
             before = run.active
             this = run_round(run)

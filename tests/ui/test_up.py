@@ -34,6 +34,7 @@ from tests.runs import chained, make, write
 from tests.ui.service import Up, ready, running, start
 from tests.waiting import HANG_SECONDS, wait_for
 from warehouse.analytics.questions import Analytics
+from warehouse.store.folder import present
 from warehouse.store.reader import Reader
 
 pytestmark = pytest.mark.prefect
@@ -57,10 +58,10 @@ def client(up: Up) -> Iterator[SyncPrefectClient]:
 @pytest.fixture(scope="module")
 def unfinished(up: Up) -> str:
     """A run that was left after two rounds."""
-    header = make_start(
+    start = make_start(
         Source(jobs=2).open(), Settings("shockwave", one_pool(4), round_seconds=1800)
     )
-    return simulate(header, up.warehouse, rounds=2)
+    return simulate(start, up.warehouse, rounds=2)
 
 
 def started(client: SyncPrefectClient, deployment: str, form: dict[str, Any]) -> FlowRun:
@@ -131,7 +132,7 @@ def test_stepped_runs_are_what_they_would_have_been(
     flow_run = started(client, "round", {"run": unfinished, "rounds": MOST_ROUNDS})
     rounds = len(Reader(up.warehouse).records(unfinished))
     assert outcome(flow_run) == ("Completed", f"run {unfinished!r} has ended after {rounds} rounds")
-    undisturbed = simulate(Reader(up.warehouse).header(unfinished), tmp_path)
+    undisturbed = simulate(Reader(up.warehouse).start(unfinished), tmp_path)
     assert Reader(up.warehouse).records(unfinished) == Reader(tmp_path).records(undisturbed)
 
 
@@ -159,8 +160,8 @@ def test_a_form_out_of_bounds_makes_no_flow_run(
 
 
 def test_a_replay_shows_what_it_found(up: Up, client: SyncPrefectClient) -> None:
-    header = make_start(Source(jobs=1).open(), Settings("fifo", one_pool(4), round_seconds=3600))
-    run = simulate(header, up.warehouse)
+    start = make_start(Source(jobs=1).open(), Settings("fifo", one_pool(4), round_seconds=3600))
+    run = simulate(start, up.warehouse)
     rounds = len(Reader(up.warehouse).records(run))
     flow_run = started(client, "replay", {"run": run})
     said = f"{run}: {rounds} rounds replayed, all identical byte for byte"
@@ -175,7 +176,7 @@ def test_a_replay_that_differs_fails_and_shows_where(up: Up, client: SyncPrefect
     )
     first, *others = made.records
     changed = replace(first, solve=replace(first.solve, objective=first.solve.objective + 1))
-    run = write(up.warehouse, made.header, chained(made.start, [changed, *others]))
+    run = write(up.warehouse, made.start, chained(made.start, [changed, *others]))
     flow_run = started(client, "replay", {"run": run})
     rounds = len(made.records)
     assert outcome(flow_run) == ("Failed", f"{run}: 1 of {rounds} rounds differ")
@@ -184,8 +185,8 @@ def test_a_replay_that_differs_fails_and_shows_where(up: Up, client: SyncPrefect
 
 
 def test_a_report_is_linked_and_handed_out(up: Up, client: SyncPrefectClient) -> None:
-    header = make_start(Source(jobs=2).open(), Settings("srtf", one_pool(4), round_seconds=3600))
-    run = simulate(header, up.warehouse)
+    start = make_start(Source(jobs=2).open(), Settings("srtf", one_pool(4), round_seconds=3600))
+    run = simulate(start, up.warehouse)
     flow_run = started(client, "report", {"about": run, "title": "Two jobs"})
     page = up.warehouse / "reports" / f"{run}.html"
     assert outcome(flow_run) == ("Completed", str(page))
@@ -326,8 +327,8 @@ def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient)
     flow_run = client.create_flow_run_from_deployment(
         found.id, parameters={**found.parameters, "form": form}
     )
-    begun = "records/run=*/round=000003.parquet"  # of no other run: those have ended
-    wait_for(lambda: list(up.warehouse.glob(begun)))
+    begun = "run=*/round=000003.parquet"  # of no other run: those have ended
+    wait_for(lambda: list(present(up.warehouse).glob(begun)))
     processes = up.descendants()
     assert len(processes) >= 3  # the server, what serves, the flow run
 
@@ -338,7 +339,7 @@ def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient)
             "SELECT state_type FROM flow_run WHERE replace(id, '-', '') = ?", [flow_run.id.hex]
         )
     assert state == "CANCELLED"
-    (part,) = up.warehouse.glob(begun)
+    (part,) = present(up.warehouse).glob(begun)
     run = part.parent.name.removeprefix("run=")
     rounds = len(Reader(up.warehouse).records(run))
     resume(run, up.warehouse, rounds=1)
