@@ -10,12 +10,8 @@ from flows.history.replay import replay
 from predictor.errors import ShockwaveError, WarehouseBusy, WarehouseError
 from tasks.prefect_tasks import TASKS, may_pass
 from tests.runs import make, tiny, write
-<<<<<<< HEAD
 from warehouse.store.durable import writing
-=======
-from warehouse.store.files import writing
 from warehouse.store.folder import place_of
->>>>>>> vt2
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
