@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 
 LEFT_OUT = ("slow", "process", "docker", "prefect", "browser")
-FOLDERS = {"ui": "prefect", "images": "process", "conformance": "slow", "stored": "slow"}
+FOLDERS = {
+    "conformance": "slow",
+    "images": "process",
+    "stored": "slow",
+    "tools": "process",
+    "ui": "prefect",
+}
 """What all tests of a folder are marked with."""
 
 _WHOLE_FILE = re.compile(rf"^pytestmark = [^#]*?\bmark\.({'|'.join(LEFT_OUT)})\b", re.MULTILINE)

@@ -103,6 +103,7 @@ def test_a_form_names_a_place_as_the_title_of_its_field(place: str, said: str) -
     assert SimulationForm().named(InputError(place, "is 0", "mend it")).place == said
 
 
+@pytest.mark.process
 def test_help_needs_neither_pydantic_nor_numpy() -> None:
     asked = "import sys, flows.cli.runs; print({'pydantic', 'numpy', 'orjson'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, cwd=ROOT)
