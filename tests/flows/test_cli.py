@@ -411,6 +411,7 @@ def test_a_command_that_is_none_is_refused_with_those_like_it(here: Command) -> 
     assert "No such option: --bogus" in here("--bogus").err
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "spared"),
     [

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 
-from flows.cli import main as cli
+from flows.cli.app import application
 from flows.cli.errors import place_as_option
 from flows.cli.options import ClusterOptions
 from flows.runs.setting import check_bounds, settings_in
@@ -30,7 +30,7 @@ from solver.counts import BACKENDS
 from tasks.record import Settings, one_pool
 
 ROOT = Path(__file__).parents[2]
-GROUP: Any = typer.main.get_command(cli.app)
+GROUP: Any = typer.main.get_command(application())
 
 
 @pytest.mark.parametrize(
