@@ -3,7 +3,7 @@
     python benchmarks/cookbook.py [--runs 100] [--rounds 500] [--slots 200]
                                    [--warehouse FOLDER] [--json]
 
-The warehouse has RUNS × ROUNDS × SLOTS rows of allocations, 10 million by default, in files
+The warehouse has RUNS × ROUNDS × SLOTS rows of placements, 10 million by default, in files
 like those of ended runs: the records' own columns, with shorter forecasts and bids and
 without valid hashes. It is made once and kept where FOLDER is given. Each recipe is asked in
 a process of its own. `query_s` is from the call of `Analytics.recipe` to its rows, `cpu_s` is
@@ -30,11 +30,10 @@ import pyarrow as pa
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode, Regime
-from predictor.throughput import UNTYPED, Profile
+from predictor.throughput import UNTYPED
 from tasks.layouts import VERSION
-from tasks.record import RunHeader, Settings, one_pool, workload_hash
+from tasks.record import RunHeader, Settings, one_pool
 from tasks.rows import to_row
-from tasks.sources import Workload
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.recipes import recipe, recipes
@@ -44,16 +43,12 @@ from warehouse.store.files import (
     HEADER,
     ROUND,
     WORKLOAD,
-    WORKLOAD_FILE,
     HeaderLabel,
     PlayedJob,
     write_groups,
     write_table,
 )
-from warehouse.store.files import (
-    WHOLE as WHOLE_RUN,
-)
-from warehouse.store.folder import place_of
+from warehouse.store.folder import WORKLOAD_FILE, present
 
 ROUND_SECONDS = 120.0
 TURN = 25
@@ -133,13 +128,13 @@ def generate(folder: Path, runs: int, rounds: int, slots: int) -> None:
     build(folder)
     for number in range(runs):
         run = f"{POLICIES[number % len(POLICIES)]}-{number // len(POLICIES):06d}-1"
-        path = place_of(folder, run)
+        path = present(folder) / f"run={run}"
         path.mkdir(exist_ok=True)
         made = Generated(run, number, rounds, slots)
         label = HeaderLabel(run, datetime(2026, 1, 1, tzinfo=UTC), (), f"{number:064x}")
         write_table(path / "header.parquet", to_table(HEADER, label, made.header))
-        write_groups(path / WORKLOAD_FILE, WORKLOAD, [made.played()])
-        write_groups(path / WHOLE_RUN, ROUND, made.groups())
+        write_groups(path / WORKLOAD_FILE, WORKLOAD, [rows_to_table(WORKLOAD, made.jobs)])
+        write_groups(path / "round=all.parquet", ROUND, made.groups())
     written = perf_counter()
     print(f"records written in {written - started:.0f} s", file=sys.stderr)
     materialise(folder)
@@ -172,29 +167,27 @@ class Generated:
         self._lay_out(slots, rounds)
 
     def _header(self, policy: str, seed: int) -> RunHeader:
-        specs, truths = [], []
+        self.jobs = []
         for job_id, (slot, arrival) in enumerate(zip(self.slot_of, self.arrival, strict=True)):
-            specs.append(
-                JobSpec(
-                    job_id,
-                    MODELS[job_id % len(MODELS)],
-                    16,
-                    64,
-                    Demand.gang(int(self.gang[slot])),
-                    tuple(Mode)[job_id % 3],
-                    20,
-                    16000,
-                    float(arrival * ROUND_SECONDS),
-                    TENANTS[job_id % len(TENANTS)],
-                )
+            spec = JobSpec(
+                job_id,
+                MODELS[job_id % len(MODELS)],
+                16,
+                64,
+                Demand.gang(int(self.gang[slot])),
+                tuple(Mode)[job_id % 3],
+                20,
+                16000,
+                float(arrival * ROUND_SECONDS),
+                TENANTS[job_id % len(TENANTS)],
             )
             isolated = 2 * TURN * ROUND_SECONDS * (0.2 + 0.4 * self.rng.random())
             regimes = (Regime(16, 20),)
-            truths.append(GroundTruth(job_id, isolated, regimes, regimes))
-        settings = Settings(policy, one_pool(int(self.gang.sum()), 4), seed=seed)
+            truth = GroundTruth(job_id, isolated, regimes, regimes)
+            self.jobs.append(PlayedJob(self.run, spec, truth))
+        settings = Settings(policy, one_pool(int(self.gang.sum()), 4, UNTYPED), seed=seed)
         source = f"generated, seed {seed // len(POLICIES)}"
-        self.workload = Workload(source, tuple(specs), tuple(truths), Profile({}))
-        return RunHeader(VERSION, settings, source, workload_hash(self.workload), ())
+        return RunHeader(VERSION, settings, source, "", ())
 
     def _lay_out(self, slots: int, rounds: int) -> None:
         """Who holds each slot in each round, -1 for nobody, and how its turn stands."""
@@ -238,8 +231,8 @@ class Generated:
             "finished": self._events(count, clock, [("finished", ended, was)]),
             "reports": self._reports(count, was, ran),
             "progress": self._progress(count, was, ran),
-            "forecasts": self._forecasts(count, round_at, jobs, ran),
-            "estimates": self._estimates(count, round_at, jobs, slot_at, ran),
+            "forecasts": self._forecasts(count, round_at, jobs),
+            "estimates": self._estimates(count, round_at, jobs, ran),
             "bids": self._bids(count, round_at, jobs, slot_at),
             "solve": self._solves(count),
             "turns": self._per_round("turns", count, round_at, jobs, self._lists(jobs, [0, 1])),
@@ -258,29 +251,12 @@ class Generated:
         }
         return pa.Table.from_arrays([columns[name] for name in ROUND.names], schema=ROUND)
 
-    def played(self) -> pa.Table:
-        """Its jobs and their truths."""
-        jobs = zip(self.workload.specs, self.workload.truths, strict=True)
-        return rows_to_table(WORKLOAD, [PlayedJob(self.run, spec, truth) for spec, truth in jobs])
-
     def _arrivals(self, rounds: Any) -> pa.Array:
-        low = np.searchsorted(self.arrival, [*rounds, rounds[-1] + 1]).astype(np.int32)
-        specs = [to_row(spec) for spec in self.workload.specs[low[0] : low[-1]]]
-        kind = ROUND.field("arrivals").type.value_type
-        return pa.ListArray.from_arrays(low - low[0], pa.array(specs, kind))
-
-    def _allocations(self, slots: Any) -> pa.Array:
-        """What the jobs of slots train on."""
-        gangs = self.gang[slots]
-        kind = ROUND.field("estimates").type.value_type.field("allocation").type
-        values = (
-            np.full(len(gangs), UNTYPED),
-            gangs,
-            np.ones(len(gangs), int),
-            pa.array([[]] * len(gangs), kind.field("shared_with").type),
-        )
-        arrays = [pa.array(value, kind.field(n).type) for n, value in enumerate(values)]
-        return pa.StructArray.from_arrays(arrays, fields=list(kind))
+        low = np.searchsorted(self.arrival, [*rounds, rounds[-1] + 1])
+        kind = ROUND.field("arrivals").type
+        specs = [to_row(job.spec) for job in self.jobs[low[0] : low[-1]]]
+        offsets = pa.array(low - low[0], pa.int32())
+        return pa.ListArray.from_arrays(offsets, pa.array(specs, kind.value_type))
 
     def _structs(self, name: str, *values: Any) -> pa.Array:
         kind = ROUND.field(name).type
@@ -362,61 +338,67 @@ class Generated:
             np.full(len(at), 5 * ROUND_SECONDS),
         )
 
-    def _forecasts(self, count: int, at: Any, jobs: Any, ran: Any) -> pa.Array:
-        left = 20 * (1 - ran[at, self.slot_of[jobs]] % (2 * TURN) / (2 * TURN))
-        some = self._lists(jobs, [9.0, 11.0], 0.9)
-        each = np.arange(0, 2 * len(left) + 1, 2, dtype=np.int32)
-        trajectories = pa.ListArray.from_arrays(each, self._lists(left.repeat(2), [9.0, 11.0], 0.9))
+    def _forecasts(self, count: int, at: Any, jobs: Any) -> pa.Array:
+        work = self._lists(jobs, [9.0])
         return self._per_round(
             "forecasts",
             count,
             at,
             jobs,
-            pa.ListArray.from_arrays(each, pa.array(np.tile([16, 32], len(left)))),
-            self._lists(jobs, [0.0, 0.02], 0.1),
-            some,
-            some,
-            some,
-            trajectories,
+            self._lists(jobs, [16]),
+            self._lists(jobs, [0.0]),
+            work,
+            work,
+            work,
+            pa.array([[]] * len(jobs), pa.list_(pa.list_(pa.float64()))),
         )
 
-    def _estimates(self, count: int, at: Any, jobs: Any, slots: Any, ran: Any) -> pa.Array:
+    def _estimates(self, count: int, at: Any, jobs: Any, ran: Any) -> pa.Array:
         left = (2 * TURN - ran[at, self.slot_of[jobs]] % (2 * TURN)) * ROUND_SECONDS
         expected = np.round(left * (0.9 + 0.2 * self.rng.random(len(left))))
+        whole = 2 * TURN * ROUND_SECONDS
         return self._per_round(
             "estimates",
             count,
             at,
             jobs,
-            self._allocations(slots),
-            1 - left / (2 * TURN * ROUND_SECONDS),
-            2 * TURN * ROUND_SECONDS - left,
+            self._own(self.gang[self.slot_of[jobs]]),
+            1 - left / whole,
+            whole - left,
             expected,
             np.round(0.9 * expected),
             np.round(1.1 * expected),
         )
 
+    def _own(self, gpus: Any) -> pa.Array:
+        """The allocations of gangs."""
+        kind = ROUND.field("estimates").type.value_type.field("allocation").type
+        values = ([UNTYPED] * len(gpus), gpus, -(-gpus // 4), [[]] * len(gpus))
+        arrays = [pa.array(value, kind.field(n).type) for n, value in enumerate(values)]
+        return pa.StructArray.from_arrays(arrays, fields=list(kind))
+
     def _bids(self, count: int, at: Any, jobs: Any, slots: Any) -> pa.Array:
         kind = ROUND.field("bids").type.value_type.field("rows").type
         rows = pa.StructArray.from_arrays(
             [
-                self._allocations(slots),
+                self._own(self.gang[slots]),
                 self._lists(jobs, [-1.0, -0.5, -0.2, 0.0], 0.1),
                 self._lists(jobs, [300.0, 200.0, 100.0, 0.0], 60.0),
             ],
             fields=list(kind.value_type),
         )
-        each = np.arange(len(jobs) + 1, dtype=np.int32)
-        alone = pa.ListArray.from_arrays(each, rows)
-        return self._per_round("bids", count, at, jobs, np.ones(len(jobs)), alone)
+        each = pa.ListArray.from_arrays(np.arange(len(jobs) + 1, dtype=np.int32), rows)
+        return self._per_round("bids", count, at, jobs, np.ones(len(jobs)), each)
 
     def _solves(self, count: int) -> pa.Array:
         market = self.run.startswith("shockwave")
         words = ("lagrangian", "asked", "optimal") if market else ("none", "no market", "rule")
         policy = self.run.split("-")[0]
         figures = [np.round(self.rng.random(count), 4) for _ in range(3)]
-        paid = np.round(self.rng.random(count), 4)
-        prices = [[{"gpu_type": UNTYPED, "price": price}] if market else [] for price in paid]
+        prices = [
+            [{"gpu_type": UNTYPED, "price": price}] * market
+            for price in np.round(self.rng.random(count), 4).tolist()
+        ]
         counts = [self.rng.integers(0, 5, count) for _ in range(3)]
         texts = [[word] * count for word in (policy, *words)]
         if not market:

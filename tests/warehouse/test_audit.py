@@ -14,6 +14,7 @@ import pytest
 
 from containers.runtime import EventKind, Lease
 from flows.history.replay import replay
+from flows.runs.simulation import resume
 from predictor.errors import InputError, WarehouseError
 from tasks.record import RuntimeKind, record_hash
 from tests.runs import POLICIES, Made, chained, make, tiny, write
@@ -22,6 +23,7 @@ from warehouse.analytics.definitions import VIEWS
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import Finding, audit
 from warehouse.store.checksums import CHECKSUMS, checksum, note
+from warehouse.store.files import WORKLOAD_FILE
 from warehouse.store.folder import place_of
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
@@ -101,7 +103,7 @@ def test_a_flipped_byte_is_found_in_every_file(kept: tuple[Path, str]) -> None:
             found = problems(*kept)
             named = [number for number, problem in found if path.name in problem]
             assert named, f"{path.name}, byte {at}"
-            if path.stem != "header" and set(named) == {None}:
+            if path.stem.startswith("round=") and set(named) == {None}:
                 # Then the record is none: the flip is in what a file says of itself.
                 assert any("can be read in it are whole" in problem for _, problem in found)
         path.write_bytes(sound)
@@ -153,7 +155,7 @@ def test_swapped_rounds_are_named(kept: tuple[Path, str]) -> None:
     assert any(f"holds round 2 of run {kept[1]!r}" in problem for _, problem in found)
 
 
-@pytest.mark.parametrize("column", ["clock_seconds", "round_hash", "memory", "price"])
+@pytest.mark.parametrize("column", ["clock_seconds", "round_hash", "memory", "objective"])
 def test_an_edited_number_is_found_by_the_chain(kept: tuple[Path, str], column: str) -> None:
     def edit(rows: list[dict[str, Any]]) -> None:
         row = next(row for row in rows if row["round"] == 4)
@@ -162,8 +164,8 @@ def test_an_edited_number_is_found_by_the_chain(kept: tuple[Path, str], column: 
                 row[column] += 1e-6
             case "memory":
                 row[column] += " "
-            case "price":
-                row["solve"]["price"] += 1e-9
+            case "objective":
+                row["solve"]["objective"] += 1e-9
             case "round_hash":
                 row["hash"] = row["hash"][::-1]
 
@@ -199,6 +201,39 @@ def test_an_edited_header_is_found(kept: tuple[Path, str]) -> None:
     assert found[0] == (None, "header.parquet was changed: its contents have another hash")
     assert (0, found[1][1]) == found[1]
     assert "does not follow the header" in found[1][1]
+
+
+@pytest.mark.parametrize("part", ["spec", "truth"])
+def test_an_edited_job_is_found(kept: tuple[Path, str], part: str) -> None:
+    def edit(rows: list[dict[str, Any]]) -> None:
+        field = "budget" if part == "spec" else "isolated_seconds"
+        rows[1][part][field] *= 2
+
+    forge(folder(*kept) / WORKLOAD_FILE, edit)
+    assert problems(*kept) == [(None, f"{WORKLOAD_FILE} was changed after it was recorded")]
+    for read in (Reader(kept[0]).start, lambda run: replay(run, kept[0])):
+        with pytest.raises(WarehouseError, match="workload: was changed after it was recorded"):
+            read(kept[1])
+
+
+def test_a_job_left_out_is_found(kept: tuple[Path, str]) -> None:
+    forge(folder(*kept) / WORKLOAD_FILE, lambda rows: rows.pop())
+    assert problems(*kept) == [(None, f"{WORKLOAD_FILE} was changed after it was recorded")]
+
+
+def test_a_workload_that_is_gone_or_damaged_is_named(kept: tuple[Path, str]) -> None:
+    path = folder(*kept) / WORKLOAD_FILE
+    sound = path.read_bytes()
+    path.write_bytes(sound[: len(sound) // 2])
+    assert {problem.split()[0] for _, problem in problems(*kept)} == {WORKLOAD_FILE}
+    with pytest.raises(WarehouseError, match="cannot be read") as caught:
+        Reader(kept[0]).start(kept[1])
+    assert caught.value.place == str(path)
+    path.unlink()
+    assert (None, f"{WORKLOAD_FILE} is gone") in problems(*kept)
+    for runs in (None, [kept[1]]):
+        with pytest.raises(WarehouseError, match=f"{WORKLOAD_FILE}: is missing"):
+            Analytics(kept[0]).query("FROM jobs", runs)
 
 
 def test_a_file_that_was_added_or_lost_its_checksum_is_found(kept: tuple[Path, str]) -> None:
@@ -421,3 +456,16 @@ def test_a_layout_3_record_that_was_changed_is_found(tmp_path: Path) -> None:
     assert problems(tmp_path, run) == [
         (6, "round=all.parquet, row 6 was changed: its contents have another hash")
     ]
+
+
+def test_no_round_is_added_to_a_run_of_an_older_layout(tmp_path: Path) -> None:
+    run = "shockwave-52654c-1"
+    shutil.copytree(LAYOUT4, tmp_path / "records")
+    before = {path: path.read_bytes() for path in folder(tmp_path, run).iterdir()}
+    for go_on in (
+        lambda: Writer(tmp_path, Reader(tmp_path).start(run), run=run),
+        lambda: resume(run, tmp_path),
+    ):
+        with pytest.raises(InputError, match="has records of layout 4, to which none can be added"):
+            go_on()
+    assert {path: path.read_bytes() for path in folder(tmp_path, run).iterdir()} == before

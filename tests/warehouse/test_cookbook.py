@@ -205,9 +205,8 @@ def test_prices_by_hour(reader: Analytics, made: dict[str, Made], runs: dict[str
     prices: dict[int, list[float]] = {}
     for record in made["shockwave"].records:
         if record.bids:
-            prices.setdefault(int(record.clock_seconds // 3600), []).append(
-                record.solve.prices[0].price
-            )
+            (cleared,) = record.solve.prices
+            prices.setdefault(int(record.clock_seconds // 3600), []).append(cleared.price)
     rows = rows_of(reader, "prices-by-hour", runs["shockwave"])
     assert [row["hour"] for row in rows] == sorted(prices)
     assert [row["highest_price"] for row in rows] == [max(prices[hour]) for hour in sorted(prices)]

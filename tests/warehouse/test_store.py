@@ -18,8 +18,7 @@ from tests.runs import POLICIES, Made, make, tiny, write
 from warehouse.analytics.catalog import build, interruptible
 from warehouse.analytics.definitions import VIEWS
 from warehouse.analytics.questions import Analytics
-from warehouse.store.folder import EMPTY
-from warehouse.store.folder import place_of, present, run_folders
+from warehouse.store.folder import EMPTY, place_of, present, run_folders
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 

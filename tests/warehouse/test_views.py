@@ -19,13 +19,26 @@ import pytest
 
 from containers.runtime import ContainerEvent, EventKind, Lease
 from containers.virtual.truth import GroundTruth
-from predictor.forecast import Forecast
+from predictor.allocation import Allocation, Demand
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
-from solver.market import Bid
+from predictor.throughput import UNTYPED, Profile
+from solver.inventory import Pool
+from solver.market import Price
 from solver.plan import SolveReport, Turn
-from tasks.record import VERSION, Package, RoundRecord, RunHeader, Settings, one_pool, record_hash
-from tests.runs import POLICIES, chained, make, tiny, write
-from tests.strategies import certain
+from tasks.layouts import VERSION
+from tasks.record import (
+    Estimate,
+    Fork,
+    Package,
+    RoundRecord,
+    RunHeader,
+    Settings,
+    Start,
+    one_pool,
+)
+from tasks.sources import Workload
+from tests.runs import POLICIES, chained, make, start_of, tiny, write
+from tests.strategies import certain, gang_bid
 from warehouse.analytics import definitions
 from warehouse.analytics.catalog import build
 from warehouse.analytics.definitions import MARTS, STAGING, VIEWS, needed, view_sql
@@ -38,20 +51,21 @@ pytestmark = pytest.mark.slow
 
 KEYS = {
     "headers": ["run"],
+    "inventories": ["run"],
     "records": ["run", "round"],
     "campaign_cells": ["campaign", "cell"],
     "runs": ["run"],
     "rounds": ["run", "round"],
     "jobs": ["run", "job_id"],
     "forecasts": ["run", "round", "job_id"],
-    "bids": ["run", "round", "job_id"],
+    "bids": ["run", "round", "job_id", "gpu_type", "scale_factor"],
     "plans": ["run", "round", "job_id"],
     "solves": ["run", "round"],
-    "allocations": ["run", "round", "job_id"],
+    "placements": ["run", "round", "job_id"],
     "telemetry": ["run", "job_id", "epoch"],
     "usage": ["run", "round", "job_id"],
     "events": ["run", "round", "job_id", "kind"],
-    "prices": ["run", "round"],
+    "prices": ["run", "round", "gpu_type"],
     "leases": ["run", "round", "job_id"],
     "preemptions": ["run", "round", "job_id"],
     "job_outcomes": ["run", "job_id"],
@@ -69,16 +83,15 @@ END = 315.0009
 
 
 def spec(job_id: int, gpus: int, arrival_seconds: float, tenant: str) -> JobSpec:
-    return JobSpec(
-        job_id, "net", 16, 64, gpus, Mode.ACCORDION, 10, 1000, arrival_seconds, tenant, 2.0
-    )
+    demand, mode = Demand.gang(gpus), Mode.ACCORDION
+    return JobSpec(job_id, "net", 16, 64, demand, mode, 10, 1000, arrival_seconds, tenant, 2.0)
 
 
 HEADER = RunHeader(
     version=VERSION,
     settings=Settings(
         "shockwave",
-        one_pool(2),
+        one_pool(2, gpu_type=UNTYPED),
         backend="highs",
         round_seconds=100.0,
         restart_seconds=20.0,
@@ -86,12 +99,23 @@ HEADER = RunHeader(
         seed=9,
     ),
     source="by hand",
+    workload="",
+    profile=(),
+)
+WORKLOAD = Workload(
+    source="by hand",
     specs=(spec(0, 2, 0.0, "red"), spec(1, 1, 0.0, "blue"), spec(2, 1, 150.0, "blue")),
     truths=tuple(
         GroundTruth(j, ISOLATED[j], (Regime(16, 10),), (Regime(16, 10),)) for j in ISOLATED
     ),
-    profile=(),
+    profile=Profile({}),
 )
+START = start_of(HEADER, WORKLOAD)
+
+
+def with_settings(**settings: Any) -> Start:
+    """The same run, asked otherwise."""
+    return start_of(replace(HEADER, settings=replace(HEADER.settings, **settings)), WORKLOAD)
 
 
 CELL = CellRow(
@@ -118,8 +142,14 @@ def write_cells(warehouse: Path, cell: CellRow) -> None:
     write_table(folder / "cells.parquet", to_table(CELLS, cell))
 
 
-def expected(job_id: int) -> Forecast:
-    return certain(job_id, 50.0, 0.0, (0.1, 0.4), (Regime(16, 9.0),))
+def expected(job_id: int) -> Estimate:
+    own = Allocation(UNTYPED, WORKLOAD.specs[job_id].demand.least)
+    return Estimate(job_id, own, 0.1, 0.0, 50.0, 50.0, 50.0)
+
+
+CLEARED = SolveReport(
+    "shockwave", "highs", "asked", "optimal", 1.0, 1.02, 0.02, (Price(UNTYPED, 0.5),)
+)
 
 
 def event(job_id: int, kind: EventKind, at_seconds: float, *gpus: int) -> ContainerEvent:
@@ -139,12 +169,13 @@ def round_record(number: int, clock_seconds: float, active: tuple[int, ...], **p
         finished=(),
         reports=(),
         progress=(),
-        forecasts=tuple(map(expected, active)),
+        forecasts=tuple(certain(job_id, 9.0) for job_id in active),
+        estimates=tuple(map(expected, active)),
         bids=(),
         solve=SolveReport("shockwave"),
         turns=(),
         memory="",
-        launches=(),
+        leases=(),
         events=(),
         previous_hash="",
     )
@@ -159,10 +190,10 @@ def records(end: float = END) -> list[RoundRecord]:
             0,
             0.0,
             (0, 1),
-            arrivals=(0, 1),
-            bids=(Bid(1, 1, 2.5, (-1.0, 0.0), (50.0, 0.0)),),
+            arrivals=WORKLOAD.specs[:2],
+            bids=(gang_bid(1, 1, (-1.0, 0.0), (50.0, 0.0), weight=2.5),),
             turns=(Turn(0, (0,)), Turn(1, (1, 2))),
-            launches=(Lease(0, (0, 1)),),
+            leases=(Lease(0, (0, 1)),),
             events=(event(0, kind.STARTED, 0.0, 0, 1),),
         ),
         round_record(
@@ -171,17 +202,17 @@ def records(end: float = END) -> list[RoundRecord]:
             (0, 1),
             reports=(EpochReport(0, 0, 2, 16, 60.0),),
             progress=(ran(0, 80.0),),
-            solve=SolveReport("shockwave", "highs", "asked", "optimal", 1.0, 1.02, 0.02, 0.5),
-            launches=(Lease(1, (0,)),),
+            solve=CLEARED,
+            leases=(Lease(1, (0,)),),
             events=(event(0, kind.PREEMPTED, 100.0, 0, 1), event(1, kind.STARTED, 100.0, 0)),
         ),
         round_record(
             2,
             200.0,
             (0, 1, 2),
-            arrivals=(2,),
+            arrivals=WORKLOAD.specs[2:],
             progress=(ran(1, 90.0),),
-            launches=(Lease(1, (0,)), Lease(2, (1,))),
+            leases=(Lease(1, (0,)), Lease(2, (1,))),
             events=(event(2, kind.STARTED, 200.0, 1),),
         ),
         round_record(
@@ -190,7 +221,7 @@ def records(end: float = END) -> list[RoundRecord]:
             (0,),
             finished=(event(2, kind.FINISHED, 280.0, 1), event(1, kind.FINISHED, 300.0, 0)),
             progress=(ran(1, 180.0), ran(2, 75.0)),
-            launches=(Lease(0, (0, 1)),),
+            leases=(Lease(0, (0, 1)),),
             events=(event(0, kind.RESUMED, 300.0, 0, 1),),
         ),
         round_record(
@@ -204,7 +235,7 @@ def records(end: float = END) -> list[RoundRecord]:
 
 
 def warehouse_of(folder: Path, rounds: list[RoundRecord]) -> Analytics:
-    write(folder, HEADER, chained(HEADER, rounds), compact=False)
+    write(folder, START, chained(START, rounds), compact=False)
     return Analytics(folder)
 
 
@@ -304,8 +335,8 @@ def test_unfair_is_above_1_05_after_rounding_to_five_decimals(
 
 
 def test_fewer_jobs_than_gpus_do_not_lower_the_contention_below_one(tmp_path: Path) -> None:
-    header = replace(HEADER, settings=replace(HEADER.settings, gpus=6))
-    write(tmp_path, header, chained(header, records()))
+    start = with_settings(pools=one_pool(6, gpu_type=UNTYPED))
+    write(tmp_path, start, chained(start, records()))
     assert by_job(Analytics(tmp_path), "ftf") == [round(END / 200, 5), 2.0, 1.3]
     assert by_job(Analytics(tmp_path), "ftf_themis") == [round(END / 200, 5), 2.0, 1.3]
 
@@ -385,8 +416,8 @@ def test_a_lease_was_trained_restarted_or_idled_away(reader: Analytics) -> None:
 
 
 def test_a_restart_costs_no_more_than_the_run_charges(tmp_path: Path) -> None:
-    header = replace(HEADER, settings=replace(HEADER.settings, restart_seconds=8.0))
-    write(tmp_path, header, chained(header, records()))
+    start = with_settings(restart_seconds=8.0)
+    write(tmp_path, start, chained(start, records()))
     assert by_job(Analytics(tmp_path), "restart_seconds") == pytest.approx([8.0009, 8.0, 5.0])
     assert by_job(Analytics(tmp_path), "idle_seconds") == pytest.approx([12.0, 12.0, 0.0])
 
@@ -396,7 +427,7 @@ def test_a_lease_that_is_moved_begins_anew_without_a_restart(tmp_path: Path) -> 
     moved = event(1, EventKind.RENEWED, 200.0, 1)
     rounds[2] = replace(
         rounds[2],
-        launches=(Lease(1, (1,)), Lease(2, (0,))),
+        leases=(Lease(1, (1,)), Lease(2, (0,))),
         events=(moved, event(2, EventKind.STARTED, 200.0, 0)),
     )
     reader = warehouse_of(tmp_path, rounds)
@@ -430,12 +461,11 @@ def test_a_real_restart_costs_what_the_virtual_cluster_charges(simulated: Analyt
     assert idle < 0.01 * held
 
 
-def with_budgets(*budgets: float) -> RunHeader:
-    """The run's header with other budgets."""
-    specs = zip(HEADER.specs, budgets, strict=True)
-    return replace(
-        HEADER, specs=tuple(replace(declared, budget=budget) for declared, budget in specs)
-    )
+def with_budgets(*budgets: float) -> Start:
+    """The same run with other budgets."""
+    specs = zip(WORKLOAD.specs, budgets, strict=True)
+    rich = tuple(replace(declared, budget=budget) for declared, budget in specs)
+    return start_of(HEADER, replace(WORKLOAD, specs=rich))
 
 
 def test_nash_welfare_is_the_mean_utility_geometric_and_by_budget(
@@ -444,8 +474,8 @@ def test_nash_welfare_is_the_mean_utility_geometric_and_by_budget(
     assert by_job(reader, "utility") == [1 / 1.05, 1 / 1.33333, 1 / 0.86667]
     even = (1.05 * 1.33333 * 0.86667) ** (-1 / 3)
     assert summary(reader)["nash_welfare"] == pytest.approx(even)
-    header = with_budgets(1.0, 1.0, 3.0)
-    write(tmp_path, header, chained(header, records()))
+    start = with_budgets(1.0, 1.0, 3.0)
+    write(tmp_path, start, chained(start, records()))
     weighted = (1.05 * 1.33333 * 0.86667**3) ** (-1 / 5)
     assert summary(Analytics(tmp_path))["nash_welfare"] == pytest.approx(weighted)
 
@@ -480,8 +510,8 @@ def test_nobody_envies_who_could_use_less_of_what_others_got(reader: Analytics) 
 
 def test_who_pays_more_is_offered_more(tmp_path: Path) -> None:
     # With twice the money of job 1, job 0 could have bought both GPUs in its 200 s.
-    header = with_budgets(4.0, 2.0, 2.0)
-    write(tmp_path, header, chained(header, records()))
+    start = with_budgets(4.0, 2.0, 2.0)
+    write(tmp_path, start, chained(start, records()))
     reader = Analytics(tmp_path)
     assert envies(reader)[0] == (0, True, 1, 1, round(200 / 115.0009, 5))
     figures = summary(reader)
@@ -496,18 +526,18 @@ def queue(gap_seconds: float) -> list[RoundRecord]:
             0,
             0.0,
             (0, 1),
-            arrivals=(0, 1),
-            launches=(Lease(0, (0, 1)),),
+            arrivals=WORKLOAD.specs[:2],
+            leases=(Lease(0, (0, 1)),),
             events=(event(0, kind.STARTED, 0.0, 0, 1),),
         ),
         round_record(
             1,
             200.0,
             (1, 2),
-            arrivals=(2,),
+            arrivals=WORKLOAD.specs[2:],
             finished=(event(0, kind.FINISHED, 200.0, 0, 1),),
             progress=(ran(0, 200.0),),
-            launches=(Lease(1, (0,)),),
+            leases=(Lease(1, (0,)),),
             events=(event(1, kind.STARTED, 200.0, 0),),
         ),
         round_record(
@@ -516,7 +546,7 @@ def queue(gap_seconds: float) -> list[RoundRecord]:
             (2,),
             finished=(event(1, kind.FINISHED, end, 0),),
             progress=(ran(1, gap_seconds),),
-            launches=(Lease(2, (1,)),),
+            leases=(Lease(2, (1,)),),
             events=(event(2, kind.STARTED, end, 1),),
         ),
         round_record(
@@ -560,13 +590,14 @@ def test_envy_is_left_out_in_runs_too_large_for_pairs(
     tmp_path: Path, jobs: int, violations: int | None
 ) -> None:
     later = tuple(spec(job_id, 1, 1e6, "blue") for job_id in range(3, jobs))
-    truth = HEADER.truths[0]
-    header = replace(
-        HEADER,
-        specs=HEADER.specs + later,
-        truths=HEADER.truths + tuple(replace(truth, job_id=job.job_id) for job in later),
+    truth = WORKLOAD.truths[0]
+    workload = replace(
+        WORKLOAD,
+        specs=WORKLOAD.specs + later,
+        truths=WORKLOAD.truths + tuple(replace(truth, job_id=job.job_id) for job in later),
     )
-    write(tmp_path, header, chained(header, queue(50.0)))
+    start = start_of(HEADER, workload)
+    write(tmp_path, start, chained(start, queue(50.0)))
     figures = summary(Analytics(tmp_path))
     assert (figures["envy_violations"], figures["proportionality_violations"]) == (violations, 0)
 
@@ -585,13 +616,13 @@ def test_placement_by_node(tmp_path: Path) -> None:
     rounds = [
         replace(
             record,
-            launches=tuple(replace(part, gpus=moved(part.gpus)) for part in record.leases),
+            leases=tuple(replace(part, gpus=moved(part.gpus)) for part in record.leases),
             events=tuple(replace(part, gpus=moved(part.gpus)) for part in record.events),
         )
         for record in records()
     ]
-    header = replace(HEADER, settings=replace(HEADER.settings, gpus=4, gpus_per_node=2))
-    write(tmp_path, header, chained(header, rounds))
+    start = with_settings(pools=one_pool(4, 2, UNTYPED))
+    write(tmp_path, start, chained(start, rounds))
     reader = Analytics(tmp_path)
     figures = "(job_id, gpus, nodes, fewest_nodes, spread)"
     assert column(reader, "leases", figures, "round, job_id") == [
@@ -605,6 +636,15 @@ def test_placement_by_node(tmp_path: Path) -> None:
     total = summary(reader)
     assert total["spread_share"] == pytest.approx(230.0018 / 510.0018)
     assert total["stranded_share"] == pytest.approx((200 + 100 + 200 + 30.0018) / (4 * END))
+
+
+def test_inventories_number_gpus_and_nodes_through(tmp_path: Path) -> None:
+    pools = (Pool("v100", 2, 1), Pool("a100", 4, 2))
+    smaller = Fork("other-1", "", 1, (Pool("v100", 1, 1),), "fifo", ())
+    run = write(tmp_path, with_settings(pools=pools, forked=(smaller,)), [])
+    assert Analytics(tmp_path).query("FROM inventories")[1] == [
+        (run, 6, [0, 1, 2, 2, 3, 3], [1, 1, 2, 2], ["v100", "v100", "a100", "a100"])
+    ]
 
 
 def test_with_a_gpu_a_node_placement_changes_nothing(reader: Analytics) -> None:
@@ -638,8 +678,8 @@ def test_tenants_have_their_own_figures(reader: Analytics) -> None:
 
 
 def test_budget_shares_weigh_jobs_by_their_money(tmp_path: Path) -> None:
-    header = with_budgets(6.0, 1.0, 1.0)
-    write(tmp_path, header, chained(header, records()))
+    start = with_budgets(6.0, 1.0, 1.0)
+    write(tmp_path, start, chained(start, records()))
     assert [row["budget_share"] for row in tenants(Analytics(tmp_path))] == [0.25, 0.75]
 
 
@@ -684,7 +724,7 @@ def test_solve_times_are_of_rounds_with_active_jobs(reader: Analytics) -> None:
 
 def test_the_parts_of_a_record_have_views(reader: Analytics) -> None:
     (run,) = column(reader, "runs", "run")
-    assert reader.query("FROM allocations ORDER BY round, job_id")[1] == [
+    assert reader.query("FROM placements ORDER BY round, job_id")[1] == [
         (run, 0, 0.0, 0, [0, 1], 2, "started"),
         (run, 1, 100.0, 1, [0], 1, "started"),
         (run, 2, 200.0, 1, [0], 1, "renewed"),
@@ -695,22 +735,15 @@ def test_the_parts_of_a_record_have_views(reader: Analytics) -> None:
         (run, 0, 0.0, 0, [0], 1),
         (run, 0, 0.0, 1, [1, 2], 2),
     ]
-    assert reader.query("FROM bids")[1] == [(run, 0, 0.0, 1, 1, 2.5, [-1.0, 0.0], [50.0, 0.0])]
+    assert reader.query("FROM bids")[1] == [
+        (run, 0, 0.0, 1, UNTYPED, 1, 2.5, [-1.0, 0.0], [50.0, 0.0])
+    ]
     assert reader.query("FROM usage WHERE round = 1")[1] == [
         (run, 1, 100.0, 0, 80.0, 160.0, 1_000, 0.75)
     ]
     assert reader.query("FROM telemetry")[1] == [(run, 1, 100.0, 0, 0, 2, 16, 60.0)]
     assert reader.query("FROM forecasts WHERE round = 3")[1] == [
-        (
-            run,
-            3,
-            300.0,
-            0,
-            *(50.0, 50.0, 0.0, 50.0, 50.0, 0.0),
-            [50.0, 50.0],
-            [0.1, 0.4],
-            [{"batch_size": 16, "epochs": 9.0}],
-        )
+        (run, 3, 300.0, 0, UNTYPED, 2, 0.1, 0.0, 50.0, 50.0, 50.0, [16], [9.0])
     ]
     assert reader.query("FROM solves WHERE round = 1")[1] == [
         (
@@ -733,7 +766,20 @@ def test_the_parts_of_a_record_have_views(reader: Analytics) -> None:
         )
     ]
     assert reader.query("FROM jobs WHERE job_id = 2")[1] == [
-        (run, 2, "net", 16, 64, 1, "accordion", 10, 1000, 150.0, "blue", 2.0, 630, False, 100.0)
+        (
+            run,
+            2,
+            "net",
+            16,
+            64,
+            1,
+            1,
+            [],
+            "accordion",
+            10,
+            1000,
+            *(150.0, "blue", 2.0, 630, False, 100.0),
+        )
     ]
     assert column(reader, "events WHERE job_id = 0", "kind", "at_seconds") == [
         "started",
@@ -744,9 +790,12 @@ def test_the_parts_of_a_record_have_views(reader: Analytics) -> None:
 
 
 def test_what_is_stored_can_be_asked_for_as_it_is(reader: Analytics) -> None:
-    figures = "(version, source, len(specs), settings.gpus)"
-    assert column(reader, "headers", figures) == [(VERSION, "by hand", 3, 2)]
-    stored = column(reader, "records", "(round, clock_seconds, len(launches))", "round")
+    figures = "(version, source, workload, settings.pools)"
+    pool = {"gpu_type": UNTYPED, "gpus": 2, "gpus_per_node": 1}
+    assert column(reader, "headers", figures) == [
+        (VERSION, "by hand", START.header.workload, [pool])
+    ]
+    stored = column(reader, "records", "(round, clock_seconds, len(leases))", "round")
     assert stored == [(0, 0.0, 1), (1, 100.0, 1), (2, 200.0, 2), (3, 300.0, 1), (4, END, 0)]
 
 
@@ -763,34 +812,40 @@ def test_a_preemption_tells_who_got_the_gpus_and_for_how_long(
 
 def test_gpus_that_are_left_idle_are_taken_by_nobody(tmp_path: Path) -> None:
     rounds = records()[:2]
-    rounds[1] = replace(
-        rounds[1], launches=(), events=(event(0, EventKind.PREEMPTED, 100.0, 0, 1),)
-    )
+    rounds[1] = replace(rounds[1], leases=(), events=(event(0, EventKind.PREEMPTED, 100.0, 0, 1),))
     reader = warehouse_of(tmp_path, rounds)
     assert column(reader, "preemptions", "(preemptors, taken_gpus)") == [([], 0)]
 
 
-MARKET = SolveReport("shockwave", "highs", "asked", "optimal", 1.0, 1.02, 0.02, 0.5, 1, 0, 2)
+MARKET = replace(CLEARED, envious=1, below_share=0, wanting=2)
 
 
 def test_prices_tell_what_was_asked_for(tmp_path: Path) -> None:
-    bids = tuple(Bid(job, gpus, 1.0, (-1.0, 0.0), (50.0, 0.0)) for job, gpus in ((0, 2), (1, 1)))
+    bids = tuple(gang_bid(job, gpus, (-1.0, 0.0), (50.0, 0.0)) for job, gpus in ((0, 2), (1, 1)))
     rounds = records()
     rounds[0] = replace(rounds[0], bids=bids, solve=MARKET)
-    rounds[1] = replace(rounds[1], bids=bids[1:], solve=replace(MARKET, price=0.75))
+    rounds[1] = replace(
+        rounds[1], bids=bids[1:], solve=replace(MARKET, prices=(Price(UNTYPED, 0.75),))
+    )
     reader = warehouse_of(tmp_path, rounds)
     (run,) = column(reader, "runs", "run")
     assert reader.query("FROM prices ORDER BY round")[1] == [
-        (run, 0, 0.0, 0.5, None, 2, 3, 2, 1.5, 1, 0, 2),
-        (run, 1, 100.0, 0.75, 0.25, 1, 1, 2, 0.5, 1, 0, 2),
+        (run, 0, 0.0, UNTYPED, 0.5, None, 2, 3, 2, 1.5, 1, 0, 2),
+        (run, 1, 100.0, UNTYPED, 0.75, 0.25, 1, 1, 2, 0.5, 1, 0, 2),
     ]
+
+
+FREE = (Price(UNTYPED, 0.0),)
 
 
 @pytest.mark.parametrize(
     ("report", "known"),
     [
         (MARKET, True),
-        (SolveReport("shockwave", "none", "every job gets all", "optimal"), True),
+        (
+            SolveReport("shockwave", "none", "every job gets all", "optimal", prices=FREE),
+            True,
+        ),
         (SolveReport("srtf"), False),
         (SolveReport("gavel", "highs", "shares of time", "optimal"), False),
         (SolveReport("gavel", "none", "shares computed before", "kept"), False),
@@ -802,8 +857,14 @@ def test_without_a_market_nothing_is_told_of_one(
     reader = warehouse_of(tmp_path, [replace(records()[0], solve=report), *records()[1:]])
     names = "objective, bound, gap, price, envious, below_share, wanting"
     _, [told] = reader.query(f"SELECT {names} FROM solves WHERE round = 0")
-    expected = tuple(getattr(report, name) for name in names.split(", "))
-    assert told == (expected if known else (None,) * 7)
+    if not known:
+        assert told == (None,) * 7
+        return
+    (price,) = report.prices
+    assert told == (
+        *(report.objective, report.bound, report.gap, price.price),
+        *(report.envious, report.below_share, report.wanting),
+    )
 
 
 def test_forecasts_are_held_against_what_came(reader: Analytics) -> None:
@@ -820,7 +881,7 @@ def test_forecasts_are_held_against_what_came(reader: Analytics) -> None:
 def test_a_truth_inside_the_interval_is_covered(tmp_path: Path) -> None:
     rounds = records()
     wide = replace(expected(2), low_seconds=75.0, high_seconds=75.0)
-    rounds[2] = replace(rounds[2], forecasts=(wide,))
+    rounds[2] = replace(rounds[2], forecasts=(certain(2, 9.0),), estimates=(wide,))
     reader = warehouse_of(tmp_path, rounds)
     assert column(reader, "forecast_errors WHERE job_id = 2", "covered") == [1.0]
 
@@ -853,8 +914,8 @@ def test_the_cells_of_campaigns_are_told(tmp_path: Path) -> None:
 
 def test_runs_tell_what_was_asked(tmp_path: Path) -> None:
     packages = (Package("python", "3.11"),)
-    with Writer(tmp_path, HEADER, packages=packages) as writer:
-        for record, digest, timings in chained(HEADER, records()):
+    with Writer(tmp_path, START, packages=packages) as writer:
+        for record, digest, timings in chained(START, records()):
             writer.append(record, digest, timings)
     columns, (row,) = Analytics(tmp_path).query("FROM runs")
     asked = dict(zip(columns, row, strict=True))
@@ -866,6 +927,7 @@ def test_runs_tell_what_was_asked(tmp_path: Path) -> None:
         "fidelity": "fair",
         "parameters": [],
         "gpus_per_node": 1,
+        "pools": [{"gpu_type": UNTYPED, "gpus": 2, "gpus_per_node": 1}],
         "trace": "by hand",
         "gpus": 2,
         "jobs": 3,
@@ -876,7 +938,7 @@ def test_runs_tell_what_was_asked(tmp_path: Path) -> None:
         "history_jobs": 0,
         "seed": 9,
         "complete": True,
-        "first_hash": record_hash(HEADER),
+        "first_hash": START.digest,
         "last_hash": digest,
         "packages": [{"name": "python", "version": "3.11"}],
     }
@@ -943,13 +1005,21 @@ def test_every_view_is_listed_and_has_a_key() -> None:
     folder = Path(definitions.__file__).parent / "views"
     for layer, views in (("staging", STAGING), ("marts", MARTS)):
         assert sorted(path.stem for path in (folder / layer).glob("*.sql")) == sorted(views)
-    assert len(list(folder.rglob("*.sql"))) == len(VIEWS) == len(KEYS)
+    stored = sorted(path.stem for path in (folder / "layout5").glob("*.sql"))
+    assert stored == ["headers", "rounds", "workloads"]
+    assert len(list(folder.rglob("*.sql"))) - len(stored) == len(VIEWS) == len(KEYS)
     assert set(VIEWS) == set(KEYS)
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_views_read_files_in_one_layer_only_and_none_that_come_after(view: str) -> None:
-    assert ("{" in view_sql(view)) == (view in ("headers", "records", "campaign_cells"))
+    files = re.findall(r"FROM {(\w+)}", view_sql(view))
+    assert files == {
+        "headers": ["headers"],
+        "records": ["rounds"],
+        "jobs": ["workloads"],
+        "campaign_cells": ["cells"],
+    }.get(view, [])
     reads = set(needed(f"FROM {view}")) - {view}
     assert reads <= set(VIEWS[: VIEWS.index(view)])
     if view in STAGING:

@@ -195,7 +195,7 @@ def _stored(
         runs: The runs to be seen; all by default.
         without: Files left out, each with its run.
     """
-    old_runs = {name_of(path) for path in run_folders(warehouse) if path.parent.name == "records"}
+    old_runs = _old_runs(warehouse)
     new = None if runs is None else [run for run in runs if run not in old_runs]
     # Views see jobs by their ids: their declaration is in the workload.
     columns = "* REPLACE (list_transform(arrivals, lambda s: s.job_id) AS arrivals)"
@@ -203,13 +203,19 @@ def _stored(
         f"SELECT {columns if place == 'rounds' else '*'} "
         f"FROM {_files(present(warehouse), pattern, new, without)}"
     )
-    old = [run for run in sorted(old_runs) if runs is None or run in runs]
+    old = [run for run in old_runs if runs is None or run in runs]
     if not old:
         return f"({now})"
     old_pattern = "header.parquet" if place == "workloads" else pattern
     left_out = [(run, old_pattern if name == WORKLOAD_FILE else name) for run, name in without]
     before = _files(earlier(warehouse), old_pattern, old, left_out)
     return f"({now} UNION ALL BY NAME {layout5_sql(place).replace('{stored}', before)})"
+
+
+def _old_runs(warehouse: Path) -> list[str]:
+    """The runs with records of layouts whose headers held the jobs."""
+    old = earlier(warehouse)
+    return [name_of(path) for path in run_folders(warehouse) if path.parent == old]
 
 
 def _files(
@@ -278,5 +284,5 @@ def _quoted(text: str) -> str:
 
 def _views_digest(warehouse: Path) -> str:
     copies = read_copies(warehouse)
-    told = (warehouse.resolve(), definitions_digest(), copies.folder.name, copies.runs)
-    return hashlib.sha256(repr(told).encode()).hexdigest()
+    seen = (definitions_digest(), copies.folder.name, copies.runs, _old_runs(warehouse))
+    return hashlib.sha256(repr((warehouse.resolve(), *seen)).encode()).hexdigest()

@@ -146,6 +146,8 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
         rounds = [path.name for path in folder.glob("round=[0-9]*.parquet")]
         whole = (folder / WHOLE).exists()  # looked for last, as it comes last
         needed = ["header.parquet"] if rounds or whole else []
+        if needed and folder.parent != earlier(warehouse):
+            needed.append(WORKLOAD_FILE)
         if not whole:
             needed += [f"round={number:06d}.parquet" for number in range(len(rounds))]
         for name in needed:
