@@ -86,7 +86,8 @@ class Round:
         active: Policy input by job id (predict).
         plan: Who runs when (solve).
         events: What became of preempting and launching (dispatch).
-        milliseconds: Wall time by step.
+        waited_ms: Wall time in which the round before passed (collect).
+        milliseconds: Wall time by step, the wait for the round before left out.
     """
 
     observation: Observation = field(init=False)
@@ -96,6 +97,7 @@ class Round:
     active: dict[int, ActiveJob] = field(init=False)
     plan: Plan = field(init=False)
     events: tuple[ContainerEvent, ...] = field(init=False)
+    waited_ms: float = 0.0
     milliseconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -103,7 +105,9 @@ def collect(run: Run, this: Round) -> None:
     """Let the round before pass, read what happened in it, admit the jobs that arrived."""
     taken = run.state.arrived
     if run.state.round:
+        began = perf_counter()
         run.runtime.advance(run.source.next_arrival(taken))
+        this.waited_ms = (perf_counter() - began) * 1e3
     this.observation = run.state.backoff.given_up(run.runtime.observe())
     run.runtime.reap(this.observation.ended)
     this.arrivals = run.source.until(this.observation.clock_seconds, taken)
@@ -285,9 +289,10 @@ ROUND: tuple[Step, ...] = (collect, predict, solve, dispatch, record)
 
 def timed(step: Step, run: Run, this: Round) -> None:
     """Run one step and note how long it took."""
-    started = perf_counter()
+    started, waited_ms = perf_counter(), this.waited_ms
     step(run, this)
-    this.milliseconds[step.__name__] = (perf_counter() - started) * 1e3
+    waited_ms = this.waited_ms - waited_ms
+    this.milliseconds[step.__name__] = (perf_counter() - started) * 1e3 - waited_ms
 
 
 def run_round(run: Run) -> Round:

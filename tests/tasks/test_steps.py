@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pytest
 
-from containers.runtime import EventKind
+from containers.runtime import EventKind, Observation
 from flows.runs.prepared import prepare, virtual_place
 from predictor.forecast import Forecast
 from tasks.record import record_hash
@@ -166,3 +166,27 @@ def test_a_policy_is_told_anew_only_of_jobs_with_news() -> None:
                 kept += job is before.get(job_id)
                 assert job_id not in news or job is not before.get(job_id)
     assert kept > 10
+
+
+def test_the_wait_for_the_round_before_is_no_time_of_collecting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("tasks.round.perf_counter", lambda: clock[0])
+    start, sink = tiny("srtf", jobs=2), Memory()
+    with prepare(start).under_way(virtual_place(start), sink) as run:
+        advance, observe = run.runtime.advance, run.runtime.observe
+
+        def wait(idle_until: float | None) -> None:
+            clock[0] += 120.0
+            advance(idle_until)
+
+        def look() -> Observation:
+            clock[0] += 0.5
+            return observe()
+
+        monkeypatch.setattr(run.runtime, "advance", wait)
+        monkeypatch.setattr(run.runtime, "observe", look)
+        for _ in range(3):
+            run_round(run)
+    assert [timings.collect_ms for _, _, timings in sink.rounds] == [500.0] * 3
