@@ -28,20 +28,32 @@ import numpy as np
 import pyarrow as pa
 
 from containers.virtual.truth import GroundTruth
+from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode, Regime
-from tasks.record import VERSION, RunHeader, Settings, one_pool
+from predictor.throughput import UNTYPED, Profile
+from tasks.layouts import VERSION
+from tasks.record import RunHeader, Settings, one_pool, workload_hash
+from tasks.rows import to_row
+from tasks.sources import Workload
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.recipes import recipe, recipes
-from warehouse.store.arrow import to_table
+from warehouse.store.arrow import rows_to_table, to_table
 from warehouse.store.files import (
     GROUP_ROUNDS,
     HEADER,
     ROUND,
+    WORKLOAD,
+    WORKLOAD_FILE,
     HeaderLabel,
+    PlayedJob,
     write_groups,
     write_table,
 )
+from warehouse.store.files import (
+    WHOLE as WHOLE_RUN,
+)
+from warehouse.store.folder import place_of
 
 ROUND_SECONDS = 120.0
 TURN = 25
@@ -121,12 +133,13 @@ def generate(folder: Path, runs: int, rounds: int, slots: int) -> None:
     build(folder)
     for number in range(runs):
         run = f"{POLICIES[number % len(POLICIES)]}-{number // len(POLICIES):06d}-1"
-        path = folder / "records" / f"run={run}"
+        path = place_of(folder, run)
         path.mkdir(exist_ok=True)
         made = Generated(run, number, rounds, slots)
         label = HeaderLabel(run, datetime(2026, 1, 1, tzinfo=UTC), (), f"{number:064x}")
         write_table(path / "header.parquet", to_table(HEADER, label, made.header))
-        write_groups(path / "round=all.parquet", ROUND, made.groups())
+        write_groups(path / WORKLOAD_FILE, WORKLOAD, [made.played()])
+        write_groups(path / WHOLE_RUN, ROUND, made.groups())
     written = perf_counter()
     print(f"records written in {written - started:.0f} s", file=sys.stderr)
     materialise(folder)
@@ -167,7 +180,7 @@ class Generated:
                     MODELS[job_id % len(MODELS)],
                     16,
                     64,
-                    int(self.gang[slot]),
+                    Demand.gang(int(self.gang[slot])),
                     tuple(Mode)[job_id % 3],
                     20,
                     16000,
@@ -180,7 +193,8 @@ class Generated:
             truths.append(GroundTruth(job_id, isolated, regimes, regimes))
         settings = Settings(policy, one_pool(int(self.gang.sum()), 4), seed=seed)
         source = f"generated, seed {seed // len(POLICIES)}"
-        return RunHeader(VERSION, settings, source, tuple(specs), tuple(truths), ())
+        self.workload = Workload(source, tuple(specs), tuple(truths), Profile({}))
+        return RunHeader(VERSION, settings, source, workload_hash(self.workload), ())
 
     def _lay_out(self, slots: int, rounds: int) -> None:
         """Who holds each slot in each round, -1 for nobody, and how its turn stands."""
@@ -225,11 +239,12 @@ class Generated:
             "reports": self._reports(count, was, ran),
             "progress": self._progress(count, was, ran),
             "forecasts": self._forecasts(count, round_at, jobs, ran),
+            "estimates": self._estimates(count, round_at, jobs, slot_at, ran),
             "bids": self._bids(count, round_at, jobs, slot_at),
             "solve": self._solves(count),
             "turns": self._per_round("turns", count, round_at, jobs, self._lists(jobs, [0, 1])),
             "memory": pa.array([""] * count),
-            "launches": self._per_round("launches", count, round_at, jobs, gpus),
+            "leases": self._per_round("leases", count, round_at, jobs, gpus),
             "events": self._events(
                 count,
                 clock,
@@ -243,9 +258,29 @@ class Generated:
         }
         return pa.Table.from_arrays([columns[name] for name in ROUND.names], schema=ROUND)
 
+    def played(self) -> pa.Table:
+        """Its jobs and their truths."""
+        jobs = zip(self.workload.specs, self.workload.truths, strict=True)
+        return rows_to_table(WORKLOAD, [PlayedJob(self.run, spec, truth) for spec, truth in jobs])
+
     def _arrivals(self, rounds: Any) -> pa.Array:
-        low = np.searchsorted(self.arrival, [*rounds, rounds[-1] + 1])
-        return pa.ListArray.from_arrays(low - low[0], pa.array(np.arange(low[0], low[-1])))
+        low = np.searchsorted(self.arrival, [*rounds, rounds[-1] + 1]).astype(np.int32)
+        specs = [to_row(spec) for spec in self.workload.specs[low[0] : low[-1]]]
+        kind = ROUND.field("arrivals").type.value_type
+        return pa.ListArray.from_arrays(low - low[0], pa.array(specs, kind))
+
+    def _allocations(self, slots: Any) -> pa.Array:
+        """What the jobs of slots train on."""
+        gangs = self.gang[slots]
+        kind = ROUND.field("estimates").type.value_type.field("allocation").type
+        values = (
+            np.full(len(gangs), UNTYPED),
+            gangs,
+            np.ones(len(gangs), int),
+            pa.array([[]] * len(gangs), kind.field("shared_with").type),
+        )
+        arrays = [pa.array(value, kind.field(n).type) for n, value in enumerate(values)]
+        return pa.StructArray.from_arrays(arrays, fields=list(kind))
 
     def _structs(self, name: str, *values: Any) -> pa.Array:
         kind = ROUND.field(name).type
@@ -328,56 +363,66 @@ class Generated:
         )
 
     def _forecasts(self, count: int, at: Any, jobs: Any, ran: Any) -> pa.Array:
-        left = (2 * TURN - ran[at, self.slot_of[jobs]] % (2 * TURN)) * ROUND_SECONDS
-        expected = np.round(left * (0.9 + 0.2 * self.rng.random(len(left))))
-        regimes = self._structs_of_regimes(len(left))
+        left = 20 * (1 - ran[at, self.slot_of[jobs]] % (2 * TURN) / (2 * TURN))
+        some = self._lists(jobs, [9.0, 11.0], 0.9)
+        each = np.arange(0, 2 * len(left) + 1, 2, dtype=np.int32)
+        trajectories = pa.ListArray.from_arrays(each, self._lists(left.repeat(2), [9.0, 11.0], 0.9))
         return self._per_round(
             "forecasts",
             count,
             at,
             jobs,
-            expected,
-            expected,
-            np.round(0.1 * expected),
-            np.round(0.9 * expected),
-            np.round(1.1 * expected),
-            2 * TURN * ROUND_SECONDS - left,
-            self._lists(jobs, [0.0, 100.0, 200.0, 300.0], 900.0),
-            self._lists(jobs, [0.0, 0.02, 0.04], 0.9),
-            regimes,
+            pa.ListArray.from_arrays(each, pa.array(np.tile([16, 32], len(left)))),
+            self._lists(jobs, [0.0, 0.02], 0.1),
+            some,
+            some,
+            some,
+            trajectories,
         )
 
-    def _structs_of_regimes(self, count: int) -> pa.Array:
-        kind = ROUND.field("forecasts").type.value_type.field("regimes").type
-        values = pa.StructArray.from_arrays(
-            [pa.array(np.full(count, 16)), pa.array(np.full(count, 9.0))],
-            fields=list(kind.value_type),
-        )
-        return pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32), values)
-
-    def _bids(self, count: int, at: Any, jobs: Any, slots: Any) -> pa.Array:
+    def _estimates(self, count: int, at: Any, jobs: Any, slots: Any, ran: Any) -> pa.Array:
+        left = (2 * TURN - ran[at, self.slot_of[jobs]] % (2 * TURN)) * ROUND_SECONDS
+        expected = np.round(left * (0.9 + 0.2 * self.rng.random(len(left))))
         return self._per_round(
-            "bids",
+            "estimates",
             count,
             at,
             jobs,
-            self.gang[slots],
-            np.ones(len(jobs)),
-            self._lists(jobs, [-1.0, -0.5, -0.2, 0.0], 0.1),
-            self._lists(jobs, [300.0, 200.0, 100.0, 0.0], 60.0),
+            self._allocations(slots),
+            1 - left / (2 * TURN * ROUND_SECONDS),
+            2 * TURN * ROUND_SECONDS - left,
+            expected,
+            np.round(0.9 * expected),
+            np.round(1.1 * expected),
         )
+
+    def _bids(self, count: int, at: Any, jobs: Any, slots: Any) -> pa.Array:
+        kind = ROUND.field("bids").type.value_type.field("rows").type
+        rows = pa.StructArray.from_arrays(
+            [
+                self._allocations(slots),
+                self._lists(jobs, [-1.0, -0.5, -0.2, 0.0], 0.1),
+                self._lists(jobs, [300.0, 200.0, 100.0, 0.0], 60.0),
+            ],
+            fields=list(kind.value_type),
+        )
+        each = np.arange(len(jobs) + 1, dtype=np.int32)
+        alone = pa.ListArray.from_arrays(each, rows)
+        return self._per_round("bids", count, at, jobs, np.ones(len(jobs)), alone)
 
     def _solves(self, count: int) -> pa.Array:
         market = self.run.startswith("shockwave")
         words = ("lagrangian", "asked", "optimal") if market else ("none", "no market", "rule")
         policy = self.run.split("-")[0]
-        figures = [np.round(self.rng.random(count), 4) for _ in range(4)]
+        figures = [np.round(self.rng.random(count), 4) for _ in range(3)]
+        paid = np.round(self.rng.random(count), 4)
+        prices = [[{"gpu_type": UNTYPED, "price": price}] if market else [] for price in paid]
         counts = [self.rng.integers(0, 5, count) for _ in range(3)]
         texts = [[word] * count for word in (policy, *words)]
         if not market:
             figures, counts = [0 * value for value in figures], [0 * value for value in counts]
         drained = pa.array([[]] * count, pa.list_(pa.int64()))
-        return self._structs("solve", *texts, *figures, *counts, drained)
+        return self._structs("solve", *texts, *figures, prices, *counts, drained)
 
 
 if __name__ == "__main__":

@@ -77,10 +77,8 @@ JOBS = (
 
 def specs() -> tuple[JobSpec, ...]:
     return tuple(
-        JobSpec(
-            job_id, model, size, 128, Demand.gang(gpus), mode, epochs, 256, GAP_SECONDS * job_id
-        )
-        for job_id, (model, size, gpus, mode, epochs) in enumerate(JOBS)
+        JobSpec(job_id, model, size, 128, gang, mode, epochs, 256, GAP_SECONDS * job_id)
+        for job_id, (model, size, gang, mode, epochs) in enumerate(JOBS)
     )
 
 

@@ -20,6 +20,7 @@ from flows.cli.commands import COMMANDS
 from flows.cli.terminal import USUAL_WIDTH, print_side_by_side
 from solver.policies import POLICIES
 from tests.flows.conftest import PROGRAM, Command, Finished, Ran, tree
+from tests.runs import chained, write
 from warehouse.store.folder import place_of
 from warehouse.store.reader import Reader
 
@@ -95,10 +96,9 @@ def test_simulate_reports_the_headline_figures_in_order(finished: Finished) -> N
 
 
 def test_simulate_takes_the_settings_it_is_given(here: Command, tmp_path: Path) -> None:
+    size = {"gpus": 6, "gpus_per_node": 2}
     settings = {
         "policy": "shockwave",
-        "gpus": 6,
-        "gpus_per_node": 2,
         "fidelity": "reference",
         "backend": "highs",
         "round_seconds": 1800.0,
@@ -108,7 +108,7 @@ def test_simulate_takes_the_settings_it_is_given(here: Command, tmp_path: Path) 
         "forecasts": "reactive",
         "runtime": "faithful",
     }
-    options = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in (size | settings).items()]
     ran = here(
         *("simulate", "--jobs", 2, "--arrivals", "at_once", *options, "--set", "lateness=1e-4"),
         *("--warehouse", tmp_path, "--json"),
@@ -116,7 +116,11 @@ def test_simulate_takes_the_settings_it_is_given(here: Command, tmp_path: Path) 
     (kept,) = here(
         "sql", "SELECT settings, source FROM headers", "--warehouse", tmp_path, "--json"
     ).rows
-    settings |= {"parameters": [{"name": "lateness", "value": 1e-4}], "forked": []}
+    settings |= {
+        "pools": [{"gpu_type": "gpu", **size}],
+        "parameters": [{"name": "lateness", "value": 1e-4}],
+        "forked": [],
+    }
     assert kept == {"settings": settings, "source": ran.rows[0]["trace"]}
     assert kept["source"] == "generated: 2 jobs, at_once"
 
@@ -354,16 +358,24 @@ def test_replay_of_a_tampered_run(here: Command, finished: Finished, tmp_path: P
     pq.write_table(type(table).from_pylist(rows, table.schema), path)
 
     ran = here("replay", finished.run, "--warehouse", tmp_path, "--json")
+    assert_refused(ran, "round 2: was changed after it was recorded", "see shockwave audit")
+
+
+def test_replay_of_a_forged_run(here: Command, finished: Finished, tmp_path: Path) -> None:
+    reader = Reader(finished.warehouse)
+    start = reader.start(finished.run)
+    records = [record for record, _ in reader.records(finished.run)]
+    solve = records[2].solve
+    records[2] = replace(records[2], solve=replace(solve, objective=solve.objective + 1e-9))
+    run = write(tmp_path, start, chained(start, records))  # with hashes to match
+
+    ran = here("replay", run, "--warehouse", tmp_path, "--json")
     assert (ran.code, ran.err) == (1, "")
     *differences, last = ran.rows
-    assert [(row["round"], row["field"]) for row in differences] == [
-        (2, "solve"),
-        (2, "hash"),
-        (3, "previous_hash"),
-    ]
-    assert (last["run"], last["different"]) == (finished.run, 2)
+    assert [(row["round"], row["field"]) for row in differences] == [(2, "solve")]
+    assert (last["run"], last["different"]) == (run, 1)
 
-    ran = here("replay", finished.run, "--warehouse", tmp_path)
+    ran = here("replay", run, "--warehouse", tmp_path)
     assert ran.code == 1
     assert ran.out.splitlines()[0] == "round 2: solve differs"
 
@@ -443,7 +455,7 @@ def test_help(here: Command, command: str) -> None:
         ("--gpus 0", ["--gpus", "0 is not positive"]),
         ("--gpus -4", ["--gpus", "-4 is not positive"]),
         ("--gpus 99999999999", ["--gpus", "99999999999 is out of range", "at most 1000000"]),
-        ("--gpus 1 --jobs 20", ["scale factor", "above the cluster's 1 GPUs"]),
+        ("--gpus 1 --jobs 20", ["needs 2 GPUs", "the cluster has 1"]),
         ("--window 0", ["--window", "0 is out of range"]),
         ("--round-seconds -120", ["--round-seconds", "-120.0 is out of range"]),
         ("--round-seconds nan", ["--round-seconds", "nan is out of range"]),
@@ -556,7 +568,7 @@ def changed(**fields: str) -> str:
         (changed(job_type="GPT (batch size 5)"), ["job_type", "unknown model 'GPT'", "LM"]),
         (changed(job_type="LM"), ["job_type", "'LM'"]),
         (changed(job_type="LM (batch size 7)"), ["batch size 7"]),
-        (changed(scale_factor="8"), ["scale factor 8", "above the cluster's 4 GPUs"]),
+        (changed(scale_factor="8"), ["needs 8 GPUs", "the cluster has 4"]),
         (changed(scale_factor="0"), ["scale_factor", "0 is not positive"]),
         (changed(scale_factor="two"), ["scale_factor", "'two' is not a whole number"]),
         (changed(arrival="-1"), ["arrival", "-1"]),

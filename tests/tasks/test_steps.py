@@ -79,7 +79,8 @@ def test_active_jobs_are_those_admitted_and_not_ended(made: Made) -> None:
 def test_jobs_of_which_there_is_news_are_forecast_again(made: Made) -> None:
     told: dict[int, Forecast] = {}
     for record in made.records:
-        news = {one.job_id for one in (*record.arrivals, *record.progress)}
+        news = {spec.job_id for spec in record.arrivals}
+        news |= {entry.job_id for entry in record.progress}
         news -= {event.job_id for event in record.finished}
         again = [f.job_id for f in record.forecasts]
         assert again == sorted(again)
