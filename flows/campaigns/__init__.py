@@ -1,4 +1,4 @@
 """Many runs: policies × workloads × clusters × seeds × options, as cells of one plan.
 
-A cell that is finished is not run again.
+Finished cells are not run again.
 """

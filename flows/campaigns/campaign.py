@@ -10,16 +10,16 @@ from pydantic import Field
 from flows.campaigns.plan import Campaign
 from flows.campaigns.runners import Runner, check_runner
 from flows.campaigns.under_way import UnderWay
+from flows.servers.failures import log_errors_once
 from flows.servers.own_server import own_server
 from flows.servers.prefect_driver import embedded_prefect
-from flows.servers.reasons import tell_once
 from predictor.errors import ShockwaveError
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.store.files import CellStatus
 
 
 class CellsFailed(ShockwaveError):
-    """A campaign went to its end, and some of its cells failed."""
+    """A campaign ended, and some of its cells failed."""
 
     exit_code = 1
 
@@ -52,28 +52,29 @@ def campaign(
         bool, Field(title="Fresh", description="Run finished cells again as well.")
     ] = False,
 ) -> str:
-    """Run all cells of a campaign that are not finished, and sum them up.
+    """Run the unfinished cells of a campaign and summarise its figures.
 
     Args:
-        plan: What to run.
-        runner: What runs the cells.
-        workers: How many run at the same time; 0 for one a core.
-        address: Of an existing Dask scheduler or Ray head node.
-        warehouse: Where the runs go; all workers must reach it by this path.
-        fresh: Whether to run finished cells again as well.
+        plan: The campaign.
+        runner: The task runner that executes the cells.
+        workers: Number of cells that run in parallel; 0 for the number of cores.
+        address: Address of an existing Dask scheduler or Ray head node.
+        warehouse: The warehouse that the runs are written to; all workers must reach it by this
+            path.
+        fresh: Whether to run finished cells again.
 
     Returns:
         The campaign's id.
 
     Raises:
-        CellsFailed: Cells failed; the others went to their end.
+        CellsFailed: Some cells failed; all others ran to completion.
         Interrupted: The user stopped it.
-        ShockwaveError: The plan, or the warehouse, is at fault.
+        ShockwaveError: The plan or the warehouse is invalid.
     """
-    tell_once()
+    log_errors_once()
     check_runner(runner, address)
     under_way = UnderWay(plan, warehouse.resolve(), fresh)
-    under_way.tell()
+    under_way.report()
     under_way.run_all(runner, workers or os.cpu_count() or 1, address)
     under_way.publish()
     failed = [row for row in under_way.rows.values() if row.status is CellStatus.FAILED]
@@ -95,9 +96,9 @@ def run_campaign(
     warehouse: Path,
     fresh: bool = False,
 ) -> str:
-    """Run a campaign from a program: with a Prefect server of its own where there is none.
+    """Run a campaign from a program; starts a Prefect server if none is configured.
 
-    Takes, returns and raises what `campaign` does.
+    Arguments, return value and errors are those of `campaign`.
     """
     with embedded_prefect(), own_server():
         return campaign(plan, runner, workers, address, warehouse, fresh)

@@ -10,14 +10,15 @@ from flows.runs.toml_file import first_mistake, read_toml
 from predictor.errors import InputError
 
 FILES = ("trace", "profile", "regimes")
-"""Fields of a workload that name files, relative to the campaign's."""
+"""Fields of a workload that hold paths, relative to the campaign's file."""
 
 
 def read_campaign(path: Path) -> Campaign:
     """Read a campaign.
 
     Raises:
-        InputError: The file is missing, no TOML, or a field is wrong; names file and field.
+        InputError: The file is missing or no TOML, or a field is invalid; the error names the
+            file and the field.
     """
     given = read_toml(path, "a campaign's TOML file")
     _resolve_files(path, given)
@@ -28,7 +29,7 @@ def read_campaign(path: Path) -> Campaign:
 
 
 def _resolve_files(path: Path, given: dict[str, Any]) -> None:
-    """Take files from where the campaign's is; refuse those that are not there."""
+    """Resolve paths from the folder of the campaign's file; refuse missing files."""
     workloads = given.get("workloads")
     for number, workload in enumerate(workloads if isinstance(workloads, list) else ()):
         for field in FILES:

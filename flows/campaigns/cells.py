@@ -1,4 +1,4 @@
-"""The cells of a campaign: what each runs, its key, and how one is brought to its end."""
+"""The cells of a campaign: expansion of the plan, cache keys, and execution of a cell."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -20,23 +20,23 @@ from tasks.sources import Workload
 from warehouse.store.campaigns import CellStore, FinishedCell
 
 MOST_CELLS = 100_000
-"""More are a mistake."""
+"""Upper bound on the cells of a campaign; a larger plan is taken for a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One run of a campaign, in plain values that any worker can be sent.
+    """A run of a campaign, in plain values that can be sent to any worker.
 
     Attributes:
-        name: Within the campaign.
+        name: Name of the cell within the campaign.
         policy: Name of the policy within the campaign.
         workload: Name of the workload.
         cluster: Name of the cluster.
         options: Name of the variant of the settings, or empty.
-        seed: Seed of all that is drawn.
-        source: Where its jobs come from.
-        settings: What its run is asked to do.
-        history: Earlier runs to learn from.
+        seed: Seed of all random draws.
+        source: Source of its jobs.
+        settings: Settings of its run.
+        history: Earlier runs whose finished jobs are learned from.
     """
 
     name: str
@@ -75,9 +75,9 @@ def _cells(plan: Campaign) -> Iterator[Cell]:
         if policy.workloads and workload.name not in policy.workloads:
             continue
         for seed in _seeds(plan, workload):
-            told = [policy.name, workload.name, cluster.name, *filter(None, [options])]
+            names = [policy.name, workload.name, cluster.name, *filter(None, [options])]
             yield Cell(
-                name="/".join([*told, f"seed{seed}"]),
+                name="/".join([*names, f"seed{seed}"]),
                 policy=policy.name,
                 workload=workload.name,
                 cluster=cluster.name,
@@ -94,10 +94,10 @@ def _seeds(plan: Campaign, workload: WorkloadPlan) -> Sequence[int]:
 
 
 class Starts:
-    """What cells start from; workloads and histories that several share are read once.
+    """Starts of cells; workloads and histories that cells share are read once.
 
     Args:
-        warehouse: Where the runs of a history are.
+        warehouse: The warehouse with the runs of a history.
     """
 
     def __init__(self, warehouse: Path) -> None:
@@ -106,10 +106,10 @@ class Starts:
         self._histories: dict[tuple[str, ...], tuple[PastJob, ...]] = {}
 
     def start(self, cell: Cell) -> Start:
-        """What a cell's run begins with.
+        """The start of a cell's run.
 
         Raises:
-            ShockwaveError: Its workload, a setting or its history is wrong.
+            ShockwaveError: Its workload, a setting or its history is invalid.
         """
         asked = cell.source, cell.settings.gpus
         if asked not in self._workloads:
@@ -130,29 +130,29 @@ class Starts:
 
 
 def cell_key(start: Start, code: str) -> str:
-    """What a finished cell is found again by: the hash of all it begins with, and the code."""
+    """The key that a finished cell is looked up by: the hash of its start and of the code."""
     return hashlib.sha256(f"{start.digest} {code}".encode()).hexdigest()
 
 
 Watch = Callable[[Start], Callable[[Run], None]]
-"""Given what a run begins with, what is called after each of its rounds."""
+"""Takes the start of a run and returns the callback for its rounds."""
 
 
 def finish(
     cell: Cell, key: str, warehouse: Path, *, fresh: bool = False, watch: Watch | None = None
 ) -> FinishedCell:
-    """Bring a cell to its end: find it finished, go on with its run, or start one.
+    """Finish a cell: look up its finished run, resume an unfinished run, or start a new run.
 
     Args:
-        cell: What to run.
-        key: Its key where the campaign was started.
-        warehouse: Where its run goes.
-        fresh: Whether to start a run in any case.
-        watch: Told after each round.
+        cell: The cell.
+        key: Its key, as computed by the process that started the campaign.
+        warehouse: The warehouse that its run is written to.
+        fresh: Whether to start a new run even if the cell is finished.
+        watch: Makes the callback that is called after each round.
 
     Raises:
         Interrupted: The user stopped it.
-        ShockwaveError: It cannot be run, or this process has other code or other files.
+        ShockwaveError: The cell cannot be run, or this process has different code or files.
     """
     start = Starts(warehouse).start(cell)
     if cell_key(start, code_version()) != key:
@@ -161,7 +161,7 @@ def finish(
             "starts from something else, or runs other code, than where the campaign was started",
             "give all workers the same code and files",
         )
-    store, told = CellStore(warehouse), watch(start) if watch else None
+    store, on_round = CellStore(warehouse), watch(start) if watch else None
     with store.alone(key):
         found = None if fresh else store.finished(key)
         if found is not None:
@@ -173,8 +173,8 @@ def finish(
             if not begun:
                 begun.append(run.name)
                 store.begin(key, run.name)
-            if told is not None:
-                told(run)
+            if on_round is not None:
+                on_round(run)
 
         run = None if fresh else store.begun(key)
         if run is None:

@@ -1,4 +1,4 @@
-"""A comparison is a small campaign: one workload, one cluster, several policies."""
+"""Comparisons: campaigns of one workload on one cluster under several policies."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from tasks.record import Parameter
 
 
 def parameters_of(policy: str, asked: Iterable[Parameter]) -> tuple[Parameter, ...]:
-    """Those of the parameters that a policy has; none of an unknown policy."""
+    """The given parameters that a policy has; empty for an unknown policy."""
     known = parameters_in(POLICIES[policy]) if policy in POLICIES else {}
     return tuple(parameter for parameter in asked if parameter.name in known)
 
@@ -23,7 +23,7 @@ def check_parameters(policies: Sequence[str], asked: Iterable[Parameter]) -> Non
     """Refuse a parameter that none of the policies has.
 
     Raises:
-        InputError: There is one.
+        InputError: A parameter belongs to none of the policies.
     """
     for parameter in asked:
         if not any(parameters_of(policy, [parameter]) for policy in policies):
@@ -46,19 +46,19 @@ def comparison(
     """The campaign that runs one workload under several policies.
 
     Args:
-        title: What is compared, for people.
+        title: Description of the comparison.
         source: The workload.
         size: The cluster.
-        settings: How each run is made.
-        policies: One for each run.
-        parameters: Each is set for those policies that have it.
-        history: Earlier runs to learn from.
+        settings: Settings of every run.
+        policies: The policies, one for each run.
+        parameters: Parameters; each is set for the policies that have it.
+        history: Earlier runs whose finished jobs are learned from.
     """
     times = Counter[str]()
     plans = []
     for policy in policies:
         times[policy] += 1
-        values = {one.name: one.value for one in parameters_of(policy, parameters)}
+        values = {given.name: given.value for given in parameters_of(policy, parameters)}
         name = policy if times[policy] == 1 else f"{policy}-{times[policy]}"
         plans.append({"policy": policy, "name": name, "parameters": values})
     jobs = asdict(source)

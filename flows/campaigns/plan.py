@@ -1,7 +1,7 @@
-"""What a campaign is asked to do, as a form: policies × workloads × clusters × seeds × options.
+"""Plan of a campaign, as a form: policies × workloads × clusters × seeds × options.
 
-The same models read a TOML file and draw the form of the Prefect deployment. What can be set of
-a run and its jobs they inherit from the groups of settings that the command line uses, too.
+The same models validate a TOML file and render the form of the Prefect deployment. They inherit
+the settings of a run and of its jobs from the groups that the command line uses.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,18 +27,18 @@ Seed = Annotated[int, SEED]
 
 
 class Part(BaseModel, extra="forbid", frozen=True):
-    """What all parts of a plan share: unknown fields are refused, nothing is changed later."""
+    """Base of all parts of a plan: immutable, refuses unknown fields."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """What several of a kind are told apart by."""
+    """The name of a workload, a cluster or a variant of the settings."""
 
     name: Annotated[Name, Setting("Name", "What results call it.")]
 
 
 class PolicyPlan(Part):
-    """A policy, with the parameters that are not its defaults."""
+    """A policy, with the parameters that differ from its defaults."""
 
     policy: Annotated[str, POLICY]
     name: NameOrEmpty = Field(
@@ -68,7 +68,7 @@ class PolicyPlan(Part):
 
 
 class WorkloadPlan(Part, Jobs, Named):
-    """A trace with its tables, or what to generate."""
+    """A workload: a trace with its tables, or parameters of the generator."""
 
     clusters: tuple[str, ...] = Field(
         default=(), title="Clusters", description="Names of those it runs on; all by default."
@@ -86,7 +86,7 @@ class WorkloadPlan(Part, Jobs, Named):
         return self.trace is None or self.format in (Format.PHILLY, Format.TABLE)
 
     def source(self, seed: int) -> Source:
-        """Where its jobs come from, for one seed; forecasts draw from it in any case."""
+        """The source of its jobs under a seed; 0 replaces the seed if no job depends on it."""
         own = {field.name: getattr(self, field.name) for field in fields(Jobs)}
         return Source(**own, seed=seed if self.draws else 0)
 
@@ -96,10 +96,10 @@ class ClusterPlan(Part, ClusterSize, Named):
 
 
 class SettingsPlan(Part, SimulationSettings):
-    """How runs are made, where it is not the default."""
+    """Settings of runs that differ from the defaults."""
 
     def settings(self, policy: PolicyPlan, cluster: ClusterPlan, seed: int) -> Settings:
-        """What a run of a policy on a cluster is asked to do."""
+        """The settings of a run of a policy on a cluster."""
         values = sorted(policy.parameters.items())
         parameters = (Parameter(name, value) for name, value in values)
         return recorded(policy.policy, cluster, self, parameters=parameters, seed=seed)
@@ -109,13 +109,13 @@ class OptionsPlan(SettingsPlan, Named):
     """A variant: settings that differ from the campaign's, under a name."""
 
     def over(self, settings: SettingsPlan) -> SettingsPlan:
-        """The campaign's settings with those that are given here in their place."""
+        """The campaign's settings, overridden by those of this variant."""
         given = {name: getattr(self, name) for name in self.model_fields_set - {"name"}}
         return settings.model_copy(update=given)
 
 
 class Campaign(Part):
-    """Policies × workloads × clusters × seeds × options; a run of the simulator for each."""
+    """Policies × workloads × clusters × seeds × options; each combination is a simulation."""
 
     name: Name = Field(title="Name", description="The first part of the campaign's id.")
     description: str = Field(
@@ -156,7 +156,7 @@ class Campaign(Part):
         _unique("options", self.options)
         for seeds in (self.seeds, *(workload.seeds or () for workload in self.workloads)):
             if len(set(seeds)) < len(seeds):
-                raise ValueError("seeds: one is there twice; leave one out")
+                raise ValueError("seeds: a seed is listed twice; remove the duplicate")
         for policy in self.policies:
             _known(f"policy {policy.name!r}", "workload", policy.workloads, workloads)
         for workload in self.workloads:
@@ -168,7 +168,9 @@ def _unique(field: str, parts: Sequence[Any]) -> list[str]:
     names = [part.name for part in parts]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{field}: the name {name!r} is there twice; give each its own")
+            raise ValueError(
+                f"{field}: the name {name!r} is used twice; give each a name of its own"
+            )
     return names
 
 

@@ -1,4 +1,4 @@
-"""Where the cells of a campaign run: threads, processes, a Dask or a Ray cluster."""
+"""Task runners of a campaign's cells: threads, processes, a Dask or a Ray cluster."""
 
 import atexit
 import logging
@@ -24,20 +24,20 @@ from predictor.errors import InputError
 
 
 class Runner(StrEnum):
-    """What runs the cells."""
+    """Task runner of the cells."""
 
     THREADS = "threads"
-    """This process: starts at once, and runs little at the same time."""
+    """Threads of this process: start at once, with little parallelism."""
     PROCESSES = "processes"
-    """Processes of this machine, one cell each at a time."""
+    """Processes on this machine; each runs a cell at a time."""
     DASK = "dask"
-    """A Dask cluster, or one of this machine's."""
+    """A Dask cluster: an existing cluster, or a local cluster on this machine."""
     RAY = "ray"
-    """A Ray cluster, or one of this machine's."""
+    """A Ray cluster: an existing cluster, or a local cluster on this machine."""
 
 
 CLUSTERS = (Runner.DASK, Runner.RAY)
-"""Those that an address belongs to."""
+"""The runners that take an address."""
 
 DEFAULT_PORTS = {
     (Runner.DASK, ""): 8786,
@@ -45,24 +45,24 @@ DEFAULT_PORTS = {
     (Runner.DASK, "tls"): 8786,
     (Runner.RAY, "ray"): 10_001,
 }
-"""Of addresses that name none, by their scheme."""
+"""Default port by runner and URL scheme, for addresses without a port."""
 
 REACH_SECONDS = 10.0
-"""After which an address where nothing answers counts as unreachable."""
+"""Timeout for connecting to an address."""
 
 START_SECONDS = 600.0
-"""What the parts of a cluster may take to start, and to answer each other, on a busy machine."""
+"""Timeout for a local cluster's processes to start and connect, on a busy machine."""
 
 
 def check_runner(runner: Runner, address: str | None) -> None:
-    """Refuse what cannot be started.
+    """Refuse a runner that cannot be started.
 
     Raises:
-        InputError: An address that means nothing or where nothing listens, or a package
-            that is missing.
+        InputError: The runner takes no address, nothing listens at the address, or a package is
+            missing.
     """
     if address is not None and runner not in CLUSTERS:
-        raise InputError("address", f"means nothing to {runner}", "leave it out")
+        raise InputError("address", f"has no meaning for the runner {runner}", "leave it out")
     if runner in CLUSTERS:
         require(runner, "runner")
         if address is not None:
@@ -70,7 +70,7 @@ def check_runner(runner: Runner, address: str | None) -> None:
 
 
 def _check_address(runner: Runner, address: str) -> None:
-    """Refuse an address where nothing listens; the clients would try for half a minute."""
+    """Refuse an address where nothing listens; the clients would retry for half a minute."""
     if (runner, address) == (Runner.RAY, "auto"):
         return
     try:
@@ -80,7 +80,9 @@ def _check_address(runner: Runner, address: str) -> None:
         host, port = None, None
     if host is None or port is None:
         like = "tcp://HOST:8786" if runner is Runner.DASK else "ray://HOST:10001 or HOST:6379"
-        raise InputError("address", f"{address!r} is no address", f"give one like {like}")
+        raise InputError(
+            "address", f"{address!r} is not an address", f"give an address like {like}"
+        )
     try:
         socket.create_connection((host, port), REACH_SECONDS).close()
     except OSError as error:
@@ -91,7 +93,7 @@ def _unreachable(address: str, reason: str) -> InputError:
     return InputError(
         "address",
         f"{address} cannot be reached ({reason})",
-        "start the cluster or mend the address",
+        "start the cluster or correct the address",
     )
 
 
@@ -100,13 +102,13 @@ def task_runner(runner: Runner, workers: int, address: str | None) -> Iterator[T
     """A started task runner.
 
     Args:
-        runner: Its kind.
-        workers: How many cells run at the same time; an existing cluster has its own.
-        address: Of an existing Dask scheduler or Ray head node; by default a cluster of
-            this machine's is started and stopped again.
+        runner: Kind of task runner.
+        workers: Number of cells that run in parallel; ignored for an existing cluster.
+        address: Address of an existing Dask scheduler or Ray head node; by default a local
+            cluster is started, and stopped at the end.
 
     Raises:
-        InputError: What answers at the address cannot be used.
+        InputError: The cluster at the address cannot be used.
     """
     with ExitStack() as stack:
         try:
@@ -144,7 +146,7 @@ def _made(runner: Runner, workers: int, address: str | None) -> TaskRunner[Any]:
 
             asked: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
             if address is None:
-                address = "local"  # it would take any other that runs on this machine
+                address = "local"  # by default Ray connects to any cluster on this machine
                 asked |= {"num_cpus": workers, "include_dashboard": False}
                 limits = {"worker_register_timeout_seconds": int(START_SECONDS)}
                 asked |= {"_system_config": limits}
@@ -156,16 +158,16 @@ _at_teardown = cache(atexit.register)
 
 
 def keep_quiet() -> None:
-    """Keep Prefect's lines, and those of the teardown, from the terminal of the campaign.
+    """Suppress log lines of Prefect and of the interpreter's teardown on the terminal.
 
-    Prefect sets its level anew where a worker process gets its first task.
+    Prefect resets its log level when a worker process gets its first task.
     """
     _at_teardown(silence_teardown)
     logging.getLogger("prefect").setLevel(logging.WARNING)
 
 
 def prepare_process() -> None:
-    """Let a worker process end with the one that started it, and leave Ctrl-C to that one."""
+    """Let a worker process end with its parent process, and leave Ctrl-C to the parent."""
     keep_quiet()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
@@ -179,13 +181,13 @@ def _end_with(sentinel: int) -> None:
 
 
 def stop_processes(runner: Runner) -> None:
-    """Stop the worker processes at once; what they recorded is kept."""
+    """Terminate the worker processes; rounds already recorded are kept."""
     if runner is Runner.PROCESSES:
         for process in multiprocessing.active_children():
             process.terminate()
 
 
 def lost_worker(error: BaseException) -> bool:
-    """Whether a cell failed because its worker died, so that it is worth another try."""
+    """Whether a cell failed because its worker died, so that it should be retried."""
     of_cluster = type(error).__module__.partition(".")[0] in ("distributed", "ray")
     return isinstance(error, BrokenExecutor) or of_cluster

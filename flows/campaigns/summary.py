@@ -20,7 +20,7 @@ FIGURES = (
     "preemptions",
     "nash_welfare",
 )
-"""Columns of the view `run_summary` that are summed up."""
+"""Columns of the view `run_summary` that are averaged over seeds."""
 
 CONFIDENCE = 0.95
 
@@ -31,7 +31,7 @@ class Interval:
 
     Attributes:
         mean: Their arithmetic mean.
-        half_width: Half the width of its 95 % confidence interval; None of a single run.
+        half_width: Half the width of its 95 % confidence interval; None for a single run.
     """
 
     mean: float
@@ -47,7 +47,7 @@ def interval(values: Sequence[float]) -> Interval:
     """The mean with its confidence interval, after Student's t distribution.
 
     Args:
-        values: At least one.
+        values: The sample; at least one value.
     """
     if len(values) < 2:
         return Interval(fmean(values), None)
@@ -66,8 +66,8 @@ class Group:
         workload: Name of the workload.
         cluster: Name of the cluster.
         options: Name of the variant of the settings.
-        seeds: How many cells.
-        figures: By name; None where no run of the group has it.
+        seeds: Number of cells.
+        figures: Interval by figure; None if no run of the group has a value.
     """
 
     policy: str
@@ -78,42 +78,42 @@ class Group:
     figures: dict[str, Interval | None]
 
     def row(self) -> dict[str, object]:
-        """In plain numbers: mean, and the ends of the interval, by figure."""
-        told: dict[str, object] = {
+        """The group as plain numbers: mean and bounds of the interval of each figure."""
+        row: dict[str, object] = {
             "policy": self.policy,
             "workload": self.workload,
             "cluster": self.cluster,
             "options": self.options,
             "seeds": self.seeds,
         }
-        for name, one in self.figures.items():
-            half = None if one is None else one.half_width
-            told[name] = None if one is None else one.mean
-            told[f"{name}_low"] = None if one is None or half is None else one.mean - half
-            told[f"{name}_high"] = None if one is None or half is None else one.mean + half
-        return told
+        for name, figure in self.figures.items():
+            half = None if figure is None else figure.half_width
+            row[name] = None if figure is None else figure.mean
+            row[f"{name}_low"] = None if figure is None or half is None else figure.mean - half
+            row[f"{name}_high"] = None if figure is None or half is None else figure.mean + half
+        return row
 
     def shown(self) -> dict[str, object]:
-        """For people."""
-        told: dict[str, object] = {
+        """The group as formatted for a table."""
+        row: dict[str, object] = {
             "policy": self.policy,
             "workload": self.workload,
             "cluster": self.cluster,
         }
         if self.options:
-            told["options"] = self.options
-        told["seeds"] = self.seeds
-        for name, one in self.figures.items():
-            told[name] = "" if one is None else str(one)
-        return told
+            row["options"] = self.options
+        row["seeds"] = self.seeds
+        for name, figure in self.figures.items():
+            row[name] = "" if figure is None else str(figure)
+        return row
 
 
 def summarize(warehouse: Path, cells: Iterable[CellRow]) -> list[Group]:
     """Means over the seeds of a campaign, in the order of its cells.
 
     Args:
-        warehouse: Where the runs are.
-        cells: Those that are not finished are left out.
+        warehouse: The warehouse with the runs.
+        cells: The cells; unfinished cells are left out.
 
     Raises:
         WarehouseError: A run is damaged.

@@ -1,7 +1,7 @@
-"""A campaign under way: its cells, how far each is, and what Prefect is shown of them.
+"""Execution of a campaign: status of its cells, retries, and artifacts in Prefect's UI.
 
-What is finished is known from the warehouse, not from Prefect: a campaign that is started
-again runs what is missing, whatever became of the server.
+The warehouse records which cells are finished, not Prefect: a campaign that is started again
+runs the missing cells, even if the Prefect server and its database are gone.
 """
 
 import hashlib
@@ -50,49 +50,49 @@ from warehouse.store.campaigns import (
 from warehouse.store.files import CellRow, CellStatus
 
 TRIES = 3
-"""How often a cell is started whose worker dies."""
+"""Attempts per cell if its worker dies."""
 
 STOP_SECONDS = 30.0
-"""How long to wait for a round to end, after which a run stops."""
+"""Timeout for a run to stop at the end of its current round."""
 
-Told = Callable[[Sequence[CellRow]], None]
-"""Told of all cells: when the campaign starts, at most once a second, and when it ends."""
+CellWatch = Callable[[Sequence[CellRow]], None]
+"""Takes the rows of all cells; called at the start, at most once a second, and at the end."""
 
-TELL_SECONDS = 1.0
-"""Between what is told of all cells, which takes the longer the more there are."""
+REPORT_SECONDS = 1.0
+"""Minimum interval between progress reports; their cost grows with the number of cells."""
 
-_watchers: list[Watch] = []
-_told: list[Told] = []
+_round_watchers: list[Watch] = []
+_cell_watchers: list[CellWatch] = []
 _stop = Event()
 
 
 @contextmanager
-def watched(*, rounds: Watch | None = None, cells: Told | None = None) -> Iterator[None]:
-    """Have the campaigns of this process watched for as long as the context lasts.
+def watched(*, rounds: Watch | None = None, cells: CellWatch | None = None) -> Iterator[None]:
+    """Report the progress of this process's campaigns to callbacks within the context.
 
     Args:
-        rounds: Told of each round of the cells that run in this process.
-        cells: Told of each cell.
+        rounds: Called for each round of the cells that run in this process.
+        cells: Called with the rows of all cells.
     """
-    before = list(_watchers), list(_told)
-    _watchers.extend(filter(None, [rounds]))
-    _told.extend(filter(None, [cells]))
+    before = list(_round_watchers), list(_cell_watchers)
+    _round_watchers.extend(filter(None, [rounds]))
+    _cell_watchers.extend(filter(None, [cells]))
     try:
         yield
     finally:
-        _watchers[:], _told[:] = before
+        _round_watchers[:], _cell_watchers[:] = before
 
 
 def _watch(start: Start) -> Callable[[Run], None]:
     if _stop.is_set():
         raise Interrupted("cell", "not started", "run the campaign again")
-    told = [watch(start) for watch in _watchers]
+    callbacks = [watch(start) for watch in _round_watchers]
 
     def progress(run: Run) -> None:
-        for tell in told:
-            tell(run)
+        for callback in callbacks:
+            callback(run)
         if _stop.is_set():
-            raise KeyboardInterrupt  # the run then says how to go on with it
+            raise KeyboardInterrupt  # the run's error then names the command that resumes it
 
     return progress
 
@@ -101,12 +101,12 @@ def _watch(start: Start) -> Callable[[Run], None]:
     name="simulate",
     task_run_name="{cell.name}",
     tags=["shockwave", "cell"],
-    cache_policy=NO_CACHE,  # the warehouse knows what is finished
+    cache_policy=NO_CACHE,  # the warehouse records which cells are finished
 )
 def run_cell(cell: Cell, key: str, warehouse: Path, fresh: bool) -> FinishedCell:
-    """Bring one cell to its end on a worker."""
+    """Finish a cell on a worker."""
     if multiprocessing.parent_process() is not None:
-        keep_quiet()  # Prefect has a line a cell
+        keep_quiet()  # Prefect logs a line for each cell
     return finish(cell, key, warehouse, fresh=fresh, watch=_watch)
 
 
@@ -116,15 +116,15 @@ def campaign_id(plan: Campaign) -> str:
 
 
 class UnderWay:
-    """A campaign that runs: its cells, and how far each is.
+    """A running campaign: its cells and their status.
 
     Args:
-        plan: What to run.
-        warehouse: Where.
+        plan: The campaign.
+        warehouse: The warehouse that its runs are written to.
         fresh: Whether to run finished cells again.
 
     Raises:
-        ShockwaveError: The plan, or the warehouse, is at fault.
+        ShockwaveError: The plan or the warehouse is invalid.
     """
 
     def __init__(self, plan: Campaign, warehouse: Path, fresh: bool) -> None:
@@ -133,7 +133,7 @@ class UnderWay:
         self._warehouse, self._fresh = warehouse, fresh
         self._cells = {cell.name: cell for cell in expand(plan)}
         self._jobs: dict[str, int] = {}
-        self._told_at = -math.inf
+        self._reported_at = -math.inf
         build(warehouse)
         write_plan(warehouse, self.id, "plan.json", plan.model_dump_json(indent=2))
         starts, store = Starts(warehouse), CellStore(warehouse)
@@ -143,12 +143,12 @@ class UnderWay:
         self._progress = cast(
             UUID,
             create_progress_artifact(
-                self._percent, key=f"progress-{self._slug}", description=self._said
+                self._percent, key=f"progress-{self._slug}", description=self._progress_text
             ),
         )
 
     def _row(self, cell: Cell, starts: Starts, store: CellStore) -> CellRow:
-        """How far a cell is when the campaign starts."""
+        """The status of a cell when the campaign starts."""
         row = CellRow(
             campaign=self.id,
             cell=cell.name,
@@ -188,22 +188,22 @@ class UnderWay:
         return 100.0 * (len(self.rows) - len(self._waiting)) / len(self.rows)
 
     @property
-    def _said(self) -> str:
+    def _progress_text(self) -> str:
         return f"{len(self.rows) - len(self._waiting)} of {len(self.rows)} cells of {self.id}"
 
-    def tell(self) -> None:
-        """Write down how far the cells are, and tell who watches."""
+    def report(self) -> None:
+        """Write the status of the cells, update the artifact, and call the watchers."""
         rows = list(self.rows.values())
         write_cells(self._warehouse, self.id, rows)
-        update_progress_artifact(self._progress, self._percent, description=self._said)
-        for tell in _told:
-            tell(rows)
-        self._told_at = time.monotonic()
+        update_progress_artifact(self._progress, self._percent, description=self._progress_text)
+        for watch in _cell_watchers:
+            watch(rows)
+        self._reported_at = time.monotonic()
 
     def run_all(self, runner: Runner, workers: int, address: str | None) -> None:
-        """Run what waits; cells whose worker died are tried again.
+        """Run the pending cells; a cell whose worker died is retried.
 
-        How far the cells are is told at most once a second, and at the end.
+        Progress is reported at most once a second, and at the end.
 
         Raises:
             Interrupted: The user stopped it.
@@ -213,7 +213,7 @@ class UnderWay:
                 if self._waiting:
                     self._run_waiting(runner, workers, address, last)
         finally:
-            self.tell()
+            self.report()
 
     def _run_waiting(self, runner: Runner, workers: int, address: str | None, last: bool) -> None:
         _stop.clear()
@@ -230,7 +230,7 @@ class UnderWay:
     def _interrupted(
         self, runner: Runner, futures: Sequence[PrefectFuture[FinishedCell]]
     ) -> Interrupted:
-        """How to go on: with the campaign, or with the run where finished cells do not count."""
+        """The error that names what to resume: the campaign, or with `fresh` the current run."""
         if self._fresh and runner is Runner.THREADS:
             for future in futures:
                 error = future.result(timeout=STOP_SECONDS, raise_on_failure=False)
@@ -238,7 +238,7 @@ class UnderWay:
                     return error
         return Interrupted(
             f"campaign {self.id!r}",
-            f"interrupted with {self._said} done",
+            f"interrupted with {self._progress_text} done",
             "run it again: finished cells are kept",
         )
 
@@ -255,18 +255,18 @@ class UnderWay:
         return future
 
     def _ended(self, name: str, future: PrefectFuture[FinishedCell], last: bool) -> None:
-        """Note how a cell ended, unless its worker died and it is to be tried again."""
+        """Record how a cell ended, unless its worker died and the cell is retried."""
         try:
             self.rows[name] = _finished(self.rows[name], future.result())
         except Exception as error:
             if lost_worker(error) and not last:
                 return
-            told = f"its worker died {TRIES} times" if lost_worker(error) else str(error)
+            reason = f"its worker died {TRIES} times" if lost_worker(error) else str(error)
             self.rows[name] = replace(
-                self.rows[name], status=CellStatus.FAILED, reason=told or type(error).__name__
+                self.rows[name], status=CellStatus.FAILED, reason=reason or type(error).__name__
             )
-        if time.monotonic() - self._told_at >= TELL_SECONDS:
-            self.tell()
+        if time.monotonic() - self._reported_at >= REPORT_SECONDS:
+            self.report()
 
     def publish(self) -> None:
         """Show the summary and the cells in Prefect's UI."""
@@ -280,7 +280,7 @@ class UnderWay:
         create_markdown_artifact(
             _listed(self.id, list(self.rows.values())),
             key=f"cells-{self._slug}",
-            description=self._said,
+            description=self._progress_text,
         )
 
 

@@ -1,4 +1,4 @@
-"""The commands, by what they are about, and what they print.
+"""The commands of the command line, grouped by topic, and their output.
 
-Heavy imports wait until a command needs them.
+Heavy imports are deferred until a command needs them.
 """

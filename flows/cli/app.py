@@ -1,4 +1,4 @@
-"""The command line as a Typer application, of all commands or of those that are asked for."""
+"""The command line as a Typer application, with all commands or a subset."""
 
 from collections.abc import Iterable
 from importlib import import_module
@@ -14,7 +14,7 @@ from flows.cli.errors import Command
 
 class _Group(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the overview, whether or not all commands are there."""
+        """Write the overview of all commands, even if only a subset is loaded."""
         formatter.write(overview())
 
 
@@ -38,7 +38,7 @@ def application(names: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
     return app
 
 
-def _tell_version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         typer.echo(installed_version("shockwave"))
         raise typer.Exit
@@ -47,7 +47,9 @@ def _tell_version(asked: bool) -> None:
 def _shockwave(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_tell_version, is_eager=True, help=OPTIONS["--version"]),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help=OPTIONS["--version"]
+        ),
     ] = False,
 ) -> None:
     pass

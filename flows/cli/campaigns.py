@@ -1,4 +1,4 @@
-"""Many runs at once: `campaign`."""
+"""The command `campaign`."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RunnerName(StrEnum):
-    """What runs the cells; as `flows.campaigns.runners.Runner`, which imports Prefect."""
+    """Task runners; mirrors `flows.campaigns.runners.Runner`, whose module imports Prefect."""
 
     THREADS = "threads"
     PROCESSES = "processes"
@@ -57,11 +57,11 @@ def campaign(
         if starts_server():
             count.note("Starting Prefect; its first start on a machine takes some 20 s.")
 
-        def told(rows: "Sequence[CellRow]") -> None:
+        def show_progress(rows: "Sequence[CellRow]") -> None:
             count.show(sum(row.status != "pending" for row in rows), len(rows))
 
         failure: CellsFailed | None = None
-        with watched(cells=told):
+        with watched(cells=show_progress):
             try:
                 run_campaign(plan, kind, workers, address, warehouse, fresh)
             except CellsFailed as error:

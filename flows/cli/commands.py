@@ -1,6 +1,6 @@
-"""What commands there are, in a line each: all that `shockwave --help` needs.
+"""Names and summaries of the commands, for `shockwave --help`.
 
-To import a command takes tenths of a second, to import them all takes longer.
+Kept apart from the commands, whose imports take tenths of a second each.
 """
 
 import shutil
@@ -69,11 +69,11 @@ COMMANDS = {
     ),
     "cluster": ("live", "Look at a cluster of Docker hosts."),
 }
-"""Each command's module in this package, where its function has its name, and its first line."""
+"""By command: the module in this package that defines its function, and its summary."""
 
 
 def overview() -> str:
-    """What `shockwave --help` prints."""
+    """The text that `shockwave --help` prints."""
     commands = {name: summary for name, (_, summary) in COMMANDS.items()}
     width = shutil.get_terminal_size().columns
     parts = [
@@ -81,7 +81,7 @@ def overview() -> str:
         f"  {ABOUT}",
         "Options:\n" + _listed(OPTIONS, width),
         "Commands:\n" + _listed(commands, width),
-        "  shockwave COMMAND --help tells what a command takes.",
+        "  shockwave COMMAND --help lists the options of a command.",
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -1,4 +1,4 @@
-"""Errors in the words of the command line: a field is named as the option that gave it."""
+"""Errors on the command line: a field is reported as the option that sets it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,10 +12,10 @@ class Command(TyperCommand):
     """A command whose errors name its options."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it.
+        """Run the command.
 
         Raises:
-            ShockwaveError: As the command raised it, but for its place.
+            ShockwaveError: The error that the command raised, with the option as its place.
         """
         try:
             return super().invoke(ctx)
@@ -25,12 +25,12 @@ class Command(TyperCommand):
 
 
 def place_as_option(place: str, parameters: Sequence[Any]) -> str:
-    """Where an error happened, with the option in place of the field that it gave.
+    """The place of an error, with a field replaced by the option that sets it.
 
     Args:
-        place: A field such as `gpus`; a part of one that can be repeated, such as
-            `parameters.lateness`; anything else, such as a file, stays as it is.
-        parameters: The command's.
+        place: A field such as `gpus`, or an element of a repeatable field, such as
+            `parameters.lateness`. Any other place, such as a file, is returned unchanged.
+        parameters: The command's parameters.
     """
     for parameter in parameters:
         options = [option for option in parameter.opts if option.startswith("--")]

@@ -1,4 +1,4 @@
-"""Look into recorded runs: `replay`, `audit`, `why`, `whatif`, `sql`, `views`."""
+"""Commands on recorded runs: `replay`, `audit`, `why`, `whatif`, `sql`, `views`."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from flows.cli.output import print_rows
 from warehouse import DEFAULT_WAREHOUSE
 
 MOST_JOBS = 20
-"""Jobs shown that fare otherwise; `--json` tells all."""
+"""Jobs listed whose JCT changes; `--json` lists all."""
 
 
 def replay(
@@ -110,16 +110,16 @@ def audit(
     from warehouse.store.audit import audit as audit_run
 
     found = audit_run(warehouse, run)
-    for one in found.findings:
+    for finding in found.findings:
         if as_json:
-            print_rows([asdict(one)], as_json)
+            print_rows([asdict(finding)], as_json)
         else:
-            place = f"round {one.round}, " if one.round is not None else ""
-            typer.echo(f"{place}{one.place}: {one.problem}")
+            place = f"round {finding.round}, " if finding.round is not None else ""
+            typer.echo(f"{place}{finding.place}: {finding.problem}")
     if as_json:
-        told = {"run": run, "findings": len(found.findings), "first_broken": found.first_broken}
+        summary = {"run": run, "findings": len(found.findings), "first_broken": found.first_broken}
         names = ("files", "rounds", "jobs", "unended", "checksums")
-        print_rows([told | {name: getattr(found, name) for name in names}], as_json)
+        print_rows([summary | {name: getattr(found, name) for name in names}], as_json)
     else:
         counted = f"{run}: {found.rounds} rounds, {found.jobs} jobs, {found.files} files"
         open_ends = f", {found.unended} jobs under way" if found.unended else ""

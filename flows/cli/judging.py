@@ -1,4 +1,4 @@
-"""Policies, solvers and forecasts, held against what is published or true."""
+"""Commands that evaluate policies, solvers and forecasts."""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Run jobs in containers on real machines: `run`, `profile`, `cluster check`."""
+"""Commands on real machines: `run`, `profile`, `cluster check`."""
 
 from pathlib import Path
 from time import perf_counter
@@ -18,7 +18,7 @@ from flows.cli.options import (
     takes,
 )
 from flows.cli.output import print_rows
-from flows.cli.runs import drive, earlier_runs, tell
+from flows.cli.runs import drive, earlier_runs, print_summary
 from flows.runs.settings import DEFAULT_POLICY, ClusterSize, LiveSettings, recorded
 from flows.runs.workload_source import Source
 from predictor.basis import Basis
@@ -69,11 +69,11 @@ def run(
     )
     check_before_run(nodes)
     with bars(quiet=as_json) as shown:
-        told = shown.add(start)
+        progress = shown.add(start)
         name = drive(
-            driver, lambda call: run_live(start, nodes, warehouse, driver=call, progress=told)
+            driver, lambda call: run_live(start, nodes, warehouse, driver=call, progress=progress)
         )
-    tell(warehouse, [name], perf_counter() - started, as_json)
+    print_summary(warehouse, [name], perf_counter() - started, as_json)
 
 
 def profile(
@@ -104,13 +104,13 @@ def profile(
     before = table_so_far(out, nodes.nodes[0].gpu_type)
     check_before_run(nodes)
     node = nodes.nodes[0]
-    # Asked now: what was measured is not lost if it answers no more.
+    # Queried before measuring: results are not lost if the host stops responding.
     about = {**machine(node), "method": method(epochs, steps, together=together)}
     found = measure(nodes, wanted, epochs=epochs, steps=steps, together=together)
-    if not all(one.problem for one in found):
+    if not all(measured.problem for measured in found):
         write_table(out, table(found, node, about, before))
-    print_rows([one.row for one in found], as_json)
-    if any(one.problem for one in found):
+    print_rows([measured.row for measured in found], as_json)
+    if any(measured.problem for measured in found):
         raise typer.Exit(1)
 
 

@@ -1,4 +1,4 @@
-"""The command line's entrance. Imports wait until a command needs them."""
+"""Entry point of the command line. Imports are deferred until a command needs them."""
 
 import atexit
 import os
@@ -12,9 +12,9 @@ from predictor.errors import Interrupted, ShockwaveError
 
 
 def _run(arguments: list[str]) -> None:
-    """Run a command, of which only its own module is imported."""
+    """Run a command; only its own module is imported."""
     if arguments[:1] in ([], ["--help"]):
-        _tell_overview()
+        _print_overview()
         sys.exit(0 if arguments else 2)
     from flows.cli.app import application
 
@@ -22,23 +22,23 @@ def _run(arguments: list[str]) -> None:
     application(known)(prog_name="shockwave")
 
 
-def _tell_overview() -> None:
+def _print_overview() -> None:
     try:
         print(overview(), end="", flush=True)
-    except BrokenPipeError:  # whoever read it has gone; what is left must not be flushed again
+    except BrokenPipeError:  # the reader closed the pipe: the rest must not be flushed at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 
 
 def _printable(text: str) -> str:
-    """A text on one line, without what would steer the terminal."""
+    """The text with control characters escaped, newlines included."""
     return "".join(
         part if part.isprintable() else part.encode("unicode_escape").decode() for part in text
     )
 
 
 def main() -> None:
-    """Run the command line; user errors and interruptions are one line and an exit code."""
+    """Run the command line; report user errors and interruptions in a line, with an exit code."""
     atexit.register(silence_teardown)  # registered first, so it runs last
     interruptions: list[int] = []
 
@@ -46,18 +46,20 @@ def main() -> None:
         interruptions.append(number)
         raise KeyboardInterrupt
 
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is to be ignored
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise SIGINT is ignored
         signal.signal(signal.SIGINT, interrupt)
     try:
         _run(sys.argv[1:])
     except BaseException as error:
-        told = error
-        # Imports, DuckDB, Prefect and Typer each make something else of it.
+        reported = error
+        # Imports, DuckDB, Prefect and Typer each convert KeyboardInterrupt to another exception.
         if interruptions and not isinstance(error, Interrupted):
-            told = Interrupted("shockwave", "interrupted", "run it again, what it recorded is kept")
-        if not isinstance(told, ShockwaveError):
+            reported = Interrupted(
+                "shockwave", "interrupted", "run it again; recorded rounds are kept"
+            )
+        if not isinstance(reported, ShockwaveError):
             raise
         import typer
 
-        typer.secho(f"error: {_printable(str(told))}", fg=typer.colors.RED, err=True)
-        sys.exit(told.exit_code)
+        typer.secho(f"error: {_printable(str(reported))}", fg=typer.colors.RED, err=True)
+        sys.exit(reported.exit_code)

@@ -1,4 +1,4 @@
-"""Options that several commands take; those of a run and its jobs follow from their settings."""
+"""Options shared by commands; those of runs and workloads are derived from their settings."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,21 +17,21 @@ from predictor.errors import InputError
 
 
 class DriverName(StrEnum):
-    """How rounds are called."""
+    """Driver of the rounds."""
 
     PLAIN = "plain"
     PREFECT = "prefect"
 
 
 class VirtualKind(StrEnum):
-    """How jobs run on a virtual clock."""
+    """Runtimes on a virtual clock."""
 
     VIRTUAL = "virtual"
     FAITHFUL = "faithful"
 
 
 def option(setting: Setting, *names: str, panel: str | None = None) -> Any:
-    """A setting as an option; refusals out of bounds are those of the run."""
+    """A setting as an option; its bounds are checked when the run starts."""
     return typer.Option(*names, help=setting.meaning, rich_help_panel=panel)
 
 
@@ -58,7 +58,7 @@ RuntimeOption = Annotated[
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """A virtual cluster, by its size or by a file."""
+    """A virtual cluster, given by its size or by a file."""
 
     gpus: Annotated[int | None, GPUS] = None
     gpus_per_node: Annotated[int, GPUS_PER_NODE] = 1
@@ -67,13 +67,13 @@ class ClusterOptions:
     ] = None
 
     def size(self, default: int | None = None) -> ClusterSize:
-        """The cluster that is asked for.
+        """The requested cluster.
 
         Args:
-            default: GPUs where nothing is said; by default that is refused.
+            default: Number of GPUs if none is given; None makes it an error.
 
         Raises:
-            InputError: It is not said, said twice, or the file is wrong.
+            InputError: No size is given, both size and file are given, or the file is invalid.
         """
         if self.cluster is None:
             gpus = default if self.gpus is None else self.gpus
@@ -84,19 +84,23 @@ class ClusterOptions:
 
         shape = read_cluster(self.cluster)
         if self.gpus is not None or self.gpus_per_node != 1:
-            raise InputError("cluster", "says how many GPUs there are", "leave --gpus out")
+            raise InputError(
+                "cluster",
+                "already gives the number of GPUs",
+                "leave out --gpus and --gpus-per-node",
+            )
         return ClusterSize(shape.nodes * shape.gpus_per_node, shape.gpus_per_node)
 
 
 PANELS: dict[type[Any], str] = {Source: "Jobs"}
-"""Below which heading `--help` lists the options of a group; with the command's own if none."""
+"""Heading in `--help` by group of settings; other groups are listed with the command's own."""
 
 
 def takes(**groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command options for groups of settings, each of which it gets as one parameter.
+    """Expand a command's parameters that are groups of settings into options.
 
     Args:
-        groups: By the command's parameter, the dataclass that says what can be set.
+        groups: By parameter of the command, the dataclass of settings that it receives.
     """
 
     def taking(command: Callable[..., None]) -> Callable[..., None]:
@@ -120,9 +124,9 @@ def takes(**groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., 
 
 
 def _options(group: type[Any]) -> Iterator[Parameter]:
-    """The options of a group, in its order."""
+    """The options of a group, in the order of its fields."""
     defaults = signature(group).parameters
-    annotated: Any = Annotated  # whose argument is no type yet
+    annotated: Any = Annotated  # mypy requires a static type as argument
     for name, kind, setting in settings_in(group):
         flag = [f"--{name.replace('_', '-')}"] if kind is bool else []  # without a `--no-…`
         annotation = annotated[kind, option(setting, *flag, panel=PANELS.get(group))]

@@ -10,7 +10,7 @@ from warehouse.analytics.values import plain
 
 
 def print_rows(rows: Iterable[dict[str, Any]], as_json: bool) -> None:
-    """Print rows: as JSON each as soon as there is one, else as one table."""
+    """Print rows: as JSON lines as they arrive, or as a table of all rows."""
     if as_json:
         for row in rows:
             typer.echo(json.dumps(plain(row), allow_nan=False))

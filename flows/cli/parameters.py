@@ -1,4 +1,4 @@
-"""Parameters of a policy as they are given: `--set NAME=VALUE`."""
+"""Parser of `--set NAME=VALUE`, the parameters of a policy."""
 
 import math
 from collections.abc import Iterable
@@ -8,13 +8,13 @@ from tasks.record import Parameter
 
 
 def parse_parameters(texts: Iterable[str]) -> tuple[Parameter, ...]:
-    """Parameters of a policy from the command line, by name.
+    """Parse parameters of a policy; returns them sorted by name.
 
     Args:
-        texts: Of the form NAME=VALUE.
+        texts: Texts of the form NAME=VALUE.
 
     Raises:
-        InputError: One is not of that form, or a name comes twice.
+        InputError: A text is not of that form, a value is not finite, or a name is repeated.
     """
     found: dict[str, float] = {}
     for text in texts:

@@ -1,4 +1,4 @@
-"""Write what happened as pages and figures: `report`."""
+"""The command `report`."""
 
 import json
 from pathlib import Path
@@ -37,8 +37,8 @@ def report(
     write_page(content, path, f"Shockwave: {title}")
     drawn = write_figures(content.figures, figures) if figures else []
     if as_json:
-        told = {"report": str(path), "bytes": path.stat().st_size, "runs": runs}
-        typer.echo(json.dumps({**told, "figures": [str(figure) for figure in drawn]}))
+        summary = {"report": str(path), "bytes": path.stat().st_size, "runs": runs}
+        typer.echo(json.dumps({**summary, "figures": [str(figure) for figure in drawn]}))
         return
     typer.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     if drawn:

@@ -65,7 +65,7 @@ SIMULATE_FIELDS = (
     "proportionality_violations",
     "envy_violations",
 )
-"""What `simulate`, `resume` and `compare` report of a run."""
+"""Columns of `run_summary` that `simulate`, `resume` and `compare` print."""
 
 
 @takes(source=Source, cluster=ClusterOptions, settings=SimulationSettings)
@@ -102,11 +102,11 @@ def simulate(
         past_jobs(warehouse, earlier_runs(history, settings.forecasts)),
     )
     with bars(quiet=as_json) as shown:
-        told = shown.add(start)
+        progress = shown.add(start)
         run = drive(
-            driver, lambda call: run_simulation(start, warehouse, driver=call, progress=told)
+            driver, lambda call: run_simulation(start, warehouse, driver=call, progress=progress)
         )
-    tell(warehouse, [run], perf_counter() - started, as_json)
+    print_summary(warehouse, [run], perf_counter() - started, as_json)
 
 
 @takes(source=Source, cluster=ClusterOptions, settings=SimulationSettings)
@@ -153,7 +153,7 @@ def compare(
         with watched(rounds=shown.add):
             done = run_campaign(plan, Runner.THREADS, 1, None, warehouse, fresh=True)
         runs = [cell.run for cell in read_cells(warehouse, done)]
-    tell(warehouse, runs, perf_counter() - started, as_json)
+    print_summary(warehouse, runs, perf_counter() - started, as_json)
     if not as_json:
         here = os.path.relpath(Path(sys.argv[0]).parent)
         kept = "" if warehouse == DEFAULT_WAREHOUSE else f" --warehouse {quote(str(warehouse))}"
@@ -187,17 +187,17 @@ def resume(
         if cluster is None:
             from flows.runs.simulation import resume as resume_simulation
 
-            return resume_simulation(run, warehouse, driver=call, progress=told)
+            return resume_simulation(run, warehouse, driver=call, progress=progress)
         from flows.runs.cluster_file import read_cluster_file
         from flows.runs.live import resume_live
 
         nodes = read_cluster_file(cluster)
-        return resume_live(run, nodes, warehouse, driver=call, progress=told)
+        return resume_live(run, nodes, warehouse, driver=call, progress=progress)
 
     with bars(quiet=as_json) as shown:
-        told = shown.add(start)
+        progress = shown.add(start)
         drive(driver, go_on)
-    tell(warehouse, [run], perf_counter() - started, as_json)
+    print_summary(warehouse, [run], perf_counter() - started, as_json)
 
 
 def earlier_runs(history: str | None, forecasts: Basis) -> list[str]:
@@ -205,15 +205,17 @@ def earlier_runs(history: str | None, forecasts: Basis) -> list[str]:
     if history is None:
         return []
     if forecasts is Basis.ORACLE:
-        raise InputError("history", "teaches an oracle nothing", "leave it out")
+        raise InputError("history", "has no effect on oracle forecasts", "leave it out")
     names = history.split(",")
     if not all(names):
-        raise InputError("history", f"{history!r} is not like RUN,…", "name runs or leave it out")
+        raise InputError(
+            "history", f"{history!r} is not a list RUN,RUN,…", "name runs or leave it out"
+        )
     return names
 
 
 def drive(driver: DriverName, start: "Callable[[Driver], str]") -> str:
-    """Start a simulation under the chosen driver."""
+    """Start a run under the chosen driver; returns the run's id."""
     if driver is DriverName.PLAIN:
         from tasks.round import run_round
 
@@ -225,7 +227,7 @@ def drive(driver: DriverName, start: "Callable[[Driver], str]") -> str:
         return start(run_round_in_prefect)
 
 
-def tell(warehouse: Path, runs: list[str], wall_seconds: float, as_json: bool) -> None:
+def print_summary(warehouse: Path, runs: list[str], wall_seconds: float, as_json: bool) -> None:
     """Print the headline figures of runs."""
     from warehouse.analytics.questions import Analytics
 

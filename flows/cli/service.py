@@ -1,4 +1,4 @@
-"""Prefect's UI with everything that can be started from it: `up`."""
+"""The command `up`: Prefect's UI with the deployments."""
 
 from pathlib import Path
 from typing import Annotated

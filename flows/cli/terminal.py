@@ -10,40 +10,40 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:  # a table needs none of it
-    from flows.runs.simulation import Progress as Told
+if TYPE_CHECKING:  # not needed to print a table
+    from flows.runs.simulation import Progress as RoundCallback
     from tasks.record import Start
     from tasks.round import Run
 
 USUAL_WIDTH = 100
-"""Columns of text where there is no terminal to ask."""
+"""Width in characters if stdout is no terminal."""
 
 
 class Bars:
-    """Progress bars on stderr, one a run, counted in finished jobs."""
+    """Progress bars on stderr, one for each run, counted in finished jobs."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
     def note(self, text: str) -> None:
-        """Say something above the bars."""
+        """Print a line above the bars."""
         self._progress.console.print(Text(text), style="dim")
 
-    def add(self, start: "Start") -> "Told":
-        """A bar for a run; call what it returns after every round."""
+    def add(self, start: "Start") -> "RoundCallback":
+        """Add a bar for a run; returns the callback that updates it after a round."""
         policy, jobs = start.header.settings.policy, len(start.workload.specs)
         bar = self._progress.add_task(policy, total=jobs, round=0)
 
-        def told(run: "Run") -> None:
+        def update(run: "Run") -> None:
             done = run.state.arrived - len(run.state.beliefs)
             self._progress.update(bar, completed=done, round=run.state.round)
 
-        return told
+        return update
 
 
 @contextmanager
 def bars(*, quiet: bool) -> Iterator[Bars]:
-    """Progress bars for as long as the context lasts; none where stderr is no terminal."""
+    """Progress bars within the context; none if stderr is no terminal."""
     console = Console(stderr=True, quiet=quiet)
     with Progress(
         TextColumn("{task.description}"),
@@ -58,24 +58,24 @@ def bars(*, quiet: bool) -> Iterator[Bars]:
 
 
 class Count:
-    """A bar on stderr that counts."""
+    """A progress bar on stderr with a count."""
 
     def __init__(self, progress: Progress, what: str) -> None:
         self._progress = progress
         self._bar = progress.add_task(what, total=None)
 
     def note(self, text: str) -> None:
-        """Say something above the bar."""
+        """Print a line above the bar."""
         self._progress.console.print(Text(text), style="dim")
 
     def show(self, done: int, total: int) -> None:
-        """Tell how many are done, and of how many."""
+        """Update the bar to `done` of `total`."""
         self._progress.update(self._bar, completed=done, total=total)
 
 
 @contextmanager
 def counting(what: str, *, quiet: bool) -> Iterator[Count]:
-    """A bar for as long as the context lasts; none where stderr is no terminal."""
+    """A progress bar within the context; none if stderr is no terminal."""
     console = Console(stderr=True, quiet=quiet)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(
@@ -85,7 +85,7 @@ def counting(what: str, *, quiet: bool) -> Iterator[Count]:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table on stdout; numbers to the right, texts as they are, whatever they hold."""
+    """Print a table on stdout; numbers right-aligned, texts verbatim (no markup)."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for position, column in enumerate(columns):
         numeric = any(isinstance(row[position], int | float) for row in rows)
@@ -94,13 +94,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
     for row in rows:
         table.add_row(*(Text(_shown(value)) for value in row))
     console = Console()
-    if not console.is_terminal:  # nothing to wrap for
+    if not console.is_terminal:  # do not wrap
         console = Console(width=10_000)
     console.print(table)
 
 
 def print_side_by_side(rows: Sequence[Mapping[str, object]], heading: str) -> None:
-    """Records as columns, headed by one of their fields; those too many go below."""
+    """Print records as columns, headed by one of their fields; columns that do not fit go below."""
     fields = [name for name in rows[0] if name != heading]
     console = Console()
     width = console.width if console.is_terminal else USUAL_WIDTH

@@ -1,4 +1,4 @@
-"""Workloads as files: `generate`."""
+"""The command `generate`."""
 
 from pathlib import Path
 from shlex import quote

@@ -1,1 +1,1 @@
-"""Questions to recorded runs: why a job waits, what if something were different, replay."""
+"""Queries on recorded runs: replay, explanations of decisions, what-if forks."""

@@ -1,4 +1,4 @@
-"""What a fork takes over from the run that it was forked from."""
+"""State and rounds that a fork takes over from its parent run."""
 
 from dataclasses import replace
 
@@ -9,25 +9,26 @@ from tasks.state import RunState
 
 
 def check_own(name: str, header: RunHeader, number: int | None) -> None:
-    """Refuse a round of a fork that another run decided.
+    """Refuse a round that a fork took over from its parent run.
 
     Raises:
-        InputError: It is one.
+        InputError: The round was decided by another run.
     """
     settings = header.settings
     if number is not None and number < settings.first_own_round:
         raise InputError(
             "round",
-            f"run {name!r} is a fork, and took round {number} over",
-            f"ask run {settings.forked[-1].run!r} of it, or from {settings.first_own_round} on",
+            f"run {name!r} is a fork that took over round {number} from its parent run",
+            f"ask for it in run {settings.forked[-1].run!r}, or for a round from "
+            f"{settings.first_own_round} on",
         )
 
 
 def taken_over(state: RunState, settings: Settings) -> RunState:
-    """The state that a fork begins with; at any other round, the state as it is.
+    """The state that a fork begins with; at any other round, the state unchanged.
 
-    What another policy noted means nothing to this one, and forecasts for one that does not
-    look ahead do not reach far enough for one that does.
+    The memory of the policy is dropped if policy or parameters change. Forecasts are dropped if
+    exactly one of both policies looks ahead, because their horizons differ.
     """
     if not settings.forked or state.round != settings.first_own_round:
         return state

@@ -1,4 +1,4 @@
-"""A job and its truth as a TOML file, to be added to a run."""
+"""A job and its ground truth as a TOML file, for forks that add jobs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,7 @@ Pair = Annotated[list[Count], Field(min_length=2, max_length=2)]
 
 
 class JobFile(BaseModel):
-    """The fields of a job's file; `docs/cli.md` shows one."""
+    """The fields of a job's file; see the example in `docs/cli.md`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -36,7 +36,7 @@ class JobFile(BaseModel):
 
     @property
     def truth(self) -> tuple[Regime, ...]:
-        """The regimes that the job goes through."""
+        """The true regimes of the job."""
         given = self.regimes or [[self.batch_size, self.epochs]]
         return tuple(Regime(size, epochs) for size, epochs in given)
 
@@ -45,15 +45,15 @@ class JobFile(BaseModel):
         sizes = [regime.batch_size for regime in self.truth]
         problem = None
         if sizes[0] != self.batch_size:
-            problem = f"regimes begin with batch size {sizes[0]}; give batch_size as the first"
+            problem = f"regimes begin with batch size {sizes[0]}; begin with batch_size"
         elif sum(regime.epochs for regime in self.truth) != self.epochs:
-            problem = f"regimes do not add up to {self.epochs} epochs; mend one of them"
+            problem = f"regimes do not add up to {self.epochs} epochs; correct their epochs"
         elif max(sizes) > (self.max_batch_size or max(sizes)):
-            problem = "a regime is above max_batch_size; raise that"
+            problem = "a regime is above max_batch_size; raise max_batch_size"
         elif self.mode is Mode.STATIC and len(sizes) > 1:
             problem = "a static job never changes its batch size; give another mode"
         elif self.mode is Mode.GNS and sizes != sorted(sizes):
-            problem = "the batch size of a GNS job never shrinks; give ascending ones"
+            problem = "the batch size of a GNS job never shrinks; give ascending batch sizes"
         if problem:
             raise ValueError(problem)
         return self
@@ -62,16 +62,17 @@ class JobFile(BaseModel):
 def read_job(
     path: Path, job_id: int, arrival_seconds: float, workload: Workload
 ) -> tuple[JobSpec, GroundTruth]:
-    """A job and its truth, to be added to a run.
+    """Read a job and its ground truth.
 
     Args:
         path: The file.
         job_id: The job's id.
-        arrival_seconds: When it arrives, on the run's clock.
-        workload: Of the run: its profile, and the samples of other jobs of the model.
+        arrival_seconds: Its arrival on the run's clock, in seconds.
+        workload: The run's workload: supplies the profile and, by default, the samples per
+            epoch of other jobs of the same model.
 
     Raises:
-        InputError: The file cannot be read, or a field is wrong; names it.
+        InputError: The file cannot be read, or a field is invalid; the error names it.
     """
     given = read_toml(path, "a job's TOML file")
     try:

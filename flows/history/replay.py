@@ -1,4 +1,4 @@
-"""Decide recorded rounds again, and tell what comes out otherwise."""
+"""Replay: decide recorded rounds again and report the differences."""
 
 from pathlib import Path
 
@@ -11,15 +11,15 @@ from warehouse.store.reader import Reader
 
 
 def replay(name: str, warehouse: Path, *, only: int | None = None) -> Comparison:
-    """Predict and solve recorded rounds again, from what was recorded.
+    """Predict and solve recorded rounds again from their records.
 
     Args:
         name: The run.
-        warehouse: Where it is.
-        only: One round, or None for all.
+        warehouse: The warehouse that holds it.
+        only: A round, or None for all rounds.
 
     Returns:
-        What came out otherwise, if anything.
+        The differences between the replayed and the recorded rounds.
 
     Raises:
         ShockwaveError: There is no such run or round, or its records are damaged.

@@ -46,19 +46,20 @@ FIGURES = (
     "preemptions",
     "rounds",
 )
-"""Of `run_summary`, what is told of both."""
+"""Columns of `run_summary` that are compared."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is different from a round on.
+    """The change that a fork makes from its first round on.
 
     Attributes:
         policy: Another policy.
-        parameters: Parameters of the policy; those recorded still hold for the same policy.
+        parameters: Parameters of the policy; with the recorded policy, they override the
+            recorded parameters.
         gpus: Another number of GPUs.
-        without: Jobs that are withdrawn, or never arrive.
-        jobs: Files of jobs that arrive at the round.
+        without: Ids of jobs that are withdrawn, or that never arrive.
+        jobs: Files of added jobs, which arrive at the first round of the fork.
     """
 
     policy: str | None = None
@@ -68,10 +69,10 @@ class Change:
     jobs: tuple[Path, ...] = ()
 
     def settings(self, recorded: Settings) -> Settings:
-        """What the fork is asked to do."""
+        """The settings of the fork."""
         policy = self.policy or recorded.policy
         kept = recorded.parameters if policy == recorded.policy else ()
-        values = {one.name: one for one in (*kept, *self.parameters)}
+        values = {given.name: given for given in (*kept, *self.parameters)}
         return replace(
             recorded,
             policy=policy,
@@ -84,7 +85,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run as recorded and as it would have been.
+    """A run as recorded, compared with its fork.
 
     Attributes:
         run: The fork's id.
@@ -100,20 +101,20 @@ class Outcome:
 def whatif(
     name: str, warehouse: Path, number: int, change: Change, keep: Path | None = None
 ) -> Outcome:
-    """Fork a run and hold the fork against what was recorded.
+    """Fork a run and compare the fork with the recorded run.
 
-    A run that is under way is held against its fork without a change.
+    An unfinished run is compared through a second fork without a change.
 
     Args:
         name: The run.
-        warehouse: Where it is.
+        warehouse: The warehouse that holds it.
         number: The first round that is decided anew.
-        change: What is different from there on.
-        keep: A new folder for a warehouse with the fork; by default it is forgotten.
+        change: The change from that round on.
+        keep: A new folder for a warehouse with the fork; by default the fork is deleted.
 
     Raises:
         ShockwaveError: There is no such run, round or job, its records are damaged, or the
-            change makes no sense.
+            change is invalid.
     """
     analytics = Analytics(warehouse)
     if keep is not None and keep.exists():
@@ -121,19 +122,19 @@ def whatif(
     with TemporaryDirectory(prefix="shockwave-whatif-") as scratch:
         there, other = Path(scratch) / "fork", Path(scratch) / "recorded"
         forked = fork(name, warehouse, number, change, there)
-        found = _told(Analytics(there), forked)
+        found = _results(Analytics(there), forked)
         _, ((complete,),) = analytics.query("SELECT complete FROM runs", [name])
         if complete:
-            recorded = _told(analytics, name)
+            recorded = _results(analytics, name)
         else:
-            recorded = _told(Analytics(other), fork(name, warehouse, number, Change(), other))
+            recorded = _results(Analytics(other), fork(name, warehouse, number, Change(), other))
         if keep is not None:
             with writing(keep):
                 shutil.move(there, keep)
             build(keep)
     return Outcome(
         run=forked,
-        figures=tuple((one, recorded[0][one], found[0][one]) for one in FIGURES),
+        figures=tuple((figure, recorded[0][figure], found[0][figure]) for figure in FIGURES),
         jobs=tuple(
             (job, *_pair(recorded[1], found[1], job, 0), *_pair(recorded[1], found[1], job, 1))
             for job in sorted(recorded[1].keys() | found[1].keys())
@@ -142,17 +143,17 @@ def whatif(
 
 
 def fork(name: str, warehouse: Path, number: int, change: Change, into: Path) -> str:
-    """Run a run's history forward from a round, under a change.
+    """Fork a run at a round and run the fork to its end, under a change.
 
-    Rounds before are carried out again as recorded; those from it on are decided anew, on
-    the beliefs that the records add up to.
+    Earlier rounds are carried out again as recorded; later rounds are decided anew, from the
+    beliefs that follow from the records.
 
     Args:
         name: The run.
-        warehouse: Where it is.
+        warehouse: The warehouse that holds it.
         number: The first round that is decided anew.
-        change: What is different from there on.
-        into: The warehouse that the fork goes to.
+        change: The change from that round on.
+        into: The warehouse that the fork is written to.
 
     Returns:
         The fork's id in that warehouse.
@@ -167,8 +168,8 @@ def fork(name: str, warehouse: Path, number: int, change: Change, into: Path) ->
     if recorded.header.settings.runtime is RuntimeKind.DOCKER:
         raise InputError(
             f"run {name!r}",
-            "ran in containers, whose past cannot be run again",
-            "simulate its trace with the runtime faithful, and fork that",
+            "ran in containers; its rounds cannot be carried out again",
+            "simulate its trace with --runtime faithful and fork the simulation",
         )
     start = _forked(name, recorded, [record for record, _ in rounds], number, change)
     prepared = prepare(start)
@@ -194,7 +195,7 @@ def fork(name: str, warehouse: Path, number: int, change: Change, into: Path) ->
 def _forked(
     name: str, recorded: Start, rounds: Sequence[RoundRecord], number: int, change: Change
 ) -> Start:
-    """What the fork begins with: other settings, other jobs after those that arrived."""
+    """The start of the fork: changed settings, and changed jobs among those yet to arrive."""
     known = recorded.workload
     arrived = sum(len(record.arrivals) for record in rounds[:number])
     ended = {job_id for record in rounds[: number + 1] for job_id in record.ended}
@@ -203,7 +204,7 @@ def _forked(
     }
     for job_id in change.without:
         if job_id not in jobs:
-            raise InputError("without", f"there is no job {job_id}", "name one of the run")
+            raise InputError("without", f"there is no job {job_id}", "give a job of the run")
         if job_id in ended:
             raise InputError("without", f"job {job_id} has ended by then", "fork earlier")
     coming = [spec.job_id for spec in known.specs[arrived:]]
@@ -220,7 +221,7 @@ def _forked(
     specs, truths = zip(*first, *rest, strict=True) if first or rest else ((), ())
     workload = replace(known, specs=specs, truths=truths)
     settings = recorded.header.settings
-    fork = Fork(
+    latest = Fork(
         run=name,
         hash=rounds[number].previous_hash,
         round=number,
@@ -228,8 +229,8 @@ def _forked(
         policy=settings.policy,
         parameters=settings.parameters,
     )
-    earlier = tuple(one for one in settings.forked if one.round < number)
-    asked = replace(change.settings(settings), forked=(*earlier, fork))
+    earlier = tuple(fork for fork in settings.forked if fork.round < number)
+    asked = replace(change.settings(settings), forked=(*earlier, latest))
     header = replace(
         make_start(workload, asked).header,
         profile=recorded.header.profile,
@@ -238,10 +239,10 @@ def _forked(
     return Start(header, workload, record_hash(header))
 
 
-Told = tuple[dict[str, Any], dict[int, tuple[float | None, float | None]]]
+Results = tuple[dict[str, Any], dict[int, tuple[float | None, float | None]]]
 
 
-def _told(analytics: Analytics, run: str) -> Told:
+def _results(analytics: Analytics, run: str) -> Results:
     """The figures of a run, and JCT and ρ by job."""
     columns, (row,) = analytics.query("FROM run_summary", [run])
     _, rows = analytics.query("SELECT job_id, jct_seconds, ftf FROM job_outcomes", [run])

@@ -1,4 +1,7 @@
-"""Why a job runs, waits or was preempted: a round solved again, and put into words."""
+"""Explanation of a decision: why a job runs, waits or was preempted in a round.
+
+The round is solved again from its records, and the answer is rendered as sentences.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +19,7 @@ from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
 
 SHOWN = 6
-"""Jobs named in a sentence."""
+"""Largest number of jobs or events that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that happened to the job, and in which round's record it is."""
+    """An event of the job and the round that recorded it."""
 
     round: int
     kind: str
@@ -42,8 +45,8 @@ class Step:
 class Answer:
     """Why a job has or has no GPUs in a round; `docs/cli.md` explains each field.
 
-    Seconds count on the run's clock where they are times (`clock`, `start`, `finish`), else
-    they are spans. None stands for what the policy has no number for.
+    Points in time (`clock`, `start`, `finish`) are in seconds on the run's clock; all other
+    seconds are durations. A field is None where the policy computes no such number.
     """
 
     run: str
@@ -88,13 +91,13 @@ class Answer:
 
 
 def why(job_id: int, warehouse: Path, name: str | None = None, number: int | None = None) -> Answer:
-    """Explain a job's place in a round.
+    """Explain the decision about a job in a round.
 
     Args:
         job_id: The job.
-        warehouse: Where its run is.
-        name: The run; by default the one begun last.
-        number: The round; by default the last one in which the job was active.
+        warehouse: The warehouse that holds its run.
+        name: The run; by default the run created last.
+        number: The round; by default the last round in which the job was active.
 
     Raises:
         InputError: There is no such run, job or round, or the job was not active in it.
@@ -154,13 +157,13 @@ def _round(name: str, job_id: int, recorded: Sequence[RoundRecord], asked: int |
 
 
 def _check_same(name: str, this: Round, record: RoundRecord) -> None:
-    """Refuse to explain a decision that was not taken."""
+    """Refuse to explain a decision that differs from the recorded decision."""
     leased = {lease.job_id: lease.gpus for lease in record.leases}
     solved = (dict(this.plan.placement), this.plan.report, this.plan.turns)
     if solved != (leased, record.solve, record.turns):
         raise WarehouseError(
             f"run {name!r}, round {record.round}",
-            "is not solved as it was recorded",
+            "the replayed decision differs from the recorded decision",
             f"ask with the version that recorded it; see shockwave replay {name}",
         )
 
@@ -234,7 +237,8 @@ def _answer(
         cutoff=min((worth[job] for job in plan.placement if job in worth), default=None),
         free_gpus=_free(plan, job_id, settings.gpus),
         price=next(
-            (one.price for one in plan.report.prices if one.gpu_type == job.own.gpu_type), None
+            (found.price for found in plan.report.prices if found.gpu_type == job.own.gpu_type),
+            None,
         )
         if plan.bids
         else None,
@@ -257,14 +261,14 @@ def _answer(
 
 
 def _tried_again(waits_until: float, clock: float) -> float | None:
-    """When a job that crashed may be launched again; None for those that may now."""
+    """When a crashed job may be launched again; None if it may be launched now."""
     return waits_until if waits_until > clock else None
 
 
 def _finish(
     clock: float, left: float, turns: Sequence[int], window: int, round_seconds: float
 ) -> float | None:
-    """When a job ends that runs `left` seconds in its turns, and then at their share."""
+    """End of a job that runs in its planned rounds, then at their share of the window."""
     if not turns:
         return None
     rounds = left / round_seconds
@@ -273,20 +277,20 @@ def _finish(
         if whole == len(turns):
             return clock + (turns[-1] + 1) * round_seconds
         return clock + (turns[whole] + rounds - whole) * round_seconds
-    if window <= 1:  # nothing is planned ahead: as if it were never preempted
+    if window <= 1:  # no plan ahead: assumes that the job is never preempted
         return clock + left
     beyond = (rounds - len(turns)) * (window / len(turns))
     return clock + (window + beyond) * round_seconds
 
 
 def _free(plan: Plan, job_id: int, gpus: int) -> int:
-    """GPUs that the jobs before it in line leave."""
+    """GPUs left by the jobs ranked before it."""
     before = plan.order[: plan.order.index(job_id)] if job_id in plan.order else plan.order
     return gpus - sum(len(plan.placement.get(job, ())) for job in before)
 
 
 def in_words(answer: Answer) -> Iterator[str]:
-    """An answer as sentences, a line each."""
+    """The answer as sentences, one per line."""
     a = answer
     verb = {"runs": "runs", "waits": "waits", "preempted": "was preempted"}[a.status]
     yield f"Job {a.job_id} {verb} in round {a.round} of {a.run}, at {a.clock_seconds:,.0f} s."
@@ -337,9 +341,9 @@ def _room(a: Answer) -> Iterator[str]:
         return
     busy = sum(holder.gpus for holder in a.holders)
     shown = "; ".join(
-        f"job {one.job_id} ({_count(one.gpus, 'GPU')}"
-        + (f", worth {one.worth:.4g})" if one.worth is not None else ")")
-        for one in a.holders[-SHOWN:]
+        f"job {holder.job_id} ({_count(holder.gpus, 'GPU')}"
+        + (f", worth {holder.worth:.4g})" if holder.worth is not None else ")")
+        for holder in a.holders[-SHOWN:]
     )
     more = f", {len(a.holders) - SHOWN} before them" if len(a.holders) > SHOWN else ""
     yield (
@@ -351,12 +355,12 @@ def _room(a: Answer) -> Iterator[str]:
 
 
 def _preempted(a: Answer) -> Iterator[str]:
-    """Who takes the place of a job that is preempted in this round, and with what right."""
+    """Which jobs displace a job that is preempted in this round, and why."""
     if a.status != "preempted":
         return
     line = f"It is preempted, and {a.history[-1].reason}"
     if a.worth is not None:
-        bids = {one.job_id: one.worth for one in a.holders}
+        bids = {holder.job_id: holder.worth for holder in a.holders}
         more = [job for job, worth in bids.items() if worth is not None and worth > a.worth]
         line += f": {len(more)} of the {len(bids)} jobs that run bid more than it for this round"
     yield f"{line}."

@@ -1,1 +1,1 @@
-"""Results held against what is known: published figures, optimal plans, true futures."""
+"""Evaluation against references: published figures, optimal plans, true run times."""

@@ -1,4 +1,4 @@
-"""The published simulator's figures, run again here and held against tolerances."""
+"""Conformance: the published simulator's figures, reproduced within tolerances."""
 
 import csv
 import tempfile
@@ -18,13 +18,13 @@ from warehouse.analytics.questions import Analytics
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far a run may be from the published one.
+    """Accepted deviation of a run's figures from the published figures.
 
     Attributes:
-        seconds: Makespan and mean JCT, relative.
-        unfair: Unfair fraction, absolute.
-        worst: Worst ρ, relative.
-        worst_range: Worst ρ, from and to, where the published one varies by itself.
+        seconds: Relative deviation of makespan and mean JCT.
+        unfair: Absolute deviation of the unfair fraction.
+        worst: Relative deviation of worst ρ.
+        worst_range: Accepted range of worst ρ, where published runs vary among themselves.
     """
 
     seconds: float
@@ -33,7 +33,7 @@ class Tolerance:
     worst_range: tuple[float, float] | None = None
 
     def accepts(self, figure: str, here: float, published: float) -> bool:
-        """Whether a figure is near enough to the published one."""
+        """Whether a figure is within the tolerance of the published figure."""
         if figure == "unfair_fraction":
             return abs(here - published) <= self.unfair
         if figure == "worst_ftf":
@@ -46,13 +46,13 @@ class Tolerance:
 
 
 EXACT = Tolerance(seconds=0.01, unfair=0.01, worst=0.03)
-"""For policies whose figures do not depend on a solver's choice among optima."""
+"""For policies whose figures do not depend on the choice among several optima."""
 
 NOT_UNIQUE = Tolerance(seconds=0.05, unfair=0.05, worst=0.15)
-"""For those whose do."""
+"""For policies whose figures depend on the solver's choice among several optima."""
 
 PUBLISHED_SHOCKWAVE = Tolerance(seconds=0.05, unfair=0.02, worst_range=(1.60, 2.20))
-"""Its own runs vary from one to the next, and these are its extremes."""
+"""Published runs vary among themselves; the range spans their extremes."""
 
 TOLERANCES = {
     "gavel": EXACT,
@@ -63,7 +63,7 @@ TOLERANCES = {
     "themis": NOT_UNIQUE,
     "shockwave-published": PUBLISHED_SHOCKWAVE,
 }
-"""By policy."""
+"""Tolerance by policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,10 @@ class Case:
     """A public trace as the published simulator ran it.
 
     Attributes:
-        name: Of the trace file, without its suffix, and in the table of results.
+        name: Name of the trace file without its suffix; also its key in the table of results.
         profile: Throughput table.
         gpus: GPUs of the cluster.
-        tuning: What its authors set Shockwave's parameters to for this trace.
+        tuning: Shockwave's parameters for this trace, as set by its authors.
     """
 
     name: str
@@ -99,23 +99,23 @@ CASES = (
 )
 
 NAMES = {"gandiva-fair": "gandiva_fair", "shockwave-published": "shockwave"}
-"""How the table of results calls a policy, where its name there is another."""
+"""Name of a policy in the table of results, where it differs."""
 
 FIGURES = ("makespan_s", "mean_jct_s", "worst_ftf", "unfair_fraction")
 
 
 def conformance(folder: Path) -> Iterator[dict[str, object]]:
-    """Run every policy that was published on both public traces.
+    """Run every published policy on both public traces.
 
     Args:
-        folder: Holds the traces with their tables, and `reference_results.csv`: per
-            trace, policy and source (`run`) the figures of the published simulator.
+        folder: Folder with the traces, their tables, and `reference_results.csv`: the
+            published simulator's figures by trace, policy and source (`run`).
 
     Yields:
         A row per trace and policy: each figure here and as published, and `ok`.
 
     Raises:
-        InputError: A file is missing or wrong.
+        InputError: A file is missing or invalid.
     """
     results = folder / "reference_results.csv"
     published = _published(results)
@@ -135,7 +135,7 @@ def conformance(folder: Path) -> Iterator[dict[str, object]]:
                 settings = Settings(
                     policy,
                     one_pool(case.gpus),
-                    backend="gurobi",  # the published system's: optima are not unique
+                    backend="gurobi",  # the published system's solver: optima are not unique
                     fidelity=Fidelity.REFERENCE,
                     parameters=case.tuning if policy == "shockwave-published" else (),
                 )
@@ -149,7 +149,7 @@ def conformance(folder: Path) -> Iterator[dict[str, object]]:
 
 
 def _figures(source: Source, settings: Settings, warehouse: Path) -> dict[str, float]:
-    """The headline figures of one run."""
+    """The headline figures of a run."""
     run = simulate(make_start(source.open(), settings), warehouse)
     columns, (row,) = Analytics(warehouse).query("FROM run_summary", [run])
     return dict(zip(columns, row, strict=True))

@@ -1,4 +1,4 @@
-"""How far forecasts are off, judged on jobs whose truth is known."""
+"""Error of run-time forecasts on jobs with known ground truth."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,16 +19,16 @@ from tasks.sources import Workload
 
 @dataclass(frozen=True, slots=True)
 class ForecastError:
-    """Mean errors of the jobs of a mode at a point of their progress.
+    """Mean relative errors over the jobs of an adaptation mode, at a point of their progress.
 
     Attributes:
-        mode: How their batch size adapts.
+        mode: Adaptation mode.
         progress: Share of their epochs done.
         error: Mean |forecast − truth| / truth of the remaining run time.
-        error_published: The same of the published predictor, told each job's batch sizes.
-        error_extrapolation: The same if the present batch size held on.
-        coverage_80: Share of the truths inside the interval that is to hold 80 %.
-        jobs: How many.
+        error_published: The same for the published predictor, given each job's batch sizes.
+        error_extrapolation: The same for extrapolation of the present batch size.
+        coverage_80: Share of true run times inside the 80 % interval.
+        jobs: Number of jobs.
     """
 
     mode: Mode
@@ -41,17 +41,17 @@ class ForecastError:
 
 
 def forecast_errors(workload: Workload, seed: int = 0) -> tuple[ForecastError, ...]:
-    """Judge forecasts on a workload, whose jobs are learned from in the order of arrival.
+    """Measure the forecast error on a workload; learns from its jobs in the order of arrival.
 
-    Each job is forecast as it stands in an isolated run of its true schedule, by what is
-    known of the jobs that arrived before it, and is then learned from as if it had finished.
+    Each job is forecast at points of an isolated run of its true schedule, from a history of
+    the jobs that arrived before it. The job is then added to the history as finished.
 
     Args:
         workload: Jobs with their ground truth.
-        seed: Of the draws from the prior.
+        seed: Seed of the draws from the prior.
 
     Returns:
-        By mode and progress.
+        Mean errors by mode and progress.
     """
     rows: defaultdict[tuple[Mode, int], list[tuple[float, float, float, bool]]] = defaultdict(list)
     profile, history = workload.profile, History()
@@ -89,7 +89,7 @@ def forecast_errors(workload: Workload, seed: int = 0) -> tuple[ForecastError, .
 
 
 _WHOLE = 1e6
-"""The published code counts in whole seconds, which would add its own error: here, microseconds."""
+"""The published code rounds to whole seconds; scaled, so that it rounds to microseconds."""
 
 
 def _means(

@@ -1,4 +1,4 @@
-"""Recorded window problems, solved and laid out one by one."""
+"""Recorded window problems, each solved and laid out."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,16 +14,16 @@ def solve_windows(path: Path, backend: str = "auto") -> Iterator[dict[str, objec
     """Solve each problem of a file.
 
     Args:
-        path: Recorded window problems.
+        path: File of recorded window problems.
         backend: Solver back end.
 
     Yields:
         Per problem: `seq`, `jobs`, `objective` and `bound` of the plan as laid out,
-        their relative `gap`, whether it is `feasible`, `build_ms` to read the line and
-        build the bids, `solve_ms` to solve and lay out, and the `backend` that did.
+        their relative `gap`, whether the plan is `feasible`, `build_ms` to read the line and
+        build the bids, `solve_ms` to solve and lay out, and the `backend` that solved it.
 
     Raises:
-        ShockwaveError: The file is damaged, or no back end takes a problem.
+        ShockwaveError: The file is damaged, or no back end accepts a problem.
     """
     problems = read_windows(path)
     while True:

@@ -1,4 +1,4 @@
-"""A cluster of Docker hosts as a TOML file; a mistake is told with its file and field."""
+"""A cluster of Docker hosts as a TOML file; errors name the file and the field."""
 
 import os
 import re
@@ -16,23 +16,23 @@ from warehouse.workloads.trace import MEASURED
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=60)]
 Cpus = Annotated[float, Field(gt=0, le=4096, allow_inf_nan=False)]
 HOST = re.compile(r"(\w[\w.-]*@)?(\w[\w.-]*|\[[0-9A-Fa-f:.]+\])(:\d+)?", re.ASCII)
-"""User, host and port, without anything that a shell or `ssh` could take for more."""
+"""User, host and port, without characters that a shell or `ssh` could interpret."""
 CPUSET = r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"
 IMAGE = r"^[a-z0-9][a-z0-9._/:@-]*$"
 BYTES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 ENDPOINTS = {"unix": "unix:///SOCKET", "ssh": "ssh://USER@HOST", "tcp": "tcp://HOST:PORT"}
 LEAST_BYTES, MOST_BYTES = 4 * 2**20, 2**50
-"""Of memory; to Docker 0 is no limit."""
+"""Bounds on memory limits; Docker takes 0 for no limit."""
 CERTIFICATES = ("ca.pem", "cert.pem", "key.pem")
 TLS_REMEDY = "give tls, the folder with ca.pem, cert.pem and key.pem"
 
 
 def _reachable(endpoint: str) -> bool:
-    """Whether an endpoint names all that is needed to reach it, and nothing else."""
+    """Whether an endpoint has all parts that are needed to reach it, and no others."""
     try:
         parts = urlsplit(endpoint)
         port = parts.port
-    except ValueError:  # a port that is no number, half a bracket
+    except ValueError:  # a port that is no number, an unbalanced bracket
         return False
     plain = endpoint.startswith(f"{parts.scheme}://") and endpoint.isprintable()
     plain = plain and not (" " in endpoint or parts.query or parts.fragment)
@@ -45,7 +45,7 @@ def _reachable(endpoint: str) -> bool:
 
 
 class Part(BaseModel):
-    """What all parts share: unknown fields are refused."""
+    """Base of all parts: immutable, refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -73,7 +73,7 @@ class NodePart(Part):
     def _known(cls, endpoint: str) -> str:
         if not _reachable(endpoint):
             forms = ", ".join(ENDPOINTS.values())
-            raise ValueError(f"{endpoint!r} is no endpoint; give one like {forms}")
+            raise ValueError(f"{endpoint!r} is not an endpoint; give an endpoint like {forms}")
         return endpoint
 
     @field_validator("gpu_type")
@@ -88,17 +88,17 @@ class NodePart(Part):
     def _complete(cls, tls: str) -> str:
         for name in CERTIFICATES if tls else ():
             if not (Path(tls) / name).is_file():
-                raise ValueError(f"there is no file {name} in {tls!r}; {TLS_REMEDY}")
+                raise ValueError(f"file {name} is missing in {tls!r}; {TLS_REMEDY}")
         return tls
 
     @model_validator(mode="after")
     def _check(self) -> "NodePart":
         if bool(self.gpus) == bool(self.slots):
-            raise ValueError("gives GPUs and slots, or neither; give one of them")
+            raise ValueError("needs either GPUs or slots; give exactly one of the two")
         if len({*map(str, self.gpus)}) < len(self.gpus):
-            raise ValueError("a GPU is there twice; leave one out")
+            raise ValueError("a GPU is listed twice; remove the duplicate")
         if not all(DEVICE.fullmatch(str(gpu)) for gpu in self.gpus):
-            raise ValueError("a GPU is no id; give those that nvidia-smi -L lists")
+            raise ValueError("a GPU is not a device id; give ids as nvidia-smi -L lists them")
         if self.endpoint.startswith("tcp://") and not self.tls:
             raise ValueError(
                 f"anyone who reaches a tcp:// endpoint is root on that host; {TLS_REMEDY}"
@@ -107,7 +107,7 @@ class NodePart(Part):
 
     @property
     def node(self) -> Node:
-        """As the runtime takes it."""
+        """The same as the Docker runtime's type."""
         gpus = [Gpu(device=str(gpu)) for gpu in self.gpus]
         gpus += [Gpu(cpuset=slot.cpuset, cpus=slot.cpus) for slot in self.slots]
         tls = Path(self.tls) if self.tls else None
@@ -115,7 +115,7 @@ class NodePart(Part):
 
 
 class LimitsPart(Part):
-    """What a container gets for each of its GPUs."""
+    """Limits of a container, per GPU."""
 
     memory: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "8g"
     scratch: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "1g"
@@ -126,12 +126,12 @@ class LimitsPart(Part):
     @classmethod
     def _bounded(cls, size: str) -> str:
         if not LEAST_BYTES <= _bytes(size) <= MOST_BYTES:
-            raise ValueError(f"{size!r} is no limit; give one from 4m to 1024t")
+            raise ValueError(f"{size!r} is not a memory limit; give a size from 4m to 1024t")
         return size
 
 
 class ClusterFile(Part):
-    """The fields of a cluster's file; docs/docker.md shows one."""
+    """The fields of a cluster's file; see the example in docs/docker.md."""
 
     storage: str
     nodes: list[NodePart] = Field(min_length=1, max_length=10_000)
@@ -149,31 +149,31 @@ class ClusterFile(Part):
     def _absolute(cls, given: str | list[str]) -> str | list[str]:
         for path in [given] if isinstance(given, str) else given:
             if path and not (Path(path).is_absolute() and path.isprintable()):
-                raise ValueError(f"{path!r} is no absolute path; give that which all nodes use")
+                raise ValueError(f"{path!r} is no absolute path; give the path that all nodes use")
             if ":" in path or ".." in Path(path).parts:
-                raise ValueError(f"{path!r} has a colon or '..' in it; give a plain path")
+                raise ValueError(f"{path!r} contains a colon or '..'; give a plain path")
         return given
 
     @model_validator(mode="after")
     def _check(self) -> "ClusterFile":
         names = [node.name for node in self.nodes]
         if len({*names}) < len(names):
-            raise ValueError("two nodes have one name; give each its own")
+            raise ValueError("two nodes have the same name; give each a name of its own")
         sizes = {len(node.node.gpus) for node in self.nodes}
         if len(sizes) > 1:
             raise ValueError(
-                f"nodes have {' and '.join(map(str, sorted(sizes)))} GPUs; give all as many, or"
-                " schedule each kind of node with a file of its own"
+                f"nodes have {' and '.join(map(str, sorted(sizes)))} GPUs; give all nodes as many,"
+                " or write a cluster file for each kind of node"
             )
         if len({node.gpu_type for node in self.nodes}) > 1:
-            raise ValueError("nodes have GPUs of several types; give a file for each type")
+            raise ValueError("nodes have GPUs of several types; write a cluster file for each type")
         if not self.user and os.geteuid() == 0:
             raise ValueError("user is missing, and containers never run as root; add a UID:GID")
         return self
 
     @property
     def cluster(self) -> Nodes:
-        """As the runtime takes it."""
+        """The same as the Docker runtime's type."""
         return Nodes(
             nodes=tuple(part.node for part in self.nodes),
             storage=Path(self.storage),
@@ -201,7 +201,8 @@ def read_cluster_file(path: Path) -> Nodes:
     """Read a cluster of Docker hosts.
 
     Raises:
-        InputError: The file is missing, no TOML, or a field is wrong; names file and field.
+        InputError: The file is missing or no TOML, or a field is invalid; the error names the
+            file and the field.
     """
     given = read_toml(path, "a cluster's TOML file")
     try:

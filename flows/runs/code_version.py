@@ -1,4 +1,4 @@
-"""Which code makes a run: results of other code are not taken for this one's."""
+"""Version of the code: cached results of other versions are not reused."""
 
 import hashlib
 import platform
@@ -9,19 +9,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("containers", "flows", "predictor", "solver", "tasks", "warehouse")
 DEPENDENCIES = ("gurobipy", "highspy", "numpy", "scipy", "torch")
-"""Whose results plans and forecasts can depend on."""
+"""Packages whose versions can change plans and forecasts."""
 
 
 @cache
 def code_version(root: Path = ROOT) -> str:
-    """Hash of the versions and of the source (Python and SQL) of the six packages.
+    """Hash of the dependencies' versions and of the six packages' source (Python and SQL).
 
     Args:
         root: The folder that holds the packages.
     """
-    told = ["shockwave", *DEPENDENCIES]
     digest = hashlib.sha256(platform.python_version().encode())
-    for name in told:
+    for name in ("shockwave", *DEPENDENCIES):
         digest.update(f"\n{name} {version(name)}".encode())
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*")):

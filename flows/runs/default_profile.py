@@ -1,4 +1,4 @@
-"""The throughput table that comes with Shockwave for a cluster's GPUs."""
+"""Default profiles: throughput tables that are shipped with Shockwave."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +9,14 @@ from predictor.errors import InputError
 from warehouse.workloads.trace import MEASURED, read_throughput_table
 
 PROFILES = Path(__file__).parents[2] / "containers" / "profiles"
-"""Throughput tables that were measured with the trainer, one for each GPU type."""
+"""Throughput tables measured with the trainer, by GPU type."""
 
 
 def with_default_profile(source: Source, nodes: Nodes) -> Source:
-    """A trace that came without a profile, with the one that is known of the nodes' GPUs.
+    """The source with the default profile of the nodes' GPU type, if its trace has none.
 
     Raises:
-        InputError: The table is of emulated GPUs that have other shares of processors.
+        InputError: The table was measured on emulated GPUs with other shares of processors.
     """
     gpu_type = nodes.nodes[0].gpu_type
     known = PROFILES / f"{gpu_type}.json"
@@ -28,8 +28,8 @@ def with_default_profile(source: Source, nodes: Nodes) -> Source:
     if shares and shares != measured:
         raise InputError(
             "profile",
-            f"missing, and the table of {gpu_type} that comes with Shockwave is of slots of "
+            f"missing, and the table of {gpu_type} shipped with Shockwave was measured on slots of "
             f"{', '.join(sorted(measured))}, not of {', '.join(sorted(shares))}",
-            "measure one with shockwave profile",
+            "measure a table with shockwave profile",
         )
     return replace(source, profile=known)

@@ -1,4 +1,4 @@
-"""Packages that only some commands need: the extras of `pyproject.toml`."""
+"""Optional dependencies: the extras of `pyproject.toml`."""
 
 import sys
 from importlib.util import find_spec
@@ -10,18 +10,18 @@ EXTRAS = {
     "dask": ("prefect_dask",),
     "ray": ("prefect_ray",),
 }
-"""What each brings, as far as Shockwave imports it."""
+"""Modules of each extra that Shockwave imports."""
 
 
 def require(extra: str, place: str) -> None:
-    """Refuse what needs an extra that is not installed.
+    """Refuse a command or option whose extra is not installed.
 
     Args:
-        extra: Its name in `pyproject.toml`.
+        extra: Name of the extra in `pyproject.toml`.
         place: The command or option that needs it.
 
     Raises:
-        InputError: A package of it is missing.
+        InputError: A package of the extra is missing.
     """
     missing = [module for module in EXTRAS[extra] if find_spec(module) is None]
     if missing:

@@ -1,4 +1,4 @@
-"""Python's garbage collector while rounds run."""
+"""Garbage collection during rounds: a higher threshold."""
 
 import gc
 from collections.abc import Iterator
@@ -7,22 +7,22 @@ from threading import Lock
 
 _collecting = Lock()
 _rarely: list[tuple[int, int, int]] = []
-"""Thresholds before each run under way; the first is the usual one."""
+"""Thresholds saved by each active context; the first is the process's default."""
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Look for reference cycles a hundred times less often.
+    """Run the cyclic garbage collector a hundred times less often within the context.
 
-    A round makes and drops tens of thousands of small objects, none in a cycle; looking
-    through them all again and again takes as long as the rest of the round. Of runs in
-    several threads the first to start sets it and the last to end takes it back.
+    A round allocates and frees tens of thousands of small objects, none in a cycle; at the
+    default threshold, collections double the time of a round. With runs in several threads,
+    the first context sets the threshold and the last context restores it.
     """
     with _collecting:
         _rarely.append(gc.get_threshold())
         if len(_rarely) == 1:
             gc.set_threshold(100 * _rarely[0][0], *_rarely[0][1:])
-            gc.freeze()  # the workload stays to the end
+            gc.freeze()  # the workload lives until the end
     try:
         yield
     finally:

@@ -24,7 +24,7 @@ from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
 NODES = "nodes.json"
-"""In a run's folder in the storage: the nodes that it began on."""
+"""File in a run's folder in the storage: the nodes that the run began on."""
 
 
 def run_live(
@@ -36,15 +36,15 @@ def run_live(
     progress: Progress = lambda run: None,
     rounds: int | None = None,
 ) -> str:
-    """Run jobs in containers, to the end of the last one if nothing else is said.
+    """Run a workload in containers, by default to the end of its last job.
 
     Args:
-        start: What to run; its settings have as many GPUs as the nodes.
+        start: The run's start; its settings have as many GPUs as the nodes.
         nodes: The machines.
-        warehouse: Where its records go.
-        driver: How rounds are called.
-        progress: Told after every round.
-        rounds: How many rounds to run before it is left to be resumed.
+        warehouse: The warehouse that its records are written to.
+        driver: Executes a round.
+        progress: Called after every round.
+        rounds: Number of rounds to run; the run can be resumed afterwards.
 
     Returns:
         The run's id.
@@ -56,7 +56,7 @@ def run_live(
     check_nodes(start.header, nodes)
     prepared = prepare(start)
 
-    def taken(name: str) -> bool:  # by a run of another warehouse, whose jobs' folders are there
+    def taken(name: str) -> bool:  # a run of another warehouse has its jobs' folders there
         return (nodes.storage / name).exists()
 
     build(warehouse)
@@ -76,19 +76,18 @@ def resume_live(
     progress: Progress = lambda run: None,
     rounds: int | None = None,
 ) -> str:
-    """Go on with an unfinished run; containers that run on are adopted.
+    """Resume an unfinished run; adopts its running containers.
 
-    The state is the fold over the records. What was done after the last of them, and not
-    recorded, is undone: containers that no recorded lease stands behind are ended, each with
-    a checkpoint.
+    The state is the fold over the records. Actions after the last record are undone:
+    containers without a recorded lease are stopped, each with a checkpoint.
 
     Args:
         name: The run.
         nodes: The machines.
-        warehouse: Where it is.
-        driver: How rounds are called.
-        progress: Told after every round.
-        rounds: How many rounds to run before it is left again; to its end by default.
+        warehouse: The warehouse that holds it.
+        driver: Executes a round.
+        progress: Called after every round.
+        rounds: Number of rounds to run; by default, until the run ends.
 
     Raises:
         Interrupted: The user stopped it; containers run on.
@@ -116,10 +115,10 @@ def resume_live(
 
 
 def check_nodes(header: RunHeader, nodes: Nodes) -> None:
-    """Refuse a cluster that is not that of a run.
+    """Refuse a cluster other than the cluster of a run.
 
     Raises:
-        InputError: It has other GPUs, or the run is on a virtual cluster.
+        InputError: The cluster has other GPUs, or the run is on a virtual cluster.
     """
     settings = header.settings
     if settings.runtime is not RuntimeKind.DOCKER:
@@ -135,9 +134,9 @@ def check_nodes(header: RunHeader, nodes: Nodes) -> None:
 
 
 def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:
-    """Note in its storage which nodes a run begins on, and refuse others when it goes on.
+    """Store the nodes that a run begins on; when it is resumed, refuse other nodes.
 
-    Endpoints may change: they are only the way to a node.
+    Endpoints may change, since they do not identify a node.
     """
     remedy = "give the cluster that the run began on"
     mine = [
@@ -146,7 +145,7 @@ def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:
     ]
     noted = nodes.storage / run / NODES
     if begun and not noted.exists():
-        raise InputError(str(nodes.storage), f"holds nothing of run {run}", remedy)
+        raise InputError(str(nodes.storage), f"has no files of run {run}", remedy)
     try:
         if not noted.exists():
             noted.parent.mkdir(exist_ok=True)
@@ -157,7 +156,7 @@ def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:
             str(noted), f"cannot be used: {error}", "let it be read and written"
         ) from None
     if found != mine:
-        raise InputError("cluster", f"its nodes are not those that {noted} tells", remedy)
+        raise InputError("cluster", f"its nodes differ from those recorded in {noted}", remedy)
 
 
 def _standing(state: RunState, clock_seconds: float, started: set[int]) -> Standing:
@@ -166,7 +165,7 @@ def _standing(state: RunState, clock_seconds: float, started: set[int]) -> Stand
         clock_seconds=clock_seconds,
         jobs=tuple(belief.spec for belief in state.beliefs.values()),
         leases=state.leases,
-        epochs={job: int(sum(one.epochs for one in belief.observed)) for job, belief in beliefs},
+        epochs={job: int(sum(part.epochs for part in belief.observed)) for job, belief in beliefs},
         run_seconds={job: belief.run_seconds for job, belief in beliefs},
         started=frozenset(started),
     )
@@ -182,7 +181,7 @@ def _running(
     *,
     begun: bool,
 ) -> Iterator[Run]:
-    """A run on its nodes, for as long as it is driven."""
+    """A run on its nodes; the runtime is open within the context."""
     place = DockerPlace(nodes, WallClock(began))
     with only_scheduler(nodes, writer.run):
         _hold_to(nodes, writer.run, begun=begun)

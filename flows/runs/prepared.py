@@ -1,4 +1,4 @@
-"""A run between its header and its first round: checked, and ready to be driven."""
+"""A prepared run: checked, and ready for its first round."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -20,14 +20,14 @@ from tasks.state import RunState
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run without an id, a runtime or a place in a warehouse: nothing is written of it.
+    """A checked run before it has an id, a runtime or records.
 
     Attributes:
-        start: What it begins with.
-        throughput: How fast jobs train, as far as it is known.
-        policy: Who schedules.
-        schedules: True batch-size schedules by job id, for an oracle only.
-        state: Where it stands.
+        start: Header and workload.
+        throughput: The profile, as far as it is known.
+        policy: The scheduling policy.
+        schedules: True batch-size schedules by job id; empty unless forecasts are an oracle's.
+        state: State before the next round.
     """
 
     start: Start
@@ -40,19 +40,19 @@ class Prepared:
     def under_way(
         self, place: Place, sink: Sink, name: str = "", standing: Standing | None = None
     ) -> Iterator[Run]:
-        """The run with its runtime, which is open for as long as the run is driven.
+        """The run on a runtime that is open within the context.
 
         Args:
-            place: Where its jobs run.
-            sink: Where its records go.
+            place: Opens the runtime.
+            sink: Takes its records.
             name: Its id.
-            standing: Where it stands there; by default, at its beginning.
+            standing: State of its jobs on the runtime; by default that of a new run.
         """
         with closing(place.open(terms(self.start.header, name), standing or Standing())) as runtime:
             yield self.on(runtime, sink, name)
 
     def on(self, runtime: Runtime, sink: Sink, name: str = "") -> Run:
-        """The run on a runtime that its caller has opened."""
+        """The run on a runtime that the caller has opened."""
         return Run(
             name=name,
             header=self.start.header,
@@ -67,10 +67,10 @@ class Prepared:
 
 
 def prepare(start: Start) -> Prepared:
-    """A run that can be driven.
+    """Check a start and prepare its run.
 
     Raises:
-        ShockwaveError: The policy, the back end or the jobs are at fault.
+        ShockwaveError: The policy, the back end or a job is invalid.
     """
     header, workload = start.header, start.workload
     settings, profile = header.settings, header.throughputs
@@ -87,13 +87,13 @@ def prepare(start: Start) -> Prepared:
 
 
 def terms(header: RunHeader, name: str = "") -> Terms:
-    """What a runtime has to know of a run."""
+    """The terms of a run for its runtime."""
     settings = header.settings
     return Terms(name, settings.round_seconds, settings.restart_seconds, header.throughputs)
 
 
 def virtual_place(start: Start) -> VirtualPlace | FaithfulPlace:
-    """The virtual cluster that plays a run's jobs; of a run in containers, as those behave."""
+    """The virtual cluster of a run; for a run in containers, the faithful cluster."""
     if start.header.settings.runtime is RuntimeKind.VIRTUAL:
         return VirtualPlace(start.workload.truths)
     return FaithfulPlace(start.workload.truths)

@@ -1,8 +1,8 @@
-"""Throughputs measured by training: what `shockwave profile` does.
+"""Profiling: throughputs measured by training, for `shockwave profile`.
 
 Each combination of model, batch size and scale factor is a static job of a few epochs, run in
-a container on the GPUs that it would get. The first steps warm up; the rate is that of all
-others together, with what epochs' ends and checkpoints take.
+a container on as many GPUs as its scale factor. The first steps are a warm-up. The rate is the
+mean over all other steps, including the overhead of epoch ends and checkpoints.
 """
 
 import json
@@ -29,14 +29,14 @@ from warehouse.store.durable import write_text
 from warehouse.workloads.trace import MEASURED, read_jobs, read_throughput_table, read_throughputs
 
 LARGEST = 10**9
-"""Of batch sizes and scale factors."""
+"""Upper bound on batch sizes and scale factors."""
 LOOK_SECONDS = 2.0
-"""Between two looks at the jobs that run."""
+"""Poll interval of the running jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """What a job runs with.
+    """A configuration to measure.
 
     Attributes:
         model: Its model.
@@ -56,14 +56,14 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """How fast a combination is.
+    """Measured throughput of a combination.
 
     Attributes:
         combination: Model, batch size, scale factor.
-        steps_per_second: Over all epochs but those that warm up.
-        spread: Fastest over slowest epoch, less one.
+        steps_per_second: Mean rate over all epochs except the warm-up.
+        spread: Rate of the fastest epoch over that of the slowest, minus 1.
         restart_seconds: Time from launch to end that was not training.
-        problem: Why it could not be measured; else empty.
+        problem: Reason if the measurement failed; else empty.
     """
 
     combination: Combination
@@ -74,7 +74,7 @@ class Measured:
 
     @property
     def row(self) -> dict[str, str | int | float]:
-        """As it is printed."""
+        """The row to print."""
         return {
             "model": self.combination.model,
             "batch_size": self.combination.batch_size,
@@ -87,7 +87,7 @@ class Measured:
 
 
 def combinations_of(specs: Iterable[JobSpec]) -> tuple[Combination, ...]:
-    """All that the jobs of a workload can run with."""
+    """All combinations that jobs of a workload can run with."""
     found: dict[tuple[str, int, int], int] = {}
     for spec in specs:
         for size in spec.batch_sizes:
@@ -102,16 +102,16 @@ def combinations_of(specs: Iterable[JobSpec]) -> tuple[Combination, ...]:
 def asked(
     trace: Path | None, models: str, batch_sizes: str, scale_factors: str
 ) -> tuple[Combination, ...]:
-    """What is to be measured.
+    """The combinations to measure.
 
     Args:
-        trace: A job trace; all that its jobs can run with.
-        models: Else, models with commas between.
-        batch_sizes: Batch sizes of each.
-        scale_factors: Scale factors of each.
+        trace: A job trace, to measure all combinations that its jobs can run with.
+        models: Without a trace: comma-separated models.
+        batch_sizes: Comma-separated batch sizes of each model.
+        scale_factors: Comma-separated scale factors of each batch size.
 
     Raises:
-        InputError: Neither or both are given, or one is wrong.
+        InputError: Neither or both of trace and models are given, or a number is invalid.
     """
     if (trace is None) == (not models):
         raise InputError("trace", "or models, one of them, is needed", "give one")
@@ -119,13 +119,13 @@ def asked(
         return combinations_of(read_jobs(trace))
     sizes, gpus = _counts("batch_sizes", batch_sizes), _counts("scale_factors", scale_factors)
     names = [name.strip() for name in models.split(",")]
-    return tuple(Combination(*one) for one in product(names, sizes, gpus))
+    return tuple(Combination(*values) for values in product(names, sizes, gpus))
 
 
 def _counts(option: str, text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and 0 < int(part) <= LARGEST for part in parts):
-        raise InputError(option, f"{text!r} is not like 16,32", "give whole numbers from 1 on")
+        raise InputError(option, f"{text!r} is no list like 16,32", "give whole numbers from 1 on")
     return [int(part) for part in parts]
 
 
@@ -140,12 +140,12 @@ def measure(
     """Run each combination on idle GPUs.
 
     Args:
-        nodes: The machines, which run nothing else.
-        combinations: What to measure.
-        epochs: Epochs of each, the one that warms up included.
-        steps: Training steps of an epoch. Where the jobs' own epochs have fewer, as many as
-            they have, in more epochs.
-        together: Whether to fill the cluster, or run one at a time.
+        nodes: The machines, otherwise idle.
+        combinations: The combinations to measure.
+        epochs: Epochs of each combination, including the warm-up.
+        steps: Training steps of an epoch. If the jobs' own epochs are shorter, theirs are
+            used, in more epochs.
+        together: Whether to measure as many combinations in parallel as fit the cluster.
 
     Returns:
         The measurements, in the order of the combinations.
@@ -153,9 +153,10 @@ def measure(
     Raises:
         InputError: A combination needs more GPUs than there are.
     """
-    for one in combinations:
-        if one.scale_factor > nodes.gpus:
-            raise InputError(str(one), f"there are {nodes.gpus} GPUs", "measure on more")
+    for combination in combinations:
+        if combination.scale_factor > nodes.gpus:
+            problem = f"needs more than the cluster's {nodes.gpus} GPUs"
+            raise InputError(str(combination), problem, "measure on a larger cluster")
     run = f"profile-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:8]}"
     with only_scheduler(nodes, run):
         found = _run(nodes, run, combinations, epochs, steps, together=together)
@@ -163,7 +164,7 @@ def measure(
 
 
 def method(epochs: int, steps: int, *, together: bool) -> str:
-    """How `measure` does it, in words."""
+    """Description of the method of `measure`."""
     how = "as many at once as fit" if together else "one at a time"
     return f"{epochs} epochs of {steps} steps, {how}"
 
@@ -177,9 +178,9 @@ def _run(
     *,
     together: bool,
 ) -> dict[int, Measured]:
-    """Run each combination's job to its end; what was measured, by job id."""
+    """Run each combination's job to its end; returns the measurements by job id."""
     clock = WallClock(time())
-    specs = [_spec(job_id, one, epochs, steps) for job_id, one in enumerate(combinations)]
+    specs = [_spec(job_id, asked, epochs, steps) for job_id, asked in enumerate(combinations)]
     runtime = DockerPlace(nodes, clock).open(Terms(run, LOOK_SECONDS), Standing(jobs=tuple(specs)))
     waiting, found, number = list(specs), dict[int, Measured](), 0
     began: dict[int, float] = {}
@@ -198,74 +199,75 @@ def _run(
                 free = sorted([*free, *event.gpus])
                 took = event.at_seconds - began.pop(event.job_id)
                 folder = nodes.folder(run, event.job_id)
-                one = combinations[event.job_id]
-                found[event.job_id] = measured_of(one, event, folder, took, steps)
+                combination = combinations[event.job_id]
+                found[event.job_id] = measured_of(combination, event, folder, took, steps)
             number += 1
     finally:
-        runtime.preempt(dict.fromkeys(began, "measured no longer"))
-        runtime.launch(number, [])  # removes those that ended last
+        runtime.preempt(dict.fromkeys(began, "profiling was stopped"))
+        runtime.launch(number, [])  # removes the last ended containers
         runtime.close()
     return found
 
 
-def _spec(job_id: int, one: Combination, epochs: int, steps: int) -> JobSpec:
-    own = _steps_per_epoch(one, steps)
+def _spec(job_id: int, combination: Combination, epochs: int, steps: int) -> JobSpec:
+    own = _steps_per_epoch(combination, steps)
     return JobSpec(
         job_id=job_id,
-        model=one.model,
-        batch_size=one.batch_size,
-        max_batch_size=one.batch_size,
-        demand=Demand.gang(one.scale_factor),
+        model=combination.model,
+        batch_size=combination.batch_size,
+        max_batch_size=combination.batch_size,
+        demand=Demand.gang(combination.scale_factor),
         mode=Mode.STATIC,
         epochs=math.ceil(epochs * steps / own),
-        samples_per_epoch=own * one.batch_size,
+        samples_per_epoch=own * combination.batch_size,
         arrival_seconds=0.0,
     )
 
 
-def _steps_per_epoch(one: Combination, steps: int) -> int:
-    """As many as are asked for, or as the jobs' own epochs have."""
-    return min(math.ceil(one.epoch_samples / one.batch_size) or steps, steps)
+def _steps_per_epoch(combination: Combination, steps: int) -> int:
+    """The requested steps, or those of the jobs' own epochs if fewer."""
+    own = math.ceil(combination.epoch_samples / combination.batch_size)
+    return min(own or steps, steps)
 
 
 def measured_of(
-    one: Combination, event: ContainerEvent, folder: Path, took: float, steps: int
+    combination: Combination, event: ContainerEvent, folder: Path, took: float, steps: int
 ) -> Measured:
-    """What an ended job tells of its combination.
+    """The measurement of an ended job.
 
     Args:
-        one: The combination.
-        event: How the job ended.
-        folder: What it wrote.
+        combination: The combination.
+        event: The event of the job's end.
+        folder: The job's output folder.
         took: Seconds from launch to end.
-        steps: Training steps that warm up, and are left out.
+        steps: Training steps of the warm-up, which are left out.
     """
     if event.kind is not EventKind.FINISHED:
-        return Measured(one, problem=event.reason)
+        return Measured(combination, problem=event.reason)
     try:
         lines = read_part(folder / LINES, 0, BACKLOG_BYTES).splitlines()
-        warm = math.ceil(steps / _steps_per_epoch(one, steps))
-        told = [json.loads(line) for line in lines][warm:]
-        rates = sorted(line["steps"] / line["seconds"] for line in told)
-        rate = sum(line["steps"] for line in told) / sum(line["seconds"] for line in told)
+        warm = math.ceil(steps / _steps_per_epoch(combination, steps))
+        timed = [json.loads(line) for line in lines][warm:]
+        rates = sorted(epoch["steps"] / epoch["seconds"] for epoch in timed)
+        rate = sum(epoch["steps"] for epoch in timed) / sum(epoch["seconds"] for epoch in timed)
         trained = json.loads(read_part(folder / PROGRESS, 0, LONGEST_LINE))["run_seconds"]
         restart = max(took - float(trained), 0.0)
         if not (rates and all(0 < rate < math.inf for rate in rates) and math.isfinite(restart)):
             raise ValueError
     except (OSError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
-        return Measured(one, problem="what it told of its epochs is missing or garbled")
-    return Measured(one, rate, rates[-1] / rates[0] - 1, restart)
+        return Measured(combination, problem="its report of epochs is missing or garbled")
+    return Measured(combination, rate, rates[-1] / rates[0] - 1, restart)
 
 
 def table_so_far(out: Path, gpu_type: str) -> dict[str, Any]:
-    """The table that is to be added to; empty if there is none yet.
+    """The existing table to add to; empty if there is none.
 
     Args:
-        out: Its file.
-        gpu_type: What is to be measured.
+        out: File of the table.
+        gpu_type: GPU type to be measured.
 
     Raises:
-        InputError: It is no table, or cannot be written.
+        InputError: The file is no throughput table, or cannot be written.
     """
     probe = out.with_name(f".{out.name}-{uuid4().hex}")
     try:
@@ -284,21 +286,21 @@ def table_so_far(out: Path, gpu_type: str) -> dict[str, Any]:
 def _object(out: Path, holder: dict[str, Any], key: str) -> dict[str, Any]:
     found = holder.get(key, {})
     if not isinstance(found, dict):
-        raise InputError(f"{out}, {key}", "is not a JSON object", "mend it, or give another file")
+        raise InputError(f"{out}, {key}", "is not a JSON object", "correct it or give another file")
     return found
 
 
 def _unwritable(out: Path, error: OSError) -> InputError:
     return InputError(
-        str(out), f"cannot be written ({error.strerror})", "give a file in a folder that can be"
+        str(out), f"cannot be written ({error.strerror})", "give a file in a writable folder"
     )
 
 
 def write_table(out: Path, measured: dict[str, Any]) -> None:
-    """Write a throughput table, whole or not at all.
+    """Write a throughput table atomically.
 
     Raises:
-        InputError: It cannot be written.
+        InputError: The file cannot be written.
     """
     try:
         write_text(out, json.dumps(measured, indent=1) + "\n")
@@ -309,23 +311,23 @@ def write_table(out: Path, measured: dict[str, Any]) -> None:
 def table(
     measured: Iterable[Measured], node: Node, about: dict[str, Any], before: dict[str, Any]
 ) -> dict[str, Any]:
-    """A throughput table, with how and where it was measured beside it.
+    """A throughput table with metadata on how and where it was measured.
 
     Args:
-        measured: What was measured.
-        node: On which GPUs.
-        about: The machine and its versions.
-        before: A table to be added to; what is measured anew replaces what it holds.
+        measured: The measurements; failed ones are left out.
+        node: The node, which names the GPUs.
+        about: Metadata of the machine and its software versions.
+        before: The existing table; new measurements replace its entries.
     """
     gpu_type = node.gpu_type
-    found = [one for one in measured if not one.problem]
-    rates = {_key(one): {"null": round(one.steps_per_second, 4)} for one in found}
+    found = [entry for entry in measured if not entry.problem]
+    rates = {_key(entry): {"null": round(entry.steps_per_second, 4)} for entry in found}
     how = {
-        _key(one): {
-            "spread": round(one.spread, 3),
-            "restart_seconds": round(one.restart_seconds, 2),
+        _key(entry): {
+            "spread": round(entry.spread, 3),
+            "restart_seconds": round(entry.restart_seconds, 2),
         }
-        for one in found
+        for entry in found
     }
     about = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
@@ -343,7 +345,7 @@ def table(
     }
 
 
-def _key(one: Measured) -> str:
-    combination = one.combination
+def _key(measured: Measured) -> str:
+    combination = measured.combination
     job_type = f"{combination.model} (batch size {combination.batch_size})"
     return str((job_type, combination.scale_factor))

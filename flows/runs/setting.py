@@ -1,8 +1,9 @@
-"""What a user may set, said once: its title, its meaning, its bounds.
+"""Settings: title, meaning and bounds of what a user may set, defined once.
 
 A group of settings is a dataclass whose fields are `Annotated` with a `Setting`. The command
-line makes options of them (`flows.cli.options`). Pydantic models that inherit the group read
-TOML files and draw Prefect's forms; nothing here imports pydantic, so that `--help` does not.
+line derives options from them (`flows.cli.options`). Pydantic models that inherit the group
+validate TOML files and render Prefect's forms. This module does not import pydantic, which keeps
+`--help` fast.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,15 +15,15 @@ from predictor.errors import InputError
 
 @dataclass(frozen=True)
 class Setting:
-    """What a field means to the user who sets it.
+    """A setting: the metadata of a field that users set.
 
     Attributes:
         title: Its name in a form.
-        meaning: A line that says what it is: help of the option, description in the form.
-        least: The least value.
-        above: What the value must be above.
-        most: The largest value.
-        choices: Gives what can be chosen, where the type does not say it.
+        meaning: A line of description: help of the option, description in the form.
+        least: Inclusive lower bound.
+        above: Exclusive lower bound.
+        most: Inclusive upper bound.
+        choices: Returns the choices, if the type does not define them.
     """
 
     title: str
@@ -33,10 +34,10 @@ class Setting:
     choices: Callable[[], Sequence[str]] | None = None
 
     def check(self, name: str, value: float | None) -> None:
-        """Refuse a value out of bounds; None is a value that was not given.
+        """Refuse a value out of bounds; None means that no value was given.
 
         Raises:
-            InputError: It is; names the field.
+            InputError: The value is out of bounds; the error names the field.
         """
         if value is None:
             return
@@ -51,7 +52,7 @@ class Setting:
         raise InputError(name, f"{value} is out of range", remedy)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """For pydantic: the bounds; and a number is no text, nor yes or no."""
+        """For pydantic: the bounds, and strict types (no numbers from text or booleans)."""
         schema = handler(source)
         kind = schema["schema"] if schema["type"] == "nullable" else schema
         if kind["type"] in ("bool", "int", "float"):
@@ -71,7 +72,7 @@ class Setting:
 
 
 def settings_in(group: type[Any]) -> Iterator[tuple[str, Any, Setting]]:
-    """Name, type and setting of each field of a group, in its order."""
+    """Name, type and setting of each field of a group, in the order of definition."""
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):
         annotated = hints[field.name]
@@ -82,11 +83,11 @@ def check_bounds(group: type[Any], values: object) -> None:
     """Refuse values out of the bounds of a group's settings.
 
     Args:
-        group: Whose bounds.
-        values: Has an attribute for each of the group's fields.
+        group: The group that defines the bounds.
+        values: An object with an attribute for each of the group's fields.
 
     Raises:
-        InputError: One is out of bounds; names the field.
+        InputError: A value is out of bounds; the error names the field.
     """
     for name, _, setting in settings_in(group):
         setting.check(name, getattr(values, name))

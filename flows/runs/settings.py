@@ -1,4 +1,4 @@
-"""How a run is made: the settings that command line, campaign files and forms have in common."""
+"""Settings of a run, shared by command line, campaign files and forms."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     from tasks.record import Parameter, RuntimeKind, Settings
 
 MOST_GPUS = 1_000_000
-"""As `solver.inventory.MOST_GPUS`."""
+"""Mirrors `solver.inventory.MOST_GPUS`, without its imports."""
 
 MOST_SEED = 2**63 - 1
-"""What a column of the warehouse holds."""
+"""Largest value of a BIGINT column of the warehouse."""
 
 
 def policy_names() -> Sequence[str]:
-    """The policies that there are."""
+    """Names of the policies."""
     from solver.policies import POLICIES
 
     return list(POLICIES)
 
 
 def backend_names() -> Sequence[str]:
-    """The back ends that can be asked for."""
+    """Names of the solver back ends."""
     from solver.counts import BACKENDS
 
     return list(BACKENDS)
@@ -46,7 +46,7 @@ SEED = Setting("Seed", "Seed of all that is drawn.", least=0, most=MOST_SEED)
 
 @dataclass(frozen=True)
 class ClusterSize:
-    """The GPUs of a virtual cluster, on nodes of one size."""
+    """Size of a virtual cluster of equal nodes."""
 
     gpus: Annotated[int, GPUS]
     gpus_per_node: Annotated[int, GPUS_PER_NODE] = 1
@@ -54,7 +54,7 @@ class ClusterSize:
 
 @dataclass(frozen=True)
 class LiveSettings:
-    """What can be set of any run, in containers as well."""
+    """Settings of every run, virtual or in containers."""
 
     backend: Annotated[str, BACKEND] = DEFAULT_BACKEND
     round_seconds: Annotated[
@@ -70,14 +70,14 @@ class LiveSettings:
         ),
     ] = 20.0
     window: Annotated[
-        int,  # a bid is a table over the window, and each round keeps all bids
+        int,  # a bid is a table over the window, and each round records all bids
         Setting("Window (rounds)", "Rounds to plan ahead.", least=1, most=1_000),
     ] = 20
 
 
 @dataclass(frozen=True)
 class SimulationSettings(LiveSettings):
-    """What can be set of a run on a virtual cluster."""
+    """Settings of a run on a virtual cluster."""
 
     fidelity: Annotated[
         Fidelity,
@@ -102,15 +102,15 @@ def recorded(
     seed: int = 0,
     runtime: "RuntimeKind | str" = "virtual",
 ) -> "Settings":
-    """What a run is asked to do, as its header records it.
+    """The settings of a run, as recorded in its header.
 
     Args:
-        policy: Who schedules.
+        policy: Name of the policy.
         size: The cluster.
-        settings: How the run is made.
-        parameters: Of the policy, where they are not its defaults.
-        seed: Of all that is drawn.
-        runtime: Where its jobs run.
+        settings: Settings of the run.
+        parameters: Parameters of the policy that differ from its defaults.
+        seed: Seed of all random draws.
+        runtime: Runtime of its jobs.
     """
     from tasks.record import RuntimeKind, Settings, one_pool
 

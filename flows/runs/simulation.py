@@ -18,10 +18,10 @@ from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
 Driver = Callable[[Run], Round]
-"""Calls the steps of one round."""
+"""Executes the steps of a round."""
 
 Progress = Callable[[Run], None]
-"""Told after every round."""
+"""Called after every round."""
 
 
 def simulate(
@@ -32,14 +32,14 @@ def simulate(
     progress: Progress = lambda run: None,
     rounds: int | None = None,
 ) -> str:
-    """Run a workload on the virtual cluster, to its end if nothing else is said.
+    """Run a workload on the virtual cluster, by default to its end.
 
     Args:
-        start: What to run.
-        warehouse: Where its records go.
-        driver: How rounds are called.
-        progress: Told after every round.
-        rounds: How many rounds to run before it is left to be resumed.
+        start: The run's start.
+        warehouse: The warehouse that its records are written to.
+        driver: Executes a round.
+        progress: Called after every round.
+        rounds: Number of rounds to run; the run can be resumed afterwards.
 
     Returns:
         The run's id.
@@ -65,17 +65,17 @@ def resume(
     progress: Progress = lambda run: None,
     rounds: int | None = None,
 ) -> str:
-    """Go on from the last recorded round of an unfinished run.
+    """Resume an unfinished run after its last recorded round.
 
-    The virtual cluster is brought to where it was by carrying out the recorded
-    decisions again; the state is the fold over the records.
+    The recorded decisions are carried out again to restore the virtual cluster. The state is
+    the fold over the records.
 
     Args:
         name: The run.
-        warehouse: Where it is.
-        driver: How rounds are called.
-        progress: Told after every round.
-        rounds: How many rounds to run before it is left again; to its end by default.
+        warehouse: The warehouse that holds it.
+        driver: Executes a round.
+        progress: Called after every round.
+        rounds: Number of rounds to run; by default, until the run ends.
 
     Raises:
         Interrupted: The user stopped it.
@@ -106,15 +106,15 @@ def finish(
     progress: Progress = lambda run: None,
     rounds: int | None = None,
 ) -> str:
-    """Run a run from where it is to its end, and close it; returns its id.
+    """Drive a run from its current round to its end and compact it; returns its id.
 
     Args:
         run: The run.
-        warehouse: Where it is.
-        writer: Takes its records.
-        driver: How rounds are called.
-        progress: Told after every round.
-        rounds: How many rounds to run before it is left open; to its end by default.
+        warehouse: The warehouse that holds it.
+        writer: Writes its records.
+        driver: Executes a round.
+        progress: Called after every round.
+        rounds: Number of rounds to run; by default, until the run ends.
 
     Raises:
         Interrupted: The user stopped it.
@@ -138,7 +138,7 @@ def finish(
 
 
 def carry_out(run: Run, record: RoundRecord, digest: str) -> None:
-    """Do again what a record says was done, without deciding it again.
+    """Carry out a recorded round again, without solving it.
 
     Args:
         run: The run.
@@ -146,14 +146,14 @@ def carry_out(run: Run, record: RoundRecord, digest: str) -> None:
         digest: The round's hash.
 
     Raises:
-        WarehouseError: The virtual cluster does not repeat it.
+        WarehouseError: The virtual cluster does not reproduce the recorded observation.
     """
     this = Round()
     collect(run, this)
     if this.observation != record.observation:
         raise WarehouseError(
             f"run {run.name!r}, round {record.round}",
-            "the virtual cluster does not repeat what was recorded",
+            "the virtual cluster does not reproduce the recorded observation",
             "resume it with the version that started it",
         )
     preempted = [event for event in record.events if event.kind is EventKind.PREEMPTED]
@@ -164,7 +164,7 @@ def carry_out(run: Run, record: RoundRecord, digest: str) -> None:
 
 
 def packages() -> tuple[Package, ...]:
-    """The packages that runs are made with, and their versions."""
+    """The packages that results depend on, with their versions."""
     names = ("shockwave", "duckdb", "gurobipy", "highspy", "numpy", "pyarrow", "torch")
     return (
         Package("python", platform.python_version()),

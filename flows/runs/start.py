@@ -1,4 +1,4 @@
-"""What a run starts from: its jobs, its settings and what earlier runs taught, all checked."""
+"""The start of a run: its workload, settings and history, all checked."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -27,16 +27,16 @@ from warehouse.store.reader import Reader
 
 
 def make_start(workload: Workload, asked: Settings, history: tuple[PastJob, ...] = ()) -> Start:
-    """What a run of a workload begins with.
+    """The start of a run of a workload.
 
     Args:
-        workload: Its jobs.
-        asked: What is asked; a pool without a GPU type has that of the workload's throughputs.
-        history: Finished jobs of earlier runs; those that the profile does not know are
-            left out.
+        workload: The workload.
+        asked: The settings; a pool without a GPU type takes the type of the workload's profile.
+        history: Finished jobs of earlier runs; jobs without an entry in the profile are left
+            out.
 
     Raises:
-        InputError: A setting is wrong, or a job does not fit the cluster.
+        InputError: A setting is invalid, or a job does not fit the cluster.
     """
     policy_of(asked)
     profile = workload.profile
@@ -75,13 +75,15 @@ def make_start(workload: Workload, asked: Settings, history: tuple[PastJob, ...]
 
 
 def _typed(pool: Pool, profile: Profile) -> Pool:
-    """A pool with its GPU type, by default the only one of a table."""
+    """A pool with its GPU type, by default the only type of the profile."""
     if pool.gpu_type:
         return pool
     types = profile.gpu_types or (UNTYPED,)
     if len(types) > 1:
         raise InputError(
-            "gpu_type", f"is missing, and the profile has {', '.join(types)}", "name one of them"
+            "gpu_type",
+            f"is missing, and the profile has {', '.join(types)}",
+            "give one of these",
         )
     return replace(pool, gpu_type=types[0])
 
@@ -101,14 +103,14 @@ def policy_of(settings: Settings) -> Policy:
 
 
 def past_jobs(warehouse: Path, runs: Iterable[str]) -> tuple[PastJob, ...]:
-    """The finished jobs of runs, in the order of their ends.
+    """The finished jobs of runs, by run, in the order in which they ended.
 
     Raises:
         ShockwaveError: There is no such run, or its records are damaged.
     """
     reader, jobs, names = Reader(warehouse), [], list(runs)
     if len(set(names)) < len(names):
-        raise InputError("history", "a run is there twice", "give each once")
+        raise InputError("history", "a run is listed twice", "list each run once")
     for name in names:
         start = reader.start(name)
         state = RunState.initial(start)

@@ -1,4 +1,4 @@
-"""TOML files; a mistake in one is told with its file and field."""
+"""TOML files; errors name the file and the field."""
 
 import tomllib
 from difflib import get_close_matches
@@ -16,29 +16,29 @@ def read_toml(path: Path, needed: str) -> dict[str, Any]:
 
     Args:
         path: The file.
-        needed: What to give if there is none.
+        needed: Description of the file that is needed, for the error message.
 
     Raises:
-        InputError: It cannot be read, or is no TOML.
+        InputError: The file cannot be read, or is no TOML.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(str(path), str(error.strerror), f"give {needed}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"is not TOML ({error})", "mend that line") from None
+        raise InputError(str(path), f"is not TOML ({error})", "correct that line") from None
 
 
 def first_mistake(
     path: Path, error: ValidationError, model: type[BaseModel], what: str
 ) -> InputError:
-    """The first mistake of those that were found in a file.
+    """The first of pydantic's errors as an `InputError`.
 
     Args:
         path: The file.
-        error: What pydantic found.
-        model: What the file should hold.
-        what: The same for people.
+        error: The errors that pydantic found.
+        model: Model of the file.
+        what: Description of the model, for the error message.
     """
     first = error.errors()[0]
     parts = first["loc"]
@@ -52,19 +52,19 @@ def first_mistake(
         return InputError(place, "is missing", "add it")
     if first["type"] == "value_error":
         problem, _, remedy = str(first["ctx"]["error"]).partition("; ")
-        return InputError(place, problem, remedy or "mend it")
+        return InputError(place, problem, remedy or "correct it")
     said = first["msg"][0].lower() + first["msg"][1:]
     return InputError(place, f"{first['input']!r} is refused", said)
 
 
 def _field(parts: tuple[int | str, ...]) -> str:
-    """`workloads[1].jobs`."""
+    """The path of a field, such as `workloads[1].jobs`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return text.removeprefix(".")
 
 
 def _fields(model: type[BaseModel], parts: tuple[int | str, ...]) -> list[str]:
-    """The fields of the model that a place is in."""
+    """The fields of the model at a path."""
     for part in parts:
         if isinstance(part, str) and part in model.model_fields:
             model = _model(model.model_fields[part].annotation)

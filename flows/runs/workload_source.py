@@ -1,7 +1,7 @@
-"""Where a simulation's jobs come from, as plain parameters.
+"""Sources of a simulation's jobs, as plain parameters.
 
-The command line draws its options from here, so what reads or draws jobs is imported by
-those who do.
+The command line derives its options from this module, so modules that read or generate jobs are
+imported when they are needed.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FromTrace:
-    """A trace with its tables."""
+    """Settings of a trace with its tables."""
 
     trace: Annotated[
         Path | None, Setting("Trace", "Job trace; without it, jobs are generated.")
@@ -42,7 +42,7 @@ class FromTrace:
 
 @dataclass(frozen=True)
 class Generated:
-    """What to generate."""
+    """Settings of the workload generator."""
 
     jobs: Annotated[
         int,
@@ -97,7 +97,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class Jobs(Generated, FromTrace):
-    """A trace with its tables, or what to generate."""
+    """Settings of a workload: a trace with its tables, or parameters of the generator."""
 
 
 FOR_GENERATED = {"seed", *(field.name for field in fields(Generated))}
@@ -108,12 +108,12 @@ FOR_FORMAT: Mapping[Format, set[str]] = {
     Format.PHILLY: {"seed", "modes", "only", "skip_unusable"},
     Format.TABLE: {"seed", "modes", "only", "skip_unusable", "columns"},
 }
-"""Settings that mean something to generated jobs, to all traces, and to those of each format."""
+"""Settings that apply to generated jobs, to all traces, and to traces of each format."""
 
 
 @dataclass(frozen=True)
 class Source(Jobs):
-    """Jobs, and the seed that they are drawn with."""
+    """Settings of a workload, with the seed of its random draws."""
 
     seed: Annotated[int, SEED] = 0
 
@@ -121,11 +121,11 @@ class Source(Jobs):
         """Read or generate the jobs.
 
         Args:
-            gpus: GPUs of the cluster; a contention factor needs them.
-            gpu_type: Whose throughputs the profile must have; on a virtual cluster any.
+            gpus: GPUs of the cluster; required for a contention factor.
+            gpu_type: GPU type that the profile must have; by default any.
 
         Raises:
-            InputError: A file or a setting is wrong.
+            InputError: A file or a setting is invalid.
         """
         self._check()
         if self.trace is None:
@@ -181,7 +181,7 @@ class Source(Jobs):
         )
 
     def _gap(self, mix: "Mix", gpus: int | None) -> float:
-        """Mean seconds between arrivals."""
+        """Mean gap between arrivals, in seconds."""
         from warehouse.workloads.generator import MEAN_INTERARRIVAL_SECONDS
 
         gap, factor = self.mean_interarrival_seconds, self.contention_factor
@@ -217,12 +217,12 @@ class Source(Jobs):
 
 
 def _pairs(field: str, text: str) -> dict[str, str]:
-    """What `NAME=VALUE,…` says."""
+    """Parse `NAME=VALUE,…`."""
     pairs: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not (name and equals and value):
-            raise InputError(field, f"{part!r} is not like NAME=VALUE", "separate by commas")
+            raise InputError(field, f"{part!r} is not of the form NAME=VALUE", "separate by commas")
         if name in pairs:
             raise InputError(field, f"{name!r} is there twice", "leave one out")
         pairs[name] = value
@@ -233,7 +233,9 @@ def _weights(field: str, text: str) -> dict[str, float]:
     try:
         return {name: float(weight) for name, weight in _pairs(field, text).items()}
     except ValueError:
-        raise InputError(field, f"{text!r} has a weight that is no number", "mend it") from None
+        raise InputError(
+            field, f"{text!r} has a weight that is no number", "give numbers"
+        ) from None
 
 
 def _scale_factors(text: str) -> dict[int, float]:
@@ -242,7 +244,9 @@ def _scale_factors(text: str) -> dict[int, float]:
         return {int(gpus): weight for gpus, weight in weights.items()}
     except ValueError:
         raise InputError(
-            "scale_factors", f"{text!r} is not like 1=0.5,8=0.5", "give whole numbers of GPUs"
+            "scale_factors",
+            f"{text!r} is not like 1=0.5,8=0.5",
+            "give whole numbers of GPUs",
         ) from None
 
 

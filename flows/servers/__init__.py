@@ -1,4 +1,4 @@
-"""Prefect itself: its servers as processes, its settings, and rounds as its flow runs.
+"""Prefect: its servers as processes, its settings, and rounds as flow runs.
 
-Knows nothing of runs, campaigns or the command line, which all use it.
+Does not depend on runs, campaigns or the command line, which use it.
 """

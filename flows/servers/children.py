@@ -1,4 +1,4 @@
-"""Processes that a service starts, watches, and stops with all that they started in turn."""
+"""Child processes: started, monitored, and stopped with their process groups."""
 
 import os
 import re
@@ -15,39 +15,39 @@ from typing import IO
 from predictor.errors import WarehouseError
 
 READY_SECONDS = 900.0
-"""A first start makes the database: 20 s on an idle machine, minutes on a busy one."""
+"""Timeout for a start; the first start creates the database, which takes 20 s to minutes."""
 
 STOP_SECONDS = 60.0
-"""After which what does not stop is killed."""
+"""Grace period between SIGTERM and SIGKILL."""
 
 POLL_SECONDS = 0.2
 
 READY = "ready"
-"""The line with which a process says that it is ready, if it says so."""
+"""The line on stdout with which a process reports that it is ready."""
 
 _ERROR = re.compile(r"^\S*(Error|Exception)\b")
 _NOISE = re.compile(
     r"nanobind: .*\n| - (leaked |\.\.\. skipped).*\n|See https://nanobind\S*?refleaks\.html"
 )
-"""What native modules print while the interpreter of a flow run is taken down; it ends without
-a newline, so that what another process says comes right behind it."""
+"""Output of native modules at the exit of a flow run's interpreter. It ends without a newline, so
+the output of another process can follow on the same line."""
 
 
 class Child:
-    """A process in a group of its own.
+    """A child process in a process group of its own.
 
-    The terminal's Ctrl-C does not reach it. It holds one end of a pipe, its standard input,
-    whose other end goes with this process.
+    The terminal's Ctrl-C does not reach it. Its standard input is a pipe that closes when this
+    process ends.
 
     Args:
-        name: For people.
-        command: What to run.
-        env: Added to this process's environment.
+        name: Its name in error messages.
+        command: Its command line.
+        env: Variables added to this process's environment.
     """
 
     def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str]) -> None:
         self.name = name
-        self.said_ready = Event()
+        self.reported_ready = Event()
         self._ready = False
         self._last: deque[str] = deque(maxlen=50)
         self._process = subprocess.Popen(
@@ -65,27 +65,27 @@ class Child:
         self._reader.start()
 
     def _read(self, lines: IO[str]) -> None:
-        """Pass its output on once it is ready; before that, keep the end of it."""
+        """Forward its output once it is ready; before that, keep the last lines."""
         for line in lines:
             if line.strip() == READY:
-                self.said_ready.set()
+                self.reported_ready.set()
             elif self._ready:
                 sys.stderr.write(_NOISE.sub("", line))
             else:
                 self._last.append(line.rstrip())
 
     def wait_until(self, ready: Callable[[], bool], stop: Event) -> bool:
-        """Wait until it is ready.
+        """Wait until the process is ready.
 
         Args:
-            ready: Asks whether it is.
-            stop: Set when there is no point in waiting any more.
+            ready: Returns whether it is ready.
+            stop: Set to stop waiting.
 
         Returns:
-            Whether it is ready, and not stopped.
+            Whether it became ready before `stop` was set.
 
         Raises:
-            WarehouseError: It ended, or is not ready in time.
+            WarehouseError: The process ended, or is not ready in time.
         """
         deadline = time.monotonic() + READY_SECONDS
         while not stop.wait(POLL_SECONDS):
@@ -95,15 +95,17 @@ class Child:
                 return True
             if time.monotonic() > deadline:
                 raise WarehouseError(
-                    self.name, f"not ready after {READY_SECONDS:.0f} s", "see whether it is busy"
+                    self.name,
+                    f"not ready after {READY_SECONDS:.0f} s",
+                    "check the load of the machine",
                 )
         return False
 
     def check(self) -> None:
-        """Make sure that it still runs.
+        """Check that the process is running.
 
         Raises:
-            WarehouseError: It ended by itself.
+            WarehouseError: The process ended by itself.
         """
         code = self._process.poll()
         if code is not None:
@@ -113,7 +115,7 @@ class Child:
             raise WarehouseError(self.name, f"ended with code {code}{why}", "start it again")
 
     def stop(self) -> None:
-        """Stop it, and kill what is left of its group."""
+        """Terminate the process, and kill the rest of its process group."""
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_SECONDS)
@@ -128,7 +130,7 @@ class Child:
 
 @contextmanager
 def child(name: str, command: Sequence[str], env: Mapping[str, str]) -> Iterator[Child]:
-    """A process for as long as the context lasts."""
+    """A child process that runs within the context."""
     started = Child(name, command, env)
     try:
         yield started
@@ -137,9 +139,9 @@ def child(name: str, command: Sequence[str], env: Mapping[str, str]) -> Iterator
 
 
 def end_with_parent() -> None:
-    """Stop this process when the one that started it ends, however that ends.
+    """Terminate this process when its parent process ends, even if the parent is killed.
 
-    That is, when the other end of standard input is closed.
+    The end of the parent closes the pipe that is standard input.
     """
 
     def watch() -> None:

@@ -1,20 +1,20 @@
-"""How a Prefect server is started, and whether it answers; imports nothing of Prefect."""
+"""Command and health check of a Prefect server; does not import Prefect."""
 
 import sys
 from urllib.request import urlopen
 
 REPORTS = "SHOCKWAVE_REPORTS"
-"""The environment variable with the folder that is served as `/reports`."""
+"""Environment variable with the folder that is served as `/reports`."""
 
 ANSWER_SECONDS = 10.0
-"""Until a server that does not answer counts as not ready; a busy one takes seconds."""
+"""Timeout of a health check; a busy server takes seconds to answer."""
 
 
 def server_command(factory: str, host: str, port: int) -> list[str]:
     """The command that starts a Prefect server.
 
     Args:
-        factory: Of `flows.servers.server`, which app it serves.
+        factory: Function of `flows.servers.server` that creates the app.
         host: Address to listen on.
         port: Port to listen on.
     """
@@ -26,7 +26,7 @@ def server_command(factory: str, host: str, port: int) -> list[str]:
 
 
 def answers(url: str) -> bool:
-    """Whether a Prefect server is ready there."""
+    """Whether a Prefect server is ready at a URL."""
     try:
         with urlopen(f"{url}/api/health", timeout=ANSWER_SECONDS) as answer:
             return bool(answer.read() == b"true")

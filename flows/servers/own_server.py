@@ -1,8 +1,8 @@
-"""The one Prefect server that a command starts for itself where it is told of none.
+"""The Prefect server that a command starts if PREFECT_API_URL is not set.
 
-Prefect starts servers too, wherever a thread of it finds no address: `temporary_settings`
-hold for one thread and what copies its context. Here they hold for the whole process and
-for those it starts, and Prefect may start none.
+Prefect itself starts an ephemeral server in every thread that finds no address, because
+`temporary_settings` apply to the current context only. Here the settings apply to the whole
+process and its child processes, and ephemeral servers are disabled.
 """
 
 import os
@@ -26,17 +26,17 @@ from flows.servers.command import answers, server_command
 from flows.servers.prefect_driver import starts_server
 
 SEND_SECONDS = 30.0
-"""How long events and logs may take that are still to be sent to a server that is stopped."""
+"""Timeout for sending pending events and logs before the server is stopped."""
 
 
 @contextmanager
 def own_server() -> Iterator[None]:
-    """Talk to one server of this process, where it is told of none.
+    """Use a single server for this process if no server is configured.
 
-    It is stopped with the context, and ends with this process however that ends.
+    The server stops at the end of the context, or when this process ends.
 
     Raises:
-        WarehouseError: It ended by itself, or is not ready in time.
+        WarehouseError: The server ended by itself, or is not ready in time.
     """
     if not starts_server():
         yield
@@ -56,13 +56,13 @@ def plain_server(env: Mapping[str, str] | None = None) -> Iterator[str]:
     """A Prefect server without a UI, with the settings of this process.
 
     Args:
-        env: Added to its environment.
+        env: Variables added to its environment.
 
     Yields:
         The URL of its API, once it answers.
 
     Raises:
-        WarehouseError: It ended by itself, or is not ready in time.
+        WarehouseError: The server ended by itself, or is not ready in time.
     """
     host, port = "127.0.0.1", _free_port()
     url, command = f"http://{host}:{port}", server_command("create_plain_app", host, port)
@@ -73,7 +73,7 @@ def plain_server(env: Mapping[str, str] | None = None) -> Iterator[str]:
 
 @contextmanager
 def _settings_of_all(updates: Mapping[Setting, Any]) -> Iterator[None]:
-    """Settings for all threads of this process, and for the processes that they start."""
+    """Apply settings to all threads of this process and to its child processes."""
     names = {setting.name: str(value) for setting, value in updates.items()}
     environment = {name: os.environ.get(name) for name in names}
     everywhere = context.GLOBAL_SETTINGS_CONTEXT
@@ -92,7 +92,7 @@ def _settings_of_all(updates: Mapping[Setting, Any]) -> Iterator[None]:
 
 
 def _send_all() -> None:
-    """Send what is on its way to the server, as long as it is there."""
+    """Send pending events and logs while the server is running."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
@@ -108,7 +108,7 @@ def _free_port() -> int:
 
 
 def _server_env() -> dict[str, str]:
-    """The settings of this process, on a server without a UI that goes with it."""
+    """The settings of this process, for a server without a UI."""
     return get_current_settings().to_environment_variables(exclude_unset=True) | {
         "DO_NOT_TRACK": "1",
         "PREFECT_UI_ENABLED": "0",

@@ -1,7 +1,7 @@
 """The Prefect driver: a round as a flow run of five task runs.
 
-Rounds are flow runs of their own, tagged with the run, and not nested in one flow run:
-a nested one would wait for its parent's task run to be stored.
+Rounds are separate flow runs, tagged with the run. They are not nested in a parent flow run,
+because a nested flow run waits until its parent's task run is stored.
 """
 
 import logging
@@ -35,7 +35,7 @@ from tasks.round import Round, Run
     flow_run_name="{run} round {number}",
 )
 def scheduling_round(run: str, number: int) -> None:
-    """Run one round of a run that this process holds.
+    """Run a round of a run that is active in this process.
 
     Args:
         run: The run's id.
@@ -45,7 +45,7 @@ def scheduling_round(run: str, number: int) -> None:
 
 
 def run_round_in_prefect(run: Run) -> Round:
-    """The Prefect driver; see `tasks.round.run_round` for the plain one."""
+    """The Prefect driver: a round as a flow run; `tasks.round.run_round` is the plain driver."""
     number = run.state.round
     with under_way(run) as this, tags(run.name, run.header.settings.policy):
         scheduling_round(run.name, number)
@@ -53,19 +53,19 @@ def run_round_in_prefect(run: Run) -> Round:
 
 
 def run_tasks(run: Run) -> Round:
-    """A round as five task runs of the flow run that is under way."""
+    """Run a round as five task runs of the current flow run."""
     with under_way(run) as this:
         call_tasks(run.name, run.state.round)
     return this
 
 
 def starts_server() -> bool:
-    """Whether Prefect has to start a server of its own, as it is told of none."""
+    """Whether a Prefect server has to be started, because none is configured."""
     return not PREFECT_API_URL.value()
 
 
 ANSWER_SECONDS = 300.0
-"""What a request, and the database behind it, may take on a busy machine."""
+"""Timeout of API requests and of database queries, for busy machines."""
 
 SERVER_SETTINGS: dict[Setting, Any] = {
     PREFECT_SERVER_ANALYTICS_ENABLED: False,
@@ -75,20 +75,20 @@ SERVER_SETTINGS: dict[Setting, Any] = {
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE: 100,
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL: 1.0,
 }
-"""Of a server that is started here: it tells nobody, and stores task runs in batches, as
-stored one by one on SQLite they lock out the next flow run, which then waits two seconds."""
+"""Settings of servers that Shockwave starts: no telemetry, and task runs stored in batches. Single
+writes would lock SQLite against the next flow run, which then waits two seconds."""
 
 
 @contextmanager
 def embedded_prefect() -> Iterator[None]:
-    """Prefect as a program embeds it: quiet on the terminal, no waits between flow runs.
+    """Prefect embedded in a program: no logs on the terminal, no waits between flow runs.
 
-    The heartbeat's thread sleeps in whole seconds and would be joined after each
-    synchronous flow; a run that dies is resumed from its records instead.
+    The heartbeat is disabled: its thread sleeps in whole seconds and is joined after each
+    synchronous flow. A run whose process dies is resumed from its records instead.
     """
     logging.getLogger("prefect").setLevel(logging.WARNING)
     for handler in logging.getLogger().handlers:
-        if isinstance(handler, PrefectConsoleHandler):  # an error is told once, by who catches it
+        if isinstance(handler, PrefectConsoleHandler):  # errors are reported once, by the caller
             handler.setLevel(logging.CRITICAL)
     own = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, PREFECT_API_REQUEST_TIMEOUT: ANSWER_SECONDS}
     with temporary_settings({**own, **SERVER_SETTINGS}):

@@ -1,4 +1,4 @@
-"""The Prefect servers that are started here; they end with the process that started them."""
+"""Apps of the Prefect servers that Shockwave starts; they end with their parent process."""
 
 import os
 from pathlib import Path
@@ -13,13 +13,13 @@ from flows.servers.command import REPORTS
 
 
 def create_plain_app() -> FastAPI:
-    """Prefect's application, for the campaign that starts it."""
+    """Prefect's app, for a command that starts a server."""
     end_with_parent()
     return create_prefect()
 
 
 def create_app() -> FastAPI:
-    """For `shockwave up`: with `/reports` before the UI, which answers all else."""
+    """Prefect's app for `shockwave up`, with the route `/reports` before the UI's catch-all."""
     app = create_plain_app()
     reports = StaticFiles(directory=Path(os.environ[REPORTS]), check_dir=False)
     app.router.routes.insert(0, Mount("/reports", reports, name="reports"))

@@ -1,11 +1,11 @@
-"""The end of a process that native modules and Prefect's threads outlive."""
+"""Teardown of a process with native modules and Prefect's threads."""
 
 import os
 
 
 def silence_teardown() -> None:
-    """Drop what native modules print while the interpreter is taken down.
+    """Discard the output of native modules at interpreter exit.
 
-    Prefect's threads outlive it, and DuckDB's bindings then report a page of leaks.
+    Prefect's threads outlive the interpreter, and DuckDB's bindings then report leaks.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

@@ -1,4 +1,4 @@
-"""What can be started from Prefect's UI; `prefect.yaml` says the same for work pools."""
+"""Deployments in Prefect's UI; `prefect.yaml` defines the same for work pools."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A flow that is offered.
+    """A deployment of a flow.
 
     Attributes:
-        name: Of the deployment.
+        name: Name of the deployment.
         entrypoint: `module:function` of its flow.
-        description: What a run of it does, in the UI above its form.
-        tags: Beside `shockwave`.
-        parameters: What its form begins with, beside the warehouse.
+        description: Description, shown above its form in the UI.
+        tags: Tags in addition to `shockwave`.
+        parameters: Defaults of its form, in addition to the warehouse.
     """
 
     name: str
@@ -29,10 +29,10 @@ class Deployment:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def served(self, warehouse: Path) -> "RunnerDeployment":
-        """As a process serves it; runs import the flow's module.
+        """The deployment as Prefect's type; its runs import the flow's module.
 
         Args:
-            warehouse: What the form's warehouse is to begin with.
+            warehouse: Default of the form's warehouse.
         """
         from prefect.types.entrypoint import EntrypointType
 
@@ -55,7 +55,7 @@ FIRST_PLAN: Mapping[str, Any] = {
     "clusters": [{"name": "gpus16", "gpus": 16}],
     "seeds": [0],
 }
-"""What the form of a campaign begins with, so that there is something to start at once."""
+"""Default plan in the form of a campaign, which can be started as it is."""
 
 DEPLOYMENTS: Sequence[Deployment] = (
     Deployment(
@@ -90,4 +90,4 @@ DEPLOYMENTS: Sequence[Deployment] = (
         ("report",),
     ),
 )
-"""In the order in which they are served."""
+"""The deployments, in the order in which they are served."""

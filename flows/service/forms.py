@@ -1,6 +1,6 @@
-"""What the deployed flows ask for: forms with titles, bounds and choices.
+"""Forms of the deployed flows, with titles, bounds and choices.
 
-Prefect draws them and checks them before a flow run is made; whatever else is wrong is an
+Prefect renders and validates them before a flow run is created; other invalid input is an
 `InputError` of the flow.
 """
 
@@ -23,26 +23,26 @@ from predictor.errors import ShockwaveError
 from tasks.record import Settings
 
 MOST_ROUNDS = 10_000
-"""Rounds that one flow run may be asked for; each is five task runs."""
+"""Largest number of rounds of a flow run; each is five task runs."""
 
 RunId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w.-]+$")]
 """The id of a run, as `SELECT run FROM runs` lists it."""
 
 
 class Form(BaseModel, extra="forbid", frozen=True):
-    """What all forms share: a field that is not known is a mistake."""
+    """Base of all forms: immutable, refuses unknown fields."""
 
     def named(self, error: ShockwaveError) -> ShockwaveError:
-        """An error with the title of the field at fault as its place, if it is a field's."""
+        """The error with the title of the invalid field as its place, if it names a field."""
         field = self.model_json_schema()["properties"].get(error.place)
         if field is None:
             return error
-        title = field.get("title", error.place.capitalize())  # of a choice, its type has it
+        title = field.get("title", error.place.capitalize())  # a choice's type has it
         return type(error)(title, error.problem, error.remedy)
 
 
 class RoundForm(Form):
-    """A step of an unfinished run."""
+    """The run to step and the number of rounds."""
 
     run: RunId = Field(title="Run", description="An unfinished run of the warehouse.")
     rounds: int = Field(
@@ -65,13 +65,13 @@ class ReplayForm(Form):
 
 @dataclass(frozen=True)
 class PolicyChoice:
-    """Who schedules; `make_policy` refuses others than those shown."""
+    """The policy; `make_policy` refuses unknown names."""
 
     policy: Annotated[str, POLICY] = DEFAULT_POLICY
 
 
 class SimulationForm(Form, SimulationSettings, ClusterSize, Generated, PolicyChoice):
-    """A generated workload and how to run it."""
+    """A generated workload and the settings of its run."""
 
     gpus: Annotated[int, GPUS] = 16
     seed: Annotated[int, SEED] = 0
@@ -91,12 +91,12 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, Generated, PolicyCho
 
     @property
     def settings(self) -> Settings:
-        """What the run is asked to do."""
+        """The settings of the run."""
         return recorded(self.policy, self, self, seed=self.seed)
 
 
 class ReportForm(Form):
-    """What a report is about."""
+    """The runs and the title of a report."""
 
     about: str = Field(
         min_length=1,

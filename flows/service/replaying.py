@@ -1,4 +1,4 @@
-"""The replay of a run as a flow: what comes out otherwise, as a table, fails it."""
+"""Replay as a flow: lists the differences in a table, and fails if there are any."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from prefect.client.schemas import State
 from prefect.states import Completed, Failed
 
 from flows.history.replay import replay as replay_run
-from flows.servers.reasons import failed
+from flows.servers.failures import failed
 from flows.service.forms import ReplayForm
 from predictor.errors import ShockwaveError
 from tasks.prefect_tasks import RETRY_SECONDS, may_pass
@@ -18,10 +18,10 @@ from tasks.replay import Comparison
 from warehouse import DEFAULT_WAREHOUSE
 
 MOST_SHOWN = 500
-"""Differences in the table; the UI shows it whole."""
+"""Most differences in the table, which the UI shows unpaged."""
 
 LONGEST_SHOWN = 500
-"""Letters of a value in the table."""
+"""Most characters of a value in the table."""
 
 
 @task(
@@ -48,7 +48,7 @@ def replay(form: ReplayForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
     """Replay a run and show what differs.
 
     Args:
-        form: The run, and one round or all.
+        form: The run, and a round or all rounds.
         warehouse: Folder that keeps the records of all runs.
 
     Returns:
@@ -58,15 +58,15 @@ def replay(form: ReplayForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
         found = compare_rounds(form.run, form.round, warehouse)
     except ShockwaveError as error:
         return failed(form.named(error))
-    said = _said(form.run, found)
+    summary = _summary(form.run, found)
     create_table_artifact(
-        table=_rows(found), key=f"replay-{form.run}", description=f"What differs. {said}"
+        table=_rows(found), key=f"replay-{form.run}", description=f"Differences. {summary}"
     )
-    create_markdown_artifact(f"# Replay\n\n{said}\n", key=f"replay-{form.run}-in-words")
-    return Failed(message=said) if found.differences else Completed(message=said)
+    create_markdown_artifact(f"# Replay\n\n{summary}\n", key=f"replay-{form.run}-in-words")
+    return Failed(message=summary) if found.differences else Completed(message=summary)
 
 
-def _said(run: str, found: Comparison) -> str:
+def _summary(run: str, found: Comparison) -> str:
     different = len({difference.round for difference in found.differences})
     if different:
         return f"{run}: {different} of {found.rounds} rounds differ"

@@ -1,4 +1,4 @@
-"""A report as a flow: the page, and in Prefect's UI a link to it and its figures."""
+"""Report as a flow: writes the page, and shows a link and figures in Prefect's UI."""
 
 import os
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ from prefect.states import Completed
 
 from flows.runs.extras import require
 from flows.servers.command import REPORTS
-from flows.servers.reasons import failed
+from flows.servers.failures import failed
+from flows.service.artifacts import show_headlines
 from flows.service.forms import ReportForm
-from flows.service.shown import show_headlines
 from predictor.errors import ShockwaveError
 from tasks.prefect_tasks import RETRY_SECONDS, may_pass
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.analytics.questions import Analytics
 
 MOST_FIGURES = 4
-"""Figures beside the link; the page has them all."""
+"""Most figures shown in the UI; the page has all."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Written:
     """A report on disk.
 
     Attributes:
-        runs: What it is about.
-        page: Its HTML.
-        figures: Its first figures, as PNG.
+        runs: Ids of the reported runs.
+        page: Path of its HTML page.
+        figures: Paths of its first figures, as PNG.
     """
 
     runs: Sequence[str]
@@ -73,7 +73,7 @@ def report(form: ReportForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
     """Write a report and show it.
 
     Args:
-        form: What it is about.
+        form: The runs or the campaign, and the title.
         warehouse: Folder that keeps the records of all runs.
 
     Returns:
@@ -101,13 +101,13 @@ def report(form: ReportForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
 
 
 def _served(file: Path) -> bool:
-    """Whether the server hands the file out."""
+    """Whether the server serves the file."""
     folder = os.environ.get(REPORTS)
     return folder is not None and file.is_relative_to(folder)
 
 
 def _address(file: Path) -> str:
-    """Of a file: on whatever host the UI is seen, where the server hands it out."""
+    """The link to a file: relative to the UI's host if the server serves it, else a file URI."""
     if _served(file):
         return f"/reports/{file.relative_to(os.environ[REPORTS]).as_posix()}"
     return file.as_uri()

@@ -1,4 +1,4 @@
-"""`shockwave up`: a Prefect server, and beside it a process that serves the deployments."""
+"""`shockwave up`: a Prefect server, and a process that serves the deployments."""
 
 import asyncio
 import errno
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
 DATABASE_SECONDS = 30.0
-"""Until a database that does not answer counts as unreachable."""
+"""Timeout for connecting to the database."""
 
 DATABASES = "postgresql+asyncpg://USER:PASSWORD@HOST:PORT/NAME or sqlite+aiosqlite:///PATH"
 
 
 @dataclass(frozen=True)
 class Service:
-    """What to serve and where.
+    """Configuration of the service.
 
     Attributes:
         host: Address to listen on.
@@ -47,21 +47,21 @@ class Service:
 
     @property
     def reports(self) -> Path:
-        """Where reports are written, and served from."""
+        """The folder that reports are written to and served from."""
         return self.warehouse / "reports"
 
     @property
     def url(self) -> str:
-        """Where a browser on this machine finds the UI."""
+        """URL of the UI for a browser on this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def check(self) -> None:
-        """Refuse what cannot work, before anything is started.
+        """Check the configuration before any process is started.
 
         Raises:
-            InputError: The port cannot be listened on, the database not be reached, or the
-                folder is there and is no warehouse.
+            InputError: The port is not available, the database cannot be reached, or the
+                folder exists and is no warehouse.
             WarehouseError: The folder cannot be written.
         """
         if self.warehouse.exists():
@@ -115,7 +115,7 @@ def _check_database(url: str) -> None:
                 database.execute("PRAGMA schema_version")
         else:
             asyncio.run(_connect(asked))
-    except (  # SQLAlchemy lets through what asyncpg raises while it connects
+    except (  # SQLAlchemy does not wrap asyncpg's errors while connecting
         *(SQLAlchemyError, PostgresError, InterfaceError),
         *(sqlite3.Error, OSError, TimeoutError),
     ) as error:
@@ -124,7 +124,7 @@ def _check_database(url: str) -> None:
         raise InputError(
             "database_url",  # a URL is shown without its password
             f"{asked} cannot be reached ({reason})",
-            "start the database or mend the URL",
+            "start the database or correct the URL",
         ) from None
 
 
@@ -139,22 +139,21 @@ async def _connect(url: "URL") -> None:
         await engine.dispose()
 
 
-def serve(service: Service, told: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT, then stop all that was started.
+def serve(service: Service, report: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT, then stop all started processes.
 
     Args:
-        service: What to serve and where.
-        told: Told what goes on, line by line.
+        service: The configuration.
+        report: Called with each line of status.
 
     Raises:
         InputError: See `Service.check`.
-        WarehouseError: The warehouse cannot be written, or a process that was started ended
-            by itself.
-        Interrupted: SIGINT came.
+        WarehouseError: The warehouse cannot be written, or a started process ended by itself.
+        Interrupted: SIGINT was received.
     """
     with _stopping() as stop, ExitStack() as started:
         service.check()
-        told(f"Starting Prefect at {service.url}; the first start takes some 20 s.")
+        report(f"Starting Prefect at {service.url}; the first start takes some 20 s.")
         command = server_command("create_app", service.host, service.port)
         server = started.enter_context(child("Prefect server", command, _server_env(service)))
         if not server.wait_until(lambda: answers(service.url), stop):
@@ -166,9 +165,9 @@ def serve(service: Service, told: Callable[[str], None]) -> None:
                 {"PREFECT_API_URL": f"{service.url}/api", REPORTS: str(service.reports)},
             )
         )
-        if not serving.wait_until(serving.said_ready.is_set, stop):
+        if not serving.wait_until(serving.reported_ready.is_set, stop):
             return
-        told(f"Ready: {service.url}/deployments (Ctrl-C stops it)")
+        report(f"Ready: {service.url}/deployments (Ctrl-C stops it)")
         while not stop.wait(POLL_SECONDS):
             server.check()
             serving.check()
@@ -179,11 +178,13 @@ def _stopping() -> Iterator[Event]:
     """An event that SIGTERM and SIGINT set; after SIGINT the context ends as interrupted."""
     stop, numbers = Event(), []
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         numbers.append(number)
         stop.set()
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {
+        number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)
+    }
     try:
         yield stop
     finally:
@@ -198,7 +199,7 @@ def _server_env(service: Service) -> dict[str, str]:
 
     env = {setting.name: str(value) for setting, value in SERVER_SETTINGS.items()} | {
         "DO_NOT_TRACK": "1",
-        "PREFECT_SERVER_UI_API_URL": "/api",  # of whatever host the browser knows it by
+        "PREFECT_SERVER_UI_API_URL": "/api",  # relative, so that any host name works
         "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
         REPORTS: str(service.reports),
     }

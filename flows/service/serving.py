@@ -1,4 +1,4 @@
-"""Beside the server, what serves the deployments: `python -m flows.service.serving WAREHOUSE`."""
+"""The process that serves the deployments: `python -m flows.service.serving WAREHOUSE`."""
 
 import asyncio
 import sys
@@ -11,17 +11,17 @@ from flows.servers.children import READY, end_with_parent
 from flows.service.deployments import DEPLOYMENTS
 
 POLL_SECONDS = 2.0
-"""How often the server is asked for new flow runs."""
+"""Interval between polls of the server for scheduled flow runs."""
 
 MOST_AT_ONCE = 4
-"""Flow runs at a time, each a process with its own solver; others wait."""
+"""Most concurrent flow runs, each a process with its own solver; others wait."""
 
 
 class Serving(Runner):
-    """Starts the flow runs that are asked for, and cancels them when it is stopped."""
+    """Starts scheduled flow runs, and cancels running ones when it is stopped."""
 
     def handle_sigterm(self, *args: Any, **kwargs: Any) -> None:
-        """Stop in order: Prefect's own handler leaves flow runs behind as running."""
+        """Stop gracefully: Prefect's own handler leaves flow runs in the state Running."""
         self.execute_in_background(self.astop)
 
 
@@ -32,7 +32,7 @@ def main(warehouse: Path) -> None:
         name="shockwave",
         query_seconds=POLL_SECONDS,
         limit=MOST_AT_ONCE,
-        pause_on_shutdown=False,  # what was asked for meanwhile is run at the next start
+        pause_on_shutdown=False,  # flow runs scheduled meanwhile run at the next start
     )
     for deployment in DEPLOYMENTS:
         runner.add_deployment(deployment.served(warehouse))

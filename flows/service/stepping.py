@@ -1,4 +1,4 @@
-"""Runs as deployments start them: `simulate` makes one, `round` steps one that has not ended."""
+"""Simulation flows: `simulate` creates a run, `step` continues an unfinished run."""
 
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ from prefect.states import Completed
 from flows.runs.simulation import Progress, resume
 from flows.runs.simulation import simulate as run_simulation
 from flows.runs.start import make_start
+from flows.servers.failures import failed
 from flows.servers.prefect_driver import run_tasks
-from flows.servers.reasons import failed
+from flows.service.artifacts import show_headlines
 from flows.service.forms import RoundForm, SimulationForm
-from flows.service.shown import show_headlines
 from predictor.errors import ShockwaveError
 from tasks.round import Run
 from warehouse import DEFAULT_WAREHOUSE
@@ -27,10 +27,10 @@ from warehouse.analytics.questions import Analytics
     flow_run_name="{form.run} +{form.rounds}",
 )
 def step(form: RoundForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
-    """Run the next rounds of a run, each as five task runs.
+    """Run the next rounds of an unfinished run, each as five task runs.
 
     Args:
-        form: The run, and how many rounds.
+        form: The run and the number of rounds.
         warehouse: Folder that keeps the records of all runs.
 
     Returns:
@@ -40,7 +40,7 @@ def step(form: RoundForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
         with tags(form.run):
             resume(form.run, warehouse, driver=run_tasks, rounds=form.rounds)
         show_headlines(warehouse, [form.run], key=f"run-{form.run}", title=f"Run {form.run}")
-        return Completed(message=_standing(warehouse, form.run), data=form.run)
+        return Completed(message=_status(warehouse, form.run), data=form.run)
     except ShockwaveError as error:
         return failed(form.named(error))
 
@@ -51,10 +51,10 @@ def step(form: RoundForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
     flow_run_name="{form.policy}, {form.jobs} jobs on {form.gpus} GPUs",
 )
 def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
-    """Make a run and take it as far as is asked.
+    """Simulate a generated workload, to its end or for some rounds.
 
     Args:
-        form: The workload, the policy and how far to go.
+        form: The workload, the policy and the number of rounds.
         warehouse: Folder that keeps the records of all runs.
 
     Returns:
@@ -64,28 +64,28 @@ def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State
         start = make_start(form.source.open(form.gpus), form.settings)
         run = run_simulation(start, warehouse, progress=_progress(form.jobs), rounds=form.rounds)
         show_headlines(warehouse, [run], key=f"run-{run}", title=f"Run {run}")
-        return Completed(message=_standing(warehouse, run), data=run)
+        return Completed(message=_status(warehouse, run), data=run)
     except ShockwaveError as error:
         return failed(form.named(error))
 
 
 def _progress(jobs: int) -> Progress:
-    """A bar in the UI, counted in finished jobs and moved by whole percents."""
+    """A progress artifact in the UI, the percentage of finished jobs; returns its callback."""
     bar: Any = create_progress_artifact(0.0, key="finished-jobs", description="Finished jobs")
     shown = 0
 
-    def told(run: Run) -> None:
+    def update(run: Run) -> None:
         nonlocal shown
         percent = 100 * (run.state.arrived - len(run.state.beliefs)) // jobs
         if percent > shown:
             shown = percent
             update_progress_artifact(bar, float(percent))
 
-    return told
+    return update
 
 
-def _standing(warehouse: Path, run: str) -> str:
-    """How far a run is."""
+def _status(warehouse: Path, run: str) -> str:
+    """A sentence on the progress of a run."""
     ((rounds, complete),) = Analytics(warehouse).query(
         "SELECT max(round) + 1, bool_or(complete) FROM rounds JOIN runs USING (run)", [run]
     )[1]

@@ -197,7 +197,7 @@ def listens(port: int) -> bool:
 def test_cells_that_end_in_the_same_second_are_told_together(
     client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(under_way, "TELL_SECONDS", 3600.0)
+    monkeypatch.setattr(under_way, "REPORT_SECONDS", 3600.0)
     told: list[list[CellStatus]] = []
     with under_way.watched(cells=lambda rows: told.append([row.status for row in rows])):
         done = campaign(read_campaign(plan(tmp_path)), Runner.THREADS, 1, None, tmp_path / "w")

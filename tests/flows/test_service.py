@@ -14,7 +14,7 @@ import yaml
 from prefect.exceptions import FailedRun
 
 from flows.servers.children import child
-from flows.servers.reasons import tell_once
+from flows.servers.failures import log_errors_once
 from flows.service.deployments import DEPLOYMENTS
 from predictor.errors import InputError, WarehouseError
 from tests.flows.conftest import Command
@@ -124,7 +124,7 @@ def _free() -> int:
 def test_errors_of_the_user_are_a_line_and_others_have_a_traceback(
     error: Exception, kept: list[str]
 ) -> None:
-    tell_once()
+    log_errors_once()
     logger, told = logging.getLogger("prefect.flow_runs"), []
     for said in ("Encountered it", "Engine execution exited"):
         record = logger.makeRecord(

@@ -1,4 +1,4 @@
-"""What a flow run shows in Prefect's UI: figures of runs as artifacts."""
+"""Artifacts of flow runs in Prefect's UI: headline figures of runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,14 +21,14 @@ HEADLINES = (
     "unfair_fraction",
     "utilization",
 )
-"""What is told of a run first."""
+"""Columns of `run_summary` shown as headline figures."""
 
 
 def headlines(warehouse: Path, runs: Sequence[str]) -> list[dict[str, Any]]:
     """The headline figures of runs, as plain data.
 
     Raises:
-        ShockwaveError: A run is not there, or its records are damaged.
+        ShockwaveError: A run does not exist, or its records are damaged.
     """
     columns, rows = Analytics(warehouse).query(
         f"SELECT {', '.join(HEADLINES)} FROM run_summary", runs
@@ -41,7 +41,7 @@ def show_headlines(warehouse: Path, runs: Sequence[str], *, key: str, title: str
     """Show the headline figures of runs, side by side and as a table of rows.
 
     Raises:
-        ShockwaveError: A run is not there, or its records are damaged.
+        ShockwaveError: A run does not exist, or its records are damaged.
     """
     rows = headlines(warehouse, runs)
     create_table_artifact(table=rows, key=key, description=title)
@@ -51,12 +51,12 @@ def show_headlines(warehouse: Path, runs: Sequence[str], *, key: str, title: str
 def _side_by_side(title: str, rows: Sequence[dict[str, Any]]) -> str:
     lines = [f"# {title}", "", "| |" + " |" * len(rows), "| --- |" + " ---: |" * len(rows)]
     lines += [
-        f"| {name} | " + " | ".join(_told(row[name]) for row in rows) + " |" for name in HEADLINES
+        f"| {name} | " + " | ".join(_shown(row[name]) for row in rows) + " |" for name in HEADLINES
     ]
     return "\n".join(lines) + "\n"
 
 
-def _told(value: object) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
     return "" if value is None else str(value)
