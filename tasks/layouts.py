@@ -16,6 +16,9 @@ VERSION = 6
 OLDEST = 3
 """The first layout that was released."""
 
+FIRST_WITH_REASONS = 4
+"""The first layout whose events have reasons."""
+
 FIRST_WITH_CHECKSUMS = 4
 """The first layout whose files have checksums from the beginning."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from containers.runtime import ContainerEvent, EventKind, Lease, Observation
 from predictor.job import JobSpec
-from tasks.layouts import FIRST_WITH_WORK
+from tasks.layouts import FIRST_WITH_REASONS, FIRST_WITH_WORK
 from tasks.record import RoundRecord, Timings, content_hash
 from tasks.rows import to_row
 
@@ -63,6 +63,7 @@ class Recording:
         for job_id, reason in reasons.items():
             event = self._answer(job_id, (), preempted=True)
             same = event.reason.startswith(reason)  # and what the runtime had to add
+            same |= self._now.version < FIRST_WITH_REASONS
             events.append(event if same else replace(event, reason=reason))
         return tuple(events)
 
