@@ -21,7 +21,7 @@ def refusal(**parameters: Any) -> str:
 def test_the_defaults_are_those_of_the_generator() -> None:
     assert Source(jobs=3).open() == Source(jobs=3, mean_interarrival_seconds=90.0).open()
     assert Source(jobs=3).open().source == "generated: 3 jobs, poisson, 90 s apart"
-    assert Mix().told == ""
+    assert Mix().changes == ""
 
 
 def test_knobs_of_the_generator() -> None:

@@ -41,7 +41,7 @@ class Entry:
 
     Attributes:
         run: The run.
-        label: Its policy, and the settings that distinguish it from other runs of the workload. Runs
+        label: Its policy, and the settings that distinguish it among runs of the workload. Runs
             that differ in their seed only have the same label.
         group: Workload and cluster; runs are compared within a group.
         settings: What it was asked, and what it was made with.
