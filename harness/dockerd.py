@@ -163,8 +163,8 @@ class Dockerd:
         return found
 
     def remove_containers(self) -> None:
-        for one in self.client().containers.list(all=True):
-            one.remove(force=True)
+        for container in self.client().containers.list(all=True):
+            container.remove(force=True)
 
     def build(self) -> None:
         """Make the images."""

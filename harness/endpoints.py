@@ -150,23 +150,23 @@ def sshd(daemon: Dockerd, folder: Path) -> Iterator[Sshd]:
 
 
 @contextmanager
-def swarm(one: Dockerd, two: Dockerd, network: str) -> Iterator[None]:
+def swarm(left: Dockerd, right: Dockerd, network: str) -> Iterator[None]:
     """Two daemons with a cable between them, and a network over it that spans both."""
-    ends = (one, "198.51.100.1"), (two, "198.51.100.2")
-    first, second = (str(daemon.inside) for daemon in (one, two))
+    ends = (left, "198.51.100.1"), (right, "198.51.100.2")
+    first, second = (str(daemon.inside) for daemon in (left, right))
     pair = ("type", "veth", "peer", "name", "cable")
     _quietly("ip", "link", "add", "cable", "netns", first, *pair, "netns", second)
     for daemon, address in ends:
         _quietly(*daemon.within("ip", "address", "add", f"{address}/24", "dev", "cable"))
         _quietly(*daemon.within("ip", "link", "set", "cable", "up"))
-    manager, worker = (daemon.client().swarm for daemon in (one, two))
+    manager, worker = (daemon.client().swarm for daemon in (left, right))
     try:
         manager.init(advertise_addr=ends[0][1], listen_addr=f"{ends[0][1]}:2377")
         token = manager.attrs["JoinTokens"]["Worker"]
         worker.join([ends[0][1]], token, f"{ends[1][1]}:2377", ends[1][1])
-        one.client().networks.create(network, driver="overlay", attachable=True, internal=True)
+        left.client().networks.create(network, driver="overlay", attachable=True, internal=True)
         yield
     finally:
         worker.leave(force=True)
         manager.leave(force=True)
-        _quietly(*one.within("ip", "link", "delete", "cable"))
+        _quietly(*left.within("ip", "link", "delete", "cable"))

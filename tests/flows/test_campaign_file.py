@@ -138,7 +138,7 @@ MISTAKES = [
     ("jobs = 2", "jobs = 2\ntrace = 'no.trace'", ["workloads[0].trace", "no file", "no.trace"]),
     ("jobs = 2", "jobs = 2\nclusters = ['five']", ["no cluster is named 'five'", "are four"]),
     ('"fifo"', '"lottery"', ["policies[0].policy", "'lottery'", "known are shockwave"]),
-    ('"fifo"', '"fifo", "fifo"', ["policies", "'fifo' is there twice"]),
+    ('"fifo"', '"fifo", "fifo"', ["policies", "'fifo' is used twice"]),
     ('"fifo"', '{policy = "fifo", workloads = ["x"]}', ["no workload is named 'x'"]),
     ("seeds = [3, 4]", "seeds = [3, 3]", ["seeds", "twice"]),
     ("seeds = [3, 4]", "seeds = []", ["seeds", "at least 1"]),
@@ -174,16 +174,19 @@ DASK, RAY = (["--runner", runner, "--address"] for runner in ("dask", "ray"))
     ("options", "said"),
     [
         (["no.toml"], "No such file"),
-        ([EXAMPLE, "--address", "tcp://127.0.0.1:1"], "--address: means nothing to processes"),
+        (
+            [EXAMPLE, "--address", "tcp://127.0.0.1:1"],
+            "--address: has no meaning for the runner processes",
+        ),
         ([EXAMPLE, *DASK, "tcp://127.0.0.1:1"], "--address: tcp://127.0.0.1:1 cannot be reached ("),
         ([EXAMPLE, *RAY, "ray://127.0.0.1:1"], "--address: ray://127.0.0.1:1 cannot be reached ("),
         (
             [EXAMPLE, *RAY, "127.0.0.1"],
-            "--address: '127.0.0.1' is no address; give one like ray://",
+            "--address: '127.0.0.1' is not an address; give an address like ray://",
         ),
         (
             [EXAMPLE, *DASK, "tcp://[::1"],
-            "--address: 'tcp://[::1' is no address; give one like tcp",
+            "--address: 'tcp://[::1' is not an address; give an address like tcp",
         ),
     ],
 )

@@ -789,11 +789,11 @@ def test_forecasts_go_by_earlier_runs_if_asked_to(here: Command, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--history", ""), "'' is not like RUN,…; name runs or leave it out"),
-        (("--history", "a,"), "'a,' is not like RUN,…; name runs or leave it out"),
+        (("--history", ""), "'' is not a list RUN,RUN,…; name runs or leave it out"),
+        (("--history", "a,"), "'a,' is not a list RUN,RUN,…; name runs or leave it out"),
         (
             ("--history", "a", "--forecasts", "oracle"),
-            "teaches an oracle nothing; leave it out",
+            "has no effect on oracle forecasts; leave it out",
         ),
     ],
 )

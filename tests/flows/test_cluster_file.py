@@ -164,11 +164,11 @@ def test_a_mistake_is_one_line_that_names_file_and_field(
 
 
 WHOLE = {
-    "gives GPUs and slots, or neither": ({"slots": "[{ cpus = 1 }]"}, {}),
-    "a GPU is there twice": ({"gpus": '[0, "0"]'}, {}),
-    "a GPU is no id": ({"gpus": '["all"]'}, {}),
+    "needs either GPUs or slots": ({"slots": "[{ cpus = 1 }]"}, {}),
+    "a GPU is listed twice": ({"gpus": '[0, "0"]'}, {}),
+    "a GPU is not a device id": ({"gpus": '["all"]'}, {}),
     "is root on that host": ({"endpoint": '"tcp://x:2376"'}, {}),
-    "two nodes have one name": ({}, {"name": '"one"'}),
+    "two nodes have the same name": ({}, {"name": '"one"'}),
     "nodes have 1 and 2 GPUs": ({}, {"name": '"two"', "gpus": "[0]"}),
     "nodes have GPUs of several types": ({}, {"name": '"two"', "gpu_type": '"v100"'}),
 }
@@ -202,7 +202,7 @@ def test_a_certificate_that_is_missing_is_named(
     path.write_text(text(TOP, node))
     ran = here("cluster", "check", path)
     assert ran.code == 2
-    assert f"nodes[0].tls: there is no file {lacking} in" in ran.err
+    assert f"nodes[0].tls: file {lacking} is missing in" in ran.err
 
 
 @pytest.mark.parametrize("content", ["storage = ", "\xff", "nodes = []", "", "nodes = 3"])

@@ -73,11 +73,11 @@ def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
     def again(nodes: Nodes) -> None:
         resume_live(name, nodes, tmp_path / "w", rounds=1)
 
-    with pytest.raises(InputError, match=f"other: holds nothing of run {name}"):
+    with pytest.raises(InputError, match=f"other: has no files of run {name}"):
         again(replace(nodes, storage=tmp_path / "other"))
     (node,) = nodes.nodes
     for changed in (replace(node, name="two"), replace(node, gpus=(Gpu(cpus=2.0),) * 4)):
-        with pytest.raises(InputError, match="cluster: its nodes are not those that"):
+        with pytest.raises(InputError, match="cluster: its nodes differ from those recorded in"):
             again(replace(nodes, nodes=(changed,)))
     with Writer(tmp_path / "v", start, packages=packages()) as writer:  # and it died
         begun = writer.run
@@ -86,7 +86,7 @@ def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
     other = run_live(start, nodes, tmp_path / "x", rounds=1)
     assert (name[-2:], other) == ("-1", f"{name[:-1]}2")
     (nodes.storage / other / "nodes.json").unlink()
-    with pytest.raises(InputError, match=f"jobs: holds nothing of run {other}"):
+    with pytest.raises(InputError, match=f"jobs: has no files of run {other}"):
         resume_live(other, nodes, tmp_path / "x", rounds=1)
     again(replace(nodes, nodes=(replace(node, endpoint=f"unix://{tmp_path}/moved"),)))
     assert [record.round for record, _ in Reader(tmp_path / "w").records(name)] == [0, 1]

@@ -48,10 +48,10 @@ def test_models_are_measured_with_each_batch_size_on_each_count_of_gpus() -> Non
     [
         (None, "", "16", "1", "trace: or models, one of them, is needed"),
         (Path("t"), "LM", "16", "1", "trace: or models, one of them, is needed"),
-        (None, "LM", "", "1", "batch_sizes: '' is not like 16,32"),
-        (None, "LM", "16,", "1", "batch_sizes: '16,' is not like 16,32"),
-        (None, "LM", "16", "0", "scale_factors: '0' is not like 16,32"),
-        (None, "LM", "16", "-1", "scale_factors: '-1' is not like 16,32"),
+        (None, "LM", "", "1", "batch_sizes: '' is no list like 16,32"),
+        (None, "LM", "16,", "1", "batch_sizes: '16,' is no list like 16,32"),
+        (None, "LM", "16", "0", "scale_factors: '0' is no list like 16,32"),
+        (None, "LM", "16", "-1", "scale_factors: '-1' is no list like 16,32"),
         (None, "LM", "1" * 20, "1", "batch_sizes: "),
     ],
 )
@@ -106,7 +106,7 @@ GARBLED = {
 def test_garbled_telemetry_is_a_problem(tmp_path: Path, kind: str) -> None:
     write(tmp_path, *GARBLED[kind])
     found = measured_of(ONE, DONE, tmp_path, 20.0, 10)
-    assert found == Measured(ONE, problem="what it told of its epochs is missing or garbled")
+    assert found == Measured(ONE, problem="its report of epochs is missing or garbled")
 
 
 @pytest.mark.parametrize("progress", ["", "{}", "[]", '{"run_seconds": "x"}', "NaN"])
@@ -150,7 +150,7 @@ def test_a_table_is_added_to(daemon: Dockerd, storage: Path) -> None:
 
 
 def test_a_combination_that_no_cluster_of_this_size_runs(daemon: Dockerd, storage: Path) -> None:
-    with pytest.raises(InputError, match="LM, batch size 16, 2 GPUs: there are 1 GPUs"):
+    with pytest.raises(InputError, match="LM, batch size 16, 2 GPUs: needs more than"):
         measure(nodes_of(daemon, storage, 1), [ONE], epochs=2, steps=2, together=False)
 
 

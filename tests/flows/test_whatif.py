@@ -86,7 +86,10 @@ def test_a_fork_is_a_sound_run_and_the_same_up_to_its_round(
     active = records[10].leases[0].job_id
     assert why(active, tmp_path, forked, 10).policy == (change.policy or "shockwave")
     for ask in (lambda: why(active, tmp_path, forked, 8), lambda: replay(forked, tmp_path, only=8)):
-        with pytest.raises(InputError, match="is a fork, and took round 8 over; ask run"):
+        with pytest.raises(
+            InputError,
+            match="is a fork that took over round 8 from its parent run; ask for it in run",
+        ):
             ask()
     with pytest.raises(InputError, match="is a fork; fork it anew"):
         resume(forked, tmp_path)

@@ -165,7 +165,7 @@ def test_a_round_that_is_solved_otherwise_is_not_explained(made: Made, tmp_path:
     job = records[number].leases[0].job_id
     records[number] = replace(records[number], leases=records[number].leases[1:])
     write(tmp_path, made.start, chained(made.start, records))
-    with pytest.raises(WarehouseError, match="round 5: is not solved as it was recorded"):
+    with pytest.raises(WarehouseError, match="round 5: the replayed decision differs"):
         why(job, tmp_path, None, number)
 
 

@@ -21,7 +21,7 @@ def refusal(**parameters: Any) -> str:
 def test_the_defaults_are_those_of_the_generator() -> None:
     assert Source(jobs=3).open() == Source(jobs=3, mean_interarrival_seconds=90.0).open()
     assert Source(jobs=3).open().source == "generated: 3 jobs, poisson, 90 s apart"
-    assert Mix().told == ""
+    assert Mix().changes == ""
 
 
 def test_knobs_of_the_generator() -> None:
@@ -114,7 +114,7 @@ TRACE = Path("a.csv")
         ),
         (
             {"trace": TRACE, "format": Format.TABLE, "columns": "arrival"},
-            "columns: 'arrival' is not like NAME=VALUE; separate by commas",
+            "columns: 'arrival' is not of the form NAME=VALUE; separate by commas",
         ),
         (
             {"trace": TRACE, "format": Format.TABLE, "columns": "gpus=a,gpus=b"},
@@ -122,7 +122,7 @@ TRACE = Path("a.csv")
         ),
         (
             {"trace": TRACE, "format": Format.TABLE, "only": "=x"},
-            "only: '=x' is not like NAME=VALUE; separate by commas",
+            "only: '=x' is not of the form NAME=VALUE; separate by commas",
         ),
         (
             {"contention_factor": 1.0},
@@ -144,7 +144,7 @@ TRACE = Path("a.csv")
             {"modes": "magic=1"},
             "modes: 'magic' is not an adaptation mode; known are static, accordion, gns",
         ),
-        ({"modes": "gns=much"}, "modes: 'gns=much' has a weight that is no number; mend it"),
+        ({"modes": "gns=much"}, "modes: 'gns=much' has a weight that is no number; give numbers"),
         ({"modes": ""}, "modes: nothing has a weight above 0; give one of them a weight"),
         (
             {"scale_factors": "one=1"},

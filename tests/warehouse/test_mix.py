@@ -38,10 +38,10 @@ def test_drawn_jobs_bring_the_contention_that_was_asked_for() -> None:
     assert work / workload.specs[-1].arrival_seconds / 32 == pytest.approx(2.0, rel=0.07)
 
 
-def test_only_what_is_not_the_default_is_told() -> None:
-    assert Mix().told == ""
-    assert Mix(60.0, 600.0).told == "60 to 600 s long"
-    assert Mix(scale_factors={3: 1.0}, modes={Mode.STATIC: 1.0}).told == (
+def test_only_values_that_differ_from_the_default_are_described() -> None:
+    assert Mix().changes == ""
+    assert Mix(60.0, 600.0).changes == "60 to 600 s long"
+    assert Mix(scale_factors={3: 1.0}, modes={Mode.STATIC: 1.0}).changes == (
         "scale factors 3=1, modes static=1"
     )
 

@@ -19,7 +19,7 @@ from tests.runs import make, start_of, tiny, write
 from warehouse.analytics.questions import Analytics
 from warehouse.report import Report, report_name, report_of, runs_of, write_figures, write_report
 from warehouse.report.figure import Figure, data, thinned
-from warehouse.report.page import render, told
+from warehouse.report.page import formatted, render
 from warehouse.report.timeline import market, solver
 from warehouse.store.campaigns import write_cells
 from warehouse.store.files import CellRow, CellStatus
@@ -392,6 +392,6 @@ def test_a_chart_holds_finite_numbers_only() -> None:
 
 
 def test_values_are_told_in_few_digits() -> None:
-    assert [told(value) for value in (None, True, 1.23456789, 38441.13, 3, "a", [])] == [
+    assert [formatted(value) for value in (None, True, 1.23456789, 38441.13, 3, "a", [])] == [
         *("–", "yes", "1.2346", "38,441", "3", "a", "–")
     ]

@@ -43,7 +43,7 @@ TABLE_BYTES = 2**24
 
 
 def build(warehouse: Path) -> None:
-    """Make a warehouse ready: its folders, the empty partition, `analytics.duckdb`.
+    """Create or update a warehouse: its folders, the empty partitions, `analytics.duckdb`.
 
     The database is replaced by renaming a new one over it, and only when the views
     changed, so that an analyst's open session goes on undisturbed.
@@ -246,7 +246,7 @@ def listed(texts: Sequence[str]) -> str:
 
 
 def seal(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
-    """Let a connection read what the views read and nothing else: no other file, no network."""
+    """Restrict a connection to the files that the views read: no other file, no network."""
     folders = [str(warehouse.resolve() / name) for name in ("records", "campaigns", "marts")]
     # Patterns are held against the list as they are written.
     allowed = listed([form for folder in folders for form in (folder, glob.escape(folder))])
@@ -256,7 +256,7 @@ def seal(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
 
 
 def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
-    """Do what a connection is used for so that an interruption ends it.
+    """Run a function on a connection so that an interruption ends its query.
 
     Python can only act on a signal between two steps of its main thread, and a query is
     one step; so it goes on in another.

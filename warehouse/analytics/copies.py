@@ -1,4 +1,4 @@
-"""Marts of ended runs, copied so that questions need not go through all records.
+"""Copies of the marts of ended runs, so that queries need not scan all records.
 
     WAREHOUSE/marts/current.json              which copies are in use, and of which files
     WAREHOUSE/marts/GENERATION/MART.parquet   a mart of all those runs
@@ -22,7 +22,7 @@ Stamp = tuple[int, int]
 
 @dataclass(frozen=True)
 class Copies:
-    """What was copied.
+    """The copies of marts.
 
     Attributes:
         folder: Where the copies are.
@@ -57,7 +57,7 @@ def read_copies(warehouse: Path) -> Copies:
 
 
 def stamp(warehouse: Path, run: str) -> Stamp | None:
-    """What tells a run's file from another; None for a run that is not in one file."""
+    """Stamp that identifies the version of a run's file; None for a run that is not compacted."""
     try:
         state = (place_of(warehouse, run) / WHOLE).stat()
     except OSError:

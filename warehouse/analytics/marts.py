@@ -1,4 +1,4 @@
-"""Copies the marts of ended runs, for large warehouses to be asked in no time."""
+"""Materialises the marts of ended runs, which keeps queries on large warehouses fast."""
 
 import contextlib
 import hashlib
@@ -80,8 +80,8 @@ def _materialise(warehouse: Path, folder: Path) -> int:
 
 
 def _generation(stamps: dict[str, Stamp]) -> str:
-    told = orjson.dumps([definitions_digest(), stamps], option=orjson.OPT_SORT_KEYS)
-    return hashlib.sha256(told).hexdigest()[:12]
+    state = orjson.dumps([definitions_digest(), stamps], option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(state).hexdigest()[:12]
 
 
 def _copy(warehouse: Path, folder: Path) -> dict[str, Stamp]:

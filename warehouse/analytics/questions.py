@@ -1,4 +1,4 @@
-"""Questions to a warehouse: SQL over the views, and the recipes of the cookbook."""
+"""Queries on a warehouse: SQL over the views, and the recipes of the cookbook."""
 
 import contextlib
 import time
@@ -31,7 +31,7 @@ _MISTAKES = (
 
 @dataclass(frozen=True)
 class Analytics:
-    """Answers questions about a warehouse; cannot change it.
+    """Read-only queries on a warehouse.
 
     Attributes:
         warehouse: The folder.

@@ -1,4 +1,4 @@
-"""Values of answers as JSON has them."""
+"""Conversion of DuckDB's values to JSON."""
 
 import math
 from decimal import Decimal

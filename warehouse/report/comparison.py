@@ -19,7 +19,7 @@ BARS = (
 """Column of `run_summary`, what it is called, what it is divided by, how it is written."""
 
 POINTS = 200
-"""Of a distribution; more are not told apart."""
+"""Most points of a distribution; more would not be visible."""
 
 DISTRIBUTIONS = """
 SELECT run, metric, value, share FROM distributions

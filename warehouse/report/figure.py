@@ -1,4 +1,4 @@
-"""What every figure of a report has in common: its data, its look and its words."""
+"""Figures of a report: data, theme and captions."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ COLOURS = (
     "#8c6bb1",
     "#8a8a8a",
 )
-"""Told apart with any colour vision (Okabe and Ito), and seen on white and on black."""
+"""Colour-blind-safe palette (Okabe and Ito), visible on white and on black."""
 
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4], [4, 4], [1, 3], [12, 3, 3, 3])
-"""Told apart without any colour."""
+"""Line styles, which distinguish series without colour."""
 
 INK = "#20242a"
 WIDTH = 720

@@ -1,4 +1,4 @@
-"""Which job held which GPU when, in which regime, and where it lost it."""
+"""Gantt charts: leases by GPU and time, with regimes and preemptions."""
 
 from collections.abc import Sequence
 from math import log2

@@ -1,4 +1,4 @@
-"""A few jobs of a run up close, and its forecasts held against the truth."""
+"""Notable jobs of a run, and its forecasts compared with the true run times."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -69,7 +69,7 @@ FROM forecast_errors GROUP BY tenth ORDER BY tenth
 
 
 def notable(analytics: Analytics, run: str) -> list[dict[str, Any]]:
-    """Up to six jobs worth a look: worst ρ, most preempted, longest, most regimes."""
+    """Up to six notable jobs: worst ρ, most preempted, longest, most regimes."""
     return rows_of(analytics, NOTABLE, [run])
 
 
@@ -122,7 +122,7 @@ def regimes(
 def forecasts(
     analytics: Analytics, run: str, jobs: Sequence[Mapping[str, Any]], key: str = "forecasts"
 ) -> Figure:
-    """What a few jobs were expected to need still, and what they needed."""
+    """Forecast and true remaining run time of a few jobs."""
     about = (
         "Run time still needed against run time so far: as it was (dashed), as it was forecast "
         "(line), and the interval that was to hold it four times in five (band)."
@@ -157,7 +157,7 @@ def forecasts(
 
 
 def errors(analytics: Analytics, run: str, key: str = "errors") -> Figure:
-    """How far off forecasts were, and how often their interval held, by how far the job was."""
+    """Forecast error and coverage of the interval, by progress of the job."""
     about = (
         "All forecasts of finished jobs by the part of its epochs that the job had done: mean "
         "error of the run time (left), and how often the 80 % interval held the truth (right; "

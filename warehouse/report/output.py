@@ -1,4 +1,4 @@
-"""Files of a report: written whole or not at all."""
+"""Atomic writes of a report's files."""
 
 import hashlib
 import re

@@ -91,7 +91,7 @@ def render(report: Report, title: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["told"] = told
+    environment.filters["formatted"] = formatted
     specs = {figure.key: figure.spec for figure in report.figures if figure.chart is not None}
     return environment.get_template("page.html.j2").render(
         title=title,
@@ -107,8 +107,8 @@ def render(report: Report, title: str) -> str:
     )
 
 
-def told(value: Any) -> str:
-    """A value in a table."""
+def formatted(value: Any) -> str:
+    """A value as text in a table."""
     match value:
         case None:
             return "–"

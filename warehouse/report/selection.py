@@ -32,7 +32,7 @@ NAMED = (
     "window_rounds",
     "forecasts",
 )
-"""What tells two runs of one policy apart, the seed aside."""
+"""Settings that distinguish runs of the same policy, apart from the seed."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Entry:
 
     Attributes:
         run: The run.
-        label: Its policy, and what else tells it from other runs on the same workload. Runs
+        label: Its policy, and the settings that distinguish it among runs of the workload. Runs
             that differ in their seed only have the same label.
         group: Workload and cluster; runs are compared within a group.
         settings: What it was asked, and what it was made with.
@@ -140,11 +140,11 @@ def _label(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     parts = [row["policy"]]
     for name in NAMED:
         if any(other[name] != row[name] for other in alike):
-            parts += _told(name, row[name])
+            parts += _described(name, row[name])
     return " ".join(parts)
 
 
-def _told(name: str, value: Any) -> list[str]:
+def _described(name: str, value: Any) -> list[str]:
     if name == "parameters":
         return [f"{part['name']}={part['value']:g}" for part in value]
     return [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"]

@@ -1,4 +1,4 @@
-"""Is a run whole, and is it what was recorded?
+"""Audit of a run: completeness and integrity of its records.
 
 Bytes against the checksums, contents against the chain of hashes, rounds and jobs against
 their beginning and end, and each round against what must hold of every round.
@@ -33,12 +33,12 @@ from warehouse.store.reader import read_workload
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be.
+    """A defect that an audit found.
 
     Attributes:
         round: The record; None for the header or a file as a whole.
-        place: The file or record, for people.
-        problem: What is wrong.
+        place: The file or record, as shown to users.
+        problem: Description of the defect.
     """
 
     round: int | None
@@ -48,7 +48,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit went through, and what it found.
+    """Scope and findings of an audit.
 
     Attributes:
         run: The run.
@@ -57,7 +57,7 @@ class Audit:
         jobs: Jobs of the run.
         unended: Jobs without an end, of a run that is under way.
         checksums: Whether the files' bytes could be checked: layout 3 had no checksums.
-        findings: What is wrong: of the header, then by round, then of whole files.
+        findings: Findings on the header, then by round, then on whole files.
     """
 
     run: str
@@ -71,12 +71,12 @@ class Audit:
     @property
     def first_broken(self) -> int | None:
         """The first round with a finding."""
-        return min((one.round for one in self.findings if one.round is not None), default=None)
+        return min((f.round for f in self.findings if f.round is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A round as it is stored, and where."""
+    """A stored round and its place."""
 
     place: str
     round: StoredRound
@@ -119,10 +119,11 @@ def _audit(folder: Path, run: str, files: Sequence[Path], before: dict[str, str]
         ledger = Ledger(header.header, workload)
         for number in range(len(stored)):
             if number not in stored:
-                break  # what follows cannot be judged
-            one = stored[number]
+                break  # later rounds cannot be verified
+            located = stored[number]
             findings += (
-                Finding(number, one.place, problem) for problem in ledger.broken(one.round.record)
+                Finding(number, located.place, problem)
+                for problem in ledger.broken(located.round.record)
             )
         unended = ledger.unended
         if unended and folder / WHOLE in files:
@@ -148,7 +149,7 @@ def _position(finding: Finding) -> float:
 
 
 def _header(folder: Path, findings: list[Finding]) -> StoredHeader | None:
-    """The header, if it is there and can be read."""
+    """The header, if it exists and can be read."""
     place = "header.parquet"
     try:
         (row,) = read_parquet(folder / place).to_pylist()
@@ -226,7 +227,7 @@ def _bytes(
     header: StoredHeader | None,
     before: dict[str, str] | None,
 ) -> Iterator[Finding]:
-    """Files whose bytes are not those that were written, that are gone or were added.
+    """Files that were modified, removed or added since they were written.
 
     Args:
         folder: Of the run.
@@ -252,7 +253,7 @@ def _bytes(
         elif found != sums[path.name]:
             problem = "was changed: its bytes are not those that were written"
             if path.name == WHOLE and all(
-                one.round.content == one.round.digest for one in stored.values()
+                located.round.content == located.round.digest for located in stored.values()
             ):
                 problem += f"; the {len(stored)} records that can be read in it are whole"
             yield Finding(round_of(path), path.name, problem)
@@ -271,17 +272,17 @@ def _checksum(path: Path) -> str | None:
 
 
 def _chain(stored: dict[int, _Stored], first_hash: str) -> Iterator[Finding]:
-    """Records that were changed, or do not follow the one before."""
+    """Records that were changed, or that break the hash chain."""
     before = first_hash
     for number in range(max(stored, default=-1) + 1):
         if number not in stored:
             yield Finding(number, f"round {number}", "is missing")
             before = ""
             continue
-        one = stored[number]
-        found = one.round
+        located = stored[number]
+        found = located.round
         for problem in broken(found.record, found.content, found.digest, before):
-            yield Finding(number, one.place, problem)
+            yield Finding(number, located.place, problem)
         before = found.digest
 
 

@@ -1,4 +1,4 @@
-"""Campaigns in a warehouse: which of their cells are finished, and by which runs.
+"""Campaigns in a warehouse: their plans, the status of their cells, and finished runs by key.
 
     WAREHOUSE/campaigns/CAMPAIGN/plan.json       what was asked, resolved
     WAREHOUSE/campaigns/CAMPAIGN/campaign.toml   as it was given, if it was a file
@@ -29,12 +29,12 @@ from warehouse.store.folder import WHOLE, make_folder, place_of
 
 @dataclass(frozen=True, slots=True)
 class FinishedCell:
-    """What became of a finished cell.
+    """The result of a finished cell.
 
     Attributes:
         run: Its run.
         hash: The run's last hash.
-        seconds: Wall time that the run took; of the last process if it was resumed.
+        seconds: Wall time of the run; of its last process if it was resumed.
     """
 
     run: str
@@ -43,12 +43,12 @@ class FinishedCell:
 
 
 def campaign_folder(warehouse: Path, campaign: str) -> Path:
-    """Where a campaign's files are."""
+    """The folder of a campaign's files."""
     return warehouse / "campaigns" / campaign
 
 
 def write_plan(warehouse: Path, campaign: str, name: str, text: str) -> None:
-    """Keep what was asked.
+    """Write the plan of a campaign.
 
     Raises:
         WarehouseError: It cannot be written.
@@ -61,7 +61,7 @@ def write_plan(warehouse: Path, campaign: str, name: str, text: str) -> None:
 
 
 def write_cells(warehouse: Path, campaign: str, rows: Sequence[CellRow]) -> None:
-    """Tell how far a campaign's cells are, in place of what was told before.
+    """Write the status of a campaign's cells; replaces the previous table.
 
     Raises:
         WarehouseError: It cannot be written.
@@ -103,7 +103,7 @@ class CellStore:
         return place_of(self._warehouse, run) / WHOLE
 
     def finished(self, key: str) -> FinishedCell | None:
-        """The finished cell with this key, if its run is still there.
+        """The finished cell with this key, if its run still exists.
 
         Raises:
             WarehouseError: Its file is damaged.
@@ -120,7 +120,7 @@ class CellStore:
         return cell if self._whole(cell.run).is_file() else None
 
     def finish(self, key: str, run: str, seconds: float) -> FinishedCell:
-        """Note that a cell's run has ended.
+        """Record that a cell's run has ended.
 
         Raises:
             WarehouseError: It has not, its file is damaged, or the note cannot be written.
@@ -136,7 +136,7 @@ class CellStore:
         return cell
 
     def begun(self, key: str) -> str | None:
-        """The run of a cell that was begun and not finished, if it is still there.
+        """The unfinished run of a cell, if it still exists.
 
         Raises:
             WarehouseError: The note of it cannot be read.
@@ -154,7 +154,7 @@ class CellStore:
         return run if header.is_file() else None
 
     def begin(self, key: str, run: str) -> None:
-        """Note which run a cell is, so that a crash does not lose its rounds.
+        """Record the run of a cell, so that it is resumed after a crash.
 
         Raises:
             WarehouseError: It cannot be written.
@@ -164,7 +164,7 @@ class CellStore:
 
     @contextlib.contextmanager
     def alone(self, key: str) -> Iterator[None]:
-        """Wait until no other process or thread works on a cell, and keep others off it.
+        """Hold the lock of a cell; waits until no other process or thread holds it.
 
         Raises:
             WarehouseError: The folder cannot be written.

@@ -22,7 +22,7 @@ def checksum(path: Path) -> str:
 
 
 def noted(folder: Path) -> dict[str, str] | None:
-    """Checksum by file name, of whole lines; None where none were ever noted."""
+    """Checksum by file name, from complete lines; None if the run has no checksums."""
     path = folder / CHECKSUMS
     if not path.is_file():
         return None
@@ -31,7 +31,7 @@ def noted(folder: Path) -> dict[str, str] | None:
 
 
 def note(path: Path) -> None:
-    """Note a new file.
+    """Append the checksum of a new file.
 
     The line is not flushed to disk: a power cut may take it, but not the file. The run's
     next writer then notes its newest round again (`mend`).
@@ -39,16 +39,16 @@ def note(path: Path) -> None:
     with (path.parent / CHECKSUMS).open("ab+") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(end - 1, 0))
-        torn = file.read(1) not in (b"", b"\n")  # a write that failed before
+        torn = file.read(1) not in (b"", b"\n")  # an earlier write failed halfway
         file.write((b"\n" if torn else b"") + _line(checksum(path), path.name).encode())
 
 
 def mend(folder: Path, *, trusted: Iterable[str]) -> None:
-    """Note what a crash kept from being noted, and forget files that are gone.
+    """Add checksums that a crash kept from being written, and drop those of removed files.
 
     Args:
         folder: Of the run.
-        trusted: Names of files that may be noted now, if they are not.
+        trusted: Names of files whose missing checksums may be added.
     """
     known = noted(folder) or {}
     known |= {name: checksum(folder / name) for name in trusted if name not in known}

@@ -1,4 +1,4 @@
-"""Rows of headers and rounds, of any layout, as they are stored: decoded, and their hashes."""
+"""Decodes rows of headers and rounds, of any supported layout, and computes their hashes."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 class LayoutError(ValueError):
-    """A row's layout is not one that can be read."""
+    """The layout of a row is not supported."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class StoredHeader:
 
     Attributes:
         header: In the present layout.
-        row: Its row in the present layout, which migrations of rounds look into.
-        jobs: The jobs and truths of a layout that kept them in the header; else none.
-        digest: The hash that is stored with it.
-        content: The hash of what is stored.
+        row: Its row in the present layout, for migrations of rounds.
+        jobs: The jobs and truths of layouts whose headers held them; else none.
+        digest: The stored hash.
+        content: The hash computed from the stored content.
     """
 
     header: RunHeader
@@ -42,8 +42,8 @@ class StoredRound:
 
     Attributes:
         record: In the present layout.
-        digest: The hash that is stored with it.
-        content: The hash of what is stored.
+        digest: The stored hash.
+        content: The hash computed from the stored content.
     """
 
     record: RoundRecord
@@ -55,7 +55,7 @@ def stored_header(row: Row) -> StoredHeader:
     """A header from its file's row.
 
     Raises:
-        LayoutError: Its layout is not one that can be read.
+        LayoutError: The layout is not supported.
         KeyError: A field is missing; other errors where it does not hold a header at all.
     """
     content, digest = _content(row, HeaderLabel), row["hash"]
@@ -78,7 +78,7 @@ def stored_round(row: Row, header: StoredHeader) -> StoredRound:
         header: Its run's header.
 
     Raises:
-        LayoutError: Its layout is not one that can be read.
+        LayoutError: The layout is not supported.
         KeyError: A field is missing; other errors where it does not hold a round at all.
     """
     content, digest = _content(row, RoundLabel), row["hash"]

@@ -1,6 +1,6 @@
-"""How files are written: under a temporary name, flushed and renamed.
+"""Atomic, durable writes: under a temporary name, flushed and renamed.
 
-So a reader never sees half of one, and a crash loses nothing that was acknowledged.
+A reader never sees a partial file, and a crash loses no acknowledged write.
 """
 
 import contextlib
@@ -19,21 +19,21 @@ def temporary_name(path: Path) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a small text whole or not at all, and durably."""
+    """Write a small text atomically and durably."""
     with written(path) as file:
         file.write(text.encode())
 
 
 @contextlib.contextmanager
 def written(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, that gets its name at the end, when it is flushed to disk."""
+    """A file to write; it gets its name at the end, after it is flushed to disk."""
     temporary = temporary_name(path)
     with temporary.open("wb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)  # the new name must outlive a power cut too
+    folder = os.open(path.parent, os.O_RDONLY)  # the rename must be durable as well
     try:
         os.fsync(folder)
     finally:
@@ -42,7 +42,7 @@ def written(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def alone(lock: Path) -> Iterator[None]:
-    """Wait until no other process or thread holds a lock, and hold it.
+    """Hold a lock; waits until no other process or thread holds it.
 
     Args:
         lock: Its file, which stays; in a folder that is there.
@@ -63,7 +63,7 @@ def alone(lock: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(warehouse: Path) -> Iterator[None]:
-    """Turn what the operating system refuses into a `WarehouseBusy`."""
+    """Convert errors of the operating system to `WarehouseBusy`."""
     try:
         yield
     except OSError as error:

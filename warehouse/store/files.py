@@ -1,4 +1,4 @@
-"""The Parquet files of a warehouse: their columns, and how they are written and read."""
+"""The Parquet files of a warehouse: schemas, readers and writers."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from warehouse.store.durable import first_line, written
 
 @dataclass(frozen=True, slots=True)
 class HeaderLabel:
-    """What a header's file tells besides the header."""
+    """Columns of a header's file in addition to the header."""
 
     run: str
     created_at: datetime
@@ -29,7 +29,7 @@ class HeaderLabel:
 
 @dataclass(frozen=True, slots=True)
 class RoundLabel:
-    """What a round's file tells besides the record."""
+    """Columns of a round's file in addition to the record."""
 
     run: str
     hash: str
@@ -38,7 +38,7 @@ class RoundLabel:
 
 @dataclass(frozen=True, slots=True)
 class PlayedJob:
-    """A row of a run's `workload.parquet`: a job, and what it will really do."""
+    """A row of a run's `workload.parquet`: a job and its ground truth."""
 
     run: str
     spec: JobSpec
@@ -46,36 +46,36 @@ class PlayedJob:
 
 
 class CellStatus(StrEnum):
-    """How far a cell is."""
+    """Status of a cell."""
 
     PENDING = "pending"
-    """Not finished: it waits, runs, or was interrupted."""
+    """Not finished: waiting, running or interrupted."""
     FINISHED = "finished"
     """Its run has ended."""
     FAILED = "failed"
-    """It cannot be run; the reason is told."""
+    """It failed; the row has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellRow:
-    """A row of `campaigns/CAMPAIGN/cells.parquet`: what was asked for, and its run.
+    """A row of `campaigns/CAMPAIGN/cells.parquet`: a cell and its run.
 
-    Texts are empty, and seconds 0, where there is nothing to tell.
+    Texts are empty and seconds are 0 where they do not apply.
 
     Attributes:
         campaign: The campaign's id.
         cell: The cell's name within it.
-        run: The run that answers it.
+        run: Id of its run.
         policy: Name of the policy within the campaign.
         workload: Name of the workload.
         cluster: Name of the cluster.
         options: Name of the variant of the settings.
         seed: Seed of all that is drawn.
-        status: How far it is.
+        status: Its status.
         hash: Last hash of its run.
-        seconds: Wall time that its run took.
-        key: Hash of all that it starts from and of the code.
-        reason: Why it failed.
+        seconds: Wall time of its run.
+        key: Hash of its start and of the code.
+        reason: Reason of a failure.
     """
 
     campaign: str
@@ -102,7 +102,7 @@ GROUP_ROUNDS = 64
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write a small file whole or not at all, and durably."""
+    """Write a small file atomically and durably."""
     # On a row or two, dictionaries and statistics take longer to make than they save, and
     # each column's write is a call of its own.
     memory = pa.BufferOutputStream()
@@ -112,7 +112,7 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 def write_groups(path: Path, schema: pa.Schema, groups: Iterable[pa.Table]) -> None:
-    """Write a large file whole or not at all, and durably, a row group at a time."""
+    """Write a large file atomically and durably, by row group."""
     with written(path) as file, pq.ParquetWriter(file, schema) as writer:
         for group in groups:
             writer.write_table(group)
@@ -122,7 +122,7 @@ def read_schema(path: Path) -> pa.Schema:
     """A file's columns as they are stored.
 
     Raises:
-        WarehouseError: It is damaged or gone.
+        WarehouseError: The file is damaged or missing.
     """
     try:
         return pq.read_schema(path)
@@ -131,10 +131,10 @@ def read_schema(path: Path) -> pa.Schema:
 
 
 def count_rows(path: Path) -> int:
-    """How many rows a file holds.
+    """The number of rows of a file.
 
     Raises:
-        WarehouseError: It is damaged or gone.
+        WarehouseError: The file is damaged or missing.
     """
     try:
         return int(pq.read_metadata(path).num_rows)
@@ -143,7 +143,7 @@ def count_rows(path: Path) -> int:
 
 
 def read_groups(path: Path) -> Iterator[pa.Table | None]:
-    """Read a damaged file's row groups one by one; None for one that cannot be read.
+    """Read a damaged file by row group; None for each row group that cannot be read.
 
     Raises:
         WarehouseError: Not even its metadata can be read.
@@ -165,7 +165,7 @@ def read_parquet(path: Path, schema: pa.Schema | None = None) -> pa.Table:
     """Read a file's columns, by default as they are stored.
 
     Raises:
-        WarehouseError: It is damaged or gone.
+        WarehouseError: The file is damaged or missing.
     """
     try:
         with pq.ParquetFile(path) as file:  # `read_table` would import pandas

@@ -1,4 +1,4 @@
-"""The folder of a warehouse: how it begins, and whether what has to be in it is there.
+"""The folder of a warehouse: its structure, creation and checks for missing files.
 
 WAREHOUSE/
 analytics.duckdb                    views only (`warehouse.analytics`)
@@ -42,7 +42,7 @@ LAYOUT5 = Path(__file__).parent / "layout5"
 
 
 def make_folder(warehouse: Path) -> None:
-    """Make a warehouse's folders and its partitions without rows, as far as they are not there.
+    """Create a warehouse's folders and its empty partitions, unless they exist.
 
     Raises:
         WarehouseError: The folder cannot be written.
@@ -71,7 +71,7 @@ def make_folder(warehouse: Path) -> None:
 
 
 def no_cells(warehouse: Path) -> Path:
-    """A file without rows, so that the pattern of campaigns always matches one."""
+    """An empty file, so that the pattern of campaigns always matches a file."""
     return warehouse / "campaigns" / "_" / "cells.parquet"
 
 
@@ -86,7 +86,7 @@ def earlier(warehouse: Path) -> Path:
 
 
 def place_of(warehouse: Path, run: str) -> Path:
-    """Where a run's files are, or would be."""
+    """The folder of a run, whether or not it exists."""
     old = earlier(warehouse) / f"run={run}"
     return old if old.is_dir() else present(warehouse) / f"run={run}"
 
@@ -103,7 +103,7 @@ def name_of(folder: Path) -> str:
 
 
 def run_folder(warehouse: Path, run: str) -> Path:
-    """Where a run's files are.
+    """The folder of an existing run.
 
     Raises:
         InputError: There is no such run.
@@ -118,14 +118,14 @@ def check_warehouse(warehouse: Path) -> None:
     """Refuse a folder that is no warehouse.
 
     Raises:
-        InputError: It is none.
+        InputError: The folder is no warehouse.
     """
     if not any((root(warehouse) / EMPTY).is_dir() for root in (present, earlier)):
         raise InputError(str(warehouse), "is not a warehouse", "run shockwave simulate first")
 
 
 def unknown_run(warehouse: Path, run: str) -> InputError:
-    """What to raise for a run that is not in a warehouse."""
+    """The error for a run that is not in a warehouse."""
     return InputError(
         f"run {run!r}",
         f"not in the warehouse {warehouse}",
@@ -134,17 +134,17 @@ def unknown_run(warehouse: Path, run: str) -> InputError:
 
 
 def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
-    """Refuse runs of which a file is missing, as far as the names of the others tell.
+    """Refuse runs with missing files, as far as the names of the other files reveal them.
 
     Raises:
-        WarehouseError: One is missing; names it.
+        WarehouseError: A file is missing; the error names it.
     """
     folders = run_folders(warehouse)
     if runs is not None:
         folders = [place_of(warehouse, run) for run in sorted(runs)]
     for folder in folders:
         rounds = [path.name for path in folder.glob("round=[0-9]*.parquet")]
-        whole = (folder / WHOLE).exists()  # looked for last, as it comes last
+        whole = (folder / WHOLE).exists()  # checked last, as it is written last
         needed = ["header.parquet"] if rounds or whole else []
         if needed and folder.parent != earlier(warehouse):
             needed.append(WORKLOAD_FILE)

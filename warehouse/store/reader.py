@@ -1,4 +1,4 @@
-"""Reads what runs recorded: how they started and their rounds, of every layout ever released."""
+"""Reads the records of runs, of every released layout: headers, workloads and rounds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ Decoded = TypeVar("Decoded")
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads the records of a warehouse; cannot change them.
+    """Read-only access to the records of a warehouse.
 
     Attributes:
         warehouse: The folder.
@@ -36,7 +36,7 @@ class Reader:
     warehouse: Path
 
     def header(self, run: str) -> RunHeader:
-        """What a run was asked to do.
+        """The header of a run.
 
         Raises:
             InputError: No such run.
@@ -45,7 +45,7 @@ class Reader:
         return self._header(run_folder(self.warehouse, run)).header
 
     def start(self, run: str) -> Start:
-        """What a run began with.
+        """The start of a run: header and workload.
 
         Raises:
             InputError: No such run.
@@ -56,7 +56,7 @@ class Reader:
         return Start(stored.header, read_workload(folder, stored), stored.digest)
 
     def created_at(self, run: str) -> datetime:
-        """When a run began.
+        """The creation time of a run.
 
         Raises:
             InputError: No such run.
@@ -84,7 +84,7 @@ class Reader:
             except WarehouseError:
                 if path.exists():
                     raise
-                return self.records(run)  # the run ended just now and was compacted
+                return self.records(run)  # the run was compacted meanwhile
         if sorted(rounds) != list(range(len(rounds))):
             missing = min(set(range(len(rounds))) - set(rounds))
             raise WarehouseError(
@@ -109,7 +109,7 @@ class Reader:
 
 
 def read_workload(folder: Path, stored: StoredHeader) -> Workload:
-    """The jobs that a run plays.
+    """The workload of a run.
 
     Args:
         folder: Of the run.

@@ -1,4 +1,4 @@
-"""Appends runs to a warehouse: a file a round, and one of all rounds once a run has ended."""
+"""Writes runs to a warehouse: a file per round, compacted into one file when the run ends."""
 
 import contextlib
 import os
@@ -45,16 +45,16 @@ KEPT_BYTES = 2**28
 
 
 class Writer:
-    """Appends one run to a warehouse.
+    """Writes the records of a run.
 
     Use as a context manager; leaving it releases the run.
 
     Args:
         warehouse: The folder.
-        run: An existing run to go on with, or None for a new one.
-        start: What the run begins with.
+        run: An existing run to resume, or None for a new run.
+        start: Header and workload of the run.
         packages: Installed packages.
-        taken: Whether a new run may not have a name, as it is in use elsewhere.
+        taken: Returns whether a name is in use elsewhere, so that a new run cannot have it.
 
     Raises:
         InputError: The run's records are of an older layout.
@@ -93,7 +93,7 @@ class Writer:
                 raise
 
     def _begin(self, start: Start, packages: Sequence[Package], *, new: bool) -> None:
-        """Clear up what a crash left; write the workload and the header of a new run."""
+        """Recover from a crash; write the workload and the header of a new run."""
         for left_over in self._folder.glob(".*.*"):
             left_over.unlink()
         if not new:
@@ -110,7 +110,7 @@ class Writer:
         note(path)
 
     def _mend_checksums(self) -> None:
-        """Note what a crash left without a checksum: at most the newest file.
+        """Add checksums that are missing after a crash: at most that of the newest file.
 
         Raises:
             WarehouseError: A file that was noted is gone, and its rounds are in no other.
@@ -142,7 +142,7 @@ class Writer:
         raise AssertionError("names do not end")
 
     def append(self, record: RoundRecord, record_digest: str, timings: Timings) -> None:
-        """Write one round; once this returns, a crash does not lose it.
+        """Write a round durably: once this returns, a crash does not lose it.
 
         Raises:
             WarehouseError: It cannot be written.
@@ -160,7 +160,7 @@ class Writer:
         return self._folder / f"round={number:06d}.parquet"
 
     def compact(self) -> None:
-        """Put the rounds of an ended run into one file.
+        """Compact the rounds of an ended run into one file.
 
         Raises:
             WarehouseError: A file is damaged, or the folder cannot be written.
@@ -207,7 +207,7 @@ class Writer:
 
 
 def _lock(path: Path, run: str) -> int:
-    """Hold a run for this process; the lock goes with the process, however it ends."""
+    """Lock a run for this process; the operating system releases the lock when the process ends."""
     import fcntl
 
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

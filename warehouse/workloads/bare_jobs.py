@@ -1,4 +1,4 @@
-"""Tables of bare jobs, as published of production clusters: when, how long, how many GPUs.
+"""Tables of bare jobs, as published for production clusters: arrival, run time and GPUs.
 
 What such a table leaves open (model, batch size, regimes) is drawn like the generator's,
 so that the isolated run time comes as near to the duration as whole epochs allow.
@@ -57,7 +57,7 @@ def read_job_table(
     only: Mapping[str, str] | None = None,
     skip_unusable: bool = False,
 ) -> Workload:
-    """Read a CSV table of jobs, and draw what it leaves open.
+    """Read a CSV table of jobs, and draw models and regimes, which it does not have.
 
     Job ids count the jobs from 0 in the order of the file, arrivals count from the first.
 
@@ -68,12 +68,12 @@ def read_job_table(
             `tenant` and `model` if there are some.
         rng: Source of all randomness.
         modes: Share of each adaptation mode.
-        only: Read lines only that have these values in these columns.
+        only: Required values by column; other lines are not read.
         skip_unusable: Leave lines without GPUs, times or a run time out instead of
-            refusing them; the workload's source tells how many.
+            refusing them; the workload's source names their number.
 
     Raises:
-        InputError: The file cannot be read or a field is wrong; names file and line.
+        InputError: The file cannot be read or a field is wrong; the error names file and line.
     """
     only = only or {}
     _check_roles(columns)
@@ -95,10 +95,10 @@ def read_job_table(
         raise InputError("only", f"no line of {path} has {asked}", "give values that are there")
     if not jobs:
         raise InputError(str(path), "holds no jobs to read", "give a table with at least one")
-    told = [path.name, *(f"{column}={value}" for column, value in only.items())]
+    source = [path.name, *(f"{column}={value}" for column, value in only.items())]
     if skipped:
-        told.append(f"{skipped} line{'s' * (skipped != 1)} skipped")
-    return _draw(", ".join(told), jobs, rng, modes)
+        source.append(f"{skipped} line{'s' * (skipped != 1)} skipped")
+    return _draw(", ".join(source), jobs, rng, modes)
 
 
 def _check_roles(columns: Mapping[str, str]) -> None:
@@ -121,7 +121,7 @@ def _check_roles(columns: Mapping[str, str]) -> None:
 
 
 def _why_unusable(row: Row, columns: Mapping[str, str]) -> InputError | None:
-    """What keeps a well-formed line from being a job, if anything does."""
+    """The reason why a well-formed line is no job, if it is none."""
     remedy = "leave the line out or skip unusable ones"
     for role, column in columns.items():
         if role not in ("tenant", "model") and _missing(row, column):
@@ -176,7 +176,7 @@ def _time(row: Row, column: str) -> float:
 
 
 def _seconds(row: Row, columns: Mapping[str, str]) -> tuple[float, str]:
-    """Run time, and the column to blame for it."""
+    """Run time, and the column for its error messages."""
     if "duration" in columns:
         column = columns["duration"]
         seconds = row.number(column, float)
@@ -188,7 +188,7 @@ def _seconds(row: Row, columns: Mapping[str, str]) -> tuple[float, str]:
 
 
 def _gpus(row: Row, columns: Mapping[str, str]) -> tuple[int, str]:
-    """GPUs of the whole job, and the column to blame for them."""
+    """GPUs of the whole job, and the column for its error messages."""
     instances = _count(row, columns["instances"]) if "instances" in columns else 1
     if "gpus" in columns:
         column = columns["gpus"]

@@ -1,4 +1,4 @@
-"""Text files field by field: whatever is wrong is named with its line and column."""
+"""Parsing of text files; errors name the line and the column."""
 
 import csv
 import io

@@ -63,12 +63,12 @@ def generate_workload(
     time is as near its drawn duration as whole epochs allow.
 
     Args:
-        jobs: How many.
+        jobs: Number of jobs.
         rng: Source of all randomness.
-        arrivals: When they arrive.
+        arrivals: Arrival process.
         mean_interarrival_seconds: Mean gap between Poisson arrivals.
-        mix: What they are drawn from.
-        source: Name of the workload; by default it tells the other arguments.
+        mix: Distributions of the jobs.
+        source: Name of the workload; by default a description of the other arguments.
 
     Raises:
         InputError: An argument is out of range; names it.
@@ -92,9 +92,9 @@ def generate_workload(
         for job_id, (mode, arrival) in enumerate(zip(modes, at_seconds, strict=True))
     ]
     pace = f", {mean_interarrival_seconds:g} s apart" if arrivals is Arrivals.POISSON else ""
-    told = f", {mix.told}" if mix.told else ""
+    changed = f", {mix.changes}" if mix.changes else ""
     return Workload(
-        source=source or f"generated: {jobs} jobs, {arrivals}{pace}{told}",
+        source=source or f"generated: {jobs} jobs, {arrivals}{pace}{changed}",
         specs=tuple(spec for spec, _ in drawn),
         truths=tuple(truth for _, truth in drawn),
         profile=profile,

@@ -1,13 +1,13 @@
-"""What workloads there are: formats of traces, and how generated jobs arrive."""
+"""Kinds of workloads: formats of traces, and arrival processes of generated jobs."""
 
 from enum import StrEnum
 
 MOST_JOBS = 1_000_000
-"""Of a generated workload; more are a mistake, and all of them are held in memory."""
+"""Upper bound on generated jobs, which are all held in memory."""
 
 
 class Arrivals(StrEnum):
-    """When the jobs of a generated workload arrive."""
+    """Arrival process of a generated workload."""
 
     POISSON = "poisson"
     """The first at 0, then with exponential gaps."""
@@ -16,7 +16,7 @@ class Arrivals(StrEnum):
 
 
 class Format(StrEnum):
-    """How a file tells its jobs."""
+    """Format of a trace."""
 
     PUBLIC = "public"
     """As Gavel and Shockwave do: tab-separated, with tables of throughputs and regimes."""

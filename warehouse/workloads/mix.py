@@ -1,4 +1,4 @@
-"""What generated jobs are drawn from, and how much work they bring."""
+"""Distributions of generated jobs, and their expected work."""
 
 import math
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ MOST_SECONDS = 1e9
 
 @dataclass(frozen=True)
 class Mix:
-    """What generated jobs are drawn from, arrivals apart.
+    """Distributions of generated jobs, without their arrivals.
 
     Attributes:
         shortest_seconds: Least isolated run time.
@@ -59,18 +59,18 @@ class Mix:
                 raise InputError("scale_factors", f"{gpus} is out of range", "give 1 or more")
 
     @property
-    def told(self) -> str:
-        """What is not the default, in words."""
-        told = []
+    def changes(self) -> str:
+        """Description of the values that differ from the defaults; empty if none does."""
+        changes = []
         if (self.shortest_seconds, self.longest_seconds) != (SHORTEST_SECONDS, LONGEST_SECONDS):
-            told.append(f"{self.shortest_seconds:g} to {self.longest_seconds:g} s long")
+            changes.append(f"{self.shortest_seconds:g} to {self.longest_seconds:g} s long")
         for name, weights, usual in (
             ("scale factors", self.scale_factors, SCALE_FACTOR_WEIGHTS),
             ("modes", self.modes, MODE_WEIGHTS),
         ):
             if dict(weights) != dict(usual):
-                told.append(f"{name} {' '.join(f'{k}={w:g}' for k, w in weights.items())}")
-        return ", ".join(told)
+                changes.append(f"{name} {' '.join(f'{k}={w:g}' for k, w in weights.items())}")
+        return ", ".join(changes)
 
     def mean_gpu_seconds(self) -> float:
         """Expected scale factor × isolated run time of a job; the two are independent."""
@@ -107,10 +107,10 @@ class Mix:
 
 
 def check_weights(field: str, weights: Mapping[int, float] | Mapping[Mode, float]) -> None:
-    """Refuse weights to draw by of which one is out of range, or all are zero.
+    """Refuse weights of which any is out of range, or all are zero.
 
     Raises:
-        InputError: They are so; names the field.
+        InputError: They are; the error names the field.
     """
     for name, weight in weights.items():
         if not 0 <= weight <= LARGEST:

@@ -1,8 +1,8 @@
-"""What the published simulator makes of its jobs: data sets, limits, regimes, run times.
+"""Rules of the published simulator: data sets, batch-size limits, regimes, run times.
 
 The simulator of Shockwave (NSDI '23) replays GNS and Accordion by rule instead of
 training. The rules are kept here, apart from the trace format that names the jobs.
-`docs/simulation.md` tells how the virtual cluster carries them out.
+`docs/simulation.md` describes how the virtual cluster carries them out.
 """
 
 import math

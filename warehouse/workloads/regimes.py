@@ -42,7 +42,7 @@ class OwnRegimes:
     isolated_seconds: float | None
 
     def truth(self, spec: JobSpec, profile: Profile) -> GroundTruth:
-        """What the job will really do.
+        """The ground truth of the job.
 
         Raises:
             InputError: The row is not of such a job, or the profile cannot run it; names
@@ -71,7 +71,7 @@ class OwnRegimes:
         if kind != self.kind:
             raise InputError(
                 self.row.place,
-                f"job {spec.job_id} is {_told(kind)}, not {_told(self.kind)}",
+                f"job {spec.job_id} is {_described(kind)}, not {_described(self.kind)}",
                 "give the job's own model, initial batch size and scale factor",
             )
         sizes = [regime.batch_size for regime in self.targets]
@@ -101,7 +101,7 @@ class OwnRegimes:
 
 @dataclass(frozen=True)
 class RegimeTable:
-    """What a regime table says.
+    """A regime table.
 
     Attributes:
         gns: Regimes by kind of GNS job.
@@ -112,10 +112,10 @@ class RegimeTable:
     own: Mapping[int, OwnRegimes] = field(default_factory=dict)
 
     def check_jobs(self, job_ids: Iterable[int]) -> None:
-        """Refuse regimes of a job that is not there.
+        """Refuse regimes of jobs that are not in the trace.
 
         Raises:
-            InputError: There are some; names their line.
+            InputError: There are some; the error names their line.
         """
         known = set(job_ids)
         for job_id, own in self.own.items():
@@ -141,7 +141,9 @@ def read_regimes(path: Path) -> RegimeTable:
         )
         if not row.values.get("job_id"):
             if kind in gns:
-                raise row.refusal("model", f"{_told(kind)} is there twice", "leave one row out")
+                raise row.refusal(
+                    "model", f"{_described(kind)} is there twice", "leave one row out"
+                )
             gns[kind] = _schedule(row, initial_batch_size=kind[1])
             continue
         job_id = row.number("job_id", int)
@@ -233,6 +235,6 @@ def _regimes(starts: list[int], sizes: list[int], end: float) -> tuple[Regime, .
     return tuple(Regime(size, length) for size, length in zip(sizes, lengths, strict=True))
 
 
-def _told(kind: tuple[str, int, int]) -> str:
+def _described(kind: tuple[str, int, int]) -> str:
     model, batch_size, scale_factor = kind
     return f"{model} (batch size {batch_size}) on {scale_factor} GPUs"
