@@ -19,13 +19,13 @@ class Shockwave:
     the coming round, since every round is planned anew. `docs/market.md` derives the bids.
 
     Defaults were chosen on the public traces and on generated workloads of seeds 0 to 9 and
-    100 to 103 (docs/market.md, What it gets); `benchmarks/market.py --ablations` removes them
+    100 to 103 (docs/market.md, What it gets); the ablations of `benchmarks/market.py` remove them
     in turn.
 
     Attributes:
         backend: Solver back end.
         lateness: λ, penalty of a GPU-round of lateness, see `solver.bidding.Terms`. Chosen
-            in the flat part of the front of `benchmarks/market.py --plot`.
+            in the flat part of the front that `benchmarks/market.py` plots.
         fair_share: Due date as a share of the fair finish time.
         blur_rounds: Standard deviation of a finish time in the bids, in rounds.
         blur_share: The same, as a share of the residual run time.
