@@ -1,4 +1,4 @@
-"""What the round asks of a place where jobs run, whether real or virtual."""
+"""The runtime protocol: what a round requires of a place where jobs run, real or virtual."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,13 +11,13 @@ from predictor.throughput import Profile
 
 @dataclass(frozen=True)
 class Terms:
-    """What a runtime has to know of a run's header.
+    """The part of a run's header that a runtime needs.
 
     Attributes:
-        run: The run's id, part of names and paths; empty for a run that is not kept.
-        round_seconds: Longest round.
-        restart_seconds: From a launch to the first training step, where that is played.
-        throughputs: Speed at which jobs run, where that is played.
+        run: The run's id, part of names and paths; empty for a run that is not stored.
+        round_seconds: Maximum length of a round.
+        restart_seconds: From a launch to the first training step, where it is simulated.
+        throughputs: Throughput profile, where training is simulated.
     """
 
     run: str
@@ -28,7 +28,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a run stands when its runtime opens; by default, at its beginning.
+    """The state of a run when its runtime opens; by default, its beginning.
 
     Attributes:
         clock_seconds: Start of the round under way.
@@ -53,7 +53,7 @@ class Lease:
 
     Attributes:
         job_id: The job.
-        gpus: Indices of the GPUs, ascending; as many as its scale factor.
+        gpus: GPU indices, ascending; the whole gang.
     """
 
     job_id: int
@@ -74,19 +74,19 @@ class EventKind(StrEnum):
     FINISHED = "finished"
     """Trained its last epoch."""
     WITHDRAWN = "withdrawn"
-    """Taken out before its end, by who owns it."""
+    """Cancelled before its end by its owner."""
     CRASHED = "crashed"
     """Its container failed or hung before the job's end."""
     LOST = "lost"
     """No fault of the job's own: its container vanished, could not start or write to its
     folder, was stopped from outside, or its node went out of service."""
     FAILED = "failed"
-    """Given up: it crashed too often in a row."""
+    """Given up after too many consecutive crashes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerEvent:
-    """One thing that happened to a job's container, and when.
+    """An event of a job's container.
 
     Attributes:
         job_id: The job.
@@ -104,13 +104,13 @@ class ContainerEvent:
 
     @property
     def ends_job(self) -> bool:
-        """Whether the job ended with it, and not just a lease."""
+        """Whether the event ends the job, and not only a lease."""
         return self.kind in (EventKind.FINISHED, EventKind.WITHDRAWN, EventKind.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Everything that a runtime reports at a round boundary, since the one before.
+    """Everything that a runtime reports at a round boundary, since the last boundary.
 
     Attributes:
         clock_seconds: The run's clock at the boundary.
@@ -134,15 +134,15 @@ class Observation:
 
 
 class Runtime(Protocol):
-    """The jobs of one run, in rounds, in the place where they run.
+    """Executes the jobs of a run in rounds.
 
-    A caller admits jobs, dispatches a round (`preempt` what lost its lease, then `launch` what
-    has one), lets it pass (`advance`), reads what happened (`observe`), and forgets what ended
-    (`reap`). Admitting a job or dispatching a round once more changes nothing.
+    A caller admits jobs, dispatches a round (`preempt` jobs that lost their lease, then `launch`
+    jobs with a new lease), waits for its end (`advance`), reads its events (`observe`), and
+    removes ended jobs (`reap`). Admission and dispatch are idempotent.
     """
 
     def admit(self, jobs: Sequence[JobSpec]) -> None:
-        """Take jobs in, which may be launched from now on.
+        """Admit jobs, which may be launched from now on.
 
         Raises:
             InputError: A job cannot run here.
@@ -150,18 +150,18 @@ class Runtime(Protocol):
         ...
 
     def withdraw(self, job_id: int) -> None:
-        """Take a job out at the next boundary, unless it ends before.
+        """Cancel a job at the next round boundary, unless it ends before.
 
-        `observe` reports it, and its GPUs are free from then on. A job that is not here, as it
+        `observe` reports the cancellation, after which its GPUs are free. An unknown job, which
         may just have ended, is no error.
         """
         ...
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
-        """Take the GPUs of jobs back; they keep their progress.
+        """Preempt jobs, which keep their checkpoints.
 
         Args:
-            reasons: Why, for the events, by job id; of jobs that hold a lease.
+            reasons: Reasons for the events, by job id, of jobs that hold a lease.
 
         Returns:
             An event for each, in their order.
@@ -171,7 +171,7 @@ class Runtime(Protocol):
     def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
         """Start or resume jobs, or renew their leases, for the coming round.
 
-        One that holds other GPUs gives them back first.
+        A job that holds other GPUs releases them first.
 
         Args:
             number: The round.
@@ -192,7 +192,7 @@ class Runtime(Protocol):
         ...
 
     def observe(self) -> Observation:
-        """What happened since the last call."""
+        """The observation since the last call."""
         ...
 
     def reap(self, job_ids: Sequence[int]) -> None:

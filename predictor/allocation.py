@@ -1,4 +1,4 @@
-"""What a job trains on, as far as its speed and its price depend on it."""
+"""Allocations: the GPUs of a job as far as throughput and price depend on them."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,15 @@ from predictor.errors import InputError
 
 @dataclass(frozen=True, slots=True, order=True)
 class Allocation:
-    """GPUs of one type, as they are bid for and priced: how many, not which.
+    """GPUs of one type as they are bid for and priced: their number, not their indices.
 
-    Which GPUs these are is a placement.
+    A placement says which GPUs they are.
 
     Attributes:
-        gpu_type: Their type, a key of the throughput table.
-        gpus: How many.
-        nodes: Nodes that they are on.
-        shared_with: Jobs that train on the same GPUs, ascending; none where they are the
-            job's alone.
+        gpu_type: GPU type, a key of the throughput table.
+        gpus: Number of GPUs.
+        nodes: Number of nodes that they span.
+        shared_with: Ids of jobs that share these GPUs, ascending; empty for exclusive use.
     """
 
     gpu_type: str
@@ -27,12 +26,12 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Which allocations a job can train on.
+    """The allocations that a job can train on.
 
     Attributes:
-        least: GPUs that it needs at least.
-        most: GPUs that it can use at most; a gang needs as many as it can use, all or none.
-        types: GPU types that it can run on; any where there are none.
+        least: Minimum number of GPUs.
+        most: Maximum number of GPUs; equal to `least` for a gang.
+        types: GPU types that it can run on; empty for any.
 
     Raises:
         InputError: `least` is not positive, or above `most`.
@@ -54,9 +53,9 @@ class Demand:
 
     @classmethod
     def gang(cls, gpus: int) -> "Demand":
-        """That of a job which holds a fixed number of GPUs, all or none, of any type."""
+        """The demand of a gang: a fixed number of GPUs, all or none, of any type."""
         return cls(gpus, gpus)
 
     def allows(self, gpu_type: str) -> bool:
-        """Whether a job can run on GPUs of a type."""
+        """Whether the demand admits a GPU type."""
         return not self.types or gpu_type in self.types

@@ -1,14 +1,14 @@
-"""What forecasts can be made from."""
+"""The information that forecasts are based on."""
 
 from enum import StrEnum
 
 
 class Basis(StrEnum):
-    """What forecasts are made from."""
+    """The information that forecasts are based on."""
 
     POSTERIOR = "posterior"
-    """What was seen of the job and of jobs that finished."""
+    """The posterior over regime sequences, given the job's trajectory and finished jobs."""
     REACTIVE = "reactive"
-    """The present batch size, to the end."""
+    """Extrapolation: the current batch size holds to the end."""
     ORACLE = "oracle"
-    """The job's true schedule: for experiments, as nobody knows it."""
+    """The job's true schedule: an upper bound for experiments."""

@@ -1,4 +1,4 @@
-"""What was observed of a job, as a fold over the reports of its container."""
+"""The belief about a job: its observed trajectory, a fold over its container's reports."""
 
 import math
 from collections.abc import Sequence
@@ -8,17 +8,17 @@ from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.throughput import Throughput, reachable_batch_sizes
 
 LEAST_LEFT = 1e-9
-"""Epochs that a job which runs has left at least."""
+"""Lower bound on the epochs left of a running job, so that no forecast is zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a job trained at one batch size, over all its visits.
+    """Measured speed of a job at a batch size, over all visits to it.
 
     Attributes:
         batch_size: The batch size.
         steps: Training steps timed.
-        seconds: What they took, restarts excluded.
+        seconds: Time that these steps took, restarts excluded.
     """
 
     batch_size: int
@@ -28,13 +28,13 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """All that was observed of a job.
+    """The observed trajectory of a job.
 
     Attributes:
-        spec: What was declared.
-        observed: Completed regimes and the one under way, in order.
-        progress: Where the job stood when it last ran; nowhere by default.
-        paces: Measured speed by batch size, in the order met.
+        spec: The declared job.
+        observed: Regimes so far, the current regime included, in order.
+        progress: Last reported progress; None before the job first ran.
+        paces: Measured speeds by batch size, in order of first visit.
     """
 
     spec: JobSpec
@@ -44,12 +44,12 @@ class Belief:
 
     @property
     def fraction(self) -> float:
-        """Part of the epoch under way that is done, in [0, 1]."""
+        """Completed fraction of the current epoch, in [0, 1]."""
         return self.progress.fraction if self.progress else 0.0
 
     @property
     def batch_size(self) -> int:
-        """Batch size of the epoch under way; at first the declared one."""
+        """Batch size of the current epoch; initially the declared batch size."""
         if self.progress:
             return self.progress.batch_size
         return self.observed[-1].batch_size if self.observed else self.spec.batch_size
@@ -61,28 +61,33 @@ class Belief:
 
     @property
     def steps_left(self) -> int:
-        """Training steps left at the batch size under way; at first all declared ones."""
+        """Training steps left at the current batch size; initially all declared steps."""
         return self.progress.steps_left if self.progress else self.spec.total_steps
 
     @property
     def epochs_left(self) -> float:
-        """Epochs left, at least what the one under way needs."""
+        """Epochs left, at least the rest of the current epoch."""
         whole = max(self.spec.epochs - (self.epochs_done - self.fraction), 1)
         return max(whole - self.fraction, LEAST_LEFT)
 
     @property
     def share_done(self) -> float:
-        """Share of its epochs that is done, in [0, 1]."""
+        """Completed share of the job's epochs, in [0, 1]."""
         done = self.epochs_done
         return min(done / (done + self.epochs_left), 1.0)
 
     @property
     def epochs_done(self) -> float:
-        """Completed epochs, the done part of the one under way included."""
+        """Completed epochs, the completed fraction of the current epoch included."""
         return sum([regime.epochs for regime in self.observed]) + self.fraction
 
     def slowness(self, throughput: Throughput) -> list[tuple[int, float, float]]:
-        """Batch sizes timed: the log of measured over profiled time per step, the seconds."""
+        """Measured slowness by batch size.
+
+        Returns:
+            For each timed batch size: the batch size, the log of measured over profiled time
+            per step, and the seconds measured.
+        """
         allocation = throughput.reference(self.spec)
         return [
             (
@@ -98,11 +103,11 @@ class Belief:
         ]
 
     def after(self, reports: Sequence[EpochReport], progress: JobProgress | None) -> "Belief":
-        """The belief after more epochs were reported.
+        """The belief updated with new reports.
 
         Args:
-            reports: Reports on this job, in order.
-            progress: Where the job stands now, if it ran.
+            reports: New epoch reports of this job, in order.
+            progress: Reported progress, if the job ran.
         """
         observed = list(self.observed)
         for report in reports:
@@ -118,7 +123,7 @@ class Belief:
         )
 
     def _timed(self, progress: JobProgress) -> tuple[Pace, ...]:
-        """Speeds, with the steps since the last look if the batch size did not change."""
+        """Paces, with the steps since the last report if the batch size did not change."""
         steps = self.steps_left - progress.steps_left
         if progress.batch_size != self.batch_size or steps <= 0 or progress.seconds <= 0.0:
             return self.paces
@@ -131,18 +136,18 @@ class Belief:
 
 
 def stages(spec: JobSpec, throughput: Throughput, changes: int) -> tuple[int, ...]:
-    """Batch sizes of a job by how often it has changed: the order in which its mode goes.
+    """Batch sizes of a job by number of changes, as its adaptation mode orders them.
 
-    GNS climbs the sizes that the profile can run; Accordion goes to and fro between the
-    first and the largest; a static job stays.
+    GNS climbs the batch sizes that the profile can run; Accordion alternates between the
+    initial and the largest; a static job keeps its batch size.
 
     Args:
-        spec: What was declared.
-        throughput: Says which batch sizes can run at all.
-        changes: How many changes to look at; GNS ends at its largest size before.
+        spec: The declared job.
+        throughput: Defines the feasible batch sizes.
+        changes: Number of changes to enumerate; GNS stops early at its largest batch size.
 
     Returns:
-        The first size, and one for each change.
+        The initial batch size, then the batch size after each change.
     """
     sizes = reachable_batch_sizes(throughput, spec)
     if spec.mode is Mode.ACCORDION and len(sizes) > 1:
@@ -153,13 +158,13 @@ def stages(spec: JobSpec, throughput: Throughput, changes: int) -> tuple[int, ..
 def changes(spec: JobSpec, regimes: Sequence[Regime], throughput: Throughput) -> tuple[int, ...]:
     """The epochs, ascending, at which a job changed its batch size.
 
-    A GNS job that skips a size changes twice at once; one that falls back (the public
-    traces' last epochs do) does not change.
+    A GNS job that skips a batch size counts as two changes at the same epoch. A decrease
+    under GNS, as in the last epochs of the public traces, is no change.
 
     Args:
-        spec: What was declared.
-        regimes: What it went through, the one under way included.
-        throughput: Says which batch sizes can run at all.
+        spec: The declared job.
+        regimes: Observed regimes, the current regime included.
+        throughput: Defines the feasible batch sizes.
     """
     sizes, found, epoch = reachable_batch_sizes(throughput, spec), [], 0
     if len(sizes) == 1:

@@ -1,14 +1,14 @@
 """Errors that a user can act on.
 
     ShockwaveError
-    ├── InputError        a file, line, field or option is wrong
+    ├── InputError        a file, line or field is wrong
     ├── WarehouseError    the warehouse cannot be read or written
-    │   └── WarehouseBusy     for now: the system refuses, or another process holds it
+    │   └── WarehouseBusy     a transient failure: a full disk, a lock held elsewhere
     ├── SolverError       no back end could solve the window
     └── Interrupted       the user stopped it; exit code 130
 
-Each carries where it happened and what to do about it; the command line prints
-it as one line and exits with code 2 where nothing else is said.
+Each error carries its place and a remedy. The command line prints it as a single line
+and exits with the error's `exit_code`, 2 by default.
 """
 
 from typing import ClassVar
@@ -18,13 +18,13 @@ class ShockwaveError(Exception):
     """A failure with a place and a remedy.
 
     Args:
-        place: The file, line, field or option at fault.
-        problem: What is wrong there.
-        remedy: What the reader can do about it.
+        place: The file, line or field at fault.
+        problem: What is wrong.
+        remedy: What the user can do about it.
     """
 
     exit_code: ClassVar[int] = 2
-    """What the command line exits with."""
+    """Exit code of the command line."""
 
     def __init__(self, place: str, problem: str, remedy: str) -> None:
         super().__init__(f"{place}: {problem}; {remedy}")
@@ -38,7 +38,7 @@ class ShockwaveError(Exception):
 
 
 class InputError(ShockwaveError):
-    """A file, line, field or option is wrong."""
+    """A file, line or field is wrong."""
 
 
 class WarehouseError(ShockwaveError):
@@ -46,7 +46,7 @@ class WarehouseError(ShockwaveError):
 
 
 class WarehouseBusy(WarehouseError):
-    """What may pass by itself, and is worth another try: a full disk, a run that is held."""
+    """A transient failure that is worth a retry: a full disk, a run locked elsewhere."""
 
 
 class SolverError(ShockwaveError):
@@ -57,4 +57,4 @@ class Interrupted(ShockwaveError):
     """The user stopped it; a run can be resumed."""
 
     exit_code = 130
-    """As shells have it for a program ended by SIGINT."""
+    """The shell's exit code for a program ended by SIGINT: 128 + 2."""

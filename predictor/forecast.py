@@ -1,7 +1,6 @@
-"""What work each job is expected to do next, for all jobs at once, and how long that takes.
+"""Forecasts of the work that remains, for all jobs at once, and of the run time it takes.
 
-A forecast is of work: epochs by regime. Seconds come when it is multiplied with an
-allocation (`run_time`).
+A forecast is of work: epochs by regime. `run_time` turns it into seconds on an allocation.
 """
 
 import math
@@ -23,9 +22,10 @@ from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Throughput, epoch_seconds
 
 SAMPLES = 32
-"""Equally likely trajectories of a job that can still change."""
+"""Equally likely trajectories of an unsettled job."""
 
 LEVELS = ((np.arange(SAMPLES) + 0.5) / SAMPLES)[None, :]
+"""Quantile levels of these trajectories, shape (1, `SAMPLES`)."""
 
 Work = tuple[float, ...]
 """Epochs by regime, in the order of `Forecast.batch_sizes`."""
@@ -37,14 +37,13 @@ class Forecast:
 
     Attributes:
         job_id: The job.
-        batch_sizes: Batch sizes of the regimes to come, that under way first.
-        slowness: Log of expected over profiled time per step in each of them.
+        batch_sizes: Batch sizes of the remaining regimes, the current regime first.
+        slowness: Log of expected over profiled time per step in each regime.
         median: The trajectory whose run time has the least expected relative error.
-        low: The trajectory at the lower end of the interval that is to hold 80 % of the
-            truths.
-        high: That at its upper end.
-        trajectories: Equally likely trajectories, ascending by run time: one of a job that
-            cannot change, and none where nothing but the interval is asked for.
+        low: The trajectory at the lower end of the interval of 80 % nominal coverage.
+        high: The trajectory at its upper end.
+        trajectories: Equally likely trajectories, ascending by run time: a single trajectory
+            for a settled job, none where only the interval is asked for.
     """
 
     job_id: int
@@ -61,10 +60,10 @@ class RunTime:
     """A forecast in seconds, on one allocation.
 
     Attributes:
-        remaining: Run time still needed: the number with the least expected relative error.
-        low: Lower end of the interval that is to hold 80 % of the truths.
-        high: Its upper end.
-        samples: Equally likely run times still needed, ascending; see
+        remaining: Residual run time: the estimate with the least expected relative error.
+        low: Lower end of the interval of 80 % nominal coverage.
+        high: Upper end of that interval.
+        samples: Equally likely residual run times, ascending; see
             `Forecast.trajectories`.
     """
 
@@ -77,26 +76,26 @@ class RunTime:
 def run_time(
     forecast: Forecast, job: JobSpec, throughput: Throughput, allocation: Allocation
 ) -> RunTime:
-    """Multiply a forecast of work with an allocation.
+    """The residual run time of a job on an allocation.
 
     Args:
-        forecast: What the job is expected to do.
+        forecast: The work left.
         job: The job.
-        throughput: How fast jobs train.
-        allocation: What it would train on.
+        throughput: Throughput model.
+        allocation: GPUs that the job would train on.
 
     Raises:
-        InputError: The job cannot run so.
+        InputError: The job cannot run on the allocation.
     """
-    each = [
+    epoch_times = [
         epoch_seconds(throughput, job, size, allocation) * math.exp(log)
         for size, log in zip(forecast.batch_sizes, forecast.slowness, strict=True)
     ]
 
     def seconds(work: Work) -> float:
         total = 0.0
-        for epochs, one in zip(work, each, strict=True):
-            total += epochs * one
+        for epochs, epoch_time in zip(work, epoch_times, strict=True):
+            total += epochs * epoch_time
         return total
 
     remaining = seconds(forecast.median)
@@ -120,20 +119,20 @@ def forecast(
 ) -> tuple[Forecast, ...]:
     """Forecast every job.
 
-    With l_k epochs of s_k seconds left in stage k of a sequence, the remaining run time is
-    R = Σ l_k s_k on the job's reference allocation, by which trajectories are ranked.
+    With l_k epochs of s_k seconds left in stage k of a sequence, the residual run time is
+    R = Σ l_k s_k on the job's reference allocation. Trajectories are ranked by R.
 
     Args:
-        beliefs: One belief per job.
-        throughput: How fast jobs train.
-        history: What finished jobs went through.
-        trajectories: Whether forecasts have trajectories, for policies that look ahead.
-        seed: Of the draws from the prior.
-        basis: What they are made from.
-        schedules: True schedules by job id, for the oracle alone.
+        beliefs: A belief per job.
+        throughput: Throughput model.
+        history: Courses of finished jobs.
+        trajectories: Whether to return trajectories, for policies that look ahead.
+        seed: Seed of the draws from the prior.
+        basis: Information that forecasts are based on.
+        schedules: True schedules by job id, for the oracle only.
 
     Returns:
-        One forecast per belief, in the same order.
+        A forecast per belief, in the same order.
     """
     standings = [standing(belief, throughput, history) for belief in beliefs]
     groups: defaultdict[Mode | None, list[int]] = defaultdict(list)
@@ -146,14 +145,14 @@ def forecast(
         if mode:
             ahead = sequences(group, throughput, history, seed)
         elif basis is Basis.ORACLE:
-            ahead = _foreseen(group, schedules or {})
+            ahead = _scheduled(group, schedules or {})
         else:
             ahead = settled(group, throughput)
-        found.update(zip(rows, _summed_up(group, ahead, history, trajectories), strict=True))
+        found.update(zip(rows, _summarised(group, ahead, history, trajectories), strict=True))
     return tuple(found[row] for row in range(len(beliefs)))
 
 
-def _summed_up(
+def _summarised(
     jobs: Sequence[Standing], ahead: Sequences, history: History, trajectories: bool
 ) -> list[Forecast]:
     """Median, interval and equally likely trajectories of weighted candidates."""
@@ -169,7 +168,7 @@ def _summed_up(
         drawn = ahead.quantiles(weights, LEVELS) if weights.shape[1] > 1 else point
         columns = np.hstack([columns, drawn])
     work = np.take_along_axis(ahead.epochs, columns[:, :, None], axis=1)
-    # Regimes that no trajectory comes to are left out, but for that under way.
+    # Regimes that no trajectory reaches are left out; the current regime stays.
     reached: NDArray[np.bool_] = work.max(axis=1) > 0.0
     last = reached.shape[1] - np.argmax(reached[:, ::-1], axis=1)
     forecasts = []
@@ -194,10 +193,10 @@ def _summed_up(
 _MEDIAN = np.array([[0.5]])
 
 
-def _foreseen(
+def _scheduled(
     jobs: Sequence[Standing], schedules: Mapping[int, tuple[ProfiledRegime, ...]]
 ) -> Sequences:
-    """What is left of jobs by their true schedules."""
+    """The regimes left of jobs by their true schedules, as a single candidate each."""
     width = max(len(schedules[job.spec.job_id]) for job in jobs)
     epochs, seconds, sizes = np.zeros((len(jobs), 1, width)), np.ones((len(jobs), width)), []
     for row, job in enumerate(jobs):
@@ -208,10 +207,10 @@ def _foreseen(
             begun -= cut
             if cut < regime.epochs:
                 ahead.append((regime.batch_size, regime.epochs - cut, regime.epoch_seconds))
-        if not ahead:  # as it was simulated, the job went past its schedule
+        if not ahead:  # in the simulation the job ran past its schedule
             last = schedules[job.spec.job_id][-1]
             ahead.append((last.batch_size, job.left, last.epoch_seconds))
         sizes.append(tuple(size for size, _, _ in ahead))
         epochs[row, 0, : len(ahead)] = [held for _, held, _ in ahead]
-        seconds[row, : len(ahead)] = [each for _, _, each in ahead]
+        seconds[row, : len(ahead)] = [epoch_time for _, _, epoch_time in ahead]
     return Sequences(np.ones((len(jobs), 1)), epochs, seconds, tuple(sizes), profiled=True)

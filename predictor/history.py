@@ -1,4 +1,4 @@
-"""What finished jobs went through, for those that come after them to learn from."""
+"""Trajectories of finished jobs, from which the prior of later jobs is learned."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -17,12 +17,13 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 SAME_KIND, SAME_MODEL, SAME_MODE = 8, 8, 16
-"""Courses that a job learns from: the latest of its kind, else of its model, else of its mode."""
+"""Number of relatives of a job: the latest courses of its kind, of its model, of its mode."""
 
 COURSES = SAME_KIND + SAME_MODEL + SAME_MODE
+"""Relatives of a job in all: the candidates by epochs, and again those by shares."""
 
 KEPT = 512
-"""Courses of a mode that are kept, the latest; and scores of each point of progress."""
+"""Bound on memory: latest courses kept per mode, and latest scores per mode and point."""
 
 Kind = tuple[str, int, int]
 """Model, initial batch size and scale factor."""
@@ -30,15 +31,16 @@ Kind = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What a finished job went through.
+    """The trajectory of a finished job.
 
     Attributes:
-        kind: Its model, initial batch size and GPUs.
-        mode: How its batch size adapted.
-        epochs: How many it trained.
+        kind: Model, initial batch size and GPUs.
+        mode: Adaptation mode.
+        epochs: Number of epochs trained.
         changes: Epochs at which its batch size changed, ascending.
-        at_the_top: Whether it had no other batch size to change to at its end.
-        slowness: Log of measured over profiled time per step; None where nothing was timed.
+        at_the_top: Whether it ended at the largest batch size of a GNS job, after which no
+            change can follow.
+        slowness: Log of measured over profiled time per step; None without measurements.
     """
 
     kind: Kind
@@ -50,16 +52,16 @@ class Course:
 
     @property
     def model(self) -> str:
-        """Its model family."""
+        """Model family."""
         return self.kind[0]
 
 
 def course(belief: Belief, throughput: Throughput) -> Course:
-    """What is kept of a job once it has finished.
+    """The course of a finished job.
 
     Args:
-        belief: All that was observed of it.
-        throughput: How fast it was expected to train.
+        belief: Its observed trajectory.
+        throughput: Throughput model that slowness is relative to.
     """
     spec, timed = belief.spec, belief.slowness(throughput)
     changed = changes(spec, belief.observed, throughput)
@@ -77,31 +79,31 @@ def course(belief: Belief, throughput: Throughput) -> Course:
 
 @dataclass(frozen=True)
 class History:
-    """Courses of finished jobs, and how well they foretold those that came after.
+    """Courses of finished jobs, and what they say about the forecasts made of them.
 
     Attributes:
         courses: By mode, in the order of their ends.
-        foretold: By mode, how many of the jobs each way to make candidates foretold
-            (`predictor.posterior`): expected counts.
-        scores: By mode and point of progress, how far from the median, in probability, the
-            truth of each job was that could have come otherwise.
+        counts: By mode, expected number of finished jobs that each mixture component
+            (`predictor.posterior.WAYS`) generated: the sum of their posteriors.
+        scores: By mode and point of progress, conformity scores: how far from the median,
+            in probability, the truth of each unsettled job lay.
     """
 
     courses: Mapping[Mode, tuple[Course, ...]] = field(default_factory=dict)
-    foretold: Mapping[Mode, tuple[float, ...]] = field(default_factory=dict)
+    counts: Mapping[Mode, tuple[float, ...]] = field(default_factory=dict)
     scores: Mapping[tuple[Mode, int], tuple[float, ...]] = field(default_factory=dict)
 
     def size(self, mode: Mode) -> int:
-        """Courses of a mode."""
+        """Number of courses of a mode."""
         return len(self.courses.get(mode, ()))
 
     def of_mode(self, mode: Mode) -> tuple[Floats, Floats, NDArray[np.bool_]]:
         """Changes and epochs of a mode's courses.
 
         Returns:
-            Epochs of the changes, shape (courses + 1, changes), infinite where there is
-            none; numbers of epochs, and whether they ended at the top, shape (courses + 1,).
-            The last row is no course.
+            Epochs of the changes, shape (courses + 1, changes), padded with infinity;
+            numbers of epochs, and whether each ended at the top, shape (courses + 1,).
+            The last row is padding, for relatives of index -1.
         """
         if mode not in self._arrays:
             courses = self.courses.get(mode, ())
@@ -115,10 +117,10 @@ class History:
         return self._arrays[mode]
 
     def relatives(self, spec: JobSpec) -> Ints:
-        """Rows of `of_mode` that a job learns from, shape (`COURSES`,).
+        """Rows of `of_mode` that are relatives of a job, shape (`COURSES`,).
 
-        The first are of its kind, the next of its model, the others of its mode; again
-        where there are not as many, and -1 where there is none.
+        First those of its kind, then of its model, then of its mode. A group that is too
+        small is repeated cyclically; an empty group is -1.
         """
         key = spec.mode, spec.kind
         if key not in self._relatives:
@@ -141,13 +143,14 @@ class History:
     def slowness(self, model: str) -> float:
         """Mean log of measured over profiled time per step of a model's timed courses.
 
-        It is 0 where there are none.
+        Returns:
+            The mean; 0 without timed courses.
         """
         return self._slowness.get(model, 0.0)
 
     @cached_property
     def reaches(self) -> dict[Mode, tuple[float, ...]]:
-        """What follows from the scores; filled by `predictor.learning.reaches`."""
+        """Cache of conformal quantiles by mode, filled by `predictor.learning.reaches`."""
         return {}
 
     @cached_property
@@ -169,9 +172,9 @@ class History:
 
 
 NOTHING = History()
-"""Before any job has finished."""
+"""The empty history."""
 
 
 def _filled(most: int, rows: list[int]) -> Ints:
-    """Rows over and over, up to a number; -1 if there is none."""
+    """Rows repeated cyclically to a length; -1 without rows."""
     return np.array((rows * most)[:most] if rows else [-1] * most)

@@ -1,4 +1,4 @@
-"""The vocabulary of jobs: what is declared and what is observed."""
+"""The vocabulary of jobs: declarations and observations."""
 
 import math
 from dataclasses import dataclass
@@ -28,24 +28,24 @@ class Regime:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What a user declares when a job is submitted; it never says the future.
+    """A job as its user declares it; free of information about its future.
 
     Attributes:
         job_id: Unique within a run, and the order of submission.
         model: Model family, a key of the profile.
         batch_size: Batch size of the first epoch, in samples per step over all GPUs.
         max_batch_size: Largest batch size that adaptation may reach.
-        demand: GPUs that it can train on; a gang's are fixed, all or none.
-        mode: How the batch size adapts.
+        demand: GPUs that it can train on; fixed for a gang.
+        mode: Adaptation mode.
         epochs: Epochs to train.
         samples_per_epoch: Size of the data set.
         arrival_seconds: Submission time, from the start of the run.
-        tenant: Who submitted it.
-        budget: The job's money in the market (Fisher market budget), relative to others.
+        tenant: Tenant that submitted it.
+        budget: Its budget in the Fisher market, relative to other jobs.
         total_steps: Training steps at the initial batch size; by default those of whole
             epochs. The last epoch may be cut short.
-        consolidate: Whether it must run on as few nodes as it fits, because its gradients
-            are dominated by one large tensor (Tiresias, NSDI '19, section 3.3).
+        consolidate: Whether it must run on as few nodes as possible, because a single large
+            tensor dominates its gradients (Tiresias, NSDI '19, section 3.3).
 
     Raises:
         InputError: A field is out of range; the message names it.
@@ -101,13 +101,13 @@ class JobSpec:
         return math.ceil(self.samples_per_epoch / batch_size)
 
     def steps_after(self, epochs: int, batch_size: int) -> int:
-        """Training steps from the end of an epoch to that of the job, at one batch size.
+        """Training steps from the end of an epoch to the end of the job, at a batch size.
 
         The last epoch may be cut short; it keeps its share of the steps at any batch size.
 
         Args:
             epochs: Completed epochs.
-            batch_size: In samples per step over all GPUs.
+            batch_size: Samples per step over all GPUs.
         """
         if epochs >= self.epochs:
             return 0
@@ -117,7 +117,7 @@ class JobSpec:
 
     @property
     def kind(self) -> tuple[str, int, int]:
-        """Model, initial batch size and least GPUs: such jobs are expected to change alike."""
+        """Model, initial batch size and least GPUs; jobs of a kind change alike, a priori."""
         return self.model, self.batch_size, self.demand.least
 
     @property
@@ -140,9 +140,9 @@ class EpochReport:
     Attributes:
         job_id: The job.
         epoch: Index of the first of them, from 0.
-        epochs: How many.
-        batch_size: Batch size they were trained with.
-        seconds: Run time of all of them together, restarts excluded.
+        epochs: Number of epochs.
+        batch_size: Batch size of these epochs.
+        seconds: Run time of these epochs in total, restarts excluded.
     """
 
     job_id: int
@@ -153,7 +153,7 @@ class EpochReport:
 
 
 def add_report(reports: list[EpochReport], new: EpochReport) -> None:
-    """Add completed epochs, in one report with those just before at the same batch size."""
+    """Append a report, merged into the last report if their batch sizes are equal."""
     if reports and reports[-1].batch_size == new.batch_size:
         last = reports.pop()
         both = last.epochs + new.epochs, last.batch_size, last.seconds + new.seconds
@@ -168,16 +168,16 @@ class JobProgress:
     Attributes:
         job_id: The job.
         epochs: Completed epochs.
-        fraction: Part of the epoch under way that is done, in [0, 1].
-        batch_size: Batch size of the epoch under way.
-        seconds: Time spent training since the last look, restarts excluded.
-        run_seconds: The same since the job was submitted.
+        fraction: Completed fraction of the current epoch, in [0, 1].
+        batch_size: Batch size of the current epoch.
+        seconds: Training time since the last observation, restarts excluded.
+        run_seconds: Training time since submission, restarts excluded.
         steps_left: Training steps left at that batch size; negative where a change of batch
             size took the job past its end.
-        cpu_seconds: Processor time that its container took since the last look; this and the
-            two below are 0 where it is not measured.
-        memory_bytes: Memory that its container holds.
-        gpu_share: Share of time that its GPUs were busy of late, in [0, 1], their mean.
+        cpu_seconds: CPU time of its container since the last observation; this and the two
+            fields below are 0 if not measured.
+        memory_bytes: Memory in use by its container.
+        gpu_share: Recent utilisation of its GPUs, their mean, in [0, 1].
     """
 
     job_id: int

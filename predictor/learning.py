@@ -1,4 +1,4 @@
-"""What is learned from a job once it has finished."""
+"""Updates of the history with a finished job: its course, counts and conformity scores."""
 
 import math
 from bisect import bisect_right
@@ -9,60 +9,60 @@ import numpy as np
 from predictor.belief import Belief
 from predictor.history import KEPT, History, course
 from predictor.job import JobProgress, Mode, Regime
-from predictor.posterior import PRIOR, WAYS, is_settled, sequences, standing
+from predictor.posterior import PSEUDO_COUNTS, WAYS, is_settled, sequences, standing
 from predictor.throughput import Throughput, epoch_seconds
 
 POINTS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
-"""Shares of a job's epochs at which its forecasts are judged."""
+"""Shares of a job's epochs at which its forecasts are scored."""
 
 HELD = 0.8
-"""Share of the truths that an interval is to hold."""
+"""Nominal coverage of the forecast interval."""
 
 EXACT = 1e-9
-"""Relative rounding error of a sum over epochs."""
+"""Relative tolerance for rounding in a sum over epochs."""
 
 
 def learned(history: History, belief: Belief, throughput: Throughput, seed: int) -> History:
-    """The history with one more finished job.
+    """The history with another finished job.
 
-    The job's posterior, once it has finished, says which ways to make candidates foretold
-    it. How far from the median, in probability, its run time left lay at each of `POINTS`
-    is kept for later intervals (distributional conformal prediction: Chernozhukov,
-    Wüthrich and Zhu, PNAS 2021).
+    Adds the job's final posterior over mixture components to their counts, and the
+    conformity score of its residual run time at each of `POINTS`: the distance from the
+    median in probability (distributional conformal prediction: Chernozhukov, Wüthrich
+    and Zhu, PNAS 2021).
 
     Args:
-        history: What was known when it finished.
-        belief: All that was observed of it.
-        throughput: How fast jobs train.
-        seed: Of the draws from the prior.
+        history: The history before the job finished.
+        belief: The job's observed trajectory.
+        throughput: Throughput model.
+        seed: Seed of the draws from the prior.
     """
     spec, mode = belief.spec, belief.spec.mode
     courses = (*history.courses.get(mode, ()), course(belief, throughput))[-KEPT:]
-    foretold, scores = dict(history.foretold), dict(history.scores)
-    looks = [until(belief, int(point * spec.epochs)) for point in POINTS]
-    standings = [standing(look, throughput, history) for look in (*looks, belief)]
+    counts, scores = dict(history.counts), dict(history.scores)
+    prefixes = [until(belief, int(point * spec.epochs)) for point in POINTS]
+    standings = [standing(prefix, throughput, history) for prefix in (*prefixes, belief)]
     if not is_settled(standings[0], throughput):
-        told = sequences(standings, throughput, history, seed)
-        ways = np.bincount(WAYS, told.weights[-1], len(PRIOR))
-        foretold[mode] = tuple((ways + foretold.get(mode, 0.0)).tolist())
-        for point, look in enumerate(looks):
-            left = seconds_left(belief, int(look.epochs_done), throughput)
-            candidates, weights = told.seconds[point], told.weights[point]
+        posterior = sequences(standings, throughput, history, seed)
+        ways = np.bincount(WAYS, posterior.weights[-1], len(PSEUDO_COUNTS))
+        counts[mode] = tuple((ways + counts.get(mode, 0.0)).tolist())
+        for point, prefix in enumerate(prefixes):
+            left = seconds_left(belief, int(prefix.epochs_done), throughput)
+            candidates, weights = posterior.seconds[point], posterior.weights[point]
             if is_settled(standings[point], throughput) or np.ptp(candidates[weights > 0.0]) == 0.0:
                 continue
             below = float(weights[candidates < left * (1.0 - EXACT)].sum())
             up_to = float(weights[candidates <= left * (1.0 + EXACT)].sum())
             key, score = (mode, point), max(below - 0.5, 0.5 - up_to, 0.0)
             scores[key] = (*scores.get(key, ()), score)[-KEPT:]
-    return History({**history.courses, mode: courses}, foretold, scores)
+    return History({**history.courses, mode: courses}, counts, scores)
 
 
 def until(belief: Belief, epochs: int) -> Belief:
-    """What was believed of a job when it had completed its first epochs.
+    """The belief about a job when it had completed its first epochs.
 
     Args:
-        belief: All that was observed of it.
-        epochs: How many, fewer than it has.
+        belief: Its observed trajectory.
+        epochs: Length of the prefix, below the job's number of epochs.
     """
     observed: list[Regime] = []
     left = epochs
@@ -81,12 +81,12 @@ def until(belief: Belief, epochs: int) -> Belief:
 
 
 def seconds_left(belief: Belief, epochs: int, throughput: Throughput) -> float:
-    """Profiled run time of a finished job after its first epochs.
+    """Profiled residual run time of a finished job after its first epochs, in seconds.
 
     Args:
-        belief: All that was observed of it.
-        epochs: How many.
-        throughput: How fast jobs train.
+        belief: Its observed trajectory.
+        epochs: Length of the prefix.
+        throughput: Throughput model.
     """
     ends = accumulate(int(regime.epochs) for regime in belief.observed)
     return sum(
@@ -99,19 +99,19 @@ def seconds_left(belief: Belief, epochs: int, throughput: Throughput) -> float:
 
 
 def point_of(share: float) -> int:
-    """The last of `POINTS` that a job has come to.
+    """Index of the last of `POINTS` that a job has reached.
 
     Args:
-        share: Of its epochs, done.
+        share: Completed share of its epochs, in [0, 1].
     """
     return bisect_right(POINTS, share) - 1
 
 
 def reaches(history: History, mode: Mode) -> tuple[float, ...]:
-    """How far intervals reach from the median at each of `POINTS`, in probability.
+    """Half-width of the interval about the median at each of `POINTS`, in probability.
 
-    The conformal quantile of the scores: with n of them, the ⌈0.8 (n + 1)⌉-th smallest;
-    0.4, as if the posterior were right, while there are too few to have one.
+    The conformal quantile of n scores is the ⌈0.8 (n + 1)⌉-th smallest. With too few scores
+    it is 0.4, which trusts the posterior.
     """
     if mode not in history.reaches:
         history.reaches[mode] = tuple(

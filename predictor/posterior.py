@@ -1,21 +1,20 @@
-"""The posterior over a job's regime sequences, learned from what other jobs went through.
+"""The posterior over a job's regime sequences, learned from finished jobs.
 
-Which batch size follows which is fixed by the mode (`predictor.belief.stages`). Unknown
-is at which epochs a job changes, and how often. Its sequence is believed to be like one
-of a set of candidates:
+The adaptation mode fixes the order of batch sizes (`predictor.belief.stages`). Unknown are
+the number of changes and their epochs. The posterior is a mixture over candidates:
 
-- the course of each relative (finished jobs of its kind, its model, its mode), with its
-  changes either at the same epochs or at the same shares of its epochs: schedules of
-  learning rates are told in epochs, warm-ups in shares;
-- draws from the Dirichlet prior over the shares of its epochs that each regime holds
-  (Shockwave, NSDI '23, section 5), for jobs that have no relatives or are like none, and
-  for what a course cannot tell because it had reached the largest batch size.
+- the courses of relatives (finished jobs of the same kind, model or mode), with changes
+  either at the same epochs, as in learning-rate schedules, or at the same shares of the
+  job's epochs, as in warm-ups;
+- draws from the Dirichlet prior over the shares of the job's epochs that each regime holds
+  (Shockwave, NSDI '23, section 5). They serve jobs without fitting relatives, and extend
+  courses that are censored: shorter than the job, or at the largest batch size.
 
-A way to make candidates (kind, model or mode; epochs or shares; the prior) has a weight,
-which its candidates share: how many of the finished jobs it foretold, by the posterior of
-each when it finished (empirical Bayes). What was seen of a job restates the candidates:
-one is as likely as a change came near its own, up to a Gaussian error of half an epoch
-and 2 % of the epochs, and as its next change is still to come.
+Each mixture component (kind, model or mode by epochs or by shares; the prior) has a weight
+that its candidates share: pseudo-counts plus the expected number of finished jobs that it
+generated (empirical Bayes). The observed trajectory restates the candidates by their
+likelihood: observed changes have a Gaussian error of half an epoch and 2 % of the epochs
+about the candidate's, and the next change is censored at the epochs done.
 """
 
 import math
@@ -34,36 +33,37 @@ DRAWS = 32
 """Candidates from the Dirichlet prior."""
 
 WAYS = np.repeat(np.arange(7), [*[SAME_KIND, SAME_MODEL, SAME_MODE] * 2, DRAWS])
-"""How each candidate is made: by epochs from kind, model, mode; by shares; drawn."""
+"""Mixture component of each candidate: kind, model, mode by epochs; by shares; the prior."""
 
-PRIOR = (2.0, 1.0, 0.5, 2.0, 1.0, 0.5, 0.3)
-"""Jobs that each way is taken to have foretold before any finished: the nearer the more."""
+PSEUDO_COUNTS = (2.0, 1.0, 0.5, 2.0, 1.0, 0.5, 0.3)
+"""Prior pseudo-counts of the mixture components: the closer the relatives, the more."""
 
 EPOCHS_OFF, SHARE_OFF = 0.5, 0.02
-"""Standard deviation of a change about a candidate's: epochs, and share of the epochs."""
+"""Standard deviation of a change about a candidate's: in epochs, and as a share of the epochs."""
 
-UNLIKE = 0.02
-"""Probability that a change is where the candidate does not have it."""
+OUTLIER = 0.02
+"""Probability of an outlier: a change where the candidate has none."""
 
-SPANS = 3
-"""Changes of an Accordion job that the prior reckons with."""
+ACCORDION_CHANGES = 3
+"""Number of changes of an Accordion job under the prior."""
 
-RESTING_SECONDS = 60.0
-"""Timed training that weighs as much as what was known before."""
+PRIOR_SECONDS = 60.0
+"""Weight of the prior slowness, in seconds of measured training."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a job stands in its sequence.
+    """The observed trajectory of a job, as the posterior conditions on it.
 
     Attributes:
-        spec: What was declared.
-        changes: Epochs at which it changed.
-        done: Epochs done, the part of the one under way included.
-        left: Epochs left; at least what the one under way needs.
-        batch_size: Batch size under way.
-        slowness: Log of true over profiled time per step, by batch size met.
-        slowness_elsewhere: The same at any other.
+        spec: The declared job.
+        changes: Epochs at which it changed its batch size.
+        done: Completed epochs, the completed fraction of the current epoch included.
+        left: Epochs left, at least the rest of the current epoch.
+        batch_size: Current batch size.
+        slowness: Posterior mean log of true over profiled time per step, by measured batch
+            size.
+        slowness_elsewhere: The same at batch sizes without measurements.
     """
 
     spec: JobSpec
@@ -80,26 +80,31 @@ class Standing:
 
 
 def standing(belief: Belief, throughput: Throughput, history: History) -> Standing:
-    """Where a job stands by what was observed of it.
+    """The standing of a job given its belief.
 
-    Its speed at a batch size is what was measured there, shrunk towards its mean over
-    all of them, and that towards the mean of its model's finished jobs: posterior means
-    of log-normal speeds, in which `RESTING_SECONDS` of training weigh as much as the prior.
+    Slowness is shrunk hierarchically: a batch size towards the job's mean, that towards the
+    mean of its model's finished jobs. These are posterior means of log-normal speeds, in
+    which the prior weighs as much as `PRIOR_SECONDS` of measured training.
+
+    Args:
+        belief: The job's observed trajectory.
+        throughput: Throughput model.
+        history: Courses of finished jobs.
     """
-    spec, under_way = belief.spec, Regime(belief.batch_size, 0)
+    spec, current = belief.spec, Regime(belief.batch_size, 0)
     timed = belief.slowness(throughput)
     total = sum([log * seconds for _, log, seconds in timed])
     seconds = sum([seconds for _, _, seconds in timed])
-    known = history.slowness(spec.model) * RESTING_SECONDS
-    own = (total + known) / (seconds + RESTING_SECONDS)
+    prior = history.slowness(spec.model) * PRIOR_SECONDS
+    own = (total + prior) / (seconds + PRIOR_SECONDS)
     return Standing(
         spec=spec,
-        changes=changes(spec, (*belief.observed, under_way), throughput),
+        changes=changes(spec, (*belief.observed, current), throughput),
         done=belief.epochs_done,
         left=belief.epochs_left,
         batch_size=belief.batch_size,
         slowness={
-            size: (log * seconds + own * RESTING_SECONDS) / (seconds + RESTING_SECONDS)
+            size: (log * seconds + own * PRIOR_SECONDS) / (seconds + PRIOR_SECONDS)
             for size, log, seconds in timed
         },
         slowness_elsewhere=own,
@@ -107,7 +112,7 @@ def standing(belief: Belief, throughput: Throughput, history: History) -> Standi
 
 
 def is_settled(job: Standing, throughput: Throughput) -> bool:
-    """Whether a job cannot change any more."""
+    """Whether a job cannot change its batch size any more."""
     rungs = len(reachable_batch_sizes(throughput, job.spec)) - 1
     climbed = job.spec.mode is Mode.GNS and len(job.changes) >= rungs
     return job.spec.mode is Mode.STATIC or rungs == 0 or climbed
@@ -115,16 +120,16 @@ def is_settled(job: Standing, throughput: Throughput) -> bool:
 
 @dataclass(frozen=True)
 class Sequences:
-    """What is left of some jobs: weighted candidates.
+    """The posterior over residual regime sequences: weighted candidates.
 
     Attributes:
-        weights: Posterior probability, shape (jobs, candidates).
-        epochs: Epochs left before each change to come, and after the last, shape (jobs,
-            candidates, stages).
-        epoch_seconds: What an epoch takes in each of those stages on the jobs' reference
-            allocations, shape (jobs, stages).
-        sizes: Batch sizes of the stages, a tuple a job.
-        profiled: Whether the jobs are as fast as the profile says, whatever was measured.
+        weights: Posterior probabilities, shape (jobs, candidates).
+        epochs: Epochs left in each stage (up to the next change, …, after the last), shape
+            (jobs, candidates, stages).
+        epoch_seconds: Duration of an epoch in each stage on the jobs' reference allocations,
+            shape (jobs, stages).
+        sizes: Batch sizes of the stages, a tuple per job.
+        profiled: Whether to take profiled speeds in place of measured ones.
     """
 
     weights: Floats
@@ -139,18 +144,18 @@ class Sequences:
 
     @cached_property
     def seconds(self) -> Floats:
-        """Run time left, shape (jobs, candidates)."""
+        """Residual run time, shape (jobs, candidates)."""
         total: Floats = np.zeros(self.weights.shape)
-        for stage in range(self.epochs.shape[2]):  # one by one: padding changes no bit
+        for stage in range(self.epochs.shape[2]):  # in order: padding changes no bit
             total += self.epochs[:, :, stage] * self.epoch_seconds[:, None, stage]
         return total
 
     def quantiles(self, weights: Floats, levels: Floats) -> Ints:
-        """Candidates at quantiles of the run time left, shape (jobs, levels).
+        """Candidates at quantiles of the residual run time, shape (jobs, levels).
 
         Args:
-            weights: Of the candidates, shape (jobs, candidates).
-            levels: In [0, 1], shape (jobs or 1, levels).
+            weights: Weights of the candidates, shape (jobs, candidates).
+            levels: Quantile levels in [0, 1], shape (jobs or 1, levels).
         """
         order = self._order
         mass = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1)
@@ -166,7 +171,7 @@ class Sequences:
 
 
 def settled(standings: Sequence[Standing], throughput: Throughput) -> Sequences:
-    """What is left of jobs that go on as they are: one candidate each."""
+    """The sequences of jobs that keep their batch size: a single candidate each."""
     return Sequences(
         weights=np.ones((len(standings), 1)),
         epochs=np.array([job.left for job in standings])[:, None, None],
@@ -180,13 +185,13 @@ def settled(standings: Sequence[Standing], throughput: Throughput) -> Sequences:
 def sequences(
     standings: Sequence[Standing], throughput: Throughput, history: History, seed: int
 ) -> Sequences:
-    """The posterior over what is left of some jobs of one mode.
+    """The posterior over residual regime sequences of jobs of the same mode.
 
     Args:
-        standings: Where they stand; at least one.
-        throughput: How fast jobs train.
-        history: What finished jobs went through.
-        seed: Of the draws from the prior.
+        standings: The jobs' standings, not empty.
+        throughput: Throughput model.
+        history: Courses of finished jobs.
+        seed: Seed of the draws from the prior.
     """
     done = np.array([job.done for job in standings])[:, None]
     end = done + np.array([job.left for job in standings])[:, None]
@@ -216,11 +221,11 @@ def _epoch_seconds(job: Standing, batch_size: int, throughput: Throughput) -> fl
 def _candidates(
     standings: Sequence[Standing], throughput: Throughput, history: History, seed: int
 ) -> tuple[Floats, Floats]:
-    """Changes of each job's candidates, and their posterior probabilities up to a factor.
+    """Changes of each job's candidates, and their unnormalised posterior probabilities.
 
     Returns:
-        Epochs of the changes, shape (jobs, candidates, changes + 1), infinite where there is
-        none, as in the last column; probabilities, shape (jobs, candidates).
+        Epochs of the changes, shape (jobs, candidates, changes + 1), padded with infinity
+        (always in the last column); probabilities, shape (jobs, candidates).
     """
     mode, jobs = standings[0].spec.mode, len(standings)
     courses, course_epochs, at_the_top = history.of_mode(mode)
@@ -228,7 +233,9 @@ def _candidates(
     epochs = np.array([float(job.spec.epochs) for job in standings])[:, None]
     rungs = np.array(
         [
-            len(reachable_batch_sizes(throughput, job.spec)) - 1 if mode is Mode.GNS else SPANS
+            len(reachable_batch_sizes(throughput, job.spec)) - 1
+            if mode is Mode.GNS
+            else ACCORDION_CHANGES
             for job in standings
         ]
     )[:, None]
@@ -240,39 +247,40 @@ def _candidates(
     at[:, COURSES : 2 * COURSES, :known] = shares * epochs[:, :, None]
     if mode is Mode.GNS:
         at[np.arange(width) >= rungs[:, :, None] + np.zeros((1, len(WAYS), 1))] = np.inf
-    # A course told by epochs is silent after its last one; one that reached the largest batch
-    # size, after that; a draw, from the start.
+    # A course by epochs is censored at its end; a course that ended at the top, after its last
+    # change; a draw, from the start.
     ended = course_epochs[rows]
-    silent = np.zeros((jobs, len(WAYS)))
-    silent[:, :COURSES] = np.where(ended < epochs, ended, np.inf)
-    silent[:, COURSES : 2 * COURSES] = np.inf
-    silent[:, : 2 * COURSES][np.tile(at_the_top[rows], 2)] = 0.0
-    there = np.ones((jobs, len(WAYS)), bool)
-    there[:, : 2 * COURSES] = np.tile(rows >= 0, 2)
-    foretold = np.array(PRIOR) + history.foretold.get(mode, np.zeros(len(PRIOR)))
-    counts = np.stack([there[:, way == WAYS].sum(axis=1) for way in range(len(PRIOR))], axis=1)
-    weights = there * (foretold / np.maximum(counts, 1))[:, WAYS]
-    return at, weights * _restate(standings, at, silent, rungs, seed)
+    censored = np.zeros((jobs, len(WAYS)))
+    censored[:, :COURSES] = np.where(ended < epochs, ended, np.inf)
+    censored[:, COURSES : 2 * COURSES] = np.inf
+    censored[:, : 2 * COURSES][np.tile(at_the_top[rows], 2)] = 0.0
+    exists = np.ones((jobs, len(WAYS)), bool)
+    exists[:, : 2 * COURSES] = np.tile(rows >= 0, 2)
+    ways = len(PSEUDO_COUNTS)
+    counts = np.array(PSEUDO_COUNTS) + history.counts.get(mode, np.zeros(ways))
+    sharing = np.stack([exists[:, way == WAYS].sum(axis=1) for way in range(ways)], axis=1)
+    weights = exists * (counts / np.maximum(sharing, 1))[:, WAYS]
+    return at, weights * _restate(standings, at, censored, rungs, seed)
 
 
 def _restate(
-    standings: Sequence[Standing], at: Floats, silent: Floats, rungs: Ints, seed: int
+    standings: Sequence[Standing], at: Floats, censored: Floats, rungs: Ints, seed: int
 ) -> Floats:
-    """Hold candidates against what was seen, and draw from the prior what they do not tell.
+    """The likelihood of candidates, whose censored changes are drawn from the prior.
 
-    In the prior, where r more changes can come, none does with probability 1 / (r + 1), and
-    else the next after a share of the epochs left that is Beta(1, r): the first of r + 1
-    shares that are Dirichlet(1, …, 1). Given that it has not come yet, it comes after such
-    a share of the epochs that are left now.
+    Under the prior with r possible changes left, there is none with probability 1 / (r + 1).
+    Otherwise the next comes after a share Beta(1, r) of the epochs left: the first of r + 1
+    shares that are Dirichlet(1, …, 1). If it has not come yet, it comes after such a share
+    of the epochs left now.
 
     Args:
-        standings: Where the jobs stand.
-        at: Epochs of the candidates' changes, shape (jobs, candidates, changes + 1); those
-            that are drawn are filled in.
-        silent: Epoch from which a candidate tells of no changes but those it has, and the
-            prior holds; infinite if it tells all. Shape (jobs, candidates).
-        rungs: Changes that a job can make, shape (jobs, 1).
-        seed: Of the draws.
+        standings: The jobs' standings.
+        at: Epochs of the candidates' changes, shape (jobs, candidates, changes + 1); drawn
+            changes are filled in.
+        censored: Epoch from which a candidate's further changes follow the prior; infinite
+            without censoring. Shape (jobs, candidates).
+        rungs: Number of possible changes of a job, shape (jobs, 1).
+        seed: Seed of the draws.
 
     Returns:
         Likelihood of each candidate, shape (jobs, candidates).
@@ -282,18 +290,18 @@ def _restate(
     done = np.array([job.done for job in standings])[:, None]
     epochs = np.array([float(job.spec.epochs) for job in standings])[:, None]
     changed = np.array([len(job.changes) for job in standings])[:, None]
-    told, last = np.isfinite(at).sum(axis=2), at.shape[2] - 1
+    known, last = np.isfinite(at).sum(axis=2), at.shape[2] - 1
     off = EPOCHS_OFF + SHARE_OFF * epochs
     ends, cuts = _uniform(seed, last)
-    likelihood: Floats = np.ones(silent.shape)
+    likelihood: Floats = np.ones(censored.shape)
     before = np.zeros((len(standings), 1))
     for change in range(last + 1):
-        free = (told <= change) & np.isfinite(silent)
+        free = (known <= change) & np.isfinite(censored)
         more = np.maximum(rungs - change, 0)
-        begins = np.maximum(before, np.where(free, silent, 0.0))
+        begins = np.maximum(before, np.where(free, censored, 0.0))
         left = np.maximum(epochs - begins, 0.5)
         stays = 1.0 / (more + 1.0)
-        if change < last:  # a change that was seen
+        if change < last:  # an observed change: density
             seen = changed > change
             epoch = np.array(
                 [[job.changes[change] if len(job.changes) > change else 0] for job in standings]
@@ -303,14 +311,14 @@ def _restate(
             rest = np.clip((epochs - epoch) / left, 0.5 / epochs, 1.0)
             by_prior = (1.0 - stays) * more * _power(rest, np.maximum(more - 1.0, 0.0)) * off / left
             by_prior = np.where(free & (epoch >= begins), by_prior, near)
-            density = (1.0 - UNLIKE) * by_prior + UNLIKE * off / epochs
+            density = (1.0 - OUTLIER) * by_prior + OUTLIER * off / epochs
             likelihood *= np.where(seen, density, 1.0)
-        # The change that has not come yet.
+        # The next change: survival up to the epochs done.
         waits = (1.0 - stays) * _power(np.clip((epochs - done) / left, 0.0, 1.0), more)
         coming = ndtr((at[:, :, change] - done) / off)
         to_come = np.where(free, stays + waits, coming)
-        late = UNLIKE * np.maximum(1.0 - done / epochs, UNLIKE)
-        likelihood *= np.where(changed == change, (1.0 - UNLIKE) * to_come + late, 1.0)
+        late = OUTLIER * np.maximum(1.0 - done / epochs, OUTLIER)
+        likelihood *= np.where(changed == change, (1.0 - OUTLIER) * to_come + late, 1.0)
         if change < last:
             after = np.maximum(begins, done)
             after = np.where(changed < change, np.maximum(at[:, :, change - 1], after), after)
@@ -324,13 +332,13 @@ def _restate(
 
 
 def _power(base: Floats, exponent: Floats) -> Floats:
-    """Base to the exponent; unlike `**`, it gives the same bits in any batch."""
+    """Power of a base in [0, 1]; unlike `**`, the same bits in any batch."""
     return np.where(exponent > 0.0, np.exp(exponent * np.log(np.maximum(base, 1e-300))), 1.0)
 
 
 @cache
 def _uniform(seed: int, changes: int) -> tuple[Floats, Floats]:
-    """Two tables of uniform numbers, shape (candidates, changes); a column never changes."""
+    """Two tables of uniform draws, shape (candidates, changes); more columns change none."""
     columns = [np.random.default_rng([seed, n]).random((2, len(WAYS))) for n in range(changes)]
     if not columns:
         return np.zeros((len(WAYS), 0)), np.zeros((len(WAYS), 0))

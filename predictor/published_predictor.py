@@ -1,9 +1,9 @@
-"""The predictor of the published system, which is told each job's true schedule.
+"""The predictor of the published system, which is clairvoyant.
 
 Shockwave (NSDI '23, section 5): a Dirichlet prior over the batch sizes of a job's
-profiled schedule, restated as epochs complete. The published code takes those batch
-sizes, and what an epoch of each takes, from the job's future; it serves to repeat
-published results and nothing else here.
+profiled schedule, restated as epochs complete. The published code reads those batch
+sizes and their epoch durations from the job's future. Here it only serves to reproduce
+published results.
 """
 
 from collections import Counter
@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SPEED_TOLERANCE = 0.4
-"""Relative difference of measured and profiled speed above which durations are scaled."""
+"""Relative difference of measured and profiled speed above which durations are rescaled,
+as in the published code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +20,9 @@ class ProfiledRegime:
     """Consecutive epochs of a job's true schedule.
 
     Attributes:
-        batch_size: Of all of them.
-        epochs: How many.
-        epoch_seconds: What one of them takes.
+        batch_size: Batch size of these epochs.
+        epochs: Number of epochs.
+        epoch_seconds: Duration of each epoch.
     """
 
     batch_size: int
@@ -30,12 +31,12 @@ class ProfiledRegime:
 
     @property
     def whole_seconds(self) -> int:
-        """What one of them takes as the published system counts it: whole, at least 1."""
+        """Duration of an epoch in whole seconds, at least 1, as the published system has it."""
         return max(1, round(self.epoch_seconds))
 
 
 def seconds_done(schedule: Sequence[ProfiledRegime], epochs: int) -> int:
-    """What the first so many epochs of a schedule take."""
+    """Duration of the first epochs of a schedule, in seconds."""
     seconds = 0
     for regime in schedule:
         part = min(regime.epochs, epochs)
@@ -45,22 +46,22 @@ def seconds_done(schedule: Sequence[ProfiledRegime], epochs: int) -> int:
 
 
 def mean_epoch_seconds(schedule: Sequence[ProfiledRegime], epochs_done: int) -> float:
-    """Mean over the completed epochs and the one under way."""
+    """Mean epoch duration over the completed epochs and the current epoch."""
     epochs = min(epochs_done + 1, sum(regime.epochs for regime in schedule))
     return seconds_done(schedule, epochs) / epochs
 
 
 def remaining_seconds(schedule: Sequence[ProfiledRegime], epochs_done: int) -> float:
-    """Run time left, as the published system predicts it.
+    """Residual run time, as the published system predicts it.
 
-    Each batch size of the schedule starts with an even share of the epochs; every epoch
-    profiled, up to the one under way, adds one; the masses are scaled back to the number
-    of epochs, and each of those epochs takes one off where there is one. What is left
-    takes its mean time, scaled to the epochs left.
+    The pseudo-counts of the batch sizes are even shares of the epochs. Every epoch up to the
+    current epoch adds 1 to its batch size. The masses are normalised to the number of
+    epochs, and those epochs are subtracted, down to 0. The masses left take the mean epoch
+    durations of their batch sizes, scaled to the epochs left.
 
     Args:
         schedule: The job's true schedule.
-        epochs_done: Completed epochs, fewer than it has.
+        epochs_done: Completed epochs, below the schedule's number of epochs.
     """
     profiled: Counter[int] = Counter()
     seen: Counter[int] = Counter()
@@ -89,21 +90,20 @@ def calibrated(
     samples: float,
     seconds: float,
 ) -> float:
-    """By how much the durations of a schedule are scaled, after a look at measured speed.
+    """Scale factor of a schedule's durations, calibrated to measured speed.
 
-    The samples that would have been trained from the run's start until now, had the job
-    run all along at the speeds measured of it, are held against those that the profile
-    has for as long a time.
+    Compares the samples that the job would have trained since the run's start at its
+    measured speeds with those of the profile over the same time.
 
     Args:
         schedule: The job's true schedule.
         samples_per_epoch: Size of its data set.
-        factor: By how much they are scaled so far.
-        samples: Measured, as above.
+        factor: Scale factor so far.
+        samples: Samples at the measured speeds.
         seconds: The run's clock at the last measurement.
 
     Returns:
-        The new factor, or the old one where the speeds differ by 40 % at most.
+        The new factor; unchanged where the speeds differ by at most `SPEED_TOLERANCE`.
     """
     left, profiled = seconds, 0.0
     for regime in schedule:

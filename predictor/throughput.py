@@ -1,7 +1,7 @@
-"""How fast jobs train: the protocol, and the measured table of today.
+"""Throughput of jobs: the protocol, and measured profiles.
 
-Work (epochs and steps by regime), allocation and throughput are kept apart: seconds come
-only where they are multiplied.
+Work (epochs and steps by regime), allocations and throughput are kept apart; run times in
+seconds are their product.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from predictor.errors import InputError
 from predictor.job import JobSpec
 
 UNTYPED = "gpu"
-"""Type of GPUs of which a workload does not say what they are."""
+"""GPU type of workloads that declare none."""
 
 
 class Throughput(Protocol):
@@ -24,7 +24,7 @@ class Throughput(Protocol):
         """Steps per second of the whole job.
 
         Raises:
-            InputError: The job cannot run so.
+            InputError: The job cannot run at this batch size on this allocation.
         """
         ...
 
@@ -33,7 +33,7 @@ class Throughput(Protocol):
         ...
 
     def reference(self, job: JobSpec) -> Allocation:
-        """The allocation that a job is measured by: its isolated run time, its regimes."""
+        """The reference allocation: of isolated run times and of feasible batch sizes."""
         ...
 
 
@@ -43,13 +43,13 @@ def epoch_seconds(
     """Duration of an epoch in seconds.
 
     Args:
-        throughput: How fast jobs train.
+        throughput: Throughput model.
         job: The job.
         batch_size: Batch size of the epoch.
-        allocation: What it trains on; by default its reference.
+        allocation: Its allocation; by default its reference.
 
     Raises:
-        InputError: The job cannot run so.
+        InputError: The job cannot run at this batch size on this allocation.
     """
     rate = throughput.rate(job, batch_size, allocation or throughput.reference(job))
     return job.samples_per_epoch / batch_size / rate
@@ -64,14 +64,14 @@ def reachable_batch_sizes(throughput: Throughput, job: JobSpec) -> tuple[int, ..
 
 @dataclass(frozen=True)
 class Profile:
-    """A measured table of throughputs of whole jobs, each alone on its GPUs.
+    """A measured throughput table of whole jobs on exclusive GPUs.
 
-    Nodes make no difference to it, and nothing in it was measured on shared GPUs.
+    It is independent of the number of nodes.
 
     Attributes:
         rates: (model, batch size, GPU type, GPUs) to steps per second of the whole job. A
             missing or zero entry means that the combination cannot run.
-        source: Where the table comes from, for error messages.
+        source: Origin of the table, for error messages.
     """
 
     rates: Mapping[tuple[str, int, str, int], float]
@@ -89,7 +89,7 @@ class Profile:
         Args:
             rates: (model, batch size, GPUs) to steps per second.
             gpu_type: The type.
-            source: Where the table comes from.
+            source: Origin of the table.
         """
         typed = {(model, size, gpu_type, gpus): r for (model, size, gpus), r in rates.items()}
         return cls(typed, source)

@@ -1,5 +1,5 @@
-"""Who gets which GPUs: the market, its back ends, the timetable and the policies.
+"""Allocation of GPUs to jobs: the market, its back ends, the timetable and the policies.
 
-Pure: frozen dataclasses and arrays in, new ones out. Knows nothing of containers,
-storage or the round.
+Pure functions of frozen dataclasses and arrays. Imports nothing of containers, storage or
+the round.
 """

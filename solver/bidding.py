@@ -1,22 +1,22 @@
-"""What jobs bid for the rounds of a window, in GPU-rounds.
+"""The bids of jobs for rounds of the window.
 
-A job's utility of n rounds of the window is what they are worth to its mean completion
-time, less the lateness that it must then expect:
+A job's utility of n rounds of the window is their contribution to its completion, less the
+expected lateness:
 
     U_j(n) = B_j ω_j √g_j · min(nΔ, e_j) / max(e_j, Δ)
              − λ g_j · E[max(0, finish_j(n) − due_j)] / Δ
 
-- Finishing a job is worth √g_j, and each round brings its share of the run time e_j left:
-  per GPU-round 1 / (rounds left · √g_j), the index of weighted shortest processing time
-  (Smith, 1956), between ranking by run time and ranking by GPU time.
-- ω_j is its finish-time fairness ρ if it got an even share from now on, the weight of
-  NSDI '23 with λ = 1; B_j its budget over the mean of the active jobs.
-- It is due at the earlier of a share of its fair finish (finish-time fairness as a
-  deadline) and of the horizon: the time by which all the work at hand, and its longest
-  job, can be done (makespan as a deadline).
-- It finishes when it has run what is left after the window without a break. The
-  expectation is over its forecast's samples, each blurred by a normal error of a few
-  rounds: the price of a deadline rises before it is missed.
+- Completion is worth √g_j, in proportion to the share of the residual run time e_j that the
+  rounds cover: per GPU-round 1 / (rounds left · √g_j), the index of weighted shortest
+  processing time (Smith, 1956), between ranking by run time and ranking by GPU time.
+- ω_j is the job's finish-time fairness ρ under an even share from now on, the weight of
+  NSDI '23 with λ = 1; B_j is its budget over the mean of the active jobs.
+- The due date is the earlier of a share of the fair finish time (finish-time fairness as a
+  deadline) and the horizon: the time by which all active work, and its longest job, can be
+  done (makespan as a deadline).
+- The finish time assumes that the job runs without preemption after the window. The
+  expectation is over its forecast's samples, each smoothed by a normal error of a few
+  rounds, so that the penalty rises before the deadline is missed.
 """
 
 import math
@@ -32,13 +32,13 @@ from solver.plan import Situation
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What utilities are made of.
+    """Parameters of the utilities.
 
     Attributes:
-        lateness: λ, worth of a GPU-round of lateness: of finishing so many jobs of one GPU.
-        fair_share: Share of its fair finish time by which a job is due.
-        blur_rounds: Standard deviation of a finish time about a sample's, in rounds.
-        blur_share: The same, in shares of the run time left.
+        lateness: λ, penalty of a GPU-round of lateness, in completions of jobs of one GPU.
+        fair_share: Due date as a share of the fair finish time.
+        blur_rounds: Standard deviation of a finish time about its sample, in rounds.
+        blur_share: The same, as a share of the residual run time.
     """
 
     lateness: float
@@ -49,16 +49,17 @@ class Terms:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What is expected of the active jobs, as arrays.
+    """Policy input of the active jobs, as arrays.
 
     Attributes:
-        samples: Equally likely run times left, shape (jobs, samples), seconds.
-        left: Their means, shape (jobs,).
-        run: Run time so far, shape (jobs,).
-        age: Time since submission, shape (jobs,).
+        samples: Equally likely residual run times, shape (jobs, samples), seconds.
+        left: Mean residual run times, shape (jobs,), seconds.
+        run: Run times so far, shape (jobs,), seconds.
+        age: Times since submission, shape (jobs,), seconds.
         gangs: GPUs per job, shape (jobs,).
         budgets: Budgets over their mean, shape (jobs,).
-        contention: Jobs *seen so far* per GPU, at least 1: how many will come is not known.
+        contention: Contention factor: jobs *seen so far* per GPU, at least 1. The number of
+            jobs still to come is unknown.
     """
 
     samples: Floats
@@ -71,15 +72,15 @@ class Outlook:
 
 
 def outlook(situation: Situation) -> Outlook:
-    """What is expected of the active jobs; at least one.
+    """The outlook of the active jobs, of which there must be some.
 
     Args:
-        situation: What the policy is told, with forecasts that have samples.
+        situation: Policy input, with forecasts that have trajectories.
     """
     jobs = situation.jobs
     samples = np.empty((len(jobs), SAMPLES))
     for row, job in enumerate(jobs):
-        samples[row] = job.run_time(job.own).samples  # one stands for all of them
+        samples[row] = job.run_time(job.own).samples  # a settled job's single sample broadcasts
     samples = np.maximum(samples, 1.0)
     budgets = np.array([job.spec.budget for job in jobs])
     return Outlook(
@@ -94,7 +95,7 @@ def outlook(situation: Situation) -> Outlook:
 
 
 def finish_time_fairness(ahead: Outlook) -> Floats:
-    """ρ of each job if it got an even share of the cluster from now on, shape (jobs,)."""
+    """ρ of each job under an even share of the cluster from now on, shape (jobs,)."""
     whole = ahead.contention * (ahead.run + ahead.left)
     ratios: Floats = (ahead.age + ahead.contention * ahead.left) / whole
     return ratios
@@ -106,9 +107,9 @@ def utilities(
     """U_j of 0…T rounds of a window, shape (jobs, T + 1), non-decreasing.
 
     Args:
-        ahead: What is expected.
-        terms: What utilities are made of.
-        horizon: Seconds from now by which all work at hand is to be done.
+        ahead: Outlook of the jobs.
+        terms: Parameters of the utilities.
+        horizon: Seconds from now by which all active work is due.
         window: T.
         round_seconds: Δ.
     """
@@ -126,16 +127,16 @@ def utilities(
     blur = np.hypot(np.maximum(terms.blur_rounds * round_seconds, least), terms.blur_share * left)
     late = (blur * _expected_excess((finish - due) / blur)).mean(axis=1)
     price = terms.lateness * ahead.gangs / round_seconds
-    # What rounding takes away is given back: more rounds are never worth less.
+    # Utilities are non-decreasing; rounding must not make them fall.
     return np.maximum.accumulate(progress - price[:, None] * late, axis=1)
 
 
 _LEAST_BLUR = 1e-6
-"""Rounds; without any blur there would be nothing to divide by."""
+"""Lower bound on the blur in rounds, against a division by zero."""
 
 
 def _expected_excess(mean: Floats) -> Floats:
-    """E[max(0, X)] of X normal with that mean and deviation 1."""
+    """E[max(0, X)] of X normal with this mean and standard deviation 1."""
     density = np.exp(-0.5 * mean * mean) / math.sqrt(2.0 * math.pi)
     excess: Floats = density + mean * ndtr(mean)
     return excess
@@ -145,10 +146,10 @@ def market(situation: Situation, ahead: Outlook, utility: Floats, favour: float)
     """The window market of these utilities.
 
     Args:
-        situation: What the policy is told.
-        ahead: What is expected.
+        situation: Policy input.
+        ahead: Outlook of the jobs.
         utility: U_j, shape (jobs, T + 1).
-        favour: Times that the bids of a running job count, as it needs no restart.
+        favour: Preemption hysteresis: factor on the bids of running jobs.
     """
     running = np.array([favour if job.gpus else 1.0 for job in situation.jobs])
     return Market(

@@ -1,4 +1,4 @@
-"""Clear a market: solve for counts, lay them out, and say how good the plan is."""
+"""Clearing of a market: solve for counts, lay them out, bound the gap of the plan."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,18 +13,18 @@ from solver.timetable import lay_out
 
 @dataclass(frozen=True)
 class Clearing:
-    """A market's plan and how it was found.
+    """A market's plan with its certificate.
 
     Attributes:
-        timetable: Who runs when, shape (jobs, T).
-        objective: Of the plan as laid out.
+        timetable: The plan, shape (jobs, T).
+        objective: Objective of the plan as laid out.
         bound: Proven upper bound on any plan's objective.
         gap: (bound − objective) / max(|bound|, |objective|), 0 where both are 0.
-        prices: Objective that one more GPU-round of each GPU type in the window would bring.
-        backend: Which back end solved it; `none` where there was nothing to solve.
-        reason: Why that one.
+        prices: Dual price of a GPU-round of each GPU type.
+        backend: Back end that solved the market; `none` where nothing was left to solve.
+        reason: Why this back end.
         status: `optimal`, `work_limit`, or `imprecise` where the back end's bound lay
-            below a plan at hand, so that its proof is worth nothing.
+            below a known plan, so that its proof does not hold.
     """
 
     timetable: Timetable
@@ -47,12 +47,12 @@ def clear(
 
     Args:
         market: The window problem.
-        order: Jobs (rows of the market), the first to run first.
+        order: Jobs (rows of the market) by descending priority.
         backend: A key of `solver.counts.BACKENDS`.
-        coming: Jobs that run in the coming round, where that is decided already; they fit.
+        coming: Jobs of the coming round, where that round is fixed; they must fit.
 
     Raises:
-        ShockwaveError: There is no such back end, or none could take the problem.
+        ShockwaveError: The back end is unknown, or no back end could solve the problem.
     """
     counts = solve_counts(market, backend)
     timetable = _lay_out(market, counts.counts, order, coming)
@@ -75,7 +75,7 @@ def clear(
 def _lay_out(
     market: Market, counts: Ints, order: Sequence[int], coming: Sequence[int] | None
 ) -> Timetable:
-    """Lay counts out, after a coming round that may be given."""
+    """Lay counts out around a coming round that may be fixed."""
     if coming is None:
         return lay_out(market, counts, order)
     table = np.zeros((len(counts), market.window), dtype=bool)
@@ -95,4 +95,4 @@ def _lay_out(
 
 
 _TOLERANCE = 1e-5
-"""Share of the utility at stake that a solver's arithmetic may hide."""
+"""Numerical tolerance of a bound, as a share of the utility at stake."""

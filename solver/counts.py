@@ -18,11 +18,11 @@ BACKENDS: dict[str, tuple[Backend, ...]] = {
     "gurobi": (Gurobi(),),
     "highs": (Highs(),),
 }
-"""By option: the back ends asked in order; the first that takes the problem solves it, and
-the next one refines it if the gap is not `CLOSED`."""
+"""Back ends by name, in order of preference. The first that accepts the problem solves it;
+the next refines the solution if the gap exceeds `CLOSED`."""
 
 CLOSED = 1e-4
-"""Relative gap at which nobody else is asked."""
+"""Relative gap that needs no refinement by another back end (docs/market.md, Back ends)."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,9 @@ class Counts:
     Attributes:
         counts: n_j, shape (jobs,).
         bound: Proven upper bound on the market's objective.
-        prices: Objective per GPU-round of each GPU type: the duals of the capacities in
-            the relaxation.
-        backend: Which back end solved it; `none` where nothing was left to decide.
-        reason: Why that one.
+        prices: Dual prices of a GPU-round of each GPU type, in the relaxation.
+        backend: Back end that solved the market; `none` where nothing was left to decide.
+        reason: Why this back end.
         status: `optimal` or `work_limit`.
     """
 
@@ -48,46 +47,46 @@ class Counts:
 
 
 def choose_backends(name: str) -> tuple[Backend, ...]:
-    """The back ends that an option stands for.
+    """The back ends of a name.
 
     Raises:
-        InputError: It stands for none.
+        InputError: The name is not a key of `BACKENDS`.
     """
     if name not in BACKENDS:
-        raise InputError("--backend", f"unknown {name!r}", f"known are {', '.join(BACKENDS)}")
+        raise InputError("backend", f"unknown {name!r}", f"known are {', '.join(BACKENDS)}")
     return BACKENDS[name]
 
 
 def solve_counts(market: Market, backend: str = "auto") -> Counts:
     """Find the counts that maximise the market's objective.
 
-    The problem is first made small and well scaled: a job gains nothing beyond its
-    last useful round, and a job whose every useful round is worth more than all that
-    the others could gain is decided (weights differ by up to 10^21).
+    Presolve makes the problem small and well scaled: counts end at a job's last useful
+    round, and jobs whose useful rounds dominate the rest of the market are decided
+    (weights differ by up to 10^21).
 
     Args:
         market: The window problem.
         backend: A key of `BACKENDS`.
 
     Raises:
-        InputError: No such back end.
-        SolverError: None of the back ends could take the problem.
+        InputError: The back end is unknown.
+        SolverError: No back end could solve the problem.
     """
     backends = choose_backends(backend)
     most = _last_useful(market)
     if (_used(market, most) <= market.capacities * market.window).all():
-        free_of_charge = _prices(market, np.zeros(len(market.types)))
+        prices = _prices(market, np.zeros(len(market.types)))
         reason = "every job gets all"
-        return Counts(most, market.objective(most), free_of_charge, "none", reason, "optimal")
+        return Counts(most, market.objective(most), prices, "none", reason, "optimal")
     decided = _decided(market, most)
     free = np.flatnonzero(~decided)
     fixed = np.where(decided, most, 0)
     problem, offset, scale = _reduced(market, most, free, fixed)
     found: Counts | None = None
     notes: list[str] = []
-    for asked in backends:
+    for candidate in backends:
         try:
-            solution = asked.solve(problem)
+            solution = candidate.solve(problem)
         except BackendUnavailableError as error:
             notes.append(str(error))
             continue
@@ -97,7 +96,7 @@ def solve_counts(market: Market, backend: str = "auto") -> Counts:
             counts=counts,
             bound=offset + scale * solution.bound,
             prices=_prices(market, scale * solution.prices),
-            backend=asked.name,
+            backend=candidate.name,
             reason="; ".join(notes) or "first choice",
             status=solution.status,
         )
@@ -106,9 +105,9 @@ def solve_counts(market: Market, backend: str = "auto") -> Counts:
         found = answer
         if relative_gap(found.bound, market.objective(counts)) <= CLOSED:
             break
-        notes.append(f"{asked.name} left a gap")
+        notes.append(f"{candidate.name} left a gap")
     if found is None:
-        raise SolverError("backend", "; ".join(notes), "choose another --backend or fewer jobs")
+        raise SolverError("backend", "; ".join(notes), "choose another back end or fewer jobs")
     return found
 
 
@@ -117,7 +116,7 @@ def _prices(market: Market, prices: Floats) -> tuple[Price, ...]:
 
 
 def _better(market: Market, first: Counts, second: Counts) -> Counts:
-    """The better counts with the better bound, where the first one's gap was not closed."""
+    """The better counts with the tighter bound."""
     keep = second if market.objective(second.counts) > market.objective(first.counts) else first
     return replace(
         keep,
@@ -134,7 +133,7 @@ def relative_gap(bound: float, objective: float) -> float:
 
 
 def _last_useful(market: Market) -> Ints:
-    """The count beyond which a job gains nothing, shape (jobs,)."""
+    """The last useful round of each job: further rounds gain nothing; shape (jobs,)."""
     useful = (market.utility < market.utility[:, -1:]) | (
         market.remaining > market.remaining[:, -1:]
     )
@@ -143,21 +142,21 @@ def _last_useful(market: Market) -> Ints:
 
 
 def _used(market: Market, counts: Ints) -> Ints:
-    """GPU-rounds of each GPU type that counts take, shape (types,)."""
+    """GPU-rounds of each GPU type that counts use, shape (types,)."""
     used = np.zeros(len(market.types), dtype=np.int64)
     np.add.at(used, market.type_of, market.gangs * counts)
     return used
 
 
 def _decided(market: Market, most: Ints) -> NDArray[np.bool_]:
-    """Jobs that get all they can use in every optimum, shape (jobs,).
+    """Jobs that get all their useful rounds in every optimum, shape (jobs,).
 
-    A set of jobs is decided if all it can use fits, and taking m rounds from any of its
-    jobs loses more than the rest of the market can gain: the m rounds' GPUs, with what
-    was left over before (less than the largest gang), bring the rest at most its
-    steepest slope per GPU-round and the regulariser its own. The largest such set takes
-    weights that differ by 10^21 out of the problem. In a market of several GPU types
-    nothing is decided so.
+    A set of jobs is decided if its useful rounds fit the capacity, and m rounds fewer for
+    any of its jobs lose more than the rest of the market can gain. The freed GPU-rounds,
+    with slack below the largest gang, gain at most the rest's steepest slope each, plus the
+    relief of the regulariser. The largest such set removes weights that differ by 10^21
+    from the problem (docs/market.md, Jobs that are decided). With several GPU types no job
+    is decided.
     """
     if len(market.types) > 1:
         return np.zeros(len(most), dtype=bool)
@@ -181,7 +180,7 @@ def _decided(market: Market, most: Ints) -> NDArray[np.bool_]:
 def _reduced(
     market: Market, most: Ints, free: Ints, fixed: Ints
 ) -> tuple[CountProblem, float, float]:
-    """The undecided part of a market, shifted and scaled to gains of about one.
+    """The market of the undecided jobs, shifted and scaled to gains of about 1.
 
     Returns:
         The problem, and offset and scale with objective = offset + scale · reduced.

@@ -1,12 +1,12 @@
-"""How policies from the literature are run."""
+"""Fidelity to the published simulator, for policies from the literature."""
 
 from enum import StrEnum
 
 
 class Fidelity(StrEnum):
-    """How policies from the literature are run."""
+    """Fidelity to the published simulator, for policies from the literature."""
 
     FAIR = "fair"
-    """All alike: an allocation is computed again whenever something changed."""
+    """All policies alike: allocations are recomputed on every change."""
     REFERENCE = "reference"
-    """As the published simulator runs them, with its limits."""
+    """As in the published simulator, with its limits."""

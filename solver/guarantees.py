@@ -1,8 +1,8 @@
-"""What a cleared window keeps of a market's guarantees, job by job.
+"""Audit of a plan: violations of the Fisher market's guarantees, counted by job.
 
 Shockwave (NSDI '23, section 4.2) promises envy-freeness, proportionality and Pareto
-efficiency over the window, of divisible goods and under Nash social welfare. Whole rounds,
-gangs and other bids can break them, so they are counted for each plan as laid out.
+efficiency over the window, for divisible goods under Nash social welfare. Whole rounds,
+gangs and other bids can violate them, so each plan is audited as laid out.
 """
 
 from dataclasses import dataclass
@@ -15,16 +15,14 @@ from solver.repair import Timetable
 
 @dataclass(frozen=True, slots=True)
 class Guarantees:
-    """Jobs for which a guarantee does not hold.
+    """Numbers of jobs for which a guarantee is violated.
 
     Attributes:
-        envious: They would rather have the GPU-rounds of another job, in proportion to
-            their budgets.
-        below_share: They would rather have the share of the window's GPU-rounds that
-            their budget is of all budgets.
-        wanting: They would gain by GPUs that the plan leaves idle: it is not Pareto
-            efficient. (Where there are none, a gap of 0 proves that it is: the objective is
-            a sum of all jobs' utilities.)
+        envious: Envy: jobs that prefer another job's GPU-rounds, scaled by their budgets.
+        below_share: Proportionality: jobs that prefer their budget's share of the window's
+            GPU-rounds.
+        wanting: Pareto efficiency: jobs that would gain from GPUs left idle. (Without any, a
+            gap of 0 proves efficiency, as the objective is the sum of all utilities.)
     """
 
     envious: int
@@ -33,12 +31,12 @@ class Guarantees:
 
 
 def guarantees(market: Market, timetable: Timetable, budgets: Floats) -> Guarantees:
-    """Hold a plan against the guarantees.
+    """Audit a plan.
 
     Args:
         market: The window market.
         timetable: The plan, shape (jobs, T).
-        budgets: What each job has to spend, shape (jobs,).
+        budgets: Budget of each job, shape (jobs,).
     """
     gangs, rows = market.gangs, np.arange(len(market.job_ids))
     if not len(rows):
@@ -65,4 +63,4 @@ def guarantees(market: Market, timetable: Timetable, budgets: Floats) -> Guarant
 
 
 _TOLERANCE = 1e-9
-"""What rounding may hide."""
+"""Numerical tolerance."""

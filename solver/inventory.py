@@ -1,4 +1,4 @@
-"""What a cluster has: nodes with GPUs of a type, numbered through."""
+"""The cluster's inventory: typed nodes and their GPUs, numbered consecutively."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from predictor.allocation import Allocation, Demand
 from predictor.errors import InputError
 
 MOST_GPUS = 1_000_000
-"""Larger clusters are mistakes; which GPUs are free is a table over all of them."""
+"""Bound on the size of a cluster: placement keeps a table over all GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Nodes of one kind.
+    """Identical nodes.
 
     Attributes:
-        gpu_type: Type of their GPUs, a key of the throughput table; empty for the only
-            type of a workload's table.
-        gpus: How many GPUs in all.
-        gpus_per_node: How many share a node. With one, placement changes nothing.
+        gpu_type: GPU type, a key of the throughput table; empty for the only type of a
+            workload's table.
+        gpus: Number of GPUs in total.
+        gpus_per_node: GPUs per node. With 1, placement has no effect.
 
     Raises:
-        InputError: There are none or too many, or they do not fill whole nodes.
+        InputError: The number of GPUs is out of range, or not a multiple of whole nodes.
     """
 
     gpu_type: str
@@ -44,32 +44,32 @@ class Pool:
 
     @property
     def nodes(self) -> int:
-        """How many nodes."""
+        """Number of nodes."""
         return self.gpus // self.gpus_per_node
 
     def fewest_nodes(self, gpus: int) -> int:
-        """Nodes that so many GPUs span at least."""
+        """Minimum number of nodes that a number of GPUs spans."""
         return -(-gpus // self.gpus_per_node)
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """The nodes of a cluster, pool by pool; GPUs and nodes are numbered through from 0.
+    """The nodes of a cluster, pool by pool; GPUs and nodes are numbered from 0.
 
     Attributes:
-        pools: At least one.
+        pools: Pools of nodes, not empty.
     """
 
     pools: tuple[Pool, ...]
 
     @cached_property
     def gpus(self) -> int:
-        """GPUs in all."""
+        """Number of GPUs."""
         return sum(pool.gpus for pool in self.pools)
 
     @cached_property
     def nodes(self) -> int:
-        """Nodes in all."""
+        """Number of nodes."""
         return sum(pool.nodes for pool in self.pools)
 
     @cached_property
@@ -79,10 +79,10 @@ class Inventory:
 
     @property
     def only(self) -> Pool:
-        """The pool of a cluster that has one.
+        """The pool of a cluster with a single pool.
 
         Raises:
-            InputError: It has several.
+            InputError: The cluster has several.
         """
         if len(self.pools) > 1:
             raise InputError(
@@ -112,19 +112,19 @@ class Inventory:
         raise IndexError(f"there is no node {node}")
 
     def allocation(self, placement: Sequence[int]) -> Allocation:
-        """What GPUs, at least one and all of one type, are as an allocation."""
+        """The allocation of a placement: GPUs of the same type, not empty."""
         pool, _, _ = self._pool_of(placement[0])
         return Allocation(pool.gpu_type, len(placement), len(set(map(self.node, placement))))
 
     def menu(self, demand: Demand) -> tuple[Allocation, ...]:
-        """The allocations that a job can bid for, on as few nodes as each fits.
+        """The allocations that a job can bid for, each on as few nodes as possible.
 
         Args:
-            demand: What the job can train on.
+            demand: The job's demand.
 
         Returns:
-            One for each type and number of GPUs; of a gang one for each type that it can
-            run on; none where the cluster has too few GPUs for the job.
+            An allocation per GPU type and number of GPUs; for a gang, per GPU type; empty
+            where the cluster is too small for the job.
         """
         if demand not in self._menus:
             self._menus[demand] = tuple(self._menu(demand))
@@ -135,9 +135,9 @@ class Inventory:
         for pool in self.pools:
             if demand.allows(pool.gpu_type):
                 for gpus in range(demand.least, min(demand.most, pool.gpus) + 1):
-                    here = Allocation(pool.gpu_type, gpus, pool.fewest_nodes(gpus))
-                    key = here.gpu_type, gpus
-                    found[key] = min(found.get(key, here), here)
+                    allocation = Allocation(pool.gpu_type, gpus, pool.fewest_nodes(gpus))
+                    key = allocation.gpu_type, gpus
+                    found[key] = min(found.get(key, allocation), allocation)
         return found.values()
 
     @cached_property
@@ -152,21 +152,21 @@ class Inventory:
 
     @cached_property
     def _offsets(self) -> tuple[tuple[Pool, int, int], ...]:
-        """Pools with the numbers of their first GPUs and first nodes."""
+        """Pools with the indices of their first GPU and first node."""
         gpus = accumulate((pool.gpus for pool in self.pools), initial=0)
         nodes = accumulate((pool.nodes for pool in self.pools), initial=0)
         return tuple(zip(self.pools, gpus, nodes, strict=False))
 
 
 class InService:
-    """The nodes that are in service, as an inventory of their own, numbered without gaps.
+    """The nodes in service as an inventory of their own, numbered without gaps.
 
     Args:
         whole: The inventory of all nodes.
-        drained: Nodes out of service.
+        drained: Indices of drained nodes.
 
     Attributes:
-        inventory: Those that are in service; None if there are none.
+        inventory: Inventory of the nodes in service; None if all are drained.
     """
 
     def __init__(self, whole: Inventory, drained: Sequence[int] = ()) -> None:
@@ -182,7 +182,7 @@ class InService:
             self.inventory = _of_nodes(whole, nodes) if nodes else None
 
     def numbered(self, gpus: Sequence[int]) -> tuple[int, ...]:
-        """GPUs of the whole inventory as this one numbers them; none if one is not in service."""
+        """GPU indices of the whole inventory in this numbering; empty if any GPU is drained."""
         if gpus and gpus[-1] >= self._whole.gpus:
             return ()  # of a larger cluster that a run was forked from
         if self._known is None:
@@ -192,12 +192,12 @@ class InService:
         return tuple(self._number[gpu] for gpu in gpus)
 
     def known_as(self, gpus: Sequence[int]) -> tuple[int, ...]:
-        """GPUs of this inventory as the whole one numbers them."""
+        """GPU indices of this inventory in the numbering of the whole inventory."""
         return tuple(gpus) if self._known is None else tuple(self._known[gpu] for gpu in gpus)
 
 
 def _of_nodes(whole: Inventory, nodes: Sequence[int]) -> Inventory:
-    """The inventory of some nodes of another."""
+    """The inventory of a subset of nodes."""
     pools, first = [], 0
     for pool in whole.pools:
         kept = sum(first <= node < first + pool.nodes for node in nodes)

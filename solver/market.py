@@ -1,4 +1,4 @@
-"""The window market: what every job bids, and what a count of rounds for each is worth.
+"""The window market: the bids of all jobs, and the objective as a function of counts.
 
 A Volatile Fisher Market over the T rounds of a window (Shockwave, NSDI '23, section 4):
 jobs spend budgets on GPU-rounds, and the equilibrium maximises Nash social welfare over
@@ -24,22 +24,22 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 LOG_KNOTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""Where the published system's piecewise-linear logarithm touches the logarithm."""
+"""Knots of the published system's piecewise-linear logarithm."""
 
 LOG_ZERO = 1e-6
-"""Progress whose logarithm stands in for log 0."""
+"""Progress whose logarithm stands for log 0, as in the published system."""
 
 
 @dataclass(frozen=True, slots=True)
 class BidRow:
-    """What 0…T rounds of the window on one allocation are worth to a job.
+    """A job's utilities of 0…T rounds of the window on an allocation.
 
     Attributes:
-        allocation: What it would run on in each of them.
+        allocation: Allocation in each of these rounds.
         utility: Weighted utility w_j u_j of 0…T rounds, non-decreasing; T + 1 values.
-        remaining_seconds: Run time r_j left after 0…T rounds, as far as the regulariser
-            counts it; non-increasing and convex (a round of running takes at most a
-            round off it); T + 1 values.
+        remaining_seconds: Residual run time r_j after 0…T rounds, as the regulariser counts
+            it; non-increasing and convex (a round reduces it by at most a round); T + 1
+            values.
     """
 
     allocation: Allocation
@@ -49,13 +49,13 @@ class BidRow:
 
 @dataclass(frozen=True, slots=True)
 class Bid:
-    """What a job offers for rounds of the window.
+    """A job's bid for rounds of the window.
 
     Attributes:
         job_id: The job.
-        weight: What its utility was multiplied by: under the published objective budget times
-            finish-time-fairness weight, under ours budget times preemption hysteresis.
-        rows: One for each allocation that it would take; a gang on one GPU type has one.
+        weight: Factor in its utilities: under the published objective budget times
+            finish-time-fairness weight, under `shockwave` budget times preemption hysteresis.
+        rows: A row per allocation that it bids on; a single row for a gang on one GPU type.
     """
 
     job_id: int
@@ -65,11 +65,11 @@ class Bid:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a GPU-round costs.
+    """The dual price of a GPU-round.
 
     Attributes:
-        gpu_type: Of which GPU type.
-        price: Objective that one more of them in the window would bring.
+        gpu_type: The GPU type.
+        price: Marginal objective of a further GPU-round of this type in the window.
     """
 
     gpu_type: str
@@ -80,7 +80,7 @@ class Price:
 class Market:
     """A window problem, as tables over all jobs; row j is the bid of job j.
 
-    A job bids on one allocation: on several it would need a row of these tables for each.
+    Each job bids on a single allocation; several would need a row per allocation.
 
     Attributes:
         types: GPU types.
@@ -88,10 +88,10 @@ class Market:
         window: T, rounds in the window.
         regularizer: k, welfare lost per second of the longest remaining run time.
         job_ids: The jobs, shape (jobs,).
-        allocations: What the jobs bid on.
+        allocations: The allocation that each job bids on.
         weights: w_j, shape (jobs,).
         utility: Weighted utilities of 0…T rounds, shape (jobs, T + 1).
-        remaining: Remaining run times in seconds, shape (jobs, T + 1).
+        remaining: Residual run times in seconds, shape (jobs, T + 1).
 
     Raises:
         ValueError: A table has the wrong length or shape.
@@ -124,13 +124,13 @@ class Market:
     def of(
         cls, capacities: Mapping[str, int], window: int, regularizer: float, bids: Sequence[Bid]
     ) -> "Market":
-        """The market of bids given one by one.
+        """The market of a sequence of bids.
 
         Args:
             capacities: GPUs of each type in each round.
             window: T.
             regularizer: k.
-            bids: One of each job, with one row.
+            bids: A bid per job, with a single row.
 
         Raises:
             ValueError: A bid has several rows, or the wrong length or shape.
@@ -156,28 +156,29 @@ class Market:
 
     @cached_property
     def gangs(self) -> Ints:
-        """GPUs that each job holds in a round that it runs in, shape (jobs,)."""
-        return np.array([one.gpus for one in self.allocations], dtype=np.int64)
+        """GPUs of each job's gang, shape (jobs,)."""
+        return np.array([allocation.gpus for allocation in self.allocations], dtype=np.int64)
 
     @cached_property
     def type_of(self) -> Ints:
         """Index of the GPU type that each job bids on, shape (jobs,)."""
         index = {gpu_type: number for number, gpu_type in enumerate(self.types)}
-        return np.array([index[one.gpu_type] for one in self.allocations], dtype=np.int64)
+        types = [index[allocation.gpu_type] for allocation in self.allocations]
+        return np.array(types, dtype=np.int64)
 
     @property
     def gpus(self) -> int:
-        """GPUs in each round of a market of one GPU type.
+        """GPUs in each round of a market with a single GPU type.
 
         Raises:
-            ValueError: It has several.
+            ValueError: The market has several.
         """
         (gpus,) = self.capacities.tolist()
         return int(gpus)
 
     @cached_property
     def bids(self) -> tuple[Bid, ...]:
-        """The rows one by one, as they are recorded."""
+        """The bids, as recorded."""
         return tuple(
             Bid(job_id, weight, (BidRow(allocation, tuple(utility), tuple(remaining)),))
             for job_id, allocation, weight, utility, remaining in zip(
@@ -191,7 +192,7 @@ class Market:
         )
 
     def objective(self, counts: Ints) -> float:
-        """Welfare less the regulariser for one count of rounds per job, shape (jobs,)."""
+        """Welfare less the regulariser at counts of rounds, shape (jobs,)."""
         if not len(counts):
             return 0.0
         rows = np.arange(len(counts))
@@ -202,7 +203,7 @@ class Market:
 def log_progress(progress: Floats) -> Floats:
     """Logarithm of progress in [0, 1], interpolated between `LOG_KNOTS`.
 
-    Piecewise linear, as the published system has it; log 0 is log `LOG_ZERO`.
+    Piecewise linear, as in the published system; log 0 is log `LOG_ZERO`.
     """
     knots = np.array(LOG_KNOTS)
     logs: Floats = np.interp(progress, knots, np.log(np.maximum(knots, LOG_ZERO)))
@@ -225,11 +226,10 @@ def welfare_market(
         capacities: GPUs of each type in each round.
         regularizer: k, per second of the longest remaining run time.
         job_ids: The jobs.
-        allocations: What they bid on.
+        allocations: The allocation that each bids on.
         weights: w_j, shape (jobs,).
-        progress: Share of its epochs that job j has done after n rounds, shape
-            (jobs, T + 1).
-        remaining: Run time left after n rounds in seconds, shape (jobs, T + 1).
+        progress: Completed share of job j's epochs after n rounds, shape (jobs, T + 1).
+        remaining: Residual run time after n rounds in seconds, shape (jobs, T + 1).
 
     Returns:
         The market with u_j(n) = w_j · log progress_j(n) / (jobs · T), the objective of

@@ -1,4 +1,4 @@
-"""Which GPUs each job gets."""
+"""Placement: GPU indices of each gang."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -21,8 +21,8 @@ class Gang:
 
     Attributes:
         job_id: The job.
-        gpus: How many it needs, all or none.
-        consolidate: Whether they must be on as few nodes as they fit.
+        gpus: Gang size, all or none.
+        consolidate: Whether its GPUs must span as few nodes as possible.
     """
 
     job_id: int
@@ -33,17 +33,17 @@ class Gang:
 def place(
     inventory: Inventory, gangs: Sequence[Gang], held: Mapping[int, Sequence[int]]
 ) -> dict[int, tuple[int, ...]]:
-    """Assign GPUs to gangs in order; one that holds GPUs stays where it is.
+    """Assign GPUs to gangs in order; gangs that hold GPUs keep them.
 
-    A gang that fits a node goes to the one with the least room that suffices; a larger
-    one takes whole idle nodes and one more for the rest (Tiresias, NSDI '19, section
-    3.3.2). Where there is no such room, a gang that need not be consolidated is spread
-    over the nodes with the most room.
+    Best fit: a gang that fits a node goes to the node with the least sufficient room; a
+    larger gang takes whole idle nodes and a best-fit node for the rest (Tiresias, NSDI '19,
+    section 3.3.2). Without such room, a gang that need not be consolidated is spread over
+    the nodes with the most room.
 
     Args:
-        inventory: The GPUs, of one pool.
-        gangs: Who wants GPUs, the first to be served first.
-        held: GPUs that jobs hold now; those of jobs that are no gang here are free.
+        inventory: The GPUs, of a single pool.
+        gangs: Gangs by descending priority.
+        held: Current leases by job; those of jobs without a gang here are free.
 
     Returns:
         GPU indices by job, ascending, disjoint, in the order of `gangs`. Gangs that do
@@ -73,23 +73,23 @@ def place(
 def make_room(
     inventory: Inventory, gangs: Sequence[Gang], first: int, placed: Mapping[int, Sequence[int]]
 ) -> dict[int, tuple[int, ...]]:
-    """Lay gangs out so that one fits that must be consolidated and does not as they are.
+    """Defragment: move gangs to make room for a consolidated gang.
 
-    Tiresias places a job anew whenever it resumes (NSDI '19, section 3.3.2) and moves none
-    that runs; a job that must be consolidated can then wait for as long as others happen
-    to be in its way. Here they move, as few as may be: first of those after it, the last
-    ones; then of those before it, the ones on the emptiest nodes, as many as it needs;
-    then all, the largest first. This last resort is exact where scale factors and the
-    size of nodes are powers of two, and a heuristic where they are not.
+    Tiresias places a job anew whenever it resumes (NSDI '19, section 3.3.2) and moves no
+    running job, so that fragmentation can keep a consolidated job waiting indefinitely.
+    Here gangs move, as few as possible: first gangs of lower priority, from the last; then
+    gangs of higher priority off the emptiest nodes; then all gangs, the largest first. This
+    last resort is exact where gang and node sizes are powers of two, else a heuristic.
 
     Args:
-        inventory: The GPUs, of one pool.
-        gangs: Who is to run, the first to be served first.
-        first: Position of the first of them that found no room.
-        placed: Where those before it are, and those after it that found room.
+        inventory: The GPUs, of a single pool.
+        gangs: Gangs by descending priority.
+        first: Position of the first gang without room.
+        placed: Placement of the gangs before it, and of those after it that found room.
 
     Returns:
-        GPU indices by job for all up to and with that one, or nothing if that was in vain.
+        GPU indices by job for all gangs up to and including that gang; empty if it cannot
+        be placed.
     """
     wanted, gang = gangs[: first + 1], gangs[first]
     after = [other for other in gangs[first + 1 :] if other.job_id in placed]
@@ -114,7 +114,7 @@ def make_room(
 def _off_the_emptiest_nodes(
     inventory: Inventory, gangs: Sequence[Gang], placed: Mapping[int, Sequence[int]]
 ) -> dict[int, Sequence[int]]:
-    """Where the gangs are that hold nothing of the nodes that the last one needs."""
+    """Placement of the gangs that hold no GPUs of the nodes to clear for the last gang."""
     *others, last = gangs
     busy = Counter(inventory.node(gpu) for gang in others for gpu in placed[gang.job_id])
     nodes = sorted(range(inventory.nodes), key=lambda node: busy[node])
@@ -127,7 +127,7 @@ def _off_the_emptiest_nodes(
 
 
 def _take(idle: Bools, room: Ints, shares: list[tuple[int, int]]) -> tuple[int, ...]:
-    """Take the first idle GPUs of nodes; returns them in ascending order."""
+    """Allocate the first idle GPUs of nodes; returns their indices, ascending."""
     taken: list[int] = []
     for node, count in sorted(shares):
         gpus = np.flatnonzero(idle[node])[:count]
@@ -138,7 +138,7 @@ def _take(idle: Bools, room: Ints, shares: list[tuple[int, int]]) -> tuple[int, 
 
 
 def _consolidated(room: Ints, size: int, gpus: int) -> list[tuple[int, int]]:
-    """Nodes and how many GPUs of each, on as few nodes as can be; empty if there is no room."""
+    """Nodes and numbers of GPUs on as few nodes as possible; empty if there is no room."""
     whole, rest = divmod(gpus, size)
     nodes = np.flatnonzero(room == size)[:whole]
     if len(nodes) < whole:
@@ -155,7 +155,7 @@ def _consolidated(room: Ints, size: int, gpus: int) -> list[tuple[int, int]]:
 
 
 def _spread(room: Ints, gpus: int) -> list[tuple[int, int]]:
-    """Nodes and how many GPUs of each, from those with the most room."""
+    """Nodes and numbers of GPUs, from the nodes with the most room."""
     shares = []
     for node in np.argsort(-room, kind="stable").tolist():
         count = min(int(room[node]), gpus)

@@ -1,4 +1,4 @@
-"""What a policy decides on, and its answer."""
+"""Policy input, plans, and the protocol of policies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,19 +18,18 @@ from solver.placement import Gang, make_room, place
 
 @dataclass(frozen=True, slots=True)
 class ActiveJob:
-    """A job that could run in the coming round.
+    """Policy input of an active job.
 
-    Its work becomes seconds, and its batch size a rate, only on an allocation that the
-    policy names.
+    The policy names the allocation on which work becomes seconds and a batch size a rate.
 
     Attributes:
-        belief: What was declared and observed.
-        forecast: The work that it is expected to do.
-        gpus: GPUs that it holds now; empty if it does not run.
-        menu: The allocations that it can bid for; at least one.
-        throughput: How fast jobs train.
-        schedule: Batch sizes and durations of all its epochs. The true future, for
-            clairvoyant policies only; else empty.
+        belief: Declaration and observed trajectory.
+        forecast: The work left, as forecast.
+        gpus: GPUs of its current lease; empty if it does not run.
+        menu: The allocations that it can bid for, not empty.
+        throughput: Throughput model.
+        schedule: True batch sizes and durations of all its epochs, for clairvoyant policies
+            only; else empty.
     """
 
     belief: Belief
@@ -55,7 +54,7 @@ class ActiveJob:
 
     @property
     def own(self) -> Allocation:
-        """The first of its menu: all that a gang on one GPU type can have."""
+        """The first of its menu: the only allocation of a gang on a single GPU type."""
         return self.menu[0]
 
     @property
@@ -64,11 +63,11 @@ class ActiveJob:
         return self.own.gpus
 
     def rate(self, allocation: Allocation) -> float:
-        """Steps per second of the whole job on an allocation, at its present batch size."""
+        """Steps per second of the whole job on an allocation, at the current batch size."""
         return self.throughput.rate(self.spec, self.belief.batch_size, allocation)
 
     def run_time(self, allocation: Allocation) -> RunTime:
-        """Its forecast on an allocation, in seconds."""
+        """The forecast residual run time on an allocation, in seconds."""
         found = self._run_times.get(allocation)
         if found is None:
             found = run_time(self.forecast, self.spec, self.throughput, allocation)
@@ -78,17 +77,17 @@ class ActiveJob:
 
 @dataclass(frozen=True)
 class Situation:
-    """All that a policy may know when it plans.
+    """Policy input: all that a policy may know when it plans.
 
     Attributes:
-        clock_seconds: The run's clock at the round's start.
+        clock_seconds: The run's clock at the start of the coming round.
         inventory: The nodes in service.
         round_seconds: Length of a round.
         window: T, rounds to plan ahead.
         jobs: Active jobs, by job id.
-        jobs_seen: Jobs that have arrived so far.
-        ended_gpu_seconds: GPU time that each ended job took, in the order of their ends.
-        memory: What the policy noted when it last planned; empty at first.
+        jobs_seen: Number of jobs that have arrived so far.
+        ended_gpu_seconds: GPU time of each finished job, in the order of their ends.
+        memory: The policy's state from its last plan; empty at first.
     """
 
     clock_seconds: float
@@ -111,22 +110,22 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class SolveReport:
-    """How a plan was found and how good it is, as laid out.
+    """Certificate of a plan as laid out.
 
     Attributes:
-        policy: Who planned.
-        backend: Which solver; `none` where there was nothing to solve.
-        reason: Why that one.
+        policy: Name of the policy.
+        backend: Solver back end; `none` where there was nothing to solve.
+        reason: Why this back end.
         status: As of `solver.clearing.Clearing`, `rule` for policies without a solver, or
             `kept` where an earlier solution still holds.
-        objective: Of the plan as laid out.
+        objective: Objective of the plan as laid out.
         bound: Proven upper bound on any plan's objective.
         gap: (bound − objective) / max(|bound|, |objective|), 0 where both are 0.
-        prices: What a GPU-round of each GPU type costs; empty without a market.
-        envious: Jobs that would rather have another's GPU-rounds, see `solver.guarantees`.
-        below_share: Jobs that would rather have an even share of the window.
-        wanting: Jobs that would gain by GPUs left idle.
-        drained: Nodes out of service, which it had to leave out.
+        prices: Dual prices of a GPU-round of each GPU type; empty without a market.
+        envious: Number of envious jobs, see `solver.guarantees`.
+        below_share: Number of jobs that prefer their budget's share of the window.
+        wanting: Number of jobs that would gain from GPUs left idle.
+        drained: Drained nodes, which the plan leaves out.
     """
 
     policy: str
@@ -145,20 +144,19 @@ class SolveReport:
 
 @dataclass(frozen=True)
 class Plan:
-    """Who runs when, from the coming round on.
+    """A policy's plan, from the coming round on.
 
     Attributes:
         placement: GPUs by job for the coming round.
-        report: How the plan was found.
-        turns: Jobs that run in the window, by job id; empty where the policy plans
-            nothing but the coming round.
-        bids: What the jobs bid, by job id; empty without a market.
-        memory: What the policy notes for its next plan, as JSON; empty to keep what it
-            noted before.
-        order: Jobs as they stood in line for the coming round, the first to be served
-            first. Not recorded: a round that is solved again gives it again.
-        worth: What a GPU of the coming round is worth to each job, in the order's order;
-            empty where the policy ranks jobs by no single number.
+        report: Certificate of the plan.
+        turns: Rounds of the jobs that run in the window, by job id; empty where the policy
+            plans the coming round only.
+        bids: Bids by job id; empty without a market.
+        memory: The policy's state for its next plan, as JSON; empty to keep the last state.
+        order: Priority order of the jobs for the coming round. Not recorded: solving the
+            round again reproduces it.
+        worth: Utility per GPU of the coming round, in the order of `order`; empty where the
+            policy ranks jobs by no single number.
     """
 
     placement: Mapping[int, tuple[int, ...]]
@@ -173,16 +171,16 @@ class Plan:
 class Policy(Protocol):
     """Decides who runs. Pure: the same situation gives the same plan.
 
-    Policies are frozen dataclasses; their fields are what `--set` can change.
+    Policies are frozen dataclasses; their numeric fields are the policy's parameters.
 
     Attributes:
-        name: Key of the registry.
-        summary: What it does, in a line.
-        source: Where it was published.
-        looks_ahead: Whether it reads forecasts beyond the coming round.
-        clairvoyant: Whether it is told the true future of the jobs.
-        work_conserving: Whether no GPU idles that a waiting job could use; with
-            `Fidelity.REFERENCE` it may.
+        name: Key in the registry.
+        summary: A line on its objective.
+        source: Its publication.
+        looks_ahead: Whether it needs the trajectories of forecasts.
+        clairvoyant: Whether its policy input contains the jobs' true schedules.
+        work_conserving: Whether no GPU idles that a waiting job could use;
+            `Fidelity.REFERENCE` may deviate.
     """
 
     name: ClassVar[str]
@@ -193,21 +191,20 @@ class Policy(Protocol):
     work_conserving: ClassVar[bool]
 
     def plan(self, situation: Situation) -> Plan:
-        """Plan from the coming round on; at least that one."""
+        """Plan at least the coming round."""
         ...
 
 
 def next_round(situation: Situation, order: Sequence[ActiveJob]) -> dict[int, tuple[int, ...]]:
-    """Place the jobs of the coming round: in order, skipping what does not fit.
+    """Place the jobs of the coming round by list scheduling: in order, with backfilling.
 
-    Running jobs stay where they are, but for those in the way of a job that must be
-    consolidated and comes before them, or cannot run beside those before it unless some
-    of them move (`solver.placement.make_room`). It is skipped only if that is in vain: no
-    job after it takes its turn, and it does not wait for running ones to end.
+    Running jobs keep their GPUs, unless a consolidated job of higher priority needs some of
+    them to move (`solver.placement.make_room`). Only if no lay-out has room for it is that
+    job skipped, so neither lower priorities nor fragmentation keep it waiting.
 
     Args:
-        situation: What the policy decides on.
-        order: Who is to run, the first to be served first.
+        situation: Policy input.
+        order: Jobs by descending priority.
 
     Returns:
         GPU indices by job.
@@ -234,13 +231,13 @@ def next_round(situation: Situation, order: Sequence[ActiveJob]) -> dict[int, tu
 
 
 def _fitting(gpus: int, order: Sequence[ActiveJob], skipped_from: Mapping[int, int]) -> list[int]:
-    """Positions of the jobs that fit, counting GPUs.
+    """Positions of the jobs that fit by number of GPUs.
 
     Args:
         gpus: GPUs in service.
-        order: Who is to run, the first to be served first.
-        skipped_from: By size of the gang, the position from which on jobs that must be
-            consolidated are skipped: where one found no room, another does not.
+        order: Jobs by descending priority.
+        skipped_from: By gang size, the position from which on consolidated jobs are skipped:
+            a gang of that size found no room there, so later ones do not either.
     """
     free, chosen = gpus, []
     for position, job in enumerate(order):

@@ -1,4 +1,4 @@
-"""Repair a timetable: make room for a job that is short of rounds, fill what is left."""
+"""Local repair of a timetable: exchange and trade for jobs below their counts, backfilling."""
 
 import heapq
 
@@ -12,7 +12,15 @@ Timetable = NDArray[np.bool_]
 
 
 def exchange(table: Timetable, free: Ints, gangs: Ints, job: int, count: int) -> None:
-    """Make room for a job by moving smaller ones from one round into another."""
+    """Make room for a job by moving smaller gangs from a round into other rounds.
+
+    Args:
+        table: The timetable, shape (jobs, T); changed in place, as is `free`.
+        free: Idle GPUs in each round, shape (T,).
+        gangs: Gang sizes, shape (jobs,).
+        job: The job below its count.
+        count: Its count of rounds.
+    """
     for here in np.argsort(-free, kind="stable"):
         if table[job].sum() >= count:
             return
@@ -46,16 +54,16 @@ def exchange(table: Timetable, free: Ints, gangs: Ints, job: int, count: int) ->
 def trade(
     market: Market, table: Timetable, free: Ints, job: int, count: int, lacking: Ints
 ) -> None:
-    """Take rounds from jobs that together lose less by it than this one gains.
+    """Reassign rounds to a job from jobs that together lose less than it gains.
 
     Args:
         market: The window problem.
-        table: Changed in place, as is `free`.
-        free: GPUs that idle in each round, shape (T,).
-        job: The job that is short of rounds.
-        count: How many it should have.
-        lacking: Rounds that others are still to get, shape (jobs,): the longest remaining
-            time does not fall before all that leave it behind have got theirs.
+        table: The timetable, shape (jobs, T); changed in place, as is `free`.
+        free: Idle GPUs in each round, shape (T,).
+        job: The job below its count.
+        count: Its count of rounds.
+        lacking: Rounds that other jobs still lack, shape (jobs,). They are counted as given,
+            as the longest residual run time falls only once all its jobs have their counts.
     """
     gangs, rows = market.gangs, np.arange(len(table))
     while True:
@@ -88,7 +96,7 @@ def trade(
 
 
 def fill(market: Market, table: Timetable, free: Ints) -> None:
-    """Give room that is left to the increments that gain most per GPU, then to the longest."""
+    """Backfill idle GPUs: the largest gain per GPU first, then the longest residual run time."""
     gangs, window = market.gangs, market.window
     counts = table.sum(axis=1)
 

@@ -1,9 +1,9 @@
-"""Lay counts of rounds out in time: which job runs in which round of the window.
+"""Lay-out of counts in time: the rounds of the window in which each job runs.
 
-Not every vector of counts can be laid out: jobs never share a GPU in a round and none
-runs twice in one, so big gangs can squeeze out small jobs that want almost every round.
-The result is always feasible; what could not be placed is given up and the room left
-is filled with what gains most, so the loss is known.
+Not every vector of counts can be laid out: GPUs are not shared and a job runs at most once
+per round, so large gangs can crowd out small jobs that need almost every round. The
+timetable is always feasible: rounds without room are dropped, idle GPUs are backfilled, and
+the loss is reported in the plan's gap.
 """
 
 from collections.abc import Sequence
@@ -14,48 +14,49 @@ from solver.market import Floats, Ints, Market
 from solver.repair import Timetable, exchange, fill, trade
 
 TRIES = 6
-"""Bound on effort: lay-outs tried where one loses more than `ENOUGH`."""
+"""Bound on effort: lay-outs tried while the loss exceeds `ENOUGH` (docs/market.md)."""
 
 ENOUGH = 1e-4
-"""Share of the objective that need not be won back."""
+"""Tolerated loss of a lay-out, as a share of the objective (docs/market.md)."""
 
 
 def lay_out(market: Market, counts: Ints, order: Sequence[int]) -> Timetable:
-    """Place every job in as many rounds as its count says, or nearly.
+    """Lay counts out as a feasible timetable.
 
-    The first round, the one that will be executed, is a list: jobs that need every
-    round of the window, then the others in `order`, skipping what does not fit. The
-    rest of the counts goes, largest gang first, into the emptiest rounds. What does not
-    fit is tried by exchange with rounds that have room, then traded against rounds of
-    jobs that lose less by it; room that is left goes to the best increments.
+    The coming round is list-scheduled: jobs that need every round of the window, then the
+    others in `order`, with backfilling. The remaining counts go, largest gang first, into
+    the emptiest rounds. Jobs below their counts are repaired by exchange with rounds that
+    have room, then by trade against rounds of jobs that lose less; idle GPUs go to the
+    best increments.
 
-    Where that loses too much it is done again with the jobs that came off badly before
-    all others (squeaky wheels: Joslin and Clements, 1999); the best timetable is kept.
+    If the loss exceeds `ENOUGH`, the lay-out is repeated with squeaky-wheel penalties
+    (Joslin and Clements, 1999): jobs are placed earlier the more they lost. The best
+    timetable is kept.
 
     Args:
         market: The window problem.
         counts: n_j, shape (jobs,), within the window's GPU-rounds.
-        order: Jobs (rows of the market), the first to run first.
+        order: Jobs (rows of the market) by descending priority.
 
     Returns:
-        A feasible timetable: no round uses more GPUs than there are.
+        A feasible timetable, shape (jobs, T): every round is within capacity.
     """
     wanted = market.objective(counts)
-    blame = np.zeros(len(counts))
+    penalties = np.zeros(len(counts))
     best, worth = np.zeros((len(counts), market.window), dtype=bool), -np.inf
     for _ in range(TRIES):
-        table = _placed(market, counts, order, blame)
+        table = _placed(market, counts, order, penalties)
         found = market.objective(table.sum(axis=1))
         if found > worth:
             best, worth = table, found
         if found >= wanted - ENOUGH * abs(wanted):
             break
-        blame = blame + _losses(market, counts, table)
+        penalties = penalties + _losses(market, counts, table)
     return best
 
 
 def _losses(market: Market, counts: Ints, table: Timetable) -> Floats:
-    """What is lost by each job that falls short, if all others got their counts; shape (jobs,)."""
+    """Loss by each job below its count, if all others had theirs; shape (jobs,)."""
     losses = np.zeros(len(counts))
     reached = table.sum(axis=1)
     wanted = market.objective(counts)
@@ -66,15 +67,15 @@ def _losses(market: Market, counts: Ints, table: Timetable) -> Floats:
     return losses
 
 
-def _placed(market: Market, counts: Ints, order: Sequence[int], blame: Floats) -> Timetable:
-    """One lay-out; the more a job is to blame for, shape (jobs,), the earlier it is placed."""
+def _placed(market: Market, counts: Ints, order: Sequence[int], penalties: Floats) -> Timetable:
+    """A lay-out with squeaky-wheel penalties, shape (jobs,): larger ones are placed earlier."""
     gangs = market.gangs
     table = np.zeros((len(counts), market.window), dtype=bool)
-    pressed = list(zip((-blame).tolist(), (counts < market.window).tolist(), strict=True))
-    ranked = sorted(order, key=pressed.__getitem__)
+    ranks = list(zip((-penalties).tolist(), (counts < market.window).tolist(), strict=True))
+    ranked = sorted(order, key=ranks.__getitem__)
     table[_coming_round(market, counts, ranked), 0] = True
     left = counts - table[:, 0]
-    widest = np.lexsort((-left, -gangs, -blame))
+    widest = np.lexsort((-left, -gangs, -penalties))
     table[:, 1:] = _spread(market, left, widest[left[widest] > 0])
     free = market.gpus - gangs @ table
     lacking = np.maximum(counts - table.sum(axis=1), 0)
@@ -88,7 +89,7 @@ def _placed(market: Market, counts: Ints, order: Sequence[int], blame: Floats) -
 
 
 def _coming_round(market: Market, counts: Ints, ranked: Sequence[int]) -> list[int]:
-    """The jobs that run first: as ranked, skipping what does not fit."""
+    """The jobs of the coming round: as ranked, with backfilling."""
     gangs, wanted = market.gangs.tolist(), counts.tolist()
     free, jobs = market.gpus, list[int]()
     for job in ranked:
@@ -99,7 +100,7 @@ def _coming_round(market: Market, counts: Ints, ranked: Sequence[int]) -> list[i
 
 
 def _spread(market: Market, left: Ints, ranked: Ints) -> Timetable:
-    """Place jobs, as ranked, in the emptiest of the later rounds, as often as they fit."""
+    """Place jobs, as ranked, in the emptiest later rounds, as far as they fit."""
     table = np.zeros((len(left), market.window - 1), dtype=bool)
     used = np.zeros(market.window - 1, dtype=np.int64)
     gangs = market.gangs[ranked].tolist()

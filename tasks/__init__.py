@@ -1,1 +1,1 @@
-"""The five steps of a round: plain functions, and beside them their Prefect tasks."""
+"""The five steps of a round as plain functions, and their Prefect tasks."""

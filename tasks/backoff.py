@@ -1,4 +1,4 @@
-"""How long a job waits whose containers crash or are lost, and when it is given up."""
+"""Exponential back-off of jobs whose containers crash or are lost, and its limit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -6,22 +6,21 @@ from dataclasses import dataclass, field, replace
 from containers.runtime import ContainerEvent, EventKind, Observation
 
 CRASHES = 5
-"""Crashes in a row, with no epoch completed between them, after which a job is given up."""
+"""Consecutive crashes, without a completed epoch between them, after which a job fails."""
 
 LONGEST_WAIT = 3
-"""Rounds that a job waits at most whose containers are lost again and again."""
+"""Maximum back-off in rounds of a job whose containers are lost repeatedly."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """Jobs whose containers failed since they last completed an epoch.
+    """Jobs whose containers failed since their last completed epoch.
 
     Attributes:
-        crashes: How often they crashed since then, by job id.
-        losses: How often they were lost since then.
-        waits: Until when they are not launched again, in seconds of the run's clock: not at
-            all after the first time, then for 1, 3, 7, … rounds; for `LONGEST_WAIT` at most
-            where they were lost.
+        crashes: Crashes since then, by job id.
+        losses: Losses since then, by job id.
+        waits: End of the back-off on the run's clock in seconds, by job id. It lasts 0, 1, 3,
+            7, … rounds; after losses at most `LONGEST_WAIT`.
     """
 
     crashes: Mapping[int, int] = field(default_factory=dict)
@@ -29,7 +28,7 @@ class BackOff:
     waits: Mapping[int, float] = field(default_factory=dict)
 
     def after(self, seen: Observation, round_seconds: float) -> "BackOff":
-        """With what a round's observation tells; jobs that ended are forgotten.
+        """The back-off updated with a round's observation; ended jobs are removed.
 
         Args:
             seen: What the runtime reported.
@@ -56,11 +55,11 @@ class BackOff:
         return BackOff(crashes, losses, waits)
 
     def ready(self, job_id: int, clock_seconds: float) -> bool:
-        """Whether a job may be launched."""
+        """Whether a job's back-off is over."""
         return self.waits.get(job_id, clock_seconds) <= clock_seconds
 
     def given_up(self, seen: Observation) -> Observation:
-        """An observation with the ends of jobs that crashed once too often, if it lacks them."""
+        """The observation, with the failure of jobs that reached the limit of crashes."""
         spared = {report.job_id for report in seen.reports} | {*seen.ended}
         ends = tuple(
             ContainerEvent(

@@ -1,4 +1,4 @@
-"""The chain of hashes: each record notes the hash of the one before, the first the header's."""
+"""The hash chain: each record holds the previous record's hash, the first the header's."""
 
 from collections.abc import Iterator
 
@@ -6,14 +6,14 @@ from tasks.record import RoundRecord
 
 
 def broken(record: RoundRecord, digest: str, noted: str, before: str) -> Iterator[str]:
-    """Whatever is wrong with a link of the chain.
+    """Check a link of the chain; yields what is wrong.
 
     Args:
         record: The record.
-        digest: The hash of what is stored.
-        noted: The hash that was noted for it when it was written.
-        before: The hash noted for the record before it, or that of the header; empty if that
-            record is missing.
+        digest: Hash of the stored contents.
+        noted: Hash stored with the record when it was written.
+        before: Hash stored with the previous record, or of the header; empty if that record
+            is missing.
     """
     if digest != noted:
         yield "was changed: its contents have another hash"

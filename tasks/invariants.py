@@ -1,6 +1,6 @@
-"""What holds of every round of a run, whatever the policy.
+"""Invariants of every round of a run, whatever the policy.
 
-A fold over records beside that of `tasks.state`: it trusts nothing that it is told.
+A fold over records, independent of `tasks.state`: no record is trusted.
 """
 
 import math
@@ -16,23 +16,23 @@ from tasks.record import RoundRecord, RunHeader
 from tasks.sources import Workload
 
 TOLERANCE = 1e-6
-"""Relative, of objectives and bounds."""
+"""Relative tolerance of objectives and bounds."""
 
 
 @dataclass
 class Ledger:
-    """What the rounds so far add up to.
+    """The state that the rounds so far imply.
 
     Attributes:
-        header: What the run started from.
-        workload: Its jobs.
+        header: Header of the run.
+        workload: Its workload.
         clock_seconds: Start of the last round.
-        arrived: How many jobs were admitted.
-        active: Those that did not end, by job id.
-        leases: GPUs that jobs hold.
-        started: Jobs that ever ran.
-        epochs: Epochs reported of each job.
-        run_seconds: Run time of each job, as last told.
+        arrived: Number of admitted jobs.
+        active: Admitted jobs that have not ended, by job id.
+        leases: GPUs by job id.
+        started: Jobs that were ever launched.
+        epochs: Reported epochs by job id.
+        run_seconds: Last reported run time by job id.
     """
 
     header: RunHeader
@@ -46,21 +46,21 @@ class Ledger:
     run_seconds: dict[int, float] = field(default_factory=dict)
 
     def broken(self, record: RoundRecord) -> Iterator[str]:
-        """Take in the next round; what does not hold in it, in words."""
+        """Check the next round; yields each violated invariant in words."""
         yield from self._observed(record)
         yield from self._expected(record)
         yield from self._decided(record)
         self.clock_seconds = record.clock_seconds
 
     def gpus_in(self, number: int) -> int:
-        """GPUs of the cluster in a round: a fork's first rounds are those of another run."""
+        """GPUs of the cluster in a round; a fork's first rounds are those of its parent run."""
         settings = self.header.settings
         taken = [Inventory(fork.pools).gpus for fork in settings.forked if number < fork.round]
         return max([settings.gpus, *taken])
 
     @property
     def unended(self) -> list[int]:
-        """Jobs without an end: active ones and those that never arrived."""
+        """Jobs without an end: active jobs and jobs that never arrived."""
         never = self.workload.specs[self.arrived :]
         return [*self.active, *(spec.job_id for spec in never)]
 
@@ -124,9 +124,9 @@ class Ledger:
             yield f"job {job} ends after {self.epochs[job]} of {spec.epochs} epochs"
 
     def _expected(self, record: RoundRecord) -> Iterator[str]:
-        for one in record.forecasts:
-            if one.job_id not in self.active:
-                yield f"job {one.job_id} is forecast and not active"
+        for forecast in record.forecasts:
+            if forecast.job_id not in self.active:
+                yield f"job {forecast.job_id} is forecast and not active"
         for estimate in record.estimates:
             if not 0.0 <= estimate.low_seconds <= estimate.high_seconds < math.inf:
                 yield f"the forecast of job {estimate.job_id} has no interval"
@@ -166,26 +166,26 @@ class Ledger:
             elif not spec.demand.least <= len(gpus) <= spec.demand.most:
                 asked = f"{spec.demand.least} to {spec.demand.most}"
                 yield f"job {job} gets {len(gpus)} GPUs and asked for {asked}"
-            if any(one >= other for one, other in pairwise(gpus)):
+            if any(gpu >= following for gpu, following in pairwise(gpus)):
                 yield f"the GPUs of job {job} are not in order"
         yield from self._carried_out(record, now)
         self.leases = now
         self.started |= now.keys()
 
     def _carried_out(self, record: RoundRecord, now: dict[int, tuple[int, ...]]) -> Iterator[str]:
-        """Whether the events are what leads from the leases before to those now."""
+        """Whether the events explain the change from the last leases to the current leases."""
         due = {(job, "preempted", gpus) for job, gpus in self.leases.items() if job not in now}
         due |= {
             (job, "launched", gpus) for job, gpus in now.items() if self.leases.get(job) != gpus
         }
-        told = set()
+        reported = set()
         for event in record.events:
             preempted = event.kind is EventKind.PREEMPTED
-            told.add((event.job_id, "preempted" if preempted else "launched", event.gpus))
+            reported.add((event.job_id, "preempted" if preempted else "launched", event.gpus))
             first = event.kind is EventKind.STARTED
             if not preempted and first is (event.job_id in self.started):
                 yield f"job {event.job_id} is {event.kind}, {'' if first else 'not '}having run"
-        for job, what, gpus in sorted(due - told):
+        for job, what, gpus in sorted(due - reported):
             yield f"job {job} is {what} (GPUs {list(gpus)}) without an event"
-        for job, what, gpus in sorted(told - due):
+        for job, what, gpus in sorted(reported - due):
             yield f"job {job} has an event: {what} (GPUs {list(gpus)}), and no such lease"

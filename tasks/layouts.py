@@ -1,7 +1,7 @@
-"""Layouts of records from the oldest that can be read to the present one.
+"""Layouts of records, and migrations from the oldest readable to the current layout.
 
-A record says by its version which layout it has. It is hashed as it is stored; read, it is
-brought up to the present layout by one migration after the other.
+A record's version is its layout. Records are hashed as stored; when read, they are upgraded
+to the current layout by a sequence of migrations.
 """
 
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from typing import Any
 from predictor.throughput import UNTYPED
 
 VERSION = 6
-"""The present layout."""
+"""The current layout."""
 
 OLDEST = 3
-"""The first layout that was released."""
+"""The oldest readable layout, the first released."""
 
 FIRST_WITH_REASONS = 4
 """The first layout whose events have reasons."""
@@ -23,19 +23,18 @@ FIRST_WITH_CHECKSUMS = 4
 """The first layout whose files have checksums from the beginning."""
 
 FIRST_WITH_WORK = 6
-"""The first layout whose forecasts are of work; earlier ones kept seconds only."""
+"""The first layout with forecasts of work; earlier layouts have seconds only."""
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """From one layout to the next.
+    """A migration from a layout to the next.
 
     Attributes:
         header: Changes a header's row in place.
-        record: Changes a round's row in place; given the header's row in the layout that
-            the migration leads to.
+        record: Changes a round's row in place, given the header's row in the new layout.
     """
 
     header: Callable[[Row], None]
@@ -43,10 +42,9 @@ class Migration:
 
 
 def header_upgraded(row: Row) -> Row:
-    """A header's row of any layout, in the present one.
+    """A header's row of any layout, upgraded to the current layout.
 
-    Rows of layouts that kept the jobs and truths in the header still have them, as `specs`
-    and `truths`.
+    Rows of layouts with jobs and truths in the header keep them, as `specs` and `truths`.
     """
     for migration in MIGRATIONS[row["version"] - OLDEST :]:
         migration.header(row)
@@ -54,11 +52,11 @@ def header_upgraded(row: Row) -> Row:
 
 
 def record_upgraded(row: Row, header: Row) -> Row:
-    """A round's row of any layout, in the present one.
+    """A round's row of any layout, upgraded to the current layout.
 
     Args:
-        row: As it is stored.
-        header: The row of its run's header, in the present layout.
+        row: The row as stored.
+        header: The row of its run's header, in the current layout.
     """
     for migration in MIGRATIONS[row["version"] - OLDEST :]:
         migration.record(row, header)
@@ -114,12 +112,12 @@ def _to_6_record(row: Row, header: Row) -> None:
     row["arrivals"] = [specs[job_id] for job_id in row["arrivals"]]
     row["estimates"] = [
         {
-            "job_id": one["job_id"],
-            "allocation": own(one["job_id"]),
-            "done": one["progress"][0],
-            **{name: one[name] for name in _SECONDS},
+            "job_id": forecast["job_id"],
+            "allocation": own(forecast["job_id"]),
+            "done": forecast["progress"][0],
+            **{name: forecast[name] for name in _SECONDS},
         }
-        for one in row["forecasts"]
+        for forecast in row["forecasts"]
     ]
     row["forecasts"] = []
     row["bids"] = [
@@ -150,4 +148,4 @@ MIGRATIONS = (
     Migration(_to_5_header, _to_5_record),
     Migration(_to_6_header, _to_6_record),
 )
-"""The first leads from layout `OLDEST` to the next, the last one to `VERSION`."""
+"""Migrations in order, from layout `OLDEST` to `VERSION`."""

@@ -1,7 +1,7 @@
 """The steps of a round as Prefect tasks, and its artifacts; the only Prefect below flows.
 
-Between tasks travel ids: the run's name and the round's number. What they stand for is
-held in this process while the round is under way.
+Tasks pass ids only: the run's name and the round's number. The objects behind them stay in
+this process for the duration of the round.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def under_way(run: Run) -> Iterator[Round]:
 
 
 def may_pass(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    """Whether a task that failed is worth another try: storage recovers, damage does not."""
+    """Whether a failed task is retried: transient storage errors are, damage is not."""
     return isinstance(state.result(raise_on_failure=False), WarehouseBusy)
 
 
@@ -64,7 +64,7 @@ TASKS = tuple(map(_task, ROUND))
 
 
 def call_tasks(run: str, number: int) -> None:
-    """Run the round's tasks, each after the one before it, then show the round.
+    """Run the round's tasks in order, then publish its artifacts.
 
     Raises:
         Exception: What a step raised.
@@ -78,7 +78,7 @@ def call_tasks(run: str, number: int) -> None:
 
 
 def publish(run: Run, this: Round) -> None:
-    """Show the round in the UI: its allocation as a table, its market in words."""
+    """Publish the round's artifacts: its allocation as a table, its market as text."""
     number = run.state.round - 1  # recorded, so the run is past it
     active = this.active
     rows = [
@@ -106,7 +106,7 @@ def _summary(run: Run, number: int, this: Round) -> str:
     report, gpus = this.plan.report, run.header.settings.gpus
     busy = sum(map(len, this.plan.placement.values()))
     prices = "".join(
-        f"| price of a GPU-round ({one.gpu_type}) | {one.price:.3g} |\n" for one in report.prices
+        f"| price of a GPU-round ({row.gpu_type}) | {row.price:.3g} |\n" for row in report.prices
     )
     return f"""# Round {number} of run {run.name}
 

@@ -1,7 +1,7 @@
-"""A recorded run as a runtime and as a sink, so that its rounds can be run again.
+"""Replay: a recorded run as a runtime and as a sink.
 
-`Recording` answers what the real runtime answered; `Comparison` takes the new records
-and holds them against the old ones, byte for byte.
+`Recording` returns what the real runtime returned; `Comparison` compares the new records
+with the recorded ones, byte for byte.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,13 @@ from tasks.rows import to_row
 
 @dataclass(frozen=True)
 class Difference:
-    """A field of a round that came out otherwise.
+    """A field of a round whose replay differs from its record.
 
     Attributes:
         round: The round.
         field: The record's field.
-        recorded: What was recorded, as plain data.
-        replayed: What came out now.
+        recorded: The recorded value, as plain data.
+        replayed: The replayed value.
     """
 
     round: int
@@ -54,22 +54,21 @@ class Recording:
     def observe(self) -> Observation:
         """The next record's observation."""
         self._now = next(self._records)
-        now = self._now
-        return now.observation
+        return self._now.observation
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
-        """What the recorded preemptions answered, where there were the same."""
+        """The recorded events of the same preemptions."""
         events = []
         for job_id, reason in reasons.items():
             event = self._answer(job_id, (), preempted=True)
-            same = event.reason.startswith(reason)  # and what the runtime had to add
+            same = event.reason.startswith(reason)  # the runtime may have added remarks
             same |= self._now.version < FIRST_WITH_REASONS
             events.append(event if same else replace(event, reason=reason))
         return tuple(events)
 
     def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
-        """What the recorded launches answered, where there were the same."""
-        return tuple(self._answer(one.job_id, one.gpus, preempted=False) for one in leases)
+        """The recorded events of the same launches."""
+        return tuple(self._answer(lease.job_id, lease.gpus, preempted=False) for lease in leases)
 
     def reap(self, job_ids: Sequence[int]) -> None:
         """Nothing to remove."""
@@ -91,8 +90,8 @@ class Comparison:
 
     Attributes:
         recorded: Records and the hashes stored for them, by round.
-        differences: What came out otherwise so far.
-        rounds: Rounds compared.
+        differences: Differences so far.
+        rounds: Number of rounds compared.
         complete: Whether the recorded rounds go to the run's end.
     """
 
@@ -102,15 +101,15 @@ class Comparison:
     complete: bool = False
 
     def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
-        """Compare one round."""
+        """Compare a round with its record."""
         old, _ = self.recorded[record.round]
         self.rounds += 1
         before, after = to_row(old), to_row(record)
         if old.version < FIRST_WITH_WORK:
-            # Seconds alone were kept, and anew where nothing but their mean had changed.
+            # These layouts have seconds only, and repeat them where just their mean changed.
             del before["forecasts"]
-            news = {one.job_id for one in record.estimates}
-            before["estimates"] = [one for one in before["estimates"] if one["job_id"] in news]
+            news = {estimate.job_id for estimate in record.estimates}
+            before["estimates"] = [row for row in before["estimates"] if row["job_id"] in news]
         self.differences += [
             Difference(record.round, name, before[name], after[name])
             for name in before

@@ -1,7 +1,7 @@
 """The five steps of a round, in order: collect, predict, solve, dispatch, record.
 
-Each fills its part of a `Round` from what the steps before it left there. `ROUND` is
-the one definition of a round; drivers differ only in how they call its steps.
+Each step fills its part of a `Round` from the parts of earlier steps. `ROUND` is the only
+definition of a round; drivers differ only in how they call its steps.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,24 +27,24 @@ class Sink(Protocol):
     """Where records go."""
 
     def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
-        """Take one round; once this returns it is kept."""
+        """Append a round's record; on return it is durable."""
         ...
 
 
 @dataclass
 class Run:
-    """A run under way; its state changes in one place, `record`.
+    """An active run; only `record` changes its state.
 
     Attributes:
         name: The run's id.
-        header: What it started from.
-        throughput: How fast jobs train, as far as it is known.
-        policy: Who schedules.
-        source: Where its jobs come from.
-        runtime: Where its jobs run.
-        sink: Where its records go.
-        state: Where it stands: a fold over its records.
-        schedules: True batch-size schedules by job id, for an oracle only.
+        header: Its header.
+        throughput: Throughput model known to the scheduler.
+        policy: Scheduling policy.
+        source: Source of its jobs.
+        runtime: Runtime of its jobs.
+        sink: Sink of its records.
+        state: Live state, a fold over its records.
+        schedules: True batch-size schedules by job id, for oracles and clairvoyant policies.
         active: Policy input of the last round, by job id.
     """
 
@@ -65,7 +65,7 @@ class Run:
         return self.state.finished(self.source)
 
     def follow(self, record: RoundRecord, digest: str) -> None:
-        """Move the state past a recorded round, without deciding it again.
+        """Advance the state past a recorded round, without planning it again.
 
         Args:
             record: The round.
@@ -76,16 +76,16 @@ class Run:
 
 @dataclass
 class Round:
-    """A round in the making.
+    """The round under way, filled step by step.
 
     Attributes:
         observation: What the runtime reported (collect).
         arrivals: Jobs admitted (collect).
-        state: The run's state with all this taken in (predict).
-        forecasts: Work expected of the jobs of which there is news (predict).
+        state: The run's state after the observation (predict).
+        forecasts: New or changed forecasts (predict).
         active: Policy input by job id (predict).
-        plan: Who runs when (solve).
-        events: What became of preempting and launching (dispatch).
+        plan: The policy's plan (solve).
+        events: Events of preemptions and launches (dispatch).
         waited_ms: Wall time in which the round before passed (collect).
         milliseconds: Wall time by step, the wait for the round before left out.
     """
@@ -115,17 +115,17 @@ def collect(run: Run, this: Round) -> None:
 
 
 def predict(run: Run, this: Round) -> None:
-    """Update the beliefs, and forecast the jobs of which there is news."""
+    """Update the beliefs, and forecast the jobs with news."""
     state, news = run.state.observed(run.header, this.observation, this.arrivals)
     this.forecasts = _expected(run, state, news)
-    known = dict(state.forecasts) | {one.job_id: one for one in this.forecasts}
+    known = dict(state.forecasts) | {found.job_id: found for found in this.forecasts}
     this.state = replace(state, forecasts=known)
     nodes = InService(run.header.settings.inventory, this.observation.drained)
     this.active = _active(run, this.state, nodes)
 
 
 def _expected(run: Run, state: RunState, news: Iterable[int]) -> tuple[Forecast, ...]:
-    """Forecasts of jobs, where they differ from those before."""
+    """Forecasts of jobs that differ from their last forecasts."""
     settings = run.header.settings
     expected = forecast(
         [state.beliefs[job_id] for job_id in news],
@@ -136,11 +136,11 @@ def _expected(run: Run, state: RunState, news: Iterable[int]) -> tuple[Forecast,
         schedules=run.schedules,
         seed=settings.seed,
     )
-    return tuple(one for one in expected if state.forecasts.get(one.job_id) != one)
+    return tuple(found for found in expected if state.forecasts.get(found.job_id) != found)
 
 
 def with_work(run: Run, record: RoundRecord) -> RoundRecord:
-    """A recorded round, with the forecasts that its layout did not keep made again.
+    """A recorded round, with the forecasts recomputed that its layout lacks.
 
     Args:
         run: The run, before the round.
@@ -153,7 +153,7 @@ def with_work(run: Run, record: RoundRecord) -> RoundRecord:
 
 
 def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]:
-    """Policy input of each job; what still holds is kept from the round before."""
+    """Policy input by job id; unchanged inputs are reused from the last round."""
     inventory = nodes.inventory or run.header.settings.inventory
     active: dict[int, ActiveJob] = {}
     for job_id, belief in state.beliefs.items():
@@ -173,12 +173,12 @@ def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]
 
 
 def _menu(run: Run, inventory: Inventory, spec: JobSpec) -> tuple[Allocation, ...]:
-    """What a job can bid for; what it is measured by, where too few nodes are in service."""
+    """Allocations that a job can bid for; its reference where too few nodes are in service."""
     return inventory.menu(spec.demand) or (run.throughput.reference(spec),)
 
 
 def solve(run: Run, this: Round) -> None:
-    """Plan the window and place the jobs of this round on the nodes that are in service."""
+    """Plan the window and place the jobs of the coming round on the nodes in service."""
     settings, state, seen = run.header.settings, this.state, this.observation
     nodes = InService(settings.inventory, seen.drained)
     if nodes.inventory is None:
@@ -209,7 +209,7 @@ def solve(run: Run, this: Round) -> None:
 
 
 def dispatch(run: Run, this: Round) -> None:
-    """Preempt the jobs that lose their lease, then launch those that have a new one."""
+    """Preempt the jobs that lose their lease, then launch the jobs with a new lease."""
     placement, leases = this.plan.placement, this.state.leases
     losing = {
         job_id: displaced(gpus, leases, placement)
@@ -225,12 +225,12 @@ def displaced(
     before: Mapping[int, tuple[int, ...]],
     now: Mapping[int, tuple[int, ...]],
 ) -> str:
-    """Who takes the GPUs of a job that is preempted, in words.
+    """The reason of a preemption in words: the jobs that get the GPUs.
 
     Args:
-        gpus: What it held.
-        before: GPUs by job, until now.
-        now: GPUs by job, from now on.
+        gpus: GPUs of the preempted job.
+        before: GPUs by job in the last round.
+        now: GPUs by job in the coming round.
     """
     lost = set(gpus)
     others = [
@@ -242,7 +242,7 @@ def displaced(
 
 
 def record(run: Run, this: Round) -> None:
-    """Keep the round, then move the run's state past it."""
+    """Append the round's record, then advance the run's state."""
     kept = RoundRecord(
         version=run.header.version,
         round=run.state.round,
@@ -252,7 +252,7 @@ def record(run: Run, this: Round) -> None:
         reports=this.observation.reports,
         progress=this.observation.progress,
         forecasts=this.forecasts,
-        estimates=tuple(_estimate(this.active[one.job_id]) for one in this.forecasts),
+        estimates=tuple(_estimate(this.active[found.job_id]) for found in this.forecasts),
         bids=this.plan.bids,
         solve=this.plan.report,
         turns=this.plan.turns,
@@ -268,7 +268,7 @@ def record(run: Run, this: Round) -> None:
 
 
 def _estimate(job: ActiveJob) -> Estimate:
-    """A job's forecast in seconds, on its own allocation."""
+    """A job's forecast in seconds on its own allocation."""
     time = job.run_time(job.own)
     return Estimate(
         job_id=job.job_id,
@@ -284,7 +284,7 @@ def _estimate(job: ActiveJob) -> Estimate:
 Step = Callable[[Run, Round], None]
 
 ROUND: tuple[Step, ...] = (collect, predict, solve, dispatch, record)
-"""A round is these steps in this order."""
+"""The steps of a round, in order."""
 
 
 def timed(step: Step, run: Run, this: Round) -> None:
@@ -296,7 +296,7 @@ def timed(step: Step, run: Run, this: Round) -> None:
 
 
 def run_round(run: Run) -> Round:
-    """The plain driver: a round as plain calls."""
+    """The plain driver: a round as function calls."""
     this = Round()
     for step in ROUND:
         timed(step, run, this)

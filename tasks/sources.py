@@ -1,4 +1,4 @@
-"""Where jobs come from."""
+"""Sources of jobs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,31 +15,31 @@ from solver.inventory import Inventory
 class JobSource(Protocol):
     """Jobs in the order of their arrival.
 
-    A source has no position of its own: how many jobs were taken is part of a run's state,
-    so that a run that is resumed, forked or replayed asks for the same jobs again.
+    A source is stateless: the number of jobs taken is part of a run's state, so that a
+    resumed, forked or replayed run gets the same jobs.
     """
 
     def until(self, clock_seconds: float, taken: int) -> tuple[JobSpec, ...]:
-        """The jobs that arrived by a time, after those taken already.
+        """The jobs that arrived by a time and are not taken yet.
 
         Args:
             clock_seconds: The run's clock.
-            taken: How many were taken already.
+            taken: Number of jobs taken so far.
         """
         ...
 
     def next_arrival(self, taken: int) -> float | None:
-        """When the next job arrives, where that is known, on the run's clock in seconds."""
+        """Arrival of the next job on the run's clock in seconds; None if unknown."""
         ...
 
     def exhausted(self, taken: int) -> bool:
-        """Whether no job can come any more."""
+        """Whether no further job can arrive."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs that are all known when a run begins.
+    """Jobs that are all declared when a run begins.
 
     Attributes:
         jobs: By arrival and then job id.
@@ -63,14 +63,14 @@ class Trace:
 
 @dataclass(frozen=True)
 class Workload:
-    """A trace, what its jobs will really do, and how fast they run.
+    """A trace with its jobs' ground truths and throughput profile.
 
     Attributes:
-        source: Where it came from: a trace's name or the generator's parameters.
+        source: Origin: a trace's name or the generator's parameters.
         specs: The jobs as declared, by arrival and then job id.
-        truths: Ground truth in the same order; for the virtual cluster that plays it only.
-        profile: Throughputs, known to the scheduler.
-        places: File and line by job id, for error messages; empty if jobs were generated.
+        truths: Ground truths in the same order, for virtual clusters only.
+        profile: Throughput profile, known to the scheduler.
+        places: File and line by job id, for error messages; empty for generated jobs.
     """
 
     source: str
@@ -85,7 +85,7 @@ class Workload:
         return Trace(self.specs)
 
     def figures(self) -> dict[str, str | int | float]:
-        """What it is, how many jobs, their work in GPU hours, and when the last arrives."""
+        """Summary: source, number of jobs, isolated work in GPU-hours, and last arrival."""
         jobs = zip(self.specs, self.truths, strict=True)
         work = sum(self.profile.reference(s).gpus * t.isolated_seconds for s, t in jobs)
         return {
@@ -96,10 +96,10 @@ class Workload:
         }
 
     def check_fits(self, inventory: Inventory) -> None:
-        """Refuse a job that a cluster can never run.
+        """Refuse a workload with a job that a cluster can never run.
 
         Raises:
-            InputError: A job needs more GPUs than there are, or other ones.
+            InputError: A job needs more GPUs, or other GPU types, than the cluster has.
         """
         for spec in self.specs:
             if not inventory.menu(spec.demand):

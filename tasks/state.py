@@ -17,19 +17,19 @@ from tasks.sources import JobSource
 
 @dataclass(frozen=True)
 class RunState:
-    """Where a run stands between two rounds.
+    """The live state of a run between two rounds.
 
     Attributes:
         round: Number of the next round.
-        arrived: How many jobs have been admitted.
-        beliefs: What is believed about each active job, by ascending job id.
-        forecasts: What each is expected to do, as far as forecast.
-        leases: GPUs that jobs hold, by job id.
-        backoff: Who crashed or was lost, and how long they wait for it.
-        ended: All that was observed of each job that ended, in the order of their ends.
-        ended_gpu_seconds: GPU time that each of them took.
-        history: What is learned from them, and from those that the header brings.
-        memory: What the policy noted last.
+        arrived: Number of admitted jobs.
+        beliefs: Beliefs about the active jobs, by ascending job id.
+        forecasts: Last forecasts of the active jobs, by job id.
+        leases: GPUs by job id.
+        backoff: Back-off of jobs whose containers crashed or were lost.
+        ended: Final beliefs about the finished jobs, in the order of their ends.
+        ended_gpu_seconds: GPU time of each finished job.
+        history: Courses learned from them, and from the header's finished jobs.
+        memory: The policy's last state.
         last_hash: Hash of the last record, or of the header.
     """
 
@@ -60,17 +60,17 @@ class RunState:
     def observed(
         self, header: RunHeader, seen: Observation, arrivals: Sequence[JobSpec]
     ) -> tuple["RunState", tuple[int, ...]]:
-        """The state once a round's observation is taken in, before anything is decided.
+        """The state updated with a round's observation, before planning.
 
         Args:
-            header: The run.
-            seen: What the runtime reported.
+            header: The run's header.
+            seen: The runtime's observation.
             arrivals: Jobs admitted.
 
         Returns:
-            The state, and the active jobs to be forecast anew, by ascending job id: those
-            that arrived, ran or have no forecast, and waiting ones of which much was
-            learned from others (`_learned_of`).
+            The state, and the active jobs to forecast, by ascending job id: jobs that
+            arrived, ran or lack a forecast, and waiting jobs whose prior changed
+            (`_learned_of`).
         """
         reports: defaultdict[int, list[EpochReport]] = defaultdict(list)
         for report in seen.reports:
@@ -88,7 +88,7 @@ class RunState:
             belief = beliefs.pop(event.job_id)
             forecasts.pop(event.job_id, None)
             if event.kind is not EventKind.FINISHED:
-                continue  # its end teaches nothing
+                continue  # a truncated trajectory is not learned from
             ended.append(belief)
             history = learned(history, belief, header.throughputs, header.settings.seed)
         beliefs |= {spec.job_id: Belief(spec) for spec in arrivals}
@@ -117,7 +117,7 @@ class RunState:
         ), tuple(sorted(changed & beliefs.keys()))
 
     def decided(self, record: RoundRecord, digest: str) -> "RunState":
-        """The state after a round, from the one that took in what the round observed.
+        """The state after a round, from the state updated with the round's observation.
 
         Args:
             record: The whole round.
@@ -126,7 +126,7 @@ class RunState:
         return replace(
             self,
             round=record.round + 1,
-            forecasts={**self.forecasts, **{one.job_id: one for one in record.forecasts}},
+            forecasts={**self.forecasts, **{found.job_id: found for found in record.forecasts}},
             leases={lease.job_id: lease.gpus for lease in record.leases},
             memory=record.memory or self.memory,
             last_hash=digest,
@@ -136,10 +136,10 @@ class RunState:
 def _learned_of(
     beliefs: Mapping[int, Belief], ended: Sequence[JobSpec], before: History, after: History
 ) -> set[int]:
-    """Jobs whose forecast may change much by what others went through.
+    """Jobs whose prior changed substantially with finished jobs.
 
-    Those of the kind of one that ended, and all of a mode of which a course is known for
-    the first time, or twice as many as when that was last so.
+    Jobs of the same kind as a finished job, and all jobs of a mode whose number of courses
+    reached a power of two.
     """
     kinds = {(spec.mode, spec.kind) for spec in ended}
     modes = {
@@ -155,11 +155,11 @@ def _learned_of(
 
 
 def advance(header: RunHeader, state: RunState, record: RoundRecord, digest: str) -> RunState:
-    """The state after one more record.
+    """The state after a further record.
 
     Args:
-        header: The run.
-        state: The state before.
+        header: The run's header.
+        state: The last state.
         record: The round.
         digest: Its hash.
     """

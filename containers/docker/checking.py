@@ -98,7 +98,7 @@ def check_cluster(nodes: Nodes) -> list[Finding]:
     daemons: dict[str, list[Node]] = {}
     return [
         _storage(nodes),
-        *(one for place in range(len(nodes.nodes)) for one in _node(nodes, place, daemons)),
+        *(finding for place in range(len(nodes.nodes)) for finding in _node(nodes, place, daemons)),
     ]
 
 
@@ -201,9 +201,9 @@ def _own_gpus(node: Node, others: list[Node]) -> Finding:
 
 def _shared(node: Node, other: Node) -> set[str]:
     """GPUs that two nodes of a daemon have in common, or may have."""
-    mine, theirs = ({gpu.device for gpu in one.gpus if gpu.device} for one in (node, other))
+    mine, theirs = ({gpu.device for gpu in owner.gpus if gpu.device} for owner in (node, other))
     numbered = {device.isdecimal() for device in mine | theirs}
-    if mine and theirs and len(numbered) > 1:  # one may be the other's by another name
+    if mine and theirs and len(numbered) > 1:  # an index and a UUID may name the same GPU
         return mine
     return mine & theirs
 
@@ -236,7 +236,7 @@ def _hardware(node: Node, all_here: list[Node], info: dict[str, Any]) -> Finding
         found = f"{len(node.gpus)} GPUs, NVIDIA runtime {'there' if there else 'missing'}"
         remedy = "" if there else "install nvidia-container-toolkit and restart dockerd"
         return Finding(node.name, "gpus", there, found, remedy)
-    slots = [gpu for one in all_here for gpu in one.gpus]
+    slots = [gpu for owner in all_here for gpu in owner.gpus]
     named = [int(text) for gpu in node.gpus for text in re.findall(r"\d+", gpu.cpuset)]
     last = max(named, default=0)
     if last >= info["NCPU"]:

@@ -303,12 +303,12 @@ def _cause(error: BaseException) -> str:
     if isinstance(error, requests.exceptions.Timeout):
         return f"no answer in {ANSWER_SECONDS:g} s"
     within = [error, *error.args, error.__cause__, error.__context__]
-    for one in within:
-        if isinstance(one, ssl.SSLError):
-            return _certificates(one)
-        if isinstance(one, OSError) and one.strerror:
-            return one.strerror
-    inner = next((one for one in within[1:] if isinstance(one, BaseException)), None)
+    for cause in within:
+        if isinstance(cause, ssl.SSLError):
+            return _certificates(cause)
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+    inner = next((cause for cause in within[1:] if isinstance(cause, BaseException)), None)
     if inner is not None:
         return _cause(inner)
     return (str(error) or type(error).__name__).splitlines()[0][:200]

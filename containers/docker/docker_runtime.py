@@ -115,13 +115,13 @@ class DockerRuntime:
         """See `Runtime.preempt`."""
         if not reasons:
             return ()
-        remarks, _ = self._end(one for one in self._fleet.look() if one.job_id in reasons)
+        remarks, _ = self._end(entry for entry in self._fleet.look() if entry.job_id in reasons)
         events = []
         for job_id, reason in reasons.items():
             lease = self._leases.pop(job_id, _Holder(()))  # preempted before, if there is none
-            told = "; ".join(filter(None, (reason, remarks.get(job_id))))
+            words = "; ".join(filter(None, (reason, remarks.get(job_id))))
             now = self._clock.now()
-            events.append(ContainerEvent(job_id, EventKind.PREEMPTED, now, lease.gpus, told))
+            events.append(ContainerEvent(job_id, EventKind.PREEMPTED, now, lease.gpus, words))
         return tuple(events)
 
     def launch(self, number: int, leases: Sequence[Lease]) -> tuple[ContainerEvent, ...]:
@@ -163,28 +163,28 @@ class DockerRuntime:
         found, up, kept = self._fleet.look(), set(), []
         for job_id, lease in self._leases.items():
             mine = [
-                one
-                for one in self._own(job_id, lease, found)
-                if _is_of_lease(one.container, number if job_id in fresh else None)
+                entry
+                for entry in self._own(job_id, lease, found)
+                if _is_of_lease(entry.container, number if job_id in fresh else None)
             ]
-            if sorted(one.node for one in mine) == sorted(self._nodes.by_node(lease.gpus)):
+            if sorted(entry.node for entry in mine) == sorted(self._nodes.by_node(lease.gpus)):
                 up.add(job_id)
                 kept += mine
-        _, left = self._end(one for one in found if one not in kept)
-        self._held = {gpu: one.container.name for one in left for gpu in one.container.gpus}
+        _, left = self._end(entry for entry in found if entry not in kept)
+        self._held = {gpu: entry.container.name for entry in left for gpu in entry.container.gpus}
         return up
 
     def _own(self, job_id: int, lease: _Holder, found: Iterable[Placed]) -> list[Placed]:
         """The containers of a lease: those of its job, on its GPUs."""
         places = self._nodes.by_node(lease.gpus)
         return [
-            one
-            for one in found
-            if (one.job_id, one.container.gpus) == (job_id, lease.gpus) and one.node in places
+            entry
+            for entry in found
+            if (entry.job_id, entry.container.gpus) == (job_id, lease.gpus) and entry.node in places
         ]
 
     def _start(self, number: int, lease: Lease) -> None:
-        """Start a lease's containers; what prevents it is told at the end of the round."""
+        """Start a lease's containers; failures are reported at the end of the round."""
         held, places = self._leases[lease.job_id], self._nodes.by_node(lease.gpus)
         rendered = render(self._nodes, self._run, number, lease)
         try:
@@ -194,8 +194,8 @@ class DockerRuntime:
             if len(places) > 1 and not (rendered[0].network or self._nodes.network):
                 raise Refused("its gang spans daemons, and the cluster names no network for that")
             self._write_job(lease.job_id, rendered[0].name)
-            for one in rendered:
-                self._fleet.start(one)
+            for entry in rendered:
+                self._fleet.start(entry)
         except Refused as error:
             held.end = (EventKind.LOST, self._clock.now(), f"could not be started: {error}")
         except NodeGone as error:
@@ -227,9 +227,9 @@ class DockerRuntime:
     def _note_ends(self, *, again: bool = False) -> list[Placed]:
         """Note which leases have ended by themselves, and how; returns the containers."""
         found = self._fleet.look(again=again)
-        for one in found:
-            if one.container.running:
-                self._fleet.taken(one)  # is followed from its first look on
+        for entry in found:
+            if entry.container.running:
+                self._fleet.taken(entry)  # is followed from its first look on
         for job_id, lease in self._leases.items():
             if not lease.end:
                 end = self._end_of(lease, self._own(job_id, lease, found))
@@ -245,8 +245,8 @@ class DockerRuntime:
             return EventKind.LOST, f"node {name} does not answer: {self._fleet.gone[gone[0]]}"
         if len(found) < len(places):
             return EventKind.LOST, "its container vanished"
-        ended = [one for one in found if not one.container.running]
-        ends = [meaning(self._fleet.exit(one), self._nodes, len(lease.gpus)) for one in ended]
+        ended = [entry for entry in found if not entry.container.running]
+        ends = [meaning(self._fleet.exit(entry), self._nodes, len(lease.gpus)) for entry in ended]
         bad = next((end for end in ends if end[0] is not EventKind.FINISHED), None)
         return bad or (ends[0] if len(ends) == len(places) else None)
 
@@ -255,7 +255,7 @@ class DockerRuntime:
         found = self._note_ends(again=True)
         reports: list[EpochReport] = []
         progress: list[JobProgress] = []
-        # What a job trained while it was told to end is read the next time.
+        # What a job trained while it was asked to stop is read at the next observation.
         passed = self._clock.now() - self._began + self._nodes.grace_seconds
         for job_id, lease in sorted(self._leases.items()):
             trained = lease.end is not None and lease.end[0] is EventKind.FINISHED
@@ -273,7 +273,7 @@ class DockerRuntime:
         self._began = self._clock.now()
         return Observation(
             clock_seconds=self._began,
-            finished=tuple(sorted(map(self._told, ended), key=lambda e: (e.at_seconds, e.job_id))),
+            finished=tuple(sorted(map(self._ended, ended), key=lambda e: (e.at_seconds, e.job_id))),
             reports=tuple(reports),
             progress=tuple(progress),
             drained=tuple(sorted(self._fleet.gone)),
@@ -283,8 +283,10 @@ class DockerRuntime:
         self, stands: JobProgress, lease: _Holder, found: Sequence[Placed]
     ) -> JobProgress:
         """Progress, with what the job's containers took of their machines since the last look."""
-        mine = [one for one in found if one.job_id == stands.job_id and one.container.running]
-        taken = [(one.container.id, now) for one in mine if (now := self._fleet.taken(one))]
+        mine = [
+            entry for entry in found if entry.job_id == stands.job_id and entry.container.running
+        ]
+        taken = [(entry.container.id, now) for entry in mine if (now := self._fleet.taken(entry))]
         before = dict(lease.cpu_seconds)
         for who, now in taken:
             lease.cpu_seconds[who] = now.cpu_seconds
@@ -304,17 +306,17 @@ class DockerRuntime:
         )
 
     def _judge(self, lease: _Holder, stands: JobProgress, epochs: int, *, alive: bool) -> None:
-        """Hold what a container did against what its job told."""
+        """Check a container's exit and liveness against its job's telemetry."""
         now = self._clock.now()
         if lease.end and lease.end[0] is EventKind.FINISHED and stands.epochs < epochs:
-            told = f"exited as if done, and told of {stands.epochs} of {epochs} epochs"
-            lease.end = (EventKind.CRASHED, lease.end[1], told)
+            words = f"exited as if done, and told of {stands.epochs} of {epochs} epochs"
+            lease.end = (EventKind.CRASHED, lease.end[1], words)
         lease.quiet_rounds = 0 if alive else lease.quiet_rounds + 1
         if not lease.end and lease.quiet_rounds >= self._nodes.hung_rounds:
             hung = f"hung: no sign of life for {lease.quiet_rounds} rounds"
             lease.end = (EventKind.CRASHED, now, hung)
 
-    def _told(self, job_id: int) -> ContainerEvent:
+    def _ended(self, job_id: int) -> ContainerEvent:
         lease = self._leases.pop(job_id)
         kind, at, reason = lease.end or (EventKind.LOST, self._clock.now(), "")
         return ContainerEvent(job_id, kind, at, lease.gpus, reason)

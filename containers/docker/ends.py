@@ -28,8 +28,8 @@ def meaning(end: Exit | None, nodes: Nodes, gpus: int) -> tuple[EventKind, str]:
         limit = gpus * nodes.limits.memory_bytes / 2**30
         return EventKind.CRASHED, f"out of memory: its limit is {limit:.3g} GiB"
     if end.code == KILLED:
-        told = "was killed from outside, or by its host for want of memory"
-        return EventKind.LOST, f"{told} (exit code {KILLED})"
+        words = "was killed from outside, or by its host for want of memory"
+        return EventKind.LOST, f"{words} (exit code {KILLED})"
     if end.code in (STOPPED, TERMINATED):
         return EventKind.LOST, f"stopped without being asked to from here (exit code {end.code})"
     if end.code == STORAGE:

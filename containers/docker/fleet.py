@@ -69,7 +69,7 @@ class Fleet:
             again: Whether to ask those too that did not answer, which may take long.
         """
         nodes = [node for node in range(len(self._nodes.nodes)) if again or node not in self.gone]
-        return [one for found in self.each(self._on, nodes) for one in found]
+        return [entry for found in self.each(self._on, nodes) for entry in found]
 
     def _on(self, node: int) -> list[Placed]:
         try:
@@ -82,7 +82,7 @@ class Fleet:
                     meter.close()
             return []
         self.gone.pop(node, None)
-        return [Placed(node, one) for one in found]
+        return [Placed(node, entry) for entry in found]
 
     def start(self, rendered: Rendered) -> None:
         """Create and start a container.
@@ -107,33 +107,33 @@ class Fleet:
         remarks: dict[int, str] = {}
         left: list[Placed] = []
 
-        def end(one: Placed) -> None:
+        def end(entry: Placed) -> None:
             try:
-                daemon = self._daemon(one.node)
-                if one.container.running and not daemon.stop(one.container, grace_seconds):
-                    remarks[one.job_id] = (
+                daemon = self._daemon(entry.node)
+                if entry.container.running and not daemon.stop(entry.container, grace_seconds):
+                    remarks[entry.job_id] = (
                         f"killed, as SIGTERM did not end it in {grace_seconds:g} s"
                     )
-                daemon.remove(one.container)
+                daemon.remove(entry.container)
             except (NodeGone, Refused) as error:
-                remarks[one.job_id] = f"its container could not be ended: {error}"
-                left.append(one)
+                remarks[entry.job_id] = f"its container could not be ended: {error}"
+                left.append(entry)
 
         ended = list(placed)
         self.each(end, ended)
-        for node, job_id in {(one.node, one.job_id) for one in ended if self._spans(one)}:
+        for node, job_id in {(entry.node, entry.job_id) for entry in ended if self._spans(entry)}:
             with suppress(NodeGone, Refused):
                 self._daemon(node).remove_network(network_name(self._run, job_id))
         return remarks, left
 
-    def _spans(self, one: Placed) -> bool:
-        return len(self._nodes.by_node(one.container.gpus)) > 1
+    def _spans(self, entry: Placed) -> bool:
+        return len(self._nodes.by_node(entry.container.gpus)) > 1
 
-    def taken(self, one: Placed) -> Taken | None:
+    def taken(self, entry: Placed) -> Taken | None:
         """What a container took so far; None as long as it is not known."""
-        if one.node not in self._meters:
-            self._meters[one.node] = Meter(self._daemon(one.node).figures)
-        return self._meters[one.node].taken(one.container.id)
+        if entry.node not in self._meters:
+            self._meters[entry.node] = Meter(self._daemon(entry.node).figures)
+        return self._meters[entry.node].taken(entry.container.id)
 
     def other_runs(self) -> dict[str, str]:
         """Other runs that have containers on the nodes that answer, each with a node."""
@@ -143,10 +143,10 @@ class Fleet:
                 found |= dict.fromkeys(self._daemon(place).other_runs(self._run), node.name)
         return found
 
-    def exit(self, one: Placed) -> Exit | None:
+    def exit(self, entry: Placed) -> Exit | None:
         """How a container ended; None if its node does not tell."""
         try:
-            return self._daemon(one.node).exit(one.container)
+            return self._daemon(entry.node).exit(entry.container)
         except (NodeGone, Refused):
             return None
 

@@ -102,7 +102,7 @@ class _Connection(urllib3.connection.HTTPConnection):
                 self._finish()
                 raise urllib3.exceptions.ConnectTimeoutError(self, "no answer") from None
             except (OSError, HTTPException) as error:
-                raise self._told() from error
+                raise self._failure() from error
 
     def _start(self) -> None:
         """Start the command, with one end of a pair of sockets as its input and output."""
@@ -134,9 +134,9 @@ class _Connection(urllib3.connection.HTTPConnection):
             self._finish()
             raise
         except (OSError, HTTPException) as error:
-            raise self._told() from error
+            raise self._failure() from error
 
-    def _told(self) -> OSError:
+    def _failure(self) -> OSError:
         """What the command said of its end."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)

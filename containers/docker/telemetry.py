@@ -1,4 +1,4 @@
-"""What a job writes of itself, read as far as it is new and can be trusted.
+"""Telemetry of a job: its new and plausible reports.
 
 A job appends a line to `telemetry.jsonl` for each epoch and replaces `progress.json` while
 it trains; docs/images.md gives their fields. Lines may be torn, repeated after a kill, or
@@ -36,7 +36,7 @@ class JobLog:
         folder: Of the job.
         spec: What was declared.
         epochs: Completed epochs reported so far.
-        run_seconds: Time spent training, as last told.
+        run_seconds: Time spent training, as last reported.
     """
 
     folder: Path
@@ -46,7 +46,7 @@ class JobLog:
     _offset: int = field(default=0, init=False)
     _possible: float = field(default=0.0, init=False)
     _batch_size: int = field(default=0, init=False)
-    _sign: "tuple[int, _Told | None] | None" = field(default=None, init=False)
+    _sign: "tuple[int, _Position | None] | None" = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._possible = self.run_seconds
@@ -57,14 +57,14 @@ class JobLog:
         """What is new since the last call.
 
         Args:
-            trained: Whether the job ended well. Epochs whose lines were lost are then told
-                as far as its progress tells them.
+            trained: Whether the job ended well. Epochs whose lines were lost are then reported
+                as far as its progress implies them.
             most_seconds: Time that the job may have trained since the last call. Epochs may
-                have begun before it, so what tells of more than all calls together is garbage.
+                have begun before it, so a longer time than all calls together is garbage.
 
         Returns:
-            Epochs completed, consecutive ones of a batch size in one; where the job stands;
-            and whether there was any sign of life.
+            Reports of completed epochs, merged by batch size; the job's progress; and whether
+            there was any sign of life.
         """
         self._possible += most_seconds
         reports: list[EpochReport] = []
@@ -72,12 +72,14 @@ class JobLog:
         most = BACKLOG_BYTES if trained or goes_on else MOST_BYTES
         for epoch, batch_size, seconds in self._new_lines(most):
             self._report(reports, epoch, batch_size, seconds)
-        told = self._told()
-        if trained and told and told.epoch == self.spec.epochs:
+        position = self._position()
+        if trained and position and position.epoch == self.spec.epochs:
             left = max(self.spec.epochs - self.epochs, 1)
-            seconds = max(told.run_seconds - self.run_seconds, 0.0) / left
-            self._report(reports, told.epoch - 1, self._batch_size or told.batch_size, seconds)
-        return tuple(reports), *self._stands(told)
+            seconds = max(position.run_seconds - self.run_seconds, 0.0) / left
+            self._report(
+                reports, position.epoch - 1, self._batch_size or position.batch_size, seconds
+            )
+        return tuple(reports), *self._stands(position)
 
     def _report(
         self, reports: list[EpochReport], epoch: int, batch_size: int, seconds: float
@@ -85,7 +87,7 @@ class JobLog:
         """Add a completed epoch to the reports, with those before it whose lines were lost."""
         count = epoch + 1 - self.epochs
         if count < 1:
-            return  # trained again after a kill, and told before
+            return  # trained again after a kill, and reported before
         new = EpochReport(self.spec.job_id, self.epochs, count, batch_size, count * seconds)
         add_report(reports, new)
         self.epochs, self._batch_size = epoch + 1, batch_size
@@ -99,12 +101,12 @@ class JobLog:
         if not whole and len(data) > LONGEST_LINE:
             whole = len(data)
         self._offset += whole  # what is left may still be written
-        told = []
+        lines = []
         for text in filter(None, data[:whole].split(b"\n", MOST_LINES)[:MOST_LINES]):
             line = self._line(text)
             if line is not None:
-                told.append(line)
-        return told
+                lines.append(line)
+        return lines
 
     def _line(self, text: bytes) -> tuple[int, int, float] | None:
         """Epoch, batch size and seconds of a line; None if it cannot be one."""
@@ -122,17 +124,17 @@ class JobLog:
         )
         return (epoch, size, seconds) if sound else None
 
-    def _stands(self, told: "_Told | None") -> tuple[JobProgress, bool]:
+    def _stands(self, position: "_Position | None") -> tuple[JobProgress, bool]:
         epochs, size, step = self.epochs, self._batch_size or self.spec.batch_size, 0
         run_seconds = self.run_seconds
-        if told:
-            run_seconds = max(run_seconds, told.run_seconds)
-            if told.epoch == epochs:
-                size, step = told.batch_size, told.step
+        if position:
+            run_seconds = max(run_seconds, position.run_seconds)
+            if position.epoch == epochs:
+                size, step = position.batch_size, position.step
         steps_per_epoch = self.spec.steps_per_epoch(size)
         step = min(step, steps_per_epoch) if epochs < self.spec.epochs else 0
         seconds, self.run_seconds = run_seconds - self.run_seconds, run_seconds
-        sign = (epochs, told)
+        sign = (epochs, position)
         alive, self._sign = sign != self._sign, sign
         progress = JobProgress(
             job_id=self.spec.job_id,
@@ -145,11 +147,11 @@ class JobLog:
         )
         return progress, alive
 
-    def _told(self) -> "_Told | None":
-        """What the job told last of where it stands; None if that cannot be."""
+    def _position(self) -> "_Position | None":
+        """The job's last reported position; None if absent or implausible."""
         try:
             fields = json.loads(read_part(self.folder / PROGRESS, 0, LONGEST_LINE))
-            told = _Told(
+            position = _Position(
                 int(fields["epoch"]),
                 int(fields["step"]),
                 int(fields["batch_size"]),
@@ -158,12 +160,12 @@ class JobLog:
         except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
         sound = (
-            told.epoch >= 0
-            and told.step >= 0
-            and self.spec.batch_size <= told.batch_size <= self.spec.max_batch_size
-            and 0 <= told.run_seconds <= min(self._possible, MOST_SECONDS)
+            position.epoch >= 0
+            and position.step >= 0
+            and self.spec.batch_size <= position.batch_size <= self.spec.max_batch_size
+            and 0 <= position.run_seconds <= min(self._possible, MOST_SECONDS)
         )
-        return told if sound else None
+        return position if sound else None
 
 
 def read_part(path: Path, offset: int, most_bytes: int) -> bytes:
@@ -186,7 +188,7 @@ def read_part(path: Path, offset: int, most_bytes: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Position:
     """What `progress.json` says."""
 
     epoch: int

@@ -85,7 +85,7 @@ def gpu_share(devices: Sequence[str]) -> float:
     except pynvml.NVMLError:
         return 0.0
     try:
-        busy = [pynvml.nvmlDeviceGetUtilizationRates(_handle(one)).gpu for one in devices]
+        busy = [pynvml.nvmlDeviceGetUtilizationRates(_handle(device)).gpu for device in devices]
     except pynvml.NVMLError:
         return 0.0
     finally:

@@ -1,4 +1,4 @@
-"""What jobs will really do, which virtual clusters play."""
+"""Ground truth: the true future of jobs, which virtual clusters simulate."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from predictor.job import JobSpec, Mode, Regime
 
 @dataclass(frozen=True, slots=True)
 class GroundTruth:
-    """What a job will really do; only the place that plays it may see it.
+    """The true future of a job, visible to the place that simulates it only.
 
     Attributes:
         job_id: The job.
-        isolated_seconds: Run time alone on its own GPUs, the yardstick of finish-time
+        isolated_seconds: Isolated run time on its own GPUs, the reference of finish-time
             fairness.
         profiled: Batch size of each epoch in such a run, run-length encoded.
         targets: Batch size that the job strives for in each epoch, run-length encoded

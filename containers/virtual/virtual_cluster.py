@@ -19,10 +19,12 @@ from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.throughput import Profile
 
 SHORT_RUN_SECONDS = 5.0
-"""A restart is charged only to a run that ends within this much of the full round."""
+"""A restart is charged only to a run that ends within this time of the full round, as in the
+published simulator (docs/simulation.md)."""
 
 STALL_ROUNDS = 5
-"""Rounds without a step left to run after which a job counts as finished."""
+"""Rounds without steps left after which a job counts as finished, as in the published
+simulator (docs/simulation.md)."""
 
 NEVER = np.iinfo(np.int64).max
 """An epoch that no job reaches."""
@@ -33,7 +35,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class _Jobs:
-    """What jobs hide: arrays of shape (jobs,), a row each, by ascending job id.
+    """The hidden state of jobs: arrays of shape (jobs,), by ascending job id.
 
     There is a row for each ground truth; it means something once its job is there.
 
@@ -140,10 +142,10 @@ class _Jobs:
         return list(reports)
 
     def progress(self, rows: Ints) -> tuple[JobProgress, ...]:
-        """Where jobs stand."""
+        """Progress of jobs."""
         epochs, steps = self._reported_epochs[rows], self.steps_per_epoch[rows]
         begun = np.maximum(self.steps[rows] - epochs * steps, 0)
-        told = map(
+        progress = map(
             JobProgress,
             self.ids[rows].tolist(),
             epochs.tolist(),
@@ -153,7 +155,7 @@ class _Jobs:
             self.run_seconds[rows].tolist(),
             (self.total_steps[rows] - self.steps[rows]).tolist(),
         )
-        return tuple(told)
+        return tuple(progress)
 
 
 def _ceil(numbers: Floats) -> Ints:
@@ -161,7 +163,7 @@ def _ceil(numbers: Floats) -> Ints:
 
 
 def _target(targets: Sequence[Regime], epoch: int) -> tuple[int, int]:
-    """The batch size that holds in an epoch, and the epoch in which the next one begins."""
+    """The batch size of an epoch, and the epoch in which the next batch size begins."""
     ends = list(accumulate(int(regime.epochs) for regime in targets[:-1]))
     held = bisect_right(ends, epoch)
     return targets[held].batch_size, ends[held] if held < len(ends) else NEVER
@@ -171,7 +173,7 @@ class VirtualPlace:
     """A virtual clock, and jobs that follow the published simulator's rules on it.
 
     Args:
-        truths: What jobs will do, one ground truth each.
+        truths: Ground truths, a row per job.
     """
 
     def __init__(self, truths: Iterable[GroundTruth]) -> None:
@@ -278,7 +280,7 @@ class VirtualCluster:
         jobs, rate = self._jobs, self._jobs.rate[rows]
         left = np.maximum(jobs.total_steps[rows] - jobs.steps[rows], 0)
         steps = np.minimum(np.trunc(rate * self._round_seconds), left)
-        held: Floats = (self._clock + steps / rate) - self._clock  # as the clock tells it
+        held: Floats = (self._clock + steps / rate) - self._clock  # rounded as the clock is
         ran = held.copy()
         if not self._first_round:
             pays = ~self._ran[rows] & (held > max(self._round_seconds - SHORT_RUN_SECONDS, 0.0))
@@ -291,7 +293,7 @@ class VirtualCluster:
         return held, (left > 0) & (steps == left) | (jobs.stalled_rounds[rows] >= STALL_ROUNDS)
 
     def _note(self, rows: Ints, ended: Bools, at_seconds: Floats) -> None:
-        """Keep what there is to tell of a round, and change the batch sizes that are due.
+        """Record the events and reports of a round, and apply due changes of batch size.
 
         Args:
             rows: Jobs that ran.

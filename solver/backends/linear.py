@@ -1,4 +1,4 @@
-"""What solvers of linear and integer programs are told of a count problem's tables."""
+"""A count problem's tables as input of linear and integer programs."""
 
 from collections.abc import Iterator
 

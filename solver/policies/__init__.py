@@ -46,15 +46,15 @@ POLICIES: dict[str, type[Any]] = {
         SrtfGpu,
     )
 }
-"""By name: frozen dataclasses that are policies."""
+"""Policies by name: frozen dataclasses."""
 
 
 LARGEST = 1e12
-"""What a parameter may be at most, so that bids stay finite."""
+"""Upper bound on parameters, so that bids stay finite."""
 
 
 def parameters(policy: type[Any]) -> dict[str, float]:
-    """The parameters of a policy that can be set, with their defaults."""
+    """The numeric parameters of a policy, with their defaults."""
     return {
         field.name: field.default
         for field in fields(policy)
@@ -68,32 +68,32 @@ def make_policy(
     fidelity: Fidelity = Fidelity.FAIR,
     values: Mapping[str, float] | None = None,
 ) -> Policy:
-    """A policy by its name.
+    """Make a policy.
 
     Args:
         name: A key of `POLICIES`.
-        backend: Solver back end, for policies that take one.
-        fidelity: How it is run, for policies that the published simulator has too.
-        values: Parameters to set, by name.
+        backend: Solver back end, for policies with a solver.
+        fidelity: Fidelity to the published simulator, for policies from the literature.
+        values: Parameter values that replace defaults, by name.
 
     Raises:
-        InputError: There is no such policy, back end or parameter, or a value is negative.
+        InputError: The policy, back end or parameter is unknown, or a value is out of range.
     """
     if name not in POLICIES:
-        raise InputError("--policy", f"unknown policy {name!r}", f"known are {', '.join(POLICIES)}")
-    choose_backends(backend)  # also where the policy solves nothing: it is kept in the record
+        raise InputError("policy", f"unknown policy {name!r}", f"known are {', '.join(POLICIES)}")
+    choose_backends(backend)  # also for policies without a solver, as the header records it
     policy = POLICIES[name]
     known = parameters(policy)
     for parameter, value in (values or {}).items():
         if parameter not in known:
             raise InputError(
-                "--set",
+                f"parameters.{parameter}",
                 f"policy {name} has no parameter {parameter!r}",
                 f"it has {', '.join(known) or 'none'}",
             )
         if not 0.0 <= value <= LARGEST:
             raise InputError(
-                "--set", f"{parameter}={value:g} is out of range", f"give 0 to {LARGEST:g}"
+                f"parameters.{parameter}", f"{value:g} is out of range", f"give 0 to {LARGEST:g}"
             )
     given: dict[str, Any] = {"backend": backend, "fidelity": fidelity}
     taken = {field.name for field in fields(policy)}

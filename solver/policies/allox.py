@@ -13,21 +13,20 @@ from solver.policies.shares import Contenders, run_shares
 
 @dataclass(frozen=True)
 class AlloX:
-    """Minimum-cost matching of jobs to GPUs and places in their queues.
+    """Minimum-cost matching of jobs to GPUs and positions in their queues.
 
-    Le et al., AlloX (EuroSys '20), sections 3.1 and 3.3: a job that is k-th from the end of
-    a GPU's queue adds k times its run time to the sum of completion times, so the least
-    sum is a bipartite matching of jobs to (GPU, k). Jobs that have a GPU to themselves
-    keep it; of the others only the oldest, a fraction α but as many as there are free
-    GPUs, are matched, so that none starves. The first of each queue gets x_j = 1 / g_j.
-    The paper has jobs of one GPU; as in the comparison of the Shockwave paper (NSDI
-    '23, section 8) a gang is matched as if it took one, and never counts as settled. A
-    job keeps its last share until it is first again. Reactive: knows nothing of regimes
-    to come.
+    Le et al., AlloX (EuroSys '20), sections 3.1 and 3.3: a job at position k from the end of
+    a GPU's queue adds k times its run time to the sum of completion times, so the minimum
+    is a bipartite matching of jobs to (GPU, k). Jobs with an exclusive GPU keep it. Against
+    starvation only the oldest of the others are matched: a fraction α, but at least as many
+    as there are free GPUs. The head of each queue gets x_j = 1 / g_j. The paper has jobs of
+    a single GPU; as in the comparison of the Shockwave paper (NSDI '23, section 8), a gang
+    is matched as a single GPU, and is never settled. A job keeps its last share until it
+    heads a queue again. Reactive: assumes the current regime to the end.
 
     Attributes:
         fidelity: See `solver.policies.shares`.
-        alpha: α.
+        alpha: α, the fraction of the oldest jobs that are matched.
     """
 
     name = "allox"
@@ -58,12 +57,12 @@ class AlloX:
 
 
 def first_in_line(seconds: Floats, ages: Floats, queues: int) -> list[int]:
-    """Jobs that are first in a queue, in a matching of the least sum of completion times.
+    """Heads of the queues in a matching with the least sum of completion times.
 
     Args:
-        seconds: Run times left, shape (jobs,).
+        seconds: Residual run times, shape (jobs,).
         ages: Seconds since arrival, shape (jobs,).
-        queues: How many queues there are.
+        queues: Number of queues.
 
     Returns:
         Indices of jobs, by queue.
@@ -72,7 +71,7 @@ def first_in_line(seconds: Floats, ages: Floats, queues: int) -> list[int]:
 
     if not len(seconds) or not queues:
         return []
-    depth = -(-len(seconds) // queues)  # no optimum leaves one queue that much longer
+    depth = -(-len(seconds) // queues)  # no optimum has a longer queue
     places = np.repeat(np.arange(1, depth + 1), queues)
 
     rows, columns = linear_sum_assignment(seconds[:, None] * places + ages[:, None])

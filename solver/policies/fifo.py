@@ -10,12 +10,12 @@ from solver.policies.listed import run_list
 
 @dataclass(frozen=True)
 class Fifo:
-    """Jobs in order of arrival; a later one runs where an earlier one does not fit.
+    """Jobs in order of arrival, with backfilling.
 
-    Only such a backfilled job is ever preempted: once the earlier one fits.
+    Only backfilled jobs are ever preempted: once an earlier job fits.
 
     Attributes:
-        backfill: 0 for a strict order: where one job does not fit, those after it wait.
+        backfill: 0 for a strict order: if a job does not fit, all later jobs wait.
     """
 
     name = "fifo"

@@ -13,10 +13,10 @@ from solver.policies.shares import Contenders, run_shares
 
 @dataclass(frozen=True)
 class GandivaFair:
-    """Every job has the same tickets: x_j = min(1, G / N).
+    """Equal tickets for all jobs: x_j = min(1, G / N).
 
     Chaudhary et al., Gandiva-Fair (EuroSys '20), section 3: stride scheduling of jobs
-    with equal tickets, on GPUs of one type, without trading. As in the comparison of
+    with equal tickets, on a single GPU type, without trading. As in the comparison of
     the Shockwave paper (NSDI '23, section 8), scale factors are ignored.
 
     Attributes:

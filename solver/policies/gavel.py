@@ -14,8 +14,8 @@ from solver.policies.shares import Contenders, run_shares
 class Gavel:
     """Least attained service as a linear program: maximise min_j g_j x_j / w_j.
 
-    Narayanan et al., Gavel (OSDI '20), section 4.1, on GPUs of one type (there, the
-    heterogeneity-agnostic policy). Reactive: knows nothing of regimes to come.
+    Narayanan et al., Gavel (OSDI '20), section 4.1, on a single GPU type (there, the
+    heterogeneity-agnostic policy). Reactive: assumes the current regime to the end.
 
     Attributes:
         fidelity: See `solver.policies.shares`.

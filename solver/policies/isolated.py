@@ -8,19 +8,18 @@ from solver.plan import ActiveJob, Plan, Situation
 from solver.policies.listed import run_list
 
 SLACK_SECONDS = 1e-6
-"""What arithmetic may take off a claim."""
+"""Numerical tolerance of an entitlement, in seconds."""
 
 
 @dataclass(frozen=True)
 class Isolated:
-    """Every job gets its 1 / N of the cluster and nothing beyond.
+    """Every job gets 1 / N of the cluster and no more.
 
-    With N active jobs, one of g GPUs is entitled to the part min(1, G / (N g)) of the
-    time (the sharing incentive's private cluster, Shockwave, NSDI '23, section 2). In
-    rounds, a job runs only if it had no more time than it was entitled to since it was
-    admitted; the one that is owed most goes first. GPUs idle rather than give a job
-    more. If nobody is owed anything, the one nearest to it runs alone, for else the
-    clock of a simulation would stand still.
+    With N active jobs, a job of g GPUs is entitled to the share min(1, G / (N g)) of time
+    (the sharing incentive's private cluster, Shockwave, NSDI '23, section 2). In rounds, a
+    job runs only while its run time since admission is within its entitlement, the largest
+    deficit first. GPUs idle rather than exceed an entitlement. Without any deficit the job
+    closest to one runs alone, since a simulation's clock would otherwise stand still.
     """
 
     name = "isolated"

@@ -1,4 +1,4 @@
-"""A round from a list: take jobs in order, skip what does not fit."""
+"""List scheduling of a round: jobs in priority order, with backfilling."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ from solver.plan import ActiveJob, Plan, Situation, SolveReport, next_round
 
 
 def run_list(policy: str, situation: Situation, order: Sequence[ActiveJob]) -> Plan:
-    """Plan the coming round alone.
+    """Plan the coming round only.
 
     Args:
         policy: Name for the report.
-        situation: What the policy was told.
-        order: All active jobs, the first to run first.
+        situation: Policy input.
+        order: All active jobs by descending priority.
     """
     return Plan(
         placement=next_round(situation, order),

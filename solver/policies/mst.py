@@ -14,9 +14,9 @@ from solver.policies.shares import Contenders, run_shares
 class MaxSumThroughput:
     """Maximise Σ_j steps per second_j · x_j.
 
-    Narayanan et al., Gavel (OSDI '20), section 4.2. Steps are counted as they are, so
-    that models with short steps win, as in the comparison of the Shockwave paper
-    (NSDI '23, section 8). Reactive: knows nothing of regimes to come.
+    Narayanan et al., Gavel (OSDI '20), section 4.2. Throughputs are not normalised, which
+    favours models with short steps, as in the comparison of the Shockwave paper (NSDI '23,
+    section 8). Reactive: assumes the current regime to the end.
 
     Attributes:
         fidelity: See `solver.policies.shares`.

@@ -12,10 +12,10 @@ from solver.plan import Plan, Situation
 from solver.policies.shares import Contenders, run_shares
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 100.0, 1e6
-"""Where the bisection starts."""
+"""Initial bracket of the bisection."""
 
 TOLERANCE = 1.05
-"""Where it ends: ratio of the bracket's ends."""
+"""Ratio of the bracket's ends at which the bisection stops, as published."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,8 @@ class OpenShop:
 
     Narayanan et al., Gavel (OSDI '20), section 4.2 (minimum makespan), after Gonzalez
     and Sahni, Open shop scheduling to minimize finish time (JACM 1976); OSSP in the
-    Shockwave paper (NSDI '23, section 8). T is bisected to within 5 % as published; any
-    shares that finish by T will do, and those in the middle are taken. Reactive: knows
-    nothing of regimes to come.
+    Shockwave paper (NSDI '23, section 8). T is bisected to within 5 % as published; among
+    feasible shares it takes the centre. Reactive: assumes the current regime to the end.
 
     Attributes:
         fidelity: See `solver.policies.shares`.

@@ -23,7 +23,7 @@ from solver.market import Floats
 from solver.plan import ActiveJob, Plan, Situation, SolveReport, next_round
 
 RECOMPUTE_SECONDS = 1000.0
-"""The published simulator's least time between two computations."""
+"""The published simulator's minimum time between two computations."""
 
 NO_SHARE = -1.0
 """Share of a job that came after the last computation."""
@@ -33,15 +33,15 @@ NO_LEASE = -1.0
 
 
 class Account(NamedTuple):
-    """What is noted of a job.
+    """A job's account.
 
     Attributes:
         share: x_j, or `NO_SHARE`.
-        received: Seconds run since the last computation, from half a round on.
-        deficit: Seconds owed from before it.
-        rate: Its steps per second then.
-        held_since: Clock at which its present lease began, or `NO_LEASE`.
-        notes: What the policy itself noted then.
+        received: Run time since the last computation in seconds, from half a round on.
+        deficit: Deficit in seconds from before it.
+        rate: Steps per second at the last computation.
+        held_since: Clock at the start of its current lease, or `NO_LEASE`.
+        notes: The policy's own notes of the last computation.
     """
 
     share: float
@@ -146,8 +146,8 @@ def run_shares(
     Args:
         policy: Computes the shares.
         name: For the report.
-        situation: What the policy was told.
-        lease_seconds: A job that got GPUs keeps them for that long, whatever its priority.
+        situation: Policy input.
+        lease_seconds: Length of a lease, during which a job keeps its GPUs at any priority.
     """
     if not situation.jobs:
         return Plan({}, SolveReport(name), memory=Ledger().written())

@@ -1,4 +1,4 @@
-"""The Volatile Fisher Market over a window of rounds (Shockwave, NSDI '23), with bids of ours."""
+"""The Volatile Fisher Market over a window of rounds (Shockwave, NSDI '23), with new bids."""
 
 from dataclasses import dataclass
 
@@ -12,24 +12,29 @@ from solver.plan import Plan, Situation, SolveReport, Turn, next_round
 
 @dataclass(frozen=True)
 class Shockwave:
-    """A list by what the coming round is worth per GPU, in a window that is cleared around it.
+    """List scheduling by utility per GPU of the coming round, in a window cleared around it.
 
-    The bids say who runs in the coming round. The market of the window, cleared to a proven
-    gap, says what each job gets after it, what a GPU-round costs and which guarantees hold;
-    it does not change who runs now, since the plan is made anew before the next round.
-    `docs/market.md` derives the bids.
+    The bids rank the jobs of the coming round. The market of the window, cleared to a proven
+    gap, yields the plan after it, dual prices and the audit of guarantees. It does not change
+    the coming round, since every round is planned anew. `docs/market.md` derives the bids.
+
+    Defaults were chosen on the public traces and on generated workloads of seeds 0 to 9 and
+    100 to 103 (docs/market.md, What it gets); the ablations of `benchmarks/market.py` remove them
+    in turn.
 
     Attributes:
         backend: Solver back end.
-        lateness: Worth of a GPU-round of lateness, see `solver.bidding.Terms`.
-        fair_share: Share of its fair finish time by which a job is due.
-        blur_rounds: Error of a finish time that bids reckon with, in rounds.
-        blur_share: The same, in shares of the run time left.
-        favour: Times that the bids of a running job count. A preemption costs two restarts,
-            its own and that of the job that gives way again.
-        longest_level: Level of the forecast at which the longest job sets the horizon. Below
-            the median: a horizon too near hurries jobs, one too far puts long ones off.
-        lost_rounds: Rounds that a job loses, on average, to its start and its end.
+        lateness: λ, penalty of a GPU-round of lateness, see `solver.bidding.Terms`. Chosen
+            in the flat part of the front that `benchmarks/market.py` plots.
+        fair_share: Due date as a share of the fair finish time.
+        blur_rounds: Standard deviation of a finish time in the bids, in rounds.
+        blur_share: The same, as a share of the residual run time.
+        favour: Preemption hysteresis: factor on the bids of running jobs. A preemption costs
+            two restarts, and often a third when the job resumes.
+        longest_level: Quantile level of the forecast at which the longest job sets the
+            horizon. Below the median: too near a horizon hurries jobs a little, too far a
+            horizon delays long jobs until they are late.
+        lost_rounds: Mean loss of a job to its start and its end, in rounds.
     """
 
     name = "shockwave"
@@ -98,10 +103,10 @@ class Shockwave:
         )
 
     def horizon(self, situation: Situation, ahead: Outlook) -> float:
-        """Seconds from now by which all work at hand can be done.
+        """Horizon: seconds from now by which all active work can be done.
 
-        The larger of its run time per GPU and its longest job. As the longest job is then
-        always due as soon as it can be done, it is never put off for long.
+        The larger of the GPU time left per GPU and the longest residual run time. So the
+        longest job is always due as soon as it can finish, and is never delayed for long.
         """
         lost = self.lost_rounds * situation.round_seconds
         work = float(ahead.gangs @ (ahead.left + lost)) / situation.inventory.gpus

@@ -1,4 +1,4 @@
-"""Shockwave as it was published, to see each change of ours for what it is worth."""
+"""Shockwave as published, the baseline of each change."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,16 +20,16 @@ from solver.plan import ActiveJob, Plan, Situation, SolveReport, next_round
 from solver.repair import Timetable
 
 RESOLVE_ROUNDS = 8
-"""Rounds after which the window is solved again, whatever happened."""
+"""Rounds after which the window is solved again in any case, as published."""
 
 LAST_ROUND_POWER = 100.0
-"""Power of the finish-time ratio for a job with less than a round left to run."""
+"""Power of the finish-time ratio for a job with less than a round left, as published."""
 
 HEAVIEST = 1e100
 """Weight of a job beside which the others, of weight 1, are beyond rounding."""
 
 LATEST_SHARE = 0.1
-"""What the latest finish-time estimate counts beside the mean of all."""
+"""Weight of the latest finish-time estimate against the mean of all, as published."""
 
 
 class Account(NamedTuple):
@@ -112,7 +112,7 @@ class PublishedShockwave:
     """Nash social welfare over the window, solved, predicted and followed as published.
 
     Zheng et al., Shockwave (NSDI '23), sections 4 to 6, as their simulator has it: the
-    predictor is told the true schedule of batch sizes (`predictor.published_predictor`); the
+    predictor is clairvoyant (`predictor.published_predictor`); the
     window is solved on every arrival and end and every eighth round, ordered so that
     jobs with high priority come first, filled with the jobs of the longest remaining
     time, and followed until it is solved again.

@@ -8,7 +8,7 @@ from solver.policies.listed import run_list
 
 @dataclass(frozen=True)
 class Sjf:
-    """Waiting jobs by the GPU time that they are forecast to take; none is preempted.
+    """Waiting jobs by forecast GPU time, without preemption.
 
     A baseline of Tiresias (NSDI '19): the smallest product of run time and GPUs first.
     """

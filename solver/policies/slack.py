@@ -10,18 +10,18 @@ from solver.policies.listed import run_list
 
 @dataclass(frozen=True)
 class Slack:
-    """A list without a market, on the same forecasts.
+    """List scheduling without a market, on the same forecasts.
 
-    A job is due at the earlier of a share of its fair finish time and of the horizon, the
-    time by which the work at hand and its longest job can be done. Jobs whose slack is
-    short go first, the least slack before all; then the shortest remaining run time.
+    A job is due at the earlier of a share of its fair finish time and the horizon, the time
+    by which all active work and its longest job can be done. Urgent jobs, whose slack is
+    short, come first by least slack; then all others by shortest residual run time.
 
     Attributes:
-        fair_share: Share of its fair finish time by which a job is due.
-        reach: Times the least time that the work at hand needs, to the horizon.
-        short_seconds: Slack below which a job is in a hurry.
-        short_share: The same, in shares of the run time left.
-        favour_seconds: A running job counts as so much shorter.
+        fair_share: Due date as a share of the fair finish time.
+        reach: Horizon as a multiple of the least time that the active work needs.
+        short_seconds: Slack below which a job is urgent, in seconds.
+        short_share: The same, as a share of the residual run time.
+        favour_seconds: Preemption hysteresis: seconds taken off the rank of running jobs.
     """
 
     name = "slack"
@@ -51,7 +51,7 @@ class Slack:
         due = np.minimum(self.fair_share * contention * (run + left) - age, horizon)
         favour = np.where(running, self.favour_seconds, 0.0)
         slack = due - left
-        hurries = slack < np.maximum(self.short_seconds, self.short_share * left)
-        rank = np.where(hurries, slack, left) - favour
-        order = np.lexsort((rank, ~hurries))
+        urgent = slack < np.maximum(self.short_seconds, self.short_share * left)
+        rank = np.where(urgent, slack, left) - favour
+        order = np.lexsort((rank, ~urgent))
         return run_list(self.name, situation, [jobs[row] for row in order.tolist()])

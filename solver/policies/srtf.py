@@ -8,7 +8,7 @@ from solver.policies.listed import run_list
 
 @dataclass(frozen=True)
 class Srtf:
-    """Jobs in order of forecast remaining run time, preempting longer ones.
+    """Jobs by forecast residual run time, preempting longer jobs.
 
     Minimises mean JCT on one machine when run times are known (Schrage, 1968).
     """

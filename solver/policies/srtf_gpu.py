@@ -8,9 +8,9 @@ from solver.policies.listed import run_list
 
 @dataclass(frozen=True)
 class SrtfGpu:
-    """Jobs in order of forecast remaining run time times GPUs, preempting larger ones.
+    """Jobs by forecast residual run time times GPUs, preempting larger jobs.
 
-    A baseline of Tiresias (NSDI '19), section 3.2.1: both dimensions of a job count.
+    A baseline of Tiresias (NSDI '19), section 3.2.1: two-dimensional SRTF.
     """
 
     name = "srtf-gpu"

@@ -17,7 +17,7 @@ from solver.policies.shares import Contenders, run_shares
 Bools = NDArray[np.bool_]
 
 PRECISION = 1e-9
-"""Relative precision of the best ρ."""
+"""Relative precision of the bisection for the best ρ."""
 
 
 @dataclass(frozen=True)
@@ -30,24 +30,24 @@ class Themis:
         min max_j (age_j + left_j / x_j) / (isolated_j + left_j / e_j)
 
     where left_j is the run time left at the present speed, e_j = min(1, G / (N g_j)) an
-    equal share, and isolated_j the time that the steps done so far would have taken at
-    the equal shares of the time. Among the shares that attain the optimum those in the
-    middle are taken. Reactive: knows nothing of regimes to come. Themis itself auctions
-    GPUs off one by one as leases end; here all shares are computed at once.
+    equal share, and isolated_j the time that the completed steps would have taken at the
+    equal shares of their time. Among optimal shares it takes the centre of the face.
+    Reactive: assumes the current regime to the end. Themis itself auctions GPUs as leases
+    end; here all shares are computed at once.
 
     Notes per job: isolated_j, steps left and equal-share throughput at the last
-    computation. Steps are counted at the batch size of the time, as in the published
+    computation. Steps are counted at the batch size of their time, as in the published
     simulator, so a doubling counts as progress and a halving as regress. Where that
-    leaves a job past its end, or with nothing to run alone, the program is not convex:
-    every job gets its equal share and the two last notes stay, so that with
-    `Fidelity.REFERENCE` that stretch counts twice, as published.
+    leaves a job past its end, or without isolated run time, the program is not convex:
+    every job gets its equal share and the last two notes stay, so that
+    `Fidelity.REFERENCE` counts that interval twice, as published.
 
     Attributes:
         fidelity: See `solver.policies.shares`.
-        filter: f (section 3.3): only the fraction 1 − f of the jobs with the worst ρ take
-            part, at least one; the others get what is left.
-        lease_seconds: A job that got GPUs keeps them for that long (section 3.3); by
-            default leases last a round.
+        filter: f (section 3.3): only the fraction 1 − f of the jobs with the worst ρ, but at
+            least a single job, take part; the others get what is left.
+        lease_seconds: Length of a lease, during which a job keeps its GPUs (section 3.3); by
+            default a round.
     """
 
     name = "themis"
@@ -64,7 +64,9 @@ class Themis:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.filter < 1.0:
-            raise InputError("--set", f"filter={self.filter:g} is not in [0, 1)", "give a share")
+            raise InputError(
+                "parameters.filter", f"{self.filter:g} is not in [0, 1)", "give a share"
+            )
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
@@ -104,12 +106,12 @@ class Themis:
 
 
 def least_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Floats:
-    """The least shares with which the worst ρ is as small as it can be, shape (jobs,).
+    """The least shares that attain the minimum of the worst ρ, shape (jobs,).
 
     Args:
         jobs: The jobs.
-        alone: Their run times on equal shares, in seconds, shape (jobs,).
-        taking_part: Jobs whose ρ counts, shape (jobs,); the others need nothing.
+        alone: Isolated run times on equal shares, in seconds, shape (jobs,).
+        taking_part: Jobs whose ρ counts, shape (jobs,); the others have no lower bound.
     """
 
     def needed(fairness: float) -> Floats:

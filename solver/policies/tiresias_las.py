@@ -14,11 +14,11 @@ from solver.policies.listed import run_list
 
 
 class Account(NamedTuple):
-    """What is noted of a job since its last promotion, or its first run.
+    """A job's account since its last promotion, or its first run.
 
     Attributes:
-        waited: Seconds without GPUs since it first ran after the promotion.
-        ran_before: Run time until the promotion, in seconds.
+        waited: Seconds without GPUs since its first run after the promotion.
+        ran_before: Run time before the promotion, in seconds.
     """
 
     waited: float = 0.0
@@ -30,28 +30,27 @@ NO_ACCOUNT = Account()
 
 @dataclass(frozen=True)
 class TiresiasLas:
-    """Three queues by attained GPU time, served in order; 2D-LAS, discretised.
+    """Three priority queues by attained GPU time: 2D-LAS, discretised.
 
-    Gu et al., Tiresias (NSDI '19), sections 3.2.2 and 3.2.3: a job falls to the next queue
-    once its GPU time (run time times GPUs) reaches a threshold, so that short jobs finish
-    without their length being known, and jobs do not preempt each other at every step.
-    Any job that fits runs. A job that has waited long for what it ran is promoted to the
-    first queue, where its GPU time counts from 0 again; as in the published simulator's
-    default, promotion is off unless asked for.
+    Gu et al., Tiresias (NSDI '19), sections 3.2.2 and 3.2.3: a job is demoted to the next
+    queue when its GPU time (run time times GPUs) reaches a threshold. So short jobs finish
+    first without a forecast, and jobs do not preempt each other at every step. Backfilling:
+    any job that fits runs. A job that starves is promoted to the first queue, where its GPU
+    time counts from 0 again; promotion is off by default, as in the published simulator.
 
-    Inside a queue the paper goes by the time of a job's first start; here, as in the
-    published simulator, running jobs stay ahead of waiting ones, and then earlier
-    arrivals ahead of later ones.
+    Inside a queue the paper ranks by first start; here, as in the published simulator,
+    running jobs come before waiting jobs, then earlier arrivals before later ones.
 
     Attributes:
-        first_threshold: GPU-seconds at which a job leaves the first queue.
-        second_threshold: GPU-seconds at which it leaves the second.
-        promote: A job is promoted when the time that it waited reaches this many times
-            the time that it ran, both since its last promotion; waiting before it first
-            ran does not count. 0 never promotes.
+        first_threshold: GPU-seconds at which a job leaves the first queue, as in the
+            published simulator.
+        second_threshold: GPU-seconds at which it leaves the second, as in the published
+            simulator.
+        promote: Promotion threshold: ratio of waiting time to run time since the last
+            promotion; waiting before the first run does not count. 0 disables promotion.
 
     Raises:
-        InputError: The thresholds are not in order.
+        InputError: The first threshold is above the second.
     """
 
     name = "tiresias-las"
@@ -69,9 +68,9 @@ class TiresiasLas:
         first, second = self.first_threshold, self.second_threshold
         if first > second:
             raise InputError(
-                "--set",
-                f"first_threshold={first:g}, second_threshold={second:g} are not in order",
-                "give the smaller one first",
+                "parameters.first_threshold",
+                f"{first:g} is above second_threshold={second:g}",
+                "give the smaller threshold first",
             )
 
     def plan(self, situation: Situation) -> Plan:
@@ -98,16 +97,16 @@ class TiresiasLas:
         return replace(plan, memory=memory)
 
     def queues(self, services: Floats) -> Ints:
-        """The queue, from 0, of each job that attained so much service."""
+        """Queue of each job, from 0, by attained service in GPU-seconds; shape (jobs,)."""
         thresholds = [self.first_threshold, self.second_threshold]
         return np.searchsorted(thresholds, services, side="right")
 
     def merits(self, situation: Situation, services: Floats, queues: Ints) -> Floats:
-        """What comes before all else inside a queue, the highest first, by job: nothing."""
+        """Rank inside a queue before all other criteria, highest first; all equal in 2D-LAS."""
         return np.zeros(len(services))
 
     def _accounts(self, situation: Situation) -> Mapping[int, Account]:
-        """The account of each job that has one, with promotions where they are due."""
+        """Accounts by job id, with due promotions; jobs at the initial account are left out."""
         if not self.promote:
             return {}
         before, rows = orjson.loads(situation.memory or "[0.0,[]]")

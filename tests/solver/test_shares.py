@@ -138,7 +138,7 @@ def test_themis_leaves_to_the_others_what_the_unfairly_treated_do_not_need() -> 
     shares = shares_of(Themis(filter=0.5), jobs)
     assert shares == pytest.approx([1.0, 0.0], abs=1e-6)
     assert shares_of(Themis(), jobs)[1] > 0.05
-    with pytest.raises(InputError, match=r"filter=1 is not in \[0, 1\)"):
+    with pytest.raises(InputError, match=r"parameters.filter: 1 is not in \[0, 1\)"):
         make_policy("themis", values={"filter": 1.0})
 
 

@@ -149,7 +149,7 @@ def test_a_quantum_of_0_is_the_upper_threshold_of_the_queue() -> None:
     ],
 )
 def test_thresholds_out_of_order_are_refused(name: str, values: dict[str, float]) -> None:
-    with pytest.raises(InputError, match="are not in order"):
+    with pytest.raises(InputError, match="is above second_threshold"):
         make_policy(name, values=values)
 
 
