@@ -99,14 +99,16 @@ class Workload:
         """Refuse a workload with a job that a cluster can never run.
 
         Raises:
-            InputError: A job needs more GPUs, or other GPU types, than the cluster has.
+            InputError: A job needs more GPUs, or other GPU types, than the cluster has, or the
+                cluster has several pools.
         """
+        pool = inventory.only
         for spec in self.specs:
             if not inventory.menu(spec.demand):
                 raise InputError(
                     f"{self.places.get(spec.job_id, self.source)}, job {spec.job_id}",
                     f"needs {spec.demand.least} GPUs{' of type ' * bool(spec.demand.types)}"
-                    f"{' or '.join(spec.demand.types)}, and the cluster has {inventory.gpus}",
+                    f"{' or '.join(spec.demand.types)}, and the cluster has {pool.gpus}",
                     "give a larger cluster or leave the job out",
                 )
 

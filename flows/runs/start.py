@@ -41,7 +41,6 @@ def make_start(workload: Workload, asked: Settings, history: tuple[PastJob, ...]
     policy_of(asked)
     profile = workload.profile
     settings = replace(asked, pools=tuple(_typed(pool, profile) for pool in asked.pools))
-    settings.inventory.only  # noqa: B018 - several pools are refused
     workload.check_fits(settings.inventory)
     check_bounds(SimulationSettings, settings)
     if settings.restart_seconds >= settings.round_seconds:
@@ -71,7 +70,8 @@ def make_start(workload: Workload, asked: Settings, history: tuple[PastJob, ...]
             )
         ),
     )
-    return Start(header, workload, record_hash(header))
+    played = replace(workload, profile=header.throughputs)
+    return Start(header, played, record_hash(header))
 
 
 def _typed(pool: Pool, profile: Profile) -> Pool:
