@@ -47,9 +47,9 @@ class Rendered:
 def described(spec: JobSpec) -> dict[str, Any]:
     """A job as its trainer reads it in `job.json`."""
     job = asdict(spec)
-    for key in ("arrival_seconds", "tenant", "budget", "consolidate"):
+    for key in ("demand", "arrival_seconds", "tenant", "budget", "consolidate"):
         del job[key]
-    return {**job, "seed": spec.job_id}
+    return {**job, "scale_factor": spec.demand.least, "seed": spec.job_id}
 
 
 def container_name(run: str, job_id: int, number: int, rank: int) -> str:

@@ -23,8 +23,7 @@ from warehouse.analytics.definitions import VIEWS
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import Finding, audit
 from warehouse.store.checksums import CHECKSUMS, checksum, note
-from warehouse.store.files import WORKLOAD_FILE
-from warehouse.store.folder import place_of
+from warehouse.store.folder import WORKLOAD_FILE, place_of
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
