@@ -1,5 +1,6 @@
-"""`docs/cli.md` knows the whole command line, `docs/policies.md` every policy."""
+"""The docs know the whole command line and every policy, and what they name is there."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from flows.cli import runs
 from flows.cli.app import application
 from solver.policies import POLICIES, parameters
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [*ROOT.glob("*.md"), *sorted(DOCS.rglob("*.md"))]
 PAGE = (DOCS / "cli.md").read_text(encoding="utf-8")
 POLICIES_PAGE = (DOCS / "policies.md").read_text(encoding="utf-8")
 GROUP: Any = typer.main.get_command(application())
@@ -100,3 +103,30 @@ def test_every_parameter_is_explained_with_its_default() -> None:
 def test_every_field_of_a_run_is_there() -> None:
     for field in runs.SIMULATE_FIELDS:
         assert f"`{field}`" in section("simulate")
+
+
+LINK = re.compile(r"\]\((?!https?:)([^)\s#]*)(?:#([^)\s]*))?\)")
+NAMED = re.compile(r"`((?:predictor|solver|containers|tasks|warehouse|flows|tests)/[\w./]*)`")
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links name them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = LINK.findall(page.read_text(encoding="utf-8"))
+    for path, anchor in links:
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
+
+
+@pytest.mark.parametrize("name", ["architecture", "glossary"])
+def test_files_that_a_page_names_are_there(name: str) -> None:
+    named = NAMED.findall((DOCS / f"{name}.md").read_text(encoding="utf-8"))
+    assert named
+    for path in named:
+        assert (ROOT / path).exists() or "TYPE" in path or "NN" in path, path
