@@ -777,7 +777,7 @@ def test_forecasts_go_by_earlier_runs_if_asked_to(here: Command, tmp_path: Path)
     (alone,) = here(*asked, "--seed", 2).rows
     (after,) = here(*asked, "--seed", 2, "--history", first["run"]).rows
     assert after["run"] != alone["run"]
-    total = "SELECT run, sum(spread_seconds) AS s FROM forecasts GROUP BY 1"
+    total = "SELECT run, sum(high_seconds - low_seconds) AS s FROM forecasts GROUP BY 1"
     expected = {row["run"]: row["s"] for row in here("sql", total, *asked[-3:]).rows}
     assert expected[after["run"]] != expected[alone["run"]]
     assert here("replay", after["run"], *asked[-3:-1]).code == 0
