@@ -6,7 +6,7 @@ OLD is the `shockwave` executable of another checkout, in an environment of its 
 it only this one's times are shown. Both run in turn, `--runs` times each. Shown are the medians
 of what the processes took of the processors, in user and system time, children included, and
 their ratio, with the machine's load. Both find Python's bytecode in a folder of its own. The
-small warehouse that they read is made by OLD. The simulation is of the public 120-job trace on
+small warehouse that each reads it made itself. The simulation is of the public 120-job trace on
 32 GPUs; DATA is the folder with it, by default `shockwave` in the folder that the environment
 variable SHOCKWAVE_DATA names; without it that one is left out.
 """
@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median
 
 NEW = Path(sys.executable).with_name("shockwave")
@@ -31,9 +32,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         environment = own_environment(folder / "bytecode")
-        runs = [made(programs[0], folder / "warehouse", seed, environment) for seed in SEEDS]
-        for name, command in commands(folder, runs[0], options.data).items():
-            figures = {"command": name} | by_turns(programs, command, options.runs, environment)
+        asked = []
+        for number, program in enumerate(programs):
+            own = folder / str(number)
+            runs = [made(program, own / "warehouse", seed, environment) for seed in SEEDS]
+            asked.append((program, commands(own, runs[0], options.data)))
+        for name in asked[0][1]:
+            both = [[str(program), *measured[name]] for program, measured in asked]
+            figures = {"command": name} | by_turns(both, options.runs, environment)
             if options.json:
                 print(json.dumps(figures), flush=True)
             else:
@@ -95,14 +101,12 @@ def commands(folder: Path, run: str, data: Path | None) -> dict[str, list[str]]:
     return measured
 
 
-def by_turns(
-    programs: Sequence[Path], command: list[str], runs: int, environment: dict[str, str]
-) -> dict[str, float]:
-    """Median seconds of processor time of the programs, and the last's over the first's."""
-    seconds: list[list[float]] = [[] for _ in programs]
+def by_turns(both: Sequence[list[str]], runs: int, environment: dict[str, str]) -> dict[str, float]:
+    """Median seconds of processor time of commands, and the last's over the first's."""
+    seconds: list[list[float]] = [[] for _ in both]
     for turn in range(runs + 1):
-        for program, taken in zip(programs, seconds, strict=True):
-            took = processor_seconds([str(program), *command], environment)
+        for command, taken in zip(both, seconds, strict=True):
+            took = processor_seconds(command, environment)
             if turn > 0:  # in the first, bytecode is written
                 taken.append(took)
     medians = [median(taken) for taken in seconds]
@@ -118,12 +122,10 @@ def _rounded(value: float) -> float:
 
 def processor_seconds(command: list[str], environment: dict[str, str]) -> float:
     """What a process and its children took, in user and system time."""
-    before = os.times()
+    before = getrusage(RUSAGE_CHILDREN)
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
-    after = os.times()
-    return (
-        after.children_user - before.children_user + after.children_system - before.children_system
-    )
+    after = getrusage(RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 if __name__ == "__main__":

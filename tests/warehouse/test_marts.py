@@ -96,7 +96,7 @@ def test_records_beyond_a_size_are_not_computed_into_tables(warehouse: Path) -> 
             return connection.sql("SELECT table_name FROM duckdb_tables()").fetchall()
 
     assert {name for (name,) in tables()} == set(MARTS)
-    (large,) = (warehouse / "records").glob("run=srtf*")
+    (large,) = (warehouse / "records").rglob("run=srtf*")
     with (large / "round=000000.parquet").open("r+b") as file:
         file.truncate(TABLE_BYTES + 1)
     assert tables() == []
