@@ -23,6 +23,7 @@ from tasks.record import RoundRecord, RuntimeKind, Start
 from warehouse.analytics.definitions import VIEWS
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
+from warehouse.store.folder import LAYOUT5
 from warehouse.store.reader import Reader
 
 FOLDER = Path(__file__).parent
@@ -133,3 +134,12 @@ def test_every_policy_and_runtime_is_among_them(tmp_path: Path) -> None:
     assert {one.runtime for one in settings} == set(RuntimeKind)
     assert {one.forecasts for one in settings} == set(Basis)
     assert any(one.forked for one in settings)
+
+
+def test_a_warehouse_that_only_older_versions_wrote_to_answers(tmp_path: Path) -> None:
+    run = "srtf-3e3a29-1"
+    shutil.copytree(FOLDER / "layout5" / f"run={run}", tmp_path / "records" / f"run={run}")
+    shutil.copytree(LAYOUT5, tmp_path / "records" / "run=_")
+    _, rows = Analytics(tmp_path).query("SELECT run, complete, jobs FROM runs")
+    assert rows == [(run, True, 7)]
+    assert not (tmp_path / "analytics.duckdb").exists()

@@ -208,8 +208,11 @@ def _stored(
         return f"({now})"
     old_pattern = "header.parquet" if place == "workloads" else pattern
     left_out = [(run, old_pattern if name == WORKLOAD_FILE else name) for run, name in without]
-    before = _files(earlier(warehouse), old_pattern, old, left_out)
-    return f"({now} UNION ALL BY NAME {layout5_sql(place).replace('{stored}', before)})"
+    files = _files(earlier(warehouse), old_pattern, old, left_out)
+    before = layout5_sql(place).replace("{stored}", files)
+    if not (present(warehouse) / EMPTY).is_dir():  # this version has not written here
+        return f"({before})"
+    return f"({now} UNION ALL BY NAME {before})"
 
 
 def _old_runs(warehouse: Path) -> list[str]:
