@@ -29,7 +29,7 @@ pytestmark = pytest.mark.process
 
 ARGUMENTS = ["simulate", "--gpus", "4", "--jobs", "8", "--round-seconds", "240"]
 
-INTERRUPTED = "error: shockwave: interrupted; run it again, what it recorded is kept\n"
+INTERRUPTED = "error: shockwave: interrupted; run it again; recorded rounds are kept\n"
 
 
 class Undisturbed:
