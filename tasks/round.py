@@ -83,6 +83,7 @@ class Round:
         arrivals: Jobs admitted (collect).
         state: The run's state after the observation (predict).
         forecasts: New or changed forecasts (predict).
+        nodes: Nodes in service (predict).
         active: Policy input by job id (predict).
         plan: The policy's plan (solve).
         events: Events of preemptions and launches (dispatch).
@@ -94,6 +95,7 @@ class Round:
     arrivals: tuple[JobSpec, ...] = field(init=False)
     state: RunState = field(init=False)
     forecasts: tuple[Forecast, ...] = field(init=False)
+    nodes: InService = field(init=False)
     active: dict[int, ActiveJob] = field(init=False)
     plan: Plan = field(init=False)
     events: tuple[ContainerEvent, ...] = field(init=False)
@@ -120,8 +122,8 @@ def predict(run: Run, this: Round) -> None:
     this.forecasts = _expected(run, state, news)
     known = dict(state.forecasts) | {found.job_id: found for found in this.forecasts}
     this.state = replace(state, forecasts=known)
-    nodes = InService(run.header.settings.inventory, this.observation.drained)
-    this.active = _active(run, this.state, nodes)
+    this.nodes = InService(run.header.settings.inventory, this.observation.drained)
+    this.active = _active(run, this.state, this.nodes)
 
 
 def _expected(run: Run, state: RunState, news: Iterable[int]) -> tuple[Forecast, ...]:
@@ -180,7 +182,7 @@ def _menu(run: Run, inventory: Inventory, spec: JobSpec) -> tuple[Allocation, ..
 def solve(run: Run, this: Round) -> None:
     """Plan the window and place the jobs of the coming round on the nodes in service."""
     settings, state, seen = run.header.settings, this.state, this.observation
-    nodes = InService(settings.inventory, seen.drained)
+    nodes = this.nodes
     if nodes.inventory is None:
         report = SolveReport(run.policy.name, reason="no node is in service", drained=seen.drained)
         this.plan = Plan({}, report)

@@ -6,12 +6,12 @@ epochs and steps are left where a round's end finds them. `docs/simulation.md` c
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Standing, Terms
-from containers.virtual.truth import GroundTruth, by_id, check_jobs
+from containers.virtual.truth import GroundTruth, TruthPlace, check_jobs
 from predictor.job import EpochReport, JobProgress, JobSpec, add_report
 from predictor.throughput import Profile
 
@@ -117,33 +117,12 @@ class _Holder:
     lost_seconds: float
 
 
-class FaithfulPlace:
-    """A virtual clock, and jobs that behave as containers do on it.
+class FaithfulPlace(TruthPlace):
+    """A virtual clock, and jobs that behave as containers do; targets are batch sizes of epochs."""
 
-    Args:
-        truths: What jobs will do, one ground truth each; its targets are the batch sizes of
-            the job's epochs.
-    """
+    published_rules = False
 
-    def __init__(self, truths: Iterable[GroundTruth]) -> None:
-        self._truths = by_id(truths)
-
-    def check(self, terms: Terms, jobs: Iterable[JobSpec]) -> None:
-        """Refuse jobs that cannot run here.
-
-        Raises:
-            InputError: See `check_jobs`.
-        """
-        check_jobs(jobs, self._truths, terms, published_rules=False)
-
-    def open(self, terms: Terms, standing: Standing) -> "FaithfulCluster":
-        """See `Place.open`; a run begins here, or is carried out again from its beginning.
-
-        Raises:
-            InputError: A job of the standing cannot run here.
-        """
-        if standing.started:
-            raise ValueError("what jobs did is in no standing: carry their rounds out again")
+    def _cluster(self, terms: Terms, standing: Standing) -> "FaithfulCluster":
         return FaithfulCluster(self._truths, terms, standing)
 
 

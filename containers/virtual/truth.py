@@ -1,9 +1,11 @@
 """Ground truth: the true future of jobs, which virtual clusters simulate."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
-from containers.runtime import Terms
+from containers.runtime import Runtime, Standing, Terms
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode, Regime
 
@@ -68,6 +70,42 @@ def check_jobs(
                 f"cannot finish a training step in a round of {terms.round_seconds:g} s",
                 "give longer rounds",
             )
+
+
+class TruthPlace(ABC):
+    """A virtual clock, and jobs that follow their ground truths on it.
+
+    Args:
+        truths: What jobs will do, one ground truth each.
+    """
+
+    published_rules: ClassVar[bool]
+    """See `check_jobs`."""
+
+    def __init__(self, truths: Iterable[GroundTruth]) -> None:
+        self._truths = by_id(truths)
+
+    def check(self, terms: Terms, jobs: Iterable[JobSpec]) -> None:
+        """Refuse jobs that cannot run here.
+
+        Raises:
+            InputError: See `check_jobs`.
+        """
+        check_jobs(jobs, self._truths, terms, published_rules=self.published_rules)
+
+    def open(self, terms: Terms, standing: Standing) -> Runtime:
+        """See `Place.open`; a run begins here, or is carried out again from its beginning.
+
+        Raises:
+            InputError: A job of the standing cannot run here.
+        """
+        if standing.started:
+            raise ValueError("what jobs did is in no standing: carry their rounds out again")
+        return self._cluster(terms, standing)
+
+    @abstractmethod
+    def _cluster(self, terms: Terms, standing: Standing) -> Runtime:
+        """The virtual cluster of this place."""
 
 
 def _on_the_way(spec: JobSpec, largest: int) -> set[int]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Standing, Terms
-from containers.virtual.truth import GroundTruth, by_id, check_jobs
+from containers.virtual.truth import GroundTruth, TruthPlace, check_jobs
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.throughput import Profile
 
@@ -169,32 +169,12 @@ def _target(targets: Sequence[Regime], epoch: int) -> tuple[int, int]:
     return targets[held].batch_size, ends[held] if held < len(ends) else NEVER
 
 
-class VirtualPlace:
-    """A virtual clock, and jobs that follow the published simulator's rules on it.
+class VirtualPlace(TruthPlace):
+    """A virtual clock, and jobs that follow the published simulator's rules on it."""
 
-    Args:
-        truths: Ground truths, a row per job.
-    """
+    published_rules = True
 
-    def __init__(self, truths: Iterable[GroundTruth]) -> None:
-        self._truths = by_id(truths)
-
-    def check(self, terms: Terms, jobs: Iterable[JobSpec]) -> None:
-        """Refuse jobs that cannot run here.
-
-        Raises:
-            InputError: See `check_jobs`.
-        """
-        check_jobs(jobs, self._truths, terms, published_rules=True)
-
-    def open(self, terms: Terms, standing: Standing) -> "VirtualCluster":
-        """See `Place.open`; a run begins here, or is carried out again from its beginning.
-
-        Raises:
-            InputError: A job of the standing cannot run here.
-        """
-        if standing.started:
-            raise ValueError("what jobs did is in no standing: carry their rounds out again")
+    def _cluster(self, terms: Terms, standing: Standing) -> "VirtualCluster":
         return VirtualCluster(self._truths, terms, standing)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from containers.runtime import Place, Runtime, Standing, Terms
 from containers.virtual.faithful import FaithfulPlace
+from containers.virtual.truth import TruthPlace
 from containers.virtual.virtual_cluster import VirtualPlace
 from flows.runs.start import policy_of
 from predictor.basis import Basis
@@ -92,7 +93,7 @@ def terms(header: RunHeader, name: str = "") -> Terms:
     return Terms(name, settings.round_seconds, settings.restart_seconds, header.throughputs)
 
 
-def virtual_place(start: Start) -> VirtualPlace | FaithfulPlace:
+def virtual_place(start: Start) -> TruthPlace:
     """The virtual cluster of a run; for a run in containers, the faithful cluster."""
     if start.header.settings.runtime is RuntimeKind.VIRTUAL:
         return VirtualPlace(start.workload.truths)
