@@ -1,4 +1,9 @@
-"""What the end of a container means for the lease that it had."""
+"""What the end of a container means for the lease that it had.
+
+A container that its kernel killed for want of memory exits like one that anybody killed.
+Docker tells the two apart by an event from the container's cgroup, which is lost where the
+cgroup is gone before a busy host has read it: such a job counts as lost, and is tried again.
+"""
 
 from containers.docker.daemon import Exit
 from containers.docker.nodes import Nodes
@@ -6,6 +11,8 @@ from containers.runtime import EventKind
 
 TRAINED, STORAGE, STOPPED, KILLED, TERMINATED = 0, 74, 75, 137, 143
 """Exit codes: all epochs trained, cannot write, stopped with a checkpoint, SIGKILL, SIGTERM."""
+
+WAS_KILLED = f"was killed from outside, or by its host for want of memory (exit code {KILLED})"
 
 
 def meaning(end: Exit | None, nodes: Nodes, gpus: int) -> tuple[EventKind, str]:
@@ -28,8 +35,7 @@ def meaning(end: Exit | None, nodes: Nodes, gpus: int) -> tuple[EventKind, str]:
         limit = gpus * nodes.limits.memory_bytes / 2**30
         return EventKind.CRASHED, f"out of memory: its limit is {limit:.3g} GiB"
     if end.code == KILLED:
-        words = "was killed from outside, or by its host for want of memory"
-        return EventKind.LOST, f"{words} (exit code {KILLED})"
+        return EventKind.LOST, WAS_KILLED
     if end.code in (STOPPED, TERMINATED):
         return EventKind.LOST, f"stopped without being asked to from here (exit code {end.code})"
     if end.code == STORAGE:
