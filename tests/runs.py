@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.runs.prepared import prepare, virtual_place
-from flows.runs.start import make_start
+from flows.runs.start import make_start, prepare
 from predictor.job import JobSpec
 from tasks.record import (
     RoundRecord,
@@ -80,7 +79,7 @@ class Made:
 def make(start: Start) -> Made:
     """Run to the end without a warehouse."""
     sink = Memory()
-    with prepare(start).under_way(virtual_place(start), sink) as run:
+    with prepare(start).under_way(sink) as run:
         states = [run.state]
         while not run.finished:
             run_round(run)

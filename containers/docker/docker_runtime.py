@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from containers.docker.clock import Clock
@@ -134,7 +135,7 @@ class DockerRuntime:
                 fresh.add(lease.job_id)
         up = self._end_others(fresh, number)
         starting = [lease for lease in leases if lease.job_id not in up]
-        self._fleet.each(lambda lease: self._start(number, lease), starting)
+        list(self._fleet.pool.map(partial(self._start, number), starting))
         now, new = self._clock.now(), {lease.job_id for lease in starting}
         kinds = [
             EventKind.STARTED

@@ -1,10 +1,9 @@
 """The Docker daemons of a cluster, asked all at once."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TypeVar
 
 from containers.docker.daemon import CONNECTIONS, Daemon, Exit, Found, NodeGone, Refused
 from containers.docker.nodes import Nodes
@@ -14,9 +13,6 @@ from predictor.errors import InputError, WarehouseBusy
 
 TAKEN_REMEDY = "wait for it; if its scheduler is gone, resume it or remove its containers"
 """Where containers of another run are on a node."""
-
-One = TypeVar("One")
-Other = TypeVar("Other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +37,7 @@ class Fleet:
 
     Attributes:
         gone: Nodes that did not answer when they were asked last, and how they failed.
+        pool: Threads that daemons are asked on, all at once.
     """
 
     def __init__(self, nodes: Nodes, run: str) -> None:
@@ -48,19 +45,15 @@ class Fleet:
         self._nodes, self._run = nodes, run
         self._daemons: dict[int, Daemon] = {}
         self._meters: dict[int, Meter] = {}
-        self._pool = ThreadPoolExecutor(CONNECTIONS)
+        self.pool = ThreadPoolExecutor(CONNECTIONS)
 
     def close(self) -> None:
         """Let go of the daemons; containers run on."""
-        self._pool.shutdown()
+        self.pool.shutdown()
         for meter in self._meters.values():
             meter.close()
         for daemon in self._daemons.values():
             daemon.close()
-
-    def each(self, work: Callable[[One], Other], items: Iterable[One]) -> list[Other]:
-        """Work on items at once; results in their order."""
-        return list(self._pool.map(work, items))
 
     def look(self, *, again: bool = False) -> list[Placed]:
         """The run's containers on all nodes that answer.
@@ -69,7 +62,7 @@ class Fleet:
             again: Whether to ask those too that did not answer, which may take long.
         """
         nodes = [node for node in range(len(self._nodes.nodes)) if again or node not in self.gone]
-        return [entry for found in self.each(self._on, nodes) for entry in found]
+        return [entry for found in self.pool.map(self._on, nodes) for entry in found]
 
     def _on(self, node: int) -> list[Placed]:
         try:
@@ -120,7 +113,7 @@ class Fleet:
                 left.append(entry)
 
         ended = list(placed)
-        self.each(end, ended)
+        list(self.pool.map(end, ended))
         for node, job_id in {(entry.node, entry.job_id) for entry in ended if self._spans(entry)}:
             with suppress(NodeGone, Refused):
                 self._daemon(node).remove_network(network_name(self._run, job_id))

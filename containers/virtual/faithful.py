@@ -122,7 +122,8 @@ class FaithfulPlace(TruthPlace):
 
     published_rules = False
 
-    def _cluster(self, terms: Terms, standing: Standing) -> "FaithfulCluster":
+    def open(self, terms: Terms, standing: Standing) -> "FaithfulCluster":
+        """See `TruthPlace.open`."""
         return FaithfulCluster(self._truths, terms, standing)
 
 

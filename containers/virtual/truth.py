@@ -93,19 +93,15 @@ class TruthPlace(ABC):
         """
         check_jobs(jobs, self._truths, terms, published_rules=self.published_rules)
 
+    @abstractmethod
     def open(self, terms: Terms, standing: Standing) -> Runtime:
         """See `Place.open`; a run begins here, or is carried out again from its beginning.
+
+        A standing does not tell what its jobs did: none of them may have started.
 
         Raises:
             InputError: A job of the standing cannot run here.
         """
-        if standing.started:
-            raise ValueError("what jobs did is in no standing: carry their rounds out again")
-        return self._cluster(terms, standing)
-
-    @abstractmethod
-    def _cluster(self, terms: Terms, standing: Standing) -> Runtime:
-        """The virtual cluster of this place."""
 
 
 def _on_the_way(spec: JobSpec, largest: int) -> set[int]:

@@ -174,7 +174,8 @@ class VirtualPlace(TruthPlace):
 
     published_rules = True
 
-    def _cluster(self, terms: Terms, standing: Standing) -> "VirtualCluster":
+    def open(self, terms: Terms, standing: Standing) -> "VirtualCluster":
+        """See `TruthPlace.open`."""
         return VirtualCluster(self._truths, terms, standing)
 
 

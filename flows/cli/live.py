@@ -18,7 +18,7 @@ from flows.cli.options import (
     takes,
 )
 from flows.cli.output import print_rows
-from flows.cli.runs import drive, earlier_runs, print_summary
+from flows.cli.runs import driving, earlier_runs, print_summary
 from flows.runs.settings import DEFAULT_POLICY, ClusterSize, LiveSettings, recorded
 from flows.runs.workload_source import Source
 from predictor.basis import Basis
@@ -70,9 +70,8 @@ def run(
     check_before_run(nodes)
     with bars(quiet=as_json) as shown:
         progress = shown.add(start)
-        name = drive(
-            driver, lambda call: run_live(start, nodes, warehouse, driver=call, progress=progress)
-        )
+        with driving(driver) as call:
+            name = run_live(start, nodes, warehouse, driver=call, progress=progress)
     print_summary(warehouse, [name], perf_counter() - started, as_json)
 
 

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 from time import perf_counter
@@ -103,9 +104,8 @@ def simulate(
     )
     with bars(quiet=as_json) as shown:
         progress = shown.add(start)
-        run = drive(
-            driver, lambda call: run_simulation(start, warehouse, driver=call, progress=progress)
-        )
+        with driving(driver) as call:
+            run = run_simulation(start, warehouse, driver=call, progress=progress)
     print_summary(warehouse, [run], perf_counter() - started, as_json)
 
 
@@ -125,8 +125,7 @@ def compare(
     from flows.campaigns.compare import check_parameters, comparison, parameters_of
     from flows.cli.parameters import parse_parameters
     from flows.cli.terminal import bars
-    from flows.runs.prepared import prepare
-    from flows.runs.start import make_start, past_jobs
+    from flows.runs.start import make_start, past_jobs, prepare
 
     size = cluster.size(default=16)
     names = [name.strip() for name in policies.split(",")]
@@ -183,20 +182,18 @@ def resume(
 
     start = Reader(warehouse).start(run)
 
-    def go_on(call: "Driver") -> str:
+    with bars(quiet=as_json) as shown, driving(driver) as call:
+        progress = shown.add(start)
         if cluster is None:
             from flows.runs.simulation import resume as resume_simulation
 
-            return resume_simulation(run, warehouse, driver=call, progress=progress)
-        from flows.runs.cluster_file import read_cluster_file
-        from flows.runs.live import resume_live
+            resume_simulation(run, warehouse, driver=call, progress=progress)
+        else:
+            from flows.runs.cluster_file import read_cluster_file
+            from flows.runs.live import resume_live
 
-        nodes = read_cluster_file(cluster)
-        return resume_live(run, nodes, warehouse, driver=call, progress=progress)
-
-    with bars(quiet=as_json) as shown:
-        progress = shown.add(start)
-        drive(driver, go_on)
+            nodes = read_cluster_file(cluster)
+            resume_live(run, nodes, warehouse, driver=call, progress=progress)
     print_summary(warehouse, [run], perf_counter() - started, as_json)
 
 
@@ -214,17 +211,19 @@ def earlier_runs(history: str | None, forecasts: Basis) -> list[str]:
     return names
 
 
-def drive(driver: DriverName, start: "Callable[[Driver], str]") -> str:
-    """Start a run under the chosen driver; returns the run's id."""
+@contextmanager
+def driving(driver: DriverName) -> "Iterator[Driver]":
+    """The chosen driver, with the server that it needs."""
     if driver is DriverName.PLAIN:
         from tasks.round import run_round
 
-        return start(run_round)
+        yield run_round
+        return
     from flows.servers.own_server import own_server
     from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 
     with embedded_prefect(), own_server():
-        return start(run_round_in_prefect)
+        yield run_round_in_prefect
 
 
 def print_summary(warehouse: Path, runs: list[str], wall_seconds: float, as_json: bool) -> None:

@@ -9,9 +9,8 @@ from typing import Any
 
 from flows.history.forks import taken_over
 from flows.history.job_file import read_job
-from flows.runs.prepared import prepare, virtual_place
 from flows.runs.simulation import carry_out, finish
-from flows.runs.start import make_start
+from flows.runs.start import make_start, prepare
 from predictor.errors import InputError
 from tasks.layouts import VERSION
 from tasks.record import (
@@ -176,7 +175,7 @@ def fork(name: str, warehouse: Path, number: int, change: Change, into: Path) ->
     build(into)
     with (
         Writer(into, start) as writer,
-        prepared.under_way(virtual_place(start), writer, writer.run) as run,
+        prepared.under_way(writer, writer.run) as run,
     ):
         for record, _ in rounds[:number]:
             linked = replace(

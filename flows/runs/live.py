@@ -12,8 +12,8 @@ from containers.docker.docker_runtime import DockerPlace
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Nodes
 from containers.runtime import Standing
-from flows.runs.prepared import Prepared, prepare
 from flows.runs.simulation import Driver, Progress, finish, packages
+from flows.runs.start import Prepared, prepare
 from predictor.errors import InputError, Interrupted
 from tasks.record import RunHeader, RuntimeKind, Start
 from tasks.round import Run, run_round
@@ -186,7 +186,7 @@ def _running(
     with only_scheduler(nodes, writer.run):
         _hold_to(nodes, writer.run, begun=begun)
         try:
-            with prepared.under_way(place, writer, writer.run, standing) as run:
+            with replace(prepared, place=place).under_way(writer, writer.run, standing) as run:
                 yield run
         except Interrupted as error:
             remedy = f"its containers run on; {error.remedy} --cluster FILE"

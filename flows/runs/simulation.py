@@ -9,7 +9,7 @@ from shlex import quote
 
 from containers.runtime import EventKind, Lease
 from flows.runs.garbage import rare_collections
-from flows.runs.prepared import prepare, virtual_place
+from flows.runs.start import prepare
 from predictor.errors import InputError, Interrupted, WarehouseError
 from tasks.record import Package, RoundRecord, RuntimeKind, Start
 from tasks.round import Round, Run, collect, run_round
@@ -52,7 +52,7 @@ def simulate(
     build(warehouse)
     with (
         Writer(warehouse, start, packages=packages()) as writer,
-        prepared.under_way(virtual_place(start), writer, writer.run) as run,
+        prepared.under_way(writer, writer.run) as run,
     ):
         return finish(run, warehouse, writer, driver, progress, rounds)
 
@@ -91,7 +91,7 @@ def resume(
     build(warehouse)
     with (
         Writer(warehouse, start, run=name) as writer,
-        prepare(start).under_way(virtual_place(start), writer, name) as run,
+        prepare(start).under_way(writer, name) as run,
     ):
         for record, digest in reader.records(name):
             carry_out(run, record, digest)

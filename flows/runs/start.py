@@ -1,13 +1,19 @@
-"""The start of a run: its workload, settings and history, all checked."""
+"""The start of a run: its workload, settings and history, all checked, ready to run."""
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from containers.runtime import Place, Runtime, Standing, Terms
+from containers.virtual.faithful import FaithfulPlace
+from containers.virtual.virtual_cluster import VirtualPlace
 from flows.runs.setting import check_bounds
 from flows.runs.settings import SimulationSettings
+from predictor.basis import Basis
 from predictor.errors import InputError
-from predictor.throughput import UNTYPED, Profile
+from predictor.published_predictor import ProfiledRegime
+from predictor.throughput import UNTYPED, Profile, Throughput, epoch_seconds
 from solver.inventory import Pool
 from solver.plan import Policy
 from solver.policies import make_policy
@@ -16,11 +22,13 @@ from tasks.record import (
     Measurement,
     PastJob,
     RunHeader,
+    RuntimeKind,
     Settings,
     Start,
     record_hash,
     workload_hash,
 )
+from tasks.round import Run, Sink
 from tasks.sources import Workload
 from tasks.state import RunState, advance
 from warehouse.store.reader import Reader
@@ -38,7 +46,7 @@ def make_start(workload: Workload, asked: Settings, history: tuple[PastJob, ...]
     Raises:
         InputError: A setting is invalid, or a job does not fit the cluster.
     """
-    policy_of(asked)
+    _policy_of(asked)
     profile = workload.profile
     settings = replace(asked, pools=tuple(_typed(pool, profile) for pool in asked.pools))
     workload.check_fits(settings.inventory)
@@ -88,18 +96,94 @@ def _typed(pool: Pool, profile: Profile) -> Pool:
     return replace(pool, gpu_type=types[0])
 
 
-def policy_of(settings: Settings) -> Policy:
-    """The policy that settings ask for.
-
-    Raises:
-        InputError: There is no such policy, back end or parameter.
-    """
+def _policy_of(settings: Settings) -> Policy:
+    """The policy that settings ask for."""
     return make_policy(
         settings.policy,
         settings.backend,
         settings.fidelity,
         {parameter.name: parameter.value for parameter in settings.parameters},
     )
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A checked run before it has an id, a runtime or records.
+
+    Attributes:
+        start: Header and workload.
+        place: Opens its runtime: the virtual cluster; for a run in containers, the faithful one.
+        throughput: The profile, as far as it is known.
+        policy: The scheduling policy.
+        schedules: True batch-size schedules by job id; empty unless forecasts are an oracle's.
+        state: State before the next round.
+    """
+
+    start: Start
+    place: Place
+    throughput: Throughput
+    policy: Policy
+    schedules: Mapping[int, tuple[ProfiledRegime, ...]]
+    state: RunState
+
+    @contextmanager
+    def under_way(
+        self, sink: Sink, name: str = "", standing: Standing | None = None
+    ) -> Iterator[Run]:
+        """The run on a runtime that is open within the context.
+
+        Args:
+            sink: Takes its records.
+            name: Its id.
+            standing: State of its jobs on the runtime; by default that of a new run.
+        """
+        with closing(
+            self.place.open(terms(self.start.header, name), standing or Standing())
+        ) as runtime:
+            yield self.on(runtime, sink, name)
+
+    def on(self, runtime: Runtime, sink: Sink, name: str = "") -> Run:
+        """The run on a runtime that the caller has opened."""
+        return Run(
+            name=name,
+            header=self.start.header,
+            throughput=self.throughput,
+            policy=self.policy,
+            source=self.start.workload.trace,
+            runtime=runtime,
+            sink=sink,
+            state=self.state,
+            schedules=self.schedules,
+        )
+
+
+def prepare(start: Start) -> Prepared:
+    """Check a start and prepare its run.
+
+    Raises:
+        ShockwaveError: The policy, the back end or a job is invalid.
+    """
+    header, workload = start.header, start.workload
+    settings, profile = header.settings, header.throughputs
+    policy = _policy_of(settings)
+    virtual = settings.runtime is RuntimeKind.VIRTUAL
+    place = VirtualPlace(workload.truths) if virtual else FaithfulPlace(workload.truths)
+    place.check(terms(header), workload.specs)
+    oracle = policy.clairvoyant or settings.forecasts is Basis.ORACLE
+    return Prepared(
+        start=start,
+        place=place,
+        throughput=profile,
+        policy=policy,
+        schedules=_true_schedules(workload, profile) if oracle else {},
+        state=RunState.initial(start),
+    )
+
+
+def terms(header: RunHeader, name: str = "") -> Terms:
+    """The terms of a run for its runtime."""
+    settings = header.settings
+    return Terms(name, settings.round_seconds, settings.restart_seconds, header.throughputs)
 
 
 def past_jobs(warehouse: Path, runs: Iterable[str]) -> tuple[PastJob, ...]:
@@ -118,3 +202,17 @@ def past_jobs(warehouse: Path, runs: Iterable[str]) -> tuple[PastJob, ...]:
             state = advance(start.header, state, record, digest)
         jobs += [PastJob(belief.spec, belief.observed, belief.paces) for belief in state.ended]
     return tuple(jobs)
+
+
+def _true_schedules(workload: Workload, profile: Profile) -> dict[int, tuple[ProfiledRegime, ...]]:
+    return {
+        spec.job_id: tuple(
+            ProfiledRegime(
+                regime.batch_size,
+                int(regime.epochs),
+                epoch_seconds(profile, spec, regime.batch_size),
+            )
+            for regime in truth.profiled
+        )
+        for spec, truth in zip(workload.specs, workload.truths, strict=True)
+    }

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from flows.judging.conformance import CASES
-from flows.runs.prepared import prepare, virtual_place
-from flows.runs.start import make_start
+from flows.runs.start import make_start, prepare
 from predictor.published_predictor import ProfiledRegime, mean_epoch_seconds, seconds_done
 from predictor.throughput import epoch_seconds
 from solver.counts import solve_counts
@@ -61,7 +60,7 @@ def test_the_first_windows_are_the_recorded_ones(
         "shockwave-published", one_pool(32), fidelity=Fidelity.REFERENCE, parameters=CASES[0].tuning
     )
     start = make_start(workload, settings)
-    with prepare(start).under_way(virtual_place(start), Memory()) as run:
+    with prepare(start).under_way(Memory()) as run:
         while len(met) < ALIKE:
             run_round(run)
     for ours, theirs in zip(met, recorded, strict=False):

@@ -11,8 +11,7 @@ import pytest
 from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Runtime, Standing
 from flows.history.replay import replay
 from flows.history.why import in_words, why
-from flows.runs.prepared import prepare, terms, virtual_place
-from flows.runs.start import make_start
+from flows.runs.start import make_start, prepare, terms
 from predictor.job import JobProgress, JobSpec
 from tasks.backoff import CRASHES
 from tasks.record import RuntimeKind, Settings, Start, one_pool
@@ -135,7 +134,7 @@ def make(
     """A run to its end; containers of a job beyond its fates live."""
     given = start(jobs)
     sink = Memory()
-    inner = virtual_place(given).open(terms(given.header), Standing())
+    inner = prepare(given).place.open(terms(given.header), Standing())
 
     def fate(rounds: Sequence[int]) -> Iterator[int]:
         yield from rounds

@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 
 from containers.runtime import EventKind, Observation
-from flows.runs.prepared import prepare, virtual_place
+from flows.runs.start import prepare
 from predictor.forecast import Forecast
 from tasks.record import record_hash
 from tasks.round import run_round
@@ -154,7 +154,7 @@ def test_same_inputs_end_in_the_same_hash_and_another_seed_in_another(policy: st
 
 def test_a_policy_is_told_anew_only_of_jobs_with_news() -> None:
     start, kept = tiny("fifo", jobs=20), 0
-    with prepare(start).under_way(virtual_place(start), Memory()) as run:
+    with prepare(start).under_way(Memory()) as run:
         while not run.finished:
             before = run.active
             this = run_round(run)
@@ -174,7 +174,7 @@ def test_the_wait_for_the_round_before_is_no_time_of_collecting(
     clock = [0.0]
     monkeypatch.setattr("tasks.round.perf_counter", lambda: clock[0])
     start, sink = tiny("srtf", jobs=2), Memory()
-    with prepare(start).under_way(virtual_place(start), sink) as run:
+    with prepare(start).under_way(sink) as run:
         advance, observe = run.runtime.advance, run.runtime.observe
 
         def wait(idle_until: float | None) -> None:

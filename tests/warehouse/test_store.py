@@ -15,9 +15,9 @@ from flows.runs.simulation import simulate
 from predictor.errors import InputError, ShockwaveError, WarehouseError
 from tasks.round import Run
 from tests.runs import POLICIES, Made, make, tiny, write
-from warehouse.analytics.catalog import build, interruptible
+from warehouse.analytics.catalog import build
 from warehouse.analytics.definitions import VIEWS
-from warehouse.analytics.questions import Analytics
+from warehouse.analytics.questions import Analytics, interruptible
 from warehouse.store.folder import EMPTY, place_of, present, run_folders
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer

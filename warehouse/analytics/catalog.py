@@ -4,11 +4,8 @@ import contextlib
 import glob
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import Future, wait
 from itertools import chain
 from pathlib import Path
-from threading import Thread
-from typing import TypeVar
 
 import duckdb
 
@@ -35,8 +32,6 @@ from warehouse.store.folder import (
     present,
     run_folders,
 )
-
-Answer = TypeVar("Answer")
 
 TABLE_BYTES = 2**24
 """Size of records up to which computing all of a mart is cheaper than planning it twice."""
@@ -256,29 +251,6 @@ def seal(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
     connection.execute(f"SET allowed_directories = [{allowed}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
-
-
-def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
-    """Run a function on a connection so that an interruption ends its query.
-
-    Python can only act on a signal between two steps of its main thread, and a query is
-    one step; so it goes on in another.
-    """
-    answer: Future[Answer] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(work())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    try:
-        Thread(target=run, daemon=True).start()
-        return answer.result()
-    except KeyboardInterrupt:
-        while not wait([answer], timeout=0.05).done:  # the query may only be about to start
-            connection.interrupt()
-        raise
 
 
 def _quoted(text: str) -> str:

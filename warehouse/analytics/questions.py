@@ -3,14 +3,16 @@
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
 from predictor.errors import InputError
-from warehouse.analytics.catalog import Answer, create_views, interruptible, seal
+from warehouse.analytics.catalog import create_views, seal
 from warehouse.analytics.definitions import VIEWS, needed, read_twice
 from warehouse.analytics.recipes import recipe
 from warehouse.store.durable import first_line
@@ -18,6 +20,8 @@ from warehouse.store.folder import check_files, check_runs, check_warehouse, run
 
 if TYPE_CHECKING:
     import pandas as pd  # costs a second to import
+
+Answer = TypeVar("Answer")
 
 _MISTAKES = (
     duckdb.ParserException,
@@ -137,3 +141,26 @@ class Analytics:
             raise InputError(
                 "query", first_line(error), f"give one SELECT over {', '.join(VIEWS)}"
             ) from None
+
+
+def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
+    """Run a function on a connection so that an interruption ends its query.
+
+    Python can only act on a signal between two steps of its main thread, and a query is
+    one step; so it goes on in another.
+    """
+    answer: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    try:
+        Thread(target=run, daemon=True).start()
+        return answer.result()
+    except KeyboardInterrupt:
+        while not wait([answer], timeout=0.05).done:  # the query may only be about to start
+            connection.interrupt()
+        raise
