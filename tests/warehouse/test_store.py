@@ -585,3 +585,20 @@ def test_an_endless_query_can_be_interrupted() -> None:
         with pytest.raises(KeyboardInterrupt):
             interruptible(connection, endless)
         assert connection.sql("SELECT 1").fetchall() == [(1,)]  # it is free again
+
+
+def test_runs_are_seen_when_a_layout_follows(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = write(tmp_path, made.start, made.rounds)
+    analytics = Analytics(tmp_path)
+    before = [analytics.query(f"FROM {view} ORDER BY ALL") for view in ("run_summary", "leases")]
+    monkeypatch.setattr("warehouse.store.folder.VERSION", made.header.version + 1)
+    assert Reader(tmp_path).records(first) == [record[:2] for record in made.rounds]
+    build(tmp_path)
+    seen = [analytics.query(f"FROM {view} ORDER BY ALL") for view in ("run_summary", "leases")]
+    assert seen == before
+    second = write(tmp_path, made.start, made.rounds[:3], compact=False)
+    assert place_of(tmp_path, second).parent != place_of(tmp_path, first).parent
+    rounds = "SELECT run, count(*) FROM rounds GROUP BY run ORDER BY count(*)"
+    assert analytics.query(rounds)[1] == [(second, 3), (first, len(made.rounds))]

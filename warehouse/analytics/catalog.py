@@ -30,6 +30,7 @@ from warehouse.store.folder import (
     no_cells,
     place_of,
     present,
+    roots,
     run_folders,
 )
 
@@ -190,30 +191,35 @@ def _stored(
         runs: The runs to be seen; all by default.
         without: Files left out, each with its run.
     """
-    old_runs = _old_runs(warehouse)
-    new = None if runs is None else [run for run in runs if run not in old_runs]
+    seen = _runs_before(warehouse)
+    new = None if runs is None else [run for run in runs if run not in chain(*seen.values())]
     # Views see jobs by their ids: their declaration is in the workload.
     columns = "* REPLACE (list_transform(arrivals, lambda s: s.job_id) AS arrivals)"
-    now = (
-        f"SELECT {columns if place == 'rounds' else '*'} "
-        f"FROM {_files(present(warehouse), pattern, new, without)}"
-    )
-    old = [run for run in old_runs if runs is None or run in runs]
-    if not old:
-        return f"({now})"
-    old_pattern = "header.parquet" if place == "workloads" else pattern
-    left_out = [(run, old_pattern if name == WORKLOAD_FILE else name) for run, name in without]
-    files = _files(earlier(warehouse), old_pattern, old, left_out)
-    before = layout5_sql(place).replace("{stored}", files)
-    if not (present(warehouse) / EMPTY).is_dir():  # this version has not written here
-        return f"({before})"
-    return f"({now} UNION ALL BY NAME {before})"
+    since_6 = f"SELECT {columns if place == 'rounds' else '*'} FROM {{stored}}"
+    parts = []
+    # Nothing of its own is there as long as this version has not written to an old warehouse.
+    if (present(warehouse) / EMPTY).is_dir() or not any(seen.values()):
+        parts.append((since_6, _files(present(warehouse), pattern, new, without)))
+    for root, stored in seen.items():
+        before = [run for run in stored if runs is None or run in runs]
+        if not before:
+            continue
+        if root != earlier(warehouse):
+            parts.append((since_6, _files(root, pattern, before, without)))
+            continue
+        old_pattern = "header.parquet" if place == "workloads" else pattern
+        left_out = [(run, old_pattern if name == WORKLOAD_FILE else name) for run, name in without]
+        parts.append((layout5_sql(place), _files(root, old_pattern, before, left_out)))
+    return f"({' UNION ALL BY NAME '.join(sql.replace('{stored}', part) for sql, part in parts)})"
 
 
-def _old_runs(warehouse: Path) -> list[str]:
-    """The runs with records of layouts whose headers held the jobs."""
-    old = earlier(warehouse)
-    return [name_of(path) for path in run_folders(warehouse) if path.parent == old]
+def _runs_before(warehouse: Path) -> dict[Path, list[str]]:
+    """The runs with records of layouts before the present one, by the folder that holds them."""
+    found: dict[Path, list[str]] = {root: [] for root in roots(warehouse)[:-1]}
+    for path in run_folders(warehouse):
+        if path.parent in found:
+            found[path.parent].append(name_of(path))
+    return found
 
 
 def _files(
@@ -259,5 +265,5 @@ def _quoted(text: str) -> str:
 
 def _views_digest(warehouse: Path) -> str:
     copies = read_copies(warehouse)
-    seen = (definitions_digest(), copies.folder.name, copies.runs, _old_runs(warehouse))
+    seen = (definitions_digest(), copies.folder.name, copies.runs, _runs_before(warehouse))
     return hashlib.sha256(repr((warehouse.resolve(), *seen)).encode()).hexdigest()

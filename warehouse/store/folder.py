@@ -85,15 +85,22 @@ def earlier(warehouse: Path) -> Path:
     return warehouse / "records"
 
 
+def roots(warehouse: Path) -> list[Path]:
+    """The folders that hold runs, one for each layout since 6, the present one last."""
+    now = present(warehouse)
+    others = {path for path in earlier(warehouse).glob("layout=*") if path.is_dir()} - {now}
+    return [earlier(warehouse), *sorted(others), now]
+
+
 def place_of(warehouse: Path, run: str) -> Path:
     """The folder of a run, whether or not it exists."""
-    old = earlier(warehouse) / f"run={run}"
-    return old if old.is_dir() else present(warehouse) / f"run={run}"
+    *before, now = (root / f"run={run}" for root in roots(warehouse))
+    return next(filter(Path.is_dir, before), now)
 
 
 def run_folders(warehouse: Path) -> list[Path]:
     """The folders of all runs, in the order of their names."""
-    folders = [*earlier(warehouse).glob("run=*"), *present(warehouse).glob("run=*")]
+    folders = (path for root in roots(warehouse) for path in root.glob("run=*"))
     return sorted((path for path in folders if path.name != EMPTY), key=lambda path: path.name)
 
 
@@ -120,7 +127,7 @@ def check_warehouse(warehouse: Path) -> None:
     Raises:
         InputError: The folder is no warehouse.
     """
-    if not any((root(warehouse) / EMPTY).is_dir() for root in (present, earlier)):
+    if not any((root / EMPTY).is_dir() for root in roots(warehouse)):
         raise InputError(str(warehouse), "is not a warehouse", "run shockwave simulate first")
 
 

@@ -33,10 +33,8 @@ from warehouse.store.files import (
 from warehouse.store.folder import (
     WHOLE,
     WORKLOAD_FILE,
-    earlier,
     make_folder,
     place_of,
-    present,
     round_of,
 )
 
@@ -136,8 +134,8 @@ class Writer:
         for number in count(1):
             name = f"{stem}-{number}"
             with contextlib.suppress(FileExistsError):
-                if not taken(name) and not (earlier(self._warehouse) / f"run={name}").exists():
-                    (present(self._warehouse) / f"run={name}").mkdir(parents=True)
+                if not taken(name):
+                    place_of(self._warehouse, name).mkdir(parents=True)
                     return name
         raise AssertionError("names do not end")
 
