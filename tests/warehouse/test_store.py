@@ -330,11 +330,24 @@ def test_what_is_not_a_warehouse_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a warehouse"):
         Analytics(tmp_path).query("FROM runs")
     build(tmp_path)
-    for name in ("nobody", "_"):
+    for asked in (Reader(tmp_path).header, Reader(tmp_path).records):
         with pytest.raises(InputError, match="not in the warehouse"):
-            Reader(tmp_path).header(name)
-        with pytest.raises(InputError, match="not in the warehouse"):
-            Reader(tmp_path).records(name)
+            asked("nobody")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "_", "..", "_/../../other/run=a", "A", "a b", "-a", "a" * 300]
+)
+def test_names_are_names(part: tuple[Path, str], made: Made, name: str) -> None:
+    warehouse, _ = part
+    asked: list[Callable[[str], object]] = [Reader(warehouse).header, Reader(warehouse).records]
+    asked.append(lambda name: Analytics(warehouse).query("FROM runs", [name]))
+    asked.append(lambda name: Writer(warehouse, made.start, run=name))
+    before = tree(warehouse)
+    for use in asked:
+        with pytest.raises(InputError, match=r"is no name of a run; names have 1 to 100 of a-z"):
+            use(name)
+    assert tree(warehouse) == before
 
 
 def test_a_run_has_one_writer(part: tuple[Path, str], made: Made) -> None:

@@ -15,6 +15,7 @@ campaigns/                          see `warehouse.store.campaigns`
 Who only asks questions looks here; the files' own columns are imported by those who need them.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from shutil import copyfile
@@ -29,6 +30,8 @@ WORKLOAD_FILE = "workload.parquet"
 """The jobs that a run plays."""
 EMPTY = "run=_"
 """A partition without rows, so that the views' patterns always match a file."""
+RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
+"""Names of runs, which become names of folders and of containers."""
 
 
 def round_of(path: Path) -> int | None:
@@ -93,15 +96,25 @@ def roots(warehouse: Path) -> list[Path]:
 
 
 def place_of(warehouse: Path, run: str) -> Path:
-    """The folder of a run, whether or not it exists."""
+    """The folder of a run, whether or not it exists.
+
+    Raises:
+        InputError: No run can have this name.
+    """
+    if not RUN_NAME.fullmatch(run):
+        shown = run if len(run) <= 40 else f"{run[:40]}…"
+        problem = "is no name of a run"
+        raise InputError(f"run {shown!r}", problem, "names have 1 to 100 of a-z, 0-9 and -")
     *before, now = (root / f"run={run}" for root in roots(warehouse))
     return next(filter(Path.is_dir, before), now)
 
 
 def run_folders(warehouse: Path) -> list[Path]:
-    """The folders of all runs, in the order of their names."""
+    """The folders of all runs, in the order of their names; others are no runs."""
     folders = (path for root in roots(warehouse) for path in root.glob("run=*"))
-    return sorted((path for path in folders if path.name != EMPTY), key=lambda path: path.name)
+    return sorted(
+        (path for path in folders if RUN_NAME.fullmatch(name_of(path))), key=lambda path: path.name
+    )
 
 
 def name_of(folder: Path) -> str:
