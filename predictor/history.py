@@ -84,7 +84,7 @@ class History:
     Attributes:
         courses: By mode, in the order of their ends.
         counts: By mode, expected number of finished jobs that each mixture component
-            (`predictor.posterior.WAYS`) generated: the sum of their posteriors.
+            (`predictor.posterior.COMPONENTS`) generated: the sum of their posteriors.
         scores: By mode and point of progress, conformity scores: how far from the median,
             in probability, the truth of each unsettled job lay.
     """

@@ -13,7 +13,7 @@ from predictor.errors import InputError
 from predictor.forecast import LEVELS, SAMPLES, Forecast, RunTime, forecast, run_time
 from predictor.history import NOTHING
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode
-from predictor.posterior import Sequences, is_settled, sequences, settled, standing
+from predictor.posterior import Sequences, evidence, is_settled, sequences, settled
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import UNTYPED, Profile, epoch_seconds
 from tests.strategies import batches_of_beliefs, examples
@@ -113,7 +113,7 @@ def test_an_allocation_on_which_a_job_cannot_run_is_named() -> None:
 
 def posterior(belief: Belief, profile: Profile) -> Sequences:
     """What the forecast of a job is drawn from."""
-    job = standing(belief, profile, NOTHING)
+    job = evidence(belief, profile, NOTHING)
     if is_settled(job, profile):
         return settled([job], profile)
     return sequences([job], profile, NOTHING, 0)
@@ -160,7 +160,7 @@ def test_samples_ascend_and_hold_what_is_told_of_them(case: Case) -> None:
         time = on_reference(result, belief, profile)
         samples, slack = time.samples, 1e-9 * time.samples[-1]
         assert list(samples) == sorted(samples)
-        certain = is_settled(standing(belief, profile, NOTHING), profile)
+        certain = is_settled(evidence(belief, profile, NOTHING), profile)
         assert len(samples) == (1 if certain else SAMPLES)
         assert time.low <= time.remaining <= time.high
         assert samples[0] - slack <= time.remaining <= samples[-1] + slack

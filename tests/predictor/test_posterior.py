@@ -13,7 +13,7 @@ from predictor.forecast import forecast, run_time
 from predictor.history import NOTHING, History
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.learning import learned, reaches, until
-from predictor.posterior import Sequences, is_settled, sequences, standing
+from predictor.posterior import Sequences, evidence, is_settled, sequences
 from predictor.throughput import Profile
 from tests.strategies import batches_of_beliefs
 
@@ -59,7 +59,7 @@ def after(*beliefs: Belief) -> History:
 
 
 def posterior(belief: Belief, history: History = NOTHING) -> Sequences:
-    return sequences([standing(belief, PROFILE, history)], PROFILE, history, 0)
+    return sequences([evidence(belief, PROFILE, history)], PROFILE, history, 0)
 
 
 def expected(belief: Belief, history: History = NOTHING) -> list[float]:
@@ -92,8 +92,8 @@ def test_a_regime_that_lingers_is_ever_more_likely_to_last() -> None:
 
 
 def test_a_regime_left_is_over_and_the_last_one_takes_all_that_is_left() -> None:
-    assert is_settled(standing(seen(GNS, (16, 10), (32, 10), (64, 1)), PROFILE, NOTHING), PROFILE)
-    assert not is_settled(standing(seen(GNS, (16, 10), now=32), PROFILE, NOTHING), PROFILE)
+    assert is_settled(evidence(seen(GNS, (16, 10), (32, 10), (64, 1)), PROFILE, NOTHING), PROFILE)
+    assert not is_settled(evidence(seen(GNS, (16, 10), now=32), PROFILE, NOTHING), PROFILE)
     assert posterior(seen(GNS, (16, 10), now=32)).sizes == ((32, 64),)
 
 
@@ -134,17 +134,17 @@ def test_speed_measured_is_believed_the_more_the_longer_it_was() -> None:
             [], JobProgress(0, 0, 0.5, 16, seconds, seconds, GNS.total_steps - steps)
         )
 
-    slow = [standing(timed(s), PROFILE, NOTHING).slowness[16] for s in (10.0, 100.0, 10_000.0)]
+    slow = [evidence(timed(s), PROFILE, NOTHING).slowness[16] for s in (10.0, 100.0, 10_000.0)]
     assert slow == sorted(slow)
     assert slow[-1] == pytest.approx(math.log(2.0), rel=0.05)
-    elsewhere = standing(timed(10_000.0), PROFILE, NOTHING).slowness_elsewhere
+    elsewhere = evidence(timed(10_000.0), PROFILE, NOTHING).slowness_elsewhere
     assert elsewhere == pytest.approx(math.log(2.0), rel=0.05)
 
 
 def test_speed_measured_of_a_model_is_believed_of_its_next_job() -> None:
     paces = (Pace(16, 4_000, 1_000.0),)
     history = after(Belief(GNS, (Regime(16, 60),), None, paces))
-    new = standing(Belief(GNS), PROFILE, history)
+    new = evidence(Belief(GNS), PROFILE, history)
     assert new.slowness_elsewhere == pytest.approx(math.log(2.0), rel=0.1)
 
 
@@ -219,7 +219,7 @@ def test_every_candidate_fills_the_epochs_left(
 ) -> None:
     beliefs, profile = case
     for belief in beliefs:
-        job = standing(belief, profile, NOTHING)
+        job = evidence(belief, profile, NOTHING)
         if is_settled(job, profile):
             continue
         told = sequences([job], profile, NOTHING, 0)

@@ -12,7 +12,7 @@ from predictor.errors import InputError
 from predictor.job import JobProgress, JobSpec, Mode
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import UNTYPED, Profile
-from solver.bidding import Terms, finish_time_fairness, outlook, utilities
+from solver.bidding import UtilityParameters, finish_time_fairness, outlook, utilities
 from solver.counts import solve_counts
 from solver.guarantees import Guarantees, guarantees
 from solver.market import Market, Price, welfare_market
@@ -209,12 +209,12 @@ def test_fairness_counts_the_jobs_seen_so_far() -> None:
     assert finish_time_fairness(crowded).tolist() == [(400.0 + 2 * 600.0) / 800.0 / 2.0]
 
 
-TERMS = Terms(lateness=2.0, fair_share=0.9, blur_rounds=1.0, blur_share=0.0)
+PARAMETERS = UtilityParameters(lateness=2.0, fair_share=0.9, blur_rounds=1.0, blur_share=0.0)
 
 
 def bid(told: Situation, horizon: float, window: int = WINDOW) -> list[list[float]]:
     tables: list[list[float]] = utilities(
-        outlook(told), TERMS, horizon=horizon, window=window, round_seconds=ROUND_SECONDS
+        outlook(told), PARAMETERS, horizon=horizon, window=window, round_seconds=ROUND_SECONDS
     ).tolist()
     return tables
 
