@@ -212,7 +212,7 @@ def test_our_own_solver_is_asked_first_and_needs_no_other(beyond_the_licence: Ma
 def test_where_it_leaves_a_gap_another_is_asked_and_the_better_is_kept(
     monkeypatch: pytest.MonkeyPatch, kinked: Market
 ) -> None:
-    monkeypatch.setattr(lagrangian, "SETTLEMENTS", 0)
+    monkeypatch.setattr(lagrangian, "CORE_SOLVES", 0)
     solved = solve_counts(kinked)
     assert solved.counts.tolist() == [2, 2]
     assert (solved.backend, solved.status) == ("gurobi", "optimal")
@@ -223,7 +223,7 @@ def test_where_it_leaves_a_gap_another_is_asked_and_the_better_is_kept(
 def test_where_gurobi_refuses_highs_takes_over_and_says_why(
     monkeypatch: pytest.MonkeyPatch, beyond_the_licence: Market
 ) -> None:
-    monkeypatch.setattr(lagrangian, "SETTLEMENTS", 0)
+    monkeypatch.setattr(lagrangian, "CORE_SOLVES", 0)
     solved = solve_counts(beyond_the_licence)
     assert solved.backend == "highs"
     assert "10010" in solved.reason
@@ -231,7 +231,7 @@ def test_where_gurobi_refuses_highs_takes_over_and_says_why(
 
 
 def test_a_gap_that_stays_is_reported(monkeypatch: pytest.MonkeyPatch, kinked: Market) -> None:
-    monkeypatch.setattr(lagrangian, "SETTLEMENTS", 0)
+    monkeypatch.setattr(lagrangian, "CORE_SOLVES", 0)
     solved = solve_counts(kinked, "lagrangian")
     assert (solved.counts.tolist(), solved.status) == ([0, 0], "work_limit")
     assert solved.bound == pytest.approx(12.0)
