@@ -22,7 +22,8 @@ from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Throughput, epoch_seconds
 
 SAMPLES = 32
-"""Equally likely trajectories of an unsettled job."""
+"""Number of equally likely trajectories of an unsettled job. An engineering bound on the size of
+records and bids; no sweep is recorded."""
 
 LEVELS = ((np.arange(SAMPLES) + 0.5) / SAMPLES)[None, :]
 """Quantile levels of these trajectories, shape (1, `SAMPLES`)."""

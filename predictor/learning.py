@@ -13,10 +13,10 @@ from predictor.posterior import COMPONENTS, PSEUDO_COUNTS, evidence, is_settled,
 from predictor.throughput import Throughput, epoch_seconds
 
 POINTS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
-"""Shares of a job's epochs at which its forecasts are scored."""
+"""Shares of a job's epochs at which its forecasts are scored, as in docs/predictor.md."""
 
 HELD = 0.8
-"""Nominal coverage of the forecast interval."""
+"""Nominal coverage of the forecast interval, a definition (docs/glossary.md)."""
 
 EXACT = 1e-9
 """Relative tolerance for rounding in a sum over epochs."""

@@ -30,25 +30,30 @@ from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Throughput, epoch_seconds, reachable_batch_sizes
 
 DRAWS = 32
-"""Candidates from the Dirichlet prior."""
+"""Number of candidates from the Dirichlet prior, as many as relatives. An engineering bound; no
+sweep is recorded."""
 
 COMPONENTS = np.repeat(np.arange(7), [*[SAME_KIND, SAME_MODEL, SAME_MODE] * 2, DRAWS])
 """Mixture component of each candidate: kind, model, mode by epochs; by shares; the prior."""
 
 PSEUDO_COUNTS = (2.0, 1.0, 0.5, 2.0, 1.0, 0.5, 0.3)
-"""Prior pseudo-counts of the mixture components: the closer the relatives, the more."""
+"""Prior pseudo-counts of the mixture components: the closer the relatives, the more. Chosen by
+hand; no sweep is recorded (accuracy with these values: docs/predictor.md)."""
 
 EPOCHS_OFF, SHARE_OFF = 0.5, 0.02
-"""Standard deviation of a change about a candidate's: in epochs, and as a share of the epochs."""
+"""Standard deviation of a change about a candidate's: in epochs, and as a share of the epochs.
+Chosen by hand; no sweep is recorded."""
 
 OUTLIER = 0.02
-"""Probability of an outlier: a change where the candidate has none."""
+"""Probability of an outlier: a change where the candidate has none. Chosen by hand; no sweep is
+recorded."""
 
 ACCORDION_CHANGES = 3
-"""Number of changes of an Accordion job under the prior."""
+"""Number of changes of an Accordion job under the prior. Chosen by hand; no sweep is recorded."""
 
 PRIOR_SECONDS = 60.0
-"""Weight of the prior slowness, in seconds of measured training."""
+"""Weight of the prior slowness, in seconds of measured training. Chosen by hand; no sweep is
+recorded."""
 
 
 @dataclass(frozen=True, slots=True)

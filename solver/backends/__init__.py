@@ -95,4 +95,4 @@ class Backend(Protocol):
 
 RELATIVE_GAP = 1e-5
 """Relative gap at which a back end may stop: a tenth of the gap `auto` accepts
-(`solver.counts.CLOSED`). Not swept."""
+(`solver.counts.CLOSED`). No sweep is recorded."""

@@ -13,7 +13,7 @@ from solver.market import Floats, Ints
 
 STATES = 1_000_000
 """Bound on effort: states of the dynamic programme, counts times GPU-rounds. An engineering
-bound on memory and time, not swept."""
+bound on memory and time; no sweep is recorded."""
 
 
 def solve_core(

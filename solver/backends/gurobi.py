@@ -12,7 +12,7 @@ from solver.backends.linear import cuts, envelopes
 
 WORK_LIMIT = 2.0
 """Bound on effort in Gurobi's deterministic work units (about a second each). An engineering
-bound, not swept; the recorded windows take 30 ms at most (docs/market.md)."""
+bound, without a recorded sweep; the recorded windows take 30 ms at most (docs/market.md)."""
 
 
 @cache

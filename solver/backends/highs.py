@@ -9,8 +9,8 @@ from solver.backends.linear import cuts, envelopes
 from solver.market import Floats
 
 NODE_LIMIT = 20_000
-"""Bound on effort, in branch-and-bound nodes. An engineering bound, not swept; the recorded
-windows take 35 ms at most (docs/market.md)."""
+"""Bound on effort, in branch-and-bound nodes. An engineering bound, without a recorded sweep;
+the recorded windows take 35 ms at most (docs/market.md)."""
 
 SLOPE_TOLERANCE = 1e-12
 """Tolerance for equal slopes of the scaled utility, above the rounding error of their

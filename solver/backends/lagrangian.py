@@ -24,19 +24,19 @@ from solver.backends.core import solve_core
 from solver.market import Floats, Ints
 
 TARGET_GAP = 1e-7
-"""Gap, as a share of the stake, at which the search ends: a hundredth of `RELATIVE_GAP`. Not
-swept; `tests/solver/test_lagrangian.py` holds plans to twice this gap."""
+"""Gap, as a share of the stake, at which the search ends: a hundredth of `RELATIVE_GAP`. No
+sweep is recorded; `tests/solver/test_lagrangian.py` holds plans to twice this gap."""
 
 TANGENTS = 30
 """Bound on effort: prices tried between two neighbouring slopes of the tables. Concave tables
-need none (docs/market.md); an engineering bound for other tables, not swept."""
+need none (docs/market.md); an engineering bound for other tables; no sweep is recorded."""
 
 FIRST_OPTIONS, MOST_OPTIONS = 128, 4096
 """Maximum number of counts in the core beside the jobs' best: at first, and where a gap
-remains. An engineering bound, not swept."""
+remains. An engineering bound; no sweep is recorded."""
 
 CORE_SOLVES = 40
-"""Bound on effort: how often a core is solved. An engineering bound, not swept."""
+"""Bound on effort: how often a core is solved. An engineering bound; no sweep is recorded."""
 
 
 class Lagrangian:
