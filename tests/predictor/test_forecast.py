@@ -78,13 +78,13 @@ def test_an_oracle_runs_through_the_true_regimes_in_order() -> None:
     assert belief.share_done == 0.125
 
 
-def test_a_reactive_forecast_goes_on_as_it_is() -> None:
+def test_a_reactive_forecast_keeps_the_current_batch_size() -> None:
     (result,) = forecast([Belief(SPEC)], PROFILE, trajectories=True, basis=Basis.REACTIVE)
     assert result == Forecast(0, (16,), (0.0,), (4.0,), (4.0,), (4.0,), ((4.0,),))
     assert run_time(result, SPEC, PROFILE, GPU) == RunTime(400.0, 400.0, 400.0, (400.0,))
 
 
-def test_nothing_known_every_sequence_counts() -> None:
+def test_without_history_forecasts_follow_the_prior() -> None:
     result = run_time(one(Belief(SPEC)), SPEC, PROFILE, GPU)
     assert result.samples[0] < 250.0 < result.samples[-1] == 400.0
     assert np.std(result.samples) > 10.0
@@ -153,7 +153,7 @@ def test_a_run_time_is_the_sum_over_the_regimes_of_its_work(case: Case) -> None:
 
 
 @given(batches_of_beliefs())
-def test_samples_ascend_and_hold_what_is_told_of_them(case: Case) -> None:
+def test_samples_ascend_within_their_summary(case: Case) -> None:
     beliefs, profile = case
     results = forecast(beliefs, profile, trajectories=True)
     for belief, result in zip(beliefs, results, strict=True):
@@ -168,7 +168,7 @@ def test_samples_ascend_and_hold_what_is_told_of_them(case: Case) -> None:
 
 
 @given(batches_of_beliefs())
-def test_samples_are_the_quantiles_of_what_may_come(case: Case) -> None:
+def test_samples_are_the_quantiles_of_the_posterior(case: Case) -> None:
     beliefs, profile = case
     results = forecast(beliefs, profile, trajectories=True)
     for belief, result in zip(beliefs, results, strict=True):
@@ -208,7 +208,7 @@ def test_a_batch_forecasts_as_one_by_one_to_the_last_bit(case: Case) -> None:
 
 
 @given(batches_of_beliefs())
-def test_who_asks_for_no_trajectories_is_told_the_same_of_all_else(case: Case) -> None:
+def test_without_trajectories_the_rest_of_the_forecast_is_the_same(case: Case) -> None:
     beliefs, profile = case
     without = forecast(beliefs, profile, trajectories=False)
     for belief, bare, full in zip(

@@ -187,7 +187,7 @@ def test_degenerate_shapes(
 @pytest.mark.parametrize(
     ("core_solves", "options", "states"), list(product((1, 40), (0, 8), (0, 50)))
 )
-def test_with_little_effort_the_bound_holds_all_the_same(
+def test_the_bound_holds_at_any_bound_on_effort(
     core_solves: int, options: int, states: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lagrangian, "CORE_SOLVES", core_solves)

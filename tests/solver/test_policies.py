@@ -257,7 +257,7 @@ def test_twice_the_budget_is_due_in_half_the_time() -> None:
     assert high > 3 * low
 
 
-def test_a_running_job_is_favoured_but_not_for_ever() -> None:
+def test_preemption_hysteresis_is_finite() -> None:
     held = job(0, 10, gpus=(0,))
     beside = {
         left: situation(held, job(1, left), job(2, 60), gpus=1, seen=400, now=0.0)
@@ -268,12 +268,12 @@ def test_a_running_job_is_favoured_but_not_for_ever() -> None:
     assert running(plans[1]) == [1]
 
 
-def test_the_longest_job_is_never_put_off_for_long() -> None:
+def test_the_longest_job_is_never_delayed_for_long() -> None:
     told = situation(job(0, 50), *[job(j, 3) for j in range(1, 6)], gpus=2, seen=6, now=0.0)
     assert 0 in make_policy("shockwave").plan(told).placement
 
 
-def test_guarantees_are_counted_for_the_plan_as_laid_out() -> None:
+def test_guarantees_are_audited_on_the_timetable() -> None:
     utility = np.array([[0.0, 1.0, 2.0]] * 2)
     market = Market(
         types=(UNTYPED,),
