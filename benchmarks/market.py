@@ -47,12 +47,12 @@ RIVALS = ("shockwave", "slack", "shockwave-published")
 
 ABLATIONS: dict[str, dict[str, Any]] = {
     "as it is": {},
-    "told the future": {"forecasts": Basis.ORACLE},
+    "oracle forecasts": {"forecasts": Basis.ORACLE},
     "reactive forecasts": {"forecasts": Basis.REACTIVE},
     "no fair deadline": {"set": {"fair_share": 1e3}},
     "no deadlines": {"set": {"lateness": 0.0}},
     "horizon of the upper forecasts": {"set": {"longest_level": 0.9}},
-    "no favour for running jobs": {"set": {"favour": 1.0}},
+    "no preemption hysteresis": {"set": {"favour": 1.0}},
     "no blur": {"set": {"blur_rounds": 0.01, "blur_share": 0.0}},
     "window of 1 round": {"window": 1},
     "published objective": {"policy": "shockwave-published"},

@@ -17,12 +17,13 @@ from predictor.belief import Belief
 from predictor.history import NOTHING, History
 from predictor.job import JobSpec, Mode
 from predictor.learning import point_of, reaches
-from predictor.posterior import Sequences, Standing, is_settled, sequences, settled, standing
+from predictor.posterior import Evidence, Sequences, evidence, is_settled, sequences, settled
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Throughput, epoch_seconds
 
 SAMPLES = 32
-"""Equally likely trajectories of an unsettled job."""
+"""Number of equally likely trajectories of an unsettled job. An engineering bound on the size of
+records and bids; no sweep is recorded."""
 
 LEVELS = ((np.arange(SAMPLES) + 0.5) / SAMPLES)[None, :]
 """Quantile levels of these trajectories, shape (1, `SAMPLES`)."""
@@ -134,14 +135,14 @@ def forecast(
     Returns:
         A forecast per belief, in the same order.
     """
-    standings = [standing(belief, throughput, history) for belief in beliefs]
+    jobs = [evidence(belief, throughput, history) for belief in beliefs]
     groups: defaultdict[Mode | None, list[int]] = defaultdict(list)
-    for row, job in enumerate(standings):
+    for row, job in enumerate(jobs):
         learns = basis is Basis.POSTERIOR and not is_settled(job, throughput)
         groups[job.spec.mode if learns else None].append(row)
     found: dict[int, Forecast] = {}
     for mode, rows in groups.items():
-        group = [standings[row] for row in rows]
+        group = [jobs[row] for row in rows]
         if mode:
             ahead = sequences(group, throughput, history, seed)
         elif basis is Basis.ORACLE:
@@ -153,7 +154,7 @@ def forecast(
 
 
 def _summarised(
-    jobs: Sequence[Standing], ahead: Sequences, history: History, trajectories: bool
+    jobs: Sequence[Evidence], ahead: Sequences, history: History, trajectories: bool
 ) -> list[Forecast]:
     """Median, interval and equally likely trajectories of weighted candidates."""
     seconds, weights = ahead.seconds, ahead.weights
@@ -194,7 +195,7 @@ _MEDIAN = np.array([[0.5]])
 
 
 def _scheduled(
-    jobs: Sequence[Standing], schedules: Mapping[int, tuple[ProfiledRegime, ...]]
+    jobs: Sequence[Evidence], schedules: Mapping[int, tuple[ProfiledRegime, ...]]
 ) -> Sequences:
     """The regimes left of jobs by their true schedules, as a single candidate each."""
     width = max(len(schedules[job.spec.job_id]) for job in jobs)

@@ -17,13 +17,15 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 SAME_KIND, SAME_MODEL, SAME_MODE = 8, 8, 16
-"""Number of relatives of a job: the latest courses of its kind, of its model, of its mode."""
+"""Number of relatives of a job: the latest courses of its kind, of its model, of its mode. An
+engineering bound; no sweep is recorded."""
 
 COURSES = SAME_KIND + SAME_MODEL + SAME_MODE
-"""Relatives of a job in all: the candidates by epochs, and again those by shares."""
+"""Relatives of a job: the number of candidates by epochs, and of candidates by shares."""
 
 KEPT = 512
-"""Bound on memory: latest courses kept per mode, and latest scores per mode and point."""
+"""Latest courses kept per mode, and latest scores per mode and point. An engineering bound on
+memory; no sweep is recorded."""
 
 Kind = tuple[str, int, int]
 """Model, initial batch size and scale factor."""
@@ -84,7 +86,7 @@ class History:
     Attributes:
         courses: By mode, in the order of their ends.
         counts: By mode, expected number of finished jobs that each mixture component
-            (`predictor.posterior.WAYS`) generated: the sum of their posteriors.
+            (`predictor.posterior.COMPONENTS`) generated: the sum of their posteriors.
         scores: By mode and point of progress, conformity scores: how far from the median,
             in probability, the truth of each unsettled job lay.
     """

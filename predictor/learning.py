@@ -9,14 +9,14 @@ import numpy as np
 from predictor.belief import Belief
 from predictor.history import KEPT, History, course
 from predictor.job import JobProgress, Mode, Regime
-from predictor.posterior import PSEUDO_COUNTS, WAYS, is_settled, sequences, standing
+from predictor.posterior import COMPONENTS, PSEUDO_COUNTS, evidence, is_settled, sequences
 from predictor.throughput import Throughput, epoch_seconds
 
 POINTS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
-"""Shares of a job's epochs at which its forecasts are scored."""
+"""Shares of a job's epochs at which its forecasts are scored, as in docs/predictor.md."""
 
 HELD = 0.8
-"""Nominal coverage of the forecast interval."""
+"""Nominal coverage of the forecast interval, a definition (docs/glossary.md)."""
 
 EXACT = 1e-9
 """Relative tolerance for rounding in a sum over epochs."""
@@ -40,15 +40,15 @@ def learned(history: History, belief: Belief, throughput: Throughput, seed: int)
     courses = (*history.courses.get(mode, ()), course(belief, throughput))[-KEPT:]
     counts, scores = dict(history.counts), dict(history.scores)
     prefixes = [until(belief, int(point * spec.epochs)) for point in POINTS]
-    standings = [standing(prefix, throughput, history) for prefix in (*prefixes, belief)]
-    if not is_settled(standings[0], throughput):
-        posterior = sequences(standings, throughput, history, seed)
-        ways = np.bincount(WAYS, posterior.weights[-1], len(PSEUDO_COUNTS))
-        counts[mode] = tuple((ways + counts.get(mode, 0.0)).tolist())
+    jobs = [evidence(prefix, throughput, history) for prefix in (*prefixes, belief)]
+    if not is_settled(jobs[0], throughput):
+        posterior = sequences(jobs, throughput, history, seed)
+        components = np.bincount(COMPONENTS, posterior.weights[-1], len(PSEUDO_COUNTS))
+        counts[mode] = tuple((components + counts.get(mode, 0.0)).tolist())
         for point, prefix in enumerate(prefixes):
             left = seconds_left(belief, int(prefix.epochs_done), throughput)
             candidates, weights = posterior.seconds[point], posterior.weights[point]
-            if is_settled(standings[point], throughput) or np.ptp(candidates[weights > 0.0]) == 0.0:
+            if is_settled(jobs[point], throughput) or np.ptp(candidates[weights > 0.0]) == 0.0:
                 continue
             below = float(weights[candidates < left * (1.0 - EXACT)].sum())
             up_to = float(weights[candidates <= left * (1.0 + EXACT)].sum())

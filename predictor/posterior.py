@@ -12,7 +12,7 @@ the number of changes and their epochs. The posterior is a mixture over candidat
 
 Each mixture component (kind, model or mode by epochs or by shares; the prior) has a weight
 that its candidates share: pseudo-counts plus the expected number of finished jobs that it
-generated (empirical Bayes). The observed trajectory restates the candidates by their
+generated (empirical Bayes). The observed trajectory reweights the candidates by their
 likelihood: observed changes have a Gaussian error of half an epoch and 2 % of the epochs
 about the candidate's, and the next change is censored at the epochs done.
 """
@@ -30,30 +30,35 @@ from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Throughput, epoch_seconds, reachable_batch_sizes
 
 DRAWS = 32
-"""Candidates from the Dirichlet prior."""
+"""Number of candidates from the Dirichlet prior, as many as relatives. An engineering bound; no
+sweep is recorded."""
 
-WAYS = np.repeat(np.arange(7), [*[SAME_KIND, SAME_MODEL, SAME_MODE] * 2, DRAWS])
+COMPONENTS = np.repeat(np.arange(7), [*[SAME_KIND, SAME_MODEL, SAME_MODE] * 2, DRAWS])
 """Mixture component of each candidate: kind, model, mode by epochs; by shares; the prior."""
 
 PSEUDO_COUNTS = (2.0, 1.0, 0.5, 2.0, 1.0, 0.5, 0.3)
-"""Prior pseudo-counts of the mixture components: the closer the relatives, the more."""
+"""Prior pseudo-counts of the mixture components: the closer the relatives, the more. Chosen by
+hand; no sweep is recorded (accuracy with these values: docs/predictor.md)."""
 
 EPOCHS_OFF, SHARE_OFF = 0.5, 0.02
-"""Standard deviation of a change about a candidate's: in epochs, and as a share of the epochs."""
+"""Standard deviation of a change about a candidate's: in epochs, and as a share of the epochs.
+Chosen by hand; no sweep is recorded."""
 
 OUTLIER = 0.02
-"""Probability of an outlier: a change where the candidate has none."""
+"""Probability of an outlier: a change where the candidate has none. Chosen by hand; no sweep is
+recorded."""
 
 ACCORDION_CHANGES = 3
-"""Number of changes of an Accordion job under the prior."""
+"""Number of changes of an Accordion job under the prior. Chosen by hand; no sweep is recorded."""
 
 PRIOR_SECONDS = 60.0
-"""Weight of the prior slowness, in seconds of measured training."""
+"""Weight of the prior slowness, in seconds of measured training. Chosen by hand; no sweep is
+recorded."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """The observed trajectory of a job, as the posterior conditions on it.
+class Evidence:
+    """What the posterior of a job conditions on: its observed trajectory and speeds.
 
     Attributes:
         spec: The declared job.
@@ -79,8 +84,8 @@ class Standing:
         return self.slowness.get(batch_size, self.slowness_elsewhere)
 
 
-def standing(belief: Belief, throughput: Throughput, history: History) -> Standing:
-    """The standing of a job given its belief.
+def evidence(belief: Belief, throughput: Throughput, history: History) -> Evidence:
+    """The evidence about a job, from its belief.
 
     Slowness is shrunk hierarchically: a batch size towards the job's mean, that towards the
     mean of its model's finished jobs. These are posterior means of log-normal speeds, in
@@ -97,7 +102,7 @@ def standing(belief: Belief, throughput: Throughput, history: History) -> Standi
     seconds = sum([seconds for _, _, seconds in timed])
     prior = history.slowness(spec.model) * PRIOR_SECONDS
     own = (total + prior) / (seconds + PRIOR_SECONDS)
-    return Standing(
+    return Evidence(
         spec=spec,
         changes=changes(spec, (*belief.observed, current), throughput),
         done=belief.epochs_done,
@@ -111,7 +116,7 @@ def standing(belief: Belief, throughput: Throughput, history: History) -> Standi
     )
 
 
-def is_settled(job: Standing, throughput: Throughput) -> bool:
+def is_settled(job: Evidence, throughput: Throughput) -> bool:
     """Whether a job cannot change its batch size any more."""
     rungs = len(reachable_batch_sizes(throughput, job.spec)) - 1
     climbed = job.spec.mode is Mode.GNS and len(job.changes) >= rungs
@@ -138,7 +143,7 @@ class Sequences:
     sizes: tuple[tuple[int, ...], ...]
     profiled: bool = False
 
-    def slowness(self, job: Standing, batch_size: int) -> float:
+    def slowness(self, job: Evidence, batch_size: int) -> float:
         """Log of expected over profiled time per step of a job at a batch size."""
         return 0.0 if self.profiled else job.slowness_at(batch_size)
 
@@ -170,39 +175,37 @@ class Sequences:
         return np.argsort(self.seconds, axis=1, kind="stable")
 
 
-def settled(standings: Sequence[Standing], throughput: Throughput) -> Sequences:
+def settled(jobs: Sequence[Evidence], throughput: Throughput) -> Sequences:
     """The sequences of jobs that keep their batch size: a single candidate each."""
     return Sequences(
-        weights=np.ones((len(standings), 1)),
-        epochs=np.array([job.left for job in standings])[:, None, None],
-        epoch_seconds=np.array(
-            [[_epoch_seconds(job, job.batch_size, throughput)] for job in standings]
-        ),
-        sizes=tuple((job.batch_size,) for job in standings),
+        weights=np.ones((len(jobs), 1)),
+        epochs=np.array([job.left for job in jobs])[:, None, None],
+        epoch_seconds=np.array([[_epoch_seconds(job, job.batch_size, throughput)] for job in jobs]),
+        sizes=tuple((job.batch_size,) for job in jobs),
     )
 
 
 def sequences(
-    standings: Sequence[Standing], throughput: Throughput, history: History, seed: int
+    jobs: Sequence[Evidence], throughput: Throughput, history: History, seed: int
 ) -> Sequences:
     """The posterior over residual regime sequences of jobs of the same mode.
 
     Args:
-        standings: The jobs' standings, not empty.
+        jobs: Evidence about each job, not empty.
         throughput: Throughput model.
         history: Courses of finished jobs.
         seed: Seed of the draws from the prior.
     """
-    done = np.array([job.done for job in standings])[:, None]
-    end = done + np.array([job.left for job in standings])[:, None]
-    at, weights = _candidates(standings, throughput, history, seed)
+    done = np.array([job.done for job in jobs])[:, None]
+    end = done + np.array([job.left for job in jobs])[:, None]
+    at, weights = _candidates(jobs, throughput, history, seed)
     weights /= np.cumsum(weights, axis=1)[:, -1:]  # in order: the batch changes no bit
 
-    changed = [len(job.changes) for job in standings]
+    changed = [len(job.changes) for job in jobs]
     width = at.shape[2] - min(changed)
     coming = np.full((*weights.shape, width), np.inf)
-    sizes, seconds = [], np.ones((len(standings), width))
-    for row, (job, seen) in enumerate(zip(standings, changed, strict=True)):
+    sizes, seconds = [], np.ones((len(jobs), width))
+    for row, (job, seen) in enumerate(zip(jobs, changed, strict=True)):
         coming[row, :, : at.shape[2] - seen] = at[row, :, seen:]
         ahead = stages(job.spec, throughput, seen + width - 1)[seen + 1 :]
         sizes.append((job.batch_size, *ahead))
@@ -214,12 +217,12 @@ def sequences(
     return Sequences(weights, np.diff(ends, axis=2, prepend=begun), seconds, tuple(sizes))
 
 
-def _epoch_seconds(job: Standing, batch_size: int, throughput: Throughput) -> float:
+def _epoch_seconds(job: Evidence, batch_size: int, throughput: Throughput) -> float:
     return epoch_seconds(throughput, job.spec, batch_size) * math.exp(job.slowness_at(batch_size))
 
 
 def _candidates(
-    standings: Sequence[Standing], throughput: Throughput, history: History, seed: int
+    jobs: Sequence[Evidence], throughput: Throughput, history: History, seed: int
 ) -> tuple[Floats, Floats]:
     """Changes of each job's candidates, and their unnormalised posterior probabilities.
 
@@ -227,44 +230,46 @@ def _candidates(
         Epochs of the changes, shape (jobs, candidates, changes + 1), padded with infinity
         (always in the last column); probabilities, shape (jobs, candidates).
     """
-    mode, jobs = standings[0].spec.mode, len(standings)
+    mode = jobs[0].spec.mode
     courses, course_epochs, at_the_top = history.of_mode(mode)
-    rows = np.stack([history.relatives(job.spec) for job in standings])
-    epochs = np.array([float(job.spec.epochs) for job in standings])[:, None]
+    rows = np.stack([history.relatives(job.spec) for job in jobs])
+    epochs = np.array([float(job.spec.epochs) for job in jobs])[:, None]
     rungs = np.array(
         [
             len(reachable_batch_sizes(throughput, job.spec)) - 1
             if mode is Mode.GNS
             else ACCORDION_CHANGES
-            for job in standings
+            for job in jobs
         ]
     )[:, None]
     known = courses.shape[1]
-    width = max(known, int(rungs.max()), *(len(job.changes) for job in standings)) + 1
-    at = np.full((jobs, len(WAYS), width), np.inf)
+    width = max(known, int(rungs.max()), *(len(job.changes) for job in jobs)) + 1
+    at = np.full((len(jobs), len(COMPONENTS), width), np.inf)
     at[:, :COURSES, :known] = courses[rows]
     shares = courses[rows] / course_epochs[rows][:, :, None]
     at[:, COURSES : 2 * COURSES, :known] = shares * epochs[:, :, None]
     if mode is Mode.GNS:
-        at[np.arange(width) >= rungs[:, :, None] + np.zeros((1, len(WAYS), 1))] = np.inf
+        at[np.arange(width) >= rungs[:, :, None] + np.zeros((1, len(COMPONENTS), 1))] = np.inf
     # A course by epochs is censored at its end; a course that ended at the top, after its last
     # change; a draw, from the start.
     ended = course_epochs[rows]
-    censored = np.zeros((jobs, len(WAYS)))
+    censored = np.zeros((len(jobs), len(COMPONENTS)))
     censored[:, :COURSES] = np.where(ended < epochs, ended, np.inf)
     censored[:, COURSES : 2 * COURSES] = np.inf
     censored[:, : 2 * COURSES][np.tile(at_the_top[rows], 2)] = 0.0
-    exists = np.ones((jobs, len(WAYS)), bool)
+    exists = np.ones((len(jobs), len(COMPONENTS)), bool)
     exists[:, : 2 * COURSES] = np.tile(rows >= 0, 2)
-    ways = len(PSEUDO_COUNTS)
-    counts = np.array(PSEUDO_COUNTS) + history.counts.get(mode, np.zeros(ways))
-    sharing = np.stack([exists[:, way == WAYS].sum(axis=1) for way in range(ways)], axis=1)
-    weights = exists * (counts / np.maximum(sharing, 1))[:, WAYS]
-    return at, weights * _restate(standings, at, censored, rungs, seed)
+    components = len(PSEUDO_COUNTS)
+    counts = np.array(PSEUDO_COUNTS) + history.counts.get(mode, np.zeros(components))
+    sharing = np.stack(
+        [exists[:, component == COMPONENTS].sum(axis=1) for component in range(components)], axis=1
+    )
+    weights = exists * (counts / np.maximum(sharing, 1))[:, COMPONENTS]
+    return at, weights * _likelihood(jobs, at, censored, rungs, seed)
 
 
-def _restate(
-    standings: Sequence[Standing], at: Floats, censored: Floats, rungs: Ints, seed: int
+def _likelihood(
+    jobs: Sequence[Evidence], at: Floats, censored: Floats, rungs: Ints, seed: int
 ) -> Floats:
     """The likelihood of candidates, whose censored changes are drawn from the prior.
 
@@ -274,7 +279,7 @@ def _restate(
     of the epochs left now.
 
     Args:
-        standings: The jobs' standings.
+        jobs: Evidence about each job.
         at: Epochs of the candidates' changes, shape (jobs, candidates, changes + 1); drawn
             changes are filled in.
         censored: Epoch from which a candidate's further changes follow the prior; infinite
@@ -285,16 +290,16 @@ def _restate(
     Returns:
         Likelihood of each candidate, shape (jobs, candidates).
     """
-    from scipy.special import ndtr  # a quarter of a second that readers of records need not wait
+    from scipy.special import ndtr  # a quarter of a second to import
 
-    done = np.array([job.done for job in standings])[:, None]
-    epochs = np.array([float(job.spec.epochs) for job in standings])[:, None]
-    changed = np.array([len(job.changes) for job in standings])[:, None]
+    done = np.array([job.done for job in jobs])[:, None]
+    epochs = np.array([float(job.spec.epochs) for job in jobs])[:, None]
+    changed = np.array([len(job.changes) for job in jobs])[:, None]
     known, last = np.isfinite(at).sum(axis=2), at.shape[2] - 1
     off = EPOCHS_OFF + SHARE_OFF * epochs
     ends, cuts = _uniform(seed, last)
     likelihood: Floats = np.ones(censored.shape)
-    before = np.zeros((len(standings), 1))
+    before = np.zeros((len(jobs), 1))
     for change in range(last + 1):
         free = (known <= change) & np.isfinite(censored)
         more = np.maximum(rungs - change, 0)
@@ -304,7 +309,7 @@ def _restate(
         if change < last:  # an observed change: density
             seen = changed > change
             epoch = np.array(
-                [[job.changes[change] if len(job.changes) > change else 0] for job in standings]
+                [[job.changes[change] if len(job.changes) > change else 0] for job in jobs]
             )
             z = (epoch - at[:, :, change]) / off
             near = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
@@ -339,8 +344,10 @@ def _power(base: Floats, exponent: Floats) -> Floats:
 @cache
 def _uniform(seed: int, changes: int) -> tuple[Floats, Floats]:
     """Two tables of uniform draws, shape (candidates, changes); more columns change none."""
-    columns = [np.random.default_rng([seed, n]).random((2, len(WAYS))) for n in range(changes)]
+    columns = [
+        np.random.default_rng([seed, n]).random((2, len(COMPONENTS))) for n in range(changes)
+    ]
     if not columns:
-        return np.zeros((len(WAYS), 0)), np.zeros((len(WAYS), 0))
+        return np.zeros((len(COMPONENTS), 0)), np.zeros((len(COMPONENTS), 0))
     ends, cuts = np.stack(columns, axis=2)
     return ends, cuts

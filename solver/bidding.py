@@ -31,7 +31,7 @@ from solver.plan import Situation
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class UtilityParameters:
     """Parameters of the utilities.
 
     Attributes:
@@ -102,13 +102,18 @@ def finish_time_fairness(ahead: Outlook) -> Floats:
 
 
 def utilities(
-    ahead: Outlook, terms: Terms, *, horizon: float, window: int, round_seconds: float
+    ahead: Outlook,
+    parameters: UtilityParameters,
+    *,
+    horizon: float,
+    window: int,
+    round_seconds: float,
 ) -> Floats:
     """U_j of 0…T rounds of a window, shape (jobs, T + 1), non-decreasing.
 
     Args:
         ahead: Outlook of the jobs.
-        terms: Parameters of the utilities.
+        parameters: Parameters of the utilities.
         horizon: Seconds from now by which all active work is due.
         window: T.
         round_seconds: Δ.
@@ -120,13 +125,15 @@ def utilities(
 
     # Samples come before rounds, so that the largest array has jobs · samples · (T + 1) numbers.
     fair = ahead.contention * (ahead.run[:, None] + ahead.samples) / ahead.budgets[:, None]
-    due = np.minimum(terms.fair_share * fair - ahead.age[:, None], horizon)[:, :, None]
+    due = np.minimum(parameters.fair_share * fair - ahead.age[:, None], horizon)[:, :, None]
     left = ahead.samples[:, :, None]
     finish = np.where(left > elapsed, elapsed[-1] + left - elapsed, left)
     least = _LEAST_BLUR * round_seconds
-    blur = np.hypot(np.maximum(terms.blur_rounds * round_seconds, least), terms.blur_share * left)
+    blur = np.hypot(
+        np.maximum(parameters.blur_rounds * round_seconds, least), parameters.blur_share * left
+    )
     late = (blur * _expected_excess((finish - due) / blur)).mean(axis=1)
-    price = terms.lateness * ahead.gangs / round_seconds
+    price = parameters.lateness * ahead.gangs / round_seconds
     # Utilities are non-decreasing; rounding must not make them fall.
     return np.maximum.accumulate(progress - price[:, None] * late, axis=1)
 

@@ -95,4 +95,5 @@ def _lay_out(
 
 
 _TOLERANCE = 1e-5
-"""Numerical tolerance of a bound, as a share of the utility at stake."""
+"""Numerical tolerance of a bound, as a share of the utility at stake; the same as
+`solver.backends.RELATIVE_GAP`."""

@@ -22,7 +22,8 @@ BACKENDS: dict[str, tuple[Backend, ...]] = {
 the next refines the solution if the gap exceeds `CLOSED`."""
 
 CLOSED = 1e-4
-"""Relative gap that needs no refinement by another back end (docs/market.md, Back ends)."""
+"""Relative gap that needs no refinement by another back end (docs/market.md, Back ends). An
+engineering choice; no sweep is recorded."""
 
 
 @dataclass(frozen=True)

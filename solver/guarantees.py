@@ -63,4 +63,4 @@ def guarantees(market: Market, timetable: Timetable, budgets: Floats) -> Guarant
 
 
 _TOLERANCE = 1e-9
-"""Numerical tolerance."""
+"""Numerical tolerance, as a share of a job's range of utilities; well above rounding errors."""

@@ -14,10 +14,12 @@ from solver.market import Floats, Ints, Market
 from solver.repair import Timetable, exchange, fill, trade
 
 TRIES = 6
-"""Bound on effort: lay-outs tried while the loss exceeds `ENOUGH` (docs/market.md)."""
+"""Bound on effort: lay-outs tried while the loss exceeds `ENOUGH` (docs/market.md). An engineering
+bound; no sweep is recorded."""
 
 ENOUGH = 1e-4
-"""Tolerated loss of a lay-out, as a share of the objective (docs/market.md)."""
+"""Tolerated loss of a lay-out, as a share of the objective (docs/market.md); the same as
+`solver.counts.CLOSED`. No sweep is recorded."""
 
 
 def lay_out(market: Market, counts: Ints, order: Sequence[int]) -> Timetable:

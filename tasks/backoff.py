@@ -6,10 +6,12 @@ from dataclasses import dataclass, field, replace
 from containers.runtime import ContainerEvent, EventKind, Observation
 
 CRASHES = 5
-"""Consecutive crashes, without a completed epoch between them, after which a job fails."""
+"""Consecutive crashes, without a completed epoch between them, after which a job fails. An
+engineering choice; no sweep is recorded."""
 
 LONGEST_WAIT = 3
-"""Maximum back-off in rounds of a job whose containers are lost repeatedly."""
+"""Maximum back-off in rounds of a job whose containers are lost repeatedly: losses are the host's
+fault. An engineering choice; no sweep is recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from tasks.record import RoundRecord, RunHeader
 from tasks.sources import Workload
 
 TOLERANCE = 1e-6
-"""Relative tolerance of objectives and bounds."""
+"""Relative tolerance of objectives and bounds, for rounding errors."""
 
 
 @dataclass

@@ -19,7 +19,7 @@ from predictor.errors import WarehouseBusy
 from tasks.round import ROUND, Round, Run, Step, record, timed
 
 RETRY_SECONDS = (1.0, 5.0)
-"""Waits before what may pass by itself is tried again."""
+"""Delays before the first and second retry after a transient error. An engineering choice."""
 
 _under_way: dict[tuple[str, int], tuple[Run, Round]] = {}
 

@@ -1,10 +1,8 @@
-"""What is kept of a run: its header, and one record a round.
+"""Records of a run: its header, and a record per round.
 
-A record holds all that a round was decided on and all that was decided, the jobs that
-arrived with it, so that the live state is a fold over records and any round can be solved
-again. Records are
-chained: each carries the hash of the one before, and the first that of the header, so
-two runs that end in the same hash are the same, round for round.
+A round's record holds the inputs and outputs of all its decisions, arrivals included, so that
+the run's state is a fold over records and any round can be solved again. Records form a hash
+chain that starts with the header's hash: two runs with the same last hash are identical.
 """
 
 import hashlib
@@ -32,7 +30,7 @@ from tasks.sources import Workload
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A policy's parameter that was set by hand."""
+    """A policy parameter that differs from its default."""
 
     name: str
     value: float
@@ -40,15 +38,15 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Where a run's first rounds come from: they were decided by another run.
+    """The origin of a forked run: the run that decided its first rounds.
 
     Attributes:
-        run: The other run.
-        hash: Hash of its last record that was taken over, or of its header.
-        round: The first round that is this run's own.
-        pools: The other run's cluster.
-        policy: Who scheduled in the other run.
-        parameters: Its parameters, where they were not its defaults.
+        run: The original run.
+        hash: Hash of the last record shared with it, or of its header.
+        round: The first round that the forked run decides.
+        pools: The original run's cluster.
+        policy: The original run's policy.
+        parameters: Parameters of that policy that differ from their defaults.
     """
 
     run: str
@@ -60,33 +58,33 @@ class Fork:
 
 
 class RuntimeKind(StrEnum):
-    """Where the jobs of a run run."""
+    """The runtime of a run."""
 
     VIRTUAL = "virtual"
-    """On a virtual clock, with the semantics of the published simulator."""
+    """A virtual clock, with the semantics of the published simulator."""
     FAITHFUL = "faithful"
-    """On a virtual clock, as containers behave."""
+    """A virtual clock, with the semantics of containers."""
     DOCKER = "docker"
-    """In containers."""
+    """Containers on Docker hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a run was asked to do.
+    """The settings of a run.
 
     Attributes:
-        policy: Who schedules.
+        policy: Name of the policy.
         pools: The cluster.
         fidelity: How policies from the literature are run.
-        parameters: Parameters of the policy, where they are not its defaults.
-        backend: Solver back end asked for.
+        parameters: Parameters of the policy that differ from their defaults.
+        backend: Solver back end, as requested.
         round_seconds: Length of a round.
-        restart_seconds: What a restart costs on the virtual cluster.
+        restart_seconds: Duration of a restart on the virtual cluster.
         window: Rounds planned ahead.
-        forecasts: What forecasts are made from.
-        seed: Of a generated workload, and of the draws from the predictor's prior.
-        forked: The run that it was forked from, if it was.
-        runtime: Where its jobs run.
+        forecasts: Information that forecasts are based on.
+        seed: Seed of a generated workload, and of the draws from the predictor's prior.
+        forked: The origin of a forked run; empty otherwise.
+        runtime: Its runtime.
     """
 
     policy: str
@@ -114,33 +112,33 @@ class Settings:
 
     @property
     def first_own_round(self) -> int:
-        """The first round that this run decided itself."""
+        """The first round that this run decided, after those of its origin."""
         return max((fork.round for fork in self.forked), default=0)
 
 
 @lru_cache
 def _inventory(pools: tuple[Pool, ...]) -> Inventory:
-    """One inventory of the same pools, which keeps what was derived from it."""
+    """The inventory of some pools, cached with its derived properties."""
     return Inventory(pools)
 
 
 def one_pool(gpus: int, gpus_per_node: int = 1, gpu_type: str = "") -> tuple[Pool, ...]:
-    """A cluster of one kind of nodes.
+    """A cluster of a single pool.
 
     Args:
-        gpus: How many in all.
-        gpus_per_node: How many share a node.
-        gpu_type: Their type; empty for that of the workload's throughputs.
+        gpus: GPUs of the cluster.
+        gpus_per_node: GPUs of a node.
+        gpu_type: GPU type; empty for that of the workload's throughputs.
 
     Raises:
-        InputError: There are none or too many, or they do not fill whole nodes.
+        InputError: The number of GPUs is out of bounds or no multiple of a node's.
     """
     return (Pool(gpu_type, gpus, gpus_per_node),)
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One row of the profile that a run used."""
+    """A row of a run's profile: a throughput."""
 
     model: str
     batch_size: int
@@ -151,7 +149,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package that a run was made with."""
+    """A package that a run depends on."""
 
     name: str
     version: str
@@ -159,7 +157,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """What was observed of a finished job, for later runs to learn from."""
+    """The observed trajectory of a finished job, from which later runs learn."""
 
     spec: JobSpec
     observed: tuple[Regime, ...]
@@ -167,21 +165,21 @@ class PastJob:
 
     @property
     def belief(self) -> Belief:
-        """As the predictor takes it."""
+        """The belief that the predictor learns from."""
         return Belief(self.spec, self.observed, None, self.paces)
 
 
 @dataclass(frozen=True)
 class RunHeader:
-    """All that a run starts from.
+    """The inputs of a run.
 
     Attributes:
         version: Layout of the records.
-        settings: What was asked.
+        settings: The settings.
         source: The trace, or the generator's parameters.
-        workload: Hash of the jobs and truths that are played; they are kept beside it.
+        workload: Hash of the workload's jobs and ground truths, which are stored beside it.
         profile: Throughputs of the models in use.
-        history: Finished jobs of earlier runs, to learn from.
+        history: Finished jobs of earlier runs, from which this run learns.
     """
 
     version: int
@@ -193,7 +191,7 @@ class RunHeader:
 
     @cached_property
     def throughputs(self) -> Profile:
-        """The profile as the predictor reads it."""
+        """The profile as a throughput model."""
         return Profile(
             {
                 (row.model, row.batch_size, row.gpu_type, row.gpus): row.steps_per_second
@@ -205,11 +203,11 @@ class RunHeader:
 
 @dataclass(frozen=True)
 class Start:
-    """What a run begins with.
+    """A run before its first round.
 
     Attributes:
-        header: What was asked, and what is known.
-        workload: The jobs that come, and their truths for the virtual cluster.
+        header: The header.
+        workload: The jobs, and their ground truths for virtual clusters.
         digest: The header's hash.
     """
 
@@ -224,12 +222,12 @@ class Estimate:
 
     Attributes:
         job_id: The job.
-        allocation: What it would train on.
-        done: Share of its epochs that is done, in [0, 1].
+        allocation: Its own allocation.
+        done: Completed share of its epochs, in [0, 1].
         run_seconds: Run time so far, restarts excluded.
-        remaining_seconds: Run time still needed: see `predictor.forecast.RunTime`.
-        low_seconds: Lower end of the interval that is to hold 80 % of the truths.
-        high_seconds: Its upper end.
+        remaining_seconds: Residual run time, `predictor.forecast.RunTime.remaining`.
+        low_seconds: Lower end of the interval of 80 % nominal coverage.
+        high_seconds: Upper end of that interval.
     """
 
     job_id: int
@@ -243,29 +241,29 @@ class Estimate:
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One round: what was seen, expected, decided and done.
+    """A round: observations, forecasts, bids, plan and actions.
 
     Attributes:
         version: Layout of the record.
-        round: Number, from 0.
+        round: Number of the round, from 0.
         clock_seconds: The run's clock at its start.
         arrivals: Jobs admitted at its start.
-        finished: Containers that ended in the round before: of jobs that ended, and of others
+        finished: Containers that ended in the previous round: of finished jobs, and of jobs
             that crashed or were lost.
-        reports: Epochs completed in the round before.
-        progress: Where each job that ran in the round before stands.
-        forecasts: Work expected of jobs that arrived or ran in the round before, and of
-            others where it changed by what was learned from finished jobs, by job id; none
-            in layouts that kept seconds only.
-        estimates: What each of them comes to on the job's own allocation.
-        bids: What the active jobs bid; empty without a market.
-        solve: How the plan was found.
-        turns: When the plan lets each job run, round 0 being this one; empty where the
-            policy plans nothing but this round.
-        memory: What the policy noted for its next plan; empty where it noted nothing new.
-        leases: GPUs by job for this round; most go on from the round before.
-        events: What became of preempting and launching; a lease that goes on is no event.
-        previous_hash: Hash of the record before; of the header in round 0.
+        reports: Epochs completed in the previous round.
+        progress: Progress of each job that ran in the previous round.
+        forecasts: New forecasts, by job id: of jobs that arrived or ran in the previous round,
+            and of others whose forecast changed with the history; none in layouts with
+            seconds only.
+        estimates: Run times of these forecasts on the jobs' own allocations.
+        bids: Bids of the active jobs; empty without a market.
+        solve: Solver report of the plan.
+        turns: Rounds of the plan by job, counted from this round; empty if the policy plans
+            this round only.
+        memory: The policy's memory for its next plan; empty if unchanged.
+        leases: All leases of this round, continued ones included.
+        events: Outcomes of preemptions and launches; a continued lease has none.
+        previous_hash: Hash of the previous record; of the header in round 0.
     """
 
     version: int
@@ -287,12 +285,12 @@ class RoundRecord:
 
     @property
     def ended(self) -> tuple[int, ...]:
-        """Jobs that ended in the round before."""
+        """Jobs that ended in the previous round."""
         return self.observation.ended
 
     @property
     def observation(self) -> Observation:
-        """What was seen."""
+        """The runtime's observation of the previous round."""
         return Observation(
             clock_seconds=self.clock_seconds,
             finished=self.finished,
@@ -313,16 +311,16 @@ class Timings:
 
 
 def content_hash(row: Any) -> str:
-    """SHA-256 of plain data, independent of how it is stored."""
+    """SHA-256 of plain data, independent of the storage format."""
     return hashlib.sha256(orjson.dumps(row, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def record_hash(record: RoundRecord | RunHeader) -> str:
-    """The hash that the next record carries on, of a record of the present layout."""
+    """The chain hash of a record or header of the current layout."""
     return content_hash(to_row(record))
 
 
 def workload_hash(workload: Workload) -> str:
-    """The hash of a workload's jobs and truths."""
+    """The hash of a workload's jobs and ground truths."""
     jobs = zip(workload.specs, workload.truths, strict=True)
     return content_hash([[to_row(spec), to_row(truth)] for spec, truth in jobs])

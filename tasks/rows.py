@@ -1,6 +1,6 @@
-"""Frozen dataclasses to plain rows, and back: what is hashed, and what layouts translate.
+"""Conversion of frozen dataclasses to plain rows, the form for hashes and migrations, and back.
 
-An int stays an int, a `StrEnum` becomes its string, a tuple a list, a dataclass a dict.
+A `StrEnum` becomes its string, a tuple a list, a dataclass a dict.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,27 +14,27 @@ Record = TypeVar("Record")
 
 
 def to_row(value: Any) -> dict[str, Any]:
-    """Plain lists, dicts and scalars of a dataclass, in the order of its fields."""
+    """A dataclass as plain dicts, lists and scalars, in the order of its fields."""
     record: Any = type(value)
     row: dict[str, Any] = _encoder(record)(value)
     return row
 
 
 def from_row(record: type[Record], row: Mapping[str, Any]) -> Record:
-    """A dataclass from the row that `to_row` made of it."""
+    """A dataclass from a row of `to_row`."""
     kind: Any = record
     decode: Callable[[Any], Record] = _decoder(kind)
     return decode(row)
 
 
 def is_record(hint: Any) -> bool:
-    """Whether a type is stored as a record in turn."""
+    """Whether a type is stored as a nested record."""
     return is_dataclass(hint)
 
 
 @cache
 def typed_fields(record: Any) -> tuple[tuple[str, Any], ...]:
-    """Names and types of a dataclass, in order."""
+    """Names and types of a dataclass's fields, in order."""
     hints = get_type_hints(record)
     return tuple((field.name, hints[field.name]) for field in fields(record))
 
@@ -51,7 +51,7 @@ def _encoder(hint: Any) -> Callable[[Any], Any]:
     if is_record(hint):
         parts = [(name, _encoder(part)) for name, part in typed_fields(hint)]
         return lambda value: {name: part(getattr(value, name)) for name, part in parts}
-    return str if issubclass(hint, Enum) else hint  # int and float also mend their subtypes
+    return str if issubclass(hint, Enum) else hint  # int and float also convert their subtypes
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What was and what is to be scheduled: records, views over them, traces, workloads.
+"""Data of past and future runs: records, views over them, reports, traces and workloads.
 
 Knows nothing of Prefect.
 """
@@ -6,4 +6,4 @@ Knows nothing of Prefect.
 from pathlib import Path
 
 DEFAULT_WAREHOUSE = Path("var/warehouse")
-"""The folder that is read and written where none is named."""
+"""Default folder of the warehouse."""

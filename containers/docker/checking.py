@@ -1,4 +1,4 @@
-"""Is a cluster of Docker hosts fit to run jobs?"""
+"""Checks of a cluster of Docker hosts, before a run and by `shockwave cluster check`."""
 
 import os
 import re
@@ -19,28 +19,28 @@ from containers.runtime import Lease
 from predictor.errors import InputError
 
 SKEW_SECONDS = 2.0
-"""A node's clock may be off by this much."""
+"""Tolerated clock skew of a node, the latency of the query included. An engineering bound."""
 
 PROBE = """
 touch /job/seen || exit
 test -z "$PROBE_DATA" || test -n "$(ls -A "$PROBE_DATA")" || exit 66
 test -z "$PROBE_GPUS" || nvidia-smi -L
 """
-"""What a probing container does, as a job's container would."""
+"""Script of a probe container: writes to the job's folder, lists data sets and GPUs."""
 NO_DATA = 66
-"""What it exits with where it finds no data sets."""
+"""Exit code of `PROBE` without data sets (EX_NOINPUT)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that was checked.
+    """The result of a check.
 
     Attributes:
-        node: The node; `storage` for what the scheduler sees of it.
-        check: What was checked.
-        sound: Whether it is as it should be.
-        found: What was found.
-        remedy: What to do about it; empty if it is sound.
+        node: Name of the node; `storage` for the shared storage.
+        check: Name of the check.
+        sound: Whether the check passed.
+        found: The finding, in words.
+        remedy: Remedy; empty if the check passed.
     """
 
     node: str
@@ -51,7 +51,7 @@ class Finding:
 
     @property
     def row(self) -> dict[str, str | bool]:
-        """As it is printed."""
+        """The finding as a printed row."""
         return {
             "node": self.node,
             "check": self.check,
@@ -62,11 +62,11 @@ class Finding:
 
 
 def check_before_run(nodes: Nodes) -> None:
-    """Refuse to begin where no job could run, or where another run's jobs do.
+    """The checks that a run needs to start.
 
     Raises:
-        InputError: The storage cannot be written, a daemon does not answer or lacks its
-            image, runs containers of another run, or is there twice with the same GPU.
+        InputError: The storage cannot be written; a daemon does not answer, lacks its image or
+            runs containers of another run; or two nodes share a GPU.
     """
     storage = _storage(nodes)
     if not storage.sound:
@@ -94,7 +94,7 @@ def check_before_run(nodes: Nodes) -> None:
 
 
 def check_cluster(nodes: Nodes) -> list[Finding]:
-    """Check all that can be checked: what the scheduler sees, then node by node."""
+    """All checks: of the storage, then of each node."""
     daemons: dict[str, list[Node]] = {}
     return [
         _storage(nodes),
@@ -103,10 +103,10 @@ def check_cluster(nodes: Nodes) -> list[Finding]:
 
 
 def machine(node: Node) -> dict[str, str | int]:
-    """What a node is, for those who read what was measured on it.
+    """Description of a node's machine, stored with profiles measured on it.
 
     Raises:
-        InputError: It does not answer, or lacks its image.
+        InputError: The node does not answer, or lacks its image.
     """
     try:
         daemon = Daemon(node)
@@ -185,7 +185,7 @@ def _reach(node: Node) -> str:
 
 
 def _own_gpus(node: Node, others: list[Node]) -> Finding:
-    """Whether no other node has a GPU of this one; adds it to those of its daemon."""
+    """Whether no other node of the daemon has a GPU of this node; adds the node to `others`."""
     before = tuple(others)
     others.append(node)
     for other in before:
@@ -200,7 +200,7 @@ def _own_gpus(node: Node, others: list[Node]) -> Finding:
 
 
 def _shared(node: Node, other: Node) -> set[str]:
-    """GPUs that two nodes of a daemon have in common, or may have."""
+    """GPUs that two nodes of a daemon share or may share."""
     mine, theirs = ({gpu.device for gpu in owner.gpus if gpu.device} for owner in (node, other))
     numbered = {device.isdecimal() for device in mine | theirs}
     if mine and theirs and len(numbered) > 1:  # an index and a UUID may name the same GPU
@@ -216,7 +216,7 @@ def _clock(node: Node, info: dict[str, Any]) -> Finding:
 
 
 def system_seconds(text: str) -> float:
-    """Unix seconds of a time as Docker tells it: to the nanosecond, where the daemon is."""
+    """Unix seconds of a timestamp of Docker, in nanoseconds and the daemon's time zone."""
     return datetime.fromisoformat(text).timestamp()
 
 
@@ -230,7 +230,7 @@ def _limits(node: Node, info: dict[str, Any]) -> Finding:
 
 
 def _hardware(node: Node, all_here: list[Node], info: dict[str, Any]) -> Finding:
-    """Whether its GPUs can be used, or the slots of all nodes of its daemon be had at once."""
+    """Whether Docker can use the node's GPUs; if emulated, whether the processors suffice."""
     if any(gpu.device for gpu in node.gpus):
         there = "nvidia" in info.get("Runtimes", {})
         found = f"{len(node.gpus)} GPUs, NVIDIA runtime {'there' if there else 'missing'}"
@@ -257,7 +257,7 @@ def _image(node: Node, daemon: Daemon) -> Finding:
 
 
 def _network(nodes: Nodes, place: int, daemon: Daemon) -> Finding:
-    """Whether containers get onto the network of gangs: a worker of a swarm lists it only then."""
+    """Whether a container can join the gangs' network; swarm workers list it only once joined."""
     tried = _container(nodes, place, daemon, nodes.network)
     if tried.sound:
         found = f"a container gets onto {nodes.network}"
@@ -268,7 +268,7 @@ def _network(nodes: Nodes, place: int, daemon: Daemon) -> Finding:
 
 
 def _container(nodes: Nodes, place: int, daemon: Daemon, network: str = "none") -> Finding:
-    """Whether a container as jobs get them starts, and writes where the scheduler reads."""
+    """Whether a container like a job's starts, and whether the scheduler sees what it writes."""
     node, run = nodes.nodes[place], f"check-{uuid4().hex[:12]}"
     size = nodes.gpus_per_node
     (rendered,) = render(nodes, run, 0, Lease(0, tuple(range(place * size, (place + 1) * size))))

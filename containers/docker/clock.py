@@ -1,26 +1,26 @@
-"""Time as a run on real machines tells it."""
+"""The wall clock of runs on real machines."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds since a run began."""
+    """A clock that counts from the beginning of a run."""
 
     def now(self) -> float:
-        """The time."""
+        """Seconds since the run began."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep for some seconds."""
         ...
 
 
 class WallClock:
-    """The machine's time since a moment; steps of the system's clock do not move it.
+    """Monotonic time since the beginning of a run, unaffected by steps of the system clock.
 
     Args:
-        began: The moment, in seconds since the epoch.
+        began: Beginning of the run, in seconds since the epoch.
     """
 
     def __init__(self, began: float) -> None:

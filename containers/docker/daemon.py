@@ -1,7 +1,6 @@
-"""A node's Docker daemon: the only code that talks to Docker.
+"""Client of a node's Docker daemon, the only module that calls the Docker SDK.
 
-Errors come out as `NodeGone` (the daemon does not answer) or `Refused` (it does, and
-says no).
+It raises `NodeGone` if the daemon does not answer, and `Refused` if it refuses a request.
 """
 
 import contextlib
@@ -23,39 +22,40 @@ from containers.docker.rendering import GPUS, JOB, NODE, RANK, ROUND, RUN, Rende
 from containers.docker.ssh import SshAdapter
 
 ANSWER_SECONDS = 10.0
-"""A daemon that takes longer to answer a question counts as gone."""
+"""Timeout of a query, after which the daemon is gone. An engineering bound."""
 WORK_SECONDS = 120.0
-"""The same for making, starting and removing a container: drivers of GPUs take their time."""
+"""Timeout of creating, starting and removing containers, longer since GPU drivers can take long.
+An engineering bound."""
 CONNECTIONS = 32
-"""At once to one daemon."""
+"""Largest number of connections to a daemon. An engineering bound."""
 _BY_SSH = "http://ssh:22"
-"""What the SDK takes for the address of a daemon that is reached by `ssh`."""
+"""Placeholder address of a daemon behind `ssh`, for the SDK."""
 LOG_LINES = 20
-"""Of a container that crashed, looked through for its last words."""
+"""Last log lines of a crashed container, searched for its last words."""
 
 NO_HOST = {"com.docker.network.bridge.inhibit_ipv4": "true"}
-"""Of a private network: its bridge has no address, at which its host could be reached."""
+"""Options of a private network: a bridge without an address, so that the host is unreachable."""
 
 
 class NodeGone(Exception):
-    """A daemon does not answer; the text says how it failed."""
+    """A daemon does not answer; the message is the cause."""
 
 
 class Refused(Exception):
-    """A daemon refuses what it is asked for; the text says why."""
+    """A daemon refuses a request; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A container that a daemon has.
+    """A container on a daemon.
 
     Attributes:
-        id: As Docker names it.
-        name: As it was rendered.
+        id: Docker's id.
+        name: The rendered name.
         job_id: Its job.
-        round: In which its lease began.
-        rank: Place of its node in its gang.
-        gpus: All GPUs of the lease, as the cluster numbers them.
+        round: Round in which its lease began.
+        rank: Rank of its node in the gang.
+        gpus: All GPUs of the lease, in the cluster's numbering.
         running: Whether it runs.
         begun: Whether it ever ran.
     """
@@ -72,12 +72,12 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a container ended.
+    """The exit of a container.
 
     Attributes:
-        code: What it exited with; 128 + n where signal n killed it.
-        out_of_memory: Whether it was killed for its memory limit.
-        last_words: The last line that it wrote, shortened.
+        code: Exit code; 128 + n after signal n.
+        out_of_memory: Whether it exceeded its memory limit.
+        last_words: Last line of its log, truncated.
     """
 
     code: int
@@ -97,12 +97,12 @@ class Daemon:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        with _asked():
+        with _translated():
             oldest = docker.constants.MINIMUM_DOCKER_API_VERSION
             self._client = self._connect(ANSWER_SECONDS, oldest)
             version = self._client.version(api_version=False)["ApiVersion"]
             self._client.api._version = version
-            self._patient = self._connect(WORK_SECONDS, version)
+            self._slow_client = self._connect(WORK_SECONDS, version)
 
     def _connect(self, seconds: float, version: str) -> Any:
         client = self._make_client(timeout=seconds, version=version)
@@ -125,8 +125,8 @@ class Daemon:
         )
 
     def info(self) -> dict[str, Any]:
-        """What it tells of itself and its machine."""
-        with _asked():
+        """The daemon's description of itself and its machine (`docker info`)."""
+        with _translated():
             info: dict[str, Any] = self._client.info()
         return info
 
@@ -134,19 +134,19 @@ class Daemon:
         """The id of an image.
 
         Raises:
-            Refused: It is not there.
+            Refused: The node lacks the image.
         """
-        with _asked():
+        with _translated():
             return str(self._client.images.get(name).short_id)
 
     def probe(self, rendered: Rendered) -> tuple[int, str]:
-        """Run a container to its end and remove it; returns its exit code and what it said.
+        """Run a container to its end and remove it; returns exit code and log.
 
         Raises:
-            Refused: It cannot be started.
+            Refused: The container cannot be started.
         """
         self.start(rendered)
-        with _asked():
+        with _translated():
             container = self._client.containers.get(rendered.name)
             try:
                 code = container.wait(timeout=ANSWER_SECONDS)["StatusCode"]
@@ -157,29 +157,29 @@ class Daemon:
     def found(self, run: str) -> list[Found]:
         """The containers of a run on this node."""
         filters = {"label": [f"{RUN}={run}", f"{NODE}={self._node.name}"]}
-        with _asked():
+        with _translated():
             rows = self._client.api.containers(all=True, filters=filters)
         return [_found(row) for row in rows if row["Labels"].keys() >= _NEEDED]
 
     def other_runs(self, run: str) -> set[str]:
-        """Runs that have containers running on this daemon beside one, whatever nodes they name."""
+        """Runs other than `run` with running containers on this daemon, on any of its nodes."""
         filters = {"label": [RUN]}
-        with _asked():
+        with _translated():
             rows = self._client.api.containers(filters=filters)
         return {row["Labels"][RUN] for row in rows} - {run}
 
     def start(self, rendered: Rendered) -> None:
-        """Create and start a container; one of that name that is there already is started.
+        """Create and start a container; an existing container of that name is started.
 
         Raises:
-            Refused: It cannot be; nothing is left of it.
+            Refused: The container cannot be started, and is removed.
         """
         options = dict(rendered.options)
         if devices := options.pop("devices_by_id", None):
             options["device_requests"] = [
                 docker.types.DeviceRequest(device_ids=devices, capabilities=[["gpu"]])
             ]
-        with _asked():
+        with _translated():
             if rendered.network:
                 self._make_network(rendered)
             try:
@@ -190,7 +190,7 @@ class Daemon:
                 raise
 
     def _create_and_start(self, name: str, options: dict[str, Any]) -> None:
-        containers = self._patient.containers
+        containers = self._slow_client.containers
         try:
             container = containers.create(name=name, **options)
         except docker.errors.APIError as error:
@@ -219,13 +219,13 @@ class Daemon:
                 )
 
     def stop(self, found: Found, grace_seconds: float) -> bool:
-        """Ask a container to end, and kill it if it does not.
+        """Send SIGTERM to a container, and SIGKILL after the grace period.
 
         Returns:
-            Whether it ended by itself within the time given.
+            Whether it ended within the grace period.
         """
-        container = self._patient.api
-        with _asked():
+        container = self._slow_client.api
+        with _translated():
             try:
                 container.stop(found.id, timeout=math.ceil(grace_seconds))
                 state = container.inspect_container(found.id)["State"]
@@ -234,13 +234,13 @@ class Daemon:
         return bool(state["ExitCode"] != 137)
 
     def remove(self, found: Found) -> None:
-        """Remove a container, whatever it does."""
-        with _asked(), contextlib.suppress(docker.errors.NotFound):
-            self._patient.api.remove_container(found.id, force=True, v=True)
+        """Remove a container, running or not."""
+        with _translated(), contextlib.suppress(docker.errors.NotFound):
+            self._slow_client.api.remove_container(found.id, force=True, v=True)
 
     def remove_network(self, name: str) -> None:
-        """Remove a private network, if it is there."""
-        with _asked():
+        """Remove a private network, if it exists."""
+        with _translated():
             self._remove_network(name)
 
     def _remove_network(self, name: str) -> None:
@@ -252,8 +252,8 @@ class Daemon:
                     raise
 
     def exit(self, found: Found) -> Exit:
-        """How a container ended that does not run."""
-        with _asked():
+        """The exit of a container that has ended."""
+        with _translated():
             state = self._client.api.inspect_container(found.id)["State"]
             log = self._client.api.logs(found.id, tail=LOG_LINES)
         lines = [line.strip() for line in log.decode(errors="replace").splitlines()]
@@ -262,14 +262,14 @@ class Daemon:
         return Exit(state["ExitCode"], state["OOMKilled"], shown[:200])
 
     def figures(self, container: str) -> Iterator[dict[str, Any]]:
-        """What a container takes, once a second until it ends; may break at any moment."""
+        """Resource usage of a container, once a second until it ends; may fail at any time."""
         figures: Iterator[dict[str, Any]] = self._client.api.stats(container, decode=True)
         return figures
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self._client.close()
-        self._patient.close()
+        self._slow_client.close()
 
 
 _UNREACHABLE = (
@@ -277,15 +277,15 @@ _UNREACHABLE = (
     requests.exceptions.RequestException,
     OSError,
     EOFError,
-    ValueError,  # of an endpoint or an answer that make no sense
-    LookupError,  # of an answer that is no Docker's
+    ValueError,  # a malformed endpoint or answer
+    LookupError,  # an answer that is not Docker's
     TypeError,
 )
 
 
 @contextlib.contextmanager
-def _asked() -> Iterator[None]:
-    """Turn what the SDK raises into one of two errors."""
+def _translated() -> Iterator[None]:
+    """Convert exceptions of the SDK to `NodeGone` or `Refused`."""
     try:
         yield
     except docker.errors.ImageNotFound as error:
@@ -299,7 +299,7 @@ def _asked() -> Iterator[None]:
 
 
 def _cause(error: BaseException) -> str:
-    """The first cause of an error: what wraps it names only the layers between."""
+    """The root cause of an error, without the exceptions that wrap it."""
     if isinstance(error, requests.exceptions.Timeout):
         return f"no answer in {ANSWER_SECONDS:g} s"
     within = [error, *error.args, error.__cause__, error.__context__]
@@ -315,7 +315,7 @@ def _cause(error: BaseException) -> str:
 
 
 def _certificates(error: ssl.SSLError) -> str:
-    """Whose certificate is refused, and why."""
+    """Which side refuses the other's certificate, and why."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused here: {error.verify_message}"
     reason = (error.reason or str(error)).replace("_", " ").lower()

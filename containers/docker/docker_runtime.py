@@ -1,9 +1,9 @@
-"""Jobs in containers on real machines, in rounds.
+"""The runtime of jobs in Docker containers.
 
-Which containers there are is asked anew at every step, so that a scheduler that died, and
-one that dispatches a round twice, does no harm: names and labels of containers follow from
-their lease, one that runs as it should is left alone, and one that no lease stands behind is
-ended before its GPUs are given away.
+Every step lists the containers anew, so that a crash of the scheduler, or a round dispatched
+twice, does no harm: names and labels of containers are functions of their lease, running
+containers of a lease are kept, and containers without a lease are ended before their GPUs are
+leased again.
 """
 
 import json
@@ -25,19 +25,19 @@ from containers.runtime import ContainerEvent, EventKind, Lease, Observation, St
 from predictor.job import EpochReport, JobProgress, JobSpec
 
 LOOK_SECONDS = 0.25
-"""Between two looks at the containers while a round passes."""
+"""Poll interval of the containers within a round. An engineering bound; no sweep is recorded."""
 
 
 @dataclass
-class _Holder:
-    """A job that holds GPUs.
+class _Held:
+    """A lease and the liveness of its containers.
 
     Attributes:
-        gpus: Which.
-        end: What ended it, when and why, if anything did.
-        adopted: Whether it began before this scheduler did.
-        quiet_rounds: Rounds without a sign of life.
-        cpu_seconds: Processor time that its containers had taken at the last look, by id.
+        gpus: GPUs of the lease.
+        end: Kind, clock and reason of its end; None while it runs.
+        adopted: Whether it began under a previous scheduler process.
+        quiet_rounds: Consecutive rounds without new telemetry.
+        cpu_seconds: Processor time of its containers at the last observation, by id.
     """
 
     gpus: tuple[int, ...]
@@ -48,10 +48,10 @@ class _Holder:
 
 
 class DockerPlace:
-    """Docker hosts, and the time there.
+    """A cluster of Docker hosts with a clock.
 
     Args:
-        nodes: The machines.
+        nodes: The nodes.
         clock: The run's clock.
     """
 
@@ -59,21 +59,20 @@ class DockerPlace:
         self._nodes, self._clock = nodes, clock
 
     def open(self, terms: Terms, standing: Standing) -> "DockerRuntime":
-        """See `Place.open`; ends containers of the run that no lease stands behind."""
+        """See `Place.open`; ends containers of the run without a lease."""
         return DockerRuntime(self._nodes, self._clock, terms, standing)
 
 
 class DockerRuntime:
-    """A `Runtime` of Docker containers; a `DockerPlace` opens it.
+    """A `Runtime` of Docker containers, opened by a `DockerPlace`.
 
-    Containers that no lease stands behind, as a scheduler that died may have left them, are
-    ended before anything else.
+    Containers without a lease, which a crashed scheduler may leave, are ended on opening.
 
     Args:
-        nodes: The machines.
+        nodes: The nodes.
         clock: The run's clock.
-        terms: What to know of the run.
-        standing: Where it stands.
+        terms: Parameters of the run.
+        standing: State of the run.
     """
 
     def __init__(self, nodes: Nodes, clock: Clock, terms: Terms, standing: Standing) -> None:
@@ -90,14 +89,14 @@ class DockerRuntime:
         self._started = set(standing.started)
         self._withdrawn: set[int] = set()
         self._leases = {
-            job_id: _Holder(gpus, adopted=True) for job_id, gpus in standing.leases.items()
+            job_id: _Held(gpus, adopted=True) for job_id, gpus in standing.leases.items()
         }
         self._fleet = Fleet(nodes, self._run)
-        self._held: dict[int, str] = {}
-        self._end_others()
+        self._occupied: dict[int, str] = {}
+        self._end_unleased()
 
     def close(self) -> None:
-        """Let go of the daemons; containers run on."""
+        """Close the connections to the daemons; containers keep running."""
         self._fleet.close()
 
     def admit(self, jobs: Sequence[JobSpec]) -> None:
@@ -109,7 +108,7 @@ class DockerRuntime:
         return JobLog(self._nodes.folder(self._run, spec.job_id), spec, epochs, run_seconds)
 
     def withdraw(self, job_id: int) -> None:
-        """See `Runtime.withdraw`; as of others that end, the next launch ends its containers."""
+        """See `Runtime.withdraw`; the next launch ends its containers."""
         self._withdrawn.add(job_id)
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
@@ -119,7 +118,7 @@ class DockerRuntime:
         remarks, _ = self._end(entry for entry in self._fleet.look() if entry.job_id in reasons)
         events = []
         for job_id, reason in reasons.items():
-            lease = self._leases.pop(job_id, _Holder(()))  # preempted before, if there is none
+            lease = self._leases.pop(job_id, _Held(()))  # none if preempted before
             words = "; ".join(filter(None, (reason, remarks.get(job_id))))
             now = self._clock.now()
             events.append(ContainerEvent(job_id, EventKind.PREEMPTED, now, lease.gpus, words))
@@ -131,9 +130,9 @@ class DockerRuntime:
         for lease in leases:
             held = self._leases.get(lease.job_id)
             if held is None or held.gpus != lease.gpus:
-                self._leases[lease.job_id] = _Holder(lease.gpus)
+                self._leases[lease.job_id] = _Held(lease.gpus)
                 fresh.add(lease.job_id)
-        up = self._end_others(fresh, number)
+        up = self._end_unleased(fresh, number)
         starting = [lease for lease in leases if lease.job_id not in up]
         list(self._fleet.pool.map(partial(self._start, number), starting))
         now, new = self._clock.now(), {lease.job_id for lease in starting}
@@ -151,15 +150,15 @@ class DockerRuntime:
             for lease, kind in zip(leases, kinds, strict=True)
         )
 
-    def _end_others(self, fresh: Collection[int] = (), number: int = 0) -> set[int]:
-        """End containers that are not those of a lease.
+    def _end_unleased(self, fresh: Collection[int] = (), number: int = 0) -> set[int]:
+        """End containers without a lease.
 
         Args:
-            fresh: Jobs whose lease begins now.
-            number: The round.
+            fresh: Jobs whose lease begins in this round.
+            number: Number of this round.
 
         Returns:
-            The jobs whose containers are all there.
+            The jobs that have all containers of their lease.
         """
         found, up, kept = self._fleet.look(), set(), []
         for job_id, lease in self._leases.items():
@@ -172,11 +171,13 @@ class DockerRuntime:
                 up.add(job_id)
                 kept += mine
         _, left = self._end(entry for entry in found if entry not in kept)
-        self._held = {gpu: entry.container.name for entry in left for gpu in entry.container.gpus}
+        self._occupied = {
+            gpu: entry.container.name for entry in left for gpu in entry.container.gpus
+        }
         return up
 
-    def _own(self, job_id: int, lease: _Holder, found: Iterable[Placed]) -> list[Placed]:
-        """The containers of a lease: those of its job, on its GPUs."""
+    def _own(self, job_id: int, lease: _Held, found: Iterable[Placed]) -> list[Placed]:
+        """The containers of a lease: of its job, on its GPUs."""
         places = self._nodes.by_node(lease.gpus)
         return [
             entry
@@ -190,8 +191,8 @@ class DockerRuntime:
         rendered = render(self._nodes, self._run, number, lease)
         try:
             for gpu in lease.gpus:
-                if gpu in self._held:
-                    raise Refused(f"GPU {gpu} is still held by {self._held[gpu]}")
+                if gpu in self._occupied:
+                    raise Refused(f"GPU {gpu} is still held by {self._occupied[gpu]}")
             if len(places) > 1 and not (rendered[0].network or self._nodes.network):
                 raise Refused("its gang spans daemons, and the cluster names no network for that")
             self._write_job(lease.job_id, rendered[0].name)
@@ -206,7 +207,7 @@ class DockerRuntime:
             held.end = (EventKind.LOST, self._clock.now(), problem)
 
     def _write_job(self, job_id: int, lease: str) -> None:
-        """Write what the trainer reads, and which lease may write to the job's folder."""
+        """Write the trainer's `job.json`, and the lease that may write to the job's folder."""
         folder = self._logs[job_id].folder
         folder.mkdir(parents=True, exist_ok=True)
         _replace(folder / "job.json", json.dumps(described(self._logs[job_id].spec)))
@@ -214,7 +215,7 @@ class DockerRuntime:
         self._nodes.hand_over(folder)
 
     def advance(self, idle_until: float | None) -> None:
-        """See `Runtime.advance`; idle rounds end too, for nodes to be asked again."""
+        """See `Runtime.advance`; idle rounds end as well, to query gone nodes again."""
         end = self._began + self._round_seconds
         if not self._leases and idle_until is not None:
             end = min(end, idle_until)
@@ -226,19 +227,19 @@ class DockerRuntime:
                     break
 
     def _note_ends(self, *, again: bool = False) -> list[Placed]:
-        """Note which leases have ended by themselves, and how; returns the containers."""
+        """Set the end of leases whose containers have ended; returns all containers."""
         found = self._fleet.look(again=again)
         for entry in found:
             if entry.container.running:
-                self._fleet.taken(entry)  # is followed from its first look on
+                self._fleet.usage(entry)  # the first call starts the measurement
         for job_id, lease in self._leases.items():
             if not lease.end:
                 end = self._end_of(lease, self._own(job_id, lease, found))
                 lease.end = end and (end[0], self._clock.now(), end[1])
         return found
 
-    def _end_of(self, lease: _Holder, found: Sequence[Placed]) -> tuple[EventKind, str] | None:
-        """How a lease ended, and why; None if it goes on."""
+    def _end_of(self, lease: _Held, found: Sequence[Placed]) -> tuple[EventKind, str] | None:
+        """Kind and reason of a lease's end; None while it runs."""
         places = self._nodes.by_node(lease.gpus)
         gone = [node for node in places if node in self._fleet.gone]
         if gone:
@@ -256,7 +257,7 @@ class DockerRuntime:
         found = self._note_ends(again=True)
         reports: list[EpochReport] = []
         progress: list[JobProgress] = []
-        # What a job trained while it was asked to stop is read at the next observation.
+        # Training in the grace period is read at the next observation.
         passed = self._clock.now() - self._began + self._nodes.grace_seconds
         for job_id, lease in sorted(self._leases.items()):
             trained = lease.end is not None and lease.end[0] is EventKind.FINISHED
@@ -265,11 +266,11 @@ class DockerRuntime:
             progress.append(self._with_usage(stands, lease, found))
             self._judge(lease, stands, self._logs[job_id].spec.epochs, alive=alive)
         for job_id in sorted(self._withdrawn & self._logs.keys()):
-            lease = self._leases.setdefault(job_id, _Holder(()))
+            lease = self._leases.setdefault(job_id, _Held(()))
             if not (lease.end and lease.end[0] is EventKind.FINISHED):
                 lease.end = (EventKind.WITHDRAWN, self._clock.now(), "by its owner")
         self._withdrawn.clear()
-        # Their containers stay until this is recorded, and are ended by the next launch.
+        # The next launch ends their containers, after this observation is recorded.
         ended = [job_id for job_id, lease in self._leases.items() if lease.end]
         self._began = self._clock.now()
         return Observation(
@@ -281,17 +282,17 @@ class DockerRuntime:
         )
 
     def _with_usage(
-        self, stands: JobProgress, lease: _Holder, found: Sequence[Placed]
+        self, stands: JobProgress, lease: _Held, found: Sequence[Placed]
     ) -> JobProgress:
-        """Progress, with what the job's containers took of their machines since the last look."""
+        """Progress, with the resource usage of the job's containers since the last observation."""
         mine = [
             entry for entry in found if entry.job_id == stands.job_id and entry.container.running
         ]
-        taken = [(entry.container.id, now) for entry in mine if (now := self._fleet.taken(entry))]
+        usage = [(entry.container.id, now) for entry in mine if (now := self._fleet.usage(entry))]
         before = dict(lease.cpu_seconds)
-        for who, now in taken:
-            lease.cpu_seconds[who] = now.cpu_seconds
-            before.setdefault(who, now.cpu_seconds if lease.adopted else 0.0)
+        for container, now in usage:
+            lease.cpu_seconds[container] = now.cpu_seconds
+            before.setdefault(container, now.cpu_seconds if lease.adopted else 0.0)
         local = [
             device
             for node, gpus in self._nodes.by_node(lease.gpus).items()
@@ -301,12 +302,12 @@ class DockerRuntime:
         ]
         return replace(
             stands,
-            cpu_seconds=sum(now.cpu_seconds - before[who] for who, now in taken),
-            memory_bytes=sum(now.memory_bytes for _, now in taken),
+            cpu_seconds=sum(now.cpu_seconds - before[container] for container, now in usage),
+            memory_bytes=sum(now.memory_bytes for _, now in usage),
             gpu_share=gpu_share(local) if local else 0.0,
         )
 
-    def _judge(self, lease: _Holder, stands: JobProgress, epochs: int, *, alive: bool) -> None:
+    def _judge(self, lease: _Held, stands: JobProgress, epochs: int, *, alive: bool) -> None:
         """Check a container's exit and liveness against its job's telemetry."""
         now = self._clock.now()
         if lease.end and lease.end[0] is EventKind.FINISHED and stands.epochs < epochs:
@@ -323,7 +324,7 @@ class DockerRuntime:
         return ContainerEvent(job_id, kind, at, lease.gpus, reason)
 
     def reap(self, job_ids: Sequence[int]) -> None:
-        """See `Runtime.reap`; what jobs wrote stays."""
+        """See `Runtime.reap`; job folders are kept."""
         for job_id in job_ids:
             del self._logs[job_id]
 
@@ -332,14 +333,14 @@ class DockerRuntime:
 
 
 def _is_of_lease(found: Found, begins: int | None) -> bool:
-    """Whether a container of a lease's job, on its GPUs, is that of the lease.
+    """Whether a container of the lease's job, on its GPUs, belongs to the lease.
 
-    One of an earlier lease is not, though it may still run: it may hang. One of a lease that
-    goes on and has ended is left to be looked at by who notes its end.
+    A container of an earlier lease does not, even if it runs: it may hang. An ended container
+    of a continued lease does, so that its exit can be read.
 
     Args:
         found: The container.
-        begins: The round under way if the lease begins in it.
+        begins: Current round if the lease begins in it; None for a continued lease.
     """
     if begins is None:
         return found.begun
@@ -347,10 +348,10 @@ def _is_of_lease(found: Found, begins: int | None) -> bool:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Replace a file in a folder where a job may have left a link by that name."""
+    """Replace a file in a job's folder, where its name may be a link made by the job."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)
     with temporary.open("x") as file:
-        os.fchmod(file.fileno(), 0o644)  # whatever the umask says
+        os.fchmod(file.fileno(), 0o644)  # independent of the umask
         file.write(text)
     temporary.replace(path)

@@ -1,8 +1,8 @@
-"""What the end of a container means for the lease that it had.
+"""Exit codes of containers, as events of their leases.
 
-A container that its kernel killed for want of memory exits like one that anybody killed.
-Docker tells the two apart by an event from the container's cgroup, which is lost where the
-cgroup is gone before a busy host has read it: such a job counts as lost, and is tried again.
+After an out-of-memory kill a container exits as after any SIGKILL. Docker distinguishes the
+two by an OOM event of the container's cgroup. A busy host can lose that event if the cgroup
+is gone before it is read: the job is then reported as lost, and retried.
 """
 
 from containers.docker.daemon import Exit
@@ -10,16 +10,17 @@ from containers.docker.nodes import Nodes
 from containers.runtime import EventKind
 
 TRAINED, STORAGE, STOPPED, KILLED, TERMINATED = 0, 74, 75, 137, 143
-"""Exit codes: all epochs trained, cannot write, stopped with a checkpoint, SIGKILL, SIGTERM."""
+"""Exit codes: all epochs trained, cannot write (EX_IOERR), stopped with a checkpoint
+(EX_TEMPFAIL), SIGKILL, SIGTERM. The first three are the trainer's (docs/images.md)."""
 
 WAS_KILLED = f"was killed from outside, or by its host for want of memory (exit code {KILLED})"
 
 
 def meaning(end: Exit | None, nodes: Nodes, gpus: int) -> tuple[EventKind, str]:
-    """What a container's exit means for its lease.
+    """The event of a container's exit.
 
     Args:
-        end: How it ended; None if nobody tells.
+        end: The exit; None if unknown.
         nodes: The cluster, with its limits.
         gpus: GPUs of the container.
 

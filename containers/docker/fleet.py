@@ -1,4 +1,4 @@
-"""The Docker daemons of a cluster, asked all at once."""
+"""The Docker daemons of a cluster, queried in parallel."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from containers.docker.daemon import CONNECTIONS, Daemon, Exit, Found, NodeGone, Refused
 from containers.docker.nodes import Nodes
 from containers.docker.rendering import Rendered, network_name
-from containers.docker.usage import Meter, Taken
+from containers.docker.usage import Meter, Usage
 from predictor.errors import InputError, WarehouseBusy
 
 TAKEN_REMEDY = "wait for it; if its scheduler is gone, resume it or remove its containers"
-"""Where containers of another run are on a node."""
+"""Remedy if a node runs containers of another run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A container, and the place of its node in the cluster."""
+    """A container, and the index of its node in the cluster."""
 
     node: int
     container: Found
@@ -32,12 +32,12 @@ class Fleet:
     """The daemons of a cluster's nodes, for one run.
 
     Args:
-        nodes: The machines.
+        nodes: The nodes.
         run: The run's id.
 
     Attributes:
-        gone: Nodes that did not answer when they were asked last, and how they failed.
-        pool: Threads that daemons are asked on, all at once.
+        gone: Nodes that did not answer the last query, each with the cause.
+        pool: Threads for parallel queries.
     """
 
     def __init__(self, nodes: Nodes, run: str) -> None:
@@ -48,7 +48,7 @@ class Fleet:
         self.pool = ThreadPoolExecutor(CONNECTIONS)
 
     def close(self) -> None:
-        """Let go of the daemons; containers run on."""
+        """Close the connections to the daemons; containers keep running."""
         self.pool.shutdown()
         for meter in self._meters.values():
             meter.close()
@@ -59,7 +59,7 @@ class Fleet:
         """The run's containers on all nodes that answer.
 
         Args:
-            again: Whether to ask those too that did not answer, which may take long.
+            again: Whether to query gone nodes too, each up to its timeout.
         """
         nodes = [node for node in range(len(self._nodes.nodes)) if again or node not in self.gone]
         return [entry for found in self.pool.map(self._on, nodes) for entry in found]
@@ -69,7 +69,7 @@ class Fleet:
             found = self._daemon(node).found(self._run)
         except (NodeGone, Refused) as error:
             self.gone[node] = str(error)
-            if node in self._daemons:  # its connections may be dead for good
+            if node in self._daemons:  # its connections may be dead
                 self._daemons.pop(node).close()
                 if meter := self._meters.pop(node, None):
                     meter.close()
@@ -81,8 +81,8 @@ class Fleet:
         """Create and start a container.
 
         Raises:
-            NodeGone: Its node does not answer.
-            Refused: Its node refuses it.
+            NodeGone: The node does not answer.
+            Refused: The node refuses the container.
         """
         if rendered.node in self.gone:
             raise NodeGone(self.gone[rendered.node])
@@ -91,11 +91,10 @@ class Fleet:
     def end(
         self, placed: Iterable[Placed], grace_seconds: float
     ) -> tuple[dict[int, str], list[Placed]]:
-        """End containers, by force where they do not end in time, and remove them.
+        """Stop containers, with SIGKILL after the grace period, and remove them.
 
         Returns:
-            What there is to say of it, by job id, of jobs of which there is something; and
-            the containers that may be running still.
+            Remarks by job id, on kills and failures; and the containers that may still run.
         """
         remarks: dict[int, str] = {}
         left: list[Placed] = []
@@ -122,14 +121,14 @@ class Fleet:
     def _spans(self, entry: Placed) -> bool:
         return len(self._nodes.by_node(entry.container.gpus)) > 1
 
-    def taken(self, entry: Placed) -> Taken | None:
-        """What a container took so far; None as long as it is not known."""
+    def usage(self, entry: Placed) -> Usage | None:
+        """A container's latest resource usage; None before the first measurement."""
         if entry.node not in self._meters:
             self._meters[entry.node] = Meter(self._daemon(entry.node).figures)
-        return self._meters[entry.node].taken(entry.container.id)
+        return self._meters[entry.node].usage(entry.container.id)
 
     def other_runs(self) -> dict[str, str]:
-        """Other runs that have containers on the nodes that answer, each with a node."""
+        """Other runs with containers on the nodes that answer, each with the name of a node."""
         found: dict[str, str] = {}
         for place, node in enumerate(self._nodes.nodes):
             with suppress(NodeGone, Refused):
@@ -137,7 +136,7 @@ class Fleet:
         return found
 
     def exit(self, entry: Placed) -> Exit | None:
-        """How a container ended; None if its node does not tell."""
+        """The exit of a container; None if its node does not answer."""
         try:
             return self._daemon(entry.node).exit(entry.container)
         except (NodeGone, Refused):
@@ -151,11 +150,11 @@ class Fleet:
 
 @contextmanager
 def only_scheduler(nodes: Nodes, run: str) -> Iterator[None]:
-    """Hold a cluster for a run, for as long as its scheduler lives.
+    """Lock a cluster for a run's scheduler process.
 
     Raises:
-        InputError: Its storage cannot be written.
-        WarehouseBusy: Another scheduler holds it, or containers of another run are there.
+        InputError: The cluster's storage cannot be written.
+        WarehouseBusy: Another scheduler has the lock, or the nodes run containers of another run.
     """
     import fcntl
 

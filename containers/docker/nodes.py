@@ -1,4 +1,4 @@
-"""The machines that jobs run on, and what their containers may have of them."""
+"""The nodes of a cluster of Docker hosts, and the limits of their containers."""
 
 import os
 import re
@@ -9,23 +9,23 @@ from pathlib import Path
 from predictor.errors import InputError
 
 RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-"""What a run may be called, as it is part of paths and of names that Docker is given."""
+"""Valid run ids, which are parts of paths and container names."""
 USER = re.compile(r"[1-9][0-9]*:[1-9][0-9]*")
 DEVICE = re.compile(r"[0-9]+|GPU-[0-9A-Fa-f-]+|MIG-[\w/-]+")
-"""One GPU; `all` would be all of the machine's."""
+"""Id of a single GPU, as `nvidia-smi -L` lists it; `all` is refused."""
 
 DOCKERS_OWN = ("host", "bridge", "default", "none")
-"""Networks that every daemon has, with the host in them."""
+"""Docker's predefined networks, which connect containers to the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU of a node, or a share of its processors that stands in for one.
+    """A GPU of a node, or an emulated GPU: a share of the node's processors.
 
     Attributes:
-        device: The GPU's id as the driver numbers it; empty where it is emulated.
-        cpuset: Processors of an emulated one, as Docker writes them (`0-3,6`); any if empty.
-        cpus: Processors' worth of time that an emulated one has; unlimited if 0.
+        device: The driver's id of the GPU; empty if emulated.
+        cpuset: Processors of an emulated GPU, in Docker's notation (`0-3,6`); any if empty.
+        cpus: Processor time of an emulated GPU, in processors; unlimited if 0.
     """
 
     device: str = ""
@@ -39,10 +39,10 @@ class Node:
 
     Attributes:
         name: Unique in the cluster.
-        endpoint: Where its daemon listens: `unix://`, `ssh://` or `tcp://`.
-        gpu_type: As the profile names it.
-        image: The only image that its containers are made of.
-        gpus: As the cluster numbers them.
+        endpoint: Address of its daemon: `unix://`, `ssh://` or `tcp://`.
+        gpu_type: GPU type, as in the profile.
+        image: Image of all its containers.
+        gpus: Its GPUs, in the cluster's order.
         tls: Folder with `ca.pem`, `cert.pem` and `key.pem` of a `tcp://` endpoint.
     """
 
@@ -56,13 +56,13 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a container gets for each of its GPUs, beside the GPU.
+    """Limits of a container, per GPU.
 
     Attributes:
-        memory_bytes: Memory, swap included; more kills it.
+        memory_bytes: Memory, swap included; a container beyond it is killed.
         pids: Processes and threads.
-        scratch_bytes: Of `/tmp`, which is memory and counts as such.
-        cpus: Processors' worth of time where the GPU is a real one; unlimited if 0.
+        scratch_bytes: Size of `/tmp`, a tmpfs that counts as memory.
+        cpus: Processor time beside a real GPU, in processors; unlimited if 0.
     """
 
     memory_bytes: int = 8 * 2**30
@@ -73,24 +73,24 @@ class Limits:
 
 @dataclass(frozen=True)
 class Nodes:
-    """A cluster of machines, each with as many GPUs.
+    """A cluster of nodes with equal numbers of GPUs.
 
     Attributes:
-        nodes: The machines; GPU i of the cluster is on node i // gpus_per_node.
-        storage: Folder that the scheduler and all nodes see under this path; holds a folder
-            for each run and job.
-        user: `UID:GID` that containers run as; never root.
-        datasets: Folder on each node that jobs may read.
-        mounts: Other folders on each node that containers see at the same path and may read.
-        limits: By GPU of a container.
-        grace_seconds: From SIGTERM to SIGKILL; time to write a checkpoint.
-        hung_rounds: Rounds without a sign of life after which a container counts as hung.
+        nodes: The nodes; GPU i of the cluster is on node i // gpus_per_node.
+        storage: Shared folder, at the same path for the scheduler and all nodes; holds a
+            folder for each run and job.
+        user: `UID:GID` of containers; never root.
+        datasets: Read-only folder on each node, with data sets.
+        mounts: Other read-only folders on each node, at the same path in containers.
+        limits: Limits of a container, per GPU.
+        grace_seconds: Grace period from SIGTERM to SIGKILL, in which to write a checkpoint.
+        hung_rounds: Consecutive rounds without new telemetry after which a job counts as hung.
         network: An attachable Docker network, for gangs that span daemons.
-        rendezvous_port: Where the first container of such a gang listens.
+        rendezvous_port: Port on which the first container of such a gang listens.
 
     Raises:
-        InputError: A container would get more than its own: it would run as root, or see
-            GPUs, folders of other jobs or a Docker socket that are not its own.
+        InputError: Containers would run as root, or see a GPU of another lease, folders of other
+            jobs or a Docker socket.
     """
 
     nodes: tuple[Node, ...]
@@ -142,7 +142,7 @@ class Nodes:
 
     @property
     def _hidden(self) -> Iterator[Path]:
-        """What no container may see: the folders of other jobs, and Docker's sockets."""
+        """Paths that no container may see: the folders of other jobs, and Docker's sockets."""
         yield self.storage
         yield Path("/var/run/docker.sock")
         for node in self.nodes:
@@ -160,7 +160,7 @@ class Nodes:
         return len(self.nodes) * self.gpus_per_node
 
     def by_node(self, gpus: Sequence[int]) -> dict[int, tuple[int, ...]]:
-        """GPUs of the cluster by the place of their node; GPUs as the node numbers them."""
+        """GPUs of the cluster, by index of their node and in the node's numbering."""
         found: dict[int, tuple[int, ...]] = {}
         for gpu in gpus:
             node, local = divmod(gpu, self.gpus_per_node)
@@ -168,19 +168,19 @@ class Nodes:
         return found
 
     def hand_over(self, folder: Path) -> None:
-        """Give a folder to the user that containers run as, who may be another than this one.
+        """Change a folder's owner to the user of containers.
 
         Raises:
-            OSError: It cannot be given.
+            OSError: The owner cannot be changed.
         """
         if os.geteuid() == 0:
             os.chown(folder, *map(int, self.user.split(":")))
 
     def folder(self, run: str, job_id: int) -> Path:
-        """What a job keeps from launch to launch.
+        """The folder of a job, kept between its leases.
 
         Raises:
-            InputError: The run's id is none that can be part of a path.
+            InputError: The run's id is not valid.
         """
         if not RUN.fullmatch(run):
             remedy = "use letters, digits, '.', '_' and '-'"

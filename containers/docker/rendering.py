@@ -1,7 +1,7 @@
-"""What Docker is asked for when a lease begins: pure functions of the lease.
+"""Rendering of a lease as containers: pure functions, whose results are plain data.
 
-A container has the GPUs of its lease and no others, no privilege, no network unless its
-gang spans nodes, and one folder that it may write to.
+A container has the GPUs of its lease only, no privileges, a network only if its gang spans
+nodes, and write access to its job's folder only.
 """
 
 from dataclasses import asdict, dataclass
@@ -15,16 +15,17 @@ from predictor.job import JobSpec
 RUN, JOB, ROUND, NODE, RANK, GPUS = (
     f"shockwave.{name}" for name in ("run", "job", "round", "node", "rank", "gpus")
 )
-"""Labels of a container; GPUs as the cluster numbers them, with commas between."""
+"""Labels of a container; GPUs in the cluster's numbering, separated by commas."""
 
 JOB_FOLDER = "/job"
-"""Where a container finds its job's folder."""
+"""Path of the job's folder in a container."""
 DATASETS = "/data"
-"""Where it finds the data sets."""
+"""Path of the data sets in a container."""
 SHARED_BYTES = 2**30
-"""Of /dev/shm, through which NCCL's workers of a container talk."""
+"""Size of /dev/shm, through which NCCL's workers of a container communicate. An engineering
+bound: Docker's default is 64 MiB."""
 LONGEST_NAME = 63
-"""Characters of a part of a host name (RFC 1035), which containers are found by."""
+"""Longest label of a host name (RFC 1035); containers resolve each other's names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,9 @@ class Rendered:
     """A container to be created.
 
     Attributes:
-        node: Place of its node in the cluster.
-        name: Deterministic: the same lease always gives the same name.
-        network: A private network that it needs, to be made if it is not there; or empty.
+        node: Index of its node in the cluster.
+        name: Its name, a function of the lease.
+        network: Private network of its gang, created on demand; empty without one.
         options: Keyword arguments of the SDK's `containers.create`.
     """
 
@@ -45,7 +46,7 @@ class Rendered:
 
 
 def described(spec: JobSpec) -> dict[str, Any]:
-    """A job as its trainer reads it in `job.json`."""
+    """A job as in the trainer's `job.json`."""
     job = asdict(spec)
     for key in ("demand", "arrival_seconds", "tenant", "budget", "consolidate"):
         del job[key]
@@ -53,7 +54,7 @@ def described(spec: JobSpec) -> dict[str, Any]:
 
 
 def container_name(run: str, job_id: int, number: int, rank: int) -> str:
-    """The name of the container that a lease that begins in a round gets on a node."""
+    """The name of the container on a node of a lease that begins in a round."""
     return _short(f"shockwave-{run}-job-{job_id}-round-{number}-node-{rank}")
 
 
@@ -63,7 +64,7 @@ def network_name(run: str, job_id: int) -> str:
 
 
 def _short(name: str) -> str:
-    """A name that host names may have; of a longer one, asking who a peer is hangs."""
+    """A name shortened to a valid host name; resolving a longer name hangs."""
     if len(name) <= LONGEST_NAME:
         return name
     mark = blake2s(name.encode(), digest_size=8).hexdigest()
@@ -71,7 +72,7 @@ def _short(name: str) -> str:
 
 
 def render(nodes: Nodes, run: str, number: int, lease: Lease) -> tuple[Rendered, ...]:
-    """The containers of a lease, one a node, the first node's first.
+    """The containers of a lease, one per node, in the order of the nodes.
 
     Args:
         nodes: The cluster.
@@ -90,7 +91,7 @@ def render(nodes: Nodes, run: str, number: int, lease: Lease) -> tuple[Rendered,
         if nodes.datasets is not None:
             environment["SHOCKWAVE_DATA_FOLDER"] = DATASETS
         if not any(gpu.device for gpu in nodes.nodes[place].gpus):
-            environment["NVIDIA_VISIBLE_DEVICES"] = "void"  # else the image's own, which is all
+            environment["NVIDIA_VISIBLE_DEVICES"] = "void"  # overrides the image's default, all
         if len(places) > 1:
             environment |= {
                 "MASTER_ADDR": names[0],
@@ -113,7 +114,7 @@ def render(nodes: Nodes, run: str, number: int, lease: Lease) -> tuple[Rendered,
             },
             "environment": environment,
             "mounts": _mounts(nodes, run, lease.job_id),
-            # An empty one would be the daemon's own, from which there is a way out.
+            # Empty would be the daemon's default network, which reaches the host.
             "network_mode": (len(places) > 1 and (network or nodes.network)) or "none",
             **_hardware(nodes, node, local),
             **_confined(nodes, len(local)),
@@ -125,7 +126,7 @@ def render(nodes: Nodes, run: str, number: int, lease: Lease) -> tuple[Rendered,
 
 
 def _mounts(nodes: Nodes, run: str, job_id: int) -> list[dict[str, str | bool]]:
-    """Folders of the node; one that is not there is an error, where a volume would make it."""
+    """Bind mounts of the node's folders; unlike volumes, missing folders are an error."""
     shown = [(nodes.folder(run, job_id), JOB_FOLDER, False)]
     if nodes.datasets is not None:
         shown.append((nodes.datasets, DATASETS, True))
@@ -137,7 +138,7 @@ def _mounts(nodes: Nodes, run: str, job_id: int) -> list[dict[str, str | bool]]:
 
 
 def _hardware(nodes: Nodes, node: Node, local: tuple[int, ...]) -> dict[str, Any]:
-    """The GPUs of the lease, pinned by id, or what stands in for them."""
+    """The GPUs of the lease, pinned by id, or the processors that emulate them."""
     gpus = [node.gpus[index] for index in local]
     devices = [gpu.device for gpu in gpus if gpu.device]
     cpus = sum(nodes.limits.cpus if gpu.device else gpu.cpus for gpu in gpus)
@@ -151,11 +152,11 @@ def _hardware(nodes: Nodes, node: Node, local: tuple[int, ...]) -> dict[str, Any
 
 
 def _confined(nodes: Nodes, gpus: int) -> dict[str, Any]:
-    """What keeps a container from doing harm."""
+    """Confinement of a container: user, capabilities, file system and limits."""
     limits = nodes.limits
     return {
         "user": nodes.user,
-        "use_config_proxy": False,  # it would show the scheduler's proxies, passwords and all
+        "use_config_proxy": False,  # hides the scheduler's proxies and their passwords
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "read_only": True,
@@ -163,6 +164,6 @@ def _confined(nodes: Nodes, gpus: int) -> dict[str, Any]:
         "mem_limit": gpus * limits.memory_bytes,
         "memswap_limit": gpus * limits.memory_bytes,
         "pids_limit": gpus * limits.pids,
-        "init": True,  # forwards SIGTERM and reaps what the job leaves
+        "init": True,  # forwards SIGTERM and reaps orphans
         "log_config": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "2"}},
     }

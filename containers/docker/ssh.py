@@ -1,7 +1,7 @@
-"""A Docker daemon at the far end of `ssh`, as the system's own client reaches it.
+"""Connections to a Docker daemon through the system's `ssh` client.
 
-The SDK has such a way too, without a limit of time: where a host falls silent, it waits for
-ever, and why `ssh` failed is lost on the terminal.
+The SDK's own ssh transport has no timeouts, so that it hangs on a silent host, and it writes
+the cause of a failure of `ssh` to the terminal only.
 """
 
 import errno
@@ -25,27 +25,28 @@ import urllib3.connection
 import urllib3.exceptions
 
 OPTIONS = (
-    "BatchMode=yes",  # nobody is there to be asked
+    "BatchMode=yes",  # no prompts
     "ConnectTimeout=10",
-    "ControlMaster=no",  # connections that it would carry for others would end with it
+    "ControlMaster=no",  # a master would end the connections that share it
     "LogLevel=ERROR",
     "ServerAliveInterval=5",
     "ServerAliveCountMax=2",
-    "ClearAllForwardings=yes",  # of the user's configuration, as are the two below
+    "ClearAllForwardings=yes",  # overrides the user's configuration, as the next two
     "ForwardAgent=no",
     "RequestTTY=no",
 )
-"""What is said to `ssh` beside the user's configuration."""
+"""Options of `ssh`, in addition to the user's configuration."""
 AT_ONCE = 5
-"""Connections that begin at once with one host: sshd drops some above 10 (`MaxStartups`)."""
+"""Largest number of connections to a host that start at once: above 10, sshd drops some
+(`MaxStartups`)."""
 PING = b"GET /_ping HTTP/1.1\r\nHost: ssh\r\n\r\n"
-"""What Docker answers at once, when a connection has begun."""
+"""Request for Docker's health check, which shows that a connection is established."""
 END_SECONDS = 1.0
-"""What `ssh` is given to say why it failed."""
+"""Timeout for `ssh` to report its failure and to end. An engineering bound."""
 
 
 def ssh_command(endpoint: str) -> list[str]:
-    """What reaches the daemon of an `ssh://` endpoint through standard input and output."""
+    """The command that connects its standard streams to the daemon of an `ssh://` endpoint."""
     parts = urlsplit(endpoint)
     options = [word for option in OPTIONS for word in ("-o", option)]
     user = ["-l", parts.username] if parts.username else []
@@ -56,11 +57,11 @@ def ssh_command(endpoint: str) -> list[str]:
 
 
 class SshAdapter(requests.adapters.HTTPAdapter):
-    """Takes all requests to one daemon, each connection through an `ssh` of its own.
+    """Transport of all requests to a daemon, with an `ssh` process per connection.
 
     Args:
-        endpoint: Where the daemon is: `ssh://[USER@]HOST[:PORT]`.
-        connections: To keep for the next requests.
+        endpoint: Address of the daemon: `ssh://[USER@]HOST[:PORT]`.
+        connections: Size of the connection pool.
     """
 
     def __init__(self, endpoint: str, connections: int) -> None:
@@ -69,11 +70,11 @@ class SshAdapter(requests.adapters.HTTPAdapter):
         self._pool = _Pool("localhost", maxsize=connections, command=command)
 
     def get_connection_with_tls_context(self, *_: Any, **__: Any) -> urllib3.HTTPConnectionPool:
-        """The daemon's connections, whatever the address and the proxies."""
+        """The daemon's connection pool, for any address and proxies."""
         return self._pool
 
     def request_url(self, request: requests.PreparedRequest, proxies: Any) -> str:
-        """The path alone, as no proxy is asked."""
+        """The path only, as no proxy is used."""
         return request.path_url
 
     def close(self) -> None:
@@ -83,14 +84,14 @@ class SshAdapter(requests.adapters.HTTPAdapter):
 
 
 class _Connection(urllib3.connection.HTTPConnection):
-    """A connection through a command."""
+    """A connection through the standard streams of a command."""
 
     def __init__(self, *given: Any, command: Sequence[str], **options: Any) -> None:
         super().__init__(*given, **options)
         self._command = command
 
     def connect(self) -> None:
-        """Start the command, and wait until Docker answers through it."""
+        """Start the command, and wait for Docker's answer to `PING`."""
         with _turns(tuple(self._command)):
             self._start()
             try:
@@ -105,7 +106,7 @@ class _Connection(urllib3.connection.HTTPConnection):
                 raise self._failure() from error
 
     def _start(self) -> None:
-        """Start the command, with one end of a pair of sockets as its input and output."""
+        """Start the command with one end of a socket pair as standard input and output."""
         here, there = socket.socketpair()
         said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         try:
@@ -115,19 +116,23 @@ class _Connection(urllib3.connection.HTTPConnection):
                     stdin=there.fileno(),
                     stdout=there.fileno(),
                     stderr=said,
-                    start_new_session=True,  # which ends as one, and not by Ctrl-C
+                    start_new_session=True,  # a process group of its own, without Ctrl-C
                 )
         except FileNotFoundError:
             here.close()
             said.close()
             raise FileNotFoundError(errno.ENOENT, "this machine has no ssh") from None
-        # A response may outlive this connection: who holds the socket last ends the command.
+        # A response may outlive this connection: the command ends with the last reference.
         self._finish = weakref.finalize(here, _end, process, said)
         here.settimeout(self.timeout)
         self.sock, self._process, self._said = here, process, said
 
     def getresponse(self) -> Any:
-        """The answer; where there is none, the error says what the command said of it."""
+        """The response.
+
+        Raises:
+            ConnectionAbortedError: The connection failed; the message is the command's.
+        """
         try:
             return super().getresponse()
         except TimeoutError:
@@ -137,7 +142,7 @@ class _Connection(urllib3.connection.HTTPConnection):
             raise self._failure() from error
 
     def _failure(self) -> OSError:
-        """What the command said of its end."""
+        """The failure with the command's last message."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
         self._said.seek(0)
@@ -153,13 +158,13 @@ class _Pool(urllib3.HTTPConnectionPool):
 
 @cache
 def _turns(command: tuple[str, ...]) -> BoundedSemaphore:
-    """What connections wait for that would begin with one host."""
+    """The semaphore of the connections that start to a host."""
     return BoundedSemaphore(AT_ONCE)
 
 
 def _end(process: "subprocess.Popen[bytes]", said: IO[str]) -> None:
     if process.poll() is None:
-        os.killpg(process.pid, signal.SIGTERM)  # and what it goes through (ProxyJump)
+        os.killpg(process.pid, signal.SIGTERM)  # with its ProxyJump
         try:
             process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:

@@ -2,7 +2,7 @@
 
 A job appends a line to `telemetry.jsonl` for each epoch and replaces `progress.json` while
 it trains; docs/images.md gives their fields. Lines may be torn, repeated after a kill, or
-garbage; what has been reported once is never reported again.
+implausible; each epoch is reported once.
 """
 
 import json
@@ -17,15 +17,16 @@ from predictor.job import EpochReport, JobProgress, JobSpec, add_report
 LINES = "telemetry.jsonl"
 PROGRESS = "progress.json"
 LONGEST_LINE = 1 << 16
-"""Bytes; a longer one is garbage."""
+"""Largest size of a line in bytes; longer lines are ignored. An engineering bound."""
 MOST_BYTES = 1 << 18
-"""Read at a look; the rest is read at the next."""
+"""Most bytes per read; the next read continues. An engineering bound."""
 BACKLOG_BYTES = 1 << 24
-"""Read at the first look at a job that goes on, and at the last one at a job that ended."""
+"""Most bytes of the first read of a resumed job, and of the last read of a finished job. An
+engineering bound."""
 MOST_LINES = 100_000
-"""Of what is read at a look; what is more is garbage."""
+"""Most lines per read; more lines are ignored. An engineering bound."""
 MOST_SECONDS = 1e9
-"""Of an epoch or a job, some thirty years; more is garbage."""
+"""Longest plausible epoch or run time, some thirty years; longer times are ignored."""
 
 
 @dataclass
@@ -33,10 +34,10 @@ class JobLog:
     """A job's telemetry, as far as it has been reported.
 
     Attributes:
-        folder: Of the job.
-        spec: What was declared.
+        folder: The job's folder.
+        spec: The declared job.
         epochs: Completed epochs reported so far.
-        run_seconds: Time spent training, as last reported.
+        run_seconds: Run time, as last reported.
     """
 
     folder: Path
@@ -44,32 +45,32 @@ class JobLog:
     epochs: int = 0
     run_seconds: float = 0.0
     _offset: int = field(default=0, init=False)
-    _possible: float = field(default=0.0, init=False)
+    _longest_seconds: float = field(default=0.0, init=False)
     _batch_size: int = field(default=0, init=False)
-    _sign: "tuple[int, _Position | None] | None" = field(default=None, init=False)
+    _last_seen: "tuple[int, _Position | None] | None" = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._possible = self.run_seconds
+        self._longest_seconds = self.run_seconds
 
     def read(
         self, *, trained: bool, most_seconds: float = math.inf
     ) -> tuple[tuple[EpochReport, ...], JobProgress, bool]:
-        """What is new since the last call.
+        """New telemetry since the last call.
 
         Args:
-            trained: Whether the job ended well. Epochs whose lines were lost are then reported
+            trained: Whether the job finished. Epochs whose lines were lost are then reported
                 as far as its progress implies them.
-            most_seconds: Time that the job may have trained since the last call. Epochs may
-                have begun before it, so a longer time than all calls together is garbage.
+            most_seconds: Upper bound on the run time since the last call. An epoch may have
+                begun earlier, so that plausible times are bounded by the sum over all calls.
 
         Returns:
             Reports of completed epochs, merged by batch size; the job's progress; and whether
-            there was any sign of life.
+            there was any new telemetry.
         """
-        self._possible += most_seconds
+        self._longest_seconds += most_seconds
         reports: list[EpochReport] = []
-        goes_on = self._sign is None and self.epochs > 0
-        most = BACKLOG_BYTES if trained or goes_on else MOST_BYTES
+        resumed = self._last_seen is None and self.epochs > 0
+        most = BACKLOG_BYTES if trained or resumed else MOST_BYTES
         for epoch, batch_size, seconds in self._new_lines(most):
             self._report(reports, epoch, batch_size, seconds)
         position = self._position()
@@ -79,12 +80,12 @@ class JobLog:
             self._report(
                 reports, position.epoch - 1, self._batch_size or position.batch_size, seconds
             )
-        return tuple(reports), *self._stands(position)
+        return tuple(reports), *self._progress(position)
 
     def _report(
         self, reports: list[EpochReport], epoch: int, batch_size: int, seconds: float
     ) -> None:
-        """Add a completed epoch to the reports, with those before it whose lines were lost."""
+        """Add a completed epoch to the reports, with previous epochs whose lines were lost."""
         count = epoch + 1 - self.epochs
         if count < 1:
             return  # trained again after a kill, and reported before
@@ -100,7 +101,7 @@ class JobLog:
         whole = data.rfind(b"\n") + 1
         if not whole and len(data) > LONGEST_LINE:
             whole = len(data)
-        self._offset += whole  # what is left may still be written
+        self._offset += whole  # the rest is an incomplete line
         lines = []
         for text in filter(None, data[:whole].split(b"\n", MOST_LINES)[:MOST_LINES]):
             line = self._line(text)
@@ -109,7 +110,7 @@ class JobLog:
         return lines
 
     def _line(self, text: bytes) -> tuple[int, int, float] | None:
-        """Epoch, batch size and seconds of a line; None if it cannot be one."""
+        """Epoch, batch size and seconds of a line; None if implausible."""
         try:
             line = json.loads(text)
             epoch, size, seconds = line["epoch"], line["batch_size"], float(line["seconds"])
@@ -120,11 +121,11 @@ class JobLog:
             and 0 <= epoch < self.spec.epochs
             and type(size) is int
             and self.spec.batch_size <= size <= self.spec.max_batch_size
-            and 0 <= seconds <= min(self._possible, MOST_SECONDS)
+            and 0 <= seconds <= min(self._longest_seconds, MOST_SECONDS)
         )
         return (epoch, size, seconds) if sound else None
 
-    def _stands(self, position: "_Position | None") -> tuple[JobProgress, bool]:
+    def _progress(self, position: "_Position | None") -> tuple[JobProgress, bool]:
         epochs, size, step = self.epochs, self._batch_size or self.spec.batch_size, 0
         run_seconds = self.run_seconds
         if position:
@@ -134,8 +135,8 @@ class JobLog:
         steps_per_epoch = self.spec.steps_per_epoch(size)
         step = min(step, steps_per_epoch) if epochs < self.spec.epochs else 0
         seconds, self.run_seconds = run_seconds - self.run_seconds, run_seconds
-        sign = (epochs, position)
-        alive, self._sign = sign != self._sign, sign
+        seen = (epochs, position)
+        alive, self._last_seen = seen != self._last_seen, seen
         progress = JobProgress(
             job_id=self.spec.job_id,
             epochs=epochs,
@@ -163,21 +164,21 @@ class JobLog:
             position.epoch >= 0
             and position.step >= 0
             and self.spec.batch_size <= position.batch_size <= self.spec.max_batch_size
-            and 0 <= position.run_seconds <= min(self._possible, MOST_SECONDS)
+            and 0 <= position.run_seconds <= min(self._longest_seconds, MOST_SECONDS)
         )
         return position if sound else None
 
 
 def read_part(path: Path, offset: int, most_bytes: int) -> bytes:
-    """A part of a file that a job wrote, and may have put anything in place of.
+    """A part of a file in a job's folder, which the job may have replaced.
 
     Args:
         path: The file.
-        offset: Bytes to leave out.
-        most_bytes: To read at most.
+        offset: Bytes to skip.
+        most_bytes: Most bytes to read.
 
     Raises:
-        OSError: It cannot be read, or is a link, a pipe or a device.
+        OSError: The file cannot be read, or is a link, a pipe or a device.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
@@ -189,7 +190,7 @@ def read_part(path: Path, offset: int, most_bytes: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """What `progress.json` says."""
+    """A job's position, as in `progress.json`."""
 
     epoch: int
     step: int

@@ -1,4 +1,4 @@
-"""What containers take of their machines, as far as it can be seen from here."""
+"""Resource usage of containers: processors, memory, and GPUs of this machine."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -8,12 +8,12 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What a container took so far.
+class Usage:
+    """The resource usage of a container.
 
     Attributes:
-        cpu_seconds: Processor time since it began.
-        memory_bytes: Memory that it holds.
+        cpu_seconds: Processor time since its start.
+        memory_bytes: Memory in use.
     """
 
     cpu_seconds: float
@@ -21,7 +21,7 @@ class Taken:
 
 
 class Meter:
-    """Follows the stream of figures that a daemon gives of each container, once a second.
+    """Reads a daemon's streams of resource usage, each with a message per second.
 
     Args:
         stream: Opens the stream of a container, by its id; it ends with the container.
@@ -29,54 +29,54 @@ class Meter:
 
     def __init__(self, stream: Callable[[str], Iterator[dict[str, Any]]]) -> None:
         self._stream = stream
-        self._taken: dict[str, Taken | None] = {}
+        self._usage: dict[str, Usage | None] = {}
         self._lock = Lock()
-        self._over = False
+        self._closed = False
 
-    def taken(self, container: str) -> Taken | None:
-        """The newest figures of a container, which is followed from now on; None so far."""
+    def usage(self, container: str) -> Usage | None:
+        """Latest usage of a container; None at first. The first call opens its stream."""
         with self._lock:
-            if container in self._taken:
-                return self._taken[container]
-            self._taken[container] = None
+            if container in self._usage:
+                return self._usage[container]
+            self._usage[container] = None
         Thread(target=self._follow, args=(container,), daemon=True).start()
         return None
 
     def close(self) -> None:
-        """Follow nothing any more."""
-        self._over = True
+        """Stop reading the streams."""
+        self._closed = True
 
     def _follow(self, container: str) -> None:
-        # A stream breaks when its container, its daemon or the connection ends: nothing is lost.
+        # A stream fails when its container, its daemon or the connection ends.
         with suppress(Exception):
             for figures in self._stream(container):
-                if self._over:
+                if self._closed:
                     break
-                taken = _taken(figures)
-                if taken:
+                usage = _usage(figures)
+                if usage:
                     with self._lock:
-                        self._taken[container] = taken
+                        self._usage[container] = usage
         with self._lock:
-            del self._taken[container]
+            del self._usage[container]
 
 
-def _taken(figures: dict[str, Any]) -> Taken | None:
-    """What a message says; None for those of a container that has ended."""
+def _usage(figures: dict[str, Any]) -> Usage | None:
+    """The usage in a message; None after the container has ended."""
     total = figures.get("cpu_stats", {}).get("cpu_usage", {}).get("total_usage")
     memory = figures.get("memory_stats", {}).get("usage")
     if not total or memory is None:
         return None
-    return Taken(total / 1e9, memory)
+    return Usage(total / 1e9, memory)
 
 
 def gpu_share(devices: Sequence[str]) -> float:
-    """The share of time that GPUs of this machine were busy of late, their mean.
+    """Mean utilization of GPUs of this machine over the driver's last sample period.
 
     Args:
-        devices: Ids as the driver has them: numbers or UUIDs.
+        devices: The driver's ids: numbers or UUIDs.
 
     Returns:
-        The share in [0, 1]; 0 where there is no NVIDIA driver to ask.
+        Utilization in [0, 1]; 0 without an NVIDIA driver.
     """
     import pynvml
 

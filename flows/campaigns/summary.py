@@ -23,6 +23,7 @@ FIGURES = (
 """Columns of the view `run_summary` that are averaged over seeds."""
 
 CONFIDENCE = 0.95
+"""Level of the confidence intervals over seeds, a convention."""
 
 
 @dataclass(frozen=True, slots=True)

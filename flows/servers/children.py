@@ -21,6 +21,7 @@ STOP_SECONDS = 60.0
 """Grace period between SIGTERM and SIGKILL."""
 
 POLL_SECONDS = 0.2
+"""Poll interval of a starting or ending child. An engineering choice."""
 
 READY = "ready"
 """The line on stdout with which a process reports that it is ready."""

@@ -1,12 +1,11 @@
-"""The count problem and the solvers that take it.
+"""The count problem and the protocol of its solvers.
 
     max  Σ_j U_j(n_j) − k z    s. t.  Σ_{j on c} g_j n_j ≤ C_c,  n_j ∈ {0…T_j},  z ≥ r_j(n_j)
 
-One integer per job and one epigraph variable, z ≥ 0, above the longest remaining time
-that no counts can reduce; a capacity C_c for each GPU type c. A back end answers with
-counts, a proven bound and the price of a GPU-round of each type, the dual of its capacity
-row in the relaxation. Effort is bounded by
-deterministic work, not by time.
+One integer per job, one epigraph variable z ≥ 0, measured from the longest remaining time
+that no counts can reduce, and a capacity C_c for each GPU type c. A back end returns counts,
+a proven bound and the price of a GPU-round of each type, the dual of its capacity row in the
+relaxation. Effort is bounded by deterministic work, not by time.
 """
 
 from dataclasses import dataclass
@@ -18,23 +17,22 @@ from solver.market import Floats, Ints
 
 
 class BackendUnavailableError(Exception):
-    """The solver is not installed, not licensed, refuses the size, or found nothing."""
+    """The solver is not installed, not licensed, refuses the size, or found no solution."""
 
 
 @dataclass(frozen=True)
 class CountProblem:
-    """What a back end solves, scaled and shifted: no rounds are worth nothing.
+    """The count problem of a window, scaled, and shifted so that 0 rounds have utility 0.
 
     Attributes:
         utility: U_j(n), shape (jobs, T + 1), non-decreasing from 0.
-        remaining: r_j(n) above the longest that no counts can reduce, non-increasing and
-            convex, shape (jobs, T + 1).
+        remaining: r_j(n) less the longest remaining time that no counts can reduce,
+            non-increasing and convex, shape (jobs, T + 1).
         regularizer: k.
         gangs: g_j, shape (jobs,).
         capacities: C, GPU-rounds of each GPU type, shape (types,).
         type_of: Index of the GPU type that each job bids on, shape (jobs,).
-        most: T_j, the count beyond which a job gains nothing, shape (jobs,); there
-            r_j is at most 0.
+        most: T_j, the last useful round of each job, shape (jobs,); r_j(T_j) is at most 0.
     """
 
     utility: Floats
@@ -47,17 +45,17 @@ class CountProblem:
 
     @property
     def capacity(self) -> int:
-        """GPU-rounds of a problem of one GPU type.
+        """GPU-rounds, if the problem has one GPU type.
 
         Raises:
-            BackendUnavailableError: It has several.
+            BackendUnavailableError: The problem has several GPU types.
         """
         if len(self.capacities) != 1:
             raise BackendUnavailableError("the problem has several GPU types")
         return int(self.capacities[0])
 
     def objective(self, counts: Ints) -> float:
-        """Of one count a job, shape (jobs,)."""
+        """The objective at n_j = counts, shape (jobs,)."""
         rows = np.arange(len(counts))
         longest = float(self.remaining[rows, counts].max(initial=0.0))
         return float(self.utility[rows, counts].sum()) - self.regularizer * longest
@@ -65,7 +63,7 @@ class CountProblem:
 
 @dataclass(frozen=True)
 class CountSolution:
-    """What a back end found.
+    """The solution of a back end.
 
     Attributes:
         counts: n_j, shape (jobs,).
@@ -90,10 +88,11 @@ class Backend(Protocol):
         """Solve to a relative gap of `RELATIVE_GAP` or until the work limit.
 
         Raises:
-            BackendUnavailableError: It cannot take the problem at all.
+            BackendUnavailableError: The back end cannot solve the problem.
         """
         ...
 
 
 RELATIVE_GAP = 1e-5
-"""Relative gap at which a back end may stop."""
+"""Relative gap at which a back end may stop: a tenth of the gap `auto` accepts
+(`solver.counts.CLOSED`). No sweep is recorded."""

@@ -1,21 +1,22 @@
-"""Counts at a price, made to fit the capacity: a small exact search where it matters.
+"""The core of the count problem at a price, solved by a dynamic programme.
 
-At a price λ each count n of a job loses something, d_j(n) ≥ 0, against the job's best, and
-each GPU-round that stays idle loses λ. The best counts are those with the least loss in
-all. Jobs whose every other count loses more than a plan at hand does keep their best; the
-few others, the *core* (Balas and Zemel, 1980), go through a dynamic programme over the
-GPU-rounds that they use.
+At a price λ a count n of a job has a reduced loss d_j(n) ≥ 0 against the job's best count,
+and an idle GPU-round has the loss λ. Optimal counts minimise the total loss. A job keeps its
+best count if every other count loses more than the incumbent plan. The remaining jobs, the
+*core* (Balas and Zemel, 1980), go through a dynamic programme over the GPU-rounds that they
+use.
 """
 
 import numpy as np
 
 from solver.market import Floats, Ints
 
-CELLS = 1_000_000
-"""Bound on effort: options times GPU-rounds that the dynamic programme goes through."""
+STATES = 1_000_000
+"""Bound on effort: states of the dynamic programme, counts times GPU-rounds. An engineering
+bound on memory and time; no sweep is recorded."""
 
 
-def settle(
+def solve_core(
     losses: Floats,
     gangs: Ints,
     capacity: int,
@@ -24,19 +25,19 @@ def settle(
     most_loss: float,
     options: int,
 ) -> tuple[Ints, bool]:
-    """Counts within capacity of little loss.
+    """Counts within capacity of the least total loss over the core.
 
     Args:
         losses: d_j(n), shape (jobs, T + 1), inf where n is not allowed; the smallest n
-            that loses nothing must fit the capacity for all jobs together.
+            without loss must fit the capacity for all jobs together.
         gangs: g_j, shape (jobs,).
         capacity: C, GPU-rounds.
-        price: λ, lost for each GPU-round that stays idle.
-        most_loss: Counts that lose more in all than this are of no interest.
-        options: How many counts other than the best are considered at most.
+        price: λ, the loss of an idle GPU-round.
+        most_loss: Upper bound on the total loss of counts that would improve the incumbent.
+        options: Maximum number of counts in the core beside the best counts.
 
     Returns:
-        Counts, shape (jobs,), and whether no others lose less or all lose too much.
+        Counts, shape (jobs,), and whether no others can improve on both them and the incumbent.
     """
     counts = _filled(losses, gangs, capacity)
     flat = losses.ravel()
@@ -53,7 +54,7 @@ def settle(
         least, largest = allowed.argmax(axis=1), width - 1 - allowed[:, ::-1].argmax(axis=1)
         spare = capacity - int(gangs @ counts) + int(gangs[core] @ (counts[core] - least))
         reach = np.minimum(np.cumsum(gangs[core] * (largest - least)), spare)
-        if int(allowed.sum(axis=1) @ (reach + 1)) <= CELLS or len(chosen) < 2:
+        if int(allowed.sum(axis=1) @ (reach + 1)) <= STATES or len(chosen) < 2:
             break
         chosen = chosen[: len(chosen) // 2]
     table = [
@@ -67,7 +68,7 @@ def settle(
 
 
 def _filled(losses: Floats, gangs: Ints, capacity: int) -> Ints:
-    """The least counts that lose nothing, then the largest such, widest first, that fit."""
+    """The least counts without loss, raised to the largest such by decreasing width if they fit."""
     free = losses <= 0.0
     least: Ints = free.argmax(axis=1)
     largest = losses.shape[1] - 1 - free[:, ::-1].argmax(axis=1)
@@ -83,7 +84,14 @@ def _filled(losses: Floats, gangs: Ints, capacity: int) -> Ints:
 def _least_loss(
     options: list[list[tuple[int, float, int]]], reach: list[int], spare: int, price: float
 ) -> list[int]:
-    """One option (GPU-rounds, loss, count) a job, of least loss within `spare` GPU-rounds."""
+    """A count for each job, of least total loss within `spare` GPU-rounds.
+
+    Args:
+        options: (GPU-rounds, loss, count) for each count of each job.
+        reach: GPU-rounds that the jobs up to each can use.
+        spare: Free GPU-rounds.
+        price: λ.
+    """
     loss, taken = np.zeros(1), []
     for choices, most in zip(options, reach, strict=True):
         best = np.full(most + 1, np.inf)

@@ -11,12 +11,13 @@ from solver.backends import RELATIVE_GAP, BackendUnavailableError, CountProblem,
 from solver.backends.linear import cuts, envelopes
 
 WORK_LIMIT = 2.0
-"""Bound on effort in Gurobi's deterministic work units (about a second each)."""
+"""Bound on effort in Gurobi's deterministic work units (about a second each). An engineering
+bound, without a recorded sweep; the recorded windows take 30 ms at most (docs/market.md)."""
 
 
 @cache
 def _environment(thread: int) -> Any:
-    """An environment for each thread, as no two may use the same at a time."""
+    """The environment of a thread; Gurobi environments are not thread-safe."""
     try:
         import gurobipy
     except ImportError as error:
@@ -83,7 +84,7 @@ class Gurobi:
 
 
 def _optimize(model: Any) -> None:
-    """Optimise; an interrupt, which Gurobi would swallow, goes on as one."""
+    """Optimise; raises the KeyboardInterrupt that Gurobi catches."""
     import gurobipy
 
     model.optimize()

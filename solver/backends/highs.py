@@ -9,10 +9,12 @@ from solver.backends.linear import cuts, envelopes
 from solver.market import Floats
 
 NODE_LIMIT = 20_000
-"""Bound on effort, in branch-and-bound nodes."""
+"""Bound on effort, in branch-and-bound nodes. An engineering bound, without a recorded sweep;
+the recorded windows take 35 ms at most (docs/market.md)."""
 
 SLOPE_TOLERANCE = 1e-12
-"""Slopes of the scaled utility this close are one: rounding must not open a segment."""
+"""Tolerance for equal slopes of the scaled utility, above the rounding error of their
+differences, so that rounding adds no segment."""
 
 
 class _Rows:
@@ -105,7 +107,7 @@ def _run(highspy: Any, problem: CountProblem, table: Floats, *, integer: bool) -
 
 
 def _model(problem: CountProblem, table: Floats, *, integer: bool) -> _Rows:
-    """Columns: one count a job, the longest remaining time, then segments and switches."""
+    """Columns: a count per job, the longest remaining time z, then segments with their binaries."""
     rows = _Rows()
     for most in problem.most.tolist():
         rows.column(0.0, float(most), whole=True)
@@ -128,11 +130,11 @@ def _model(problem: CountProblem, table: Floats, *, integer: bool) -> _Rows:
         ]
         rows.row([(job, -1.0), *((segment, 1.0) for segment in segments)], 0.0, 0.0)
         if integer and (np.diff(heights) > SLOPE_TOLERANCE).any():
-            # Not concave: a segment opens only when the one before it is full.
+            # Not concave: a segment opens only when the segment before it is full.
             for left, right, a, b in zip(
                 segments, segments[1:], lengths.tolist(), lengths[1:].tolist(), strict=False
             ):
-                switch = rows.column(0.0, 1.0, whole=True)
-                rows.row([(left, 1.0), (switch, -float(a))], 0.0, np.inf)
-                rows.row([(right, 1.0), (switch, -float(b))], -np.inf, 0.0)
+                opened = rows.column(0.0, 1.0, whole=True)
+                rows.row([(left, 1.0), (opened, -float(a))], 0.0, np.inf)
+                rows.row([(right, 1.0), (opened, -float(b))], -np.inf, 0.0)
     return rows

@@ -1,18 +1,18 @@
-"""Our own solver: a Lagrangian bound in NumPy, and an exact search where that leaves a gap.
+"""Our own solver: a Lagrangian bound in NumPy, and an exact search of the core.
 
-With a price λ ≥ 0 on GPU-rounds in place of the capacity row (Everett, 1963) the jobs fall
-apart, but for the longest remaining time z that the regulariser charges:
+A price λ ≥ 0 on GPU-rounds relaxes the capacity row (Everett, 1963) and separates the jobs,
+but for the longest remaining time z that the regulariser charges:
 
     D(λ, z) = λC − kz + Σ_j max {U_j(n) − λ g_j n : r_j(n) ≤ z}
 
-bounds every plan whose longest remaining time is at most z, and no other z than the r_j(n)
-need be looked at. So max_z min_λ D(λ, z), with the minimum over any prices tried, bounds all
-plans. One sort of the r_j(n) gives D(λ, z) for all z with a cumulative sum. D is convex and
-piecewise linear in λ and its slope is C less the GPU-rounds used: its least value lies
-between a price at which too much is bought and one at which not.
+bounds every plan whose longest remaining time is at most z; it is needed at the z among the
+r_j(n) only. So max_z min_λ D(λ, z), with the minimum over any prices, bounds all plans. One
+sort of the r_j(n) gives D(λ, z) for all z with a cumulative sum. D is convex and piecewise
+linear in λ, and its slope is the capacity C less the demand in GPU-rounds. Its minimum lies
+between a price at which demand exceeds capacity and a price at which demand fits.
 
-What the best price leaves undecided, room that no job fills exactly, is settled by
-`solver.backends.core` for one z after another, the one with the largest bound first.
+The duality gap that remains at the best price is closed by `solver.backends.core`, level z
+by level z, the largest bound first.
 """
 
 from dataclasses import dataclass
@@ -20,20 +20,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver.backends import RELATIVE_GAP, CountProblem, CountSolution
-from solver.backends.core import settle
+from solver.backends.core import solve_core
 from solver.market import Floats, Ints
 
-ENOUGH = 1e-7
-"""Gap, as a share of all that can be gained, that is not worth closing."""
+TARGET_GAP = 1e-7
+"""Gap, as a share of the stake, at which the search ends: a hundredth of `RELATIVE_GAP`. No
+sweep is recorded; `tests/solver/test_lagrangian.py` holds plans to twice this gap."""
 
 TANGENTS = 30
-"""Bound on effort: prices tried between two neighbouring slopes of the tables."""
+"""Bound on effort: prices tried between two neighbouring slopes of the tables. Concave tables
+need none (docs/market.md); an engineering bound for other tables; no sweep is recorded."""
 
-FEW, MANY = 128, 4096
-"""Counts that are considered beside each job's best: at first, and where a gap stays."""
+FIRST_OPTIONS, MOST_OPTIONS = 128, 4096
+"""Maximum number of counts in the core beside the jobs' best: at first, and where a gap
+remains. An engineering bound; no sweep is recorded."""
 
-SETTLEMENTS = 40
-"""Bound on effort: how often counts are settled."""
+CORE_SOLVES = 40
+"""Bound on effort: how often a core is solved. An engineering bound; no sweep is recorded."""
 
 
 class Lagrangian:
@@ -42,21 +45,21 @@ class Lagrangian:
     name = "lagrangian"
 
     def solve(self, problem: CountProblem) -> CountSolution:
-        """See `Backend.solve`; the gap is relative to what is at stake, see `_Dual`."""
+        """See `Backend.solve`; the gap is relative to the stake, see `_Dual`."""
         dual = _Dual(problem)
         at = dual.minimise()
         price = at.price
         best, value = np.zeros_like(problem.most), -np.inf
-        options = FEW
-        for _ in range(SETTLEMENTS):
+        options = FIRST_OPTIONS
+        for _ in range(CORE_SOLVES):
             level = int(dual.bounds.argmax())
-            enough = value + ENOUGH * float(dual.stakes[level])
+            enough = value + TARGET_GAP * float(dual.stakes[level])
             if dual.bounds[level] <= enough:
                 break
             at = dual.minimise(level, price)
             if dual.bounds[level] <= enough:
                 continue
-            plan, complete = settle(
+            plan, complete = solve_core(
                 at.losses(dual.floors(level)),
                 problem.gangs,
                 problem.capacity,
@@ -73,24 +76,24 @@ class Lagrangian:
                     float(dual.bounds[level]), value + float(at.rounding[level])
                 )
             elif not improved:
-                if options == MANY or dual.near(value):
+                if options == MOST_OPTIONS or dual.near(value):
                     break
-                options = MANY
+                options = MOST_OPTIONS
         status = "optimal" if dual.near(value) else "work_limit"
         bound = max(float(dual.bounds.max()), value)
         return CountSolution(best, bound, np.array([price]), status)
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """What every job wants at a price.
+class _Demands:
+    """The jobs' demand at a price.
 
     Attributes:
         price: λ.
-        net: U_j(n) − λ g_j n, shape (jobs, T + 1); −inf above T_j.
-        best: The largest net of n and more rounds, same shape.
+        net: Net utility U_j(n) − λ g_j n, shape (jobs, T + 1); −inf above T_j.
+        best: The largest net utility of n and more rounds, same shape.
         worth: D(λ, z) for every level z, rounded up.
-        rounding: By how much, for every level.
+        rounding: Amount of this rounding, for every level.
     """
 
     price: float
@@ -100,13 +103,13 @@ class _Answer:
     rounding: Floats
 
     def losses(self, floors: Ints) -> Floats:
-        """What n rounds lose against the best at this price; inf below the floors."""
+        """Loss d_j(n) of n rounds against the best count at this price; inf below the floors."""
         rows, rounds = np.arange(len(floors)), np.arange(self.net.shape[1])
         losses = self.best[rows, floors][:, None] - self.net
         return np.where(rounds >= floors[:, None], losses, np.inf)
 
     def counts(self, floors: Ints) -> Ints:
-        """The least counts that lose nothing, shape (jobs,)."""
+        """The least counts without loss, shape (jobs,)."""
         allowed = np.arange(self.net.shape[1]) >= floors[:, None]
         counts: Ints = ((self.net >= self.best) & allowed).argmax(axis=1)
         return counts
@@ -114,16 +117,16 @@ class _Answer:
 
 @dataclass(frozen=True)
 class _Point:
-    """D at a price and a level, and its slope: GPU-rounds of the capacity not wanted."""
+    """D at a price and a level, and its slope: the capacity less the demand, in GPU-rounds."""
 
-    answer: _Answer
+    demands: _Demands
     worth: float
     slope: int
 
     @property
     def price(self) -> float:
         """The price, λ."""
-        return self.answer.price
+        return self.demands.price
 
     def along(self, price: float) -> float:
         """The tangent at another price: a lower bound on D there."""
@@ -138,9 +141,8 @@ class _Point:
 class _Dual:
     """D(λ, z) over all longest remaining times z that some counts within capacity reach.
 
-    Level i stands for z = `longest[i]`; the first i of the `steps`, in the order of the
-    remaining times that they leave behind, have been taken. What is at stake at a level is
-    all that can be gained and what its z is charged.
+    Level i is z = `longest[i]`: the first i of the `steps` are taken, in descending order of
+    remaining time. The stake of a level is the largest total utility plus the charge k z.
     """
 
     def __init__(self, problem: CountProblem) -> None:
@@ -157,7 +159,7 @@ class _Dual:
         self.longest = np.append(left[steps], 0.0)[: len(self.steps) + 1]
         self.bounds = np.full(len(self.longest), np.inf)
         slopes = np.diff(problem.utility, axis=1) / problem.gangs[:, None]
-        dearest = 2.0 * slopes.max(initial=0.0)  # nobody wants more than he needs
+        dearest = 2.0 * slopes.max(initial=0.0)  # here demand is at the floors
         self.prices = np.unique(np.concatenate([[0.0], slopes[slopes > 0.0], [dearest]]))
         self.stakes = float(problem.utility[:, -1].sum()) + problem.regularizer * self.longest
 
@@ -167,13 +169,13 @@ class _Dual:
         return float(self.bounds[level]) <= value + RELATIVE_GAP * float(self.stakes[level])
 
     def floors(self, level: int) -> Ints:
-        """The rounds that each job needs at a level, shape (jobs,)."""
+        """The least rounds of each job at a level, shape (jobs,)."""
         jobs, width = self.gains.shape
         floors: Ints = np.bincount(self.steps[:level] // width, minlength=jobs)
         return floors
 
-    def at(self, price: float) -> _Answer:
-        """What jobs want at a price; lowers the bounds."""
+    def at(self, price: float) -> _Demands:
+        """The demand at a price; lowers the bounds."""
         problem = self.problem
         net = self.gains - price * self.use
         best = np.maximum.accumulate(net[:, ::-1], axis=1)[:, ::-1]
@@ -185,24 +187,24 @@ class _Dual:
         rounding = ROUNDING * (len(self.steps) + len(net)) * spent
         worth += rounding
         np.minimum(self.bounds, worth, out=self.bounds)
-        return _Answer(price, net, best, worth, rounding)
+        return _Demands(price, net, best, worth, rounding)
 
     def point(self, price: float, level: int | None) -> "_Point":
-        """D and its slope at a price, at a level or at that of the largest D."""
-        answer = self.at(price)
-        level = int(answer.worth.argmax()) if level is None else level
-        use = int(self.problem.gangs @ answer.counts(self.floors(level)))
-        return _Point(answer, float(answer.worth[level]), self.problem.capacity - use)
+        """D and its slope at a price, at a level or at the level of the largest D."""
+        demands = self.at(price)
+        level = int(demands.worth.argmax()) if level is None else level
+        use = int(self.problem.gangs @ demands.counts(self.floors(level)))
+        return _Point(demands, float(demands.worth[level]), self.problem.capacity - use)
 
-    def minimise(self, level: int | None = None, near: float | None = None) -> _Answer:
-        """Lower the bounds with the best prices for a level, or for the largest of all.
+    def minimise(self, level: int | None = None, near: float | None = None) -> _Demands:
+        """Minimise D over prices at a level; lowers the bounds of all levels.
 
         Args:
-            level: The level; None for that of the largest D at each price.
-            near: A price from which to start the search.
+            level: The level; None for the level of the largest D at each price.
+            near: Starting point of the search.
 
         Returns:
-            The lowest price found at which all that is wanted fits the capacity.
+            The demand at the lowest price found at which it fits the capacity.
         """
         low, high = 0, len(self.prices) - 1
         index, step = (low + high) // 2, high + 1
@@ -230,12 +232,12 @@ class _Dual:
             if not below.price < price < above.price:
                 break
             point = self.point(price, level)
-            met = point.worth <= below.along(price) + ROUNDING * abs(below.worth)
+            reached = point.worth <= below.along(price) + ROUNDING * abs(below.worth)
             below, above = (point, above) if point.slope < 0 else (below, point)
-            if met:
+            if reached:
                 break
-        return above.answer
+        return above.demands
 
 
 ROUNDING = 2.0**-52
-"""What arithmetic may have lost of each number summed; bounds are raised by as much."""
+"""Relative rounding error of a double, for each number summed; bounds are raised by it."""

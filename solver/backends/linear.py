@@ -9,10 +9,10 @@ from solver.market import Floats
 
 
 def envelopes(problem: CountProblem) -> tuple[Floats, Floats]:
-    """The utilities' smallest concave majorants, and the utilities rid of rounding.
+    """The utilities' smallest concave majorants, and the utilities without rounding errors.
 
-    A table that rounding alone keeps from being concave is replaced by its majorant: it
-    must not cost an integer program a switch.
+    A table that is concave but for rounding is replaced by its majorant, so that the integer
+    program needs no binaries for it.
 
     Returns:
         Both of shape (jobs, T + 1).

@@ -12,7 +12,7 @@ from solver.plan import Plan, Situation
 from solver.policies.shares import Contenders, run_shares
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 100.0, 1e6
-"""Initial bracket of the bisection."""
+"""Initial bracket of the bisection, in seconds, as published."""
 
 TOLERANCE = 1.05
 """Ratio of the bracket's ends at which the bisection stops, as published."""

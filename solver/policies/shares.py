@@ -1,14 +1,14 @@
 """Policies that compute shares of time, and how shares become rounds.
 
 Gavel's round-based mechanism (Narayanan et al., OSDI '20, section 5): a policy computes
-the share of time x_j in [0, 1] that each job should run; each round, jobs are taken by
-decreasing priority x_j / (time received since the shares were computed), then by the
-time they are owed from before (deficit), then by share, skipping what does not fit.
+the share of time x_j in [0, 1] of each job; each round, jobs are scheduled by decreasing
+priority x_j / (run time since the shares were computed), then by the deficit of run time
+from before, then by share, with backfilling.
 
-With `Fidelity.FAIR` shares are computed again whenever a job came, went or changed its
-speed. With `Fidelity.REFERENCE` the published simulator's limits hold: not within
-1,000 s of the last computation (but for that at clock 0), not after a change of batch
-size; a job that came in between has no share, and if it is taken its GPUs idle.
+With `Fidelity.FAIR` shares are computed again on every arrival, end and change of
+throughput. With `Fidelity.REFERENCE` the published simulator's limits hold: no computation
+within 1,000 s of the last (but for that at clock 0), nor after a change of batch size. A job
+that arrived since has no share, and GPUs assigned to it idle.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -26,22 +26,22 @@ RECOMPUTE_SECONDS = 1000.0
 """The published simulator's minimum time between two computations."""
 
 NO_SHARE = -1.0
-"""Share of a job that came after the last computation."""
+"""Share of a job that arrived after the last computation."""
 
 NO_LEASE = -1.0
-"""Start of the lease of a job that has none."""
+"""Lease start of a job without a lease."""
 
 
 class Account(NamedTuple):
-    """A job's account.
+    """A job's share and received run time.
 
     Attributes:
         share: x_j, or `NO_SHARE`.
-        received: Run time since the last computation in seconds, from half a round on.
-        deficit: Deficit in seconds from before it.
-        rate: Steps per second at the last computation.
+        received: Run time since the last computation, plus half a round, in seconds.
+        deficit: Deficit of run time before the last computation, in seconds.
+        rate: Throughput at the last computation, in steps per second.
         held_since: Clock at the start of its current lease, or `NO_LEASE`.
-        notes: The policy's own notes of the last computation.
+        notes: Policy-specific numbers of the last computation.
     """
 
     share: float
@@ -58,7 +58,7 @@ class Ledger:
 
     Attributes:
         computed_at: Clock of the last computation, in seconds.
-        stale: Whether something changed since.
+        stale: Whether the shares have to be computed again.
         accounts: By job id.
     """
 
@@ -68,7 +68,7 @@ class Ledger:
 
     @classmethod
     def read(cls, memory: str) -> "Ledger":
-        """From what `written` made of it; empty text is a fresh ledger."""
+        """Decode the JSON of `written`; empty text is an empty ledger."""
         if not memory:
             return cls()
         computed_at, stale, rows = orjson.loads(memory)
@@ -93,11 +93,11 @@ class Contenders:
     Attributes:
         gpus: G.
         gangs: g.
-        rates: Steps per second at the present batch size.
+        rates: Throughputs at the current batch size, in steps per second.
         steps_left: Training steps left at that batch size.
         ages: Seconds since arrival.
         weights: Budgets.
-        accounts: What was noted of each.
+        accounts: Their accounts.
     """
 
     gpus: int
@@ -110,12 +110,12 @@ class Contenders:
 
     @property
     def seconds_left(self) -> Floats:
-        """Run time left at the present speed."""
+        """Residual run time at the current throughput, in seconds."""
         return self.steps_left / self.rates
 
     @property
     def equal_shares(self) -> Floats:
-        """Share of time of each if the GPUs were divided equally: min(1, G / (N g))."""
+        """Shares of time under an equal division of the GPUs: min(1, G / (N g))."""
         equal = self.gpus / (len(self.gangs) * self.gangs)
         return np.minimum(1.0, equal)
 
@@ -125,16 +125,16 @@ class SharePolicy(Protocol):
 
     @property
     def solver(self) -> str:
-        """What it computes them with; `none` where it needs nothing."""
+        """Solver of the shares; `none` without a solver."""
         ...
 
     @property
     def fidelity(self) -> Fidelity:
-        """How it is run."""
+        """How the policy is run."""
         ...
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
-        """Shares of time, and what to note of each job (or nothing at all)."""
+        """Shares of time, and notes on each job (or none at all)."""
         ...
 
 
@@ -144,14 +144,14 @@ def run_shares(
     """Plan the coming round by shares.
 
     Args:
-        policy: Computes the shares.
-        name: For the report.
+        policy: The policy that computes the shares.
+        name: Its name, for the report.
         situation: Policy input.
-        lease_seconds: Length of a lease, during which a job keeps its GPUs at any priority.
+        lease_seconds: Least length of a lease, within which a job is not preempted.
     """
     if not situation.jobs:
         return Plan({}, SolveReport(name), memory=Ledger().written())
-    ledger = _brought_up_to_date(situation, policy.fidelity)
+    ledger = _updated(situation, policy.fidelity)
     report = SolveReport(name, reason="shares computed before", status="kept")
     if ledger.stale and _is_due(ledger, situation, policy.fidelity):
         ledger = _computed(policy, ledger, situation)
@@ -165,7 +165,7 @@ def run_shares(
         return not leased, -share / account.received, -account.deficit, -share, job.job_id
 
     order = sorted(situation.jobs, key=rank)
-    placement = next_round(situation, _with_a_share(situation, order, accounts))
+    placement = next_round(situation, _assigned(situation, order, accounts))
     return Plan(
         placement=placement,
         report=report,
@@ -174,8 +174,8 @@ def run_shares(
     )
 
 
-def _brought_up_to_date(situation: Situation, fidelity: Fidelity) -> Ledger:
-    """The ledger with what happened in the round before."""
+def _updated(situation: Situation, fidelity: Fidelity) -> Ledger:
+    """The ledger after the previous round: run times, arrivals and ends."""
     before = Ledger.read(situation.memory)
     accounts: dict[int, Account] = {}
     stale, fair = before.stale, fidelity is Fidelity.FAIR
@@ -186,7 +186,7 @@ def _brought_up_to_date(situation: Situation, fidelity: Fidelity) -> Ledger:
             account, stale = Account(NO_SHARE, half, 0.0, 0.0, NO_LEASE), True
         elif job.gpus and job.belief.progress:
             ran = job.belief.progress.seconds
-            stale = stale or ran <= 0.0  # the published simulator counts it as a failure
+            stale = stale or ran <= 0.0  # a failure in the published simulator
             account = account._replace(received=account.received + ran)
         stale = stale or (fair and account.rate != job.rate(job.own))
         accounts[job.job_id] = account
@@ -235,7 +235,7 @@ def _computed(policy: SharePolicy, ledger: Ledger, situation: Situation) -> Ledg
 
 
 def _leased(ledger: Ledger, placement: Container[int], clock: float) -> Ledger:
-    """The ledger with the leases that begin and end now."""
+    """The ledger with the leases that start and end in the coming round."""
     return replace(
         ledger,
         accounts={
@@ -251,10 +251,10 @@ def _leased(ledger: Ledger, placement: Container[int], clock: float) -> Ledger:
     )
 
 
-def _with_a_share(
+def _assigned(
     situation: Situation, order: Sequence[ActiveJob], accounts: Mapping[int, Account]
 ) -> list[ActiveJob]:
-    """The jobs that may run: GPUs taken by one without a share idle."""
+    """The jobs that run, with backfilling; GPUs assigned to a job without a share idle."""
     if all(accounts[job.job_id].share >= 0.0 for job in order):
         return list(order)
     free, taken = situation.inventory.gpus, []

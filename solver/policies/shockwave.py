@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.bidding import Outlook, Terms, market, outlook, utilities
+from solver.bidding import Outlook, UtilityParameters, market, outlook, utilities
 from solver.clearing import clear
 from solver.guarantees import guarantees
 from solver.plan import Plan, Situation, SolveReport, Turn, next_round
@@ -24,8 +24,8 @@ class Shockwave:
 
     Attributes:
         backend: Solver back end.
-        lateness: λ, penalty of a GPU-round of lateness, see `solver.bidding.Terms`. Chosen
-            in the flat part of the front that `benchmarks/market.py` plots.
+        lateness: λ, penalty of a GPU-round of lateness, `UtilityParameters.lateness`. Chosen in the
+            flat part of the front that `benchmarks/market.py` plots.
         fair_share: Due date as a share of the fair finish time.
         blur_rounds: Standard deviation of a finish time in the bids, in rounds.
         blur_share: The same, as a share of the residual run time.
@@ -60,13 +60,15 @@ class Shockwave:
             return Plan({}, SolveReport(self.name))
         ahead = outlook(situation)
         horizon = self.horizon(situation, ahead)
-        terms = Terms(self.lateness, self.fair_share, self.blur_rounds, self.blur_share)
+        parameters = UtilityParameters(
+            self.lateness, self.fair_share, self.blur_rounds, self.blur_share
+        )
         seconds = situation.round_seconds
         bids, coming = (
             market(
                 situation,
                 ahead,
-                utilities(ahead, terms, horizon=horizon, window=window, round_seconds=seconds),
+                utilities(ahead, parameters, horizon=horizon, window=window, round_seconds=seconds),
                 self.favour,
             )
             for window in (situation.window, 1)

@@ -1,4 +1,4 @@
-"""Shockwave as published, the baseline of each change."""
+"""Shockwave as published: the baseline of this project's policies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,31 +20,31 @@ from solver.plan import ActiveJob, Plan, Situation, SolveReport, next_round
 from solver.repair import Timetable
 
 RESOLVE_ROUNDS = 8
-"""Rounds after which the window is solved again in any case, as published."""
+"""Period, in rounds, at which the window is solved again in any case, as published."""
 
 LAST_ROUND_POWER = 100.0
 """Power of the finish-time ratio for a job with less than a round left, as published."""
 
 HEAVIEST = 1e100
-"""Weight of a job beside which the others, of weight 1, are beyond rounding."""
+"""Upper bound on weights, against overflow: weights of 1 are already below its rounding error."""
 
 LATEST_SHARE = 0.1
 """Weight of the latest finish-time estimate against the mean of all, as published."""
 
 
 class Account(NamedTuple):
-    """What is noted of a job.
+    """A job's measurements and finish-time estimates.
 
     Attributes:
         submitted_at: Clock at its admission.
-        samples: Samples from the run's start on at the speeds measured of it.
+        samples: Samples trained at measured throughputs since the run's start.
         measured_round: Round of the last measurement.
-        speed: Samples per second in the coming round, should it run.
-        factor: By how much its profiled durations are scaled.
-        first_round: Round of its first finish-time estimate.
-        last_round: Round of its latest one.
-        last_estimate: The latest one, in seconds on the run's clock.
-        weighted_sum: Σ of the estimates before it, each times the rounds that it held.
+        speed: Samples per second in the coming round, if it runs.
+        factor: Calibration factor of its profiled durations.
+        first_round: Round of the first finish-time estimate.
+        last_round: Round of the latest estimate.
+        last_estimate: The latest estimate, in seconds on the run's clock.
+        weighted_sum: Σ of the earlier estimates, weighted by the rounds for which each held.
     """
 
     submitted_at: float
@@ -58,7 +58,7 @@ class Account(NamedTuple):
     weighted_sum: float = 0.0
 
     def estimated(self, round_number: int, finish_seconds: float) -> "Account":
-        """With one more estimate of the finish time on an equal share."""
+        """The account with a new estimate of the finish time under an equal share."""
         if self.first_round < 0:
             return self._replace(
                 first_round=round_number, last_round=round_number, last_estimate=finish_seconds
@@ -71,7 +71,7 @@ class Account(NamedTuple):
         )
 
     def finish_objective(self, round_number: int) -> float:
-        """When the job is to finish: the mean of the estimates over time, and the latest."""
+        """Target finish time: the time-weighted mean of the estimates, and the latest estimate."""
         mean, rounds = self.last_estimate, round_number - self.first_round
         if rounds:
             held = round_number - self.last_round
@@ -81,12 +81,12 @@ class Account(NamedTuple):
 
 @dataclass(frozen=True)
 class Memory:
-    """What the policy notes for its next plan.
+    """The policy's memory between plans.
 
     Attributes:
         round: Number of the coming round.
         accounts: By job id.
-        schedule: Jobs of the coming rounds of the window, as solved last.
+        schedule: Jobs of the coming rounds in the last solution of the window.
     """
 
     round: int = 0
@@ -95,7 +95,7 @@ class Memory:
 
     @classmethod
     def read(cls, memory: str) -> "Memory":
-        """From what `written` made of it; empty text is a fresh memory."""
+        """Decode the JSON of `written`; empty text is an empty memory."""
         if not memory:
             return cls()
         number, rows, schedule = orjson.loads(memory)
@@ -109,22 +109,21 @@ class Memory:
 
 @dataclass(frozen=True)
 class PublishedShockwave:
-    """Nash social welfare over the window, solved, predicted and followed as published.
+    """Nash social welfare over the window, with the published solver, predictor and schedule.
 
-    Zheng et al., Shockwave (NSDI '23), sections 4 to 6, as their simulator has it: the
-    predictor is clairvoyant (`predictor.published_predictor`); the
-    window is solved on every arrival and end and every eighth round, ordered so that
-    jobs with high priority come first, filled with the jobs of the longest remaining
-    time, and followed until it is solved again.
+    Zheng et al., Shockwave (NSDI '23), sections 4 to 6, as in their simulator: the predictor
+    is clairvoyant (`predictor.published_predictor`); the window is solved on every arrival
+    and end and every eighth round, with high priorities in early rounds, backfilled with the
+    jobs of the longest remaining time, and the schedule is followed until the next solution.
 
     Deviates in two points. The counts of rounds are solved exactly (`solver.counts`),
-    not to a relative gap of 1e-3, and the order is found by a rule instead of a second
-    program. The finish-time constraints are left out: they ask that every job end after
-    the window, and on the published traces they could be met once in 336 windows.
+    not to a relative gap of 1e-3, and list scheduling replaces the second program that orders
+    them. The finish-time constraints are left out: they require that every job end after
+    the window, and on the published traces they were feasible in one of 336 windows.
 
     Attributes:
         backend: Solver back end.
-        regularizer: k; the authors set it for each trace, here that of 120 jobs.
+        regularizer: k; the authors set it for each trace. The default is that of 120 jobs.
         fairness_power: λ, likewise.
     """
 
@@ -199,13 +198,13 @@ class PublishedShockwave:
 
 
 def epochs_done(job: ActiveJob) -> int:
-    """Completed epochs, but for the last one, which an overshoot may seem to complete."""
+    """Completed epochs, at most the declared number, which an overshoot may exceed."""
     done = sum(int(regime.epochs) for regime in job.belief.observed)
     return min(done, job.spec.epochs)
 
 
 def _measured(before: Memory, job: ActiveJob, situation: Situation) -> Account:
-    """A job's account with what was measured in the round before, if it ran."""
+    """A job's account with the measurement of the previous round, if it ran."""
     account = before.accounts.get(job.job_id) or Account(situation.clock_seconds)
     if job.gpus:
         rounds = before.round - account.measured_round
@@ -216,7 +215,7 @@ def _measured(before: Memory, job: ActiveJob, situation: Situation) -> Account:
 
 
 def _calibrated(account: Account, job: ActiveJob, situation: Situation) -> Account:
-    """The account with its durations scaled to the speeds measured."""
+    """The account with durations calibrated to the measured throughput."""
     if not account.measured_round:
         return account
     factor = calibrated(
@@ -230,7 +229,7 @@ def _calibrated(account: Account, job: ActiveJob, situation: Situation) -> Accou
 
 
 def _remaining(account: Account, job: ActiveJob) -> float:
-    """Predicted run time left, in seconds; 1 s once all epochs are complete."""
+    """Predicted residual run time, in seconds; 1 s once all epochs are complete."""
     done = epochs_done(job)
     if done >= job.spec.epochs:
         return 1.0
@@ -240,7 +239,7 @@ def _remaining(account: Account, job: ActiveJob) -> float:
 def _estimated(
     accounts: Mapping[int, Account], situation: Situation, number: int
 ) -> dict[int, Account]:
-    """The accounts with one more estimate of each finish time on an equal share."""
+    """The accounts with a new estimate of each finish time under an equal share."""
     share = min(1.0, situation.inventory.gpus / len(situation.jobs))
     estimated = {}
     for job in situation.jobs:
@@ -268,26 +267,26 @@ def published_market(
     fairness_power: float,
     fairness_limit: float = 1.0,
 ) -> tuple[Market, Floats]:
-    """The window problem that is left when the finish-time constraints cannot hold.
+    """The window problem without the finish-time constraints.
 
-    Weights are ρ^λ where ρ, the projected over the targeted finish time, is above its
-    limit (NSDI '23, section 6), else 1; λ is `LAST_ROUND_POWER` in a job's last round.
+    Weights are ρ^λ where ρ, projected over target finish time, exceeds its limit (NSDI '23,
+    section 6), else 1; λ is `LAST_ROUND_POWER` in a job's last round.
 
     Args:
         capacities: GPUs of each type in each round.
-        job_ids: The jobs.
-        allocations: What they bid on.
-        epochs: Epochs of each job, shape (jobs,); likewise what follows.
+        job_ids: Job ids, in the order of the arrays.
+        allocations: Allocations that the jobs bid on.
+        epochs: Epochs of each job, shape (jobs,); the shape of all arrays.
         epochs_done: Completed epochs.
         epoch_seconds: Mean duration of the epochs so far.
-        remaining: Predicted run time left, in seconds.
-        finish_objectives: When each is to finish, in seconds on the run's clock.
-        clock_seconds: The start of the window.
+        remaining: Predicted residual run time, in seconds.
+        finish_objectives: Target finish times, in seconds on the run's clock.
+        clock_seconds: Start of the window, in seconds on the run's clock.
         round_seconds: Length of a round.
         window: T.
         regularizer: k.
         fairness_power: λ.
-        fairness_limit: ρ above which a job counts as unfairly treated.
+        fairness_limit: ρ above which a job is treated unfairly.
 
     Returns:
         The market, and the weights (infinite where they overflow), shape (jobs,).
@@ -312,12 +311,12 @@ def published_market(
 
 
 def laid_out_by_priority(market: Market, counts: Ints, priorities: Floats) -> Timetable:
-    """Lay counts out so that jobs with high priority run early.
+    """Lay counts out with high priorities in early rounds.
 
-    Published as a second program: minimise Σ_j priority_j · mean round of job j. Here a
-    round is a list: jobs that need all the rounds left, then the others by priority per
-    GPU and round, skipping what does not fit. For jobs of one GPU that keeps all counts
-    (least laxity first); of a gang a round may be lost, and its room is filled.
+    Published as a second program: minimise Σ_j priority_j · mean round of job j. Here each
+    round is list-scheduled: jobs that need all rounds left, then the others by priority per
+    GPU and round, with backfilling. For jobs of one GPU this preserves all counts (least
+    laxity first); a gang may lose a round, whose GPUs are backfilled.
     """
     gangs, left = market.gangs, counts.copy()
     table = np.zeros((len(counts), market.window), dtype=bool)
@@ -334,12 +333,12 @@ def laid_out_by_priority(market: Market, counts: Ints, priorities: Floats) -> Ti
 
 
 def filled_with_longest(table: Timetable, market: Market, remaining: Floats) -> Timetable:
-    """Give idle GPUs to the jobs of the longest remaining time, skipping what does not fit.
+    """Backfill idle GPUs with the jobs of the longest remaining time.
 
     Args:
-        table: Who runs when, shape (jobs, T).
+        table: The timetable, shape (jobs, T).
         market: The window problem.
-        remaining: Predicted run time left, in seconds, shape (jobs,).
+        remaining: Predicted residual run time, in seconds, shape (jobs,).
     """
     table, gangs = table.copy(), market.gangs
     free = market.gpus - gangs @ table
@@ -351,7 +350,7 @@ def filled_with_longest(table: Timetable, market: Market, remaining: Floats) -> 
 
 
 def _report(report: SolveReport, solved: Counts, objective: float) -> SolveReport:
-    """The report on a solved window: the plan as laid out and filled, against its bound."""
+    """The report on a solved window: the timetable's objective, and its gap to the bound."""
     bound = max(solved.bound, objective)
     return replace(
         report,

@@ -17,7 +17,7 @@ from solver.policies.shares import Contenders, run_shares
 Bools = NDArray[np.bool_]
 
 PRECISION = 1e-9
-"""Relative precision of the bisection for the best ρ."""
+"""Relative precision of the bisection for the best ρ, a numerical tolerance."""
 
 
 @dataclass(frozen=True)

@@ -11,28 +11,27 @@ from solver.policies.tiresias_las import TiresiasLas
 
 @dataclass(frozen=True)
 class TiresiasGittins(TiresiasLas):
-    """In each queue, the job most likely to end soon for the GPU time that it takes.
+    """The queues of discretised 2D-LAS, each ordered by Gittins index of GPU time.
 
-    Gu et al., Tiresias (NSDI '19), sections 3.2.2 and 3.2.3: the queues of discretised
-    2D-LAS, and inside them the highest index first. With the GPU time S of jobs
-    distributed as that of the jobs that ended so far, a job that attained a has the index
+    Gu et al., Tiresias (NSDI '19), sections 3.2.2 and 3.2.3. With total GPU time S of jobs
+    distributed as that of the ended jobs, a job of attained service a has the index
 
         P(S − a ≤ Δ | S > a) / E[min(S − a, Δ) | S > a]
 
-    Jobs of one index, among them those that outlived all that ended, go as in 2D-LAS; so
-    do all until enough jobs have ended to learn from. Those that ended early are the short
-    ones, so what is learnt is too hopeful at first.
+    Ties are broken as in 2D-LAS. All jobs tie until enough jobs have ended to estimate the
+    distribution, and so do jobs beyond its support. Short jobs end first, so early estimates
+    are biased towards short jobs.
 
-    The published simulator averages whole sizes instead of what is left of them, holds
-    GPU-seconds against seconds to find when a job falls, and reads the distribution from
-    a file; this is the paper's definition.
+    The published simulator averages whole sizes instead of residual sizes, compares
+    GPU-seconds with seconds to find demotions, and reads the distribution from a file; this
+    is the paper's definition.
 
     Attributes:
-        quantum: Δ in GPU-seconds, as in the published simulator the same in all queues;
-            0 for the upper threshold of the queue, as in the paper, and no end in the last.
+        quantum: Δ in GPU-seconds, in all queues, as in the published simulator; 0 for the
+            upper threshold of the queue, as in the paper, unbounded in the last queue.
         learn: Ended jobs before which there is no index.
-        sizes: GPU times of jobs in GPU-seconds, where they are known beforehand; by
-            default they are learnt.
+        sizes: Known distribution: GPU times of jobs in GPU-seconds; learnt from ended jobs
+            by default.
     """
 
     name = "tiresias-gittins"
@@ -44,7 +43,7 @@ class TiresiasGittins(TiresiasLas):
     sizes: tuple[float, ...] = ()
 
     def merits(self, situation: Situation, services: Floats, queues: Ints) -> Floats:
-        """Gittins indices, by job."""
+        """Gittins index of each job, shape (jobs,)."""
         sizes = self.sizes or situation.ended_gpu_seconds
         if not self.sizes and len(sizes) < max(self.learn, 1.0):
             return np.zeros(len(services))
@@ -58,11 +57,11 @@ def gittins_index(sizes: Floats, attained: Floats, quantum: Floats) -> Floats:
 
     Args:
         sizes: GPU times of ended jobs, shape (sizes,).
-        attained: GPU time of each job so far, shape (jobs,).
-        quantum: Δ of each job, in the same unit, positive and maybe infinite, shape (jobs,).
+        attained: Attained GPU time of each job, shape (jobs,).
+        quantum: Δ of each job, in the same unit, positive or infinite, shape (jobs,).
 
     Returns:
-        Index by job, shape (jobs,); 0 where no size is above what a job attained.
+        Index of each job, shape (jobs,); 0 where no size exceeds the attained GPU time.
     """
     ordered = np.sort(sizes)
     sums = np.append(0.0, np.cumsum(ordered))

@@ -36,9 +36,9 @@ def test_its_figures_are_those_of_the_report(
     monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(warehouse))
     app = runpy.run_path(str(NOTEBOOK))["app"]
     _, values = app.run()
-    reader = Analytics(warehouse)
-    first = reader.query("SELECT run FROM runs ORDER BY run")[1][0][0]
-    asked = report_of(reader, [first]).figures
+    analytics = Analytics(warehouse)
+    first = analytics.query("SELECT run FROM runs ORDER BY run")[1][0][0]
+    asked = report_of(analytics, [first]).figures
     assert values["chosen"].value == first
     assert [figure.key for figure in values["figures"]] == [figure.key for figure in asked]
     for shown, figure in zip(values["figures"], asked, strict=True):

@@ -13,7 +13,7 @@ from predictor.errors import InputError
 from predictor.forecast import LEVELS, SAMPLES, Forecast, RunTime, forecast, run_time
 from predictor.history import NOTHING
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode
-from predictor.posterior import Sequences, is_settled, sequences, settled, standing
+from predictor.posterior import Sequences, evidence, is_settled, sequences, settled
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import UNTYPED, Profile, epoch_seconds
 from tests.strategies import batches_of_beliefs, examples
@@ -78,13 +78,13 @@ def test_an_oracle_runs_through_the_true_regimes_in_order() -> None:
     assert belief.share_done == 0.125
 
 
-def test_a_reactive_forecast_goes_on_as_it_is() -> None:
+def test_a_reactive_forecast_keeps_the_current_batch_size() -> None:
     (result,) = forecast([Belief(SPEC)], PROFILE, trajectories=True, basis=Basis.REACTIVE)
     assert result == Forecast(0, (16,), (0.0,), (4.0,), (4.0,), (4.0,), ((4.0,),))
     assert run_time(result, SPEC, PROFILE, GPU) == RunTime(400.0, 400.0, 400.0, (400.0,))
 
 
-def test_nothing_known_every_sequence_counts() -> None:
+def test_without_history_forecasts_follow_the_prior() -> None:
     result = run_time(one(Belief(SPEC)), SPEC, PROFILE, GPU)
     assert result.samples[0] < 250.0 < result.samples[-1] == 400.0
     assert np.std(result.samples) > 10.0
@@ -113,7 +113,7 @@ def test_an_allocation_on_which_a_job_cannot_run_is_named() -> None:
 
 def posterior(belief: Belief, profile: Profile) -> Sequences:
     """What the forecast of a job is drawn from."""
-    job = standing(belief, profile, NOTHING)
+    job = evidence(belief, profile, NOTHING)
     if is_settled(job, profile):
         return settled([job], profile)
     return sequences([job], profile, NOTHING, 0)
@@ -153,14 +153,14 @@ def test_a_run_time_is_the_sum_over_the_regimes_of_its_work(case: Case) -> None:
 
 
 @given(batches_of_beliefs())
-def test_samples_ascend_and_hold_what_is_told_of_them(case: Case) -> None:
+def test_samples_ascend_within_their_summary(case: Case) -> None:
     beliefs, profile = case
     results = forecast(beliefs, profile, trajectories=True)
     for belief, result in zip(beliefs, results, strict=True):
         time = on_reference(result, belief, profile)
         samples, slack = time.samples, 1e-9 * time.samples[-1]
         assert list(samples) == sorted(samples)
-        certain = is_settled(standing(belief, profile, NOTHING), profile)
+        certain = is_settled(evidence(belief, profile, NOTHING), profile)
         assert len(samples) == (1 if certain else SAMPLES)
         assert time.low <= time.remaining <= time.high
         assert samples[0] - slack <= time.remaining <= samples[-1] + slack
@@ -168,7 +168,7 @@ def test_samples_ascend_and_hold_what_is_told_of_them(case: Case) -> None:
 
 
 @given(batches_of_beliefs())
-def test_samples_are_the_quantiles_of_what_may_come(case: Case) -> None:
+def test_samples_are_the_quantiles_of_the_posterior(case: Case) -> None:
     beliefs, profile = case
     results = forecast(beliefs, profile, trajectories=True)
     for belief, result in zip(beliefs, results, strict=True):
@@ -208,7 +208,7 @@ def test_a_batch_forecasts_as_one_by_one_to_the_last_bit(case: Case) -> None:
 
 
 @given(batches_of_beliefs())
-def test_who_asks_for_no_trajectories_is_told_the_same_of_all_else(case: Case) -> None:
+def test_without_trajectories_the_rest_of_the_forecast_is_the_same(case: Case) -> None:
     beliefs, profile = case
     without = forecast(beliefs, profile, trajectories=False)
     for belief, bare, full in zip(

@@ -13,7 +13,7 @@ from predictor.forecast import forecast, run_time
 from predictor.history import NOTHING, History
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.learning import learned, reaches, until
-from predictor.posterior import Sequences, is_settled, sequences, standing
+from predictor.posterior import Sequences, evidence, is_settled, sequences
 from predictor.throughput import Profile
 from tests.strategies import batches_of_beliefs
 
@@ -59,7 +59,7 @@ def after(*beliefs: Belief) -> History:
 
 
 def posterior(belief: Belief, history: History = NOTHING) -> Sequences:
-    return sequences([standing(belief, PROFILE, history)], PROFILE, history, 0)
+    return sequences([evidence(belief, PROFILE, history)], PROFILE, history, 0)
 
 
 def expected(belief: Belief, history: History = NOTHING) -> list[float]:
@@ -79,21 +79,21 @@ def test_a_gns_job_that_skips_a_size_changes_twice_and_never_back() -> None:
     assert changes(GNS, [Regime(16, 10), Regime(64, 5), Regime(16, 1)], PROFILE) == (10, 10)
 
 
-def test_untouched_every_number_of_changes_is_as_likely() -> None:
+def test_under_the_prior_every_number_of_changes_is_equally_likely() -> None:
     # Means of Dirichlet shares over one, two or three regimes: 60 (1 + 1/2 + 1/3) / 3 at 16.
     assert expected(Belief(GNS))[0] == pytest.approx(60 * (1 + 1 / 2 + 1 / 3) / 3, rel=0.2)
     assert sum(expected(Belief(GNS))) == pytest.approx(60.0)
 
 
-def test_a_regime_that_lingers_is_ever_more_likely_to_last() -> None:
+def test_a_longer_regime_is_more_likely_to_be_the_last() -> None:
     shares = [expected(seen(GNS, (16, epochs)))[0] / (60 - epochs) for epochs in (1, 20, 40, 55)]
     assert shares == sorted(shares)
     assert shares[-1] > 0.8
 
 
 def test_a_regime_left_is_over_and_the_last_one_takes_all_that_is_left() -> None:
-    assert is_settled(standing(seen(GNS, (16, 10), (32, 10), (64, 1)), PROFILE, NOTHING), PROFILE)
-    assert not is_settled(standing(seen(GNS, (16, 10), now=32), PROFILE, NOTHING), PROFILE)
+    assert is_settled(evidence(seen(GNS, (16, 10), (32, 10), (64, 1)), PROFILE, NOTHING), PROFILE)
+    assert not is_settled(evidence(seen(GNS, (16, 10), now=32), PROFILE, NOTHING), PROFILE)
     assert posterior(seen(GNS, (16, 10), now=32)).sizes == ((32, 64),)
 
 
@@ -104,7 +104,7 @@ def test_a_job_is_expected_to_change_where_one_of_its_kind_did() -> None:
     assert told.epochs[0, median].tolist()[:3] == [12.0, 18.0, 30.0]
 
 
-def test_changes_at_shares_of_the_epochs_are_told_from_changes_at_epochs() -> None:
+def test_mixture_components_distinguish_changes_by_shares_and_by_epochs() -> None:
     specs = [dataclasses.replace(ACCORDION, epochs=n, total_steps=0) for n in (20, 50, 100, 140)]
     by_share = after(*[finished(s, (16, s.epochs // 5), (64, s.epochs * 4 // 5)) for s in specs])
     by_epoch = after(*[finished(s, (16, 15), (64, s.epochs - 15)) for s in specs])
@@ -115,13 +115,13 @@ def test_changes_at_shares_of_the_epochs_are_told_from_changes_at_epochs() -> No
         assert values[np.bincount(groups, told.weights[0]).argmax()] == first
 
 
-def test_what_is_seen_outweighs_what_others_did() -> None:
+def test_the_likelihood_outweighs_the_prior() -> None:
     history = after(*[finished(GNS, (16, 12), (32, 18), (64, 30))] * 3)
     lingers = posterior(seen(GNS, (16, 30)), history)
     assert (lingers.weights * lingers.epochs[:, :, 0]).sum() > 3.0
 
 
-def test_a_course_that_reached_its_top_says_nothing_of_sizes_beyond() -> None:
+def test_a_course_is_censored_at_its_largest_batch_size() -> None:
     low = dataclasses.replace(GNS, batch_size=32, total_steps=0)
     history = after(*[finished(low, (32, 12), (64, 48))] * 5)
     assert expected(seen(GNS, (16, 12), now=32), history)[1] > 3.0
@@ -134,17 +134,17 @@ def test_speed_measured_is_believed_the_more_the_longer_it_was() -> None:
             [], JobProgress(0, 0, 0.5, 16, seconds, seconds, GNS.total_steps - steps)
         )
 
-    slow = [standing(timed(s), PROFILE, NOTHING).slowness[16] for s in (10.0, 100.0, 10_000.0)]
+    slow = [evidence(timed(s), PROFILE, NOTHING).slowness[16] for s in (10.0, 100.0, 10_000.0)]
     assert slow == sorted(slow)
     assert slow[-1] == pytest.approx(math.log(2.0), rel=0.05)
-    elsewhere = standing(timed(10_000.0), PROFILE, NOTHING).slowness_elsewhere
+    elsewhere = evidence(timed(10_000.0), PROFILE, NOTHING).slowness_elsewhere
     assert elsewhere == pytest.approx(math.log(2.0), rel=0.05)
 
 
 def test_speed_measured_of_a_model_is_believed_of_its_next_job() -> None:
     paces = (Pace(16, 4_000, 1_000.0),)
     history = after(Belief(GNS, (Regime(16, 60),), None, paces))
-    new = standing(Belief(GNS), PROFILE, history)
+    new = evidence(Belief(GNS), PROFILE, history)
     assert new.slowness_elsewhere == pytest.approx(math.log(2.0), rel=0.1)
 
 
@@ -158,7 +158,7 @@ def test_a_batch_size_met_again_is_as_fast_as_over_all_its_visits() -> None:
     assert belief.paces == (Pace(16, 200, 30.0), Pace(64, 100, 40.0))
 
 
-def test_jobs_that_nobody_timed_say_nothing_of_speed() -> None:
+def test_courses_without_measurements_have_no_slowness() -> None:
     course = Belief(GNS, (Regime(16, 60),))
     timed = dataclasses.replace(course, paces=(Pace(16, 4_000, 1_000.0),))
     assert after(course).slowness("cnn") == 0.0
@@ -166,7 +166,7 @@ def test_jobs_that_nobody_timed_say_nothing_of_speed() -> None:
     assert after(timed).slowness("cnn") == pytest.approx(math.log(2.0))
 
 
-def test_intervals_reach_as_far_as_they_must_have() -> None:
+def test_interval_half_widths_are_conformal_quantiles() -> None:
     assert reaches(NOTHING, Mode.GNS) == (0.4,) * 6
     history = History(scores={(Mode.GNS, 0): tuple(n / 100 for n in range(50))})
     assert reaches(history, Mode.GNS)[:2] == (0.4, 0.4)
@@ -181,7 +181,7 @@ def test_a_finished_job_teaches_the_same_with_and_without_where_it_stood() -> No
     assert after(bare) == after(stood)
 
 
-def test_a_job_at_the_very_end_of_its_last_epoch_is_told_without_a_warning() -> None:
+def test_a_job_at_the_end_of_its_last_epoch_is_forecast_without_a_warning() -> None:
     belief = seen(ACCORDION, (16, 59))
     assert belief.progress
     at_end = dataclasses.replace(
@@ -219,7 +219,7 @@ def test_every_candidate_fills_the_epochs_left(
 ) -> None:
     beliefs, profile = case
     for belief in beliefs:
-        job = standing(belief, profile, NOTHING)
+        job = evidence(belief, profile, NOTHING)
         if is_settled(job, profile):
             continue
         told = sequences([job], profile, NOTHING, 0)

@@ -69,7 +69,7 @@ def test_any_market_is_cleared_feasibly_below_its_bound(market: Market, random: 
     assert cleared.status in ("optimal", "work_limit")
 
 
-def test_jobs_that_came_off_badly_are_placed_first_in_another_try(
+def test_squeaky_wheel_penalties_place_jobs_earlier(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gains = []

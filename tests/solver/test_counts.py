@@ -168,7 +168,7 @@ def test_decided_jobs_get_all_they_can_use_in_every_optimum(market: Market) -> N
 
 
 @given(tiny_markets)
-def test_what_is_left_beside_decided_jobs_is_solved_on_its_own_scale(market: Market) -> None:
+def test_the_undecided_jobs_are_solved_on_their_own_scale(market: Market) -> None:
     decided = _decided(market, _last_useful(market))
     rest = one_type(
         market.gpus,
@@ -203,16 +203,16 @@ def beyond_the_licence() -> Market:
     return one_type(1_100, 2, 0.0, bids)
 
 
-def test_our_own_solver_is_asked_first_and_needs_no_other(beyond_the_licence: Market) -> None:
+def test_our_own_solver_runs_first_and_needs_no_refinement(beyond_the_licence: Market) -> None:
     solved = solve_counts(beyond_the_licence)
     assert (solved.backend, solved.reason) == ("lagrangian", "first choice")
     assert solved.counts.sum() == 2_200
 
 
-def test_where_it_leaves_a_gap_another_is_asked_and_the_better_is_kept(
+def test_a_gap_is_refined_by_another_back_end_and_the_better_counts_are_kept(
     monkeypatch: pytest.MonkeyPatch, kinked: Market
 ) -> None:
-    monkeypatch.setattr(lagrangian, "SETTLEMENTS", 0)
+    monkeypatch.setattr(lagrangian, "CORE_SOLVES", 0)
     solved = solve_counts(kinked)
     assert solved.counts.tolist() == [2, 2]
     assert (solved.backend, solved.status) == ("gurobi", "optimal")
@@ -223,7 +223,7 @@ def test_where_it_leaves_a_gap_another_is_asked_and_the_better_is_kept(
 def test_where_gurobi_refuses_highs_takes_over_and_says_why(
     monkeypatch: pytest.MonkeyPatch, beyond_the_licence: Market
 ) -> None:
-    monkeypatch.setattr(lagrangian, "SETTLEMENTS", 0)
+    monkeypatch.setattr(lagrangian, "CORE_SOLVES", 0)
     solved = solve_counts(beyond_the_licence)
     assert solved.backend == "highs"
     assert "10010" in solved.reason
@@ -231,7 +231,7 @@ def test_where_gurobi_refuses_highs_takes_over_and_says_why(
 
 
 def test_a_gap_that_stays_is_reported(monkeypatch: pytest.MonkeyPatch, kinked: Market) -> None:
-    monkeypatch.setattr(lagrangian, "SETTLEMENTS", 0)
+    monkeypatch.setattr(lagrangian, "CORE_SOLVES", 0)
     solved = solve_counts(kinked, "lagrangian")
     assert (solved.counts.tolist(), solved.status) == ([0, 0], "work_limit")
     assert solved.bound == pytest.approx(12.0)

@@ -109,7 +109,7 @@ def test_bound_optimum_and_plan_are_in_order_and_close(block: int) -> None:
         rng = np.random.default_rng((1, seed))
         sizes = (int(rng.integers(1, 8)), int(rng.integers(1, 7)), int(rng.choice([1, 2, 8, 9])))
         problem = random_problem(seed, *sizes)
-        assert_certified(problem, optimum(problem), 2 * lagrangian.ENOUGH)
+        assert_certified(problem, optimum(problem), 2 * lagrangian.TARGET_GAP)
 
 
 @pytest.mark.parametrize(("backend", "problems"), [(Gurobi(), 200), (Highs(), 60)])
@@ -121,7 +121,7 @@ def test_no_other_solver_finds_better_or_proves_less(
     for seed in range(problems):
         problem = random_problem(seed, jobs=30, rounds=8, gpus=16)
         ours, size = Lagrangian().solve(problem), stake(problem)
-        assert ours.bound - problem.objective(ours.counts) <= 2 * lagrangian.ENOUGH * size
+        assert ours.bound - problem.objective(ours.counts) <= 2 * lagrangian.TARGET_GAP * size
         try:
             theirs = backend.solve(problem)
         except BackendUnavailableError:
@@ -181,19 +181,19 @@ def test_degenerate_shapes(
         lengths=[float(data.draw(st.integers(0, 9))) for _ in jobs],
         regularizer=regularizer,
     )
-    assert_certified(problem, optimum(problem), 2 * lagrangian.ENOUGH)
+    assert_certified(problem, optimum(problem), 2 * lagrangian.TARGET_GAP)
 
 
 @pytest.mark.parametrize(
-    ("settlements", "options", "cells"), list(product((1, 40), (0, 8), (0, 50)))
+    ("core_solves", "options", "states"), list(product((1, 40), (0, 8), (0, 50)))
 )
-def test_with_little_effort_the_bound_holds_all_the_same(
-    settlements: int, options: int, cells: int, monkeypatch: pytest.MonkeyPatch
+def test_the_bound_holds_at_any_bound_on_effort(
+    core_solves: int, options: int, states: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lagrangian, "SETTLEMENTS", settlements)
-    monkeypatch.setattr(lagrangian, "FEW", options)
-    monkeypatch.setattr(lagrangian, "MANY", options)
-    monkeypatch.setattr(core, "CELLS", cells)
+    monkeypatch.setattr(lagrangian, "CORE_SOLVES", core_solves)
+    monkeypatch.setattr(lagrangian, "FIRST_OPTIONS", options)
+    monkeypatch.setattr(lagrangian, "MOST_OPTIONS", options)
+    monkeypatch.setattr(core, "STATES", states)
     for seed in range(100):
         problem = random_problem(seed, jobs=6, rounds=5, gpus=9)
         assert_certified(problem, optimum(problem), 1.0)

@@ -12,7 +12,7 @@ from predictor.errors import InputError
 from predictor.job import JobProgress, JobSpec, Mode
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import UNTYPED, Profile
-from solver.bidding import Terms, finish_time_fairness, outlook, utilities
+from solver.bidding import UtilityParameters, finish_time_fairness, outlook, utilities
 from solver.counts import solve_counts
 from solver.guarantees import Guarantees, guarantees
 from solver.market import Market, Price, welfare_market
@@ -209,12 +209,12 @@ def test_fairness_counts_the_jobs_seen_so_far() -> None:
     assert finish_time_fairness(crowded).tolist() == [(400.0 + 2 * 600.0) / 800.0 / 2.0]
 
 
-TERMS = Terms(lateness=2.0, fair_share=0.9, blur_rounds=1.0, blur_share=0.0)
+PARAMETERS = UtilityParameters(lateness=2.0, fair_share=0.9, blur_rounds=1.0, blur_share=0.0)
 
 
 def bid(told: Situation, horizon: float, window: int = WINDOW) -> list[list[float]]:
     tables: list[list[float]] = utilities(
-        outlook(told), TERMS, horizon=horizon, window=window, round_seconds=ROUND_SECONDS
+        outlook(told), PARAMETERS, horizon=horizon, window=window, round_seconds=ROUND_SECONDS
     ).tolist()
     return tables
 
@@ -257,7 +257,7 @@ def test_twice_the_budget_is_due_in_half_the_time() -> None:
     assert high > 3 * low
 
 
-def test_a_running_job_is_favoured_but_not_for_ever() -> None:
+def test_preemption_hysteresis_is_finite() -> None:
     held = job(0, 10, gpus=(0,))
     beside = {
         left: situation(held, job(1, left), job(2, 60), gpus=1, seen=400, now=0.0)
@@ -268,12 +268,12 @@ def test_a_running_job_is_favoured_but_not_for_ever() -> None:
     assert running(plans[1]) == [1]
 
 
-def test_the_longest_job_is_never_put_off_for_long() -> None:
+def test_the_longest_job_is_never_delayed_for_long() -> None:
     told = situation(job(0, 50), *[job(j, 3) for j in range(1, 6)], gpus=2, seen=6, now=0.0)
     assert 0 in make_policy("shockwave").plan(told).placement
 
 
-def test_guarantees_are_counted_for_the_plan_as_laid_out() -> None:
+def test_guarantees_are_audited_on_the_timetable() -> None:
     utility = np.array([[0.0, 1.0, 2.0]] * 2)
     market = Market(
         types=(UNTYPED,),

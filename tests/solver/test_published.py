@@ -46,7 +46,7 @@ def go_on(told: Situation, plan: Plan) -> Situation:
     )
 
 
-def test_a_window_is_followed_until_somebody_comes_or_eight_rounds_have_passed() -> None:
+def test_a_schedule_is_followed_until_an_arrival_or_for_eight_rounds() -> None:
     policy = make_policy("shockwave-published")
     told, solved = start(*(job(j, 40 + j) for j in range(4))), []
     for number in range(2 * RESOLVE_ROUNDS + 1):

@@ -268,7 +268,7 @@ def test_jobs_with_equal_shares_take_turns() -> None:
 
 
 @pytest.mark.parametrize("fidelity", Fidelity)
-def test_a_newcomer_has_no_share_until_the_next_computation(fidelity: Fidelity) -> None:
+def test_an_arrival_has_no_share_until_the_next_computation(fidelity: Fidelity) -> None:
     policy = make_policy("gandiva-fair", fidelity=fidelity)
     told = start(job(0, 9), gpus=2)
     told = go_on(told, policy.plan(told), job(1, 9))
@@ -303,7 +303,7 @@ def test_as_published_the_computation_after_clock_0_comes_at_once() -> None:
     assert sorted(policy.plan(told).placement) == [0, 1]
 
 
-def test_what_was_not_received_is_owed() -> None:
+def test_missing_run_time_is_a_deficit() -> None:
     policy = make_policy("gandiva-fair")
     told = start(job(0, 9), job(1, 9))
     told = go_on(told, policy.plan(told))  # 0 ran 100 s, 1 nothing; each was to get half

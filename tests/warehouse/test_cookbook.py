@@ -36,14 +36,14 @@ def runs(made: dict[str, Made], tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 @pytest.fixture(scope="module")
-def reader(runs: dict[str, str]) -> Analytics:
+def analytics(runs: dict[str, str]) -> Analytics:
     return Analytics(Path(runs[""]))
 
 
 def rows_of(
-    reader: Analytics, name: str, run: str | None = None, job: int | None = None
+    analytics: Analytics, name: str, run: str | None = None, job: int | None = None
 ) -> list[dict[str, Any]]:
-    columns, rows = reader.recipe(name, run, job)
+    columns, rows = analytics.recipe(name, run, job)
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
@@ -54,10 +54,10 @@ def test_there_are_twenty_for_all_who_ask() -> None:
     assert min(asked_by.values()) >= 4
 
 
-def test_the_page_has_every_recipe_as_it_is(reader: Analytics, runs: dict[str, str]) -> None:
+def test_the_page_has_every_recipe_as_it_is(analytics: Analytics, runs: dict[str, str]) -> None:
     expected = []
     for recipe in recipes():
-        columns, _ = reader.recipe(recipe.name, runs["shockwave"])
+        columns, _ = analytics.recipe(recipe.name, runs["shockwave"])
         told = ", ".join(f"`{name}`" for name in columns)
         asked = recipe.question + " (one run)" * recipe.of_one_run
         expected.append((recipe.name, asked, recipe.asked_by, told))
@@ -66,9 +66,9 @@ def test_the_page_has_every_recipe_as_it_is(reader: Analytics, runs: dict[str, s
 
 @pytest.mark.parametrize("recipe", recipes(), ids=NAMES)
 def test_every_recipe_has_an_answer_in_order(
-    reader: Analytics, runs: dict[str, str], recipe: Any
+    analytics: Analytics, runs: dict[str, str], recipe: Any
 ) -> None:
-    columns, rows = reader.recipe(recipe.name, runs["shockwave"] if recipe.of_one_run else None)
+    columns, rows = analytics.recipe(recipe.name, runs["shockwave"] if recipe.of_one_run else None)
     assert len(columns) > 2
     assert len(rows) > 0
     assert "ORDER BY" in recipe.sql
@@ -76,18 +76,18 @@ def test_every_recipe_has_an_answer_in_order(
     assert any(value is not None for row in rows for value in row)
 
 
-def answers(reader: Analytics, run: str) -> list[Any]:
+def answers(analytics: Analytics, run: str) -> list[Any]:
     """All answers, but for the last digits of sums, whose order is not given."""
-    rows = [row for name in NAMES for row in reader.recipe(name, run)[1]]
+    rows = [row for name in NAMES for row in analytics.recipe(name, run)[1]]
     return [
         [round(value, 9) if isinstance(value, float) else value for value in row] for row in rows
     ]
 
 
-def test_copies_change_no_answer(reader: Analytics, runs: dict[str, str]) -> None:
-    before = answers(reader, runs["shockwave"])
-    materialise(reader.warehouse)
-    assert answers(reader, runs["shockwave"]) == before
+def test_copies_change_no_answer(analytics: Analytics, runs: dict[str, str]) -> None:
+    before = answers(analytics, runs["shockwave"])
+    materialise(analytics.warehouse)
+    assert answers(analytics, runs["shockwave"]) == before
 
 
 def test_an_empty_warehouse_has_empty_answers(tmp_path: Path) -> None:
@@ -100,16 +100,16 @@ def test_an_empty_warehouse_has_empty_answers(tmp_path: Path) -> None:
     ("name", "run", "problem"), [("nonsense", None, "no 'nonsense'"), ("gpu-time", "x", "not in")]
 )
 def test_what_is_not_there_is_refused(
-    reader: Analytics, name: str, run: str | None, problem: str
+    analytics: Analytics, name: str, run: str | None, problem: str
 ) -> None:
     with pytest.raises(InputError, match=problem):
-        reader.recipe(name, run)
+        analytics.recipe(name, run)
 
 
 # Answers, from the records
 
 
-def test_gang_sizes(reader: Analytics, made: dict[str, Made]) -> None:
+def test_gang_sizes(analytics: Analytics, made: dict[str, Made]) -> None:
     seconds: Counter[int] = Counter()
     for run in made.values():
         since: dict[int, float] = {}
@@ -121,14 +121,14 @@ def test_gang_sizes(reader: Analytics, made: dict[str, Made]) -> None:
                 elif event.kind is not EventKind.RENEWED:
                     since[event.job_id] = event.at_seconds
         assert since == {}
-    rows = rows_of(reader, "gang-sizes")
+    rows = rows_of(analytics, "gang-sizes")
     assert [(row["scale_factor"], row["gpu_hours"], row["share"]) for row in rows] == [
         (size, pytest.approx(part / 3600), pytest.approx(part / sum(seconds.values())))
         for size, part in sorted(seconds.items())
     ]
 
 
-def test_most_preempted(reader: Analytics, made: dict[str, Made], runs: dict[str, str]) -> None:
+def test_most_preempted(analytics: Analytics, made: dict[str, Made], runs: dict[str, str]) -> None:
     lost = Counter(
         (runs[policy], event.job_id)
         for policy, run in made.items()
@@ -136,12 +136,12 @@ def test_most_preempted(reader: Analytics, made: dict[str, Made], runs: dict[str
         for event in record.events
         if event.kind is EventKind.PREEMPTED
     )
-    rows = rows_of(reader, "most-preempted")
+    rows = rows_of(analytics, "most-preempted")
     assert [row["preemptions"] for row in rows] == sorted(lost.values(), reverse=True)[:20]
     assert all(lost[row["run"], row["job_id"]] == row["preemptions"] for row in rows)
 
 
-def test_who_preempts_whom(reader: Analytics, made: dict[str, Made]) -> None:
+def test_who_preempts_whom(analytics: Analytics, made: dict[str, Made]) -> None:
     expected = Counter(
         policy
         for policy, run in made.items()
@@ -154,11 +154,11 @@ def test_who_preempts_whom(reader: Analytics, made: dict[str, Made]) -> None:
             if other.kind is not EventKind.PREEMPTED and other.job_id != event.job_id
         )
     )
-    rows = rows_of(reader, "who-preempts-whom")
+    rows = rows_of(analytics, "who-preempts-whom")
     assert {row["policy"]: row["preemptions"] for row in rows} == expected
 
 
-def test_life_of_a_job(reader: Analytics, made: dict[str, Made], runs: dict[str, str]) -> None:
+def test_life_of_a_job(analytics: Analytics, made: dict[str, Made], runs: dict[str, str]) -> None:
     records = made["srtf"].records
     for job in (0, 3):
         events = [
@@ -167,13 +167,13 @@ def test_life_of_a_job(reader: Analytics, made: dict[str, Made], runs: dict[str,
             for event in (*record.finished, *record.events)
             if event.job_id == job
         ]
-        rows = rows_of(reader, "life-of-a-job", runs["srtf"], job)
+        rows = rows_of(analytics, "life-of-a-job", runs["srtf"], job)
         assert [(row["at_seconds"], row["kind"], row["gpus"]) for row in rows] == events
-    worst = rows_of(reader, "worst-jobs", runs["srtf"])[0]["job_id"]
-    assert rows_of(reader, "life-of-a-job", runs["srtf"])[0]["job_id"] == worst
+    worst = rows_of(analytics, "worst-jobs", runs["srtf"])[0]["job_id"]
+    assert rows_of(analytics, "life-of-a-job", runs["srtf"])[0]["job_id"] == worst
 
 
-def test_why_it_waited(reader: Analytics, made: dict[str, Made], runs: dict[str, str]) -> None:
+def test_why_it_waited(analytics: Analytics, made: dict[str, Made], runs: dict[str, str]) -> None:
     for job in made["shockwave"].specs:
         active, waited = False, []
         for record in made["shockwave"].records:
@@ -181,40 +181,40 @@ def test_why_it_waited(reader: Analytics, made: dict[str, Made], runs: dict[str,
             active &= all(event.job_id != job.job_id for event in record.finished)
             if active and all(launch.job_id != job.job_id for launch in record.leases):
                 waited.append(record.round)
-        rows = rows_of(reader, "why-it-waited", runs["shockwave"], job.job_id)
+        rows = rows_of(analytics, "why-it-waited", runs["shockwave"], job.job_id)
         assert [row["round"] for row in rows] == waited
         assert all(row["weight"] is not None for row in rows)
 
 
-def test_policies_compared(reader: Analytics, made: dict[str, Made]) -> None:
+def test_policies_compared(analytics: Analytics, made: dict[str, Made]) -> None:
     ends = {policy: run.records[-1].clock_seconds for policy, run in made.items()}
-    for row in rows_of(reader, "policies-compared"):
+    for row in rows_of(analytics, "policies-compared"):
         assert row["makespan_s"] == ends[row["policy"]]
         assert row["makespan_over_best"] == pytest.approx(row["makespan_s"] / min(ends.values()))
 
 
-def test_gpu_time_adds_up(reader: Analytics) -> None:
-    rows = rows_of(reader, "gpu-time")
+def test_gpu_time_adds_up(analytics: Analytics) -> None:
+    rows = rows_of(analytics, "gpu-time")
     assert len(rows) == len(POLICIES)
     for row in rows:
         parts = ("trained_hours", "restarting_hours", "idle_hours", "unleased_hours")
         assert sum(row[part] for part in parts) == pytest.approx(row["gpu_hours"])
 
 
-def test_prices_by_hour(reader: Analytics, made: dict[str, Made], runs: dict[str, str]) -> None:
+def test_prices_by_hour(analytics: Analytics, made: dict[str, Made], runs: dict[str, str]) -> None:
     prices: dict[int, list[float]] = {}
     for record in made["shockwave"].records:
         if record.bids:
             (cleared,) = record.solve.prices
             prices.setdefault(int(record.clock_seconds // 3600), []).append(cleared.price)
-    rows = rows_of(reader, "prices-by-hour", runs["shockwave"])
+    rows = rows_of(analytics, "prices-by-hour", runs["shockwave"])
     assert [row["hour"] for row in rows] == sorted(prices)
     assert [row["highest_price"] for row in rows] == [max(prices[hour]) for hour in sorted(prices)]
 
 
-def test_identical_runs(reader: Analytics, runs: dict[str, str], made: dict[str, Made]) -> None:
-    again = write(reader.warehouse, made["srtf"].start, made["srtf"].rounds)
-    rows = rows_of(reader, "identical-runs")
+def test_identical_runs(analytics: Analytics, runs: dict[str, str], made: dict[str, Made]) -> None:
+    again = write(analytics.warehouse, made["srtf"].start, made["srtf"].rounds)
+    rows = rows_of(analytics, "identical-runs")
     assert rows[0]["names"] == [runs["srtf"], again]
     assert (rows[0]["runs"], rows[0]["different_ends"]) == (2, 1)
     assert [row["runs"] for row in rows[1:]] == [1] * (len(POLICIES) - 1)

@@ -48,13 +48,13 @@ def columns(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[st
     """Columns with their types by view, of an empty warehouse."""
     folder = tmp_path_factory.mktemp("empty")
     build(folder)
-    reader = Analytics(folder)
-    described = {view: reader.query(f"DESCRIBE {view}")[1] for view in VIEWS}
+    analytics = Analytics(folder)
+    described = {view: analytics.query(f"DESCRIBE {view}")[1] for view in VIEWS}
     return {view: [(row[0], type_name(row[1])) for row in rows] for view, rows in described.items()}
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
+def analytics(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
     folder = tmp_path_factory.mktemp("warehouse")
     for policy in POLICIES:
         made = make(tiny(policy))
@@ -120,7 +120,7 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.parametrize("sql", EXAMPLES, ids=range(1, len(EXAMPLES) + 1))
-def test_every_example_has_an_answer(reader: Analytics, sql: str) -> None:
-    names, rows = reader.query(sql)
+def test_every_example_has_an_answer(analytics: Analytics, sql: str) -> None:
+    names, rows = analytics.query(sql)
     assert len(names) > 1
     assert len(rows) > 0

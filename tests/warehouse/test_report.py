@@ -54,19 +54,19 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def reader(warehouse: Path) -> Analytics:
+def analytics(warehouse: Path) -> Analytics:
     return Analytics(warehouse)
 
 
 @pytest.fixture(scope="module")
-def runs(reader: Analytics) -> list[str]:
-    _, rows = reader.query("SELECT run FROM runs JOIN headers USING (run) ORDER BY policy, seed")
+def runs(analytics: Analytics) -> list[str]:
+    _, rows = analytics.query("SELECT run FROM runs JOIN headers USING (run) ORDER BY policy, seed")
     return [run for (run,) in rows]
 
 
 @pytest.fixture(scope="module")
-def report(reader: Analytics, runs: list[str]) -> Report:
-    return report_of(reader, runs)
+def report(analytics: Analytics, runs: list[str]) -> Report:
+    return report_of(analytics, runs)
 
 
 @pytest.fixture(scope="module")
@@ -79,16 +79,16 @@ def figure(report: Report, key: str) -> Figure:
     return found
 
 
-def one(reader: Analytics, sql: str, run: str) -> Any:
-    return reader.query(sql, [run])[1][0][0]
+def one(analytics: Analytics, sql: str, run: str) -> Any:
+    return analytics.query(sql, [run])[1][0][0]
 
 
 def test_the_bars_are_the_figures_of_run_summary(
-    report: Report, reader: Analytics, runs: list[str]
+    report: Report, analytics: Analytics, runs: list[str]
 ) -> None:
     bars = figure(report, "comparison").rows
     assert [bar["label"] for bar in bars[:3]] == ["shockwave", "srtf", "themis"]
-    columns, rows = reader.query("SELECT * FROM run_summary")
+    columns, rows = analytics.query("SELECT * FROM run_summary")
     summary = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
     for column, name, unit in (
         ("makespan_s", "makespan (h)", 3600),
@@ -108,14 +108,14 @@ def test_the_bars_are_the_figures_of_run_summary(
 
 @pytest.mark.parametrize("number", range(4))
 def test_the_gantt_chart_holds_every_leased_second_once(
-    reader: Analytics, runs: list[str], number: int
+    analytics: Analytics, runs: list[str], number: int
 ) -> None:
     run = runs[number]
-    boxes = figure(report_of(reader, [run]), f"gantt-{run}").rows
+    boxes = figure(report_of(analytics, [run]), f"gantt-{run}").rows
     held = sum((b["hours_end"] - b["hours"]) * (b["gpu_end"] - b["gpu"]) for b in boxes)
-    assert held == pytest.approx(one(reader, "SELECT gpu_hours FROM run_summary", run), rel=1e-3)
+    assert held == pytest.approx(one(analytics, "SELECT gpu_hours FROM run_summary", run), rel=1e-3)
     lost = {(b["job"], b["hours_end"]) for b in boxes if b.get("ended") == "preempted"}
-    assert len(lost) == one(reader, "SELECT preemptions FROM run_summary", run)
+    assert len(lost) == one(analytics, "SELECT preemptions FROM run_summary", run)
     by_gpu = defaultdict(list)
     for box in boxes:
         for gpu in range(box["gpu"], box["gpu_end"]):
@@ -127,11 +127,11 @@ def test_the_gantt_chart_holds_every_leased_second_once(
 
 
 def test_the_gantt_chart_shows_every_regime_that_was_trained(
-    reader: Analytics, runs: list[str]
+    analytics: Analytics, runs: list[str]
 ) -> None:
-    boxes = figure(report_of(reader, runs[:1]), f"gantt-{runs[0]}").rows
+    boxes = figure(report_of(analytics, runs[:1]), f"gantt-{runs[0]}").rows
     drawn = {(box["job"], box["scale"]) for box in boxes}
-    _, trained = reader.query(
+    _, trained = analytics.query(
         "SELECT DISTINCT t.job_id, t.batch_size / j.batch_size FROM telemetry AS t "
         "JOIN jobs AS j USING (job_id) JOIN placements AS a "
         "ON a.job_id = t.job_id AND a.round = t.round - 1 "
@@ -145,7 +145,7 @@ def test_the_gantt_chart_shows_every_regime_that_was_trained(
 
 
 def test_forecasts_are_held_against_what_the_job_took_from_then_on(
-    report: Report, reader: Analytics, runs: list[str]
+    report: Report, analytics: Analytics, runs: list[str]
 ) -> None:
     rows = figure(report, f"forecasts-{runs[0]}").rows
     totals: dict[str, set[float]] = defaultdict(set)
@@ -153,7 +153,7 @@ def test_forecasts_are_held_against_what_the_job_took_from_then_on(
         assert row["low"] <= row["high"]
         totals[row["job"]].add(round(row["trained"] + row["truth"], 2))
     assert len(totals) >= 3
-    _, took = reader.query("SELECT job_id, run_seconds / 3600 FROM job_outcomes", runs[:1])
+    _, took = analytics.query("SELECT job_id, run_seconds / 3600 FROM job_outcomes", runs[:1])
     for name, total in totals.items():
         job = int(name.split(":")[0].removeprefix("job "))
         assert min(total) == pytest.approx(dict(took)[job], abs=0.02)
@@ -161,11 +161,13 @@ def test_forecasts_are_held_against_what_the_job_took_from_then_on(
 
 
 def test_errors_are_those_of_the_mart_and_of_the_forecasts(
-    report: Report, reader: Analytics, runs: list[str]
+    report: Report, analytics: Analytics, runs: list[str]
 ) -> None:
     rows = {row["done"]: row for row in figure(report, f"errors-{runs[0]}").rows}
-    _, mart = reader.query("SELECT tenth, forecasts, error, covered FROM forecast_errors", runs[:1])
-    _, made = reader.query(
+    _, mart = analytics.query(
+        "SELECT tenth, forecasts, error, covered FROM forecast_errors", runs[:1]
+    )
+    _, made = analytics.query(
         "SELECT least(floor(done * 10), 9), "
         "o.run_seconds - f.run_seconds BETWEEN low_seconds - 1e-6 AND high_seconds + 1e-6, "
         "abs(f.run_seconds + remaining_seconds - o.run_seconds) / o.run_seconds "
@@ -191,9 +193,9 @@ def test_errors_are_those_of_the_mart_and_of_the_forecasts(
 @pytest.mark.parametrize("policy", ["shockwave", "ossp", "srtf", "gavel", "allox", "mst"])
 def test_prices_and_gaps_are_drawn_where_a_market_is_cleared(policy: str, tmp_path: Path) -> None:
     run = store(tmp_path, make(tiny(policy, jobs=3)), rounds=4)
-    reader = Analytics(tmp_path)
-    _, solves = reader.query("SELECT price, gap FROM solves", [run])
-    shown, planned = market(reader, run), solver(reader, run)
+    analytics = Analytics(tmp_path)
+    _, solves = analytics.query("SELECT price, gap FROM solves", [run])
+    shown, planned = market(analytics, run), solver(analytics, run)
     assert (shown.chart is not None) == (policy == "shockwave")
     assert bool(shown.missing) == (policy != "shockwave")
     assert any(price is not None for price, _ in solves) == (policy == "shockwave")
@@ -277,10 +279,10 @@ def test_a_page_can_be_read_without_seeing(page: str, report: Report) -> None:
 
 
 def test_the_same_run_gives_the_same_bytes(
-    reader: Analytics, runs: list[str], tmp_path: Path
+    analytics: Analytics, runs: list[str], tmp_path: Path
 ) -> None:
-    first = write_report(reader, runs[:1], tmp_path / "a.html", "A")
-    second = write_report(reader, runs[:1], tmp_path / "deep" / "b.html", "A")
+    first = write_report(analytics, runs[:1], tmp_path / "a.html", "A")
+    second = write_report(analytics, runs[:1], tmp_path / "deep" / "b.html", "A")
     assert first.read_bytes() == second.read_bytes()
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["a.html"]
 
@@ -313,9 +315,9 @@ def test_a_run_of_one_round_has_a_report(tmp_path: Path) -> None:
     assert "one round only" in render(report_of(Analytics(tmp_path), [run]), "x")
 
 
-def test_names_of_runs(reader: Analytics, runs: list[str]) -> None:
-    assert runs_of(reader, runs[1]) == [runs[1]]
-    assert runs_of(reader, f"{runs[2]}, {runs[0]},{runs[2]}") == [runs[2], runs[0]]
+def test_names_of_runs(analytics: Analytics, runs: list[str]) -> None:
+    assert runs_of(analytics, runs[1]) == [runs[1]]
+    assert runs_of(analytics, f"{runs[2]}, {runs[0]},{runs[2]}") == [runs[2], runs[0]]
 
 
 def test_a_campaign_stands_for_the_runs_of_its_cells(tmp_path: Path) -> None:
@@ -330,12 +332,12 @@ def test_a_campaign_stands_for_the_runs_of_its_cells(tmp_path: Path) -> None:
     waits = replace(cells[0], run="", status=CellStatus.PENDING)
     write_cells(tmp_path, "c-1", [*cells, waits])
     write_cells(tmp_path, "c-2", [waits])
-    reader = Analytics(tmp_path)
-    assert runs_of(reader, "c-1") == ended
-    bars = figure(report_of(reader, ended), "comparison").rows
+    analytics = Analytics(tmp_path)
+    assert runs_of(analytics, "c-1") == ended
+    bars = figure(report_of(analytics, ended), "comparison").rows
     assert [bar["runs"] for bar in bars] == [2, 2, 2, 2]
     with pytest.raises(InputError, match="has no finished cell yet"):
-        runs_of(reader, "c-2")
+        runs_of(analytics, "c-2")
 
 
 def test_no_two_reports_share_a_name() -> None:
@@ -358,9 +360,9 @@ def test_no_two_reports_share_a_name() -> None:
         (" , ", "run or campaign: is empty"),
     ],
 )
-def test_unknown_names_are_refused(reader: Analytics, name: str, problem: str) -> None:
+def test_unknown_names_are_refused(analytics: Analytics, name: str, problem: str) -> None:
     with pytest.raises(InputError) as refused:
-        runs_of(reader, name)
+        runs_of(analytics, name)
     assert str(refused.value).startswith(problem)
 
 
@@ -371,11 +373,11 @@ def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_refused(
-    reader: Analytics, runs: list[str], tmp_path: Path
+    analytics: Analytics, runs: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("kept")
     with pytest.raises(InputError, match="cannot be written"):
-        write_report(reader, runs[:1], tmp_path / "file" / "page.html", "A")
+        write_report(analytics, runs[:1], tmp_path / "file" / "page.html", "A")
     assert (tmp_path / "file").read_text() == "kept"
 
 

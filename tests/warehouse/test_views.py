@@ -240,7 +240,7 @@ def warehouse_of(folder: Path, rounds: list[RoundRecord]) -> Analytics:
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
+def analytics(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
     return warehouse_of(tmp_path_factory.mktemp("warehouse"), records())
 
 
@@ -261,60 +261,60 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
     return Analytics(folder)
 
 
-def column(reader: Analytics, view: str, name: str, order: str = "ALL") -> list[Any]:
-    _, rows = reader.query(f"SELECT {name} FROM {view} ORDER BY {order}")
+def column(analytics: Analytics, view: str, name: str, order: str = "ALL") -> list[Any]:
+    _, rows = analytics.query(f"SELECT {name} FROM {view} ORDER BY {order}")
     return [row[0] for row in rows]
 
 
-def by_job(reader: Analytics, name: str) -> list[Any]:
-    return column(reader, "job_outcomes", name, "job_id")
+def by_job(analytics: Analytics, name: str) -> list[Any]:
+    return column(analytics, "job_outcomes", name, "job_id")
 
 
-def by_round(reader: Analytics, name: str) -> list[Any]:
-    return column(reader, "rounds", name, "round")
+def by_round(analytics: Analytics, name: str) -> list[Any]:
+    return column(analytics, "rounds", name, "round")
 
 
-def summary(reader: Analytics) -> dict[str, Any]:
-    columns, (row,) = reader.query("FROM run_summary")
+def summary(analytics: Analytics) -> dict[str, Any]:
+    columns, (row,) = analytics.query("FROM run_summary")
     return dict(zip(columns, row, strict=True))
 
 
 # The metrics by hand
 
 
-def test_jct_runs_from_arrival_to_finish(reader: Analytics) -> None:
-    assert by_job(reader, "finish_seconds") == [END, 300.0, 280.0]
-    assert by_job(reader, "jct_seconds") == [END, 300.0, 280.0 - 150.0]
-    assert summary(reader)["mean_jct_s"] == pytest.approx((END + 300 + 130) / 3)
+def test_jct_runs_from_arrival_to_finish(analytics: Analytics) -> None:
+    assert by_job(analytics, "finish_seconds") == [END, 300.0, 280.0]
+    assert by_job(analytics, "jct_seconds") == [END, 300.0, 280.0 - 150.0]
+    assert summary(analytics)["mean_jct_s"] == pytest.approx((END + 300 + 130) / 3)
 
 
-def test_makespan_runs_to_the_closing_record(reader: Analytics) -> None:
-    assert summary(reader)["makespan_s"] == END
+def test_makespan_runs_to_the_closing_record(analytics: Analytics) -> None:
+    assert summary(analytics)["makespan_s"] == END
 
 
-def test_queueing_runs_from_arrival_to_the_first_launch(reader: Analytics) -> None:
-    assert by_job(reader, "admitted_seconds") == [0.0, 0.0, 200.0]
-    assert by_job(reader, "start_seconds") == [0.0, 100.0, 200.0]
-    assert by_job(reader, "queueing_seconds") == [0.0, 100.0, 50.0]
+def test_queueing_runs_from_arrival_to_the_first_launch(analytics: Analytics) -> None:
+    assert by_job(analytics, "admitted_seconds") == [0.0, 0.0, 200.0]
+    assert by_job(analytics, "start_seconds") == [0.0, 100.0, 200.0]
+    assert by_job(analytics, "queueing_seconds") == [0.0, 100.0, 50.0]
 
 
-def test_rho_is_jct_over_isolated_time_times_jobs_per_gpu(reader: Analytics) -> None:
+def test_rho_is_jct_over_isolated_time_times_jobs_per_gpu(analytics: Analytics) -> None:
     # Three jobs on two GPUs: contention 1.5, so the yardsticks are 300, 225 and 150 s.
-    assert by_job(reader, "ftf") == [1.05, 1.33333, 0.86667]
-    assert summary(reader)["worst_ftf"] == 1.33333
+    assert by_job(analytics, "ftf") == [1.05, 1.33333, 0.86667]
+    assert summary(analytics)["worst_ftf"] == 1.33333
 
 
-def test_rho_of_themis_takes_the_mean_number_of_active_jobs(reader: Analytics) -> None:
+def test_rho_of_themis_takes_the_mean_number_of_active_jobs(analytics: Analytics) -> None:
     # Job 0 saw 2, 2, 3, 1 (mean 2); job 1 saw 2, 2, 3 (mean 7/3); job 2 saw 3; over 2 GPUs.
-    assert by_job(reader, "ftf_themis") == [
+    assert by_job(analytics, "ftf_themis") == [
         round(END / (200 * 1), 5),
         round(300 / (150 * 7 / 6), 5),
         round(130 / (100 * 1.5), 5),
     ]
-    assert by_job(reader, "ftf_themis") == [1.575, 1.71429, 0.86667]
-    assert by_job(reader, "unfair_themis") == [True, True, False]
-    assert summary(reader)["unfair_fraction_themis"] == pytest.approx(2 / 3)
-    assert summary(reader)["worst_ftf_themis"] == 1.71429
+    assert by_job(analytics, "ftf_themis") == [1.575, 1.71429, 0.86667]
+    assert by_job(analytics, "unfair_themis") == [True, True, False]
+    assert summary(analytics)["unfair_fraction_themis"] == pytest.approx(2 / 3)
+    assert summary(analytics)["worst_ftf_themis"] == 1.71429
 
 
 @pytest.mark.parametrize(
@@ -328,10 +328,10 @@ def test_rho_of_themis_takes_the_mean_number_of_active_jobs(reader: Analytics) -
 def test_unfair_is_above_1_05_after_rounding_to_five_decimals(
     tmp_path: Path, end: float, rho: float, unfair: bool
 ) -> None:
-    reader = warehouse_of(tmp_path, records(end))
-    assert by_job(reader, "ftf")[0] == rho
-    assert by_job(reader, "unfair") == [unfair, True, False]
-    assert summary(reader)["unfair_fraction"] == pytest.approx((1 + unfair) / 3)
+    analytics = warehouse_of(tmp_path, records(end))
+    assert by_job(analytics, "ftf")[0] == rho
+    assert by_job(analytics, "unfair") == [unfair, True, False]
+    assert summary(analytics)["unfair_fraction"] == pytest.approx((1 + unfair) / 3)
 
 
 def test_fewer_jobs_than_gpus_do_not_lower_the_contention_below_one(tmp_path: Path) -> None:
@@ -341,23 +341,23 @@ def test_fewer_jobs_than_gpus_do_not_lower_the_contention_below_one(tmp_path: Pa
     assert by_job(Analytics(tmp_path), "ftf_themis") == [round(END / 200, 5), 2.0, 1.3]
 
 
-def test_utilization_counts_training_only(reader: Analytics) -> None:
-    assert by_job(reader, "run_seconds") == [95.0, 180.0, 75.0]
-    assert by_job(reader, "gpu_seconds") == [190.0, 180.0, 75.0]
-    assert summary(reader)["utilization"] == pytest.approx(445 / (2 * END))
+def test_utilization_counts_training_only(analytics: Analytics) -> None:
+    assert by_job(analytics, "run_seconds") == [95.0, 180.0, 75.0]
+    assert by_job(analytics, "gpu_seconds") == [190.0, 180.0, 75.0]
+    assert summary(analytics)["utilization"] == pytest.approx(445 / (2 * END))
 
 
-def test_jct_has_quantiles(reader: Analytics) -> None:
+def test_jct_has_quantiles(analytics: Analytics) -> None:
     # 130, 300 and 315.0009 s: the quantiles lie at positions 1, 1.9 and 1.98.
-    figures = summary(reader)
+    figures = summary(analytics)
     assert figures["jct_p50_s"] == 300.0
     assert figures["jct_p95_s"] == pytest.approx(300 + 0.9 * 15.0009)
     assert figures["jct_p99_s"] == pytest.approx(300 + 0.98 * 15.0009)
 
 
-def test_rho_has_quantiles(reader: Analytics) -> None:
+def test_rho_has_quantiles(analytics: Analytics) -> None:
     # 0.86667, 1.05 and 1.33333; of Themis 0.86667, 1.575 and 1.71429.
-    figures = summary(reader)
+    figures = summary(analytics)
     assert figures["ftf_p50"] == 1.05
     assert figures["ftf_p90"] == pytest.approx(1.05 + 0.8 * (1.33333 - 1.05))
     assert figures["ftf_p99"] == pytest.approx(1.05 + 0.98 * (1.33333 - 1.05))
@@ -366,9 +366,11 @@ def test_rho_has_quantiles(reader: Analytics) -> None:
     assert figures["ftf_themis_p99"] == pytest.approx(1.575 + 0.98 * (1.71429 - 1.575))
 
 
-def test_distributions_tell_the_share_of_jobs_up_to_a_value(reader: Analytics) -> None:
+def test_distributions_tell_the_share_of_jobs_up_to_a_value(analytics: Analytics) -> None:
     def points(metric: str) -> list[Any]:
-        return column(reader, f"distributions WHERE metric = '{metric}'", "(value, share)", "share")
+        return column(
+            analytics, f"distributions WHERE metric = '{metric}'", "(value, share)", "share"
+        )
 
     assert points("ftf") == [(0.86667, 1 / 3), (1.05, 2 / 3), (1.33333, 1.0)]
     assert points("ftf_themis") == [(0.86667, 1 / 3), (1.575, 2 / 3), (1.71429, 1.0)]
@@ -376,16 +378,16 @@ def test_distributions_tell_the_share_of_jobs_up_to_a_value(reader: Analytics) -
     assert points("queueing_seconds") == [(0.0, 1 / 3), (50.0, 2 / 3), (100.0, 1.0)]
 
 
-def test_waiting_is_all_time_without_a_lease(reader: Analytics) -> None:
-    assert by_job(reader, "held_seconds") == pytest.approx([115.0009, 200.0, 80.0])
-    assert by_job(reader, "waiting_seconds") == pytest.approx([200.0, 100.0, 50.0])
-    figures = summary(reader)
+def test_waiting_is_all_time_without_a_lease(analytics: Analytics) -> None:
+    assert by_job(analytics, "held_seconds") == pytest.approx([115.0009, 200.0, 80.0])
+    assert by_job(analytics, "waiting_seconds") == pytest.approx([200.0, 100.0, 50.0])
+    figures = summary(analytics)
     assert figures["mean_queueing_s"] == 50.0
     assert figures["mean_waiting_s"] == pytest.approx(350 / 3)
 
 
-def test_gpu_hours_are_leased_or_trained(reader: Analytics) -> None:
-    figures = summary(reader)
+def test_gpu_hours_are_leased_or_trained(analytics: Analytics) -> None:
+    figures = summary(analytics)
     assert figures["gpu_hours"] == pytest.approx((2 * 115.0009 + 200 + 80) / 3600)
     assert figures["gpu_hours_trained"] == pytest.approx((2 * 95 + 180 + 75) / 3600)
 
@@ -393,23 +395,23 @@ def test_gpu_hours_are_leased_or_trained(reader: Analytics) -> None:
 LEASE_FIGURES = "round, job_id, kind, ended, seconds, run_seconds, restart_seconds, idle_seconds"
 
 
-def lease_figures(reader: Analytics) -> list[tuple[Any, ...]]:
-    _, rows = reader.query(f"SELECT {LEASE_FIGURES} FROM leases ORDER BY round, job_id")
+def lease_figures(analytics: Analytics) -> list[tuple[Any, ...]]:
+    _, rows = analytics.query(f"SELECT {LEASE_FIGURES} FROM leases ORDER BY round, job_id")
     return [tuple(round(v, 6) if isinstance(v, float) else v for v in row) for row in rows]
 
 
-def test_a_lease_was_trained_restarted_or_idled_away(reader: Analytics) -> None:
+def test_a_lease_was_trained_restarted_or_idled_away(analytics: Analytics) -> None:
     # Job 1 trains 90 s in each of its rounds: the first loses 10 s to the start, the other idles.
-    assert lease_figures(reader) == [
+    assert lease_figures(analytics) == [
         (0, 0, "started", "preempted", 100.0, 80.0, 20.0, 0.0),
         (1, 1, "started", "finished", 200.0, 180.0, 10.0, 10.0),
         (2, 2, "started", "finished", 80.0, 75.0, 5.0, 0.0),
         (3, 0, "resumed", "finished", 15.0009, 15.0, 0.0009, 0.0),
     ]
-    assert by_job(reader, "restart_seconds") == pytest.approx([20.0009, 10.0, 5.0])
-    assert by_job(reader, "idle_seconds") == pytest.approx([0.0, 10.0, 0.0])
-    assert by_job(reader, "launches") == [2, 1, 1]
-    figures = summary(reader)
+    assert by_job(analytics, "restart_seconds") == pytest.approx([20.0009, 10.0, 5.0])
+    assert by_job(analytics, "idle_seconds") == pytest.approx([0.0, 10.0, 0.0])
+    assert by_job(analytics, "launches") == [2, 1, 1]
+    figures = summary(analytics)
     assert figures["restart_s"] == pytest.approx(35.0009)
     assert figures["idle_s"] == pytest.approx(10.0)
     assert figures["launches"] == 4
@@ -430,13 +432,13 @@ def test_a_lease_that_is_moved_begins_anew_without_a_restart(tmp_path: Path) -> 
         leases=(Lease(1, (1,)), Lease(2, (0,))),
         events=(moved, event(2, EventKind.STARTED, 200.0, 0)),
     )
-    reader = warehouse_of(tmp_path, rounds)
-    assert [row for row in lease_figures(reader) if row[1] == 1] == [
+    analytics = warehouse_of(tmp_path, rounds)
+    assert [row for row in lease_figures(analytics) if row[1] == 1] == [
         (1, 1, "started", "moved", 100.0, 90.0, 10.0, 0.0),
         (2, 1, "renewed", "finished", 100.0, 90.0, 0.0, 10.0),
     ]
-    assert by_job(reader, "launches") == [2, 1, 1]
-    assert by_job(reader, "run_seconds") == [95.0, 180.0, 75.0]
+    assert by_job(analytics, "launches") == [2, 1, 1]
+    assert by_job(analytics, "run_seconds") == [95.0, 180.0, 75.0]
 
 
 def test_a_lease_under_way_lasts_up_to_the_last_round_recorded(tmp_path: Path) -> None:
@@ -469,11 +471,11 @@ def with_budgets(*budgets: float) -> Start:
 
 
 def test_nash_welfare_is_the_mean_utility_geometric_and_by_budget(
-    reader: Analytics, tmp_path: Path
+    analytics: Analytics, tmp_path: Path
 ) -> None:
-    assert by_job(reader, "utility") == [1 / 1.05, 1 / 1.33333, 1 / 0.86667]
+    assert by_job(analytics, "utility") == [1 / 1.05, 1 / 1.33333, 1 / 0.86667]
     even = (1.05 * 1.33333 * 0.86667) ** (-1 / 3)
-    assert summary(reader)["nash_welfare"] == pytest.approx(even)
+    assert summary(analytics)["nash_welfare"] == pytest.approx(even)
     start = with_budgets(1.0, 1.0, 3.0)
     write(tmp_path, start, chained(start, records()))
     weighted = (1.05 * 1.33333 * 0.86667**3) ** (-1 / 5)
@@ -481,13 +483,13 @@ def test_nash_welfare_is_the_mean_utility_geometric_and_by_budget(
 
 
 def test_nash_welfare_is_of_the_jobs_that_have_ended(tmp_path: Path) -> None:
-    reader = warehouse_of(tmp_path, records()[:4])
-    assert summary(reader)["nash_welfare"] == pytest.approx((1.33333 * 0.86667) ** (-1 / 2))
+    analytics = warehouse_of(tmp_path, records()[:4])
+    assert summary(analytics)["nash_welfare"] == pytest.approx((1.33333 * 0.86667) ** (-1 / 2))
 
 
-def test_a_job_is_proportional_up_to_a_rho_of_one(reader: Analytics, tmp_path: Path) -> None:
-    assert by_job(reader, "proportional") == [False, False, True]
-    assert summary(reader)["proportionality_violations"] == 2
+def test_a_job_is_proportional_up_to_a_rho_of_one(analytics: Analytics, tmp_path: Path) -> None:
+    assert by_job(analytics, "proportional") == [False, False, True]
+    assert summary(analytics)["proportionality_violations"] == 2
     exact = warehouse_of(tmp_path, records(300.0))
     assert by_job(exact, "ftf")[0] == 1.0
     assert summary(exact)["proportionality_violations"] == 1
@@ -496,15 +498,15 @@ def test_a_job_is_proportional_up_to_a_rho_of_one(reader: Analytics, tmp_path: P
 ENVY = "job_id, envious, envied_jobs, most_envied_job_id, envy"
 
 
-def envies(reader: Analytics) -> list[tuple[Any, ...]]:
-    return reader.query(f"SELECT {ENVY} FROM envy ORDER BY job_id")[1]
+def envies(analytics: Analytics) -> list[tuple[Any, ...]]:
+    return analytics.query(f"SELECT {ENVY} FROM envy ORDER BY job_id")[1]
 
 
-def test_nobody_envies_who_could_use_less_of_what_others_got(reader: Analytics) -> None:
+def test_nobody_envies_who_could_use_less_of_what_others_got(analytics: Analytics) -> None:
     # Job 0 held both GPUs for 115 s; job 1 held one for 200 s, worth 100 s of two.
     # Job 1 held one for 200 s; job 0 one that it could use for 100 s while both were there.
-    assert envies(reader) == [(job, False, 0, None, None) for job in (0, 1, 2)]
-    figures = summary(reader)
+    assert envies(analytics) == [(job, False, 0, None, None) for job in (0, 1, 2)]
+    figures = summary(analytics)
     assert (figures["envy_violations"], figures["worst_envy"]) == (0, None)
 
 
@@ -512,9 +514,9 @@ def test_who_pays_more_is_offered_more(tmp_path: Path) -> None:
     # With twice the money of job 1, job 0 could have bought both GPUs in its 200 s.
     start = with_budgets(4.0, 2.0, 2.0)
     write(tmp_path, start, chained(start, records()))
-    reader = Analytics(tmp_path)
-    assert envies(reader)[0] == (0, True, 1, 1, round(200 / 115.0009, 5))
-    figures = summary(reader)
+    analytics = Analytics(tmp_path)
+    assert envies(analytics)[0] == (0, True, 1, 1, round(200 / 115.0009, 5))
+    figures = summary(analytics)
     assert (figures["envy_violations"], figures["worst_envy"]) == (1, round(200 / 115.0009, 5))
 
 
@@ -580,9 +582,9 @@ def test_a_job_envies_who_ran_for_longer_while_it_waited(
 
 
 def test_a_job_under_way_is_envied_but_does_not_envy(tmp_path: Path) -> None:
-    reader = warehouse_of(tmp_path, queue(50.0)[:3])
-    assert envies(reader) == [(0, False, 0, None, None), (1, True, 1, 0, 4.0)]
-    assert summary(reader)["envy_violations"] == 1
+    analytics = warehouse_of(tmp_path, queue(50.0)[:3])
+    assert envies(analytics) == [(0, False, 0, None, None), (1, True, 1, 0, 4.0)]
+    assert summary(analytics)["envy_violations"] == 1
 
 
 @pytest.mark.parametrize(("jobs", "violations"), [(5000, 2), (5001, None)])
@@ -623,17 +625,17 @@ def test_placement_by_node(tmp_path: Path) -> None:
     ]
     start = with_settings(pools=one_pool(4, 2, UNTYPED))
     write(tmp_path, start, chained(start, rounds))
-    reader = Analytics(tmp_path)
+    analytics = Analytics(tmp_path)
     figures = "(job_id, gpus, nodes, fewest_nodes, spread)"
-    assert column(reader, "leases", figures, "round, job_id") == [
+    assert column(analytics, "leases", figures, "round, job_id") == [
         (0, [1, 2], 2, 1, True),
         (1, [1], 1, 1, False),
         (2, [2], 1, 1, False),
         (0, [1, 2], 2, 1, True),
     ]
-    assert by_job(reader, "spread_seconds") == pytest.approx([115.0009, 0.0, 0.0])
-    assert by_round(reader, "stranded_gpus") == [2, 1, 2, 2, 0]
-    total = summary(reader)
+    assert by_job(analytics, "spread_seconds") == pytest.approx([115.0009, 0.0, 0.0])
+    assert by_round(analytics, "stranded_gpus") == [2, 1, 2, 2, 0]
+    total = summary(analytics)
     assert total["spread_share"] == pytest.approx(230.0018 / 510.0018)
     assert total["stranded_share"] == pytest.approx((200 + 100 + 200 + 30.0018) / (4 * END))
 
@@ -647,24 +649,24 @@ def test_inventories_number_gpus_and_nodes_through(tmp_path: Path) -> None:
     ]
 
 
-def test_with_a_gpu_a_node_placement_changes_nothing(reader: Analytics) -> None:
-    assert column(reader, "leases", "(nodes, spread)", "round, job_id") == [
+def test_with_a_gpu_a_node_placement_changes_nothing(analytics: Analytics) -> None:
+    assert column(analytics, "leases", "(nodes, spread)", "round, job_id") == [
         (2, False),
         (1, False),
         (1, False),
         (2, False),
     ]
-    assert by_round(reader, "stranded_gpus") == [0, 0, 0, 0, 0]
-    assert (summary(reader)["spread_share"], summary(reader)["stranded_share"]) == (0.0, 0.0)
+    assert by_round(analytics, "stranded_gpus") == [0, 0, 0, 0, 0]
+    assert (summary(analytics)["spread_share"], summary(analytics)["stranded_share"]) == (0.0, 0.0)
 
 
-def tenants(reader: Analytics) -> list[dict[str, Any]]:
-    columns, rows = reader.query("FROM tenant_summary ORDER BY run, tenant")
+def tenants(analytics: Analytics) -> list[dict[str, Any]]:
+    columns, rows = analytics.query("FROM tenant_summary ORDER BY run, tenant")
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def test_tenants_have_their_own_figures(reader: Analytics) -> None:
-    blue, red = tenants(reader)
+def test_tenants_have_their_own_figures(analytics: Analytics) -> None:
+    blue, red = tenants(analytics)
     assert (blue["tenant"], blue["jobs"], blue["finished"]) == ("blue", 2, 2)
     assert (blue["mean_jct_s"], blue["jct_p50_s"], blue["mean_queueing_s"]) == (215.0, 215.0, 75.0)
     assert (blue["worst_ftf"], blue["unfair_fraction"]) == (1.33333, 0.5)
@@ -695,57 +697,57 @@ def test_a_tenant_who_owns_all_jobs_has_the_figures_of_the_run(simulated: Analyt
             assert value == (pytest.approx(run[name]) if isinstance(value, float) else run[name])
 
 
-def test_rounds_and_preemptions_are_counted(reader: Analytics) -> None:
-    assert summary(reader)["rounds"] == 4
-    assert summary(reader)["preemptions"] == 1
-    assert by_job(reader, "preemptions") == [1, 0, 0]
-    assert by_round(reader, "preemptions") == [0, 1, 0, 0, 0]
+def test_rounds_and_preemptions_are_counted(analytics: Analytics) -> None:
+    assert summary(analytics)["rounds"] == 4
+    assert summary(analytics)["preemptions"] == 1
+    assert by_job(analytics, "preemptions") == [1, 0, 0]
+    assert by_round(analytics, "preemptions") == [0, 1, 0, 0, 0]
 
 
-def test_rounds_in_figures(reader: Analytics) -> None:
-    assert by_round(reader, "clock_seconds") == [0.0, 100.0, 200.0, 300.0, END]
-    seconds = by_round(reader, "seconds")
+def test_rounds_in_figures(analytics: Analytics) -> None:
+    assert by_round(analytics, "clock_seconds") == [0.0, 100.0, 200.0, 300.0, END]
+    seconds = by_round(analytics, "seconds")
     assert seconds == [100.0, 100.0, 100.0, pytest.approx(15.0009), None]
-    assert by_round(reader, "arrivals") == [2, 0, 1, 0, 0]
-    assert by_round(reader, "finished") == [0, 0, 0, 2, 1]
-    assert by_round(reader, "active_jobs") == [2, 2, 3, 1, 0]
-    assert by_round(reader, "running_jobs") == [1, 1, 2, 1, 0]
-    assert by_round(reader, "busy_gpus") == [2, 1, 2, 2, 0]
-    assert by_round(reader, "idle_gpus") == [0, 1, 0, 0, 2]
+    assert by_round(analytics, "arrivals") == [2, 0, 1, 0, 0]
+    assert by_round(analytics, "finished") == [0, 0, 0, 2, 1]
+    assert by_round(analytics, "active_jobs") == [2, 2, 3, 1, 0]
+    assert by_round(analytics, "running_jobs") == [1, 1, 2, 1, 0]
+    assert by_round(analytics, "busy_gpus") == [2, 1, 2, 2, 0]
+    assert by_round(analytics, "idle_gpus") == [0, 1, 0, 0, 2]
 
 
-def test_solve_times_are_of_rounds_with_active_jobs(reader: Analytics) -> None:
-    figures = summary(reader)  # 1, 2, 3 and 4 ms; the closing record's 5 ms do not count
-    assert column(reader, "solves", "solve_ms") == [1.0, 2.0, 3.0, 4.0]
+def test_solve_times_are_of_rounds_with_active_jobs(analytics: Analytics) -> None:
+    figures = summary(analytics)  # 1, 2, 3 and 4 ms; the closing record's 5 ms do not count
+    assert column(analytics, "solves", "solve_ms") == [1.0, 2.0, 3.0, 4.0]
     assert (figures["solve_ms_p50"], figures["solve_ms_max"]) == (2.5, 4.0)
     assert figures["solve_ms_p95"] == pytest.approx(3.85)
     assert figures["max_gap"] == 0.02
 
 
-def test_the_parts_of_a_record_have_views(reader: Analytics) -> None:
-    (run,) = column(reader, "runs", "run")
-    assert reader.query("FROM placements ORDER BY round, job_id")[1] == [
+def test_the_parts_of_a_record_have_views(analytics: Analytics) -> None:
+    (run,) = column(analytics, "runs", "run")
+    assert analytics.query("FROM placements ORDER BY round, job_id")[1] == [
         (run, 0, 0.0, 0, [0, 1], 2, "started"),
         (run, 1, 100.0, 1, [0], 1, "started"),
         (run, 2, 200.0, 1, [0], 1, "renewed"),
         (run, 2, 200.0, 2, [1], 1, "started"),
         (run, 3, 300.0, 0, [0, 1], 2, "resumed"),
     ]
-    assert reader.query("FROM plans ORDER BY job_id")[1] == [
+    assert analytics.query("FROM plans ORDER BY job_id")[1] == [
         (run, 0, 0.0, 0, [0], 1),
         (run, 0, 0.0, 1, [1, 2], 2),
     ]
-    assert reader.query("FROM bids")[1] == [
+    assert analytics.query("FROM bids")[1] == [
         (run, 0, 0.0, 1, UNTYPED, 1, 2.5, [-1.0, 0.0], [50.0, 0.0])
     ]
-    assert reader.query("FROM usage WHERE round = 1")[1] == [
+    assert analytics.query("FROM usage WHERE round = 1")[1] == [
         (run, 1, 100.0, 0, 80.0, 160.0, 1_000, 0.75)
     ]
-    assert reader.query("FROM telemetry")[1] == [(run, 1, 100.0, 0, 0, 2, 16, 60.0)]
-    assert reader.query("FROM forecasts WHERE round = 3")[1] == [
+    assert analytics.query("FROM telemetry")[1] == [(run, 1, 100.0, 0, 0, 2, 16, 60.0)]
+    assert analytics.query("FROM forecasts WHERE round = 3")[1] == [
         (run, 3, 300.0, 0, UNTYPED, 2, 0.1, 0.0, 50.0, 50.0, 50.0, [16], [9.0])
     ]
-    assert reader.query("FROM solves WHERE round = 1")[1] == [
+    assert analytics.query("FROM solves WHERE round = 1")[1] == [
         (
             run,
             1,
@@ -765,7 +767,7 @@ def test_the_parts_of_a_record_have_views(reader: Analytics) -> None:
             2.0,
         )
     ]
-    assert reader.query("FROM jobs WHERE job_id = 2")[1] == [
+    assert analytics.query("FROM jobs WHERE job_id = 2")[1] == [
         (
             run,
             2,
@@ -781,7 +783,7 @@ def test_the_parts_of_a_record_have_views(reader: Analytics) -> None:
             *(150.0, "blue", 2.0, 630, False, 100.0),
         )
     ]
-    assert column(reader, "events WHERE job_id = 0", "kind", "at_seconds") == [
+    assert column(analytics, "events WHERE job_id = 0", "kind", "at_seconds") == [
         "started",
         "preempted",
         "resumed",
@@ -789,23 +791,23 @@ def test_the_parts_of_a_record_have_views(reader: Analytics) -> None:
     ]
 
 
-def test_what_is_stored_can_be_asked_for_as_it_is(reader: Analytics) -> None:
+def test_what_is_stored_can_be_asked_for_as_it_is(analytics: Analytics) -> None:
     figures = "(version, source, workload, settings.pools)"
     pool = {"gpu_type": UNTYPED, "gpus": 2, "gpus_per_node": 1}
-    assert column(reader, "headers", figures) == [
+    assert column(analytics, "headers", figures) == [
         (VERSION, "by hand", START.header.workload, [pool])
     ]
-    stored = column(reader, "records", "(round, clock_seconds, len(leases))", "round")
+    stored = column(analytics, "records", "(round, clock_seconds, len(leases))", "round")
     assert stored == [(0, 0.0, 1), (1, 100.0, 1), (2, 200.0, 2), (3, 300.0, 1), (4, END, 0)]
 
 
 def test_a_preemption_tells_who_got_the_gpus_and_for_how_long(
-    reader: Analytics, tmp_path: Path
+    analytics: Analytics, tmp_path: Path
 ) -> None:
     # Job 1 starts on one of the two GPUs that job 0 loses at 100 and gets back at 300.
-    (run,) = column(reader, "runs", "run")
+    (run,) = column(analytics, "runs", "run")
     known = (run, 1, 100.0, 0, "red", [0, 1], 2, [1], 1)
-    assert reader.query("FROM preemptions")[1] == [(*known, 300.0, 200.0)]
+    assert analytics.query("FROM preemptions")[1] == [(*known, 300.0, 200.0)]
     under_way = warehouse_of(tmp_path, records()[:3])
     assert under_way.query("FROM preemptions")[1] == [(*known, None, None)]
 
@@ -813,8 +815,8 @@ def test_a_preemption_tells_who_got_the_gpus_and_for_how_long(
 def test_gpus_that_are_left_idle_are_taken_by_nobody(tmp_path: Path) -> None:
     rounds = records()[:2]
     rounds[1] = replace(rounds[1], leases=(), events=(event(0, EventKind.PREEMPTED, 100.0, 0, 1),))
-    reader = warehouse_of(tmp_path, rounds)
-    assert column(reader, "preemptions", "(preemptors, taken_gpus)") == [([], 0)]
+    analytics = warehouse_of(tmp_path, rounds)
+    assert column(analytics, "preemptions", "(preemptors, taken_gpus)") == [([], 0)]
 
 
 MARKET = replace(CLEARED, envious=1, below_share=0, wanting=2)
@@ -827,9 +829,9 @@ def test_prices_tell_what_was_asked_for(tmp_path: Path) -> None:
     rounds[1] = replace(
         rounds[1], bids=bids[1:], solve=replace(MARKET, prices=(Price(UNTYPED, 0.75),))
     )
-    reader = warehouse_of(tmp_path, rounds)
-    (run,) = column(reader, "runs", "run")
-    assert reader.query("FROM prices ORDER BY round")[1] == [
+    analytics = warehouse_of(tmp_path, rounds)
+    (run,) = column(analytics, "runs", "run")
+    assert analytics.query("FROM prices ORDER BY round")[1] == [
         (run, 0, 0.0, UNTYPED, 0.5, None, 2, 3, 2, 1.5, 1, 0, 2),
         (run, 1, 100.0, UNTYPED, 0.75, 0.25, 1, 1, 2, 0.5, 1, 0, 2),
     ]
@@ -854,9 +856,9 @@ FREE = (Price(UNTYPED, 0.0),)
 def test_without_a_market_nothing_is_told_of_one(
     tmp_path: Path, report: SolveReport, known: bool
 ) -> None:
-    reader = warehouse_of(tmp_path, [replace(records()[0], solve=report), *records()[1:]])
+    analytics = warehouse_of(tmp_path, [replace(records()[0], solve=report), *records()[1:]])
     names = "objective, bound, gap, price, envious, below_share, wanting"
-    _, [told] = reader.query(f"SELECT {names} FROM solves WHERE round = 0")
+    _, [told] = analytics.query(f"SELECT {names} FROM solves WHERE round = 0")
     if not known:
         assert told == (None,) * 7
         return
@@ -867,9 +869,9 @@ def test_without_a_market_nothing_is_told_of_one(
     )
 
 
-def test_forecasts_are_held_against_what_came(reader: Analytics) -> None:
+def test_forecasts_are_held_against_what_came(analytics: Analytics) -> None:
     # All expect 50 s of run time, a tenth of the epochs done; it was 95, 180 and 75 s.
-    errors = reader.query("SELECT * EXCLUDE (run) FROM forecast_errors ORDER BY job_id")[1]
+    errors = analytics.query("SELECT * EXCLUDE (run) FROM forecast_errors ORDER BY job_id")[1]
     kind = ("net", "accordion")
     assert errors == [
         (0, *kind, 1, 4, pytest.approx(45 / 95), pytest.approx(-45 / 95), 0.0),
@@ -882,8 +884,8 @@ def test_a_truth_inside_the_interval_is_covered(tmp_path: Path) -> None:
     rounds = records()
     wide = replace(expected(2), low_seconds=75.0, high_seconds=75.0)
     rounds[2] = replace(rounds[2], forecasts=(certain(2, 9.0),), estimates=(wide,))
-    reader = warehouse_of(tmp_path, rounds)
-    assert column(reader, "forecast_errors WHERE job_id = 2", "covered") == [1.0]
+    analytics = warehouse_of(tmp_path, rounds)
+    assert column(analytics, "forecast_errors WHERE job_id = 2", "covered") == [1.0]
 
 
 def test_changes_of_batch_size_are_counted(tmp_path: Path) -> None:
@@ -897,18 +899,18 @@ def test_changes_of_batch_size_are_counted(tmp_path: Path) -> None:
             EpochReport(1, 6, 4, 32, 45.0),
         ),
     )
-    reader = warehouse_of(tmp_path, rounds)
-    assert reader.query("SELECT * EXCLUDE (run) FROM adaptations ORDER BY job_id")[1] == [
+    analytics = warehouse_of(tmp_path, rounds)
+    assert analytics.query("SELECT * EXCLUDE (run) FROM adaptations ORDER BY job_id")[1] == [
         (0, "net", "accordion", 2, 0, 16, 16, 1.0),
         (1, "net", "accordion", 10, 2, 16, 64, 4.0),
     ]
 
 
 def test_the_cells_of_campaigns_are_told(tmp_path: Path) -> None:
-    reader = warehouse_of(tmp_path, records())
-    assert reader.query("FROM campaign_cells")[1] == []
+    analytics = warehouse_of(tmp_path, records())
+    assert analytics.query("FROM campaign_cells")[1] == []
     write_cells(tmp_path, CELL)
-    names, [row] = reader.query("FROM campaign_cells")
+    names, [row] = analytics.query("FROM campaign_cells")
     assert dict(zip(names, row, strict=True)) == asdict(CELL)
 
 
@@ -948,14 +950,14 @@ def test_runs_tell_what_was_asked(tmp_path: Path) -> None:
 
 
 def test_a_run_under_way_has_nulls_for_what_is_not_known(tmp_path: Path) -> None:
-    reader = warehouse_of(tmp_path, records()[:2])
-    assert column(reader, "runs", "complete") == [False]
+    analytics = warehouse_of(tmp_path, records()[:2])
+    assert column(analytics, "runs", "complete") == [False]
     for name in ("finish_seconds", "jct_seconds", "ftf", "ftf_themis", "unfair", "unfair_themis"):
-        assert by_job(reader, name) == [None, None, None]
-    assert by_job(reader, "start_seconds") == [0.0, 100.0, None]
-    assert by_job(reader, "admitted_seconds") == [0.0, 0.0, None]
-    assert by_job(reader, "run_seconds") == [80.0, 0.0, 0.0]
-    figures = summary(reader)
+        assert by_job(analytics, name) == [None, None, None]
+    assert by_job(analytics, "start_seconds") == [0.0, 100.0, None]
+    assert by_job(analytics, "admitted_seconds") == [0.0, 0.0, None]
+    assert by_job(analytics, "run_seconds") == [80.0, 0.0, 0.0]
+    figures = summary(analytics)
     assert (figures["makespan_s"], figures["rounds"]) == (100.0, 2)
     assert figures["utilization"] == pytest.approx(160 / 200)
     assert figures["mean_jct_s"] is None
@@ -964,10 +966,10 @@ def test_a_run_under_way_has_nulls_for_what_is_not_known(tmp_path: Path) -> None
 
 
 def test_a_run_is_complete_with_its_closing_record(tmp_path: Path) -> None:
-    reader = warehouse_of(tmp_path, records()[:4])
-    assert column(reader, "runs", "complete") == [False]
-    assert by_job(reader, "unfair") == [None, True, False]
-    assert summary(reader)["unfair_fraction"] == 0.5  # of the jobs that have finished
+    analytics = warehouse_of(tmp_path, records()[:4])
+    assert column(analytics, "runs", "complete") == [False]
+    assert by_job(analytics, "unfair") == [None, True, False]
+    assert summary(analytics)["unfair_fraction"] == 0.5  # of the jobs that have finished
 
 
 def test_a_run_without_a_round_has_a_summary_of_nulls(tmp_path: Path) -> None:
@@ -979,9 +981,9 @@ def test_a_run_without_a_round_has_a_summary_of_nulls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rounds", [0, 1, 2, 5])
 def test_every_view_works_however_far_a_run_is(tmp_path: Path, rounds: int) -> None:
-    reader = warehouse_of(tmp_path, records()[:rounds])
+    analytics = warehouse_of(tmp_path, records()[:rounds])
     for view in VIEWS:
-        reader.query(f"FROM {view}")
+        analytics.query(f"FROM {view}")
 
 
 # What holds for every view

@@ -35,7 +35,8 @@ from warehouse.store.folder import (
 )
 
 TABLE_BYTES = 2**24
-"""Size of records up to which computing all of a mart is cheaper than planning it twice."""
+"""Size of records up to which computing a whole mart is cheaper than planning it twice. An
+engineering bound; no sweep is recorded."""
 
 
 def build(warehouse: Path) -> None:
@@ -67,7 +68,7 @@ def build(warehouse: Path) -> None:
                 f"cannot be built ({first_line(error)})",
                 "choose a writable warehouse with room on its disk",
             ) from None
-        log.unlink(missing_ok=True)  # what an analyst's open session wrote belongs to the old one
+        log.unlink(missing_ok=True)  # writes of an open session belong to the previous database
         fresh.replace(database)
         stamp.write_text(digest)
 
@@ -83,16 +84,16 @@ def create_views(
 ) -> None:
     """Create views over a warehouse's Parquet files.
 
-    What was copied of ended runs (`analytics.marts`) is read from the copies. For the other
-    runs the same views are in the schema `live`.
+    Marts of ended runs are read from their copies (`analytics.marts`), where they exist. For the
+    other runs the same views are in the schema `live`.
 
     Args:
-        connection: Where.
+        connection: The database.
         warehouse: The folder.
-        runs: The runs to be seen, of which each has a round; all by default.
+        runs: The runs in the views, each with at least a round; all by default.
         names: The views, each with those that it reads; all by default.
-        later: Whether runs are to be seen too that begin later.
-        tables: Marts to compute into tables here, if the records to be seen are small.
+        later: Whether the views include runs that begin later.
+        tables: Marts to compute into tables of the database, if the records are small.
     """
     connection.execute("SET enable_progress_bar = false")
     if not no_cells(warehouse).exists():  # of a warehouse that this version has not written to
@@ -115,7 +116,7 @@ def create_views(
 
     def joined(name: str) -> str:
         if name == "records":
-            # Of a run in one file no round is in two; looking for it takes most of the time.
+            # A compacted run has no duplicate rounds; removing them takes most of the time.
             stored = f"FROM {_stored(warehouse, 'rounds', WHOLE, copied, ())}"
         elif name in STAGING:
             return _over(warehouse, name, runs, ())
@@ -129,18 +130,18 @@ def create_views(
 
 
 def _others(warehouse: Path, runs: Sequence[str] | None, copied: Sequence[str]) -> set[str]:
-    """The runs to be seen of which there are no copies."""
+    """The runs in the views without copies."""
     if runs is None:
         runs = [name_of(path) for path in run_folders(warehouse)]
     return {*runs} - {*copied}
 
 
 def _stored_bytes(warehouse: Path, runs: Iterable[str]) -> int:
-    """Size of the rounds of runs, as they are stored."""
+    """Size of the stored rounds of runs."""
     folders = (place_of(warehouse, run) for run in runs)
     total = 0
     for path in chain.from_iterable(folder.glob("round=*.parquet") for folder in folders):
-        with contextlib.suppress(OSError):  # it was compacted meanwhile
+        with contextlib.suppress(OSError):  # compacted in the meantime
             total += path.stat().st_size
     return total
 
@@ -182,18 +183,18 @@ def _stored(
     runs: Sequence[str] | None,
     without: Sequence[tuple[str, str]],
 ) -> str:
-    """What files of runs hold, of all layouts, in the columns of the present one.
+    """A query of the stored rows of runs, of all layouts, in the columns of the current layout.
 
     Args:
         warehouse: The folder.
         place: `headers`, `workloads` or `rounds`.
-        pattern: Of the files in a run's folder.
-        runs: The runs to be seen; all by default.
+        pattern: Pattern of the files in a run's folder.
+        runs: The runs in the views; all by default.
         without: Files left out, each with its run.
     """
     seen = _runs_before(warehouse)
     new = None if runs is None else [run for run in runs if run not in chain(*seen.values())]
-    # Views see jobs by their ids: their declaration is in the workload.
+    # Views have arrivals as job ids: the declarations are in the workload.
     columns = "* REPLACE (list_transform(arrivals, lambda s: s.job_id) AS arrivals)"
     since_6 = f"SELECT {columns if place == 'rounds' else '*'} FROM {{stored}}"
     parts = []
@@ -225,7 +226,7 @@ def _runs_before(warehouse: Path) -> dict[Path, list[str]]:
 def _files(
     folder: Path, pattern: str, runs: Sequence[str] | None, without: Sequence[tuple[str, str]]
 ) -> str:
-    """The Parquet files of runs, that without rows first: later layouts have more columns."""
+    """The Parquet files of runs; the empty file first, as later layouts have more columns."""
     root = folder.resolve()
     form = glob.escape(str(root))
     names = ["run=*"] if runs is None else [EMPTY, *(f"run={glob.escape(run)}" for run in runs)]
@@ -235,8 +236,8 @@ def _files(
         paths = [f"{form}/{name}/{pattern}" for name in names]
     if not without:
         return f"read_parquet([{listed(paths)}], hive_partitioning = false)"
-    # Files left out by name are not even opened. (With run= as a column of its own DuckDB
-    # 2.0 loses rows: the one that it makes of the path is taken for the one in the file.)
+    # DuckDB does not open files that are left out by name. (With Hive partitioning, DuckDB 2.0
+    # loses rows: it confuses the path's column `run` with the file's.)
     others = listed([f"{root}/run={run}/{name}" for run, name in without])
     return (
         f"(SELECT * EXCLUDE (filename) FROM read_parquet([{listed(paths)}], "
@@ -245,14 +246,14 @@ def _files(
 
 
 def listed(texts: Sequence[str]) -> str:
-    """Texts as SQL, between commas."""
+    """Texts as SQL literals, separated by commas."""
     return ", ".join(f"'{_quoted(text)}'" for text in texts)
 
 
 def seal(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
     """Restrict a connection to the files that the views read: no other file, no network."""
     folders = [str(warehouse.resolve() / name) for name in ("records", "campaigns", "marts")]
-    # Patterns are held against the list as they are written.
+    # DuckDB compares patterns with the list literally.
     allowed = listed([form for folder in folders for form in (folder, glob.escape(folder))])
     connection.execute(f"SET allowed_directories = [{allowed}]")
     connection.execute("SET enable_external_access = false")

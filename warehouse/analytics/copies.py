@@ -1,11 +1,11 @@
 """Copies of the marts of ended runs, so that queries need not scan all records.
 
-    WAREHOUSE/marts/current.json              which copies are in use, and of which files
-    WAREHOUSE/marts/GENERATION/MART.parquet   a mart of all those runs
+    WAREHOUSE/marts/current.json              the generation in use, and the stamps of its runs
+    WAREHOUSE/marts/GENERATION/MART.parquet   a mart of all these runs
 
-Copies are never the truth: they are made from the records by `analytics.marts.materialise`,
-may be deleted at any time, and count only for runs whose file is the one that was copied.
-`analytics.duckdb` names their files, so it has to be built anew then.
+Copies are derived from the records by `analytics.marts.materialise`, may be deleted at any time,
+and are valid only for runs whose file is unchanged. `analytics.duckdb` names their files, and is
+rebuilt with them.
 """
 
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ class Copies:
     """The copies of marts.
 
     Attributes:
-        folder: Where the copies are.
-        written: The runs in them, ascending.
-        runs: Those of them that still are what was copied.
+        folder: Folder of the generation in use.
+        written: The runs in the copies, ascending.
+        runs: The runs of these whose copies are valid.
     """
 
     folder: Path
@@ -36,12 +36,12 @@ class Copies:
 
 
 def marts_folder(warehouse: Path) -> Path:
-    """Where a warehouse's copies are."""
+    """The folder of a warehouse's copies."""
     return warehouse.resolve() / "marts"
 
 
 def read_copies(warehouse: Path) -> Copies:
-    """The copies in use; none where views have changed since or the note is not to be read."""
+    """The copies in use; none if the views have changed or `current.json` cannot be read."""
     folder = marts_folder(warehouse)
     try:
         note = orjson.loads((folder / "current.json").read_bytes())

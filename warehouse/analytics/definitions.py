@@ -25,7 +25,7 @@ STAGING = (
     "usage",
     "events",
 )
-"""Views that unnest and rename what is stored; each after those that it reads."""
+"""Views that unnest and rename stored columns; each after those that it reads."""
 
 MARTS = (
     "runs",
@@ -55,10 +55,10 @@ def view_sql(name: str) -> str:
 
 
 def layout5_sql(name: str) -> str:
-    """The query that gives what was stored in layouts 3 to 5 the columns of the present one.
+    """The query that converts rows of layouts 3 to 5 to the columns of the current layout.
 
     Args:
-        name: What is stored: `headers`, `workloads` or `rounds`.
+        name: Kind of rows: `headers`, `workloads` or `rounds`.
     """
     return (LAYOUT5 / f"{name}.sql").read_text(encoding="utf-8")
 
@@ -92,14 +92,14 @@ def read_twice(sql: str) -> tuple[str, ...]:
 
 
 def _reads(sql: str) -> list[str]:
-    """The views that a query reads, as often as it does; columns can be called like views."""
+    """The views after FROM and JOIN in a query, with repetitions; columns may share their names."""
     names = re.findall(r"\b(?:FROM|JOIN) (\w+)", sql, re.IGNORECASE)
     return [name for name in map(str.lower, names) if name in VIEWS]
 
 
 @cache
 def definitions_digest() -> str:
-    """A hash of all views' queries, and of the version of DuckDB that answers them."""
+    """A hash of all views' queries and of DuckDB's version."""
     stored = map(layout5_sql, ("headers", "workloads", "rounds"))
     text = duckdb.__version__ + "".join((*map(view_sql, VIEWS), *stored))
     return hashlib.sha256(text.encode()).hexdigest()

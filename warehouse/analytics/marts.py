@@ -21,17 +21,17 @@ LOCK = ".lock"
 
 
 def materialise(warehouse: Path) -> int:
-    """Copy the marts of all ended runs of which there is no copy yet.
+    """Copy the marts of all ended runs without copies.
 
-    A new generation of copies is written beside the one in use, which stays for sessions that
-    read it until there is a third. `analytics.duckdb` is renewed. Waits while another process
+    Writes a new generation of copies beside the generation in use, which is kept for open
+    sessions until the next but one, and rebuilds `analytics.duckdb`. Waits while another process
     does the same.
 
     Args:
         warehouse: The folder.
 
     Returns:
-        How many runs there are copies of now.
+        Number of runs with copies.
 
     Raises:
         WarehouseError: A file is damaged, or the folder cannot be written.
@@ -67,7 +67,7 @@ def _materialise(warehouse: Path, folder: Path) -> int:
         if place == before.folder:
             shutil.rmtree(fresh)
         else:
-            if place.exists():  # of which copies were deleted
+            if place.exists():  # with some copies deleted
                 shutil.rmtree(place)
             fresh.replace(place)
         note = {"generation": place.name, "views": definitions_digest(), "stamps": stamps}
@@ -113,13 +113,13 @@ def _copy_run(warehouse: Path, run: str, parts: Path, number: int) -> bool:
         for mart in MARTS:
             part = parts / f"{mart}.{number:06d}.parquet"
             _write(connection, f"FROM ({view_sql(mart)}) ORDER BY ALL", part)
-            # Those that follow read the copy.
+            # Later marts read the copy.
             connection.execute(f"CREATE OR REPLACE VIEW {mart} AS FROM {listed([str(part)])}")
     return True
 
 
 def _join(mart: str, old: Path, runs: Sequence[str], parts: Sequence[Path], folder: Path) -> None:
-    """Put the old copies of runs and new ones of others into one file."""
+    """Merge old copies of a mart and new copies of other runs into a file."""
     sources = []
     if runs:
         sources.append(

@@ -30,7 +30,7 @@ _MISTAKES = (
     duckdb.ConversionException,
     duckdb.PermissionException,
 )
-"""What DuckDB raises for a wrong query; a damaged file raises something else."""
+"""DuckDB's exceptions for a wrong query; damaged files raise others."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Analytics:
     def query(
         self, sql: str, runs: Sequence[str] | None = None
     ) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Run a SELECT over the views, in memory: it locks nothing and blocks nobody.
+        """Run a SELECT over the views, in an in-memory database, without locks.
 
         Args:
             sql: The query.
-            runs: The runs that it sees, of which each has a round; all by default. What is
-                asked of a few runs is answered much faster if the others are not read.
+            runs: The runs in the views, each with at least a round; all by default. Queries of
+                a few runs are much faster if the others are left out.
 
         Returns:
             Column names and rows.
@@ -63,7 +63,7 @@ class Analytics:
         return self._ask(sql, lambda relation: (relation.columns, relation.fetchall()), runs)
 
     def frame(self, sql: str) -> "pd.DataFrame":
-        """As `query`, but as a pandas data frame.
+        """Run a SELECT as `query` does, with a pandas data frame as result.
 
         Raises:
             InputError: The query is wrong or is no SELECT, or there is no warehouse.
@@ -75,13 +75,12 @@ class Analytics:
     def recipe(
         self, name: str, run: str | None = None, job: int | None = None
     ) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Ask a question of the cookbook.
+        """Run a recipe of the cookbook.
 
         Args:
             name: The recipe.
-            run: The run that it is asked of; by default all, or the newest where the recipe is
-                of one run.
-            job: The job that it is asked of, where the recipe is of one job; else it chooses.
+            run: The run; by default all runs, or the newest for a recipe of a single run.
+            job: The job, for a recipe of a single job; the recipe's choice by default.
 
         Returns:
             Column names and rows.
@@ -96,7 +95,7 @@ class Analytics:
             newest = "SELECT run FROM runs ORDER BY created_at DESC, run DESC LIMIT 1"
             rows = self.query(newest)[1]
             run = rows[0][0] if rows else None
-        # Before its first round nothing is to be seen of a run, and nothing can be left out.
+        # A run without rounds is in no view, and cannot be selected.
         seen = run is not None and next(
             run_folder(self.warehouse, run).glob("round=*.parquet"), None
         )
@@ -127,14 +126,14 @@ class Analytics:
                     for name, value in (variables or {}).items():
                         connection.execute(f"SET VARIABLE {name} = $1", [value])
                     seal(connection, self.warehouse)
-                    # This binds nothing but one pure SELECT.
+                    # Binding fails for everything but a single SELECT.
                     connection.sql("FROM query($1)", params=[sql])
                     return read(connection.sql(sql))
 
                 return interruptible(connection, work)
         except duckdb.Error as error:
             if isinstance(error, duckdb.IOException) and attempts > 1:
-                time.sleep(0.05)  # a run is being compacted: its rounds' files go one by one
+                time.sleep(0.05)  # a run is being compacted, which removes its rounds' files
                 return self._ask(sql, read, runs, variables, attempts - 1)
             if not isinstance(error, _MISTAKES):
                 check_files(self.warehouse)
@@ -144,10 +143,10 @@ class Analytics:
 
 
 def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
-    """Run a function on a connection so that an interruption ends its query.
+    """Run a function on a connection so that an interrupt ends its query.
 
-    Python can only act on a signal between two steps of its main thread, and a query is
-    one step; so it goes on in another.
+    Python handles signals between bytecode instructions of the main thread, and a query is a
+    single instruction; so the query runs in another thread.
     """
     answer: Future[Answer] = Future()
 
@@ -161,6 +160,6 @@ def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answ
         Thread(target=run, daemon=True).start()
         return answer.result()
     except KeyboardInterrupt:
-        while not wait([answer], timeout=0.05).done:  # the query may only be about to start
+        while not wait([answer], timeout=0.05).done:  # the query may not have started yet
             connection.interrupt()
         raise

@@ -1,8 +1,8 @@
-"""The cookbook: questions about a warehouse, each with the query that answers it.
+"""The cookbook: questions about a warehouse, each with its query.
 
-They are in `cookbook/NN-name.sql`: the question, who asks it and, where a recipe is of one
-run, that it is; then the query. It reads the run from the variable `run` and, where it is of
-one job, the job from the variable `job`.
+A recipe is a file `cookbook/NN-name.sql`: the question, its audience and, for a recipe of a single
+run, a mark; then the query. It reads the run from the variable `run` and, for a recipe of a single
+job, the job from the variable `job`.
 """
 
 import re
@@ -19,14 +19,14 @@ _HEAD = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A question and its answer.
+    """A question and its query.
 
     Attributes:
-        name: What it is called.
-        question: In words.
-        asked_by: Who asks it: operators, researchers or tenants.
-        of_one_run: Whether it is of one run.
-        sql: One SELECT over the views.
+        name: Name of the recipe.
+        question: The question in words.
+        asked_by: Its audience: operators, researchers or tenants.
+        of_one_run: Whether it concerns a single run.
+        sql: A single SELECT over the views.
     """
 
     name: str
@@ -47,7 +47,7 @@ def recipe(name: str) -> Recipe:
     """A recipe by its name.
 
     Raises:
-        InputError: There is none of that name.
+        InputError: There is no such recipe.
     """
     known = {recipe.name: recipe for recipe in recipes()}
     if name not in known:

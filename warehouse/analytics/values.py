@@ -6,7 +6,7 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """A value of DuckDB's as JSON has it; what is not a finite number is null."""
+    """A value of DuckDB as JSON; numbers that are not finite become null."""
     match value:
         case dict():
             return {str(name): plain(part) for name, part in value.items()}

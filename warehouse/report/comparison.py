@@ -16,10 +16,10 @@ BARS = (
     ("worst_ftf", "worst ρ", 1.0, ".2f"),
     ("unfair_fraction", "unfair jobs (%)", 0.01, ".1f"),
 )
-"""Column of `run_summary`, what it is called, what it is divided by, how it is written."""
+"""Column of `run_summary`, its title, divisor and number format."""
 
 POINTS = 200
-"""Most points of a distribution; more would not be visible."""
+"""Most points of a distribution; more would not be visible. An engineering choice."""
 
 DISTRIBUTIONS = """
 SELECT run, metric, value, share FROM distributions
@@ -28,7 +28,7 @@ WHERE metric IN ('ftf', 'jct_seconds') ORDER BY run, metric, share, job_id
 
 
 def labels_of(entries: Sequence[Entry]) -> list[str]:
-    """The labels in the order of the runs, each once: what colours go by."""
+    """The distinct labels in the order of the runs, which determine the colours."""
     return list(dict.fromkeys(entry.label for entry in entries))
 
 
@@ -36,8 +36,8 @@ def four_bars(entries: Sequence[Entry], key: str = "comparison") -> Figure:
     """Makespan, mean JCT, worst ρ and unfair fraction by policy (NSDI '23, section 8).
 
     Args:
-        entries: Runs of one workload; those of one label differ in their seed and become one
-            bar, their mean, with a line from the least to the largest.
+        entries: Runs of a single workload; runs of the same label, which differ in their seed,
+            become a bar for their mean, with a line from the least to the largest.
         key: The figure's name.
     """
     labels = labels_of(entries)
@@ -99,7 +99,7 @@ def _panel(
 def distributions(
     analytics: Analytics, entries: Sequence[Entry], key: str = "distributions"
 ) -> Figure:
-    """What share of the jobs got a ρ, or a JCT, of at most so much: a line a run."""
+    """Cumulative distributions of ρ and JCT over jobs, with a line per run."""
     labels = labels_of(entries)
     names = {entry.run: entry.label for entry in entries}
     asked: dict[tuple[str, str], list[Row]] = {}

@@ -1,4 +1,4 @@
-"""What a report holds, and in which order: sections of figures, and tables of runs."""
+"""The contents of a report: sections of figures, and tables of runs, in order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ FROM tenant_summary ORDER BY worst_ftf DESC NULLS LAST, tenant LIMIT 40
 
 @dataclass(frozen=True)
 class Section:
-    """Figures under one heading.
+    """A section of figures.
 
     Attributes:
         key: Its name in links.
@@ -37,11 +37,11 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """All that a report holds.
+    """The contents of a report.
 
     Attributes:
         entries: The runs.
-        shown: Those of them that have a section of their own.
+        shown: The runs with sections of their own.
         sections: Comparisons by workload first, then the runs.
     """
 
@@ -56,7 +56,7 @@ class Report:
 
 
 def report_of(analytics: Analytics, runs: Sequence[str]) -> Report:
-    """Read what a report of these runs holds.
+    """Read the contents of a report on some runs.
 
     Raises:
         InputError: A run is unknown.

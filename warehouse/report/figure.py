@@ -67,15 +67,15 @@ CONFIG: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure, for the page and for paper.
+    """A figure, for the page and for papers.
 
     Attributes:
         key: Its name in links and file names.
         title: Its heading.
-        about: What is drawn, for those who see it and those who do not.
-        chart: The drawing; None where there is nothing to draw.
-        rows: What is drawn, as a table.
-        missing: Why there is nothing to draw.
+        about: Its caption, which is also the alternative text.
+        chart: The chart; None without data.
+        rows: Its data, as a table.
+        missing: Reason for the lack of data.
     """
 
     key: str
@@ -87,10 +87,10 @@ class Figure:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The drawing as Vega-Lite, with the look of all figures.
+        """The chart as Vega-Lite, in the theme of all figures.
 
         Raises:
-            ValueError: There is none.
+            ValueError: There is no chart.
         """
         if self.chart is None:
             raise ValueError(f"{self.key} has no chart")
@@ -99,13 +99,13 @@ class Figure:
 
 
 def data(rows: Sequence[Row]) -> alt.InlineData:
-    """Rows as a chart takes them: as text, as Altair checks and copies rows one by one."""
+    """Rows as a chart's data, in a string, since Altair validates and copies other rows singly."""
     text = json.dumps(rows, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return alt.InlineData(values=text, format=alt.JsonDataFormat(type="json"))
 
 
 def thinned(rows: Sequence[Row], most: int) -> list[Row]:
-    """At most so many rows, evenly spread, the first and the last among them."""
+    """At most `most` rows, evenly spaced, with the first and the last."""
     if len(rows) <= most:
         return list(rows)
     step = (len(rows) - 1) / (most - 1)
@@ -113,7 +113,7 @@ def thinned(rows: Sequence[Row], most: int) -> list[Row]:
 
 
 def colour(labels: Sequence[str], *, legend: bool = True) -> alt.Color:
-    """A colour by label, the same in all figures that are given the same labels."""
+    """A colour by label, the same in all figures with the same labels."""
     return alt.Color(
         "label:N",
         scale=alt.Scale(domain=list(labels), range=_cycled(COLOURS, labels)),

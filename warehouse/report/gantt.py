@@ -79,7 +79,7 @@ REGIMES = {
     5: "#8c2d04",
     6: "#661f05",
 }
-"""Colour by how often the batch size doubled."""
+"""Colour by number of doublings of the batch size."""
 
 Rectangle = dict[str, Any]
 
@@ -122,7 +122,7 @@ def gantt(analytics: Analytics, run: str, gpus: int, key: str = "gantt") -> Figu
 
 
 def _rectangle(row: Rectangle) -> Rectangle:
-    """A row as it is drawn; what is as usual is left out, as there are thousands."""
+    """A row of the chart's data without default values, as there are thousands of rows."""
     doublings = max(min(REGIMES), min(max(REGIMES), round(log2(row["scale"]))))
     drawn = {name: row[name] for name in ("job", "gpu", "gpu_end", "hours", "hours_end")}
     drawn |= {"scale": f"{2**doublings}×" if doublings >= 0 else f"1/{2**-doublings}×"}

@@ -10,7 +10,7 @@ from warehouse.report.figure import COLOURS, Figure, Row, data, thinned
 from warehouse.report.selection import rows_of
 
 POINTS = 80
-"""Of a job's line."""
+"""Most points of a job's line. An engineering choice."""
 
 NOTABLE = """
 WITH fared AS (
@@ -76,7 +76,7 @@ def notable(analytics: Analytics, run: str) -> list[dict[str, Any]]:
 def regimes(
     analytics: Analytics, run: str, jobs: Sequence[Mapping[str, Any]], key: str = "regimes"
 ) -> Figure:
-    """The batch sizes that a few jobs were trained with, epoch by epoch."""
+    """The observed trajectories of a few jobs: batch size by epoch."""
     about = (
         "Batch size of each epoch completed, on a logarithmic scale, of the jobs with the worst ρ, "
         "the most preemptions, the longest completion time and the most regimes."
@@ -122,7 +122,7 @@ def regimes(
 def forecasts(
     analytics: Analytics, run: str, jobs: Sequence[Mapping[str, Any]], key: str = "forecasts"
 ) -> Figure:
-    """Forecast and true remaining run time of a few jobs."""
+    """Forecast and true residual run time of a few jobs."""
     about = (
         "Run time still needed against run time so far: as it was (dashed), as it was forecast "
         "(line), and the interval that was to hold it four times in five (band)."
@@ -196,16 +196,16 @@ def _by_done(
 
 
 def _facet() -> alt.Facet:
-    """A panel a job, in the order of the jobs.
+    """A panel per job, in the order of the jobs.
 
-    By a number: names in a sort become part of an expression, and a job's can be anything.
+    Panels are sorted by number: a sort by name would insert arbitrary names into an expression.
     """
     order = alt.EncodingSortField(field="order", op="min")
     return alt.Facet("job:N", sort=order, header=alt.Header(title=None))
 
 
 def _asked(analytics: Analytics, sql: str, run: str, jobs: Iterable[int]) -> list[dict[str, Any]]:
-    """The answer to a query over a few jobs; over none it is empty."""
+    """The result of a query over a few jobs; empty without jobs."""
     numbers = ", ".join(map(str, jobs)) or "NULL"
     return rows_of(analytics, sql.replace("{jobs}", numbers), [run])
 

@@ -8,17 +8,17 @@ from predictor.errors import InputError
 from warehouse.store.durable import temporary_name
 
 NAME_LENGTH = 80
-"""Of a report's name, before its hash; the names of many runs are longer."""
+"""Longest report name before its hash; lists of many runs are longer. An engineering choice."""
 
 
 def report_name(about: str) -> str:
-    """What a report is about, as a name of files and of Prefect's artifacts.
+    """The name of a report, for files and Prefect's artifacts.
 
-    It is of lower-case letters, digits and dashes, the same wherever it is made. What had to
-    be changed or cut ends in a hash, so that no two reports share a name.
+    It consists of lower-case letters, digits and dashes, and depends on `about` only. Changed or
+    shortened names end in a hash, so that no two reports share a name.
 
     Args:
-        about: A run, several with commas between them, or a campaign.
+        about: A run, runs separated by commas, or a campaign.
     """
     name = re.sub(r"[^a-z0-9]+", "-", about.lower()).strip("-")
     name = name[:NAME_LENGTH].rstrip("-")
@@ -29,10 +29,10 @@ def report_name(about: str) -> str:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name and rename it; makes its folder.
+    """Write a file under a temporary name and rename it; creates its folder.
 
     Raises:
-        InputError: It cannot be written.
+        InputError: The file cannot be written.
     """
     temporary = temporary_name(path)
     try:

@@ -1,4 +1,4 @@
-"""The page: figures, tables and what draws them, in one HTML file."""
+"""The page: figures, tables and the scripts that draw them, in a single HTML file."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from warehouse.report.paper import VEGA_LITE
 
 FOLDER = Path(__file__).parent
 TABLE_ROWS = 24
-"""Of a figure's table; the rest is in the warehouse."""
+"""Most rows of a figure's table; the rest is in the warehouse. An engineering choice."""
 
 HEADLINES = {
     "makespan_s": ("makespan (h)", 3600.0),
@@ -32,7 +32,7 @@ HEADLINES = {
     "preemptions": ("preemptions", 1),
     "max_gap": ("largest gap (%)", 0.01),
 }
-"""Columns of `run_summary` at the head of the page: what they are called, what divides them."""
+"""Columns of `run_summary` at the head of the page, with their titles and divisors."""
 
 SETTINGS = (
     "policy",
@@ -58,7 +58,7 @@ def write_report(analytics: Analytics, runs: Sequence[str], out: Path, title: st
 
     Args:
         analytics: The warehouse.
-        runs: The runs; those that differ in their seed only are put together.
+        runs: The runs; runs that differ in their seed only are aggregated.
         out: The file; an earlier one is replaced.
         title: The page's heading.
 
@@ -73,7 +73,7 @@ def write_report(analytics: Analytics, runs: Sequence[str], out: Path, title: st
 
 
 def write_page(report: Report, out: Path, title: str) -> Path:
-    """Write a report that was put together already; see `write_report`.
+    """Write the contents of a report; see `write_report`.
 
     Raises:
         InputError: The file cannot be written.
@@ -142,12 +142,12 @@ def _settings(settings: Row, figures: Row) -> dict[str, Any]:
 
 
 def _columns(rows: Sequence[Row]) -> list[str]:
-    """Names of all columns that a row has, in order."""
+    """Names of the columns of all rows, in order."""
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def _as_script(value: Any) -> Markup:
-    """JSON that no text in it can end the script element of, or start another."""
+    """JSON escaped for a script element."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -156,6 +156,6 @@ def _as_script(value: Any) -> Markup:
 
 @cache
 def _library() -> str:
-    """Vega, Vega-Lite and Vega-Embed; what it draws needs nothing from the network."""
+    """Vega, Vega-Lite and Vega-Embed, inlined, so that the page works offline."""
     bundle: str = vl_convert.javascript_bundle(vl_version=VEGA_LITE)  # type: ignore[call-arg]
     return bundle.replace("</script", "<\\/script")

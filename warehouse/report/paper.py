@@ -10,10 +10,10 @@ from warehouse.report.figure import Figure
 from warehouse.report.output import write_bytes
 
 VEGA_LITE = "6.4"
-"""Version that draws the figures, on the page too."""
+"""Version of Vega-Lite for the figures, on the page as well."""
 
 SCALE = 2.0
-"""Pixels of a PNG for one of the SVG."""
+"""Pixels of a PNG per pixel of the SVG."""
 
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Which runs a report is about, and what each is called in it."""
+"""Selection of a report's runs, and their labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from warehouse.analytics.questions import Analytics
 from warehouse.store.campaigns import read_cells
 
 DETAILED = 8
-"""Runs that are shown round by round; a campaign can have hundreds."""
+"""Most runs with sections round by round; a campaign can have hundreds. An engineering choice."""
 
 BEGUN = """
 SELECT run, r.run IS NOT NULL AS begun
@@ -44,7 +44,7 @@ class Entry:
         label: Its policy, and the settings that distinguish it among runs of the workload. Runs
             that differ in their seed only have the same label.
         group: Workload and cluster; runs are compared within a group.
-        settings: What it was asked, and what it was made with.
+        settings: Its settings and packages.
         figures: Its row of `run_summary`.
     """
 
@@ -56,17 +56,17 @@ class Entry:
 
 
 def rows_of(analytics: Analytics, sql: str, runs: Sequence[str]) -> list[dict[str, Any]]:
-    """The answer to a query over a few runs, a dictionary a row."""
+    """The result of a query over a few runs, with a dictionary per row."""
     columns, rows = analytics.query(sql, runs)
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def runs_of(analytics: Analytics, name: str) -> list[str]:
-    """The runs that a name stands for.
+    """The runs of a name.
 
     Args:
         analytics: The warehouse.
-        name: A run, several with commas between them, or a campaign.
+        name: A run, runs separated by commas, or a campaign.
 
     Raises:
         InputError: There is no such run or campaign, or it has no rounds yet.
@@ -122,7 +122,7 @@ def entries_of(analytics: Analytics, runs: Sequence[str]) -> list[Entry]:
 
 
 def detailed(entries: Sequence[Entry]) -> list[Entry]:
-    """The runs that are shown round by round: the first of each label, up to `DETAILED`."""
+    """The runs with sections round by round: the first of each label, up to `DETAILED`."""
     first: dict[tuple[str, str], Entry] = {}
     for entry in entries:
         first.setdefault((entry.group, entry.label), entry)
@@ -135,7 +135,7 @@ def _group(row: dict[str, Any]) -> str:
 
 
 def _label(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
-    """The policy, and each setting in which runs of it on the same workload differ."""
+    """The policy, and the settings that differ among its runs on the same workload."""
     alike = [r for r in rows if (r["group"], r["policy"]) == (row["group"], row["policy"])]
     parts = [row["policy"]]
     for name in NAMED:

@@ -1,4 +1,4 @@
-"""A run round by round: load, prices, and what the solver did."""
+"""A run round by round: load, prices, and solver quality."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -11,10 +11,11 @@ from warehouse.report.figure import COLOURS, WIDTH, Figure, Row, colour, dash, d
 from warehouse.report.selection import Entry, rows_of
 
 COUNT = ",~f"
-"""How a number that is mostly whole is written."""
+"""Format of numbers that are mostly integers."""
 
 BUCKETS = 400
-"""Rounds of a longer run are put together into so many points, means over their time."""
+"""Most points of a run's line: rounds of longer runs are averaged over time. An engineering
+choice."""
 
 LOAD = f"""
 WITH numbered AS (
@@ -44,7 +45,7 @@ FROM numbered GROUP BY bucket ORDER BY bucket
 
 
 def load(analytics: Analytics, entries: Sequence[Entry], key: str = "load") -> Figure:
-    """Share of the GPUs that are leased and jobs that wait, over time; a line a run."""
+    """Share of leased GPUs and number of waiting jobs, over time, with a line per run."""
     names = {entry.run: entry.label for entry in entries}
     rows = [{"label": names[r["run"]], **r} for r in rows_of(analytics, LOAD, list(names))]
     about = (
@@ -91,7 +92,7 @@ def _above(
 
 
 def market(analytics: Analytics, run: str, key: str = "market") -> Figure:
-    """The price of a GPU-round over time, and who was worse off than promised."""
+    """The price of a GPU-round over time, and violations of the market's guarantees."""
     rows = rows_of(analytics, SOLVES, [run])
     about = (
         "Price of a GPU-round in each round's window, in units of welfare (above), and how many "
@@ -114,7 +115,7 @@ def market(analytics: Analytics, run: str, key: str = "market") -> Figure:
 
 
 def solver(analytics: Analytics, run: str, key: str = "solver") -> Figure:
-    """How far each plan may be from the best one, and how long it took to find."""
+    """Gap and solve time of each plan."""
     rows = rows_of(analytics, SOLVES, [run])
     about = (
         "Largest relative gap between a plan's objective and its proven bound, in percent (above), "

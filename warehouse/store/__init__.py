@@ -1,4 +1,4 @@
 """Records on disk: append-only Parquet, hash-chained, with checksums.
 
-Knows nothing of the SQL that is asked of them.
+Knows nothing of SQL.
 """

@@ -28,24 +28,24 @@ _SCALARS = {
 
 
 def arrow_schema(record: Any) -> pa.Schema:
-    """The Arrow schema of a dataclass: one column a field."""
+    """The Arrow schema of a dataclass: a column per field."""
     return pa.schema([pa.field(name, _arrow_type(hint)) for name, hint in typed_fields(record)])
 
 
 def to_table(schema: pa.Schema, *parts: Any) -> pa.Table:
-    """One row: the fields of dataclasses, side by side."""
+    """A table of a single row: the fields of several dataclasses."""
     return rows_to_table(schema, *([part] for part in parts))
 
 
 def rows_to_table(schema: pa.Schema, *parts: Sequence[Any]) -> pa.Table:
-    """A row for each dataclass of a sequence; several sequences go side by side.
+    """A row for each dataclass of a sequence; several sequences become adjacent columns.
 
     Args:
         schema: The columns: the fields of the first sequence's kind, then of the next.
         *parts: Sequences of one length, at least 1, each of dataclasses of one kind.
 
-    It is made from buffers, a column at a time: `pyarrow` takes three times as long to make
-    it from plain rows, and imports pandas for that.
+    Columns are built from buffers: from plain rows `pyarrow` takes three times as long, and
+    imports pandas.
     """
     columns: list[pa.Array] = []
     for part in parts:
@@ -94,5 +94,5 @@ def _microseconds(moment: datetime) -> int:
 
 
 def _offsets(values: Sequence[Any]) -> pa.Buffer:
-    """Where each of several values begins in a row of them all, and where the last one ends."""
+    """Arrow's offsets of concatenated values: each start, and the last end."""
     return pa.py_buffer(np.array([0, *accumulate(map(len, values))], np.int32))

@@ -1,7 +1,7 @@
 """Audit of a run: completeness and integrity of its records.
 
-Bytes against the checksums, contents against the chain of hashes, rounds and jobs against
-their beginning and end, and each round against what must hold of every round.
+It verifies the files' checksums, the hash chain, the completeness of rounds and jobs, and the
+invariants of each round (`tasks.invariants`).
 """
 
 import math
@@ -99,11 +99,11 @@ def audit(warehouse: Path, run: str) -> Audit:
     if not begun or folder.name == EMPTY:
         raise unknown_run(warehouse, run)
     while True:
-        before = noted(folder)  # rounds may be added meanwhile: later ones are left out
+        before = noted(folder)  # rounds added during the audit are left out
         files = sorted(folder.glob("*.parquet"))
         found = _audit(folder, run, files, before)
         if not found.findings or all(path.exists() for path in files):
-            return found  # else it was put into one file while it was read
+            return found  # else the run was compacted during the audit
 
 
 def _audit(folder: Path, run: str, files: Sequence[Path], before: dict[str, str] | None) -> Audit:
@@ -165,7 +165,7 @@ def _header(folder: Path, findings: list[Finding]) -> StoredHeader | None:
 
 
 def _workload(folder: Path, header: StoredHeader, findings: list[Finding]) -> Workload | None:
-    """The jobs that the run plays, if they are there and what they were."""
+    """The run's workload, if it exists and is unchanged."""
     try:
         return read_workload(folder, header)
     except (ShockwaveError, *_GARBLED) as error:
@@ -230,11 +230,11 @@ def _bytes(
     """Files that were modified, removed or added since they were written.
 
     Args:
-        folder: Of the run.
-        files: Those that are there.
+        folder: The run's folder.
+        files: Its files.
         stored: The records in them.
-        header: If it could be read.
-        before: Checksums noted before the files were listed.
+        header: The header, if it could be read.
+        before: Checksums read before the files were listed.
     """
     sums = noted(folder)
     if sums is None:
@@ -246,7 +246,7 @@ def _bytes(
     for path in files:
         if path.name not in sums:
             if path.name == newest:
-                continue  # of a run under way, or that died just then
+                continue  # of a run under way, or of one that crashed before it was noted
             yield Finding(round_of(path), path.name, f"is not in {CHECKSUMS}")
         elif (found := _checksum(path)) is None:
             yield Finding(round_of(path), path.name, "is gone")
@@ -259,12 +259,12 @@ def _bytes(
             yield Finding(round_of(path), path.name, problem)
     for name in (before or {}).keys() - {path.name for path in files}:
         number = round_of(Path(name))
-        if number is None or number not in stored:  # else it is in the file of all rounds
+        if number is None or number not in stored:  # else the round was compacted
             yield Finding(number, name, "is gone")
 
 
 def _checksum(path: Path) -> str | None:
-    """The checksum that a file has; None if it went while others were read."""
+    """A file's checksum; None if it was removed during the audit."""
     try:
         return checksum(path)
     except FileNotFoundError:
@@ -287,7 +287,7 @@ def _chain(stored: dict[int, _Stored], first_hash: str) -> Iterator[Finding]:
 
 
 _GARBLED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
-"""What reading a row raises if it is not what was written."""
+"""Exceptions of decoding a damaged row."""
 
 
 def _unreadable(error: BaseException) -> str:

@@ -1,14 +1,13 @@
 """Campaigns in a warehouse: their plans, the status of their cells, and finished runs by key.
 
-    WAREHOUSE/campaigns/CAMPAIGN/plan.json       what was asked, resolved
-    WAREHOUSE/campaigns/CAMPAIGN/campaign.toml   as it was given, if it was a file
-    WAREHOUSE/campaigns/CAMPAIGN/cells.parquet   a row a cell
+    WAREHOUSE/campaigns/CAMPAIGN/plan.json       the resolved plan
+    WAREHOUSE/campaigns/CAMPAIGN/campaign.toml   the campaign file, if there was one
+    WAREHOUSE/campaigns/CAMPAIGN/cells.parquet   a row per cell
     WAREHOUSE/campaigns/cells/KEY.json           a finished cell: its run, hash and seconds
     WAREHOUSE/campaigns/cells/KEY.run            the run of a cell that was begun
     WAREHOUSE/campaigns/cells/KEY.lock           held by the process that works on it
 
-A cell's key stands for all that its run starts from and for the code, so campaigns share
-finished cells.
+A cell's key is a hash of its run's start and of the code, so that campaigns share finished cells.
 """
 
 import contextlib

@@ -19,12 +19,12 @@ class LayoutError(ValueError):
 
 @dataclass(frozen=True)
 class StoredHeader:
-    """A run's header as it is stored.
+    """A run's stored header.
 
     Attributes:
-        header: In the present layout.
-        row: Its row in the present layout, for migrations of rounds.
-        jobs: The jobs and truths of layouts whose headers held them; else none.
+        header: The header in the current layout.
+        row: Its row in the current layout, for migrations of rounds.
+        jobs: Jobs and ground truths in headers of layouts 3 to 5; else empty.
         digest: The stored hash.
         content: The hash computed from the stored content.
     """
@@ -38,10 +38,10 @@ class StoredHeader:
 
 @dataclass(frozen=True, slots=True)
 class StoredRound:
-    """A round as it is stored.
+    """A stored round.
 
     Attributes:
-        record: In the present layout.
+        record: The record in the current layout.
         digest: The stored hash.
         content: The hash computed from the stored content.
     """
@@ -56,7 +56,7 @@ def stored_header(row: Row) -> StoredHeader:
 
     Raises:
         LayoutError: The layout is not supported.
-        KeyError: A field is missing; other errors where it does not hold a header at all.
+        KeyError: A field is missing; other errors if the row is no header.
     """
     content, digest = _content(row, HeaderLabel), row["hash"]
     header_upgraded(row)
@@ -79,14 +79,14 @@ def stored_round(row: Row, header: StoredHeader) -> StoredRound:
 
     Raises:
         LayoutError: The layout is not supported.
-        KeyError: A field is missing; other errors where it does not hold a round at all.
+        KeyError: A field is missing; other errors if the row is no round.
     """
     content, digest = _content(row, RoundLabel), row["hash"]
     return StoredRound(from_row(RoundRecord, record_upgraded(row, header.row)), digest, content)
 
 
 def _content(row: Row, label: type[HeaderLabel] | type[RoundLabel]) -> str:
-    """The hash of a row but for its label."""
+    """The hash of a row without its label."""
     if not OLDEST <= row["version"] <= VERSION:
         raise LayoutError(f"has layout {row['version']}, not {OLDEST} to {VERSION}")
     names = {field.name for field in fields(label)}

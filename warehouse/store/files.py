@@ -98,13 +98,14 @@ ROUND = pa.schema([*arrow_schema(RoundLabel), *arrow_schema(RoundRecord)])
 WORKLOAD = arrow_schema(PlayedJob)
 CELLS = arrow_schema(CellRow)
 GROUP_ROUNDS = 64
-"""Rounds in a row group of an ended run's file."""
+"""Rounds in a row group of an ended run's file, which bounds the loss by a damaged group. An
+engineering choice; no sweep is recorded."""
 
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Write a small file atomically and durably."""
-    # On a row or two, dictionaries and statistics take longer to make than they save, and
-    # each column's write is a call of its own.
+    # For a row or two, dictionaries and statistics cost more than they save; the buffer
+    # saves a system call per column.
     memory = pa.BufferOutputStream()
     pq.write_table(table, memory, use_dictionary=False, write_statistics=False)
     with written(path) as file:

@@ -3,16 +3,16 @@
 WAREHOUSE/
 analytics.duckdb                    views only (`warehouse.analytics`)
 records/layout=6/run=RUN/           a run whose records have this layout
-    header.parquet                  what the run started from
-    workload.parquet                its jobs and their truths
+    header.parquet                  the run's header
+    workload.parquet                its jobs and their ground truths
     round=000012.parquet
-    round=all.parquet               the same rounds in one file, once the run ended
+    round=all.parquet               all rounds in a single file, once the run has ended
     SHA256SUMS
 records/layout=6/run=_/             the columns of these files, without rows
 records/run=RUN/                    a run of layout 3, 4 or 5, with the jobs in its header
 campaigns/                          see `warehouse.store.campaigns`
 
-Who only asks questions looks here; the files' own columns are imported by those who need them.
+Queries import this module only; the files' schemas are imported where they are needed.
 """
 
 import re
@@ -27,7 +27,7 @@ from warehouse.store.durable import writing
 WHOLE = "round=all.parquet"
 """All rounds of a run that has ended."""
 WORKLOAD_FILE = "workload.parquet"
-"""The jobs that a run plays."""
+"""The workload of a run."""
 EMPTY = "run=_"
 """A partition without rows, so that the views' patterns always match a file."""
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
@@ -41,7 +41,7 @@ def round_of(path: Path) -> int | None:
 
 
 LAYOUT5 = Path(__file__).parent / "layout5"
-"""Files without rows, with the columns of layout 5, which has those of layouts 3 and 4."""
+"""Files without rows, with the columns of layout 5, which include those of layouts 3 and 4."""
 
 
 def make_folder(warehouse: Path) -> None:
@@ -57,7 +57,7 @@ def make_folder(warehouse: Path) -> None:
         empty.mkdir(parents=True, exist_ok=True)
         for name, schema in (("header", HEADER), ("round=_", ROUND), ("workload", WORKLOAD)):
             path = empty / f"{name}.parquet"
-            if not path.exists() or read_schema(path) != schema:  # of an older layout
+            if not path.exists() or read_schema(path) != schema:  # an older layout
                 write_groups(path, schema, [])
         if any(folder.parent == earlier(warehouse) for folder in run_folders(warehouse)):
             old = earlier(warehouse) / EMPTY
@@ -79,12 +79,12 @@ def no_cells(warehouse: Path) -> Path:
 
 
 def present(warehouse: Path) -> Path:
-    """The folder of the runs with records of the present layout."""
+    """The folder of the runs with records of the current layout."""
     return warehouse / "records" / f"layout={VERSION}"
 
 
 def earlier(warehouse: Path) -> Path:
-    """The folder of the runs with records of layouts whose headers held the jobs."""
+    """The folder of the runs with records of layouts 3 to 5, whose headers have the jobs."""
     return warehouse / "records"
 
 
@@ -118,7 +118,7 @@ def run_folders(warehouse: Path) -> list[Path]:
 
 
 def name_of(folder: Path) -> str:
-    """The run that a folder is of."""
+    """The id of the run in a folder."""
     return folder.name.removeprefix("run=")
 
 
@@ -154,7 +154,7 @@ def unknown_run(warehouse: Path, run: str) -> InputError:
 
 
 def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
-    """Refuse runs with missing files, as far as the names of the other files reveal them.
+    """Refuse runs with missing files, as far as the names of the present files reveal them.
 
     Raises:
         WarehouseError: A file is missing; the error names it.
@@ -184,5 +184,5 @@ def check_files(warehouse: Path) -> None:
             try:
                 read_parquet(path)
             except WarehouseError:
-                if path.exists():  # else it was compacted meanwhile
+                if path.exists():  # else compacted in the meantime
                     raise

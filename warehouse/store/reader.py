@@ -84,7 +84,7 @@ class Reader:
             except WarehouseError:
                 if path.exists():
                     raise
-                return self.records(run)  # the run was compacted meanwhile
+                return self.records(run)  # compacted in the meantime
         if sorted(rounds) != list(range(len(rounds))):
             missing = min(set(range(len(rounds))) - set(rounds))
             raise WarehouseError(
@@ -100,7 +100,7 @@ class Reader:
 
     def _header(self, folder: Path) -> StoredHeader:
         path = folder / "header.parquet"
-        # Times in Python need pandas, which takes longer to import than this takes.
+        # Conversion of timestamps would import pandas, which takes longer than the rest.
         (row,) = read_parquet(path).drop_columns(["created_at"]).to_pylist()
         found = _decoded(path, partial(stored_header, row))
         if found.content != found.digest:
@@ -112,8 +112,8 @@ def read_workload(folder: Path, stored: StoredHeader) -> Workload:
     """The workload of a run.
 
     Args:
-        folder: Of the run.
-        stored: Its header.
+        folder: The run's folder.
+        stored: The run's header.
 
     Raises:
         WarehouseError: The file is damaged, or was changed.

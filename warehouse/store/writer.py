@@ -39,7 +39,8 @@ from warehouse.store.folder import (
 )
 
 KEPT_BYTES = 2**28
-"""Rounds are kept in memory up to this size, so that an ended run is not read again."""
+"""Bound on rounds kept in memory, so that compaction need not read them again. An engineering
+bound; no sweep is recorded."""
 
 
 class Writer:
@@ -79,13 +80,13 @@ class Writer:
         self._kept_bytes = 0
         with writing(warehouse):
             make_folder(warehouse)
-            self.run = run or self._claim(start, taken)
+            self.run = self._claim(start, taken) if run is None else run
             self._folder = place_of(warehouse, self.run)
             self._lock = _lock(self._folder / ".lock", self.run)
             try:
                 self._begin(start, packages, new=run is None)
             except BaseException:
-                if run is None:  # nothing of it can be read without a header
+                if run is None:  # a run without a header cannot be read
                     shutil.rmtree(self._folder, ignore_errors=True)
                 os.close(self._lock)
                 raise
@@ -111,7 +112,7 @@ class Writer:
         """Add checksums that are missing after a crash: at most that of the newest file.
 
         Raises:
-            WarehouseError: A file that was noted is gone, and its rounds are in no other.
+            WarehouseError: A file with a checksum is missing, and its rounds are in no other.
         """
         names = sorted(path.name for path in self._folder.glob("*.parquet"))
         known = noted(self._folder)
@@ -129,7 +130,7 @@ class Writer:
         mend(self._folder, trusted=parts[-1:])
 
     def _claim(self, start: Start, taken: Callable[[str], bool]) -> str:
-        """Make the run's folder under the first free name; making it is the claim."""
+        """Create the run's folder under the first free name; its creation is atomic."""
         stem = f"{start.header.settings.policy}-{start.digest[:6]}"
         for number in count(1):
             name = f"{stem}-{number}"

@@ -1,7 +1,7 @@
 """Tables of bare jobs, as published for production clusters: arrival, run time and GPUs.
 
-What such a table leaves open (model, batch size, regimes) is drawn like the generator's,
-so that the isolated run time comes as near to the duration as whole epochs allow.
+Missing attributes (model, batch size, regimes) are drawn as by the generator, such that the
+isolated run time is as close to the duration as whole epochs allow.
 """
 
 import math
@@ -121,7 +121,7 @@ def _check_roles(columns: Mapping[str, str]) -> None:
 
 
 def _why_unusable(row: Row, columns: Mapping[str, str]) -> InputError | None:
-    """The reason why a well-formed line is no job, if it is none."""
+    """The reason why a well-formed line is not a job; None if it is."""
     remedy = "leave the line out or skip unusable ones"
     for role, column in columns.items():
         if role not in ("tenant", "model") and _missing(row, column):
@@ -230,6 +230,6 @@ def _draw(
 
 
 def _draw_families(rng: np.random.Generator, models: Iterable[str]) -> dict[str, Family]:
-    """One family for all jobs of a model; the names of families stand for themselves."""
+    """A family for each model; a family's name maps to the family."""
     ours = {family.name: family for family in FAMILIES}
     return {model: ours.get(model) or draw_family(rng) for model in dict.fromkeys(models)}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from predictor.throughput import Profile
 
 SCALE_FACTORS = (1, 2, 4, 8)
-"""GPUs that a generated job holds unless others are asked for."""
+"""Default scale factors of generated jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Family:
         name: Key of the profile.
         samples: Samples per epoch.
         smallest: Smallest initial batch size.
-        largest: Where adaptation stops, `smallest` doubled some times.
-        overhead_seconds: Cost of a step whatever its size.
+        largest: Largest batch size, `smallest` times a power of two.
+        overhead_seconds: Cost of a step independent of its batch size.
         sample_seconds: Cost of a sample on one GPU.
         exchange_seconds: Cost of an all-reduce among very many GPUs.
     """

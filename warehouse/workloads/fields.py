@@ -14,7 +14,7 @@ from predictor.errors import InputError
 Number = TypeVar("Number", int, float)
 
 LARGEST = 2**53
-"""No number of a file may be larger; up to here floats count exactly."""
+"""Upper bound on numbers in a file: floats represent all integers up to it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,15 +29,15 @@ MEAN_INTERARRIVAL_SECONDS = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is known of a job before its epochs and regimes are drawn.
+    """Attributes of a job that are drawn before its epochs and regimes.
 
     Attributes:
-        job_id: Its id.
-        mode: How its batch size adapts.
-        scale_factor: Its GPUs.
-        arrival_seconds: When it is submitted.
-        seconds: Isolated run time to come as near to as whole epochs allow.
-        tenant: Who submits it.
+        job_id: The job's id.
+        mode: Adaptation mode.
+        scale_factor: GPUs of its gang.
+        arrival_seconds: Time of submission.
+        seconds: Target of the isolated run time, which whole epochs approximate.
+        tenant: Its tenant.
     """
 
     job_id: int
@@ -157,7 +157,7 @@ def draw_regimes(
     batch_size: int,
     profile: Profile,
 ) -> tuple[JobSpec, GroundTruth]:
-    """Draw when a job changes, and let it train for about as long as requested."""
+    """Draw the regimes of a job, with about the requested isolated run time."""
     changes = _draw_changes(rng, request.mode, batch_size, family.largest)
     single = JobSpec(
         job_id=request.job_id,

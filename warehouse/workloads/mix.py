@@ -19,7 +19,7 @@ SHORTEST_SECONDS, LONGEST_SECONDS = 0.2 * 3600, 5.0 * 3600
 """Isolated run times are drawn log-uniformly between these."""
 
 MOST_SECONDS = 1e9
-"""No job may take longer: some thirty years."""
+"""Upper bound on isolated run times, some thirty years."""
 
 
 @dataclass(frozen=True)

@@ -17,22 +17,22 @@ from warehouse.workloads.fields import Row, read_rows
 from warehouse.workloads.published_rules import GnsTable
 
 COLUMNS = ("model", "initial_batch_size", "scale_factor", "schedule")
-"""What every table has."""
+"""Required columns."""
 
 JOB_COLUMNS = ("job_id", "profiled", "isolated_seconds")
-"""What a table of single jobs may have besides."""
+"""Optional columns of a table of single jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnRegimes:
-    """A row about one job.
+    """A row on a single job.
 
     Attributes:
-        row: Where it stands.
+        row: The row.
         kind: Model, initial batch size and scale factor of the job.
-        targets: Batch sizes that the job strives for; the last may be open-ended.
-        profiled: Those of its isolated run; None where they are the targets.
-        isolated_seconds: Isolated run time; None where it follows from the profile.
+        targets: Target regimes of the job; the last may be open-ended.
+        profiled: Regimes of its isolated run; None if they are the targets.
+        isolated_seconds: Isolated run time; None if it follows from the profile.
     """
 
     row: Row

@@ -1,7 +1,7 @@
 """The job list and cluster spec that Tiresias (NSDI '19) publishes.
 
-Such a job says how long it runs and on how many GPUs, and nothing of batch sizes: it is
-static, and a training step of it is a second. `docs/traces.md` describes both files.
+Its jobs have durations and GPUs, but no batch sizes: they are static, with training steps of a
+second. `docs/traces.md` describes both files.
 """
 
 import math
@@ -19,13 +19,13 @@ from warehouse.workloads.fields import LARGEST, Row, read_rows
 from warehouse.workloads.mix import MOST_SECONDS
 
 JOB_COLUMNS = ("job_id", "num_gpu", "submit_time", "model_name", "duration")
-"""What is read of a job list."""
+"""Columns that are read from a job list."""
 
 CLUSTER_COLUMNS = ("num_switch", "num_node_p_switch", "num_gpu_p_node")
-"""What is read of a cluster spec."""
+"""Columns that are read from a cluster spec."""
 
 SKEWED = ("vgg", "alexnet")
-"""How the models begin whose gradients one large tensor dominates (section 3.3)."""
+"""Name prefixes of models with skewed gradients, dominated by a large tensor (section 3.3)."""
 
 
 class Shape(NamedTuple):

@@ -52,7 +52,7 @@ MOST_EPOCHS = 1_000_000
 """The published rules go epoch by epoch."""
 
 WORKER_TYPE = "v100"
-"""Whose throughputs are written, and read where there are several."""
+"""Worker type of written throughputs, and the default of several."""
 
 MEASURED = "measured"
 """Key of a throughput table beside the worker types: how, when and where it was measured."""

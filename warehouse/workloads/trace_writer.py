@@ -27,25 +27,25 @@ class Files(NamedTuple):
 
     @classmethod
     def within(cls, folder: Path) -> "Files":
-        """Where a folder has them."""
+        """The paths of the files in a folder."""
         return cls(folder / "jobs.trace", folder / "throughputs.json", folder / "regimes.csv")
 
 
 def write_workload(workload: Workload, folder: Path, *, overwrite: bool = False) -> Files:
     """Write a workload; reading the files gives the same, but for its name.
 
-    Each file is written whole or not at all, and none unless all can be.
+    Each file is written atomically, and no file unless all can be written.
 
     Args:
-        workload: What to write.
-        folder: Where to; made if it is not there.
-        overwrite: Whether files that are there may be replaced.
+        workload: The workload.
+        folder: The folder; created if missing.
+        overwrite: Whether existing files may be replaced.
 
     Returns:
         The files.
 
     Raises:
-        InputError: A file is there already, or the folder cannot be written.
+        InputError: A file exists already, or the folder cannot be written.
     """
     files = Files.within(folder)
     for path in files:

@@ -1,6 +1,6 @@
-"""Recorded window problems: what the published system met, round by round.
+"""Recorded window problems of the published system, round by round.
 
-One JSON object a line. `docs/traces.md` describes the fields.
+A file has a JSON object per line. `docs/traces.md` describes the fields.
 """
 
 import json
@@ -18,21 +18,21 @@ from solver.market import LOG_KNOTS, LOG_ZERO, Market
 from solver.policies.shockwave_published import HEAVIEST, published_market
 
 SMALLEST, LARGEST = 1e-9, 1e12
-"""Seconds and counts outside of these are mistakes."""
+"""Bounds on plausible seconds and counts."""
 
 LONGEST_WINDOW = 10_000
-"""Rounds; a bid is a table over them."""
+"""Upper bound on the rounds of a window, since a bid is a table over them. An engineering bound."""
 
 
 @dataclass(frozen=True)
 class WindowProblem:
-    """A recorded problem as a market, with what the published system got.
+    """A recorded problem as a market, with the published system's result.
 
     Attributes:
         seq: Position in the recording.
         market: The weighted problem.
         reference_objective: Objective that the published system reached, if recorded.
-        reference_seconds: What its model build and solve took, if recorded.
+        reference_seconds: Time of its model build and solve, if recorded.
     """
 
     seq: int

@@ -17,6 +17,8 @@ ALIGNMENT = 16
 MOMENTUM = 0.9
 SECOND_MOMENT = 0.999
 EPSILON = 1e-8
+"""Decay rates of the moments and the epsilon of the denominator: the defaults of Adam (Kingma and
+Ba, 2015); 0.9 is also the momentum of SGD."""
 
 
 class FlatModel:

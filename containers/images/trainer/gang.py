@@ -17,6 +17,7 @@ from trainer.stop import SIGNALS, Stop
 Work = Callable[[Place, Stop], int]
 
 CRASHED = 1
+"""Exit code of a worker that failed, as of any Python program."""
 TELLING = (InputError.exit_code, StorageError.exit_code)
 """Exit codes that explain why other workers lost their gang."""
 

@@ -11,7 +11,8 @@ batch size up to which twice the samples nearly halve the steps.
 from dataclasses import dataclass
 
 MEMORY = 0.95
-"""Weight that a moving average keeps at each step."""
+"""Decay rate of the moving averages per step, about 20 steps. An engineering choice; no sweep is
+recorded."""
 
 
 def estimate(
