@@ -173,7 +173,6 @@ def fork(name: str, warehouse: Path, number: int, change: Change, into: Path) ->
         )
     start = _forked(name, recorded, [record for record, _ in rounds], number, change)
     prepared = prepare(start)
-    build(into)
     with (
         Writer(into, start) as writer,
         prepared.under_way(virtual_place(start), writer, writer.run) as run,

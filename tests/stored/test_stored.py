@@ -20,6 +20,7 @@ from solver.fidelity import Fidelity
 from solver.policies import POLICIES
 from tasks.layouts import FIRST_WITH_REASONS
 from tasks.record import RoundRecord, RuntimeKind, Start
+from tests.runs import make
 from warehouse.analytics.definitions import VIEWS
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
@@ -73,17 +74,14 @@ def test_a_stored_run_is_whole_and_replays_identically(stored: tuple[Path, str])
     assert comparison.rounds > 0
 
 
-def test_a_stored_run_is_simulated_with_the_same_decisions(
-    stored: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_a_stored_run_is_simulated_with_the_same_decisions(stored: tuple[Path, str]) -> None:
     warehouse, run = stored
     reader = Reader(warehouse)
     start = reader.start(run)
     if start.header.settings.forked or start.header.settings.runtime is RuntimeKind.DOCKER:
         return  # a fork begins with another run's decisions, containers with a real clock
-    again = simulate(anew(start), tmp_path / "again")
     before = [record for record, _ in reader.records(run)]
-    after = [record for record, _ in Reader(tmp_path / "again").records(again)]
+    after = make(anew(start)).records
     reasons = start.header.version >= FIRST_WITH_REASONS
     assert decisions(after, reasons) == decisions(before, reasons)
     assert [one.reports for one in after] == [one.reports for one in before]

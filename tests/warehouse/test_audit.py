@@ -17,7 +17,7 @@ from flows.history.replay import replay
 from flows.runs.simulation import resume
 from predictor.errors import InputError, WarehouseError
 from tasks.record import RuntimeKind, record_hash
-from tests.runs import POLICIES, Made, chained, make, tiny, write
+from tests.runs import POLICIES, Made, chained, ended, write
 from warehouse.analytics.catalog import build
 from warehouse.analytics.definitions import VIEWS
 from warehouse.analytics.questions import Analytics
@@ -34,7 +34,7 @@ LAYOUT4 = Path(__file__).parents[1] / "stored" / "layout4"
 
 @pytest.fixture(scope="module")
 def made() -> Made:
-    return make(tiny("srtf", jobs=12, seed=2))
+    return ended("srtf", jobs=12, seed=2)
 
 
 @pytest.fixture(params=["live", "ended"])
@@ -76,7 +76,7 @@ def forge(path: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_sound_run_has_no_finding(tmp_path: Path, policy: str) -> None:
-    made = make(tiny(policy))
+    made = ended(policy)
     found = audit(tmp_path, write(tmp_path, made.start, made.rounds))
     assert (found.findings, found.rounds, found.jobs) == ((), len(made.rounds), 8)
     assert (found.files, found.unended, found.checksums) == (3, 0, True)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs import POLICIES, make, tiny, write
+from tests.runs import POLICIES, ended, write
 from warehouse.analytics.catalog import build
 from warehouse.analytics.definitions import VIEWS, view_sql
 from warehouse.analytics.questions import Analytics
@@ -57,7 +57,7 @@ def columns(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[st
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
     folder = tmp_path_factory.mktemp("warehouse")
     for policy in POLICIES:
-        made = make(tiny(policy))
+        made = ended(policy)
         write(folder, made.start, made.rounds)
     return Analytics(folder)
 

@@ -15,7 +15,7 @@ from predictor.errors import InputError
 from predictor.throughput import UNTYPED
 from tasks.record import Settings, one_pool
 from tests.reports import HOSTILE, fill, store
-from tests.runs import make, start_of, tiny, write
+from tests.runs import ended, start_of, tiny, write
 from warehouse.analytics.questions import Analytics
 from warehouse.report import Report, report_name, report_of, runs_of, write_figures, write_report
 from warehouse.report.figure import Figure, data, thinned
@@ -190,7 +190,7 @@ def test_errors_are_those_of_the_mart_and_of_the_forecasts(
 
 @pytest.mark.parametrize("policy", ["shockwave", "ossp", "srtf", "gavel", "allox", "mst"])
 def test_prices_and_gaps_are_drawn_where_a_market_is_cleared(policy: str, tmp_path: Path) -> None:
-    run = store(tmp_path, make(tiny(policy, jobs=3)), rounds=4)
+    run = store(tmp_path, ended(policy, jobs=3), rounds=4)
     reader = Analytics(tmp_path)
     _, solves = reader.query("SELECT price, gap FROM solves", [run])
     shown, planned = market(reader, run), solver(reader, run)
@@ -220,7 +220,7 @@ def test_one_seed_of_a_policy_is_shown_round_by_round(report: Report, runs: list
 
 
 def test_settings_that_differ_are_told_apart(tmp_path: Path) -> None:
-    made = make(tiny("srtf", jobs=3))
+    made = ended("srtf", jobs=3)
     settings = Settings("srtf", one_pool(8, gpu_type=UNTYPED), window=5, seed=7)
     other = start_of(replace(made.header, settings=settings), made.start.workload)
     names = [write(tmp_path, start, made.rounds) for start in (made.start, other)]
@@ -301,7 +301,7 @@ def test_every_chart_is_drawn_for_papers(report: Report, runs: list[str], tmp_pa
 
 
 def test_a_run_under_way_has_a_report(tmp_path: Path) -> None:
-    run = store(tmp_path, make(tiny()), rounds=3)
+    run = store(tmp_path, ended(), rounds=3)
     report = report_of(Analytics(tmp_path), [run])
     assert figure(report, f"gantt-{run}").chart is not None
     assert figure(report, "distributions").missing == "No job has ended yet."
@@ -309,7 +309,7 @@ def test_a_run_under_way_has_a_report(tmp_path: Path) -> None:
 
 
 def test_a_run_of_one_round_has_a_report(tmp_path: Path) -> None:
-    run = store(tmp_path, make(tiny()), rounds=1)
+    run = store(tmp_path, ended(), rounds=1)
     assert "one round only" in render(report_of(Analytics(tmp_path), [run]), "x")
 
 
@@ -319,7 +319,7 @@ def test_names_of_runs(reader: Analytics, runs: list[str]) -> None:
 
 
 def test_a_campaign_stands_for_the_runs_of_its_cells(tmp_path: Path) -> None:
-    made = [make(tiny("srtf", jobs=3, seed=seed)) for seed in (7, 8)]
+    made = [ended("srtf", jobs=3, seed=seed) for seed in (7, 8)]
     ended = [write(tmp_path, run.start, run.rounds) for run in made]
     cells = [
         CellRow(
