@@ -123,10 +123,8 @@ def whatif(
         there, other = Path(scratch) / "fork", Path(scratch) / "recorded"
         forked = fork(name, warehouse, number, change, there)
         found = _results(Analytics(there), forked)
-        _, ((complete,),) = analytics.query("SELECT complete FROM runs", [name])
-        if complete:
-            recorded = _results(analytics, name)
-        else:
+        recorded = _results(analytics, name)
+        if not recorded[0]["complete"]:
             recorded = _results(Analytics(other), fork(name, warehouse, number, Change(), other))
         if keep is not None:
             with writing(keep):

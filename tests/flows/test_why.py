@@ -13,8 +13,8 @@ from flows.history.why import Answer, in_words, why
 from predictor.errors import InputError, WarehouseError
 from tests.flows.conftest import Command
 from tests.runs import POLICIES, Made, chained, ended, write
-from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
+from warehouse.store.folder import make_folder
 from warehouse.store.reader import Reader
 
 
@@ -182,7 +182,7 @@ def test_a_preemption_of_layout_3_names_who_took_the_gpus(tmp_path: Path) -> Non
     samples = Path(__file__).parents[1] / "stored" / "layout3"
     shutil.copytree(samples, tmp_path / "records")
     run = "srtf-2f4d56-1"
-    build(tmp_path)
+    make_folder(tmp_path)
     records = [record for record, _ in Reader(tmp_path).records(run)]
     preempted = [
         (record, event)

@@ -17,8 +17,8 @@ from flows.history.replay import replay
 from flows.runs.simulation import resume
 from predictor.errors import InputError, WarehouseError
 from tasks.record import RuntimeKind, record_hash
+from tests.contents import contents
 from tests.runs import POLICIES, Made, chained, ended, write
-from warehouse.analytics.catalog import build
 from warehouse.analytics.definitions import VIEWS
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import Finding, audit
@@ -399,7 +399,6 @@ def test_an_objective_above_its_bound_is_found(tmp_path: Path, made: Made) -> No
 def test_a_run_of_layout_3_is_read_audited_and_replayed(tmp_path: Path) -> None:
     run = "shockwave-954f78-1"
     shutil.copytree(SAMPLES, tmp_path / "records")
-    build(tmp_path)
     found = audit(tmp_path, run)
     assert (found.findings, found.rounds, found.jobs, found.checksums) == ((), 10, 4, False)
     header, records = Reader(tmp_path).header(run), Reader(tmp_path).records(run)
@@ -413,7 +412,6 @@ def test_a_run_of_layout_3_is_read_audited_and_replayed(tmp_path: Path) -> None:
 def test_a_run_of_layout_4_is_read_audited_and_replayed(tmp_path: Path) -> None:
     run = "shockwave-52654c-1"
     shutil.copytree(LAYOUT4, tmp_path / "records")
-    build(tmp_path)
     found = audit(tmp_path, run)
     assert (found.findings, found.rounds, found.jobs, found.checksums) == ((), 12, 4, True)
     header, records = Reader(tmp_path).header(run), Reader(tmp_path).records(run)
@@ -440,8 +438,7 @@ def test_runs_of_all_layouts_are_asked_together(tmp_path: Path, made: Made) -> N
     assert counts[new] == (reasons, reasons, len(told))
     assert reasons > 0
     assert len(Analytics(tmp_path).query("FROM run_summary")[1]) == 4
-    for view in VIEWS:
-        Analytics(tmp_path).query(f"FROM {view}")
+    assert list(contents(tmp_path)) == list(VIEWS)
 
 
 def test_a_layout_3_record_that_was_changed_is_found(tmp_path: Path) -> None:

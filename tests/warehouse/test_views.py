@@ -12,6 +12,7 @@ boundary at 200 and ends inside the round, at 280.
 import inspect
 import re
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -267,17 +268,24 @@ def column(reader: Analytics, view: str, name: str, order: str = "ALL") -> list[
     return [row[0] for row in rows]
 
 
+@cache
+def table(reader: Analytics, view: str, order: str = "ALL") -> list[dict[str, Any]]:
+    """A view's rows, asked for once; of a warehouse to which nothing is written any more."""
+    columns, rows = reader.query(f"FROM {view} ORDER BY {order}")
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
 def by_job(reader: Analytics, name: str) -> list[Any]:
-    return column(reader, "job_outcomes", name, "job_id")
+    return [row[name] for row in table(reader, "job_outcomes", "job_id")]
 
 
 def by_round(reader: Analytics, name: str) -> list[Any]:
-    return column(reader, "rounds", name, "round")
+    return [row[name] for row in table(reader, "rounds", "round")]
 
 
 def summary(reader: Analytics) -> dict[str, Any]:
-    columns, (row,) = reader.query("FROM run_summary")
-    return dict(zip(columns, row, strict=True))
+    (row,) = table(reader, "run_summary")
+    return row
 
 
 # The metrics by hand
