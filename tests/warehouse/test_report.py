@@ -18,8 +18,11 @@ from tests.reports import HOSTILE, fill, store
 from tests.runs import ended, start_of, tiny, write
 from warehouse.analytics.questions import Analytics
 from warehouse.report import Report, report_name, report_of, runs_of, write_figures, write_report
+from warehouse.report.comparison import four_bars
 from warehouse.report.figure import Figure, data, thinned
+from warehouse.report.gantt import gantt
 from warehouse.report.page import formatted, render
+from warehouse.report.selection import entries_of
 from warehouse.report.timeline import market, solver
 from warehouse.store.campaigns import write_cells
 from warehouse.store.files import CellRow, CellStatus
@@ -111,7 +114,7 @@ def test_the_gantt_chart_holds_every_leased_second_once(
     reader: Analytics, runs: list[str], number: int
 ) -> None:
     run = runs[number]
-    boxes = figure(report_of(reader, [run]), f"gantt-{run}").rows
+    boxes = gantt(reader, run, 8, "gantt").rows
     held = sum((b["hours_end"] - b["hours"]) * (b["gpu_end"] - b["gpu"]) for b in boxes)
     assert held == pytest.approx(one(reader, "SELECT gpu_hours FROM run_summary", run), rel=1e-3)
     lost = {(b["job"], b["hours_end"]) for b in boxes if b.get("ended") == "preempted"}
@@ -127,9 +130,9 @@ def test_the_gantt_chart_holds_every_leased_second_once(
 
 
 def test_the_gantt_chart_shows_every_regime_that_was_trained(
-    reader: Analytics, runs: list[str]
+    report: Report, reader: Analytics, runs: list[str]
 ) -> None:
-    boxes = figure(report_of(reader, runs[:1]), f"gantt-{runs[0]}").rows
+    boxes = figure(report, f"gantt-{runs[0]}").rows
     drawn = {(box["job"], box["scale"]) for box in boxes}
     _, trained = reader.query(
         "SELECT DISTINCT t.job_id, t.batch_size / j.batch_size FROM telemetry AS t "
@@ -224,7 +227,7 @@ def test_settings_that_differ_are_told_apart(tmp_path: Path) -> None:
     settings = Settings("srtf", one_pool(8, gpu_type=UNTYPED), window=5, seed=7)
     other = start_of(replace(made.header, settings=settings), made.start.workload)
     names = [write(tmp_path, start, made.rounds) for start in (made.start, other)]
-    labels = [entry.label for entry in report_of(Analytics(tmp_path), names).entries]
+    labels = [entry.label for entry in entries_of(Analytics(tmp_path), names)]
     assert labels == [
         "srtf round_seconds=600 window_rounds=20",
         "srtf round_seconds=120 window_rounds=5",
@@ -320,19 +323,19 @@ def test_names_of_runs(reader: Analytics, runs: list[str]) -> None:
 
 def test_a_campaign_stands_for_the_runs_of_its_cells(tmp_path: Path) -> None:
     made = [ended("srtf", jobs=3, seed=seed) for seed in (7, 8)]
-    ended = [write(tmp_path, run.start, run.rounds) for run in made]
+    names = [write(tmp_path, run.start, run.rounds) for run in made]
     cells = [
         CellRow(
             "c-1", f"cell {n}", run, "srtf", "w", "g", "o", n, CellStatus.FINISHED, "", 1, "", ""
         )
-        for n, run in enumerate([*ended, ended[0]])
+        for n, run in enumerate([*names, names[0]])
     ]
     waits = replace(cells[0], run="", status=CellStatus.PENDING)
     write_cells(tmp_path, "c-1", [*cells, waits])
     write_cells(tmp_path, "c-2", [waits])
     reader = Analytics(tmp_path)
-    assert runs_of(reader, "c-1") == ended
-    bars = figure(report_of(reader, ended), "comparison").rows
+    assert runs_of(reader, "c-1") == names
+    bars = four_bars(entries_of(reader, names), "comparison").rows
     assert [bar["runs"] for bar in bars] == [2, 2, 2, 2]
     with pytest.raises(InputError, match="has no finished cell yet"):
         runs_of(reader, "c-2")
