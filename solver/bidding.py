@@ -23,7 +23,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
 
 from predictor.forecast import SAMPLES
 from solver.market import Floats, Market
@@ -144,6 +143,8 @@ _LEAST_BLUR = 1e-6
 
 def _expected_excess(mean: Floats) -> Floats:
     """E[max(0, X)] of X normal with this mean and standard deviation 1."""
+    from scipy.special import ndtr  # a quarter of a second that policies without bids need not wait
+
     density = np.exp(-0.5 * mean * mean) / math.sqrt(2.0 * math.pi)
     excess: Floats = density + mean * ndtr(mean)
     return excess

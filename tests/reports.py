@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tasks.record import Start
-from tests.runs import Made, make, start_of, tiny, write
+from tests.runs import Made, ended, start_of, write
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\u2028'\"{{7*7}}"
 
@@ -25,6 +25,6 @@ def store(warehouse: Path, made: Made, *, rounds: int | None = None) -> str:
 
 def fill(warehouse: Path) -> list[str]:
     """Runs under Shockwave (two seeds), SRTF and Themis."""
-    made = [make(tiny(policy)) for policy in ("shockwave", "srtf", "themis")]
-    other = make(tiny("shockwave", seed=8))
+    made = [ended(policy) for policy in ("shockwave", "srtf", "themis")]
+    other = ended("shockwave", seed=8)
     return [store(warehouse, run) for run in (*made, other)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,6 @@ from tasks.record import (
 from tasks.round import Run, run_round
 from tasks.sources import Workload
 from tasks.state import RunState
-from warehouse.analytics.catalog import build
 from warehouse.store.writer import Writer
 from warehouse.workloads.generator import generate_workload
 
@@ -87,6 +87,12 @@ def make(start: Start) -> Made:
     return Made(start, run, sink.rounds, states)
 
 
+@cache
+def ended(policy: str = "shockwave", *, jobs: int = 8, seed: int = 7) -> Made:
+    """A run of `tiny` to its end, made once for all tests; they change nothing in it."""
+    return make(tiny(policy, jobs=jobs, seed=seed))
+
+
 def write(
     warehouse: Path,
     start: Start,
@@ -94,8 +100,7 @@ def write(
     *,
     compact: bool = True,
 ) -> str:
-    """Write a run as it is given, right or wrong; returns its id."""
-    build(warehouse)
+    """Write a run as it is given, right or wrong, and no database of views; returns its id."""
     with Writer(warehouse, start) as writer:
         for record, digest, timings in rounds:
             writer.append(record, digest, timings)

@@ -122,10 +122,8 @@ def whatif(
         there, other = Path(scratch) / "fork", Path(scratch) / "recorded"
         forked = fork(name, warehouse, number, change, there)
         found = _results(Analytics(there), forked)
-        _, ((complete,),) = analytics.query("SELECT complete FROM runs", [name])
-        if complete:
-            recorded = _results(analytics, name)
-        else:
+        recorded = _results(analytics, name)
+        if not recorded[0]["complete"]:
             recorded = _results(Analytics(other), fork(name, warehouse, number, Change(), other))
         if keep is not None:
             with writing(keep):
@@ -172,7 +170,6 @@ def fork(name: str, warehouse: Path, number: int, change: Change, into: Path) ->
         )
     start = _forked(name, recorded, [record for record, _ in rounds], number, change)
     prepared = prepare(start)
-    build(into)
     with (
         Writer(into, start) as writer,
         prepared.under_way(writer, writer.run) as run,

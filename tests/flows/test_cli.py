@@ -337,8 +337,8 @@ def test_sql_ends_quietly_when_its_reader_does(finished: Finished, options: list
         assert process.stderr.read() == ""
 
 
-def test_replay_of_an_untouched_run(program: Command, finished: Finished) -> None:
-    ran = program("replay", finished.run, "--warehouse", finished.warehouse, "--json")
+def test_replay_of_an_untouched_run(here: Command, finished: Finished) -> None:
+    ran = here("replay", finished.run, "--warehouse", finished.warehouse, "--json")
     assert (ran.code, ran.err) == (0, "")
     rounds = len(Reader(finished.warehouse).records(finished.run))
     assert ran.rows == [{"run": finished.run, "rounds": rounds, "different": 0, "complete": True}]
@@ -380,11 +380,9 @@ def test_replay_of_a_forged_run(here: Command, finished: Finished, tmp_path: Pat
     assert ran.out.splitlines()[0] == "round 2: solve differs"
 
 
-def test_resume_of_a_finished_run_changes_nothing(
-    here: Command, program: Command, finished: Finished
-) -> None:
+def test_resume_of_a_finished_run_changes_nothing(here: Command, finished: Finished) -> None:
     before = tree(finished.warehouse)
-    ran = program("resume", finished.run, "--warehouse", finished.warehouse, "--json")
+    ran = here("resume", finished.run, "--warehouse", finished.warehouse, "--json")
     assert (ran.code, ran.err) == (0, "")
     assert [row | {"wall_s": 0} for row in ran.rows] == [
         row | {"wall_s": 0} for row in finished.ran.rows

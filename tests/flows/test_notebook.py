@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs import make, tiny, write
+from tests.runs import ended, write
 from tests.waiting import HANG_SECONDS
 from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
@@ -24,7 +24,7 @@ NOTEBOOK = ROOT / "notebooks" / "history.py"
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("warehouse")
     for policy in ("srtf", "shockwave"):
-        made = make(tiny(policy, jobs=4))
+        made = ended(policy, jobs=4)
         write(folder, made.start, made.rounds)
     return folder
 

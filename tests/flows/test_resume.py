@@ -12,7 +12,7 @@ from predictor.errors import Interrupted
 from solver.fidelity import Fidelity
 from tasks.record import Parameter
 from tasks.round import Run
-from tests.runs import tiny
+from tests.runs import make, tiny
 from warehouse.analytics.questions import Analytics
 from warehouse.store.folder import name_of, run_folders
 
@@ -45,20 +45,13 @@ def test_a_policy_remembers_across_an_interruption_and_in_a_replay(
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted, match="go on with: shockwave resume"):
-        simulate(start, tmp_path / "stopped", progress=stop_early)
-    (run,) = map(name_of, run_folders(tmp_path / "stopped"))
-    resume(run, tmp_path / "stopped")
-    undisturbed = simulate(start, tmp_path / "undisturbed")
-
-    def last(warehouse: Path, name: str) -> str:
-        ((digest, complete),) = Analytics(warehouse).query(
-            f"SELECT last_hash, complete FROM runs WHERE run = '{name}'"
-        )[1]
-        assert complete
-        return str(digest)
-
-    assert last(tmp_path / "stopped", run) == last(tmp_path / "undisturbed", undisturbed)
-    whole = replay(run, tmp_path / "stopped")
+        simulate(start, tmp_path, progress=stop_early)
+    (run,) = map(name_of, run_folders(tmp_path))
+    resume(run, tmp_path)
+    undisturbed = make(start).run.state.last_hash
+    query = "SELECT last_hash, complete FROM runs"
+    assert Analytics(tmp_path).query(query)[1] == [(undisturbed, True)]
+    whole = replay(run, tmp_path)
     assert (whole.differences, whole.complete) == ([], True)
-    one = replay(run, tmp_path / "stopped", only=13)  # from what was noted before it
+    one = replay(run, tmp_path, only=13)  # from what was noted before it
     assert (one.differences, one.rounds) == ([], 1)

@@ -14,7 +14,7 @@ from flows.runs.start import make_start
 from predictor.errors import InputError, WarehouseError
 from tasks.record import RoundRecord
 from tests.flows.conftest import Command
-from tests.runs import Made, make, tiny, write
+from tests.runs import Made, ended, write
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
@@ -29,7 +29,7 @@ tenant = "late"
 
 @pytest.fixture(scope="module")
 def made() -> Made:
-    return make(tiny(jobs=8))
+    return ended(jobs=8)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def rounds(warehouse: Path, run: str) -> list[RoundRecord]:
 @pytest.mark.parametrize("number", [0, 7, -1])
 @pytest.mark.slow
 def test_a_fork_without_a_change_is_the_run(tmp_path: Path, policy: str, number: int) -> None:
-    made = make(tiny(policy, jobs=5))
+    made = ended(policy, jobs=5)
     run = write(tmp_path, made.start, made.rounds)
     at = number % len(made.rounds)
     outcome = whatif(run, tmp_path, at, Change())
@@ -131,7 +131,7 @@ def test_a_fork_can_be_forked(made: Made, kept: tuple[Path, str], tmp_path: Path
 
 
 def test_a_policy_that_looks_ahead_takes_over_from_one_that_does_not(tmp_path: Path) -> None:
-    made = make(tiny("fifo"))
+    made = ended("fifo")
     run = write(tmp_path, made.start, made.rounds)
     forked = fork(run, tmp_path, 5, Change(policy="shockwave"), tmp_path / "fork")
     records = [record for record, _ in Reader(tmp_path / "fork").records(forked)]

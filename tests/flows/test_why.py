@@ -12,15 +12,15 @@ from containers.runtime import EventKind
 from flows.history.why import Answer, in_words, why
 from predictor.errors import InputError, WarehouseError
 from tests.flows.conftest import Command
-from tests.runs import POLICIES, Made, chained, make, tiny, write
-from warehouse.analytics.catalog import build
+from tests.runs import POLICIES, Made, chained, ended, write
 from warehouse.analytics.questions import Analytics
+from warehouse.store.folder import make_folder
 from warehouse.store.reader import Reader
 
 
 @pytest.fixture(scope="module")
 def made() -> Made:
-    return make(tiny(jobs=14))
+    return ended(jobs=14)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_a_preemption_names_who_took_the_gpus(made: Made, kept: tuple[Path, str]
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.slow
 def test_each_policy_can_be_asked(tmp_path: Path, policy: str) -> None:
-    made = make(tiny(policy))
+    made = ended(policy)
     run = write(tmp_path, made.start, made.rounds)
     for job in made.states[5].beliefs:
         text = " ".join(in_words(why(job, tmp_path, run, 4)))
@@ -182,7 +182,7 @@ def test_a_preemption_of_layout_3_names_who_took_the_gpus(tmp_path: Path) -> Non
     samples = Path(__file__).parents[1] / "stored" / "layout3"
     shutil.copytree(samples, tmp_path / "records")
     run = "srtf-2f4d56-1"
-    build(tmp_path)
+    make_folder(tmp_path)
     records = [record for record, _ in Reader(tmp_path).records(run)]
     preempted = [
         (record, event)

@@ -9,7 +9,7 @@ from prefect.states import Failed
 from flows.history.replay import replay
 from predictor.errors import ShockwaveError, WarehouseBusy, WarehouseError
 from tasks.prefect_tasks import TASKS, may_pass
-from tests.runs import make, tiny, write
+from tests.runs import ended, write
 from warehouse.store.durable import writing
 from warehouse.store.folder import place_of
 from warehouse.store.reader import Reader
@@ -54,7 +54,7 @@ def _held_by_another(warehouse: Path, run: str) -> None:
 def test_only_what_may_pass_is_tried_again(
     tmp_path: Path, fault: Callable[[Path, str], None], again: bool
 ) -> None:
-    made = make(tiny("fifo"))
+    made = ended("fifo")
     run = write(tmp_path, made.start, made.rounds[:3], compact=False)
     with pytest.raises(ShockwaveError) as caught:
         fault(tmp_path, run)

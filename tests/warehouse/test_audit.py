@@ -17,8 +17,8 @@ from flows.history.replay import replay
 from flows.runs.simulation import resume
 from predictor.errors import InputError, WarehouseError
 from tasks.record import RuntimeKind, record_hash
-from tests.runs import POLICIES, Made, chained, make, tiny, write
-from warehouse.analytics.catalog import build
+from tests.contents import contents
+from tests.runs import POLICIES, Made, chained, ended, write
 from warehouse.analytics.definitions import VIEWS
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import Finding, audit
@@ -34,7 +34,7 @@ LAYOUT4 = Path(__file__).parents[1] / "stored" / "layout4"
 
 @pytest.fixture(scope="module")
 def made() -> Made:
-    return make(tiny("srtf", jobs=12, seed=2))
+    return ended("srtf", jobs=12, seed=2)
 
 
 @pytest.fixture(params=["live", "ended"])
@@ -76,7 +76,7 @@ def forge(path: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_sound_run_has_no_finding(tmp_path: Path, policy: str) -> None:
-    made = make(tiny(policy))
+    made = ended(policy)
     found = audit(tmp_path, write(tmp_path, made.start, made.rounds))
     assert (found.findings, found.rounds, found.jobs) == ((), len(made.rounds), 8)
     assert (found.files, found.unended, found.checksums) == (3, 0, True)
@@ -399,7 +399,6 @@ def test_an_objective_above_its_bound_is_found(tmp_path: Path, made: Made) -> No
 def test_a_run_of_layout_3_is_read_audited_and_replayed(tmp_path: Path) -> None:
     run = "shockwave-954f78-1"
     shutil.copytree(SAMPLES, tmp_path / "records")
-    build(tmp_path)
     found = audit(tmp_path, run)
     assert (found.findings, found.rounds, found.jobs, found.checksums) == ((), 10, 4, False)
     header, records = Reader(tmp_path).header(run), Reader(tmp_path).records(run)
@@ -413,7 +412,6 @@ def test_a_run_of_layout_3_is_read_audited_and_replayed(tmp_path: Path) -> None:
 def test_a_run_of_layout_4_is_read_audited_and_replayed(tmp_path: Path) -> None:
     run = "shockwave-52654c-1"
     shutil.copytree(LAYOUT4, tmp_path / "records")
-    build(tmp_path)
     found = audit(tmp_path, run)
     assert (found.findings, found.rounds, found.jobs, found.checksums) == ((), 12, 4, True)
     header, records = Reader(tmp_path).header(run), Reader(tmp_path).records(run)
@@ -440,8 +438,7 @@ def test_runs_of_all_layouts_are_asked_together(tmp_path: Path, made: Made) -> N
     assert counts[new] == (reasons, reasons, len(told))
     assert reasons > 0
     assert len(Analytics(tmp_path).query("FROM run_summary")[1]) == 4
-    for view in VIEWS:
-        Analytics(tmp_path).query(f"FROM {view}")
+    assert list(contents(tmp_path)) == list(VIEWS)
 
 
 def test_a_layout_3_record_that_was_changed_is_found(tmp_path: Path) -> None:

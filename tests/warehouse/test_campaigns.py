@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from predictor.errors import InputError, WarehouseError
-from tests.runs import make, tiny, write
+from tests.runs import ended, write
 from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
 from warehouse.store.campaigns import CellStore, read_cells
@@ -54,7 +54,7 @@ def test_a_cell_is_worked_on_by_one_at_a_time(tmp_path: Path) -> None:
 
 
 def test_only_an_ended_run_finishes_a_cell(tmp_path: Path) -> None:
-    made, store = make(tiny("fifo")), CellStore(tmp_path)
+    made, store = ended("fifo"), CellStore(tmp_path)
     half = write(tmp_path, made.start, made.rounds[:1], compact=False)
     whole = write(tmp_path, made.start, made.rounds)
     with store.alone("key"):

@@ -9,7 +9,7 @@ import pytest
 
 from containers.runtime import EventKind
 from predictor.errors import InputError
-from tests.runs import POLICIES, Made, make, tiny, write
+from tests.runs import POLICIES, Made, ended, write
 from warehouse.analytics.catalog import build
 from warehouse.analytics.definitions import VIEWS, needed
 from warehouse.analytics.marts import materialise
@@ -25,7 +25,7 @@ NAMES = [recipe.name for recipe in recipes()]
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, Made]:
-    return {policy: make(tiny(policy)) for policy in POLICIES}
+    return {policy: ended(policy) for policy in POLICIES}
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,14 @@
 import re
 from pathlib import Path
 
+import duckdb
 import pytest
 
-from tests.runs import POLICIES, make, tiny, write
-from warehouse.analytics.catalog import build
+from tests.runs import POLICIES, ended, write
+from warehouse.analytics.catalog import create_views
 from warehouse.analytics.definitions import VIEWS, view_sql
 from warehouse.analytics.questions import Analytics
+from warehouse.store.folder import make_folder
 
 DOCS = (Path(__file__).parents[2] / "docs" / "warehouse.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", DOCS, re.MULTILINE | re.DOTALL))
@@ -47,9 +49,10 @@ def type_name(kind: str) -> str:
 def columns(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, str]]]:
     """Columns with their types by view, of an empty warehouse."""
     folder = tmp_path_factory.mktemp("empty")
-    build(folder)
-    analytics = Analytics(folder)
-    described = {view: analytics.query(f"DESCRIBE {view}")[1] for view in VIEWS}
+    make_folder(folder)
+    with duckdb.connect() as connection:
+        create_views(connection, folder)
+        described = {view: connection.sql(f"DESCRIBE {view}").fetchall() for view in VIEWS}
     return {view: [(row[0], type_name(row[1])) for row in rows] for view, rows in described.items()}
 
 
@@ -57,7 +60,7 @@ def columns(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[st
 def analytics(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
     folder = tmp_path_factory.mktemp("warehouse")
     for policy in POLICIES:
-        made = make(tiny(policy))
+        made = ended(policy)
         write(folder, made.start, made.rounds)
     return Analytics(folder)
 

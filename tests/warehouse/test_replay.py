@@ -14,7 +14,7 @@ from solver.market import Bid
 from tasks.layouts import OLDEST, VERSION
 from tasks.record import RoundRecord, Timings, record_hash
 from tasks.replay import Difference
-from tests.runs import POLICIES, Made, chained, make, start_of, tiny, write
+from tests.runs import POLICIES, Made, chained, ended, start_of, write
 from warehouse.store.files import HEADER
 from warehouse.store.folder import place_of
 from warehouse.store.reader import Reader
@@ -24,7 +24,7 @@ Change = Callable[[RoundRecord], RoundRecord]
 
 @pytest.fixture(scope="module")
 def made() -> Made:
-    return make(tiny())
+    return ended()
 
 
 def forged(made: Made, number: int, change: Change) -> list[tuple[RoundRecord, str, Timings]]:
@@ -89,7 +89,7 @@ def ends_next(records: Sequence[RoundRecord], record: RoundRecord) -> set[int]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_finished_run_replays_identically(tmp_path: Path, policy: str) -> None:
-    made = make(tiny(policy))
+    made = ended(policy)
     for compact in (True, False):
         name = write(tmp_path, made.start, made.rounds, compact=compact)
         comparison = replay(name, tmp_path)
@@ -149,7 +149,7 @@ def test_another_clock_is_an_input_and_gives_other_bids(tmp_path: Path, made: Ma
 def test_another_clock_breaks_the_chain_even_where_nothing_follows_from_it(
     tmp_path: Path, policy: str
 ) -> None:
-    made = make(tiny(policy))
+    made = ended(policy)
     run = write(tmp_path, made.start, forged(made, 3, later))
     with pytest.raises(WarehouseError, match="round 3: was changed after it was recorded"):
         replay(run, tmp_path)

@@ -15,11 +15,14 @@ from predictor.errors import InputError
 from predictor.throughput import UNTYPED
 from tasks.record import Settings, one_pool
 from tests.reports import HOSTILE, fill, store
-from tests.runs import make, start_of, tiny, write
+from tests.runs import ended, start_of, tiny, write
 from warehouse.analytics.questions import Analytics
 from warehouse.report import Report, report_name, report_of, runs_of, write_figures, write_report
+from warehouse.report.comparison import four_bars
 from warehouse.report.figure import Figure, data, thinned
+from warehouse.report.gantt import gantt
 from warehouse.report.page import formatted, render
+from warehouse.report.selection import entries_of
 from warehouse.report.timeline import market, solver
 from warehouse.store.campaigns import write_cells
 from warehouse.store.files import CellRow, CellStatus
@@ -111,7 +114,7 @@ def test_the_gantt_chart_holds_every_leased_second_once(
     analytics: Analytics, runs: list[str], number: int
 ) -> None:
     run = runs[number]
-    boxes = figure(report_of(analytics, [run]), f"gantt-{run}").rows
+    boxes = gantt(analytics, run, 8, "gantt").rows
     held = sum((b["hours_end"] - b["hours"]) * (b["gpu_end"] - b["gpu"]) for b in boxes)
     assert held == pytest.approx(one(analytics, "SELECT gpu_hours FROM run_summary", run), rel=1e-3)
     lost = {(b["job"], b["hours_end"]) for b in boxes if b.get("ended") == "preempted"}
@@ -127,9 +130,9 @@ def test_the_gantt_chart_holds_every_leased_second_once(
 
 
 def test_the_gantt_chart_shows_every_regime_that_was_trained(
-    analytics: Analytics, runs: list[str]
+    report: Report, analytics: Analytics, runs: list[str]
 ) -> None:
-    boxes = figure(report_of(analytics, runs[:1]), f"gantt-{runs[0]}").rows
+    boxes = figure(report, f"gantt-{runs[0]}").rows
     drawn = {(box["job"], box["scale"]) for box in boxes}
     _, trained = analytics.query(
         "SELECT DISTINCT t.job_id, t.batch_size / j.batch_size FROM telemetry AS t "
@@ -192,7 +195,7 @@ def test_errors_are_those_of_the_mart_and_of_the_forecasts(
 
 @pytest.mark.parametrize("policy", ["shockwave", "ossp", "srtf", "gavel", "allox", "mst"])
 def test_prices_and_gaps_are_drawn_where_a_market_is_cleared(policy: str, tmp_path: Path) -> None:
-    run = store(tmp_path, make(tiny(policy, jobs=3)), rounds=4)
+    run = store(tmp_path, ended(policy, jobs=3), rounds=4)
     analytics = Analytics(tmp_path)
     _, solves = analytics.query("SELECT price, gap FROM solves", [run])
     shown, planned = market(analytics, run), solver(analytics, run)
@@ -222,11 +225,11 @@ def test_one_seed_of_a_policy_is_shown_round_by_round(report: Report, runs: list
 
 
 def test_settings_that_differ_are_told_apart(tmp_path: Path) -> None:
-    made = make(tiny("srtf", jobs=3))
+    made = ended("srtf", jobs=3)
     settings = Settings("srtf", one_pool(8, gpu_type=UNTYPED), window=5, seed=7)
     other = start_of(replace(made.header, settings=settings), made.start.workload)
     names = [write(tmp_path, start, made.rounds) for start in (made.start, other)]
-    labels = [entry.label for entry in report_of(Analytics(tmp_path), names).entries]
+    labels = [entry.label for entry in entries_of(Analytics(tmp_path), names)]
     assert labels == [
         "srtf round_seconds=600 window_rounds=20",
         "srtf round_seconds=120 window_rounds=5",
@@ -303,7 +306,7 @@ def test_every_chart_is_drawn_for_papers(report: Report, runs: list[str], tmp_pa
 
 
 def test_a_run_under_way_has_a_report(tmp_path: Path) -> None:
-    run = store(tmp_path, make(tiny()), rounds=3)
+    run = store(tmp_path, ended(), rounds=3)
     report = report_of(Analytics(tmp_path), [run])
     assert figure(report, f"gantt-{run}").chart is not None
     assert figure(report, "distributions").missing == "No job has ended yet."
@@ -311,7 +314,7 @@ def test_a_run_under_way_has_a_report(tmp_path: Path) -> None:
 
 
 def test_a_run_of_one_round_has_a_report(tmp_path: Path) -> None:
-    run = store(tmp_path, make(tiny()), rounds=1)
+    run = store(tmp_path, ended(), rounds=1)
     assert "one round only" in render(report_of(Analytics(tmp_path), [run]), "x")
 
 
@@ -321,20 +324,20 @@ def test_names_of_runs(analytics: Analytics, runs: list[str]) -> None:
 
 
 def test_a_campaign_stands_for_the_runs_of_its_cells(tmp_path: Path) -> None:
-    made = [make(tiny("srtf", jobs=3, seed=seed)) for seed in (7, 8)]
-    ended = [write(tmp_path, run.start, run.rounds) for run in made]
+    made = [ended("srtf", jobs=3, seed=seed) for seed in (7, 8)]
+    names = [write(tmp_path, run.start, run.rounds) for run in made]
     cells = [
         CellRow(
             "c-1", f"cell {n}", run, "srtf", "w", "g", "o", n, CellStatus.FINISHED, "", 1, "", ""
         )
-        for n, run in enumerate([*ended, ended[0]])
+        for n, run in enumerate([*names, names[0]])
     ]
     waits = replace(cells[0], run="", status=CellStatus.PENDING)
     write_cells(tmp_path, "c-1", [*cells, waits])
     write_cells(tmp_path, "c-2", [waits])
     analytics = Analytics(tmp_path)
-    assert runs_of(analytics, "c-1") == ended
-    bars = figure(report_of(analytics, ended), "comparison").rows
+    assert runs_of(analytics, "c-1") == names
+    bars = four_bars(entries_of(analytics, names), "comparison").rows
     assert [bar["runs"] for bar in bars] == [2, 2, 2, 2]
     with pytest.raises(InputError, match="has no finished cell yet"):
         runs_of(analytics, "c-2")

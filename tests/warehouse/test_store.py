@@ -14,9 +14,9 @@ import pytest
 from flows.runs.simulation import simulate
 from predictor.errors import InputError, ShockwaveError, WarehouseError
 from tasks.round import Run
-from tests.runs import POLICIES, Made, make, tiny, write
+from tests.contents import contents, seen_by_analysts
+from tests.runs import POLICIES, Made, ended, tiny, write
 from warehouse.analytics.catalog import build
-from warehouse.analytics.definitions import VIEWS
 from warehouse.analytics.questions import Analytics, interruptible
 from warehouse.store.folder import EMPTY, place_of, present, run_folders
 from warehouse.store.reader import Reader
@@ -29,7 +29,7 @@ class Crash(BaseException):
 
 @pytest.fixture(scope="module")
 def made() -> Made:
-    return make(tiny(jobs=4))
+    return ended(jobs=4)
 
 
 @pytest.fixture
@@ -38,15 +38,15 @@ def part(tmp_path: Path, made: Made) -> tuple[Path, str]:
     return tmp_path, write(tmp_path, made.start, made.rounds[:5], compact=False)
 
 
+@pytest.fixture
+def opened(part: tuple[Path, str]) -> tuple[Path, str]:
+    """The same, with the database that analysts open."""
+    build(part[0])
+    return part
+
+
 def folder(warehouse: Path, run: str) -> Path:
     return place_of(warehouse, run)
-
-
-def contents(reader: Reader) -> dict[str, list[tuple[object, ...]]]:
-    """All rows of all views, as an analyst sees them."""
-    database = str(reader.warehouse / "analytics.duckdb")
-    with duckdb.connect(database, read_only=True) as connection:
-        return {view: connection.execute(f"FROM {view} ORDER BY ALL").fetchall() for view in VIEWS}
 
 
 def tree(*roots: Path) -> dict[Path, bytes]:
@@ -77,7 +77,7 @@ def crash_on(
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.slow
 def test_a_run_written_round_by_round_reads_back_equal(tmp_path: Path, policy: str) -> None:
-    made = make(tiny(policy, jobs=4))
+    made = ended(policy, jobs=4)
     reader = Reader(tmp_path)
     with Writer(tmp_path, made.start) as writer:
         assert reader.header(writer.run) == made.header
@@ -126,11 +126,11 @@ def test_a_temporary_file_is_invisible_and_removed_when_the_run_goes_on(
 ) -> None:
     warehouse, run = part
     reader = Reader(warehouse)
-    before, views = reader.records(run), contents(reader)
+    before, views = reader.records(run), contents(warehouse)
     left_over = folder(warehouse, run) / ".round=000005.parquet.4f2a"
     left_over.write_bytes(b"PAR1 half a round")
     assert reader.records(run) == before
-    assert contents(reader) == views
+    assert contents(warehouse) == views
     with Writer(warehouse, made.start, run=run):
         assert not left_over.exists()
     assert reader.records(run) == before
@@ -142,14 +142,14 @@ def test_a_crash_before_the_rename_loses_that_round_alone(
 ) -> None:
     warehouse, run = part
     reader = Reader(warehouse)
-    before, views = reader.records(run), contents(reader)
+    before, views = reader.records(run), contents(warehouse)
     with Writer(warehouse, made.start, run=run) as writer:
         revive = crash_on(monkeypatch, "replace", ".round=000005.parquet.*")
         with pytest.raises(Crash):
             writer.append(*made.rounds[5])
         revive()
     assert list(folder(warehouse, run).glob(".round=000005.parquet.*"))
-    assert (reader.records(run), contents(reader)) == (before, views)
+    assert (reader.records(run), contents(warehouse)) == (before, views)
     with Writer(warehouse, made.start, run=run) as writer:
         writer.append(*made.rounds[5])
     assert len(reader.records(run)) == 6
@@ -158,13 +158,13 @@ def test_a_crash_before_the_rename_loses_that_round_alone(
 @pytest.mark.slow
 def test_compaction_changes_no_view(part: tuple[Path, str], made: Made) -> None:
     warehouse, run = part
-    before = contents(Reader(warehouse))
+    before = contents(warehouse)
     with Writer(warehouse, made.start, run=run) as writer:
         for _ in range(2):
             writer.compact()
             names = [path.name for path in folder(warehouse, run).glob("*.parquet")]
             assert sorted(names) == ["header.parquet", "round=all.parquet", "workload.parquet"]
-            assert contents(Reader(warehouse)) == before
+            assert contents(warehouse) == before
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 20_000, 2**28])
@@ -196,16 +196,16 @@ def test_compaction_survives_a_crash(
 ) -> None:
     warehouse, run = part
     reader = Reader(warehouse)
-    records, views = reader.records(run), contents(reader)
+    records, views = reader.records(run), contents(warehouse)
     with Writer(warehouse, made.start, run=run) as writer:
         revive = crash_on(monkeypatch, method, name, after=after)
         with pytest.raises(Crash):
             writer.compact()
         revive()
-    assert (reader.records(run), contents(reader)) == (records, views)
+    assert (reader.records(run), contents(warehouse)) == (records, views)
     with Writer(warehouse, made.start, run=run) as writer:
         writer.compact()
-    assert (reader.records(run), contents(reader)) == (records, views)
+    assert (reader.records(run), contents(warehouse)) == (records, views)
     names = [path.name for path in folder(warehouse, run).glob("*round*")]
     assert names == ["round=all.parquet"]
 
@@ -489,18 +489,17 @@ sys.stdin.readline()
 
 
 @pytest.mark.slow
-def test_the_database_gives_what_a_reader_gives(part: tuple[Path, str]) -> None:
-    warehouse, _ = part
-    reader = Reader(warehouse)
-    for view, rows in contents(reader).items():
+def test_the_database_gives_what_a_reader_gives(opened: tuple[Path, str]) -> None:
+    warehouse, _ = opened
+    for view, rows in seen_by_analysts(warehouse).items():
         assert Analytics(warehouse).query(f"FROM {view} ORDER BY ALL")[1] == rows
 
 
 @pytest.mark.process
 def test_an_analyst_with_the_database_open_blocks_neither_runs_nor_a_rebuild(
-    part: tuple[Path, str],
+    opened: tuple[Path, str],
 ) -> None:
-    warehouse, _ = part
+    warehouse, _ = opened
     database = warehouse / "analytics.duckdb"
     with process(HOLD_DATABASE, str(database)):
         with pytest.raises(duckdb.IOException):  # it really is held
@@ -516,8 +515,8 @@ def test_an_analyst_with_the_database_open_blocks_neither_runs_nor_a_rebuild(
     assert Reader(warehouse).records(run)
 
 
-def test_the_database_is_rebuilt_only_when_something_changed(part: tuple[Path, str]) -> None:
-    warehouse, _ = part
+def test_the_database_is_rebuilt_only_when_something_changed(opened: tuple[Path, str]) -> None:
+    warehouse, _ = opened
     database = warehouse / "analytics.duckdb"
     before = database.stat().st_ino
     build(warehouse)
@@ -528,10 +527,11 @@ def test_the_database_is_rebuilt_only_when_something_changed(part: tuple[Path, s
 
 
 def test_a_warehouse_that_moved_is_rebuilt_by_its_next_run(tmp_path: Path, made: Made) -> None:
+    build(tmp_path / "here")
     write(tmp_path / "here", made.start, made.rounds[:3])
     shutil.move(tmp_path / "here", tmp_path / "there")
     assert Analytics(tmp_path / "there").query("SELECT count(*) FROM rounds")[1] == [(3,)]
-    write(tmp_path / "there", made.start, made.rounds[:2])
+    simulate(tiny("fifo", jobs=2), tmp_path / "there", rounds=2)
     with duckdb.connect(str(tmp_path / "there" / "analytics.duckdb")) as connection:
         assert connection.execute("SELECT count(*) FROM rounds").fetchone() == (5,)
 
@@ -559,7 +559,7 @@ def test_errors_of_the_store_are_the_users_to_mend(part: tuple[Path, str], made:
 def test_a_query_of_some_runs_sees_no_others(tmp_path: Path) -> None:
     one, other = (
         write(tmp_path, made.start, made.rounds)
-        for made in (make(tiny("srtf", jobs=2)), make(tiny("srtf", jobs=3)))
+        for made in (ended("srtf", jobs=2), ended("srtf", jobs=3))
     )
     analytics = Analytics(tmp_path)
     seen = analytics.query("SELECT run, count(*) FROM rounds GROUP BY run ORDER BY run")[1]

@@ -12,9 +12,11 @@ boundary at 200 and ends inside the round, at 280.
 import inspect
 import re
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from containers.runtime import ContainerEvent, EventKind, Lease
@@ -37,10 +39,10 @@ from tasks.record import (
     one_pool,
 )
 from tasks.sources import Workload
-from tests.runs import POLICIES, chained, make, start_of, tiny, write
+from tests.runs import POLICIES, chained, ended, start_of, write
 from tests.strategies import certain, gang_bid
 from warehouse.analytics import definitions
-from warehouse.analytics.catalog import build
+from warehouse.analytics.catalog import build, create_views
 from warehouse.analytics.definitions import MARTS, STAGING, VIEWS, needed, view_sql
 from warehouse.analytics.questions import Analytics
 from warehouse.store.arrow import to_table
@@ -248,7 +250,7 @@ def analytics(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
     folder = tmp_path_factory.mktemp("simulated")
     for policy in POLICIES:
-        made = make(tiny(policy))
+        made = ended(policy)
         write(folder, made.start, made.rounds, compact=policy != "fifo")
     write_cells(folder, CELL)
     return Analytics(folder)
@@ -266,17 +268,24 @@ def column(analytics: Analytics, view: str, name: str, order: str = "ALL") -> li
     return [row[0] for row in rows]
 
 
+@cache
+def table(analytics: Analytics, view: str, order: str = "ALL") -> list[dict[str, Any]]:
+    """A view's rows, asked for once; of a warehouse to which nothing is written any more."""
+    columns, rows = analytics.query(f"FROM {view} ORDER BY {order}")
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
 def by_job(analytics: Analytics, name: str) -> list[Any]:
-    return column(analytics, "job_outcomes", name, "job_id")
+    return [row[name] for row in table(analytics, "job_outcomes", "job_id")]
 
 
 def by_round(analytics: Analytics, name: str) -> list[Any]:
-    return column(analytics, "rounds", name, "round")
+    return [row[name] for row in table(analytics, "rounds", "round")]
 
 
 def summary(analytics: Analytics) -> dict[str, Any]:
-    columns, (row,) = analytics.query("FROM run_summary")
-    return dict(zip(columns, row, strict=True))
+    (row,) = table(analytics, "run_summary")
+    return row
 
 
 # The metrics by hand
@@ -981,9 +990,11 @@ def test_a_run_without_a_round_has_a_summary_of_nulls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rounds", [0, 1, 2, 5])
 def test_every_view_works_however_far_a_run_is(tmp_path: Path, rounds: int) -> None:
-    analytics = warehouse_of(tmp_path, records()[:rounds])
-    for view in VIEWS:
-        analytics.query(f"FROM {view}")
+    warehouse_of(tmp_path, records()[:rounds])
+    with duckdb.connect() as connection:
+        create_views(connection, tmp_path, tables=MARTS)
+        for view in VIEWS:
+            connection.execute(f"FROM {view}").fetchall()
 
 
 # What holds for every view

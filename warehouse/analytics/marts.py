@@ -14,7 +14,7 @@ from warehouse.analytics.catalog import build, create_views, listed
 from warehouse.analytics.copies import Stamp, marts_folder, read_copies, stamp
 from warehouse.analytics.definitions import MARTS, STAGING, definitions_digest, view_sql
 from warehouse.store.durable import alone, first_line, temporary_name, write_text, writing
-from warehouse.store.folder import check_files, name_of, run_folders
+from warehouse.store.folder import check_files, make_folder, name_of, run_folders
 
 LOCK = ".lock"
 """Held by the process that writes copies."""
@@ -36,9 +36,9 @@ def materialise(warehouse: Path) -> int:
     Raises:
         WarehouseError: A file is damaged, or the folder cannot be written.
     """
-    build(warehouse)
     folder = marts_folder(warehouse)
     with writing(warehouse):
+        make_folder(warehouse)
         folder.mkdir(parents=True, exist_ok=True)
     with alone(folder / LOCK):
         return _materialise(warehouse, folder)
@@ -98,8 +98,10 @@ def _copy(warehouse: Path, folder: Path) -> dict[str, Stamp]:
             continue
         if run in before.runs or _copy_run(warehouse, run, parts, len(stamps)):
             stamps[run] = state
-    for mart in MARTS:
-        _join(mart, before.folder, before.runs, sorted(parts.glob(f"{mart}.*")), folder)
+    with contextlib.closing(duckdb.connect()) as connection:
+        for mart in MARTS:
+            written = sorted(parts.glob(f"{mart}.*"))
+            _join(connection, mart, before.folder, before.runs, written, folder)
     shutil.rmtree(parts)
     return stamps
 
@@ -118,7 +120,14 @@ def _copy_run(warehouse: Path, run: str, parts: Path, number: int) -> bool:
     return True
 
 
-def _join(mart: str, old: Path, runs: Sequence[str], parts: Sequence[Path], folder: Path) -> None:
+def _join(
+    connection: duckdb.DuckDBPyConnection,
+    mart: str,
+    old: Path,
+    runs: Sequence[str],
+    parts: Sequence[Path],
+    folder: Path,
+) -> None:
     """Merge old copies of a mart and new copies of other runs into a file."""
     sources = []
     if runs:
@@ -128,9 +137,7 @@ def _join(mart: str, old: Path, runs: Sequence[str], parts: Sequence[Path], fold
         )
     if parts:
         sources.append(f"FROM read_parquet([{listed(list(map(str, parts)))}])")
-    if not sources:
-        return
-    with contextlib.closing(duckdb.connect()) as connection:
+    if sources:
         _write(connection, " UNION ALL BY NAME ".join(sources), folder / f"{mart}.parquet")
 
 
