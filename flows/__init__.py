@@ -2,4 +2,15 @@
 
 Each folder imports from those below it only: `cli`, `service`, `campaigns`, `history`,
 `judging`, `runs`, `servers`.
+
+Importing it turns off the usage statistics of the libraries that it builds on, for this process and
+its child processes. Prefect decides while it is imported, so this comes before any import of it.
 """
+
+import os
+
+os.environ |= {
+    "DO_NOT_TRACK": "1",  # clients of Prefect
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "0",  # its servers
+    "RAY_USAGE_STATS_ENABLED": "0",
+}

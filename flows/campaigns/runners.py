@@ -138,6 +138,7 @@ def _made(runner: Runner, workers: int, address: str | None) -> TaskRunner[Any]:
                 "n_workers": workers,
                 "threads_per_worker": 1,
                 "dashboard_address": "127.0.0.1:0",
+                "security": True,  # TLS with keys of this cluster only; Ray makes itself a token
             }
             dask.config.set({"distributed.comm.timeouts.connect": f"{START_SECONDS:.0f}s"})
             return DaskTaskRunner(cluster_kwargs=local)

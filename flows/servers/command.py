@@ -1,7 +1,11 @@
 """Command and health check of a Prefect server; does not import Prefect."""
 
+import ssl
 import sys
+from urllib.error import URLError
 from urllib.request import urlopen
+
+from predictor.errors import InputError
 
 REPORTS = "SHOCKWAVE_REPORTS"
 """Environment variable with the folder that is served as `/reports`."""
@@ -10,25 +14,41 @@ ANSWER_SECONDS = 10.0
 """Timeout of a health check; a busy server takes seconds to answer."""
 
 
-def server_command(factory: str, host: str, port: int) -> list[str]:
+def server_command(
+    factory: str, host: str, port: int, tls: tuple[str, str] | None = None
+) -> list[str]:
     """The command that starts a Prefect server.
 
     Args:
         factory: Function of `flows.servers.server` that creates the app.
         host: Address to listen on.
         port: Port to listen on.
+        tls: Files of a certificate and its key, to serve HTTPS.
     """
     return [
         *(sys.executable, "-m", "uvicorn", "--factory", f"flows.servers.server:{factory}"),
         *("--host", host, "--port", str(port)),
         *("--log-level", "error", "--timeout-graceful-shutdown", "3"),
+        *(("--ssl-certfile", tls[0], "--ssl-keyfile", tls[1]) if tls else ()),
     ]
 
 
 def answers(url: str) -> bool:
-    """Whether a Prefect server is ready at a URL."""
+    """Whether a Prefect server is ready at a URL.
+
+    Raises:
+        InputError: Its certificate does not hold for the URL.
+    """
     try:
         with urlopen(f"{url}/api/health", timeout=ANSWER_SECONDS) as answer:
             return bool(answer.read() == b"true")
+    except URLError as error:
+        if isinstance(error.reason, ssl.SSLCertVerificationError):
+            raise InputError(
+                "tls_cert",
+                f"does not hold for {url} ({error.reason.verify_message})",
+                "give one that does, or name its authority's certificate in SSL_CERT_FILE",
+            ) from None
+        return False
     except (OSError, ValueError):
         return False

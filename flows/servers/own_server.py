@@ -14,13 +14,13 @@ from typing import Any
 
 from prefect import context
 from prefect.settings import (
-    PREFECT_API_URL,
     PREFECT_SERVER_ALLOW_EPHEMERAL_MODE,
     get_current_settings,
     temporary_settings,
 )
 from prefect.settings.legacy import Setting
 
+from flows.servers.access import Access, access_to
 from flows.servers.children import child
 from flows.servers.command import answers, server_command
 from flows.servers.prefect_driver import starts_server
@@ -36,14 +36,16 @@ def own_server() -> Iterator[None]:
     The server stops at the end of the context, or when this process ends.
 
     Raises:
-        WarehouseError: The server ended by itself, or is not ready in time.
+        InputError: The secret's file can be read by others, or holds something else.
+        WarehouseError: That file cannot be read or written, or the server ended by itself, or is
+            not ready in time.
     """
     if not starts_server():
         yield
         return
     with (
-        plain_server() as url,
-        _settings_of_all({PREFECT_API_URL: url, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False}),
+        plain_server() as access,
+        _settings_of_all(access.client_settings() | {PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False}),
     ):
         try:
             yield
@@ -52,23 +54,26 @@ def own_server() -> Iterator[None]:
 
 
 @contextmanager
-def plain_server(env: Mapping[str, str] | None = None) -> Iterator[str]:
+def plain_server(env: Mapping[str, str] | None = None) -> Iterator[Access]:
     """A Prefect server without a UI, with the settings of this process.
 
     Args:
         env: Variables added to its environment.
 
     Yields:
-        The URL of its API, once it answers.
+        How to reach it, once it answers.
 
     Raises:
-        WarehouseError: The server ended by itself, or is not ready in time.
+        InputError: See `own_server`.
+        WarehouseError: See `own_server`.
     """
     host, port = "127.0.0.1", _free_port()
-    url, command = f"http://{host}:{port}", server_command("create_plain_app", host, port)
-    with child("Prefect server", command, _server_env() | dict(env or {})) as server:
-        server.wait_until(lambda: answers(url), Event())
-        yield f"{url}/api"
+    access = access_to(f"http://{host}:{port}")
+    own_env = _server_env() | dict(env or {}) | access.server_env()
+    command = server_command("create_plain_app", host, port)
+    with child("Prefect server", command, own_env) as server:
+        server.wait_until(lambda: answers(access.url), Event())
+        yield access
 
 
 @contextmanager
@@ -110,7 +115,6 @@ def _free_port() -> int:
 def _server_env() -> dict[str, str]:
     """The settings of this process, for a server without a UI."""
     return get_current_settings().to_environment_variables(exclude_unset=True) | {
-        "DO_NOT_TRACK": "1",
         "PREFECT_UI_ENABLED": "0",
         "PREFECT__SERVER_EPHEMERAL": "1",
         "PREFECT__SERVER_FINAL": "1",

@@ -1,9 +1,7 @@
 """`shockwave up`: a Prefect server, and a process that serves the deployments."""
 
 import asyncio
-import errno
 import signal
-import socket
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from flows.servers.children import POLL_SECONDS, child
 from flows.servers.command import REPORTS, answers, server_command
+from flows.service.listening import Listening
 from predictor.errors import InputError, Interrupted
 from warehouse.analytics.catalog import build
 from warehouse.store.folder import check_warehouse
@@ -34,14 +33,12 @@ class Service:
     """Configuration of the service.
 
     Attributes:
-        host: Address to listen on.
-        port: Port to listen on.
+        listening: Where it listens, and under which names it is reached.
         database_url: Prefect's database; SQLite in Prefect's home if empty.
         warehouse: Folder that keeps the records of all runs, absolute.
     """
 
-    host: str
-    port: int
+    listening: Listening
     database_url: str
     warehouse: Path
 
@@ -50,50 +47,20 @@ class Service:
         """The folder that reports are written to and served from."""
         return self.warehouse / "reports"
 
-    @property
-    def url(self) -> str:
-        """URL of the UI for a browser on this machine."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
-
     def check(self) -> None:
         """Check the configuration before any process is started.
 
         Raises:
-            InputError: The port is not available, the database cannot be reached, or the
-                folder exists and is no warehouse.
+            InputError: See `Listening.check`; or the database cannot be reached, or the folder
+                exists and is no warehouse.
             WarehouseError: The folder cannot be written.
         """
         if self.warehouse.exists():
             check_warehouse(self.warehouse)
-        self._check_port()
+        self.listening.check()
         if self.database_url:
             _check_database(self.database_url)
         build(self.warehouse)  # last, as it writes
-
-    def _check_port(self) -> None:
-        try:
-            family, kind, protocol, _, address = socket.getaddrinfo(
-                self.host, self.port, type=socket.SOCK_STREAM
-            )[0]
-            with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(address)
-        except socket.gaierror:
-            raise InputError(
-                "host", f"{self.host!r} is no known address", "try 127.0.0.1"
-            ) from None
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise InputError(
-                    "port",
-                    f"{self.host}:{self.port} cannot be listened on ({error.strerror})",
-                    "give another host or port",
-                ) from None
-            who = "a Prefect server" if answers(self.url) else "another program"
-            raise InputError(
-                "port", f"{who} is on port {self.port} already", "stop it or give another port"
-            ) from None
 
 
 def _check_database(url: str) -> None:
@@ -153,21 +120,30 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
     """
     with _stopping() as stop, ExitStack() as started:
         service.check()
-        report(f"Starting Prefect at {service.url}; the first start takes some 20 s.")
-        command = server_command("create_app", service.host, service.port)
-        server = started.enter_context(child("Prefect server", command, _server_env(service)))
-        if not server.wait_until(lambda: answers(service.url), stop):
+        from flows.servers.access import access_to, installation_file
+
+        listening = service.listening
+        access = access_to(listening.url, listening.proxy)
+        report(f"Starting Prefect at {listening.shown}; the first start takes some 20 s.")
+        command = server_command("create_app", listening.host, listening.port, listening.tls)
+        env = _server_env(service) | access.server_env()
+        server = started.enter_context(child("Prefect server", command, env))
+        if not server.wait_until(lambda: answers(access.url), stop):
             return
         serving = started.enter_context(
             child(
                 "serving the deployments",
                 [sys.executable, "-m", "flows.service.serving", str(service.warehouse)],
-                {"PREFECT_API_URL": f"{service.url}/api", REPORTS: str(service.reports)},
+                access.client_env() | {REPORTS: str(service.reports)},
             )
         )
         if not serving.wait_until(serving.reported_ready.is_set, stop):
             return
-        report(f"Ready: {service.url}/deployments (Ctrl-C stops it)")
+        report(
+            f"The UI asks for a password: the line in {installation_file()}. "
+            "Where a browser asks for a user name as well, it is the part before the colon."
+        )
+        report(f"Ready: {listening.shown}/deployments (Ctrl-C stops it)")
         while not stop.wait(POLL_SECONDS):
             server.check()
             serving.check()
@@ -198,7 +174,6 @@ def _server_env(service: Service) -> dict[str, str]:
     from flows.servers.prefect_driver import SERVER_SETTINGS
 
     env = {setting.name: str(value) for setting, value in SERVER_SETTINGS.items()} | {
-        "DO_NOT_TRACK": "1",
         "PREFECT_SERVER_UI_API_URL": "/api",  # relative, so that any host name works
         "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
         REPORTS: str(service.reports),

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -17,6 +17,8 @@ from tests.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
+
+    from flows.servers.access import Access
 
 PROGRAM = Path(sys.executable).with_name("shockwave")
 
@@ -83,28 +85,31 @@ def here(capfd: pytest.CaptureFixture[str]) -> Command:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Access"]:
     """A Prefect server on a database of its own, for the tests of all files."""
+    from prefect.settings import PREFECT_HOME, temporary_settings
+
     from flows.servers.own_server import plain_server
     from flows.servers.prefect_driver import SERVER_SETTINGS
 
     env = {setting.name: str(value) for setting, value in SERVER_SETTINGS.items()}
-    env["PREFECT_HOME"] = str(tmp_path_factory.mktemp("prefect"))
-    with plain_server(env) as url:
-        yield url
+    with ExitStack() as started:
+        with temporary_settings({PREFECT_HOME: tmp_path_factory.mktemp("prefect")}):
+            access = started.enter_context(plain_server(env))
+        yield access
 
 
 @pytest.fixture(scope="module")
-def client(server: str) -> Iterator["SyncPrefectClient"]:
+def client(server: "Access") -> Iterator["SyncPrefectClient"]:
     """A client of that server, which is this process's as long as a file's tests last."""
     from prefect import get_client
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import temporary_settings
 
     from flows.servers.prefect_driver import embedded_prefect
 
     with (
         embedded_prefect(),
-        temporary_settings({PREFECT_API_URL: server}),
+        temporary_settings(server.client_settings()),
         get_client(sync_client=True) as client,
     ):
         yield client

@@ -16,7 +16,6 @@ import pytest
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 from prefect.client.schemas.objects import Artifact
-from prefect.settings import PREFECT_API_URL
 
 from flows.campaigns import under_way
 from flows.campaigns.campaign import CellsFailed, campaign
@@ -28,6 +27,7 @@ from flows.campaigns.under_way import campaign_id
 from flows.history.replay import replay
 from flows.history.whatif import Change, whatif
 from flows.runs.simulation import simulate
+from flows.servers.access import Access
 from tests.flows.conftest import Command, tree
 from tests.ui.service import descendants, free_port, running
 from tests.waiting import HANG_SECONDS, wait_for
@@ -147,12 +147,12 @@ def test_an_existing_dask_cluster_is_used_and_left_alone(
 
 
 def test_an_existing_ray_cluster_with_a_token_is_used_and_left_alone(
-    client: SyncPrefectClient, tmp_path: Path, expected: dict[str, str]
+    client: SyncPrefectClient, server: Access, tmp_path: Path, expected: dict[str, str]
 ) -> None:
     path, port = plan(tmp_path, PLAN.replace("[1, 2]", "[2]")), free_port()
     env = os.environ | {
         "HOME": str(tmp_path),
-        "PREFECT_API_URL": str(client.api_url),
+        **server.client_env(),
         "PYTHONPATH": str(ROOT),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": "of-this-test-and-no-other-0123456789",
@@ -274,12 +274,12 @@ def test_cells_of_a_worker_that_dies_are_tried_again(
 
 
 def test_a_killed_campaign_redoes_no_finished_cell(
-    client: SyncPrefectClient, tmp_path: Path
+    client: SyncPrefectClient, server: Access, tmp_path: Path
 ) -> None:
     path, warehouse = plan(tmp_path, LONGER), tmp_path / "w"
     asked = read_campaign(path)
     command = ("campaign", path, "--workers", "2", "--warehouse", warehouse, "--json")
-    api = {"PREFECT_API_URL": str(PREFECT_API_URL.value()), "PYTHONPATH": str(ROOT)}
+    api = server.client_env() | {"PYTHONPATH": str(ROOT)}
     program = subprocess.Popen(
         [sys.executable, "-c", "from flows.cli.main import main; main()", *map(str, command)],
         env=os.environ | api,

@@ -1,6 +1,5 @@
 """The Prefect server that a campaign starts for itself goes with it, however it ends."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ui.service import descendants, running
+from tests.ui.service import descendants, outside, running
 from tests.waiting import HANG_SECONDS, wait_for
 from warehouse.store.campaigns import read_cells
 from warehouse.store.folder import present
@@ -34,8 +33,7 @@ def started(folder: Path, jobs: int, gpus: int, *options: str) -> subprocess.Pop
     """A campaign that is told of no server."""
     plan = folder / "plan.toml"
     plan.write_text(PLAN.format(jobs=jobs, gpus=gpus))
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    env |= {"PREFECT_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
+    env = outside(folder / "home") | {"PYTHONPATH": str(ROOT)}
     program = [sys.executable, "-c", "from flows.cli.main import main; main()"]
     return subprocess.Popen(
         [*program, "campaign", str(plan), "--warehouse", str(folder / "w"), "--json", *options],

@@ -33,6 +33,7 @@ from flows.runs.settings import ClusterSize, SimulationSettings
 from flows.runs.simulation import resume, simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
+from flows.servers.access import Access
 from flows.servers.prefect_driver import run_round_in_prefect
 from flows.service.deployments import DEPLOYMENTS
 from predictor.errors import WarehouseError
@@ -310,12 +311,12 @@ def test_watchers_are_told_of_every_round(client: SyncPrefectClient, tmp_path: P
     ]
 
 
-def test_prefect_yaml_is_deployed_as_a_whole(client: SyncPrefectClient) -> None:
+def test_prefect_yaml_is_deployed_as_a_whole(client: SyncPrefectClient, server: Access) -> None:
     client.create_work_pool(WorkPoolCreate(name="shockwave", type="process"))
     done = subprocess.run(
         [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
         cwd=ROOT,
-        env={**os.environ, "PREFECT_API_URL": str(client.api_url)},
+        env=os.environ | server.client_env(),
         capture_output=True,
         text=True,
         timeout=HANG_SECONDS,

@@ -50,7 +50,7 @@ def test_a_port_that_is_taken_is_told(here: Command, tmp_path: Path, taken: int)
 
 def test_a_host_that_is_not_this_machine_is_told(here: Command, tmp_path: Path) -> None:
     assert "--port: 192.0.2.1:4200 cannot be listened on" in refused(
-        here, tmp_path, "--host", "192.0.2.1"
+        here, tmp_path, "--host", "192.0.2.1", "--behind-proxy", "https://gpu.example"
     )
     assert "--host: 'no such host' is no known address" in refused(
         here, tmp_path, "--host", "no such host"

@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from flows.servers.access import Access
+from flows.servers.secret import read_secret
 from tests.flows.conftest import PROGRAM
 from tests.waiting import HANG_SECONDS, wait_for
 
@@ -42,6 +44,10 @@ class Up:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def access(self) -> Access:
+        return Access(self.url, read_secret(Path(self.env["PREFECT_HOME"]) / "shockwave-auth"))
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Tell it to stop; returns its exit code."""
@@ -77,12 +83,18 @@ def running(ids: set[int]) -> set[int]:
     return {number for number, (state, _) in _stats().items() if number in ids and state != "Z"}
 
 
-@contextmanager
-def start(folder: Path, *options: str) -> Iterator[Up]:
-    """`shockwave up` on a home of its own in a folder, until the context ends."""
-    port, warehouse, log = free_port(), folder / "warehouse", folder / "log"
+def outside(home: Path) -> dict[str, str]:
+    """The environment of a program that nobody has told of a server."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    env |= {"PREFECT_HOME": str(folder / "home"), "NO_COLOR": "1"}
+    return env | {"PREFECT_HOME": str(home)}
+
+
+@contextmanager
+def start(folder: Path, *options: str, home: Path | None = None, **more: str) -> Iterator[Up]:
+    """`shockwave up` in a folder until the context ends, on a home of its own if none is given."""
+    port, warehouse, log = free_port(), folder / "warehouse", folder / "log"
+    folder.mkdir(exist_ok=True)
+    env = outside(home or folder / "home") | {"NO_COLOR": "1", **more}
     with log.open("w") as file:
         process = subprocess.Popen(
             [PROGRAM, "up", "--port", str(port), "--warehouse", str(warehouse), *options],
@@ -102,9 +114,9 @@ def start(folder: Path, *options: str) -> Iterator[Up]:
 
 
 @contextmanager
-def ready(folder: Path, *options: str) -> Iterator[Up]:
+def ready(folder: Path, *options: str, home: Path | None = None, **more: str) -> Iterator[Up]:
     """The same, once it is ready."""
-    with start(folder, *options) as up:
+    with start(folder, *options, home=home, **more) as up:
 
         def log() -> str:
             assert up.process.poll() is None, up.log.read_text()

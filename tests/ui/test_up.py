@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -11,17 +10,18 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 from uuid import UUID
 
 import pytest
-from playwright.sync_api import Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
 from prefect.client.schemas.objects import Artifact, FlowRun
 from prefect.exceptions import PrefectHTTPStatusError
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import temporary_settings
 
 from flows.runs.simulation import resume, simulate
 from flows.runs.start import make_start
@@ -31,6 +31,8 @@ from flows.service.forms import MOST_ROUNDS
 from tasks.record import Settings, one_pool
 from tests.flows.conftest import Command
 from tests.runs import chained, make, write
+from tests.ui.attacks import authorization
+from tests.ui.browser import browser, log_in
 from tests.ui.service import Up, ready, running, start
 from tests.waiting import HANG_SECONDS, wait_for
 from warehouse.analytics.questions import Analytics
@@ -49,7 +51,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 @pytest.fixture
 def client(up: Up) -> Iterator[SyncPrefectClient]:
     with (
-        temporary_settings({PREFECT_API_URL: f"{up.url}/api"}),
+        temporary_settings(up.access.client_settings()),
         get_client(sync_client=True) as client,
     ):
         yield client
@@ -93,6 +95,14 @@ def rows_of(artifact: Artifact) -> list[dict[str, Any]]:
     assert artifact.type == "table"
     rows: list[dict[str, Any]] = json.loads(str(artifact.data))
     return rows
+
+
+def fetched(up: Up, path: str) -> bytes:
+    """What the server hands out to whoever has the secret."""
+    asked = Request(up.url + path, headers=authorization(up.access))
+    with urlopen(asked) as answer:
+        content: bytes = answer.read()
+        return content
 
 
 # Deployments
@@ -195,41 +205,30 @@ def test_a_report_is_linked_and_handed_out(up: Up, client: SyncPrefectClient) ->
     (row,) = rows_of(shown[f"figures-{run}"])
     assert (row["run"], row["complete"]) == (run, True)
     assert shown[f"report-{run}"].data == f"[Two jobs](/reports/{run}.html)"
-    with urlopen(f"{up.url}/reports/{run}.html") as answer:
-        assert answer.read() == page.read_bytes()
+    assert fetched(up, f"/reports/{run}.html") == page.read_bytes()
     images = [str(artifact.data) for artifact in shown.values() if artifact.type == "image"]
     assert len(images) == 4
     for image in images:
-        with urlopen(up.url + image) as answer:
-            assert answer.read(8) == b"\x89PNG\r\n\x1a\n"
+        assert fetched(up, image).startswith(b"\x89PNG\r\n\x1a\n")
 
 
 # A walk
 
 
-def chromium() -> str:
-    """The browser; without one the test is skipped, but not where CI is set."""
-    found = shutil.which("chromium") or shutil.which("google-chrome")
-    if found is None:
-        told = pytest.fail if os.environ.get("CI") else pytest.skip
-        told("no Chromium on this machine")
-    return found
-
-
 @pytest.fixture
 def page(up: Up) -> Iterator[Page]:
-    """A page of the UI; an error in it fails the test."""
+    """A page of the UI; an error in it fails the test, and so does what it asks of others."""
     errors: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"]
-        )
-        page = browser.new_page(viewport={"width": 1400, "height": 1000}, base_url=up.url)
+    asked: set[str] = set()
+    with browser() as opened:
+        page = opened.new_page(viewport={"width": 1400, "height": 1000}, base_url=up.url)
         page.set_default_timeout(HANG_SECONDS * 1e3)
+        page.on("request", lambda request: asked.add(urlsplit(request.url).netloc))
+        log_in(page, up.access)  # before that the UI itself stumbles over being refused
         page.on("pageerror", lambda error: errors.append(str(error)))
         yield page
-        browser.close()
     assert errors == []
+    assert asked - {""} == {urlsplit(up.url).netloc}
 
 
 def test_a_campaign_is_started_and_its_artifacts_are_opened(up: Up, page: Page) -> None:
@@ -283,7 +282,7 @@ def shot(page: Page, name: str) -> None:
 def test_postgres_serves_as_well(tmp_path: Path) -> None:
     with ready(tmp_path, "--database-url", os.environ["SHOCKWAVE_POSTGRES"]) as service:
         with (
-            temporary_settings({PREFECT_API_URL: f"{service.url}/api"}),
+            temporary_settings(service.access.client_settings()),
             get_client(sync_client=True) as client,
         ):
             form = {"jobs": 1, "gpus": 4, "round_seconds": 3600}

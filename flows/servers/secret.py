@@ -1,0 +1,59 @@
+"""The secret of an installation: a file that only its user can read."""
+
+import os
+import secrets
+import tempfile
+from pathlib import Path
+
+from predictor.errors import InputError, WarehouseError
+
+USER = "shockwave"
+"""The user name that belongs to it, where a browser asks for one."""
+
+_BYTES = 32
+
+
+def read_secret(file: Path) -> str:
+    """The secret `USER:PASSWORD` in a file, which the first call makes.
+
+    Raises:
+        InputError: The file can be read by others, or holds something else.
+        WarehouseError: It cannot be read or written.
+    """
+    try:
+        if not file.exists():
+            _make(file)
+        if (mode := file.stat().st_mode & 0o777) & 0o077:
+            raise InputError(
+                str(file),
+                f"others can read or change it (mode {mode:o})",
+                "remove it; the next start makes another",
+            )
+        secret = file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise WarehouseError(
+            str(file), f"cannot be read or written ({reason})", "mend it or set PREFECT_HOME"
+        ) from None
+    if not secret.startswith(f"{USER}:") or len(secret) < _BYTES:
+        raise InputError(
+            str(file),
+            f"has no secret {USER}:PASSWORD of at least {_BYTES} characters",
+            "remove it; the next start makes another",
+        )
+    return secret
+
+
+def _make(file: Path) -> None:
+    """Write a new secret; of several processes that do so at a time, the first one's stays."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, made = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")  # with mode 0600
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as opened:
+            opened.write(f"{USER}:{secrets.token_urlsafe(_BYTES)}\n")
+        if not file.exists():
+            os.link(made, file)
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(made)

@@ -1,0 +1,39 @@
+"""The Chromium of the system, and the way into Prefect's UI."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from flows.servers.access import Access
+
+
+def chromium() -> str:
+    """The browser; without one the test is skipped, but not where CI is set."""
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    if found is None:
+        told = pytest.fail if os.environ.get("CI") else pytest.skip
+        told("no Chromium on this machine")
+    return found
+
+
+@contextmanager
+def browser(*arguments: str) -> Iterator[Browser]:
+    """A browser until the context ends."""
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(
+            executable_path=chromium(), args=["--no-sandbox", "--disable-gpu", *arguments]
+        )
+        yield opened
+        opened.close()
+
+
+def log_in(page: Page, access: Access) -> None:
+    """Give the UI the secret, as its user does."""
+    page.goto(f"{access.url}/deployments")
+    page.get_by_placeholder("admin:pass").fill(access.secret)
+    page.get_by_role("button", name="Login").click()
+    page.wait_for_url(f"{access.url}/deployments")

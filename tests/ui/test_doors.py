@@ -1,0 +1,205 @@
+"""What strangers can do to `shockwave up`: the local user, and the page that its user visits."""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Error
+
+from tests.ui.attacks import (
+    ATTACKS,
+    FOREIGN,
+    allowed,
+    ask,
+    attacked,
+    authorization,
+    headers_of,
+)
+from tests.ui.browser import browser, log_in
+from tests.ui.service import Up, ready
+
+pytestmark = pytest.mark.prefect
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with ready(tmp_path_factory.mktemp("doors")) as service:
+        reports = service.warehouse / "reports"
+        reports.mkdir()
+        (reports / "page.html").write_text("<title>a report</title>")
+        yield service
+
+
+def deployments(up: Up) -> list[dict[str, Any]]:
+    """All deployments, without what the runner renews by itself."""
+    status, body = ask(up.access, "POST", "/api/deployments/filter", {}, allowed(up.access))
+    assert status == 200
+    kept = ("id", "name", "pull_steps", "entrypoint", "path", "parameters", "description")
+    found = [{name: one[name] for name in kept} for one in json.loads(body)]
+    return sorted(found, key=lambda one: str(one["name"]))
+
+
+def flow_runs(up: Up) -> Any:
+    status, body = ask(up.access, "POST", "/api/flow_runs/filter", {}, allowed(up.access))
+    assert status == 200
+    return json.loads(body)
+
+
+def test_the_secret_is_of_its_user_only_and_stands_in_no_command_line(up: Up) -> None:
+    file = Path(up.env["PREFECT_HOME"]) / "shockwave-auth"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert str(file) in up.log.read_text()
+    password = up.access.secret.partition(":")[2]
+    assert len(password) >= 43  # 32 random bytes
+    for number in (up.process.pid, *up.descendants()):
+        assert password not in Path(f"/proc/{number}/cmdline").read_text()
+    assert password not in up.log.read_text()
+
+
+def test_a_stranger_is_refused_and_nothing_happens(up: Up) -> None:
+    attacked(up.access)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_no_stranger_s_code_is_run(up: Up, tmp_path: Path, attack: str) -> None:
+    before, mark = deployments(up), tmp_path / "mark"
+    assert before
+    for one in before:
+        headers = headers_of(up.access, attack)
+        step = {"prefect.deployments.steps.run_shell_script": {"script": f"touch {mark}"}}
+        target = f"/api/deployments/{one['id']}"
+        for method, path, body in (
+            ("PATCH", target, {"pull_steps": [step]}),
+            ("POST", f"{target}/create_flow_run", {"state": {"type": "SCHEDULED"}}),
+            ("DELETE", target, None),
+        ):
+            status, _ = ask(up.access, method, path, body, headers)
+            assert status in (401, 403), (attack, method, status)
+        status, _ = ask(
+            up.access, "PATCH", target, {"description": one["description"]}, allowed(up.access)
+        )
+        assert status == 204  # the same request of its own user
+    assert deployments(up) == before
+    assert flow_runs(up) == []
+    assert not mark.exists()
+
+
+def test_reports_are_for_its_user_only(up: Up) -> None:
+    path, secret = "/reports/page.html", authorization(up.access)
+    status, body = ask(up.access, "GET", path, headers=secret)
+    assert (status, body) == (200, (up.warehouse / "reports/page.html").read_bytes())
+    assert ask(up.access, "GET", path)[0] == 401
+    assert ask(up.access, "GET", path, headers={"Authorization": "Basic Z3Vlc3NlZA=="})[0] == 401
+    host = f"{FOREIGN}:{up.port}"
+    assert ask(up.access, "GET", path, headers=secret | {"Host": host})[0] == 403
+    assert ask(up.access, "GET", path, headers=secret | {"Origin": f"http://{host}"})[0] == 403
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[int]:
+    """The port of a web server that has pages of strangers."""
+    (tmp_path / "index.html").write_text("<title>a stranger's</title>")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    handler.func.log_message = lambda *told: None  # type: ignore[attr-defined]
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+TRIES = """async ([url, deployment, mark]) => {
+  const step = {"prefect.deployments.steps.run_shell_script": {script: "touch " + mark}};
+  const target = url + "/api/deployments/" + deployment;
+  const patch = JSON.stringify({pull_steps: [step]});
+  const tried = {};
+  const attempt = async (name, action) => {
+    try { tried[name] = await action(); } catch (error) { tried[name] = "refused"; }
+  };
+  const send = (path, asked) => async () => {
+    const answer = await fetch(path, {credentials: "include", ...asked});
+    return answer.type == "opaque" ? "opaque" : answer.status;
+  };
+  const json = {"Content-Type": "application/json"};
+  const all = {method: "POST", headers: json, body: "{}"};
+  await attempt("read", send(url + "/api/flows/filter", all));
+  await attempt("token", send(url + "/api/csrf-token?client=stranger"));
+  await attempt("patch", send(target, {method: "PATCH", headers: json, body: patch}));
+  await attempt("start", send(target + "/create_flow_run", {
+    method: "POST", mode: "no-cors", headers: {"Content-Type": "text/plain"}, body: "{}"}));
+  await attempt("delete", send(target, {method: "DELETE"}));
+  await attempt("report", send(url + "/reports/page.html"));
+  await attempt("stream", () => new Promise((resolve, reject) => {
+    const socket = new WebSocket(url.replace("http", "ws") + "/api/events/out", "prefect");
+    socket.onopen = () => resolve("open");
+    socket.onerror = () => reject();
+  }));
+  await attempt("image", () => new Promise((resolve, reject) => {
+    const image = new Image();
+    image.onload = () => resolve("shown");
+    image.onerror = () => reject();
+    image.src = url + "/ico/favicon-32x32.png";
+  }));
+  const form = document.createElement("form");
+  form.action = target + "/create_flow_run"; form.method = "POST"; form.target = "frame";
+  const frame = document.createElement("iframe");
+  frame.name = "frame";
+  document.body.append(frame, form);
+  const loaded = new Promise(resolve => { frame.onload = resolve; });
+  form.submit();
+  await loaded;
+  const shown = document.createElement("iframe");
+  const there = new Promise(resolve => { shown.onload = resolve; });
+  shown.src = url + "/deployments";
+  document.body.append(shown);
+  await there;
+  return tried;
+}"""
+
+
+@pytest.mark.browser
+def test_a_foreign_page_that_its_user_visits_can_do_nothing(
+    up: Up, elsewhere: int, tmp_path: Path
+) -> None:
+    before, mark = deployments(up), tmp_path / "mark"
+    user, password = up.access.secret.split(":")
+    with browser(f"--host-resolver-rules=MAP {FOREIGN} 127.0.0.1") as opened:
+        context = opened.new_context(http_credentials={"username": user, "password": password})
+        own = context.new_page()
+        log_in(own, up.access)  # its user is logged in, in the UI and where the browser asks
+        assert own.goto(f"{up.url}/reports/page.html")
+        assert own.title() == "a report"
+        with pytest.raises(Error, match="SecurityError"):  # nor has a report's script the UI's keys
+            own.evaluate("localStorage.length")
+
+        page = context.new_page()
+        answers: list[tuple[str, str, int]] = []
+        page.on(
+            "response",
+            lambda answer: answers.append(
+                (answer.request.method, urlsplit(answer.url).path, answer.status)
+            ),
+        )
+        page.goto(f"http://{FOREIGN}:{elsewhere}/index.html")
+        del answers[:]
+        tried = page.evaluate(TRIES, [up.url, before[0]["id"], str(mark)])
+        frames = [frame.url for frame in page.frames]
+        rebound = page.goto(f"http://{FOREIGN}:{up.port}/api/csrf-token?client=stranger")
+    assert tried.pop("start") in ("opaque", "refused")  # sent, and refused with 403
+    assert set(tried.values()) == {"refused"}, tried
+    create = f"/api/deployments/{before[0]['id']}/create_flow_run"
+    sent = [status for method, path, status in answers if (method, path) == ("POST", create)]
+    assert len(sent) == 2  # by script and by form
+    assert set(sent) == {403}
+    assert f"{up.url}/deployments" not in frames  # the UI is shown in no frame
+    assert rebound
+    assert rebound.status == 403
+
+    assert deployments(up) == before
+    assert flow_runs(up) == []
+    assert not mark.exists()
