@@ -112,6 +112,7 @@ def _server_env() -> dict[str, str]:
     return get_current_settings().to_environment_variables(exclude_unset=True) | {
         "DO_NOT_TRACK": "1",
         "PREFECT_UI_ENABLED": "0",
+        "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "0",  # a second, and nothing here has blocks
         "PREFECT__SERVER_EPHEMERAL": "1",
         "PREFECT__SERVER_FINAL": "1",
     }

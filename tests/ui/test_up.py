@@ -312,16 +312,8 @@ def test_stopped_while_it_starts_it_leaves_nothing(tmp_path: Path, number: int, 
         assert last.startswith("Starting" if code == 0 else "error: shockwave up: stopped; ")
 
 
-def test_killed_it_leaves_nothing(tmp_path: Path) -> None:
-    with ready(tmp_path) as service:
-        processes = service.descendants()
-        assert len(processes) >= 2  # the server, and what serves
-        assert service.stop(signal.SIGKILL) == -signal.SIGKILL
-        assert wait_for(lambda: running(processes), lambda left: not left) == set()
-
-
 def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient) -> None:
-    """The last test of this file: it stops what the others share."""
+    """Stops what the tests before share."""
     found = client.read_deployment_by_name("simulate/simulate")
     form = {"jobs": 2_000, "gpus": 8, "seed": 5}
     flow_run = client.create_flow_run_from_deployment(
@@ -344,3 +336,14 @@ def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient)
     rounds = len(Reader(up.warehouse).records(run))
     resume(run, up.warehouse, rounds=1)
     assert len(Reader(up.warehouse).records(run)) == rounds + 1
+
+
+def test_started_again_and_killed_it_leaves_nothing(up: Up) -> None:
+    """The last test of this file: on the database of the others, which are through with it."""
+    if up.process.poll() is None:
+        up.stop()
+    with ready(up.warehouse.parent) as service:
+        processes = service.descendants()
+        assert len(processes) >= 2  # the server, and what serves
+        assert service.stop(signal.SIGKILL) == -signal.SIGKILL
+        assert wait_for(lambda: running(processes), lambda left: not left) == set()
