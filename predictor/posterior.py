@@ -162,6 +162,8 @@ class Sequences:
             weights: Weights of the candidates, shape (jobs, candidates).
             levels: Quantile levels in [0, 1], shape (jobs or 1, levels).
         """
+        if weights.shape[1] == 1:
+            return np.zeros((len(weights), levels.shape[1]), np.intp)
         order = self._order
         mass = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1)
         mass /= mass[:, -1:]

@@ -1,6 +1,7 @@
 """What all tests share: markers by what they use, who runs them, and how Hypothesis searches."""
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="only what needs no process, in a minute")
 
 
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 4 * 2**30
+"""More than all tests leave behind."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
+        # Records are flushed to the disk round by round, which takes longer than the rounds.
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     if config.getoption("--quick"):
         settings.load_profile("quick")
         config.pluginmanager.register(Quick())

@@ -45,7 +45,8 @@ def daemon() -> Iterator["Dockerd"]:
 @pytest.fixture
 def storage() -> Iterator[Path]:
     """A folder that containers' users may pass through, unlike `tmp_path`."""
-    folder = Path(tempfile.mkdtemp(prefix="sw-jobs-", dir="/tmp"))
+    root = os.environ.get("PYTEST_DEBUG_TEMPROOT", "/tmp")
+    folder = Path(tempfile.mkdtemp(prefix="sw-jobs-", dir=root))
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)

@@ -13,6 +13,7 @@ from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from solver.fidelity import Fidelity
 from tasks.record import Parameter, Settings, one_pool
+from tasks.sources import Workload
 from warehouse.analytics.questions import Analytics
 
 
@@ -126,11 +127,11 @@ def conformance(folder: Path) -> Iterator[dict[str, object]]:
             )
     with tempfile.TemporaryDirectory() as warehouse:
         for case in CASES:
-            source = Source(
+            workload = Source(
                 trace=folder / f"{case.name}.trace",
                 profile=folder / case.profile,
                 regimes=folder / "gns_regimes.csv",
-            )
+            ).open()
             for policy, tolerance in TOLERANCES.items():
                 settings = Settings(
                     policy,
@@ -139,7 +140,7 @@ def conformance(folder: Path) -> Iterator[dict[str, object]]:
                     fidelity=Fidelity.REFERENCE,
                     parameters=case.tuning if policy == "shockwave-published" else (),
                 )
-                here = _figures(source, settings, Path(warehouse))
+                here = _figures(workload, settings, Path(warehouse))
                 there = published[case.name, NAMES.get(policy, policy)]
                 row: dict[str, object] = {"trace": case.name, "policy": policy}
                 for figure in FIGURES:
@@ -148,9 +149,9 @@ def conformance(folder: Path) -> Iterator[dict[str, object]]:
                 yield row | {"rounds": here["rounds"], "ok": ok}
 
 
-def _figures(source: Source, settings: Settings, warehouse: Path) -> dict[str, float]:
+def _figures(workload: Workload, settings: Settings, warehouse: Path) -> dict[str, float]:
     """The headline figures of a run."""
-    run = simulate(make_start(source.open(), settings), warehouse)
+    run = simulate(make_start(workload, settings), warehouse)
     columns, (row,) = Analytics(warehouse).query("FROM run_summary", [run])
     return dict(zip(columns, row, strict=True))
 

@@ -8,7 +8,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from threading import Thread
 
@@ -22,7 +24,7 @@ from flows.campaigns.campaign import CellsFailed, campaign
 from flows.campaigns.campaign_file import read_campaign
 from flows.campaigns.cells import Starts, expand
 from flows.campaigns.plan import Campaign
-from flows.campaigns.runners import Runner
+from flows.campaigns.runners import CLUSTERS, Runner
 from flows.campaigns.under_way import campaign_id
 from flows.history.replay import replay
 from flows.history.whatif import Change, whatif
@@ -55,7 +57,7 @@ jobs = 3
 name = "four"
 gpus = 4
 """
-LONGER = PLAN.replace("jobs = 3", "jobs = 15").replace("= 1200", "= 600")
+LONGER = PLAN.replace("jobs = 3", "jobs = 8").replace("= 1200", "= 600")
 BROKEN = PLAN.replace('"fifo"', '{policy = "fifo", parameters = {no-such = 1}}')
 ROOT = Path(__file__).parents[2]
 
@@ -99,35 +101,54 @@ def artifact(client: SyncPrefectClient, key: str) -> Artifact:
     )[-1]
 
 
+@pytest.fixture(scope="module")
+def ran(
+    client: SyncPrefectClient, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Runner], Path]:
+    """Runs the campaign, once on each runner; where it is then."""
+
+    @cache
+    def run(runner: Runner) -> Path:
+        warehouse = tmp_path_factory.mktemp(runner) / "w"
+        asked = read_campaign(plan(warehouse.parent))
+        # A cluster is as many processes as it has workers, and one is enough.
+        workers = 1 if runner in CLUSTERS else 2
+        assert campaign(asked, runner, workers, None, warehouse) == campaign_id(asked)
+        return warehouse
+
+    return run
+
+
 @pytest.mark.parametrize("runner", Runner)
 def test_every_runner_gets_the_same_results(
-    client: SyncPrefectClient, tmp_path: Path, expected: dict[str, str], runner: Runner
+    ran: Callable[[Runner], Path], expected: dict[str, str], runner: Runner
 ) -> None:
-    asked = read_campaign(plan(tmp_path))
-    done = campaign(asked, runner, 2, None, tmp_path / "w")
-    assert done == campaign_id(asked)
-    rows = read_cells(tmp_path / "w", done)
+    warehouse = ran(runner)
+    asked = read_campaign(warehouse.with_name("plan.toml"))
+    done = campaign_id(asked)
+    rows = read_cells(warehouse, done)
     assert {row.cell: row.hash for row in rows} == expected
     assert {row.status for row in rows} == {CellStatus.FINISHED}
     assert len({row.run for row in rows}) == len(rows) == 4
 
-    before = tree(tmp_path / "w" / "records")
-    assert campaign(asked, Runner.THREADS, 1, None, tmp_path / "w") == done
-    assert tree(tmp_path / "w" / "records") == before
-    assert read_cells(tmp_path / "w", done) == rows
+    before = tree(warehouse / "records")
+    assert campaign(asked, Runner.THREADS, 1, None, warehouse) == done
+    assert tree(warehouse / "records") == before
+    assert read_cells(warehouse, done) == rows
 
 
 def test_runs_of_processes_replay_and_fork_as_plain_ones(
-    client: SyncPrefectClient, tmp_path: Path, plain: Plain
+    ran: Callable[[Runner], Path], plain: Plain
 ) -> None:
-    done = campaign(read_campaign(plan(tmp_path)), Runner.PROCESSES, 2, None, tmp_path / "w")
-    rows = read_cells(tmp_path / "w", done)
+    warehouse = ran(Runner.PROCESSES)
+    rows = read_cells(warehouse, campaign_id(read_campaign(warehouse.with_name("plan.toml"))))
     assert len(rows) == 4
     for row in rows:
-        comparison = replay(row.run, tmp_path / "w")
+        comparison = replay(row.run, warehouse)
         assert (comparison.differences, comparison.complete) == ([], True)
+    for row in (row for row in rows if row.seed == 1):
         change = Change(policy="srtf")
-        theirs = whatif(row.run, tmp_path / "w", 1, change)
+        theirs = whatif(row.run, warehouse, 1, change)
         ours = whatif(plain.runs[row.cell], plain.warehouse, 1, change)
         assert replace(theirs, run="") == replace(ours, run="")
 
@@ -139,7 +160,11 @@ def test_an_existing_dask_cluster_is_used_and_left_alone(
 
     asked = read_campaign(plan(tmp_path))
     with LocalCluster(
-        n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0"
+        n_workers=1,
+        threads_per_worker=2,
+        processes=False,
+        protocol="tcp",
+        dashboard_address="127.0.0.1:0",
     ) as cluster:
         campaign(asked, Runner.DASK, 0, cluster.scheduler_address, tmp_path / "w")
         assert len(cluster.workers) == 1
@@ -278,7 +303,7 @@ def test_a_killed_campaign_redoes_no_finished_cell(
 ) -> None:
     path, warehouse = plan(tmp_path, LONGER), tmp_path / "w"
     asked = read_campaign(path)
-    command = ("campaign", path, "--workers", "2", "--warehouse", warehouse, "--json")
+    command = ("campaign", path, "--workers", "1", "--warehouse", warehouse, "--json")
     api = server.client_env() | {"PYTHONPATH": str(ROOT)}
     program = subprocess.Popen(
         [sys.executable, "-c", "from flows.cli.main import main; main()", *map(str, command)],

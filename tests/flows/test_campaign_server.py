@@ -10,6 +10,7 @@ import pytest
 from tests.ui.service import descendants, outside, running
 from tests.waiting import HANG_SECONDS, wait_for
 from warehouse.store.campaigns import read_cells
+from warehouse.store.files import CellStatus
 from warehouse.store.folder import present
 
 pytestmark = pytest.mark.prefect
@@ -24,19 +25,31 @@ name = "drawn"
 jobs = {jobs}
 [[clusters]]
 name = "eight"
-gpus = {gpus}
+gpus = 8
+{more}
+"""
+TOO_SMALL = """
+[[clusters]]
+name = "one"
+gpus = 1
 """
 ROOT = Path(__file__).parents[2]
 
 
-def started(folder: Path, jobs: int, gpus: int, *options: str) -> subprocess.Popen[str]:
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prefect's, whose database the first server makes."""
+    return tmp_path_factory.mktemp("home")
+
+
+def started(folder: Path, home: Path, plan: str, *options: str) -> subprocess.Popen[str]:
     """A campaign that is told of no server."""
-    plan = folder / "plan.toml"
-    plan.write_text(PLAN.format(jobs=jobs, gpus=gpus))
-    env = outside(folder / "home") | {"PYTHONPATH": str(ROOT)}
+    file = folder / "plan.toml"
+    file.write_text(plan)
+    env = outside(home) | {"PYTHONPATH": str(ROOT)}
     program = [sys.executable, "-c", "from flows.cli.main import main; main()"]
     return subprocess.Popen(
-        [*program, "campaign", str(plan), "--warehouse", str(folder / "w"), "--json", *options],
+        [*program, "campaign", str(file), "--warehouse", str(folder / "w"), "--json", *options],
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -44,9 +57,10 @@ def started(folder: Path, jobs: int, gpus: int, *options: str) -> subprocess.Pop
     )
 
 
-def test_nothing_outlives_a_campaign_that_is_killed(tmp_path: Path) -> None:
+def test_nothing_outlives_a_campaign_that_is_killed(tmp_path: Path, home: Path) -> None:
     records = "run=*/round=00003*.parquet"  # its worker has told of itself by then
-    with started(tmp_path, 200, 8, "--workers", "2") as campaign:
+    plan = PLAN.format(jobs=200, more="")
+    with started(tmp_path, home, plan, "--workers", "1") as campaign:
 
         def at_work() -> bool:
             assert campaign.poll() is None, campaign.communicate()
@@ -63,14 +77,16 @@ def test_nothing_outlives_a_campaign_that_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("runner", "gpus", "said"),
-    [("processes", 8, ""), ("threads", 8, ""), ("threads", 1, "error: campaign 'alone-")],
+    ("runner", "more", "said"),
+    [("processes", "", ""), ("threads", TOO_SMALL, "error: campaign 'alone-")],
+    ids=["processes", "threads, and a cell fails"],
 )
 def test_its_one_server_is_stopped_when_a_campaign_has_ended(
-    tmp_path: Path, runner: str, gpus: int, said: str
+    tmp_path: Path, home: Path, runner: str, more: str, said: str
 ) -> None:
     seen: dict[int, bool] = {}
-    with started(tmp_path, 9, gpus, "--runner", runner, "--workers", "1") as campaign:
+    plan = PLAN.format(jobs=9, more=more)
+    with started(tmp_path, home, plan, "--runner", runner, "--workers", "1") as campaign:
 
         def ended() -> bool:
             for number in descendants(campaign.pid):
@@ -84,7 +100,8 @@ def test_its_one_server_is_stopped_when_a_campaign_has_ended(
     assert sum(seen.values()) == 1
     assert running(set(seen)) == set()
     (folder,) = (tmp_path / "w" / "campaigns").glob("alone-*")
-    assert len(read_cells(tmp_path / "w", folder.name)) == 1
+    statuses = [row.status for row in read_cells(tmp_path / "w", folder.name)]
+    assert statuses == [CellStatus.FINISHED, CellStatus.FAILED][: 1 + bool(more)]
     assert len(lines) == bool(said), lines  # Prefect complains of nothing
     assert all(line.startswith(said) for line in lines)
 

@@ -17,10 +17,23 @@ from flows.servers.own_server import own_server
 from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from harness.dockerd import Dockerd, cluster
 from predictor.errors import InputError
+from predictor.job import Mode
 from tasks.record import RuntimeKind, Settings, one_pool
+from tasks.sources import Workload
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
+
+
+def one_of_each_mode() -> Workload:
+    """A job of each mode, one of them a gang, for which two GPUs are too few."""
+    every = workload()
+    chosen = (1, 2, 5)
+    return replace(
+        every,
+        specs=tuple(every.specs[i] for i in chosen),
+        truths=tuple(every.truths[i] for i in chosen),
+    )
 
 
 @pytest.mark.prefect
@@ -36,10 +49,11 @@ def test_jobs_of_all_modes_run_to_their_end_through_the_prefect_flow(
         restart_seconds=2.0,
         runtime=RuntimeKind.DOCKER,
     )
-    start = make_start(workload(), settings)
+    start = make_start(one_of_each_mode(), settings)
     with embedded_prefect(), own_server():
         name = run_live(start, nodes, tmp_path, driver=run_round_in_prefect)
     recorded = [record for record, _ in Reader(tmp_path).records(name)]
+    assert {spec.mode for spec in start.workload.specs} == set(Mode)
     ends = {one.job_id: one.kind for record in recorded for one in record.finished}
     assert ends == {spec.job_id: EventKind.FINISHED for spec in start.workload.specs}
     for spec in start.workload.specs:

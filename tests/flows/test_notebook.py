@@ -61,11 +61,19 @@ def script(warehouse: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("there", [False, True])
-def test_where_there_is_no_run_it_says_so(tmp_path: Path, there: bool) -> None:
+def test_where_there_is_no_run_it_says_so(
+    tmp_path: Path,
+    there: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     if there:
         build(tmp_path / "none")
-    assert script(tmp_path / "none") == ["No run yet: start one with shockwave simulate."]
+    monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(tmp_path / "none"))
+    runpy.run_path(str(NOTEBOOK), run_name="__main__")
+    assert capsys.readouterr().out == "No run yet: start one with shockwave simulate.\n"
 
 
 def test_it_runs_as_a_script(warehouse: Path) -> None:

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
-from prefect import get_client
+from prefect import Flow, get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
 from prefect.client.schemas.objects import Artifact, FlowRun
@@ -26,8 +26,11 @@ from prefect.settings import temporary_settings
 from flows.runs.simulation import resume, simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
+from flows.servers.prefect_driver import embedded_prefect
 from flows.service.deployments import DEPLOYMENTS
-from flows.service.forms import MOST_ROUNDS
+from flows.service.forms import MOST_ROUNDS, Form, ReplayForm, RoundForm
+from flows.service.replaying import replay
+from flows.service.stepping import step
 from tasks.record import Settings, one_pool
 from tests.flows.conftest import Command
 from tests.runs import chained, make, write
@@ -77,6 +80,14 @@ def started(client: SyncPrefectClient, deployment: str, form: dict[str, Any]) ->
         lambda now: bool(now.state and now.state.is_final()),
         every=0.2,
     )
+
+
+def called(client: SyncPrefectClient, flow: Flow[..., Any], form: Form, up: Up) -> FlowRun:
+    """The flow of a deployment, called in this process."""
+    with embedded_prefect():
+        state = flow(form, up.warehouse, return_state=True)
+    assert state.state_details.flow_run_id
+    return client.read_flow_run(state.state_details.flow_run_id)
 
 
 def outcome(flow_run: FlowRun) -> tuple[str | None, str | None]:
@@ -139,7 +150,7 @@ def test_a_round_steps_the_run(up: Up, client: SyncPrefectClient, unfinished: st
 def test_stepped_runs_are_what_they_would_have_been(
     up: Up, client: SyncPrefectClient, unfinished: str, tmp_path: Path
 ) -> None:
-    flow_run = started(client, "round", {"run": unfinished, "rounds": MOST_ROUNDS})
+    flow_run = called(client, step, RoundForm(run=unfinished, rounds=MOST_ROUNDS), up)
     rounds = len(Reader(up.warehouse).records(unfinished))
     assert outcome(flow_run) == ("Completed", f"run {unfinished!r} has ended after {rounds} rounds")
     undisturbed = simulate(Reader(up.warehouse).start(unfinished), tmp_path)
@@ -187,7 +198,7 @@ def test_a_replay_that_differs_fails_and_shows_where(up: Up, client: SyncPrefect
     first, *others = made.records
     changed = replace(first, solve=replace(first.solve, objective=first.solve.objective + 1))
     run = write(up.warehouse, made.start, chained(made.start, [changed, *others]))
-    flow_run = started(client, "replay", {"run": run})
+    flow_run = called(client, replay, ReplayForm(run=run), up)
     rounds = len(made.records)
     assert outcome(flow_run) == ("Failed", f"{run}: 1 of {rounds} rounds differ")
     shown = rows_of(artifacts(client, flow_run.id)[f"replay-{run}"])
@@ -311,16 +322,8 @@ def test_stopped_while_it_starts_it_leaves_nothing(tmp_path: Path, number: int, 
         assert last.startswith("Starting" if code == 0 else "error: shockwave up: stopped; ")
 
 
-def test_killed_it_leaves_nothing(tmp_path: Path) -> None:
-    with ready(tmp_path) as service:
-        processes = service.descendants()
-        assert len(processes) >= 2  # the server, and what serves
-        assert service.stop(signal.SIGKILL) == -signal.SIGKILL
-        assert wait_for(lambda: running(processes), lambda left: not left) == set()
-
-
 def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient) -> None:
-    """The last test of this file: it stops what the others share."""
+    """Stops what the tests before share."""
     found = client.read_deployment_by_name("simulate/simulate")
     form = {"jobs": 2_000, "gpus": 8, "seed": 5}
     flow_run = client.create_flow_run_from_deployment(
@@ -343,3 +346,14 @@ def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient)
     rounds = len(Reader(up.warehouse).records(run))
     resume(run, up.warehouse, rounds=1)
     assert len(Reader(up.warehouse).records(run)) == rounds + 1
+
+
+def test_started_again_and_killed_it_leaves_nothing(up: Up) -> None:
+    """The last test of this file: on the database of the others, which are through with it."""
+    if up.process.poll() is None:
+        up.stop()
+    with ready(up.warehouse.parent) as service:
+        processes = service.descendants()
+        assert len(processes) >= 2  # the server, and what serves
+        assert service.stop(signal.SIGKILL) == -signal.SIGKILL
+        assert wait_for(lambda: running(processes), lambda left: not left) == set()
