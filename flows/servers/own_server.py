@@ -43,7 +43,7 @@ def own_server() -> Iterator[None]:
         return
     with (
         plain_server() as url,
-        _settings_of_all({PREFECT_API_URL: url, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False}),
+        settings_of_all({PREFECT_API_URL: url, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False}),
     ):
         try:
             yield
@@ -72,7 +72,7 @@ def plain_server(env: Mapping[str, str] | None = None) -> Iterator[str]:
 
 
 @contextmanager
-def _settings_of_all(updates: Mapping[Setting, Any]) -> Iterator[None]:
+def settings_of_all(updates: Mapping[Setting, Any]) -> Iterator[None]:
     """Apply settings to all threads of this process and to its child processes."""
     names = {setting.name: str(value) for setting, value in updates.items()}
     environment = {name: os.environ.get(name) for name in names}

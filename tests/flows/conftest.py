@@ -98,13 +98,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def client(server: str) -> Iterator["SyncPrefectClient"]:
     """A client of that server, which is this process's as long as a file's tests last."""
     from prefect import get_client
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_URL
 
+    from flows.servers.own_server import settings_of_all
     from flows.servers.prefect_driver import embedded_prefect
 
     with (
         embedded_prefect(),
-        temporary_settings({PREFECT_API_URL: server}),
+        # Of all threads: one that finds no address would start a server.
+        settings_of_all({PREFECT_API_URL: server}),
         get_client(sync_client=True) as client,
     ):
         yield client
