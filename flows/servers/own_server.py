@@ -45,7 +45,7 @@ def own_server() -> Iterator[None]:
         return
     with (
         plain_server() as access,
-        _settings_of_all(access.client_settings() | {PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False}),
+        settings_of_all(access.client_settings() | {PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False}),
     ):
         try:
             yield
@@ -77,7 +77,7 @@ def plain_server(env: Mapping[str, str] | None = None) -> Iterator[Access]:
 
 
 @contextmanager
-def _settings_of_all(updates: Mapping[Setting, Any]) -> Iterator[None]:
+def settings_of_all(updates: Mapping[Setting, Any]) -> Iterator[None]:
     """Apply settings to all threads of this process and to its child processes."""
     names = {setting.name: str(value) for setting, value in updates.items()}
     environment = {name: os.environ.get(name) for name in names}

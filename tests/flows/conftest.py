@@ -103,13 +103,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Access"]:
 def client(server: "Access") -> Iterator["SyncPrefectClient"]:
     """A client of that server, which is this process's as long as a file's tests last."""
     from prefect import get_client
-    from prefect.settings import temporary_settings
 
+    from flows.servers.own_server import settings_of_all
     from flows.servers.prefect_driver import embedded_prefect
 
     with (
         embedded_prefect(),
-        temporary_settings(server.client_settings()),
+        # Of all threads: one that finds no address would start a server.
+        settings_of_all(server.client_settings()),
         get_client(sync_client=True) as client,
     ):
         yield client

@@ -1,0 +1,171 @@
+"""Compare policies in steady streams, from a cluster that is half empty to one that is overloaded.
+
+    python benchmarks/loads.py [--gpus 16,64] [--loads 0.3,0.5,0.7,0.9,1.1] [--seeds 10-14]
+        [--jobs 200] [--policies all] [--plot FILE] [--json]
+
+Jobs of the workload generator arrive in a Poisson stream. The load is the GPU time that arrives
+over what the GPUs can do. ρ is over the mean number of jobs active in a job's life, as `ftf_themis`
+but in continuous time: the contention factor of the traces, all jobs over GPUs, grows with the
+length of a stream. Figures
+are means over seeds; `JCT to shockwave` is the mean difference in mean JCT to `shockwave` on the
+same jobs, with its 95 % confidence interval.
+"""
+
+import argparse
+import json
+import math
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from scipy.stats import t
+
+from containers.runtime import EventKind
+from flows.cli.terminal import print_table
+from flows.runs.garbage import rare_collections
+from flows.runs.start import make_start, prepare
+from flows.runs.workload_source import Source
+from solver.market import Floats
+from solver.policies import POLICIES
+from tasks.record import RoundRecord, Settings, Timings, one_pool
+from tasks.round import run_round
+
+FIGURES = ("makespan_s", "jct_s", "jct_p99_s", "worst_ftf", "ftf_p95", "restarts/job")
+BASE = "shockwave"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A stream under a policy."""
+
+    policy: str
+    gpus: int
+    load: float
+    seed: int
+    jobs: int
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--gpus", default="16,64")
+    parser.add_argument("--loads", default="0.3,0.5,0.7,0.9,1.1")
+    parser.add_argument("--seeds", default="10-14", help="FIRST-LAST")
+    parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument("--policies", default="all")
+    parser.add_argument("--plot", type=Path, help="write a picture (.svg or .png)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    asked = parser.parse_args()
+    policies = list(POLICIES) if asked.policies == "all" else asked.policies.split(",")
+    policies = list(dict.fromkeys([BASE, *policies]))
+    first, last = map(int, asked.seeds.split("-"))
+    cases = [
+        Case(policy, int(gpus), float(load), seed, asked.jobs)
+        for gpus in asked.gpus.split(",")
+        for load in asked.loads.split(",")
+        for policy in policies
+        for seed in range(first, last + 1)
+    ]
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        found = dict(zip(cases, pool.map(run, cases), strict=True))
+    rows = summary(found)
+    if asked.json:
+        for row in rows:
+            print(json.dumps(row))
+    else:
+        print_table(list(rows[0]), [list(row.values()) for row in rows])
+    if asked.plot:
+        plot(asked.plot, rows)
+
+
+class Ends:
+    """A sink that keeps the ends of jobs, and nothing of records."""
+
+    def __init__(self) -> None:
+        self.at: dict[int, float] = {}
+        self.preemptions = 0
+
+    def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
+        """See `Sink.append`."""
+        self.at |= {event.job_id: event.at_seconds for event in record.finished if event.ends_job}
+        self.preemptions += sum(event.kind is EventKind.PREEMPTED for event in record.events)
+
+
+def run(case: Case) -> dict[str, float]:
+    """Simulate a stream under a policy; its figures."""
+    source = Source(jobs=case.jobs, contention_factor=case.load, seed=case.seed)
+    pools = one_pool(case.gpus, min(case.gpus, 8))
+    start = make_start(source.open(case.gpus), Settings(policy=case.policy, pools=pools))
+    ends = Ends()
+    with prepare(start).under_way(ends) as under_way, rare_collections():
+        while not under_way.finished:
+            run_round(under_way)
+    arrived = np.array([spec.arrival_seconds for spec in start.workload.specs])
+    ended = np.array([ends.at[spec.job_id] for spec in start.workload.specs])
+    alone = np.array([truth.isolated_seconds for truth in start.workload.truths])
+    jct = ended - arrived
+    rho = jct / (alone * np.maximum(mean_active(arrived, ended) / case.gpus, 1.0))
+    figures = (ended.max(), jct.mean(), np.quantile(jct, 0.99))
+    figures += (rho.max(), np.quantile(rho, 0.95), ends.preemptions / case.jobs)
+    return dict(zip(FIGURES, map(float, figures), strict=True))
+
+
+def mean_active(arrived: Floats, ended: Floats) -> Floats:
+    """Mean number of active jobs over the life of each job."""
+    times = np.concatenate([arrived, ended])
+    order = np.argsort(times, kind="stable")
+    active = np.cumsum(np.where(order < len(arrived), 1, -1))
+    at = times[order]
+    area = np.concatenate([[0.0], np.cumsum(active[:-1] * np.diff(at))])
+    passed: Floats = np.interp(ended, at, area) - np.interp(arrived, at, area)
+    return passed / (ended - arrived)
+
+
+def summary(found: dict[Case, dict[str, float]]) -> list[dict[str, Any]]:
+    """A row for each cluster, load and policy: means over seeds."""
+    groups: dict[tuple[int, float, str], dict[int, dict[str, float]]] = {}
+    for case, figures in found.items():
+        groups.setdefault((case.gpus, case.load, case.policy), {})[case.seed] = figures
+    rows = []
+    for (gpus, load, policy), by_seed in groups.items():
+        base = groups[gpus, load, BASE]
+        gaps = np.array([by_seed[seed]["jct_s"] - base[seed]["jct_s"] for seed in by_seed])
+        spread = gaps.std(ddof=1) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.nan
+        row: dict[str, Any] = {"gpus": gpus, "load": load, "policy": policy}
+        row |= {name: fmean(one[name] for one in by_seed.values()) for name in FIGURES}
+        row["JCT to shockwave"] = float(gaps.mean())
+        row["±"] = float(t.ppf(0.975, max(len(gaps) - 1, 1)) * spread)
+        rows.append(row)
+    return rows
+
+
+def plot(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Mean JCT and 95 % ρ against load, a line for each policy, a row for each cluster."""
+    mpl.rcParams["svg.hashsalt"] = "loads"
+    sizes = sorted({row["gpus"] for row in rows})
+    figure = Figure(figsize=(9, 3.6 * len(sizes)), layout="constrained")
+    axes = figure.subplots(len(sizes), 2, squeeze=False)
+    for pair, gpus in zip(axes, sizes, strict=True):
+        for axis, name, label in zip(
+            pair, ("jct_s", "ftf_p95"), ("mean JCT (s)", "95 % ρ of active jobs"), strict=True
+        ):
+            for policy in dict.fromkeys(row["policy"] for row in rows):
+                points = [
+                    (r["load"], r[name]) for r in rows if (r["gpus"], r["policy"]) == (gpus, policy)
+                ]
+                style = {"color": "black", "linewidth": 2} if policy == BASE else {"linewidth": 1}
+                axis.plot(*zip(*sorted(points), strict=True), label=policy, **style)
+            axis.set_xlabel(f"load on {gpus} GPUs")
+            axis.set_ylabel(label)
+            axis.set_yscale("log")
+    axes[0][1].legend(fontsize=7, ncols=2)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+if __name__ == "__main__":
+    main()
