@@ -6,6 +6,7 @@ from pathlib import Path
 from containers.docker.nodes import Nodes
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
+from warehouse.workloads.kinds import Format
 from warehouse.workloads.trace import MEASURED, read_throughput_table
 
 PROFILES = Path(__file__).parents[2] / "containers" / "profiles"
@@ -20,7 +21,8 @@ def with_default_profile(source: Source, nodes: Nodes) -> Source:
     """
     gpu_type = nodes.nodes[0].gpu_type
     known = PROFILES / f"{gpu_type}.json"
-    if source.trace is None or source.profile is not None or not known.exists():
+    public = source.trace is not None and source.format == Format.PUBLIC
+    if not public or source.profile is not None or not known.exists():
         return source
     gpus = {gpu for node in nodes.nodes for gpu in node.gpus}
     shares = {f"{gpu.cpus:g} cpus" for gpu in gpus if not gpu.device}

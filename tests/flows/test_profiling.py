@@ -19,6 +19,7 @@ from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from tests.flows.conftest import Command
+from warehouse.workloads.kinds import Format
 from warehouse.workloads.trace import read_throughputs
 
 ONE = Combination("LM", 16, 2)
@@ -222,6 +223,8 @@ def test_the_default_profile_is_for_slots_like_those_that_it_was_measured_on(
         known.write_text(json.dumps({"cpu": {}, "measured": {"cpu": {"gpus": [share] * 3}}}))
         given = replace(source, profile=Path("own"))
         assert with_default_profile(given, nodes) == given
+        table = replace(source, format=Format.TABLE)  # whose jobs have a profile of their own
+        assert with_default_profile(table, nodes) == table
         if fits:
             assert with_default_profile(source, nodes).profile == known
         else:
