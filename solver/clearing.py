@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from solver.backends import RELATIVE_GAP
 from solver.counts import relative_gap, solve_counts
 from solver.market import Ints, Market, Price
 from solver.repair import Timetable
@@ -58,7 +59,7 @@ def clear(
     timetable = _lay_out(market, counts.counts, order, coming)
     objective = market.objective(timetable.sum(axis=1))
     span = float((market.utility[:, -1] - market.utility[:, 0]).sum())
-    proven = counts.bound >= objective - _TOLERANCE * (span + abs(objective))
+    proven = counts.bound >= objective - RELATIVE_GAP * (span + abs(objective))
     bound = max(counts.bound, objective)
     return Clearing(
         timetable=timetable,
@@ -92,8 +93,3 @@ def _lay_out(
         wanted = np.minimum(np.maximum(counts - run, 0), rest.window)
         table[:, 1:] = lay_out(rest, wanted, order)
     return table
-
-
-_TOLERANCE = 1e-5
-"""Numerical tolerance of a bound, as a share of the utility at stake; the same as
-`solver.backends.RELATIVE_GAP`."""

@@ -10,16 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from solver.counts import CLOSED
 from solver.market import Floats, Ints, Market
 from solver.repair import Timetable, exchange, fill, trade
 
 TRIES = 6
-"""Bound on effort: lay-outs tried while the loss exceeds `ENOUGH` (docs/market.md). An engineering
+"""Bound on effort: lay-outs tried while the loss exceeds `CLOSED` (docs/market.md). An engineering
 bound; no sweep is recorded."""
-
-ENOUGH = 1e-4
-"""Tolerated loss of a lay-out, as a share of the objective (docs/market.md); the same as
-`solver.counts.CLOSED`. No sweep is recorded."""
 
 
 def lay_out(market: Market, counts: Ints, order: Sequence[int]) -> Timetable:
@@ -31,7 +28,7 @@ def lay_out(market: Market, counts: Ints, order: Sequence[int]) -> Timetable:
     have room, then by trade against rounds of jobs that lose less; idle GPUs go to the
     best increments.
 
-    If the loss exceeds `ENOUGH`, the lay-out is repeated with squeaky-wheel penalties
+    If the loss exceeds `CLOSED`, the lay-out is repeated with squeaky-wheel penalties
     (Joslin and Clements, 1999): jobs are placed earlier the more they lost. The best
     timetable is kept.
 
@@ -51,7 +48,7 @@ def lay_out(market: Market, counts: Ints, order: Sequence[int]) -> Timetable:
         found = market.objective(table.sum(axis=1))
         if found > worth:
             best, worth = table, found
-        if found >= wanted - ENOUGH * abs(wanted):
+        if found >= wanted - CLOSED * abs(wanted):
             break
         penalties = penalties + _losses(market, counts, table)
     return best

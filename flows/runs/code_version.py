@@ -1,4 +1,4 @@
-"""Version of the code: cached results of other versions are not reused."""
+"""Versions that results depend on: of the packages and, for cached results, of the source."""
 
 import hashlib
 import platform
@@ -6,10 +6,21 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from tasks.record import Package
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("containers", "flows", "predictor", "solver", "tasks", "warehouse")
-DEPENDENCIES = ("gurobipy", "highspy", "numpy", "scipy", "torch")
-"""Packages whose versions can change plans and forecasts."""
+DEPENDENCIES = ("gurobipy", "highspy", "numpy", "scipy")
+"""Packages whose versions can change plans and forecasts. PyTorch only trains the jobs."""
+
+
+def packages() -> tuple[Package, ...]:
+    """The packages that results depend on, with their versions, for a run's record."""
+    names = ("shockwave", "duckdb", "pyarrow", *DEPENDENCIES)
+    return (
+        Package("python", platform.python_version()),
+        *(Package(name, version(name)) for name in names),
+    )
 
 
 @cache

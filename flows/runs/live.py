@@ -12,7 +12,8 @@ from containers.docker.docker_runtime import DockerPlace
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Nodes
 from containers.runtime import Standing
-from flows.runs.simulation import Driver, Progress, finish, packages
+from flows.runs.code_version import packages
+from flows.runs.simulation import Driver, Progress, finish
 from flows.runs.start import Prepared, prepare
 from predictor.errors import InputError, Interrupted
 from tasks.record import RunHeader, RuntimeKind, Start

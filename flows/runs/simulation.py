@@ -1,17 +1,16 @@
 """Runs on the virtual cluster: start and resume."""
 
 import math
-import platform
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from shlex import quote
 
 from containers.runtime import EventKind, Lease
+from flows.runs.code_version import packages
 from flows.runs.garbage import rare_collections
 from flows.runs.start import prepare
 from predictor.errors import InputError, Interrupted, WarehouseError
-from tasks.record import Package, RoundRecord, RuntimeKind, Start
+from tasks.record import RoundRecord, RuntimeKind, Start
 from tasks.round import Round, Run, collect, run_round
 from warehouse.analytics.catalog import build
 from warehouse.store.reader import Reader
@@ -161,12 +160,3 @@ def carry_out(run: Run, record: RoundRecord, digest: str) -> None:
     run.runtime.preempt({event.job_id: event.reason for event in preempted})
     run.runtime.launch(record.round, [Lease(event.job_id, event.gpus) for event in launched])
     run.follow(record, digest)
-
-
-def packages() -> tuple[Package, ...]:
-    """The packages that results depend on, with their versions."""
-    names = ("shockwave", "duckdb", "gurobipy", "highspy", "numpy", "pyarrow", "torch")
-    return (
-        Package("python", platform.python_version()),
-        *(Package(name, version(name)) for name in names),
-    )

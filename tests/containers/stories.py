@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -87,6 +87,13 @@ class Story:
             assert most_rounds > 0, self.events
             self.play(self.leases)
             most_rounds -= 1
+        return self
+
+    def until_trained(self, job_id: int, before: Sequence[int] = ()) -> "Story":
+        """Go on with the leases that there are until a job has completed other epochs."""
+        while self.epochs(job_id) == [*before]:
+            assert job_id in self.leases, self.events
+            self.play(self.leases)
         return self
 
     def kinds(self, job_id: int) -> list[str]:

@@ -151,6 +151,7 @@ def test_jobs_run_through_ssh(daemon: Dockerd, storage: Path, server: Sshd) -> N
     with story(nodes, "ssh", [job(0), long(1)]) as told:
         told.play({0: (0,), 1: (1,)})
         while 0 in told.leases or not told.epochs(1):
+            assert 1 in told.leases, told.events
             told.play(told.leases)
         assert (told.kinds(0), told.epochs(0)) == (["started", "finished"], [0, 1, 2])
         assert any(entry.cpu_seconds for entry in told.progress[1])
@@ -202,8 +203,7 @@ def test_a_host_whose_sshd_dies_is_drained_and_comes_back(
     nodes = cluster(daemon, storage, nodes=named, gpus=1)
     with story(nodes, "cut", [long(0)]) as told:
         told.dispatch({0: (1,)})
-        while not told.epochs(0):
-            told.play(told.leases)
+        told.until_trained(0)
         with server.stopped():
             assert told.play(told.leases).drained == (1,)
             assert told.last(0).kind is EventKind.LOST

@@ -1,6 +1,6 @@
 -- What a GPU-round cost in each round's market, beside how many wanted one.
 -- grain: one row per run, round with bids and GPU type
--- asked_gpus: what all bidding jobs would hold at once. price_change: against the round before
+-- asked_gpus: what all bidding jobs would hold at once, of all GPU types; so are gpus and demand. price_change: against the round before
 -- that had a market.
 SELECT
     run,
