@@ -231,7 +231,8 @@ class Daemon:
                 state = container.inspect_container(found.id)["State"]
             except docker.errors.NotFound:
                 return True
-        return bool(state["ExitCode"] != 137)
+        # On a busy host the end may not be noted yet.
+        return not state["Running"] and bool(state["ExitCode"] != 137)
 
     def remove(self, found: Found) -> None:
         """Remove a container, running or not."""

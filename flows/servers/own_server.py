@@ -116,6 +116,8 @@ def _server_env() -> dict[str, str]:
     """The settings of this process, for a server without a UI."""
     return get_current_settings().to_environment_variables(exclude_unset=True) | {
         "PREFECT_UI_ENABLED": "0",
+        # What fails is told to the client; what the server tries again is nobody's concern.
+        "PREFECT_LOGGING_SERVER_LEVEL": "CRITICAL",
         "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "0",  # a second, and nothing here has blocks
         "PREFECT__SERVER_EPHEMERAL": "1",
         "PREFECT__SERVER_FINAL": "1",
