@@ -21,7 +21,7 @@ from pathlib import Path
 from shutil import copyfile
 
 from predictor.errors import InputError, WarehouseError
-from tasks.layouts import VERSION
+from tasks.layouts import FIRST_WITH_WORK, VERSION
 from warehouse.store.durable import writing
 
 WHOLE = "round=all.parquet"
@@ -90,9 +90,10 @@ def earlier(warehouse: Path) -> Path:
 
 def roots(warehouse: Path) -> list[Path]:
     """The folders that hold runs, one for each layout since 6, the present one last."""
-    now = present(warehouse)
-    others = {path for path in earlier(warehouse).glob("layout=*") if path.is_dir()} - {now}
-    return [earlier(warehouse), *sorted(others), now]
+    before = [
+        warehouse / "records" / f"layout={number}" for number in range(FIRST_WITH_WORK, VERSION)
+    ]
+    return [earlier(warehouse), *before, present(warehouse)]
 
 
 def place_of(warehouse: Path, run: str) -> Path:
