@@ -111,11 +111,6 @@ class Inventory:
                 return range(first, first + pool.gpus_per_node)
         raise IndexError(f"there is no node {node}")
 
-    def allocation(self, placement: Sequence[int]) -> Allocation:
-        """The allocation of a placement: GPUs of the same type, not empty."""
-        pool, _, _ = self._pool_of(placement[0])
-        return Allocation(pool.gpu_type, len(placement), len(set(map(self.node, placement))))
-
     def menu(self, demand: Demand) -> tuple[Allocation, ...]:
         """The allocations that a job can bid for, each on as few nodes as possible.
 

@@ -120,40 +120,6 @@ class Market:
         if (slopes > scale).any() or (np.diff(slopes) < -scale).any():
             raise ValueError("remaining time must be non-increasing and convex in rounds")
 
-    @classmethod
-    def of(
-        cls, capacities: Mapping[str, int], window: int, regularizer: float, bids: Sequence[Bid]
-    ) -> "Market":
-        """The market of a sequence of bids.
-
-        Args:
-            capacities: GPUs of each type in each round.
-            window: T.
-            regularizer: k.
-            bids: A bid per job, with a single row.
-
-        Raises:
-            ValueError: A bid has several rows, or the wrong length or shape.
-        """
-        if any(len(bid.rows) != 1 for bid in bids):
-            raise ValueError("a job must bid on one allocation")
-        rows, shape = [bid.rows[0] for bid in bids], (len(bids), window + 1)
-        if any({len(row.utility), len(row.remaining_seconds)} != {window + 1} for row in rows):
-            raise ValueError(f"bids must be tables over 0…{window} rounds")
-        return cls(
-            types=tuple(capacities),
-            capacities=np.array(list(capacities.values()), dtype=np.int64),
-            window=window,
-            regularizer=regularizer,
-            job_ids=np.array([bid.job_id for bid in bids], dtype=np.int64),
-            allocations=tuple(row.allocation for row in rows),
-            weights=np.array([bid.weight for bid in bids], dtype=np.float64),
-            utility=np.array([row.utility for row in rows], dtype=np.float64).reshape(shape),
-            remaining=np.array([row.remaining_seconds for row in rows], dtype=np.float64).reshape(
-                shape
-            ),
-        )
-
     @cached_property
     def gangs(self) -> Ints:
         """GPUs of each job's gang, shape (jobs,)."""

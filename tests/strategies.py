@@ -1,6 +1,6 @@
 """Hypothesis strategies for jobs, what is seen of them, and window markets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from hypothesis import settings
@@ -49,9 +49,28 @@ def gang_bid(
     return Bid(job_id, weight, (row,))
 
 
+def market_of(
+    capacities: Mapping[str, int], window: int, regularizer: float, bids: Sequence[Bid]
+) -> Market:
+    """The market of bids with a single row each; without any, of no jobs."""
+    rows = [row for bid in bids for row in bid.rows]
+    none = np.empty((0, window + 1))
+    return Market(
+        types=tuple(capacities),
+        capacities=np.array(list(capacities.values())),
+        window=window,
+        regularizer=regularizer,
+        job_ids=np.array([bid.job_id for bid in bids], dtype=np.int64),
+        allocations=tuple(row.allocation for row in rows),
+        weights=np.array([bid.weight for bid in bids]),
+        utility=np.array([row.utility for row in rows]) if rows else none,
+        remaining=np.array([row.remaining_seconds for row in rows]) if rows else none,
+    )
+
+
 def one_type(gpus: int, window: int, regularizer: float, bids: Sequence[Bid]) -> Market:
     """The market of a cluster with GPUs of one type."""
-    return Market.of({UNTYPED: gpus}, window, regularizer, bids)
+    return market_of({UNTYPED: gpus}, window, regularizer, bids)
 
 
 @st.composite
@@ -165,7 +184,7 @@ def markets(
                 gpu_type=gpu_type,
             )
         )
-    return Market.of(capacities, window, float(draw(st.sampled_from(regularizers))), bids)
+    return market_of(capacities, window, float(draw(st.sampled_from(regularizers))), bids)
 
 
 unit_markets = markets(gangs=(1,), gpus=(1, 2, 3))

@@ -13,7 +13,7 @@ from solver.backends.highs import Highs
 from solver.backends.lagrangian import Lagrangian
 from solver.counts import Counts, solve_counts
 from solver.market import Bid, Market
-from tests.strategies import gang_bid, markets
+from tests.strategies import gang_bid, market_of, markets
 
 TYPES = ("v100", "k80")
 
@@ -62,7 +62,7 @@ def only(market: Market, gpu_type: str) -> Market:
     number = market.types.index(gpu_type)
     bids = [bid for bid in market.bids if bid.rows[0].allocation.gpu_type == gpu_type]
     gpus = int(market.capacities[number])
-    return Market.of({gpu_type: gpus}, market.window, market.regularizer, bids)
+    return market_of({gpu_type: gpus}, market.window, market.regularizer, bids)
 
 
 @given(market=markets(types=TYPES, max_jobs=8, regularizers=(0,), largest_exponent=3))
@@ -93,7 +93,7 @@ def kinked() -> Market:
         line(3, 20.0, "k80"),
         line(4, 7.0, "spare"),
     ]
-    return Market.of({"v100": 1, "k80": 1, "spare": 3}, 4, 0.0, bids)
+    return market_of({"v100": 1, "k80": 1, "spare": 3}, 4, 0.0, bids)
 
 
 @pytest.mark.parametrize("backend", ["gurobi", "highs", "auto"])
@@ -114,7 +114,7 @@ def test_the_longest_job_of_all_types_is_what_the_regulariser_charges() -> None:
         gang_bid(2, 1, (0.0,) * 5, [seconds - 300.0 for seconds in left], gpu_type="k80"),
         line(3, 50.0, "k80"),
     ]
-    market = Market.of({"v100": 1, "k80": 1}, 4, 1.0, bids)
+    market = market_of({"v100": 1, "k80": 1}, 4, 1.0, bids)
     # The job on v100 is bought all rounds and has 420 s left; that on k80 needs two for less.
     for backend in ("gurobi", "highs"):
         assert solve_counts(market, backend).counts.tolist() == [4, 0, 2, 2]

@@ -1,7 +1,5 @@
 """What a cluster has, by hand and on random pools."""
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,13 +59,6 @@ def test_a_gpu_or_node_beyond_the_last_is_refused(number: int) -> None:
         MIXED.gpus_of(number)
 
 
-def test_an_allocation_says_type_number_and_nodes() -> None:
-    assert MIXED.allocation((1, 2)) == Allocation("v100", 2)
-    assert MIXED.allocation((3, 4)) == Allocation("v100", 2, nodes=2)
-    assert MIXED.allocation((8, 9, 11)) == Allocation("k80", 3, nodes=2)
-    assert MIXED.allocation((14, 15, 16)) == Allocation("v100", 3, nodes=2)
-
-
 def test_a_gang_bids_for_each_type_of_which_a_pool_has_enough() -> None:
     assert MIXED.menu(Demand.gang(5)) == (
         Allocation("v100", 5, nodes=2),
@@ -107,7 +98,6 @@ def test_every_gpu_is_on_the_node_that_has_it(inventory: Inventory) -> None:
     for node in range(inventory.nodes):
         gpus = inventory.gpus_of(node)
         assert {inventory.node(gpu) for gpu in gpus} == {node}
-        assert inventory.allocation(gpus).nodes == 1
     assert sum(inventory.capacities.values()) == inventory.gpus
 
 
@@ -121,20 +111,26 @@ def test_every_allocation_of_a_menu_can_be_had_and_on_no_fewer_nodes(
     for asked in menu:
         assert demand.least <= asked.gpus <= demand.most
         assert asked.gpus <= inventory.capacities[asked.gpu_type]
-        had = [inventory.allocation(gpus) for gpus in first_of_pools(inventory, asked)]
+        had = first_of_pools(inventory, asked.gpus)
         assert asked == min(found for found in had if found.gpu_type == asked.gpu_type)
     largest = max(pool.gpus for pool in inventory.pools)
     assert bool(menu) == (least <= largest)
 
 
-def first_of_pools(inventory: Inventory, asked: Allocation) -> list[Sequence[int]]:
+def first_of_pools(inventory: Inventory, gpus: int) -> list[Allocation]:
     """The first GPUs of each pool that has enough."""
     found, first = [], 0
     for pool in inventory.pools:
-        if pool.gpus >= asked.gpus:
-            found.append(range(first, first + asked.gpus))
+        if pool.gpus >= gpus:
+            nodes = {inventory.node(gpu) for gpu in range(first, first + gpus)}
+            found.append(Allocation(pool.gpu_type, gpus, len(nodes)))
         first += pool.gpus
     return found
+
+
+def types(inventory: Inventory) -> list[str]:
+    """The type of each GPU."""
+    return [pool.gpu_type for pool in inventory.pools for _ in range(pool.gpus)]
 
 
 def test_nodes_in_service_are_numbered_without_gaps() -> None:
@@ -171,8 +167,7 @@ def test_what_is_in_service_is_numbered_there_and_back(
     every = tuple(range(len(left)))
     assert nodes.known_as(every) == tuple(left)
     assert nodes.numbered(left) == every
-    for here, there in zip(left, every, strict=True):
-        assert whole.allocation((here,)) == inventory.allocation((there,))
+    assert types(inventory) == [types(whole)[gpu] for gpu in left]
     gpus = sorted(data.draw(st.sets(st.integers(0, whole.gpus - 1), min_size=1)))
     there_too = nodes.numbered(gpus)
     if gone.isdisjoint(map(whole.node, gpus)):
