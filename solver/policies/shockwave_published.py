@@ -1,13 +1,12 @@
 """Shockwave as published: the baseline of this project's policies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 import orjson
 
-from predictor.allocation import Allocation
 from predictor.published_predictor import (
     calibrated,
     mean_epoch_seconds,
@@ -15,18 +14,12 @@ from predictor.published_predictor import (
     seconds_done,
 )
 from solver.counts import Counts, relative_gap, solve_counts
-from solver.market import Floats, Ints, Market, welfare_market
+from solver.market import Floats, Market
 from solver.plan import ActiveJob, Plan, Situation, SolveReport, next_round
-from solver.repair import Timetable
+from solver.published_window import filled_with_longest, laid_out_by_priority, published_market
 
 RESOLVE_ROUNDS = 8
 """Period, in rounds, at which the window is solved again in any case, as published."""
-
-LAST_ROUND_POWER = 100.0
-"""Power of the finish-time ratio for a job with less than a round left, as published."""
-
-HEAVIEST = 1e100
-"""Upper bound on weights, against overflow: weights of 1 are already below its rounding error."""
 
 LATEST_SHARE = 0.1
 """Weight of the latest finish-time estimate against the mean of all, as published."""
@@ -248,105 +241,6 @@ def _estimated(
         finish = account.submitted_at + (done + _remaining(account, job)) / share
         estimated[job.job_id] = account.estimated(number, finish)
     return estimated
-
-
-def published_market(
-    *,
-    capacities: Mapping[str, int],
-    job_ids: Sequence[int],
-    allocations: Sequence[Allocation],
-    epochs: Floats,
-    epochs_done: Floats,
-    epoch_seconds: Floats,
-    remaining: Floats,
-    finish_objectives: Floats,
-    clock_seconds: float,
-    round_seconds: float,
-    window: int,
-    regularizer: float,
-    fairness_power: float,
-    fairness_limit: float = 1.0,
-) -> tuple[Market, Floats]:
-    """The window problem without the finish-time constraints.
-
-    Weights are ρ^λ where ρ, projected over target finish time, exceeds its limit (NSDI '23,
-    section 6), else 1; λ is `LAST_ROUND_POWER` in a job's last round.
-
-    Args:
-        capacities: GPUs of each type in each round.
-        job_ids: Job ids, in the order of the arrays.
-        allocations: Allocations that the jobs bid on.
-        epochs: Epochs of each job, shape (jobs,); the shape of all arrays.
-        epochs_done: Completed epochs.
-        epoch_seconds: Mean duration of the epochs so far.
-        remaining: Predicted residual run time, in seconds.
-        finish_objectives: Target finish times, in seconds on the run's clock.
-        clock_seconds: Start of the window, in seconds on the run's clock.
-        round_seconds: Length of a round.
-        window: T.
-        regularizer: k.
-        fairness_power: λ.
-        fairness_limit: ρ above which a job is treated unfairly.
-
-    Returns:
-        The market, and the weights (infinite where they overflow), shape (jobs,).
-    """
-    share = min(1.0, sum(capacities.values()) / len(job_ids))
-    ratio = (clock_seconds + remaining / share) / finish_objectives
-    powers = np.where(remaining < round_seconds, LAST_ROUND_POWER, fairness_power)
-    with np.errstate(over="ignore"):
-        weights: Floats = np.where(ratio > fairness_limit, ratio**powers, 1.0)
-    elapsed = np.arange(window + 1) * round_seconds
-    run = np.minimum(elapsed, ((epochs - epochs_done) * epoch_seconds)[:, None])
-    market = welfare_market(
-        capacities=capacities,
-        regularizer=regularizer,
-        job_ids=job_ids,
-        allocations=allocations,
-        weights=np.minimum(weights, HEAVIEST),
-        progress=(epochs_done[:, None] + run / epoch_seconds[:, None]) / epochs[:, None],
-        remaining=np.maximum(remaining[:, None] - run, 0.0),
-    )
-    return market, weights
-
-
-def laid_out_by_priority(market: Market, counts: Ints, priorities: Floats) -> Timetable:
-    """Lay counts out with high priorities in early rounds.
-
-    Published as a second program: minimise Σ_j priority_j · mean round of job j. Here each
-    round is list-scheduled: jobs that need all rounds left, then the others by priority per
-    GPU and round, with backfilling. For jobs of one GPU this preserves all counts (least
-    laxity first); a gang may lose a round, whose GPUs are backfilled.
-    """
-    gangs, left = market.gangs, counts.copy()
-    table = np.zeros((len(counts), market.window), dtype=bool)
-    ranks = np.argsort(-priorities / np.maximum(gangs * counts, 1), kind="stable")
-    for number in range(market.window):
-        free = market.gpus
-        urgent = left[ranks] >= market.window - number
-        for job in [*ranks[urgent].tolist(), *ranks[~urgent].tolist()]:
-            if left[job] and gangs[job] <= free:
-                table[job, number] = True
-                free -= int(gangs[job])
-                left[job] -= 1
-    return table
-
-
-def filled_with_longest(table: Timetable, market: Market, remaining: Floats) -> Timetable:
-    """Backfill idle GPUs with the jobs of the longest remaining time.
-
-    Args:
-        table: The timetable, shape (jobs, T).
-        market: The window problem.
-        remaining: Predicted residual run time, in seconds, shape (jobs,).
-    """
-    table, gangs = table.copy(), market.gangs
-    free = market.gpus - gangs @ table
-    for job in np.argsort(-remaining, kind="stable").tolist():
-        more = ~table[job] & (free >= gangs[job])
-        table[job] |= more
-        free -= gangs[job] * more
-    return table
 
 
 def _report(report: SolveReport, solved: Counts, objective: float) -> SolveReport:

@@ -20,7 +20,8 @@ from predictor.throughput import epoch_seconds
 from solver.counts import solve_counts
 from solver.fidelity import Fidelity
 from solver.policies import shockwave_published
-from solver.policies.shockwave_published import Account, laid_out_by_priority
+from solver.policies.shockwave_published import Account
+from solver.published_window import laid_out_by_priority, published_market
 from tasks.record import Settings, one_pool
 from tasks.round import run_round
 from tasks.sources import Workload
@@ -49,7 +50,7 @@ def test_the_first_windows_are_the_recorded_ones(
     workload: Workload, recorded: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     met: list[dict[str, Any]] = []
-    make_market: Callable[..., Any] = shockwave_published.published_market
+    make_market: Callable[..., Any] = published_market
 
     def listen(**told: Any) -> Any:
         met.append(told)

@@ -16,9 +16,8 @@ from solver.policies.shockwave_published import (
     Account,
     Memory,
     epochs_done,
-    filled_with_longest,
-    laid_out_by_priority,
 )
+from solver.published_window import filled_with_longest, laid_out_by_priority
 from tests.solver.test_policies import job
 from tests.strategies import cluster, gang_bid, one_type
 

@@ -15,7 +15,7 @@ from predictor.allocation import Allocation
 from predictor.errors import InputError
 from predictor.throughput import UNTYPED
 from solver.market import LOG_KNOTS, LOG_ZERO, Market
-from solver.policies.shockwave_published import HEAVIEST, published_market
+from solver.published_window import HEAVIEST, published_market
 
 SMALLEST, LARGEST = 1e-9, 1e12
 """Bounds on plausible seconds and counts."""
