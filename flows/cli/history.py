@@ -13,7 +13,7 @@ from flows.cli.output import print_rows
 from warehouse import DEFAULT_WAREHOUSE
 
 MOST_JOBS = 20
-"""Jobs listed whose JCT changes; `--json` lists all."""
+"""Jobs listed whose JCT changes; `--json` lists all. A choice of layout."""
 
 
 def replay(
@@ -144,8 +144,8 @@ def why(
     as_json: Json = False,
 ) -> None:
     """Explain why a job runs, waits or was preempted in a round."""
-    from flows.history.why import in_words
     from flows.history.why import why as explain
+    from flows.history.words import in_words
 
     answer = explain(job, warehouse, run, number)
     if as_json:

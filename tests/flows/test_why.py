@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from containers.runtime import EventKind
-from flows.history.why import Answer, in_words, why
+from flows.history.answer import Answer
+from flows.history.why import why
+from flows.history.words import in_words
 from predictor.errors import InputError, WarehouseError
 from tests.flows.conftest import Command
 from tests.runs import POLICIES, Made, chained, ended, write

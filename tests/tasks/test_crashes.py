@@ -10,7 +10,8 @@ import pytest
 
 from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Runtime, Standing
 from flows.history.replay import replay
-from flows.history.why import in_words, why
+from flows.history.why import why
+from flows.history.words import in_words
 from flows.runs.start import make_start, prepare, terms
 from predictor.job import JobProgress, JobSpec
 from tasks.backoff import CRASHES

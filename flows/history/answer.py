@@ -1,0 +1,193 @@
+"""The answer to why a job runs, waits or was preempted: its fields, from a round solved again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from solver.plan import Plan
+from tasks.round import Round, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A job that runs in the round."""
+
+    job_id: int
+    gpus: int
+    worth: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An event of the job and the round that recorded it."""
+
+    round: int
+    kind: str
+    gpus: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Why a job has or has no GPUs in a round; `docs/cli.md` explains each field.
+
+    Points in time (`clock`, `start`, `finish`) are in seconds on the run's clock; all other
+    seconds are durations. A field is None where the policy computes no such number.
+    """
+
+    run: str
+    round: int
+    clock_seconds: float
+    policy: str
+    job_id: int
+    tenant: str
+    budget: float
+    model: str
+    mode: str
+    scale_factor: int
+    status: str
+    gpus: tuple[int, ...]
+    batch_size: int
+    progress: float
+    remaining_seconds: float
+    low_seconds: float
+    high_seconds: float
+    ftf: float | None
+    ftf_low: float | None
+    ftf_high: float | None
+    weight: float | None
+    worth: float | None
+    place: int | None
+    in_line: int
+    cutoff: float | None
+    free_gpus: int
+    price: float | None
+    holders: tuple[Holder, ...]
+    next_round: int | None
+    planned_rounds: int
+    start_seconds: float | None
+    finish_seconds: float | None
+    finish_low_seconds: float | None
+    finish_high_seconds: float | None
+    history: tuple[Step, ...]
+    total_gpus: int
+    window: int
+    tried_again_seconds: float | None
+    drained: tuple[int, ...]
+
+
+def answer(
+    run: Run,
+    this: Round,
+    job_id: int,
+    number: int,
+    held: Mapping[int, tuple[int, ...]],
+    history: tuple[Step, ...],
+) -> Answer:
+    """The answer about a job, from its round solved again.
+
+    Args:
+        run: The run, before the round.
+        this: The round, solved.
+        job_id: The job, active in it.
+        number: The round's number.
+        held: GPUs by job id in the round before.
+        history: Events of the job so far.
+    """
+    settings, plan, belief = run.header.settings, this.plan, this.state.beliefs[job_id]
+    spec, job = belief.spec, this.active[job_id]
+    expected = job.run_time(job.own)
+    clock = this.observation.clock_seconds
+    worth = dict(zip(plan.order, plan.worth, strict=True)) if plan.worth else {}
+    gpus = plan.placement.get(job_id, ())
+    status = "runs" if gpus else "preempted" if job_id in held else "waits"
+    turns = next((turn.rounds for turn in plan.turns if turn.job_id == job_id), ())
+    if gpus and 0 not in turns:
+        turns = (0, *turns)
+    window = settings.window if plan.turns else 1
+    ends = [
+        _finish(clock, left, turns, window, settings.round_seconds)
+        for left in (expected.remaining, expected.low, expected.high)
+    ]
+    contention = max(1.0, this.state.arrived / settings.gpus)
+    total = belief.run_seconds + expected.remaining
+    rhos = [
+        None if end is None else (end - spec.arrival_seconds) / (contention * total) for end in ends
+    ]
+    return Answer(
+        run=run.name,
+        round=number,
+        clock_seconds=clock,
+        policy=settings.policy,
+        job_id=job_id,
+        tenant=spec.tenant,
+        budget=spec.budget,
+        model=spec.model,
+        mode=spec.mode.value,
+        scale_factor=job.gang,
+        status=status,
+        gpus=gpus,
+        batch_size=belief.batch_size,
+        progress=belief.share_done,
+        remaining_seconds=expected.remaining,
+        low_seconds=expected.low,
+        high_seconds=expected.high,
+        ftf=rhos[0],
+        ftf_low=rhos[1],
+        ftf_high=rhos[2],
+        weight=next((bid.weight for bid in plan.bids if bid.job_id == job_id), None),
+        worth=worth.get(job_id),
+        place=plan.order.index(job_id) + 1 if job_id in plan.order else None,
+        in_line=len(plan.order),
+        cutoff=min((worth[job] for job in plan.placement if job in worth), default=None),
+        free_gpus=_free(plan, job_id, settings.gpus),
+        price=next(
+            (found.price for found in plan.report.prices if found.gpu_type == job.own.gpu_type),
+            None,
+        )
+        if plan.bids
+        else None,
+        holders=tuple(
+            Holder(job, len(plan.placement[job]), worth.get(job))
+            for job in sorted(plan.placement, key=lambda job: (-worth.get(job, 0.0), job))
+        ),
+        next_round=number + turns[0] if turns else None,
+        planned_rounds=len(turns),
+        start_seconds=clock + turns[0] * settings.round_seconds if turns else None,
+        finish_seconds=ends[0],
+        finish_low_seconds=ends[1],
+        finish_high_seconds=ends[2],
+        history=history,
+        total_gpus=settings.gpus,
+        window=window,
+        tried_again_seconds=_tried_again(this.state.backoff.waits.get(job_id, 0.0), clock),
+        drained=this.observation.drained,
+    )
+
+
+def _tried_again(waits_until: float, clock: float) -> float | None:
+    """When a crashed job may be launched again; None if it may be launched now."""
+    return waits_until if waits_until > clock else None
+
+
+def _finish(
+    clock: float, left: float, turns: Sequence[int], window: int, round_seconds: float
+) -> float | None:
+    """End of a job that runs in its planned rounds, then at their share of the window."""
+    if not turns:
+        return None
+    rounds = left / round_seconds
+    whole = int(rounds)
+    if rounds <= len(turns):
+        if whole == len(turns):
+            return clock + (turns[-1] + 1) * round_seconds
+        return clock + (turns[whole] + rounds - whole) * round_seconds
+    if window <= 1:  # no plan ahead: assumes that the job is never preempted
+        return clock + left
+    beyond = (rounds - len(turns)) * (window / len(turns))
+    return clock + (window + beyond) * round_seconds
+
+
+def _free(plan: Plan, job_id: int, gpus: int) -> int:
+    """GPUs left by the jobs ranked before it."""
+    before = plan.order[: plan.order.index(job_id)] if job_id in plan.order else plan.order
+    return gpus - sum(len(plan.placement.get(job, ())) for job in before)

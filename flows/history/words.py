@@ -1,0 +1,122 @@
+"""Sentences for why a job runs, waits or was preempted in a round."""
+
+from collections.abc import Iterator
+
+from containers.runtime import EventKind
+from flows.history.answer import Answer
+
+SHOWN = 6
+"""Largest number of jobs or events that are listed. A choice of layout."""
+
+
+def in_words(answer: Answer) -> Iterator[str]:
+    """The answer as sentences, one per line."""
+    a = answer
+    verb = {"runs": "runs", "waits": "waits", "preempted": "was preempted"}[a.status]
+    yield f"Job {a.job_id} {verb} in round {a.round} of {a.run}, at {a.clock_seconds:,.0f} s."
+    yield (
+        f"{a.model}, {a.mode}, {_count(a.scale_factor, 'GPU')}, tenant {a.tenant}, "
+        f"budget {a.budget:g}; batch size {a.batch_size}, {a.progress:.0%} of its epochs done, "
+        f"{a.remaining_seconds:,.0f} s of run time left "
+        f"(80 %: {a.low_seconds:,.0f} to {a.high_seconds:,.0f} s)."
+    )
+    yield from _standing(a)
+    yield from _preempted(a)
+    yield from _room(a)
+    yield from _plan(a)
+    yield from _past(a)
+
+
+def _standing(a: Answer) -> Iterator[str]:
+    if a.drained:
+        nodes = ", ".join(map(str, a.drained))
+        yield f"Node{'s' * (len(a.drained) > 1)} {nodes} (from 0) did not answer: out of service."
+    if a.tried_again_seconds is not None:
+        yield f"It crashed, and is tried again at {a.tried_again_seconds:,.0f} s at the earliest."
+        return
+    if a.place is None:
+        yield f"The policy {a.policy} gives it no share of this round."
+        return
+    line = f"It is number {a.place} of {a.in_line} in line under the policy {a.policy}"
+    if a.worth is None:
+        yield f"{line}, which ranks jobs without a market."
+        return
+    weight = "" if a.weight is None else f" (its utility weighs {a.weight:.3g})"
+    yield (
+        f"{line}: a GPU of this round is worth {a.worth:.4g} to it{weight}, and "
+        f"{a.cutoff:.4g} to the job that got in last."
+        if a.cutoff is not None
+        else f"{line}: a GPU of this round is worth {a.worth:.4g} to it{weight}."
+    )
+    if a.price is not None:
+        yield f"The market prices one more GPU-round of the window at {a.price:.4g}."
+
+
+def _room(a: Answer) -> Iterator[str]:
+    if a.status == "runs":
+        held = ", ".join(map(str, a.gpus))
+        yield f"It holds GPU{'s' * (len(a.gpus) > 1)} {held}."
+        return
+    if a.tried_again_seconds is not None:
+        return
+    busy = sum(holder.gpus for holder in a.holders)
+    shown = "; ".join(
+        f"job {holder.job_id} ({_count(holder.gpus, 'GPU')}"
+        + (f", worth {holder.worth:.4g})" if holder.worth is not None else ")")
+        for holder in a.holders[-SHOWN:]
+    )
+    more = f", {len(a.holders) - SHOWN} before them" if len(a.holders) > SHOWN else ""
+    yield (
+        f"It needs {_count(a.scale_factor, 'GPU')}; "
+        f"{'one was' if a.free_gpus == 1 else f'{max(a.free_gpus, 0)} were'} left when its turn "
+        f"came. {busy} of {a.total_gpus} are held, by those in line before it or in the gaps it "
+        f"does not fit{more}{'; the last: ' * bool(shown)}{shown}."
+    )
+
+
+def _preempted(a: Answer) -> Iterator[str]:
+    """Which jobs displace a job that is preempted in this round, and why."""
+    if a.status != "preempted":
+        return
+    line = f"It is preempted, and {a.history[-1].reason}"
+    if a.worth is not None:
+        bids = {holder.job_id: holder.worth for holder in a.holders}
+        more = [job for job, worth in bids.items() if worth is not None and worth > a.worth]
+        line += f": {len(more)} of the {len(bids)} jobs that run bid more than it for this round"
+    yield f"{line}."
+
+
+def _plan(a: Answer) -> Iterator[str]:
+    if a.next_round is None:
+        yield (
+            f"The plan has no round for it within the next {a.window} rounds; "
+            "it is made anew every round."
+            if a.window > 1
+            else f"The policy {a.policy} plans no further than this round."
+        )
+        return
+    assert a.start_seconds is not None
+    when = (
+        "now"
+        if a.next_round == a.round
+        else f"in round {a.next_round}, at about {a.start_seconds:,.0f} s"
+    )
+    rounds = f", {a.planned_rounds} of the next {a.window} rounds" if a.window > 1 else ""
+    yield (
+        f"The plan lets it run {when}{rounds}; it should end at {a.finish_seconds:,.0f} s "
+        f"(80 %: {a.finish_low_seconds:,.0f} to {a.finish_high_seconds:,.0f} s), "
+        f"with ρ {a.ftf:.2f} ({a.ftf_low:.2f} to {a.ftf_high:.2f})."
+    )
+
+
+def _past(a: Answer) -> Iterator[str]:
+    for step in a.history[-SHOWN:]:
+        gpus = f" on GPU{'s' * (len(step.gpus) > 1)} {', '.join(map(str, step.gpus))}"
+        if step.kind == EventKind.PREEMPTED.value:
+            gpus = ""
+        reason = f": {step.reason}" if step.reason else ""
+        yield f"Round {step.round}: {step.kind}{gpus}{reason}."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
