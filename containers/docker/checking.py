@@ -270,8 +270,7 @@ def _network(nodes: Nodes, place: int, daemon: Daemon) -> Finding:
 def _container(nodes: Nodes, place: int, daemon: Daemon, network: str = "none") -> Finding:
     """Whether a container like a job's starts, and whether the scheduler sees what it writes."""
     node, run = nodes.nodes[place], f"check-{uuid4().hex[:12]}"
-    size = nodes.gpus_per_node
-    (rendered,) = render(nodes, run, 0, Lease(0, tuple(range(place * size, (place + 1) * size))))
+    (rendered,) = render(nodes, run, 0, Lease(0, tuple(nodes.inventory.gpus_of(place))))
     folder = nodes.folder(run, 0)
     gpus = [gpu.device for gpu in node.gpus if gpu.device]
     try:

@@ -4,9 +4,11 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from predictor.errors import InputError
+from solver.inventory import Inventory, Pool
 
 RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 """Valid run ids, which are parts of paths and container names."""
@@ -76,7 +78,7 @@ class Nodes:
     """A cluster of nodes with equal numbers of GPUs.
 
     Attributes:
-        nodes: The nodes; GPU i of the cluster is on node i // gpus_per_node.
+        nodes: The nodes, in the order in which they and their GPUs are numbered.
         storage: Shared folder, at the same path for the scheduler and all nodes; holds a
             folder for each run and job.
         user: `UID:GID` of containers; never root.
@@ -159,12 +161,17 @@ class Nodes:
         """GPUs of all nodes."""
         return len(self.nodes) * self.gpus_per_node
 
+    @cached_property
+    def inventory(self) -> Inventory:
+        """The nodes and GPUs as leases number them."""
+        return Inventory((Pool(self.nodes[0].gpu_type, self.gpus, self.gpus_per_node),))
+
     def by_node(self, gpus: Sequence[int]) -> dict[int, tuple[int, ...]]:
         """GPUs of the cluster, by index of their node and in the node's numbering."""
         found: dict[int, tuple[int, ...]] = {}
         for gpu in gpus:
-            node, local = divmod(gpu, self.gpus_per_node)
-            found[node] = (*found.get(node, ()), local)
+            node = self.inventory.node(gpu)
+            found[node] = (*found.get(node, ()), gpu - self.inventory.gpus_of(node).start)
         return found
 
     def hand_over(self, folder: Path) -> None:

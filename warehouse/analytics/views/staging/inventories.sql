@@ -6,24 +6,27 @@
 SELECT
     run,
     gpus,
-    flatten(list_transform(range(len(pools)), lambda i: list_transform(
-        range(pools[i + 1].gpus),
-        lambda g: coalesce(list_sum(list_transform(pools[1:i], lambda p: p.gpus // p.gpus_per_node)), 0)::BIGINT
-            + g // pools[i + 1].gpus_per_node
-    ))) AS node_of,
-    flatten(list_transform(pools, lambda p: list_transform(
-        range(p.gpus // p.gpus_per_node), lambda n: p.gpus_per_node
-    ))) AS gpus_on,
-    flatten(list_transform(pools, lambda p: list_transform(
-        range(p.gpus // p.gpus_per_node), lambda n: p.gpu_type
-    ))) AS type_of
+    flatten(list_transform(
+        range(len(nodes)), lambda i: list_transform(range(nodes[i + 1].gpus), lambda g: i)
+    )) AS node_of,
+    list_transform(nodes, lambda n: n.gpus) AS gpus_on,
+    list_transform(nodes, lambda n: n.gpu_type) AS type_of
 FROM (
     SELECT
         run,
-        list_sum(list_transform(settings.pools, lambda p: p.gpus))::BIGINT AS gpus,
-        list_sort(list_transform(
-            list_append(list_transform(settings.forked, lambda f: f.pools), settings.pools),
-            lambda c: {'gpus': list_sum(list_transform(c, lambda p: p.gpus)), 'pools': c}
-        ), 'DESC')[1].pools AS pools
-    FROM headers
+        gpus,
+        flatten(list_transform(pools, lambda p: list_transform(
+            range(p.gpus // p.gpus_per_node),
+            lambda n: {'gpus': p.gpus_per_node, 'gpu_type': p.gpu_type}
+        ))) AS nodes
+    FROM (
+        SELECT
+            run,
+            list_sum(list_transform(settings.pools, lambda p: p.gpus))::BIGINT AS gpus,
+            list_sort(list_transform(
+                list_append(list_transform(settings.forked, lambda f: f.pools), settings.pools),
+                lambda c: {'gpus': list_sum(list_transform(c, lambda p: p.gpus)), 'pools': c}
+            ), 'DESC')[1].pools AS pools
+        FROM headers
+    )
 )
