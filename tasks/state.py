@@ -27,7 +27,8 @@ class RunState:
         leases: GPUs by job id.
         backoff: Back-off of jobs whose containers crashed or were lost.
         ended: Final beliefs about the finished jobs, in the order of their ends.
-        ended_gpu_seconds: GPU time of each finished job.
+        ended_gpu_seconds: GPU time of each finished job: its run time on the GPUs of its last
+            lease.
         history: Courses learned from them, and from the header's finished jobs.
         memory: The policy's last state.
         last_hash: Hash of the last record, or of the header.
@@ -111,7 +112,7 @@ class RunState:
             ended=(*self.ended, *ended),
             ended_gpu_seconds=(
                 *self.ended_gpu_seconds,
-                *[belief.run_seconds * belief.spec.demand.least for belief in ended],
+                *[belief.run_seconds * len(self.leases[belief.spec.job_id]) for belief in ended],
             ),
             history=history,
         ), tuple(sorted(changed & beliefs.keys()))

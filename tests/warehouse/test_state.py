@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
@@ -5,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from containers.runtime import ContainerEvent, EventKind, Observation
 from flows.runs.simulation import simulate
+from predictor.allocation import Demand
+from predictor.job import EpochReport, JobProgress
 from tasks.record import RoundRecord, Start
 from tasks.round import Run
 from tasks.state import RunState, advance
@@ -61,3 +65,21 @@ def test_the_state_tells_what_is_active_and_who_holds_what() -> None:
         assert state.arrived == sum(len(r.arrivals) for r in made.records[: state.round])
         for estimate in record.estimates:
             assert state.beliefs[estimate.job_id].run_seconds == estimate.run_seconds
+
+
+def test_gpu_time_is_that_of_the_gpus_that_a_job_held() -> None:
+    start = tiny(jobs=1)
+    (spec,) = start.workload.specs
+    elastic = replace(spec, demand=Demand(spec.demand.least, 4))
+    state, _ = RunState.initial(start).observed(
+        start.header, Observation(0.0, (), (), ()), [elastic]
+    )
+    job, epochs, size, gpus = spec.job_id, spec.epochs, spec.batch_size, (0, 1, 2, 3)
+    seen = Observation(
+        600.0,
+        (ContainerEvent(job, EventKind.FINISHED, 500.0, gpus),),
+        (EpochReport(job, 0, epochs, size, 500.0),),
+        (JobProgress(job, epochs, 0.0, size, 500.0, 500.0, 0),),
+    )
+    state, _ = replace(state, leases={job: gpus}).observed(start.header, seen, ())
+    assert state.ended_gpu_seconds == (4 * 500.0,)
