@@ -10,7 +10,7 @@ from typing import Any
 from flows.history.forks import taken_over
 from flows.history.job_file import read_job
 from flows.runs.simulation import carry_out, finish
-from flows.runs.start import make_start, prepare
+from flows.runs.start import make_header, prepare
 from predictor.errors import InputError
 from tasks.layouts import VERSION
 from tasks.record import (
@@ -228,7 +228,7 @@ def _forked(
     earlier = tuple(fork for fork in settings.forked if fork.round < number)
     asked = replace(change.settings(settings), forked=(*earlier, latest))
     header = replace(
-        make_start(workload, asked).header,
+        make_header(workload, asked),
         profile=recorded.header.profile,
         history=recorded.header.history,
     )

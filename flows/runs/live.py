@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from containers.docker.nodes import Nodes
 from containers.runtime import Standing
 from flows.runs.code_version import packages
 from flows.runs.simulation import Driver, Progress, finish
-from flows.runs.start import Prepared, prepare
+from flows.runs.start import Prepared, prepare, terms
 from predictor.errors import InputError, Interrupted
 from tasks.record import RunHeader, RuntimeKind, Start
 from tasks.round import Run, run_round
@@ -183,12 +183,12 @@ def _running(
     begun: bool,
 ) -> Iterator[Run]:
     """A run on its nodes; the runtime is open within the context."""
-    place = DockerPlace(nodes, WallClock(began))
+    place, at = DockerPlace(nodes, WallClock(began)), terms(prepared.start.header, writer.run)
     with only_scheduler(nodes, writer.run):
         _hold_to(nodes, writer.run, begun=begun)
         try:
-            with replace(prepared, place=place).under_way(writer, writer.run, standing) as run:
-                yield run
+            with closing(place.open(at, standing)) as runtime:
+                yield prepared.on(runtime, writer, writer.run)
         except Interrupted as error:
             remedy = f"its containers run on; {error.remedy} --cluster FILE"
             raise Interrupted(error.place, error.problem, remedy) from None

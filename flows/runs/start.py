@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from containers.runtime import Place, Runtime, Standing, Terms
@@ -35,7 +36,15 @@ from warehouse.store.reader import Reader
 
 
 def make_start(workload: Workload, asked: Settings, history: tuple[PastJob, ...] = ()) -> Start:
-    """The start of a run of a workload.
+    """The start of a run of a workload; see `make_header`."""
+    header = make_header(workload, asked, history)
+    return Start(header, replace(workload, profile=header.throughputs), record_hash(header))
+
+
+def make_header(
+    workload: Workload, asked: Settings, history: tuple[PastJob, ...] = ()
+) -> RunHeader:
+    """The header of a run of a workload.
 
     Args:
         workload: The workload.
@@ -46,9 +55,9 @@ def make_start(workload: Workload, asked: Settings, history: tuple[PastJob, ...]
     Raises:
         InputError: A setting is invalid, or a job does not fit the cluster.
     """
-    _policy_of(asked)
     profile = workload.profile
     settings = replace(asked, pools=tuple(_typed(pool, profile) for pool in asked.pools))
+    _policy_of(settings)
     workload.check_fits(settings.inventory)
     check_bounds(SimulationSettings, settings)
     if settings.restart_seconds >= settings.round_seconds:
@@ -58,7 +67,7 @@ def make_start(workload: Workload, asked: Settings, history: tuple[PastJob, ...]
             f"give less than the round's {settings.round_seconds:g}",
         )
     models = {spec.model for spec in workload.specs}
-    header = RunHeader(
+    return RunHeader(
         version=VERSION,
         settings=settings,
         source=workload.source,
@@ -78,8 +87,6 @@ def make_start(workload: Workload, asked: Settings, history: tuple[PastJob, ...]
             )
         ),
     )
-    played = replace(workload, profile=header.throughputs)
-    return Start(header, played, record_hash(header))
 
 
 def _typed(pool: Pool, profile: Profile) -> Pool:
@@ -96,8 +103,13 @@ def _typed(pool: Pool, profile: Profile) -> Pool:
     return replace(pool, gpu_type=types[0])
 
 
+@lru_cache
 def _policy_of(settings: Settings) -> Policy:
-    """The policy that settings ask for."""
+    """The policy that settings ask for, made once to be checked and to run.
+
+    Raises:
+        InputError: See `make_policy`.
+    """
     return make_policy(
         settings.policy,
         settings.backend,
@@ -112,7 +124,7 @@ class Prepared:
 
     Attributes:
         start: Header and workload.
-        place: Opens its runtime: the virtual cluster; for a run in containers, the faithful one.
+        place: A virtual clock and its ground truths; a run in containers has machines instead.
         throughput: The profile, as far as it is known.
         policy: The scheduling policy.
         schedules: True batch-size schedules by job id; empty unless forecasts are an oracle's.
@@ -127,19 +139,14 @@ class Prepared:
     state: RunState
 
     @contextmanager
-    def under_way(
-        self, sink: Sink, name: str = "", standing: Standing | None = None
-    ) -> Iterator[Run]:
-        """The run on a runtime that is open within the context.
+    def under_way(self, sink: Sink, name: str = "") -> Iterator[Run]:
+        """The run from its beginning, on a virtual clock that is open within the context.
 
         Args:
             sink: Takes its records.
             name: Its id.
-            standing: State of its jobs on the runtime; by default that of a new run.
         """
-        with closing(
-            self.place.open(terms(self.start.header, name), standing or Standing())
-        ) as runtime:
+        with closing(self.place.open(terms(self.start.header, name), Standing())) as runtime:
             yield self.on(runtime, sink, name)
 
     def on(self, runtime: Runtime, sink: Sink, name: str = "") -> Run:
