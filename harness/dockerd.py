@@ -8,6 +8,7 @@ this machine is mounted from it, as no image can be pulled here.
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -154,6 +155,18 @@ class Dockerd:
             yield
         finally:
             self.start()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Keep it from answering for a while."""
+        assert self.process is not None
+        number = (self.folder / "pid").read_text()
+        subprocess.run(self.within("kill", "-STOP", number), check=True)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)  # nsenter stops with what it runs
+            subprocess.run(self.within("kill", "-CONT", number), check=True)
 
     def containers(self, run: str) -> list[Any]:
         """All containers of a run, running or not."""

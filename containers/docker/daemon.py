@@ -179,15 +179,16 @@ class Daemon:
             options["device_requests"] = [
                 docker.types.DeviceRequest(device_ids=devices, capabilities=[["gpu"]])
             ]
-        with _translated():
-            if rendered.network:
+        if rendered.network:
+            with _translated():
                 self._make_network(rendered)
-            try:
+        try:
+            with _translated(WORK_SECONDS):
                 self._create_and_start(rendered.name, options)
-            except docker.errors.APIError:
-                if rendered.network:
-                    self._remove_network(rendered.network)
-                raise
+        except Refused:
+            if rendered.network:
+                self.remove_network(rendered.network)
+            raise
 
     def _create_and_start(self, name: str, options: dict[str, Any]) -> None:
         containers = self._slow_client.containers
@@ -224,10 +225,10 @@ class Daemon:
         Returns:
             Whether it ended within the grace period.
         """
-        container = self._slow_client.api
-        with _translated():
+        container, grace = self._slow_client.api, math.ceil(grace_seconds)
+        with _translated(WORK_SECONDS + grace):
             try:
-                container.stop(found.id, timeout=math.ceil(grace_seconds))
+                container.stop(found.id, timeout=grace)
                 state = container.inspect_container(found.id)["State"]
             except docker.errors.NotFound:
                 return True
@@ -236,16 +237,12 @@ class Daemon:
 
     def remove(self, found: Found) -> None:
         """Remove a container, running or not."""
-        with _translated(), contextlib.suppress(docker.errors.NotFound):
+        with _translated(WORK_SECONDS), contextlib.suppress(docker.errors.NotFound):
             self._slow_client.api.remove_container(found.id, force=True, v=True)
 
     def remove_network(self, name: str) -> None:
         """Remove a private network, if it exists."""
-        with _translated():
-            self._remove_network(name)
-
-    def _remove_network(self, name: str) -> None:
-        with contextlib.suppress(docker.errors.NotFound):
+        with _translated(), contextlib.suppress(docker.errors.NotFound):
             try:
                 self._client.api.remove_network(name)
             except docker.errors.APIError as error:
@@ -285,8 +282,12 @@ _UNREACHABLE = (
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    """Convert exceptions of the SDK to `NodeGone` or `Refused`."""
+def _translated(seconds: float | None = None) -> Iterator[None]:
+    """Convert exceptions of the SDK to `NodeGone` or `Refused`.
+
+    Args:
+        seconds: Timeout of the requests within; by default that of a query.
+    """
     try:
         yield
     except docker.errors.ImageNotFound as error:
@@ -296,13 +297,18 @@ def _translated() -> Iterator[None]:
             raise NodeGone(_explained(error)) from None
         raise Refused(_explained(error)) from None
     except _UNREACHABLE as error:
-        raise NodeGone(_cause(error)) from None
+        raise NodeGone(_cause(error, ANSWER_SECONDS if seconds is None else seconds)) from None
 
 
-def _cause(error: BaseException) -> str:
-    """The root cause of an error, without the exceptions that wrap it."""
+def _cause(error: BaseException, seconds: float) -> str:
+    """The root cause of an error, without the exceptions that wrap it.
+
+    Args:
+        error: The error.
+        seconds: Timeout of the request that failed.
+    """
     if isinstance(error, requests.exceptions.Timeout):
-        return f"no answer in {ANSWER_SECONDS:g} s"
+        return f"no answer in {seconds:g} s"
     within = [error, *error.args, error.__cause__, error.__context__]
     for cause in within:
         if isinstance(cause, ssl.SSLError):
@@ -311,7 +317,7 @@ def _cause(error: BaseException) -> str:
             return cause.strerror
     inner = next((cause for cause in within[1:] if isinstance(cause, BaseException)), None)
     if inner is not None:
-        return _cause(inner)
+        return _cause(inner, seconds)
     return (str(error) or type(error).__name__).splitlines()[0][:200]
 
 

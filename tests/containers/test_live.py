@@ -258,6 +258,19 @@ def test_nodes_that_do_not_answer_are_drained_and_come_back(
             assert told.epochs(0) == [0, 1, 2]
 
 
+def test_what_takes_long_is_waited_for_as_long_as_is_said(
+    daemon: Dockerd, storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(containers_docker, "WORK_SECONDS", 0.5)
+    (node,) = cluster(daemon, storage).nodes
+    with (
+        closing(containers_docker.Daemon(node)) as asked,
+        daemon.paused(),
+        pytest.raises(containers_docker.NodeGone, match=r"^no answer in 0\.5 s$"),
+    ):
+        asked.remove(containers_docker.Found("id", "", 0, 0, 0, (), False, False))
+
+
 def test_a_job_of_a_node_that_was_cut_off_is_ended_there_and_goes_on_elsewhere(
     daemon: Dockerd, storage: Path
 ) -> None:
