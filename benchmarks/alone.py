@@ -49,7 +49,7 @@ def train_alone(specs: Iterable[JobSpec], folder: Path) -> None:
     )
     for job, spec in jobs.items():
         if losses(job).keys() != set(range(spec.epochs)):
-            raise RuntimeError(f"{job.name} does not tell all its epochs even if left alone")
+            raise RuntimeError(f"{job.name} does not report all its epochs even if left alone")
 
 
 def losses(folder: Path) -> dict[int, set[tuple[int, float]]]:
@@ -59,7 +59,7 @@ def losses(folder: Path) -> dict[int, set[tuple[int, float]]]:
         return found
     for line in (folder / LINES).read_bytes().splitlines():
         with suppress(ValueError, KeyError, TypeError):
-            told = json.loads(line)
-            epoch, result = told["epoch"], (told["batch_size"], told["loss"])
+            row = json.loads(line)
+            epoch, result = row["epoch"], (row["batch_size"], row["loss"])
             found.setdefault(epoch, set()).add(result)
     return found

@@ -79,8 +79,8 @@ def main() -> None:
             if done.returncode:
                 sys.exit(done.returncode)
             row = {"start": start, "runner": options.runner, "wall_s": perf_counter() - started}
-            told = done.stdout.splitlines()[0]
-            print(json.dumps(row) if options.json else f"{start:>6} {row['wall_s']:8.1f} s  {told}")
+            line = done.stdout.splitlines()[0]
+            print(json.dumps(row) if options.json else f"{start:>6} {row['wall_s']:8.1f} s  {line}")
 
 
 def absolute(data: Path) -> str:

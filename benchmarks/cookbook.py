@@ -72,9 +72,9 @@ started, busy = perf_counter(), process_time()
 _, rows = Analytics(Path(sys.argv[1])).recipe(*sys.argv[2:])
 seconds, busy = perf_counter() - started, process_time() - busy
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-told = {"rows": len(rows), "query_s": round(seconds, 3), "cpu_s": round(busy, 3)}
-told["peak_mib"] = round(peak)
-print(json.dumps({"recipe": sys.argv[2]} | told))
+figures = {"rows": len(rows), "query_s": round(seconds, 3), "cpu_s": round(busy, 3)}
+figures["peak_mib"] = round(peak)
+print(json.dumps({"recipe": sys.argv[2]} | figures))
 """
 
 
@@ -107,8 +107,8 @@ def in_a_process(folder: Path, name: str) -> dict[str, Any]:
     started = perf_counter()
     run = [ASKED] if recipe(name).of_one_run else []
     command = [sys.executable, "-c", ASK, str(folder), name, *run]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return json.loads(told) | {"process_s": round(perf_counter() - started, 3)}
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return json.loads(output) | {"process_s": round(perf_counter() - started, 3)}
 
 
 def forget(folder: Path) -> None:

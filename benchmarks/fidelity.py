@@ -83,14 +83,14 @@ def specs() -> tuple[JobSpec, ...]:
 
 
 def fidelity(
-    nodes: Nodes, folder: Path, runs: int, driver: Any, told: Callable[[str], None]
+    nodes: Nodes, folder: Path, runs: int, driver: Any, report: Callable[[str], None]
 ) -> tuple[list[dict[str, float]], list[str]]:
     """Profile, real runs, simulations; what each came to, and what jobs did amiss."""
     measured = measure(nodes, combinations_of(specs()), epochs=5, steps=16, together=True)
     for one in measured:
-        told(json.dumps(one.row))
+        report(json.dumps(one.row))
     restart = fmean(_restarts(measured))
-    told(f"restart {restart:.2f} s")
+    report(f"restart {restart:.2f} s")
     rows, real_runs = [], []
     for number in range(runs):
         settings = Settings(
@@ -108,7 +108,7 @@ def fidelity(
         simulated = simulate(make_start(_workload(measured, regimes), again), folder)
         rows.append(_row(folder, real, simulated))
         real_runs.append(real)
-        told(json.dumps(rows[-1]))
+        report(json.dumps(rows[-1]))
     train_alone(specs(), nodes.storage / "alone")
     amiss = [problem for run in real_runs for problem in _amiss(nodes, run)]
     if not any(row["real_preemptions"] for row in rows):
@@ -194,7 +194,7 @@ def main() -> int:
         print(f"error: {lacking}", file=sys.stderr)
         return 2
 
-    def told(text: str) -> None:
+    def report(text: str) -> None:
         if not asked.json:
             print(text, flush=True)
 
@@ -214,7 +214,7 @@ def main() -> int:
         node = replace(plain.nodes[0], gpus=(Gpu(cpus=CPUS, cpuset=str(processors[0])),) * 4)
         driver = run_round if asked.driver == "plain" else run_round_in_prefect
         folder = Path(storage) / "warehouse"
-        rows, amiss = fidelity(replace(plain, nodes=(node,)), folder, asked.runs, driver, told)
+        rows, amiss = fidelity(replace(plain, nodes=(node,)), folder, asked.runs, driver, report)
     ratios = {name: median(row[name] for row in rows) for name in rows[0] if "ratio" in name}
     print(json.dumps({"runs": rows, **ratios, "amiss": amiss}) if asked.json else ratios)
     if not asked.json:

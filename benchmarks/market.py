@@ -170,16 +170,16 @@ def _simulate(job: tuple[Case, Path]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         run = simulate(make_start(workload, case.settings), Path(folder))
         columns, rows = Analytics(Path(folder)).query("FROM run_summary", [run])
-    told = dict(zip(columns, rows[0], strict=True))
+    summary = dict(zip(columns, rows[0], strict=True))
     least = limit(workload, case.settings.gpus)
     return {
-        "makespan_s": told["makespan_s"],
-        "makespan/limit": told["makespan_s"] / least,
-        "jct_s": told["mean_jct_s"],
-        "worst_ftf": told["worst_ftf"],
-        "unfair_%": 100 * told["unfair_fraction"],
-        "unfair_themis_%": 100 * told["unfair_fraction_themis"],
-        "restarts/job": told["preemptions"] / told["jobs"],
+        "makespan_s": summary["makespan_s"],
+        "makespan/limit": summary["makespan_s"] / least,
+        "jct_s": summary["mean_jct_s"],
+        "worst_ftf": summary["worst_ftf"],
+        "unfair_%": 100 * summary["unfair_fraction"],
+        "unfair_themis_%": 100 * summary["unfair_fraction_themis"],
+        "restarts/job": summary["preemptions"] / summary["jobs"],
     }
 
 

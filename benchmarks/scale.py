@@ -93,8 +93,8 @@ def in_a_process(jobs: int, policy: str, load: float) -> dict[str, float]:
     """Measure one size in a process of its own, from its start to its end."""
     started = perf_counter()
     command = [sys.executable, __file__, f"--one={jobs}", f"--policies={policy}", f"--load={load}"]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    figures: dict[str, float] = json.loads(told)
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    figures: dict[str, float] = json.loads(output)
     wall = perf_counter() - started
     peak = figures.pop("peak_mib")
     return figures | {

@@ -43,7 +43,7 @@ def main() -> int:
         tempfile.TemporaryDirectory() as folder,
     ):
         found = trial(daemon, storage, Path(folder), asked.faults, asked.seed)
-    told = {
+    figures = {
         "faults": found.injected.total(),
         "runs": found.runs,
         "jobs": found.runs * len(JOBS),
@@ -51,11 +51,11 @@ def main() -> int:
         "seconds": round(time.monotonic() - started),
     }
     if asked.json:
-        print(json.dumps({**told, "kinds": found.injected, "what": found.broken}))
+        print(json.dumps({**figures, "kinds": found.injected, "what": found.broken}))
     else:
         for kind, count in sorted(found.injected.items()):
             print(f"{kind:28} {count:4}")
-        print(", ".join(f"{name} {value}" for name, value in told.items()))
+        print(", ".join(f"{name} {value}" for name, value in figures.items()))
         print("\n".join(found.broken))
     return bool(found.broken)
 

@@ -1,4 +1,4 @@
-"""A scheduler in a process of its own, that dies when it is told to.
+"""A scheduler in a process of its own, that dies on request.
 
 python -m benchmarks.faults.scheduler FOLDER
 """
@@ -75,8 +75,8 @@ class Scheduler:
             return True
         if code not in (None, -signal.SIGKILL):
             raise Stuck(f"the scheduler failed: {(self.folder / 'log').read_text()[-2000:]}")
-        told = max((path.stat().st_mtime for path in runs(self.folder)), default=0.0)
-        if time.time() - max(told, self.since) > SILENT_SECONDS:
+        newest = max((path.stat().st_mtime for path in runs(self.folder)), default=0.0)
+        if time.time() - max(newest, self.since) > SILENT_SECONDS:
             raise Stuck(f"the scheduler made no record for {SILENT_SECONDS:g} s")
         self.ensure()
         return False

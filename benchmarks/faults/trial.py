@@ -165,8 +165,8 @@ class Trial:
         with suppress(docker.errors.APIError):  # a container ended just now
             labels = [one.labels for one in self._running()]
             jobs = {self.storage / one[RUN] / f"job-{one[JOB]}" for one in labels}
-            if told := sorted(job for job in jobs if (job / LINES).exists()):
-                job = self.random.choice(told)
+            if reporting := sorted(job for job in jobs if (job / LINES).exists()):
+                job = self.random.choice(reporting)
                 self.harmed.add(job)
                 with (job / LINES).open("ab") as file:
                     file.write(text)
@@ -203,7 +203,7 @@ class Trial:
         for record, _ in Reader(warehouse).records(name):
             for report in record.reports:
                 if report.epoch != epochs[report.job_id]:
-                    self.broken.append(f"{name}: job {report.job_id} tells {report.epoch} twice")
+                    self.broken.append(f"{name}: job {report.job_id} reports {report.epoch} twice")
                 epochs[report.job_id] += report.epochs
             for one in record.finished:
                 ends[one.job_id].append(f"{one.kind} {one.reason}".rstrip())
@@ -211,23 +211,24 @@ class Trial:
             if ends[spec.job_id][-1:] != [EventKind.FINISHED]:
                 self.broken.append(f"{name}: job {spec.job_id} did not finish: {ends[spec.job_id]}")
             if epochs[spec.job_id] != spec.epochs:
-                self.broken.append(f"{name}: job {spec.job_id} told {epochs[spec.job_id]} epochs")
+                reported = epochs[spec.job_id]
+                self.broken.append(f"{name}: job {spec.job_id} reported {reported} epochs")
             self._judge_losses(name, spec)
         self.broken += [f"{name}: {one} is left" for one in self._left(name)]
         shutil.rmtree(self.storage / name)
         self.runs += 1
 
     def _judge_losses(self, name: str, spec: JobSpec) -> None:
-        """Hold what a job told against the same job left alone."""
+        """Hold what a job reported against the same job left alone."""
         job = self.storage / name / f"job-{spec.job_id}"
         there, alone = losses(job), losses(self.folder / "alone" / job.name)
         lost = alone.keys() - there.keys()
         if lost and job not in self.harmed:
-            self.broken.append(f"{name}: {job.name} tells nothing of epochs {sorted(lost)}")
+            self.broken.append(f"{name}: {job.name} reports nothing of epochs {sorted(lost)}")
         for epoch, each in there.items():
             if each != alone.get(epoch):
-                told = f"{sorted(each)} and alone {sorted(alone.get(epoch, ()))}"
-                self.broken.append(f"{name}: {job.name} has in epoch {epoch} {told}")
+                both = f"{sorted(each)} and alone {sorted(alone.get(epoch, ()))}"
+                self.broken.append(f"{name}: {job.name} has in epoch {epoch} {both}")
 
     def _left(self, name: str) -> list[str]:
         """Containers and networks of a run, in words."""

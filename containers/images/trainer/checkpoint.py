@@ -63,7 +63,7 @@ def write(folder: Path, job: Job, checkpoint: Checkpoint) -> None:
 def read(folder: Path, job: Job) -> bytes | None:
     """The newest whole checkpoint as `parse` takes it, or None to start from the beginning.
 
-    A damaged one is told on stderr; the one before takes its place.
+    A damaged one is reported on stderr; the one before takes its place.
 
     Raises:
         InputError: It is of another job.

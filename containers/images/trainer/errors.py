@@ -13,7 +13,7 @@ DONE = 0
 """Exit code: every epoch is trained."""
 
 PREEMPTED = 75
-"""Exit code: told to stop, and stopped with a checkpoint (EX_TEMPFAIL)."""
+"""Exit code: preempted, and stopped with a checkpoint (EX_TEMPFAIL)."""
 
 
 class TrainerError(Exception):

@@ -1,4 +1,4 @@
-"""Training from where a job stands to its end, or until it is told to stop."""
+"""Training from where a job stands to its end, or until it is preempted."""
 
 import os
 import sys
@@ -39,7 +39,7 @@ def train(job: Job, folder: Path, gang: Gang, stop: Stop) -> int:
         stop: Whether to stop after the step under way.
 
     Returns:
-        Exit code: every epoch is trained, or told to stop.
+        Exit code: every epoch is trained, or preempted.
 
     Raises:
         TrainerError: Data, storage or the gang failed.
@@ -98,7 +98,7 @@ class Training:
         """Take the next step, and all that follows it at an epoch's end.
 
         Returns:
-            Whether any worker was told to stop.
+            Whether any worker was signalled to stop.
         """
         at = self._position
         samples = self._order[at.step * at.batch_size : (at.step + 1) * at.batch_size]
@@ -184,9 +184,9 @@ class Training:
             stepper.optimiser.steps = found.state["optimiser_steps"]
             self._fill(stepper.flat.named, found.model)
             self._fill(self._vectors(), found.vectors)
-        # A start that was killed left no checkpoint, but may have told of itself.
-        told = read_progress(self._folder).get("attempt", 0)
-        self._position.attempt = 1 + max(told, self._position.attempt)
+        # A start that was killed left no checkpoint, but may have reported progress.
+        reported = read_progress(self._folder).get("attempt", 0)
+        self._position.attempt = 1 + max(reported, self._position.attempt)
 
     def _vectors(self) -> dict[str, Tensor]:
         return {**self._stepper.optimiser.moments, "accumulated": self._stepper.accumulated}

@@ -61,7 +61,7 @@ def read_words(path: Path, most: int, length: int, vocabulary: int) -> Ints:
         path: The file.
         most: Samples to read at most.
         length: Words of a sample.
-        vocabulary: Words told apart, the most frequent ones.
+        vocabulary: Distinct words, the most frequent ones.
 
     Returns:
         Samples of shape (samples, length + 1); each begins with the last word of the one before.
@@ -96,7 +96,7 @@ def read_pairs(
         target: Their translations.
         most: Samples to read at most.
         length: Words of a sample.
-        vocabulary: Words told apart in each language, the most frequent ones.
+        vocabulary: Distinct words of each language, the most frequent ones.
 
     Returns:
         Sources of shape (samples, length) and targets of shape (samples, length + 1), padded.
@@ -123,7 +123,7 @@ def read_ratings(path: Path, most: int, items: int) -> tuple[Ints, Ints]:
     Args:
         path: The file.
         most: Users to read at most.
-        items: Items told apart, the most frequent ones; others are left out.
+        items: Distinct items, the most frequent ones; others are left out.
 
     Returns:
         Items of all users, one after the other, and where each user's begin; the latter of

@@ -8,7 +8,7 @@ class Shape:
     """Dimensions of a model and of its samples.
 
     Attributes:
-        classes: Labels, words or items told apart.
+        classes: Distinct labels, words or items.
         length: Pixels a side, or words a sample; 0 where samples have no order.
         width: Channels of the first stage, or units of a layer.
         blocks: Layers, or residual blocks of each stage.

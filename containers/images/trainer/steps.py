@@ -49,7 +49,7 @@ class Stepper:
 
     The message that workers add up is the gradient with a few numbers behind it: the sum of
     the losses, the parts' squared norms, one over their sizes, their number, and the
-    workers that were told to stop. Every step has the same parts in every mode, so that
+    workers that were signalled to stop. Every step has the same parts in every mode, so that
     modes cost the same.
 
     Attributes:
@@ -69,7 +69,7 @@ class Stepper:
         self.accumulated = torch.zeros_like(self.flat.weights)
         self.noise = NoiseScale()
         self._message = torch.zeros(len(self.flat.weights) + 5, device=gang.device)
-        self._gradient, self._told = self._message[:-5], self._message[-5:]
+        self._gradient, self._numbers = self._message[:-5], self._message[-5:]
 
     def step(self, at: Position, samples: Ints, stop: bool) -> bool:
         """Train on the samples of one step.
@@ -77,10 +77,10 @@ class Stepper:
         Args:
             at: Where training stands; takes in the step.
             samples: Indices, shape (samples,).
-            stop: Whether this worker was told to stop.
+            stop: Whether this worker was signalled to stop.
 
         Returns:
-            Whether any worker was told to stop; all workers get the same answer.
+            Whether any worker was signalled to stop; all workers get the same answer.
 
         Raises:
             ArithmeticError: The loss is no longer finite.
@@ -92,9 +92,9 @@ class Stepper:
             if len(samples[bounds]):
                 self._seed(at, part)
                 self._add(samples[bounds], len(samples))
-        self._told[4] = float(stop)
+        self._numbers[4] = float(stop)
         self._gang.sum(self._message)
-        loss, squares, inverses, count, stops = self._told.tolist()
+        loss, squares, inverses, count, stops = self._numbers.tolist()
         if not math.isfinite(loss):
             raise ArithmeticError(f"the loss is {loss} in epoch {at.epoch}, step {at.step}")
         norm = self._gradient.norm().item()
@@ -122,7 +122,7 @@ class Stepper:
         loss = models.losses(self.flat.module, batch).sum()
         torch.autograd.backward(loss / of)
         self._gradient.add_(part)
-        self._told[0] += loss.detach()
-        self._told[1] += (part.norm() * (of / len(samples))) ** 2
-        self._told[2] += 1.0 / len(samples)
-        self._told[3] += 1.0
+        self._numbers[0] += loss.detach()
+        self._numbers[1] += (part.norm() * (of / len(samples))) ** 2
+        self._numbers[2] += 1.0 / len(samples)
+        self._numbers[3] += 1.0
