@@ -45,13 +45,15 @@ DEFAULT_PORTS = {
     (Runner.DASK, "tls"): 8786,
     (Runner.RAY, "ray"): 10_001,
 }
-"""Default port by runner and URL scheme, for addresses without a port."""
+"""Default port by runner and URL scheme, for addresses without a port: the defaults of Dask and
+Ray."""
 
 REACH_SECONDS = 10.0
-"""Timeout for connecting to an address."""
+"""Timeout for connecting to an address. An engineering bound."""
 
 START_SECONDS = 600.0
-"""Timeout for a local cluster's processes to start and connect, on a busy machine."""
+"""Timeout for a local cluster's processes to start and connect, on a busy machine. An engineering
+bound."""
 
 
 def check_runner(runner: Runner, address: str | None) -> None:

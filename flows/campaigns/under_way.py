@@ -50,16 +50,17 @@ from warehouse.store.campaigns import (
 from warehouse.store.files import CellRow, CellStatus
 
 TRIES = 3
-"""Attempts per cell if its worker dies."""
+"""Attempts per cell if its worker dies. An engineering choice."""
 
 STOP_SECONDS = 30.0
-"""Timeout for a run to stop at the end of its current round."""
+"""Timeout for a run to stop at the end of its current round. An engineering bound."""
 
 CellWatch = Callable[[Sequence[CellRow]], None]
 """Takes the rows of all cells; called at the start, at most once a second, and at the end."""
 
 REPORT_SECONDS = 1.0
-"""Minimum interval between progress reports; their cost grows with the number of cells."""
+"""Minimum interval between progress reports; their cost grows with the number of cells. An
+engineering choice."""
 
 _round_watchers: list[Watch] = []
 _cell_watchers: list[CellWatch] = []

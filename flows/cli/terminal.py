@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # not needed to print a table
     from tasks.round import Run
 
 USUAL_WIDTH = 100
-"""Width in characters if stdout is no terminal."""
+"""Width in characters if stdout is no terminal. A choice of layout."""
 
 
 class Bars:

@@ -47,13 +47,16 @@ class Tolerance:
 
 
 EXACT = Tolerance(seconds=0.01, unfair=0.01, worst=0.03)
-"""For policies whose figures do not depend on the choice among several optima."""
+"""For policies whose figures do not depend on the choice among several optima: as reruns of the
+published simulator repeat them, with room for rounding. Chosen by hand."""
 
 NOT_UNIQUE = Tolerance(seconds=0.05, unfair=0.05, worst=0.15)
-"""For policies whose figures depend on the solver's choice among several optima."""
+"""For policies whose figures depend on the solver's choice among several optima. Chosen by hand,
+above the spread of the published simulator's own reruns."""
 
 PUBLISHED_SHOCKWAVE = Tolerance(seconds=0.05, unfair=0.02, worst_range=(1.60, 2.20))
-"""Published runs vary among themselves; the range spans their extremes."""
+"""Published runs vary among themselves; the range of worst FTF spans their extremes. The others are
+chosen by hand."""
 
 TOLERANCES = {
     "gavel": EXACT,

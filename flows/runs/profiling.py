@@ -29,9 +29,9 @@ from warehouse.store.durable import write_text
 from warehouse.workloads.trace import MEASURED, read_jobs, read_throughput_table, read_throughputs
 
 LARGEST = 10**9
-"""Upper bound on batch sizes and scale factors."""
+"""Upper bound on batch sizes and scale factors; a larger number is taken for a mistake."""
 LOOK_SECONDS = 2.0
-"""Poll interval of the running jobs."""
+"""Poll interval of the running jobs. An engineering choice."""
 
 
 @dataclass(frozen=True, slots=True)

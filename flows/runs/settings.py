@@ -54,7 +54,10 @@ class ClusterSize:
 
 @dataclass(frozen=True)
 class LiveSettings:
-    """Settings of every run, virtual or in containers."""
+    """Settings of every run, virtual or in containers.
+
+    Defaults of round, restart and window are those of the published system (NSDI '23).
+    """
 
     backend: Annotated[str, BACKEND] = DEFAULT_BACKEND
     round_seconds: Annotated[

@@ -15,10 +15,11 @@ from typing import IO
 from predictor.errors import WarehouseError
 
 READY_SECONDS = 900.0
-"""Timeout for a start; the first start creates the database, which takes 20 s to minutes."""
+"""Timeout for a start; the first start creates the database, which takes 20 s to minutes. An
+engineering bound."""
 
 STOP_SECONDS = 60.0
-"""Grace period between SIGTERM and SIGKILL."""
+"""Grace period between SIGTERM and SIGKILL. An engineering bound."""
 
 POLL_SECONDS = 0.2
 """Poll interval of a starting or ending child. An engineering choice."""

@@ -11,7 +11,7 @@ REPORTS = "SHOCKWAVE_REPORTS"
 """Environment variable with the folder that is served as `/reports`."""
 
 ANSWER_SECONDS = 10.0
-"""Timeout of a health check; a busy server takes seconds to answer."""
+"""Timeout of a health check; a busy server takes seconds to answer. An engineering bound."""
 
 
 def server_command(

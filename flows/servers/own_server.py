@@ -26,7 +26,8 @@ from flows.servers.command import answers, server_command
 from flows.servers.prefect_driver import starts_server
 
 SEND_SECONDS = 30.0
-"""Timeout for sending pending events and logs before the server is stopped."""
+"""Timeout for sending pending events and logs before the server is stopped. An engineering
+bound."""
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def starts_server() -> bool:
 
 
 ANSWER_SECONDS = 300.0
-"""Timeout of API requests and of database queries, for busy machines."""
+"""Timeout of API requests and of database queries, for busy machines. An engineering bound."""
 
 SERVER_SETTINGS: dict[Setting, Any] = {
     PREFECT_SERVER_ANALYTICS_ENABLED: False,
@@ -76,7 +76,8 @@ SERVER_SETTINGS: dict[Setting, Any] = {
     PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL: 1.0,
 }
 """Settings of servers that Shockwave starts: no telemetry, and task runs stored in batches. Single
-writes would lock SQLite against the next flow run, which then waits two seconds."""
+writes would lock SQLite against the next flow run, which then waits two seconds. Sizes and interval
+are engineering choices; no sweep is recorded."""
 
 
 @contextmanager

@@ -11,6 +11,7 @@ USER = "shockwave"
 """The user name that belongs to it, where a browser asks for one."""
 
 _BYTES = 32
+"""Random bytes of a secret: 256 bits, as is conventional for keys."""
 
 
 def read_secret(file: Path) -> str:

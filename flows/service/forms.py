@@ -23,7 +23,7 @@ from predictor.errors import ShockwaveError
 from tasks.record import Settings
 
 MOST_ROUNDS = 10_000
-"""Largest number of rounds of a flow run; each is five task runs."""
+"""Largest number of rounds of a flow run; each is five task runs. An engineering bound."""
 
 RunId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w.-]+$")]
 """The id of a run, as `SELECT run FROM runs` lists it."""

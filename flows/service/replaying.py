@@ -18,10 +18,10 @@ from tasks.replay import Comparison
 from warehouse import DEFAULT_WAREHOUSE
 
 MOST_SHOWN = 500
-"""Most differences in the table, which the UI shows unpaged."""
+"""Most differences in the table, which the UI shows unpaged. An engineering bound."""
 
 LONGEST_SHOWN = 500
-"""Most characters of a value in the table."""
+"""Most characters of a value in the table. A choice of layout."""
 
 
 @task(

@@ -23,7 +23,7 @@ from warehouse import DEFAULT_WAREHOUSE
 from warehouse.analytics.questions import Analytics
 
 MOST_FIGURES = 4
-"""Most figures shown in the UI; the page has all."""
+"""Most figures shown in the UI; the page has all. A choice of layout."""
 
 
 @dataclass(frozen=True)

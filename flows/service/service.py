@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
 DATABASE_SECONDS = 30.0
-"""Timeout for connecting to the database."""
+"""Timeout for connecting to the database. An engineering bound."""
 
 DATABASES = "postgresql+asyncpg://USER:PASSWORD@HOST:PORT/NAME or sqlite+aiosqlite:///PATH"
 

@@ -11,10 +11,11 @@ from flows.servers.children import READY, end_with_parent
 from flows.service.deployments import DEPLOYMENTS
 
 POLL_SECONDS = 2.0
-"""Interval between polls of the server for scheduled flow runs."""
+"""Interval between polls of the server for scheduled flow runs. An engineering choice."""
 
 MOST_AT_ONCE = 4
-"""Most concurrent flow runs, each a process with its own solver; others wait."""
+"""Most concurrent flow runs, each a process with its own solver; others wait. An engineering
+bound."""
 
 
 class Serving(Runner):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from predictor.throughput import Profile
 
 SCALE_FACTORS = (1, 2, 4, 8)
-"""Default scale factors of generated jobs."""
+"""Default scale factors of generated jobs: those of the public traces."""
 
 
 @dataclass(frozen=True, slots=True)

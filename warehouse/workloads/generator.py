@@ -2,7 +2,8 @@
 
 The public evaluation (NSDI '23, section 8) draws five model families, gangs of 1 to
 8 GPUs, durations of 0.2 to 5 hours, and GNS or Accordion for each job. Families and
-throughputs are our own, see `warehouse.workloads.families`.
+throughputs are our own, see `warehouse.workloads.families`. When batch sizes change is drawn
+from ranges chosen by hand; `docs/traces.md` lists them.
 """
 
 import math
@@ -24,7 +25,7 @@ from warehouse.workloads.mix import MOST_SECONDS, Mix
 from warehouse.workloads.regimes import isolated_seconds
 
 MEAN_INTERARRIVAL_SECONDS = 90.0
-"""60 jobs on 16 GPUs arrive some six times faster than they can be served."""
+"""60 jobs on 16 GPUs arrive some six times faster than they can be served. Chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 MOST_JOBS = 1_000_000
-"""Upper bound on generated jobs, which are all held in memory."""
+"""Upper bound on generated jobs, which are all held in memory. An engineering bound."""
 
 
 class Arrivals(StrEnum):

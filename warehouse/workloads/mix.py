@@ -10,16 +10,18 @@ from predictor.job import Mode
 from warehouse.workloads.fields import LARGEST
 
 SCALE_FACTOR_WEIGHTS: Mapping[int, float] = MappingProxyType({1: 0.6, 2: 0.3, 4: 0.09, 8: 0.01})
-"""Probability of each scale factor; small gangs dominate, as in published clusters."""
+"""Probability of each scale factor, with which the traces of Shockwave (NSDI '23) were drawn: it is
+part of their files' published names."""
 
 MODE_WEIGHTS: Mapping[Mode, float] = MappingProxyType({Mode.GNS: 0.5, Mode.ACCORDION: 0.5})
-"""Share of each adaptation mode."""
+"""Share of each adaptation mode, likewise."""
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.2 * 3600, 5.0 * 3600
-"""Isolated run times are drawn log-uniformly between these."""
+"""Isolated run times are drawn log-uniformly between these: the range of the same traces, 0.2 to
+5 h."""
 
 MOST_SECONDS = 1e9
-"""Upper bound on isolated run times, some thirty years."""
+"""Upper bound on isolated run times, some thirty years. An engineering bound."""
 
 
 @dataclass(frozen=True)

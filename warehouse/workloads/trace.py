@@ -49,10 +49,10 @@ DECLARED = {
 """What a job may declare beyond the columns: a JSON object in place of the command."""
 
 MOST_EPOCHS = 1_000_000
-"""The published rules go epoch by epoch."""
+"""Upper bound on epochs: the published rules go epoch by epoch. An engineering bound."""
 
 WORKER_TYPE = "v100"
-"""Worker type of written throughputs, and the default of several."""
+"""Worker type of written throughputs, and the default of several: that of the public tables."""
 
 MEASURED = "measured"
 """Key of a throughput table beside the worker types: how, when and where it was measured."""

@@ -7,7 +7,7 @@ from trainer.job import Job
 from trainer.noise import NoiseScale
 
 DECAY = 0.1
-"""What a decay leaves of the learning rate."""
+"""What a decay leaves of the learning rate, as with Accordion."""
 
 DECAY_AT = (1 / 2, 5 / 6)
 """Shares of the epochs after which it decays: 150 and 250 of 300 with Accordion."""
@@ -16,7 +16,8 @@ CRITICAL_CHANGE = 0.5
 """Relative change of the gradient's norm from which a regime is critical: Accordion's eta."""
 
 MOST_EPOCHS_BETWEEN = 10
-"""Epochs between two detections of Accordion in long jobs; a tenth of them in short ones."""
+"""Epochs between two detections in long jobs, as with Accordion; in short ones a tenth of all, by
+convention."""
 
 
 @dataclass(frozen=True, slots=True)

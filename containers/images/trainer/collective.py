@@ -12,7 +12,7 @@ from trainer.errors import GangLost, InputError
 from trainer.place import Place
 
 PATIENCE = timedelta(minutes=5)
-"""How long a worker waits for the others, to come or to answer."""
+"""How long a worker waits for the others, to come or to answer. An engineering bound."""
 
 
 class Gang:

@@ -20,7 +20,8 @@ FOLDER_VARIABLE = "SHOCKWAVE_DATA_FOLDER"
 
 FOLDER = Path("/data")
 MOST_SYNTHETIC = 2_048
-"""Distinct synthetic samples; longer epochs go through them again."""
+"""Distinct synthetic samples; longer epochs go through them again. An engineering bound on memory
+and on the time that a start takes."""
 
 SYNTHETIC = "synthetic"
 

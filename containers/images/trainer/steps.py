@@ -16,7 +16,8 @@ from trainer.noise import NoiseScale, estimate
 from trainer.shapes import RECIPES
 
 LEAST_PARTS = 2
-"""Parts of a step in a gang of one; else each worker has one."""
+"""Parts of a step in a gang of one, as few as the noise scale can be estimated from; else each
+worker has one."""
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """Data drawn at random in the shapes of the real sets, with something in it to learn.
 
-A tenth of it is noise, so that the gradient's noise grows against it as a model learns.
+A tenth of it is noise, so that the gradient's noise grows against it as a model learns. All numbers
+here are chosen by hand.
 """
 
 import numpy as np

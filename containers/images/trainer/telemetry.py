@@ -11,7 +11,7 @@ from trainer import files
 LINES = "telemetry.jsonl"
 PROGRESS = "progress.json"
 SECONDS_BETWEEN = 1.0
-"""Least time between two writes of the progress inside an epoch."""
+"""Least time between two writes of the progress inside an epoch. An engineering choice."""
 
 
 @dataclass(frozen=True, slots=True)
