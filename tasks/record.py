@@ -5,13 +5,9 @@ the run's state is a fold over records and any round can be solved again. Record
 chain that starts with the header's hash: two runs with the same last hash are identical.
 """
 
-import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from typing import Any
-
-import orjson
 
 from containers.runtime import ContainerEvent, Lease, Observation
 from predictor.allocation import Allocation
@@ -24,7 +20,7 @@ from solver.fidelity import Fidelity
 from solver.inventory import Inventory, Pool
 from solver.market import Bid
 from solver.plan import SolveReport, Turn
-from tasks.rows import to_row
+from tasks.rows import content_hash, to_row
 from tasks.sources import Workload
 
 
@@ -310,17 +306,6 @@ class Timings:
     dispatch_ms: float
 
 
-def content_hash(row: Any) -> str:
-    """SHA-256 of plain data, independent of the storage format."""
-    return hashlib.sha256(orjson.dumps(row, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
 def record_hash(record: RoundRecord | RunHeader) -> str:
     """The chain hash of a record or header of the current layout."""
     return content_hash(to_row(record))
-
-
-def workload_hash(workload: Workload) -> str:
-    """The hash of a workload's jobs and ground truths."""
-    jobs = zip(workload.specs, workload.truths, strict=True)
-    return content_hash([[to_row(spec), to_row(truth)] for spec, truth in jobs])

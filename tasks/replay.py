@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from containers.runtime import ContainerEvent, EventKind, Lease, Observation
 from predictor.job import JobSpec
 from tasks.layouts import FIRST_WITH_REASONS, FIRST_WITH_WORK
-from tasks.record import RoundRecord, Timings, content_hash
-from tasks.rows import to_row
+from tasks.record import RoundRecord, Timings
+from tasks.rows import content_hash, to_row
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,15 @@
 A `StrEnum` becomes its string, a tuple a list, a dataclass a dict.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import GenericAlias
 from typing import Any, TypeVar, get_args, get_type_hints
+
+import orjson
 
 Record = TypeVar("Record")
 
@@ -63,3 +66,8 @@ def _decoder(hint: Any) -> Callable[[Any], Any]:
         parts = [(name, _decoder(part)) for name, part in typed_fields(hint)]
         return lambda row: hint(**{name: part(row[name]) for name, part in parts})
     return hint if issubclass(hint, Enum) else _same
+
+
+def content_hash(row: Any) -> str:
+    """SHA-256 of plain data, independent of the storage format."""
+    return hashlib.sha256(orjson.dumps(row, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import takewhile
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.throughput import Profile
 from solver.inventory import Inventory
+from tasks.rows import content_hash, to_row
 
 
 class JobSource(Protocol):
@@ -78,6 +80,12 @@ class Workload:
     truths: tuple[GroundTruth, ...]
     profile: Profile
     places: Mapping[int, str] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """The hash of its jobs and ground truths."""
+        jobs = zip(self.specs, self.truths, strict=True)
+        return content_hash([[to_row(spec), to_row(truth)] for spec, truth in jobs])
 
     @property
     def trace(self) -> Trace:

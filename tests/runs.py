@@ -17,7 +17,6 @@ from tasks.record import (
     Timings,
     one_pool,
     record_hash,
-    workload_hash,
 )
 from tasks.round import Run, run_round
 from tasks.sources import Workload
@@ -40,7 +39,7 @@ def tiny(
 
 def start_of(header: RunHeader, workload: Workload) -> Start:
     """What a run begins with, unchecked; the hashes are those that belong to it."""
-    header = replace(header, workload=workload_hash(workload))
+    header = replace(header, workload=workload.digest)
     return Start(header, workload, record_hash(header))
 
 

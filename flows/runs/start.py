@@ -27,7 +27,6 @@ from tasks.record import (
     Settings,
     Start,
     record_hash,
-    workload_hash,
 )
 from tasks.round import Run, Sink
 from tasks.sources import Workload
@@ -71,7 +70,7 @@ def make_header(
         version=VERSION,
         settings=settings,
         source=workload.source,
-        workload=workload_hash(workload),
+        workload=workload.digest,
         profile=tuple(
             Measurement(*key, rate)
             for key, rate in sorted(profile.rates.items())

@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.record import content_hash
-from tasks.rows import from_row, to_row
+from tasks.rows import content_hash, from_row, to_row
 from warehouse.store.arrow import arrow_schema, rows_to_table, to_table
 
 

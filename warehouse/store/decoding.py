@@ -6,8 +6,8 @@ from typing import Any
 from containers.virtual.truth import GroundTruth
 from predictor.job import JobSpec
 from tasks.layouts import OLDEST, VERSION, header_upgraded, record_upgraded
-from tasks.record import RoundRecord, RunHeader, content_hash
-from tasks.rows import from_row
+from tasks.record import RoundRecord, RunHeader
+from tasks.rows import content_hash, from_row
 from warehouse.store.files import HeaderLabel, RoundLabel
 
 Row = dict[str, Any]

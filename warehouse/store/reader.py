@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from predictor.errors import WarehouseError
 from tasks.chain import broken
-from tasks.record import RoundRecord, RunHeader, Start, workload_hash
+from tasks.record import RoundRecord, RunHeader, Start
 from tasks.rows import from_row
 from tasks.sources import Workload
 from warehouse.store.decoding import (
@@ -129,7 +129,7 @@ def read_workload(folder: Path, stored: StoredHeader) -> Workload:
         truths=tuple(truth for _, truth in jobs),
         profile=header.throughputs,
     )
-    if header.workload and workload_hash(workload) != header.workload:
+    if header.workload and workload.digest != header.workload:
         raise _changed(name_of(folder), "workload")
     return workload
 
