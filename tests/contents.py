@@ -6,13 +6,13 @@ from typing import Any
 import duckdb
 
 from warehouse.analytics.catalog import create_views
-from warehouse.analytics.definitions import MARTS, VIEWS, needed
+from warehouse.analytics.definitions import VIEWS, needed
 
 
 def contents(
-    warehouse: Path, views: tuple[str, ...] = VIEWS, tables: tuple[str, ...] = MARTS
+    warehouse: Path, views: tuple[str, ...] = VIEWS, tables: tuple[str, ...] = VIEWS
 ) -> dict[str, list[Any]]:
-    """All rows of views, as an `Analytics` sees them; marts as tables are the same, and faster."""
+    """All rows of views, as an `Analytics` sees them; as tables they are the same, and faster."""
     with duckdb.connect() as connection:
         create_views(connection, warehouse, names=needed(", ".join(views)), tables=tables)
         return {view: connection.execute(f"FROM {view} ORDER BY ALL").fetchall() for view in views}
