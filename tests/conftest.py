@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +85,20 @@ def data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no public traces in {folder}; set SHOCKWAVE_DATA to their parent")
     return folder
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate of localhost and its key."""
+    folder = tmp_path_factory.mktemp("certificate")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
+            *("-nodes", "-days", "2", "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=DNS:localhost", "-out", cert, "-keyout", key),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return cert, key

@@ -14,7 +14,11 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"docker": r"\bdaemon: Dockerd|\(.daemon.\)", "prefect": r"\bclient: SyncPrefectClient"}
+SHARED = {
+    "docker": r"\bdaemon: Dockerd|\(.daemon.\)",
+    "up": r"\bup: Up\b",
+    "prefect": r"\bclient: SyncPrefectClient|\bserver: Access|\bhome: Path",
+}
 """What a file's text has if its tests share something with other files, by the group's name."""
 
 OWN = r"^@pytest\.fixture\(scope=\"module\"|^@cache$"
@@ -24,10 +28,9 @@ OWN = r"^@pytest\.fixture\(scope=\"module\"|^@cache$"
 def group(file: str) -> str | None:
     """The group of a file's tests; none if each may run anywhere."""
     text = (ROOT / file).read_text(encoding="utf-8")
-    if not re.search(r"^def client\(", text, re.MULTILINE):
-        for name, uses in SHARED.items():
-            if re.search(uses, text, re.MULTILINE):
-                return name
+    for name, uses in SHARED.items():
+        if re.search(uses, text):
+            return name
     return file if re.search(OWN, text, re.MULTILINE) else None
 
 

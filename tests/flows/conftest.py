@@ -85,6 +85,12 @@ def here(capfd: pytest.CaptureFixture[str]) -> Command:
 
 
 @pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new user's home of Prefect, with a database after the first server's start."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Access"]:
     """A Prefect server on a database of its own, for the tests of all files."""
     from prefect.settings import PREFECT_HOME, temporary_settings

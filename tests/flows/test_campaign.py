@@ -30,7 +30,8 @@ from flows.history.replay import replay
 from flows.history.whatif import Change, whatif
 from flows.runs.simulation import simulate
 from flows.servers.access import Access
-from tests.flows.conftest import Command, tree
+from tests.flows.conftest import PROGRAM, Command, tree
+from tests.newcomer import elsewhere, in_terminal, newcomer
 from tests.ui.service import descendants, free_port, running
 from tests.waiting import HANG_SECONDS, wait_for
 from warehouse.store.campaigns import read_cells
@@ -103,20 +104,35 @@ def artifact(client: SyncPrefectClient, key: str) -> Artifact:
 
 @pytest.fixture(scope="module")
 def ran(
-    client: SyncPrefectClient, tmp_path_factory: pytest.TempPathFactory
+    client: SyncPrefectClient, server: Access, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[Runner], Path]:
     """Runs the campaign, once on each runner; where it is then."""
 
     @cache
     def run(runner: Runner) -> Path:
-        warehouse = tmp_path_factory.mktemp(runner) / "w"
-        asked = read_campaign(plan(warehouse.parent))
-        # A cluster is as many processes as it has workers, and one is enough.
-        workers = 1 if runner in CLUSTERS else 2
-        assert campaign(asked, runner, workers, None, warehouse) == campaign_id(asked)
+        folder = tmp_path_factory.mktemp(runner)
+        file, warehouse = plan(folder), folder / "w"
+        if runner in CLUSTERS:
+            on_a_cluster_of_its_own(file, runner, warehouse, server)
+        else:
+            asked = read_campaign(file)
+            assert campaign(asked, runner, 2, None, warehouse) == campaign_id(asked)
         return warehouse
 
     return run
+
+
+def on_a_cluster_of_its_own(file: Path, runner: Runner, warehouse: Path, server: Access) -> None:
+    """Run a campaign as a new user does in a terminal; neither it nor its cluster ask others."""
+    home, lookups = file.with_name("home"), file.with_name("lookups")
+    env = newcomer(home, lookups) | server.client_env()
+    # A cluster is as many processes as it has workers, and one is enough.
+    command = [PROGRAM, "campaign", file, "--runner", runner, "--workers", 1]
+    code, shown = in_terminal([*command, "--warehouse", warehouse], file.parent, env)
+    assert code == 0, shown
+    assert "usage data" not in shown
+    assert elsewhere(lookups) == []
+    assert not (home / ".sdk_telemetry" / "notice_shown").exists()
 
 
 @pytest.mark.parametrize("runner", Runner)

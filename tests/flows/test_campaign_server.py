@@ -1,13 +1,17 @@
-"""The Prefect server that a campaign starts for itself goes with it, however it ends."""
+"""The Prefect server that a campaign starts for itself: it obeys nobody else and goes with it."""
 
 import signal
 import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.ui.service import descendants, outside, running
+from tests.flows.conftest import PROGRAM
+from tests.newcomer import elsewhere, newcomer, terminal
+from tests.ui.attacks import ask, attacked
+from tests.ui.service import descendants, own_server, running, serves
 from tests.waiting import HANG_SECONDS, wait_for
 from warehouse.store.campaigns import read_cells
 from warehouse.store.files import CellStatus
@@ -33,33 +37,36 @@ TOO_SMALL = """
 name = "one"
 gpus = 1
 """
-ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prefect's, whose database the first server makes."""
-    return tmp_path_factory.mktemp("home")
-
-
-def started(folder: Path, home: Path, plan: str, *options: str) -> subprocess.Popen[str]:
-    """A campaign that is told of no server."""
-    file = folder / "plan.toml"
+@contextmanager
+def started(
+    folder: Path, home: Path, plan: str, *options: str
+) -> Iterator["subprocess.Popen[str]"]:
+    """A campaign that is told of no server; it looks up and reaches no other machine."""
+    file, lookups = folder / "plan.toml", folder / "lookups"
     file.write_text(plan)
-    env = outside(home) | {"PYTHONPATH": str(ROOT)}
-    program = [sys.executable, "-c", "from flows.cli.main import main; main()"]
-    return subprocess.Popen(
-        [*program, "campaign", str(file), "--warehouse", str(folder / "w"), "--json", *options],
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = [PROGRAM, "campaign", file, "--warehouse", folder / "w", "--json", *options]
+    with (
+        terminal() as shown,
+        subprocess.Popen(
+            command,
+            env=newcomer(home, lookups),
+            stdout=shown,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as campaign,
+    ):
+        yield campaign
+    assert elsewhere(lookups) == []
+    assert not (home / ".sdk_telemetry" / "notice_shown").exists()
 
 
-def test_nothing_outlives_a_campaign_that_is_killed(tmp_path: Path, home: Path) -> None:
+def test_a_campaign_s_server_obeys_nobody_else_and_nothing_outlives_a_kill(
+    tmp_path: Path, home: Path
+) -> None:
     records = "run=*/round=00003*.parquet"  # its worker has told of itself by then
-    plan = PLAN.format(jobs=200, more="")
+    plan = PLAN.format(jobs=2000, more="")
     with started(tmp_path, home, plan, "--workers", "1") as campaign:
 
         def at_work() -> bool:
@@ -67,11 +74,12 @@ def test_nothing_outlives_a_campaign_that_is_killed(tmp_path: Path, home: Path) 
             return any(present(tmp_path / "w").glob(records))
 
         wait_for(at_work)
+        server = own_server(campaign.pid, home)
+        attacked(server)
+        assert ask(server, "GET", "/reports/")[0] in (401, 404)  # it hands out none
         left = descendants(campaign.pid)
-        servers = [number for number in left if serves(number)]
         campaign.kill()
         assert campaign.wait(HANG_SECONDS) == -signal.SIGKILL
-    assert len(servers) == 1
     assert len(left) >= 2  # the worker too
     assert wait_for(lambda: running(left), lambda still: not still) == set()
 
@@ -85,7 +93,7 @@ def test_its_one_server_is_stopped_when_a_campaign_has_ended(
     tmp_path: Path, home: Path, runner: str, more: str, said: str
 ) -> None:
     seen: dict[int, bool] = {}
-    plan = PLAN.format(jobs=9, more=more)
+    plan = PLAN.format(jobs=2, more=more)
     with started(tmp_path, home, plan, "--runner", runner, "--workers", "1") as campaign:
 
         def ended() -> bool:
@@ -93,7 +101,7 @@ def test_its_one_server_is_stopped_when_a_campaign_has_ended(
                 seen[number] = seen.get(number, False) or serves(number)
             return campaign.poll() is not None
 
-        wait_for(ended, every=0.1)
+        wait_for(ended, every=0.5)
         assert campaign.stderr
         lines = campaign.stderr.read().splitlines()
     assert campaign.returncode == bool(said)
@@ -104,11 +112,3 @@ def test_its_one_server_is_stopped_when_a_campaign_has_ended(
     assert statuses == [CellStatus.FINISHED, CellStatus.FAILED][: 1 + bool(more)]
     assert len(lines) == bool(said), lines  # Prefect complains of nothing
     assert all(line.startswith(said) for line in lines)
-
-
-def serves(number: int) -> bool:
-    """Whether a process is a Prefect server."""
-    try:
-        return b"uvicorn" in Path(f"/proc/{number}/cmdline").read_bytes()
-    except OSError:  # it has ended meanwhile
-        return False

@@ -4,56 +4,29 @@ import re
 import ssl
 import stat
 import subprocess
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from flows.servers.access import Access
 from flows.servers.command import answers
 from flows.servers.secret import read_secret
 from predictor.errors import InputError, WarehouseError
 from tests.flows.conftest import PROGRAM, Command
-from tests.flows.test_campaign_server import serves
+from tests.newcomer import outside
 from tests.ui.attacks import ask, attacked
-from tests.ui.service import descendants, free_port, outside, ready, running
+from tests.ui.service import descendants, free_port, own_server, running
 from tests.waiting import wait_for
-
-PLAN = """
-name = "guarded"
-policies = ["fifo"]
-[settings]
-round_seconds = 60
-[[workloads]]
-name = "drawn"
-jobs = 2000
-[[clusters]]
-name = "eight"
-gpus = 8
-"""
-LONG = ("--gpus", "8", "--jobs", "2000", "--round-seconds", "60")
-COMMANDS = {
-    "simulate": ("simulate", *LONG, "--driver", "prefect"),
-    "compare": ("compare", *LONG, "--policies", "fifo"),
-    "campaign": ("campaign", "{plan}", "--workers", "1"),
-}
-"""Commands that start a server, at work for longer than a test takes."""
+from warehouse.store.folder import present
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture(params=COMMANDS)
-def own_server(request: pytest.FixtureRequest, home: Path, tmp_path: Path) -> Iterator[Access]:
-    """The server that a command has started for itself."""
-    (tmp_path / "plan.toml").write_text(PLAN)
-    arguments = [part.format(plan=tmp_path / "plan.toml") for part in COMMANDS[request.param]]
+@pytest.mark.prefect
+def test_the_server_of_a_simulation_obeys_nobody_else(home: Path, tmp_path: Path) -> None:
+    """Others with a server of their own are campaigns (test_campaign_server.py)."""
+    long = ("--gpus", "8", "--jobs", "2000", "--round-seconds", "60", "--driver", "prefect")
     program = subprocess.Popen(
-        [PROGRAM, *arguments, "--warehouse", tmp_path / "w", "--json"],
+        [PROGRAM, "simulate", *long, "--warehouse", tmp_path / "w", "--json"],
         env=outside(home),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -61,27 +34,19 @@ def own_server(request: pytest.FixtureRequest, home: Path, tmp_path: Path) -> It
     )
     try:
 
-        def servers() -> list[int]:
+        def at_work() -> bool:
             assert program.poll() is None, program.communicate()
-            return [number for number in descendants(program.pid) if serves(number)]
+            return any(present(tmp_path / "w").glob("run=*/round=*.parquet"))
 
-        (number,) = wait_for(servers)
-        line = Path(f"/proc/{number}/cmdline").read_text().split("\0")
-        assert line[line.index("--host") + 1] == "127.0.0.1"
-        url = f"http://127.0.0.1:{line[line.index('--port') + 1]}"
-        wait_for(lambda: answers(url))
-        yield Access(url, read_secret(home / "shockwave-auth"))
+        wait_for(at_work)
+        server = own_server(program.pid, home)
+        attacked(server)
+        assert ask(server, "GET", "/reports/")[0] in (401, 404)  # it hands out none
     finally:
         started = descendants(program.pid)
         program.kill()
         program.communicate()
         wait_for(lambda: running(started), lambda left: not left)
-
-
-@pytest.mark.prefect
-def test_the_server_of_a_command_obeys_nobody_else(own_server: Access) -> None:
-    attacked(own_server)
-    assert ask(own_server, "GET", "/reports/")[0] in (401, 404)  # it hands out none
 
 
 # The secret
@@ -115,23 +80,6 @@ def test_a_secret_that_is_none_is_told(tmp_path: Path, text: str, mode: int, sai
 
 
 # A network
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate of localhost and its key."""
-    folder = tmp_path_factory.mktemp("certificate")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
-            *("-nodes", "-days", "2", "-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=DNS:localhost", "-out", cert, "-keyout", key),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return cert, key
 
 
 @pytest.mark.parametrize(
@@ -173,30 +121,6 @@ def test_a_certificate_needs_a_name_that_it_holds_for(
     ran = here("up", *options, "--tls-key", cert)
     assert ran.code == 2
     assert "--tls-cert: cannot be served with its key (" in ran.err
-
-
-@pytest.mark.prefect
-def test_with_tls_and_a_proxy_it_is_reached_by_their_names(
-    home: Path, tmp_path: Path, certificate: tuple[Path, Path]
-) -> None:
-    cert, key = certificate
-    with ready(
-        tmp_path,
-        *("--host", "localhost", "--tls-cert", str(cert), "--tls-key", str(key)),
-        *("--behind-proxy", "https://gpu.example"),
-        home=home,
-        SSL_CERT_FILE=str(cert),
-    ) as service:
-        assert "Ready: https://gpu.example/deployments" in service.log.read_text()
-        access = Access(f"https://localhost:{service.port}", service.access.secret)
-        trusted = ssl.create_default_context(cafile=str(cert))
-        for host, status in (
-            (f"localhost:{service.port}", 200),
-            ("gpu.example", 200),
-            (f"gpu.example:{service.port}", 403),
-        ):
-            asked = ask(access, "GET", "/api/health", headers={"Host": host}, tls=trusted)
-            assert asked[0] == status, host
 
 
 @pytest.mark.process

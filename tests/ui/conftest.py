@@ -1,5 +1,20 @@
-"""The command line, as the tests of the flows call it."""
+"""One service for the tests of all files, and the command line as tests of the flows call it."""
+
+from collections.abc import Iterator
+
+import pytest
 
 from tests.flows.conftest import here
+from tests.ui.service import Up, ready
 
 __all__ = ["here"]
+
+
+@pytest.fixture(scope="session")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A service with a report, on a home of its own; the last tests of `test_up.py` stop it."""
+    with ready(tmp_path_factory.mktemp("up")) as service:
+        reports = service.warehouse / "reports"
+        reports.mkdir()
+        (reports / "page.html").write_text("<title>a report</title>")
+        yield service

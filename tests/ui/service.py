@@ -1,6 +1,5 @@
 """`shockwave up` as a process, and what is asked of the server that it starts."""
 
-import os
 import signal
 import socket
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 from flows.servers.access import Access
 from flows.servers.secret import read_secret
 from tests.flows.conftest import PROGRAM
+from tests.newcomer import elsewhere, newcomer, terminal
 from tests.waiting import HANG_SECONDS, wait_for
 
 
@@ -78,39 +78,56 @@ def _stats() -> dict[int, tuple[str, int]]:
     return found
 
 
+def own_server(process: int, home: Path) -> Access:
+    """The Prefect server that a command has started for itself; it has one."""
+    (server,) = [number for number in descendants(process) if serves(number)]
+    line = Path(f"/proc/{server}/cmdline").read_text().split("\0")
+    assert line[line.index("--host") + 1] == "127.0.0.1"
+    url = f"http://127.0.0.1:{line[line.index('--port') + 1]}"
+    return Access(url, read_secret(home / "shockwave-auth"))
+
+
+def serves(number: int) -> bool:
+    """Whether a process is a Prefect server."""
+    try:
+        return b"uvicorn" in Path(f"/proc/{number}/cmdline").read_bytes()
+    except OSError:  # it has ended meanwhile
+        return False
+
+
 def running(ids: set[int]) -> set[int]:
     """Those of the processes that have not ended."""
     return {number for number, (state, _) in _stats().items() if number in ids and state != "Z"}
 
 
-def outside(home: Path) -> dict[str, str]:
-    """The environment of a program that nobody has told of a server."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    return env | {"PREFECT_HOME": str(home)}
-
-
 @contextmanager
 def start(folder: Path, *options: str, home: Path | None = None, **more: str) -> Iterator[Up]:
-    """`shockwave up` in a folder until the context ends, on a home of its own if none is given."""
+    """`shockwave up` in a folder until the context ends, on a home of its own if none is given.
+
+    It looks up and reaches no other machine, and nor does what it starts.
+    """
     port, warehouse, log = free_port(), folder / "warehouse", folder / "log"
     folder.mkdir(exist_ok=True)
-    env = outside(home or folder / "home") | {"NO_COLOR": "1", **more}
-    with log.open("w") as file:
+    env = newcomer(home or folder / "home", folder / "lookups") | {"NO_COLOR": "1", **more}
+    with log.open("w") as file, terminal() as shown:
         process = subprocess.Popen(
             [PROGRAM, "up", "--port", str(port), "--warehouse", str(warehouse), *options],
             env=env,
+            stdout=shown,
             stderr=file,
             text=True,
         )
-    up = Up(process, port, warehouse, env, log)
-    try:
-        yield up
-    finally:
-        started = up.descendants()
-        if process.poll() is None:
-            process.kill() if not started else process.terminate()
-            process.wait(HANG_SECONDS)
-        wait_for(lambda: running(started), lambda left: not left)
+        up = Up(process, port, warehouse, env, log)
+        try:
+            yield up
+        finally:
+            started = up.descendants()
+            if process.poll() is None:
+                process.kill() if not started else process.terminate()
+                process.wait(HANG_SECONDS)
+            wait_for(lambda: running(started), lambda left: not left)
+    assert elsewhere(folder / "lookups") == []
+    assert not (Path(env["PREFECT_HOME"]) / ".sdk_telemetry" / "notice_shown").exists()
 
 
 @contextmanager

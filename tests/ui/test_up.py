@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sqlite3
+import ssl
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -26,6 +27,7 @@ from prefect.settings import temporary_settings
 from flows.runs.simulation import resume, simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
+from flows.servers.access import Access
 from flows.servers.prefect_driver import embedded_prefect
 from flows.service.deployments import DEPLOYMENTS
 from flows.service.forms import MOST_ROUNDS, Form, ReplayForm, RoundForm
@@ -34,7 +36,7 @@ from flows.service.stepping import step
 from tasks.record import Settings, one_pool
 from tests.flows.conftest import Command
 from tests.runs import chained, make, write
-from tests.ui.attacks import authorization
+from tests.ui.attacks import ask, authorization
 from tests.ui.browser import browser, log_in
 from tests.ui.service import Up, ready, running, start
 from tests.waiting import HANG_SECONDS, wait_for
@@ -43,12 +45,6 @@ from warehouse.store.folder import present
 from warehouse.store.reader import Reader
 
 pytestmark = pytest.mark.prefect
-
-
-@pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with ready(tmp_path_factory.mktemp("up")) as service:
-        yield service
 
 
 @pytest.fixture
@@ -299,7 +295,7 @@ def test_postgres_serves_as_well(tmp_path: Path) -> None:
             form = {"jobs": 1, "gpus": 4, "round_seconds": 3600}
             assert outcome(started(client, "simulate", form))[0] == "Completed"
         assert not (Path(service.env["PREFECT_HOME"]) / "prefect.db").exists()
-        assert service.stop() == 0
+        assert service.stop(signal.SIGINT) == 130
 
 
 def test_a_second_one_on_the_same_port_says_so(up: Up, here: Command, tmp_path: Path) -> None:
@@ -348,11 +344,30 @@ def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient)
     assert len(Reader(up.warehouse).records(run)) == rounds + 1
 
 
-def test_started_again_and_killed_it_leaves_nothing(up: Up) -> None:
+def test_started_again_with_tls_behind_a_proxy_and_killed_it_leaves_nothing(
+    up: Up, certificate: tuple[Path, Path]
+) -> None:
     """The last test of this file: on the database of the others, which are through with it."""
     if up.process.poll() is None:
         up.stop()
-    with ready(up.warehouse.parent) as service:
+    cert, key = certificate
+    with ready(
+        up.warehouse.parent,
+        *("--host", "localhost", "--tls-cert", str(cert), "--tls-key", str(key)),
+        *("--behind-proxy", "https://gpu.example"),
+        SSL_CERT_FILE=str(cert),
+    ) as service:
+        assert "Ready: https://gpu.example/deployments" in service.log.read_text()
+        access = Access(f"https://localhost:{service.port}", service.access.secret)
+        trusted = ssl.create_default_context(cafile=str(cert))
+        for host, status in (
+            (f"localhost:{service.port}", 200),
+            ("gpu.example", 200),
+            (f"gpu.example:{service.port}", 403),
+        ):
+            asked = ask(access, "GET", "/api/health", headers={"Host": host}, tls=trusted)
+            assert asked[0] == status, host
+
         processes = service.descendants()
         assert len(processes) >= 2  # the server, and what serves
         assert service.stop(signal.SIGKILL) == -signal.SIGKILL

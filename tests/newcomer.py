@@ -1,0 +1,110 @@
+"""Programs as a new user starts them in a terminal, and whom their processes look up and reach."""
+
+import json
+import os
+import pty
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from ipaddress import ip_address
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from prefect._internal.analytics.ci_detection import CI_ENV_VARS
+
+from tests.waiting import HANG_SECONDS
+
+RECORDER = Path(__file__).parent / "recorder"
+
+
+def outside(home: Path) -> dict[str, str]:
+    """The environment of a program that nobody has told of a server."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    return env | {"PREFECT_HOME": str(home)}
+
+
+def newcomer(home: Path, lookups: Path) -> dict[str, str]:
+    """The same of a new user, whose Python processes record whom they look up and reach."""
+    unset = {*CI_ENV_VARS, "DO_NOT_TRACK"}  # with these Prefect sends nothing
+    env = {name: text for name, text in outside(home).items() if name not in unset}
+    path = [str(RECORDER), *filter(None, [env.get("PYTHONPATH")])]
+    return env | {
+        "PYTHONPATH": os.pathsep.join(path),
+        "LOOKUPS": str(lookups),
+        "TERM": "xterm",
+    }
+
+
+@contextmanager
+def terminal() -> Iterator[int]:
+    """A terminal for what a program prints, which nobody reads."""
+    ours, theirs = pty.openpty()
+    try:
+        yield theirs
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def in_terminal(command: Sequence[object], folder: Path, env: dict[str, str]) -> tuple[int, str]:
+    """Run a command in a terminal of its own, to its end; exit code and what it showed."""
+    ours, theirs = pty.openpty()
+    program = subprocess.Popen(
+        [*map(str, command)],
+        cwd=folder,
+        env=env,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown: list[str] = []
+
+    def read() -> None:
+        with suppress(OSError):  # the other end is closed
+            while part := os.read(ours, 4096):
+                shown.append(part.decode(errors="replace"))
+
+    reader = Thread(target=read, daemon=True)
+    reader.start()
+    program.wait(HANG_SECONDS)
+    reader.join(HANG_SECONDS)
+    os.close(ours)
+    return program.returncode, "".join(shown)
+
+
+def lookups_of(file: Path) -> list[list[Any]]:
+    """What was recorded: event, name or address, and the first words of the command line."""
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def elsewhere(file: Path) -> list[list[Any]]:
+    """What was recorded of other machines, beside what Ray asks."""
+    left = [entry for entry in lookups_of(file) if not is_this_machine(entry[1])]
+    return [entry for entry in left if not _of_ray(entry)]
+
+
+def is_this_machine(whom: str | None) -> bool:
+    """Whether a name or address is looked up nowhere else, and reaches nobody else."""
+    if whom in (None, "", "localhost", socket.gethostname()):
+        return True
+    try:
+        family = socket.AF_INET6 if ip_address(str(whom)).version == 6 else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as own:
+            own.bind((whom, 0))  # only an address of this machine can be bound
+    except (ValueError, OSError):
+        return False
+    return True
+
+
+def _of_ray(entry: list[Any]) -> bool:
+    """Whether it is the question of a local Ray cluster which cloud it is in.
+
+    Ray asks it even with its usage statistics off, and sends nothing (docs/security.md).
+    """
+    _, whom, program = entry
+    asks = any(word.endswith("ray/dashboard/dashboard.py") for word in program)
+    return asks and whom in ("169.254.169.254", "metadata.google.internal")
