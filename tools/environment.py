@@ -4,8 +4,9 @@
 
 installs the project of the current folder, with these extras, in the exact versions of
 `constraints.txt`. What an interrupted call installed is kept, what it left half installed is
-installed anew. PyTorch comes first and alone: its builds without CUDA have an index of their
-own, `TORCH_INDEX`. Where that does not answer, pip takes what it finds elsewhere.
+installed anew. First comes pip itself: those that Python brings take three times as long to find
+what belongs together. Then PyTorch, alone: its builds without CUDA have an index of their own,
+`TORCH_INDEX`. Where that does not answer, pip takes what it finds elsewhere.
 """
 
 import fcntl
@@ -188,6 +189,7 @@ def complete(folder: Path, extras: Sequence[str]) -> None:
         for name in environment.discard_unfinished():
             print(f"{name} was left half installed: installing it anew", flush=True)
         environment.create()
+        environment.install("pip")
         index = os.environ.get("TORCH_INDEX")
         if index and sys.platform == "linux":
             asking = ["--extra-index-url", index, "--retries", "1", "--timeout", "10"]
