@@ -305,7 +305,7 @@ def test_cells_of_a_worker_that_dies_are_tried_again(
 
     killer = Thread(target=kill_a_worker, daemon=True)
     killer.start()
-    campaign(asked, Runner.PROCESSES, 2, None, warehouse)
+    campaign(asked, Runner.PROCESSES, 1, None, warehouse)
     killer.join(timeout=HANG_SECONDS)
     assert killed
     rows = read_cells(warehouse, campaign_id(asked))
