@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
         # Records are flushed to the disk round by round, which takes longer than the rounds.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+        if "TMPDIR" not in os.environ:  # of what commands write for themselves, too
+            folder = os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp("", "sw-", MEMORY)
+            os.chmod(folder, 0o1777)
+            config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     if config.getoption("--quick"):
         settings.load_profile("quick")
         config.pluginmanager.register(Quick())

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from prefect.exceptions import FailedRun
 
+from flows.servers import command
 from flows.servers.children import child
 from flows.servers.failures import log_errors_once
 from flows.service.deployments import DEPLOYMENTS
@@ -42,7 +43,10 @@ def refused(here: Command, folder: Path, *options: object) -> str:
 
 
 @pytest.mark.process
-def test_a_port_that_is_taken_is_told(here: Command, tmp_path: Path, taken: int) -> None:
+def test_a_port_that_is_taken_is_told(
+    here: Command, tmp_path: Path, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "ANSWER_SECONDS", 0.5)  # which that program never gives
     assert refused(here, tmp_path, "--port", taken) == (
         f"error: --port: another program is on port {taken} already; stop it or give another port"
     )
