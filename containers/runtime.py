@@ -196,7 +196,7 @@ class Runtime(Protocol):
         ...
 
     def reap(self, job_ids: Sequence[int]) -> None:
-        """Forget ended jobs and remove what they left behind."""
+        """Forget ended jobs and remove what they left behind, a lease included."""
         ...
 
     def close(self) -> None:

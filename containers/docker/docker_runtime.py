@@ -324,9 +324,10 @@ class DockerRuntime:
         return ContainerEvent(job_id, kind, at, lease.gpus, reason)
 
     def reap(self, job_ids: Sequence[int]) -> None:
-        """See `Runtime.reap`; job folders are kept."""
+        """See `Runtime.reap`; job folders are kept, and the next launch ends containers."""
         for job_id in job_ids:
             del self._logs[job_id]
+            self._leases.pop(job_id, None)
 
     def _end(self, placed: Iterable[Placed]) -> tuple[dict[int, str], list[Placed]]:
         return self._fleet.end(placed, self._nodes.grace_seconds)
