@@ -77,11 +77,14 @@ class EventKind(StrEnum):
     """Cancelled before its end by its owner."""
     CRASHED = "crashed"
     """Its container failed or hung before the job's end."""
+    STOPPED = "stopped"
+    """Its container ended before the job's end with a code that says it was told to stop, was
+    killed, or could not write to its folder: its own doing or its host's."""
     LOST = "lost"
-    """No fault of the job's own: its container vanished, could not start or write to its
-    folder, was stopped from outside, or its node went out of service."""
+    """No fault of the job's own: its container vanished or could not start, or its node went out
+    of service."""
     FAILED = "failed"
-    """Given up after too many consecutive crashes."""
+    """Given up: its containers failed too often in a row, or it exceeded a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ class Observation:
     Attributes:
         clock_seconds: The run's clock at the boundary.
         finished: Containers that ended by themselves, by time: of jobs that trained their last
-            epoch or were withdrawn, and of others that crashed or were lost.
+            epoch, were withdrawn or given up, and of others that crashed, stopped or were lost.
         reports: Completed epochs, in order within each job.
         progress: Where each job that ran since then stands.
         drained: Nodes that are out of service, ascending.
@@ -196,7 +199,7 @@ class Runtime(Protocol):
         ...
 
     def reap(self, job_ids: Sequence[int]) -> None:
-        """Forget ended jobs and remove what they left behind."""
+        """Forget ended jobs and remove what they left behind, a lease included."""
         ...
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ this machine is mounted from it, as no image can be pulled here.
 """
 
 import io
+import json
 import os
 import shutil
 import signal
@@ -188,8 +189,14 @@ class Dockerd:
         self.add_image(LYING, [python(), "-c", "pass"])
         self.add_image(LOUD, [python(), "-c", "raise SystemExit('no such data set')"])
 
-    def add_image(self, name: str, entrypoint: list[str]) -> None:
-        """Make an image with the trainer in it that runs something."""
+    def add_image(self, name: str, entrypoint: list[str], *changes: str) -> None:
+        """Make an image with the trainer in it that runs something.
+
+        Args:
+            name: Its name.
+            entrypoint: What it runs.
+            changes: Other lines of its Dockerfile.
+        """
         layer = io.BytesIO()
         with tarfile.open(fileobj=layer, mode="w") as tar:
             for folder in FOLDERS:
@@ -197,13 +204,13 @@ class Dockerd:
                 entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
                 tar.addfile(entry)
             tar.add(TRAINER, arcname="opt/trainer")
-        quoted = ", ".join(f'"{word}"' for word in entrypoint)
+        quoted = json.dumps(entrypoint)
         repository, tag = name.split(":")
         self.client().api.import_image_from_data(
             layer.getvalue(),
             repository=repository,
             tag=tag,
-            changes=[f"ENV PYTHONPATH=/opt:{packages()}", f"ENTRYPOINT [{quoted}]"],
+            changes=[f"ENV PYTHONPATH=/opt:{packages()}", f"ENTRYPOINT {quoted}", *changes],
         )
 
 

@@ -1,7 +1,7 @@
 """The vocabulary of jobs: declarations and observations."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from predictor.allocation import Demand
@@ -46,6 +46,8 @@ class JobSpec:
             epochs. The last epoch may be cut short.
         consolidate: Whether it must run on as few nodes as possible, because a single large
             tensor dominates its gradients (Tiresias, NSDI '19, section 3.3).
+        max_seconds: Time for which it may hold GPUs, over all its leases; unlimited if 0. In
+            rows only if it is set, so that other jobs' records have the hashes that they had.
 
     Raises:
         InputError: A field is out of range; the message names it.
@@ -64,13 +66,14 @@ class JobSpec:
     budget: float = 1.0
     total_steps: int = 0
     consolidate: bool = False
+    max_seconds: float = field(default=0.0, metadata={"optional": True})
 
     def __post_init__(self) -> None:
-        for field in ("batch_size", "epochs", "samples_per_epoch", "budget"):
-            value = getattr(self, field)
+        for name in ("batch_size", "epochs", "samples_per_epoch", "budget"):
+            value = getattr(self, name)
             if not 0 < value < float("inf"):
                 raise InputError(
-                    f"job {self.job_id}, {field}",
+                    f"job {self.job_id}, {name}",
                     f"{value} is not {'finite' if value > 0 else 'positive'}",
                     "give a positive number",
                 )
@@ -79,6 +82,12 @@ class JobSpec:
                 f"job {self.job_id}, arrival",
                 f"{self.arrival_seconds} is not a time from 0 on",
                 "give seconds since the start of the trace",
+            )
+        if not 0 <= self.max_seconds < float("inf"):
+            raise InputError(
+                f"job {self.job_id}, max_seconds",
+                f"{self.max_seconds} is not a time from 0 on",
+                "give the seconds for which it may hold GPUs; 0 for any time",
             )
         if self.max_batch_size < self.batch_size:
             raise InputError(

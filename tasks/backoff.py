@@ -1,17 +1,34 @@
-"""Exponential back-off of jobs whose containers crash or are lost, and its limit."""
+"""Exponential back-off of jobs whose containers fail, and when such jobs are given up."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from containers.runtime import ContainerEvent, EventKind, Observation
 
-CRASHES = 5
-"""Consecutive crashes, without a completed epoch between them, after which a job fails. An
-engineering choice; no sweep is recorded."""
 
-LONGEST_WAIT = 3
-"""Maximum back-off in rounds of a job whose containers are lost repeatedly: losses are the host's
-fault. An engineering choice; no sweep is recorded."""
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often a job is launched again after failures of one kind.
+
+    Attributes:
+        tries: Failures, without a completed epoch between them, after which the job is given up.
+        longest_wait: Maximum back-off in rounds.
+    """
+
+    tries: float
+    longest_wait: float
+
+
+PATIENCE: Mapping[EventKind, Patience] = {
+    EventKind.CRASHED: Patience(tries=5, longest_wait=math.inf),
+    EventKind.STOPPED: Patience(tries=10, longest_wait=3),
+    EventKind.LOST: Patience(tries=math.inf, longest_wait=3),
+}
+"""By kind of failure. Losses are the host's fault, for people to mend, however long it takes. Who
+stopped a container, its job or somebody on its host, cannot be told from its exit code: the job
+gets twice the tries of a crash, over some 30 rounds, in which a host can be mended. Engineering
+choices; no sweep is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +36,12 @@ class BackOff:
     """Jobs whose containers failed since their last completed epoch.
 
     Attributes:
-        crashes: Crashes since then, by job id.
-        losses: Losses since then, by job id.
+        failures: Failures of each kind since then, by job id and kind.
         waits: End of the back-off on the run's clock in seconds, by job id. It lasts 0, 1, 3,
-            7, … rounds; after losses at most `LONGEST_WAIT`.
+            7, … rounds, at most `Patience.longest_wait`.
     """
 
-    crashes: Mapping[int, int] = field(default_factory=dict)
-    losses: Mapping[int, int] = field(default_factory=dict)
+    failures: Mapping[tuple[int, EventKind], int] = field(default_factory=dict)
     waits: Mapping[int, float] = field(default_factory=dict)
 
     def after(self, seen: Observation, round_seconds: float) -> "BackOff":
@@ -37,31 +52,27 @@ class BackOff:
             round_seconds: Length of a round.
         """
         reported = {report.job_id for report in seen.reports}
-        crashes = {job: count for job, count in self.crashes.items() if job not in reported}
-        losses = {job: count for job, count in self.losses.items() if job not in reported}
+        failures = {key: count for key, count in self.failures.items() if key[0] not in reported}
         waits = dict(self.waits)
         for event in seen.finished:
-            if event.kind not in (EventKind.CRASHED, EventKind.LOST):
+            if event.kind not in PATIENCE:
                 continue
-            lost = event.kind is EventKind.LOST
-            counts = losses if lost else crashes
-            count = counts[event.job_id] = counts.get(event.job_id, 0) + 1
-            rounds = 2 ** (count - 1) - 1
-            if lost:
-                rounds = min(rounds, LONGEST_WAIT)
+            key = event.job_id, event.kind
+            failures[key] = failures.get(key, 0) + 1
+            rounds = min(2 ** (failures[key] - 1) - 1, PATIENCE[event.kind].longest_wait)
             waits[event.job_id] = seen.clock_seconds + rounds * round_seconds
-        for event in seen.finished:
-            if event.ends_job:
-                for known in (crashes, losses, waits):
-                    known.pop(event.job_id, None)
-        return BackOff(crashes, losses, waits)
+        ended = {*seen.ended}
+        return BackOff(
+            {key: count for key, count in failures.items() if key[0] not in ended},
+            {job_id: until for job_id, until in waits.items() if job_id not in ended},
+        )
 
     def ready(self, job_id: int, clock_seconds: float) -> bool:
         """Whether a job's back-off is over."""
         return self.waits.get(job_id, clock_seconds) <= clock_seconds
 
     def given_up(self, seen: Observation) -> Observation:
-        """The observation, with the failure of jobs that reached the limit of crashes."""
+        """The observation, with the end of jobs that failed too often."""
         spared = {report.job_id for report in seen.reports} | {*seen.ended}
         ends = tuple(
             ContainerEvent(
@@ -69,11 +80,11 @@ class BackOff:
                 EventKind.FAILED,
                 event.at_seconds,
                 (),
-                f"crashed {CRASHES} times in a row, the last time: {event.reason}",
+                f"{event.kind} {count} times in a row, the last time: {event.reason}",
             )
             for event in seen.finished
-            if event.kind is EventKind.CRASHED
-            and event.job_id not in spared
-            and self.crashes.get(event.job_id, 0) + 1 >= CRASHES
+            if event.kind in PATIENCE and event.job_id not in spared
+            for count in [self.failures.get((event.job_id, event.kind), 0) + 1]
+            if count >= PATIENCE[event.kind].tries
         )
         return replace(seen, finished=(*seen.finished, *ends)) if ends else seen

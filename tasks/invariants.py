@@ -12,6 +12,7 @@ from itertools import chain, pairwise
 from containers.runtime import ContainerEvent, EventKind
 from predictor.job import EpochReport, JobProgress, JobSpec
 from solver.inventory import Inventory
+from tasks.backoff import PATIENCE
 from tasks.record import RoundRecord, RunHeader
 from tasks.sources import Workload
 
@@ -107,7 +108,7 @@ class Ledger:
 
     def _ended(self, event: ContainerEvent, clock_seconds: float) -> Iterator[str]:
         job = event.job_id
-        if not event.ends_job and event.kind not in (EventKind.CRASHED, EventKind.LOST):
+        if not event.ends_job and event.kind not in PATIENCE:
             yield f"job {job} ends by being {event.kind}"
         if job not in self.active:
             yield f"job {job} ends and was not active"

@@ -25,6 +25,9 @@ FIRST_WITH_CHECKSUMS = 4
 FIRST_WITH_WORK = 6
 """The first layout with forecasts of work; earlier layouts have seconds only."""
 
+FIRST_WITH_OPTIONAL = 6
+"""The first layout whose rows may have optional fields (`tasks.rows`)."""
+
 Row = dict[str, Any]
 
 

@@ -110,7 +110,7 @@ def collect(run: Run, this: Round) -> None:
         began = perf_counter()
         run.runtime.advance(run.source.next_arrival(taken))
         this.waited_ms = (perf_counter() - began) * 1e3
-    this.observation = run.state.backoff.given_up(run.runtime.observe())
+    this.observation = run.state.given_up(run.runtime.observe())
     run.runtime.reap(this.observation.ended)
     this.arrivals = run.source.until(this.observation.clock_seconds, taken)
     run.runtime.admit(this.arrivals)

@@ -1,6 +1,8 @@
 """Conversion of frozen dataclasses to plain rows, the form for hashes and migrations, and back.
 
-A `StrEnum` becomes its string, a tuple a list, a dataclass a dict.
+A `StrEnum` becomes its string, a tuple a list, a dataclass a dict. A field with the metadata
+`optional` is left out where it has its default: rows without it have the hash that they had
+before there was such a field.
 """
 
 import hashlib
@@ -30,6 +32,13 @@ def from_row(record: type[Record], row: Mapping[str, Any]) -> Record:
     return decode(row)
 
 
+def drop_defaults(record: Any, row: dict[str, Any]) -> None:
+    """Leave optional fields at their default out of a stored row, in place, as `to_row` does."""
+    drop = _dropper(record)
+    if drop:
+        drop(row)
+
+
 def is_record(hint: Any) -> bool:
     """Whether a type is stored as a nested record."""
     return is_dataclass(hint)
@@ -40,6 +49,12 @@ def typed_fields(record: Any) -> tuple[tuple[str, Any], ...]:
     """Names and types of a dataclass's fields, in order."""
     hints = get_type_hints(record)
     return tuple((field.name, hints[field.name]) for field in fields(record))
+
+
+@cache
+def _defaults(record: Any) -> Mapping[str, Any]:
+    """The defaults of a dataclass's optional fields, by name."""
+    return {field.name: field.default for field in fields(record) if "optional" in field.metadata}
 
 
 def _same(value: Any) -> Any:
@@ -53,8 +68,21 @@ def _encoder(hint: Any) -> Callable[[Any], Any]:
         return lambda items: list(map(encode, items))
     if is_record(hint):
         parts = [(name, _encoder(part)) for name, part in typed_fields(hint)]
-        return lambda value: {name: part(getattr(value, name)) for name, part in parts}
+
+        def plain(value: Any) -> dict[str, Any]:
+            return {name: part(getattr(value, name)) for name, part in parts}
+
+        defaults = _defaults(hint)
+        return (lambda value: _without(defaults, plain(value))) if defaults else plain
     return str if issubclass(hint, Enum) else hint  # int and float also convert their subtypes
+
+
+def _without(defaults: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """A row without the fields that have their default, in place."""
+    for name, default in defaults.items():
+        if name in row and row[name] == default:
+            del row[name]
+    return row
 
 
 @cache
@@ -64,10 +92,41 @@ def _decoder(hint: Any) -> Callable[[Any], Any]:
         return tuple if decode is _same else lambda items: tuple(decode(item) for item in items)
     if is_record(hint):
         parts = [(name, _decoder(part)) for name, part in typed_fields(hint)]
-        return lambda row: hint(**{name: part(row[name]) for name, part in parts})
+
+        def whole(row: Mapping[str, Any]) -> Any:
+            return hint(**{name: part(row[name]) for name, part in parts})
+
+        defaults = _defaults(hint)
+        return (lambda row: whole({**defaults, **row})) if defaults else whole
     return hint if issubclass(hint, Enum) else _same
 
 
 def content_hash(row: Any) -> str:
     """SHA-256 of plain data, independent of the storage format."""
     return hashlib.sha256(orjson.dumps(row, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+@cache
+def _dropper(hint: Any) -> Callable[[Any], None] | None:
+    """What leaves defaults out of stored rows of a type; None if it has no optional fields."""
+    if isinstance(hint, GenericAlias):
+        drop = _dropper(get_args(hint)[0])
+        if drop is None:
+            return None
+
+        def drop_each(rows: list[Any]) -> None:
+            for row in rows:
+                drop(row)
+
+        return drop_each
+    if not is_record(hint):
+        return None
+    defaults = _defaults(hint)
+    parts = [(name, drop) for name, part in typed_fields(hint) if (drop := _dropper(part))]
+
+    def drop_all(row: dict[str, Any]) -> None:
+        _without(defaults, row)
+        for name, drop in parts:
+            drop(row[name])
+
+    return drop_all if defaults or parts else None

@@ -13,6 +13,7 @@ from predictor.learning import learned
 from tasks.backoff import BackOff
 from tasks.record import RoundRecord, RunHeader, Start
 from tasks.sources import JobSource
+from tasks.time_held import TimeHeld
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class RunState:
         beliefs: Beliefs about the active jobs, by ascending job id.
         forecasts: Last forecasts of the active jobs, by job id.
         leases: GPUs by job id.
-        backoff: Back-off of jobs whose containers crashed or were lost.
+        backoff: Back-off of jobs whose containers failed.
+        held: Time for which active jobs with a limit have held GPUs.
         ended: Final beliefs about the finished jobs, in the order of their ends.
         ended_gpu_seconds: GPU time of each finished job: its run time on the GPUs of its last
             lease.
@@ -40,6 +42,7 @@ class RunState:
     forecasts: Mapping[int, Forecast]
     leases: Mapping[int, tuple[int, ...]]
     backoff: BackOff
+    held: TimeHeld
     ended: tuple[Belief, ...]
     ended_gpu_seconds: tuple[float, ...]
     history: History
@@ -52,11 +55,20 @@ class RunState:
         history, header = History(), start.header
         for job in header.history:
             history = learned(history, job.belief, header.throughputs, header.settings.seed)
-        return cls(0, 0, {}, {}, {}, BackOff(), (), (), history, "", start.digest)
+        held = TimeHeld()
+        return cls(0, 0, {}, {}, {}, BackOff(), held, (), (), history, "", start.digest)
 
     def finished(self, source: JobSource) -> bool:
         """Whether every job has arrived and ended."""
         return self.round > 0 and not self.beliefs and source.exhausted(self.arrived)
+
+    def given_up(self, seen: Observation) -> Observation:
+        """A round's observation, with the end of jobs that reached a limit."""
+        seen = self.backoff.given_up(seen)
+        leases = self.leases.items()
+        return self.held.given_up(
+            seen, {job_id: (self.beliefs[job_id].spec, gpus) for job_id, gpus in leases}
+        )
 
     def observed(
         self, header: RunHeader, seen: Observation, arrivals: Sequence[JobSpec]
@@ -109,6 +121,7 @@ class RunState:
             forecasts=forecasts,
             leases=leases,
             backoff=self.backoff.after(seen, header.settings.round_seconds),
+            held=self.held.after(seen, (self.beliefs[job_id].spec for job_id in self.leases)),
             ended=(*self.ended, *ended),
             ended_gpu_seconds=(
                 *self.ended_gpu_seconds,

@@ -65,8 +65,8 @@ def check_before_run(nodes: Nodes) -> None:
     """The checks that a run needs to start.
 
     Raises:
-        InputError: The storage cannot be written; a daemon does not answer, lacks its image or
-            runs containers of another run; or two nodes share a GPU.
+        InputError: The storage cannot be written; a daemon does not answer, lacks its image, has
+            one with volumes or runs containers of another run; or two nodes share a GPU.
     """
     storage = _storage(nodes)
     if not storage.sound:
@@ -253,7 +253,7 @@ def _image(node: Node, daemon: Daemon) -> Finding:
     try:
         return Finding(node.name, "image", True, f"{node.image} is {daemon.image(node.image)}")
     except Refused as error:
-        return Finding(node.name, "image", False, str(error), "build or load it: docs/images.md")
+        return Finding(node.name, "image", False, str(error), "see docs/images.md")
 
 
 def _network(nodes: Nodes, place: int, daemon: Daemon) -> Finding:

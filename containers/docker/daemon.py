@@ -6,7 +6,7 @@ It raises `NodeGone` if the daemon does not answer, and `Refused` if it refuses 
 import contextlib
 import math
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,10 +134,12 @@ class Daemon:
         """The id of an image.
 
         Raises:
-            Refused: The node lacks the image.
+            Refused: The node lacks the image, or containers of it would write to volumes.
         """
         with _translated():
-            return str(self._client.images.get(name).short_id)
+            image = self._client.images.get(name)
+            _refuse_volumes(name, image.attrs["Config"].get("Volumes") or ())
+            return str(image.short_id)
 
     def probe(self, rendered: Rendered) -> tuple[int, str]:
         """Run a container to its end and remove it; returns exit code and log.
@@ -202,9 +204,11 @@ class Daemon:
                 container.remove(force=True)
                 container = containers.create(name=name, **options)
         try:
+            mounted = [mount for mount in container.attrs["Mounts"] if mount["Type"] == "volume"]
+            _refuse_volumes(options["image"], [mount["Destination"] for mount in mounted])
             container.start()
-        except docker.errors.APIError:
-            container.remove(force=True)
+        except (docker.errors.APIError, Refused):
+            container.remove(force=True, v=True)
             raise
 
     def _make_network(self, rendered: Rendered) -> None:
@@ -268,6 +272,12 @@ class Daemon:
         """Close the connections."""
         self._client.close()
         self._slow_client.close()
+
+
+def _refuse_volumes(image: str, folders: Iterable[str]) -> None:
+    """Refuse an image that declares volumes: they would hold what a job writes, without a limit."""
+    if declared := ", ".join(sorted(folders)):
+        raise Refused(f"image {image} declares the volume {declared}: build it without VOLUME")
 
 
 _UNREACHABLE = (

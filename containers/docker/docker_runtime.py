@@ -6,6 +6,7 @@ containers of a lease are kept, and containers without a lease are ended before 
 leased again.
 """
 
+import errno
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from containers.docker.clock import Clock
 from containers.docker.daemon import Found, NodeGone, Refused
 from containers.docker.ends import meaning
 from containers.docker.fleet import Fleet, Placed
+from containers.docker.folder import excess
 from containers.docker.nodes import Nodes
 from containers.docker.rendering import described, render
 from containers.docker.telemetry import JobLog
@@ -26,6 +28,14 @@ from predictor.job import EpochReport, JobProgress, JobSpec
 
 LOOK_SECONDS = 0.25
 """Poll interval of the containers within a round. An engineering bound; no sweep is recorded."""
+FOLDER_SECONDS = 5.0
+"""Interval at which the folders of running jobs are measured, beside each round's end. A job can
+fill it beyond its limit for as long. An engineering bound; no sweep is recorded."""
+OBSTACLES = (
+    *(errno.EACCES, errno.EPERM, errno.EDQUOT),
+    *(errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ELOOP),
+)
+"""Errors of writing to a job's folder that the job can bring about, and a full storage cannot."""
 
 
 @dataclass
@@ -36,7 +46,7 @@ class _Held:
         gpus: GPUs of the lease.
         end: Kind, clock and reason of its end; None while it runs.
         adopted: Whether it began under a previous scheduler process.
-        quiet_rounds: Consecutive rounds without new telemetry.
+        quiet_rounds: Consecutive rounds without a sign of life.
         cpu_seconds: Processor time of its containers at the last observation, by id.
     """
 
@@ -93,6 +103,7 @@ class DockerRuntime:
         }
         self._fleet = Fleet(nodes, self._run)
         self._occupied: dict[int, str] = {}
+        self._measured = self._began
         self._end_unleased()
 
     def close(self) -> None:
@@ -203,14 +214,20 @@ class DockerRuntime:
         except NodeGone as error:
             held.end = (EventKind.LOST, self._clock.now(), f"its node does not answer: {error}")
         except OSError as error:
+            kind = EventKind.CRASHED if error.errno in OBSTACLES else EventKind.LOST
             problem = f"its folder cannot be written: {error.strerror or error}"
-            held.end = (EventKind.LOST, self._clock.now(), problem)
+            held.end = (kind, self._clock.now(), problem)
 
     def _write_job(self, job_id: int, lease: str) -> None:
         """Write the trainer's `job.json`, and the lease that may write to the job's folder."""
-        folder = self._logs[job_id].folder
+        log = self._logs[job_id]
+        folder = log.folder
         folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / "job.json", json.dumps(described(self._logs[job_id].spec)))
+        room = os.statvfs(folder)
+        if room.f_blocks and not room.f_bavail:  # root may have some room left
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        log.begin()
+        _replace(folder / "job.json", json.dumps(described(log.spec)))
         _replace(folder / "lease", lease)
         self._nodes.hand_over(folder)
 
@@ -236,7 +253,23 @@ class DockerRuntime:
             if not lease.end:
                 end = self._end_of(lease, self._own(job_id, lease, found))
                 lease.end = end and (end[0], self._clock.now(), end[1])
+        if again or self._clock.now() >= self._measured + FOLDER_SECONDS:
+            self._bound_folders(found)
         return found
+
+    def _bound_folders(self, found: Sequence[Placed]) -> None:
+        """Give up jobs whose folder is beyond its limit, and kill them before it grows further."""
+        self._measured = self._clock.now()
+        killed: list[Placed] = []
+        for job_id, lease in self._leases.items():
+            if lease.end and lease.end[0] is EventKind.FINISHED:
+                continue
+            problem = excess(self._logs[job_id].folder, self._nodes.limits.folder_bytes)
+            if problem:
+                lease.end = (EventKind.FAILED, self._clock.now(), problem)
+                killed += self._own(job_id, lease, found)
+        if killed:
+            self._fleet.end(killed, grace_seconds=0)
 
     def _end_of(self, lease: _Held, found: Sequence[Placed]) -> tuple[EventKind, str] | None:
         """Kind and reason of a lease's end; None while it runs."""
@@ -315,7 +348,7 @@ class DockerRuntime:
             lease.end = (EventKind.CRASHED, lease.end[1], words)
         lease.quiet_rounds = 0 if alive else lease.quiet_rounds + 1
         if not lease.end and lease.quiet_rounds >= self._nodes.hung_rounds:
-            hung = f"hung: no sign of life for {lease.quiet_rounds} rounds"
+            hung = f"hung: no step completed for {lease.quiet_rounds} rounds"
             lease.end = (EventKind.CRASHED, now, hung)
 
     def _ended(self, job_id: int) -> ContainerEvent:
@@ -324,9 +357,10 @@ class DockerRuntime:
         return ContainerEvent(job_id, kind, at, lease.gpus, reason)
 
     def reap(self, job_ids: Sequence[int]) -> None:
-        """See `Runtime.reap`; job folders are kept."""
+        """See `Runtime.reap`; job folders are kept, and the next launch ends containers."""
         for job_id in job_ids:
             del self._logs[job_id]
+            self._leases.pop(job_id, None)
 
     def _end(self, placed: Iterable[Placed]) -> tuple[dict[int, str], list[Placed]]:
         return self._fleet.end(placed, self._nodes.grace_seconds)

@@ -2,7 +2,10 @@
 
 After an out-of-memory kill a container exits as after any SIGKILL. Docker distinguishes the
 two by an OOM event of the container's cgroup. A busy host can lose that event if the cgroup
-is gone before it is read: the job is then reported as lost, and retried.
+is gone before it is read: the job is then reported as stopped.
+
+A job chooses its exit code, so that no code makes it lost: that is for what its host did
+(`EventKind.LOST`).
 """
 
 from containers.docker.daemon import Exit
@@ -36,9 +39,9 @@ def meaning(end: Exit | None, nodes: Nodes, gpus: int) -> tuple[EventKind, str]:
         limit = gpus * nodes.limits.memory_bytes / 2**30
         return EventKind.CRASHED, f"out of memory: its limit is {limit:.3g} GiB"
     if end.code == KILLED:
-        return EventKind.LOST, WAS_KILLED
+        return EventKind.STOPPED, WAS_KILLED
     if end.code in (STOPPED, TERMINATED):
-        return EventKind.LOST, f"stopped without being asked to from here (exit code {end.code})"
+        return EventKind.STOPPED, f"stopped without being asked to from here (exit code {end.code})"
     if end.code == STORAGE:
-        return EventKind.LOST, f"could not write to its folder{said}"
+        return EventKind.STOPPED, f"could not write to its folder{said}"
     return EventKind.CRASHED, f"exited with code {end.code}{said}"

@@ -58,19 +58,22 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a container, per GPU.
+    """Limits of a container, per GPU, and of its job's folder.
 
     Attributes:
         memory_bytes: Memory, swap included; a container beyond it is killed.
         pids: Processes and threads.
         scratch_bytes: Size of `/tmp`, a tmpfs that counts as memory.
         cpus: Processor time beside a real GPU, in processors; unlimited if 0.
+        folder_bytes: Space that the job's folder may take in the storage, whatever its GPUs.
+            The default is an engineering choice; no sweep is recorded.
     """
 
     memory_bytes: int = 8 * 2**30
     pids: int = 512
     scratch_bytes: int = 2**30
     cpus: float = 0.0
+    folder_bytes: int = 64 * 2**30
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,8 @@ class Nodes:
         mounts: Other read-only folders on each node, at the same path in containers.
         limits: Limits of a container, per GPU.
         grace_seconds: Grace period from SIGTERM to SIGKILL, in which to write a checkpoint.
-        hung_rounds: Consecutive rounds without new telemetry after which a job counts as hung.
+        hung_rounds: Consecutive rounds without a completed step or epoch after which a job counts
+            as hung.
         network: An attachable Docker network, for gangs that span daemons.
         rendezvous_port: Port on which the first container of such a gang listens.
 

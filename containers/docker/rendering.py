@@ -48,7 +48,7 @@ class Rendered:
 def described(spec: JobSpec) -> dict[str, Any]:
     """A job as in the trainer's `job.json`."""
     job = asdict(spec)
-    for key in ("demand", "arrival_seconds", "tenant", "budget", "consolidate"):
+    for key in ("demand", "arrival_seconds", "tenant", "budget", "consolidate", "max_seconds"):
         del job[key]
     return {**job, "scale_factor": spec.demand.least, "seed": spec.job_id}
 

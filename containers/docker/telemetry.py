@@ -47,10 +47,16 @@ class JobLog:
     _offset: int = field(default=0, init=False)
     _longest_seconds: float = field(default=0.0, init=False)
     _batch_size: int = field(default=0, init=False)
-    _last_seen: "tuple[int, _Position | None] | None" = field(default=None, init=False)
+    _looked: bool = field(default=False, init=False)
+    _left: tuple[int, int] | None = field(default=None, init=False)
+    _furthest: tuple[int, int] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._longest_seconds = self.run_seconds
+
+    def begin(self) -> None:
+        """A lease begins: the job may go back to its last checkpoint."""
+        self._left, self._furthest = self._place(self._position()), None
 
     def read(
         self, *, trained: bool, most_seconds: float = math.inf
@@ -65,11 +71,11 @@ class JobLog:
 
         Returns:
             Reports of completed epochs, merged by batch size; the job's progress; and whether
-            there was any new telemetry.
+            it showed a sign of life (`_advanced`), as the first call always finds.
         """
         self._longest_seconds += most_seconds
         reports: list[EpochReport] = []
-        resumed = self._last_seen is None and self.epochs > 0
+        resumed = not self._looked and self.epochs > 0
         most = BACKLOG_BYTES if trained or resumed else MOST_BYTES
         for epoch, batch_size, seconds in self._new_lines(most):
             self._report(reports, epoch, batch_size, seconds)
@@ -80,7 +86,31 @@ class JobLog:
             self._report(
                 reports, position.epoch - 1, self._batch_size or position.batch_size, seconds
             )
-        return tuple(reports), *self._progress(position)
+        alive = self._advanced(position) or bool(reports) or not self._looked
+        self._looked = True
+        return tuple(reports), self._progress(position), alive
+
+    def _advanced(self, position: "_Position | None") -> bool:
+        """Whether a job stands further than at any call before in its lease.
+
+        Where it was left before the lease does not count: until its first step it has that
+        position still, and from its checkpoint it may have to train up to it again. Other
+        changes of its files are no sign of life, since a job that hangs can make them.
+        """
+        place = self._place(position)
+        if not self._looked:
+            self._left = place
+        if place is None or place == self._left or (self._furthest and place <= self._furthest):
+            return False
+        self._furthest = place
+        return True
+
+    def _place(self, position: "_Position | None") -> tuple[int, int] | None:
+        """Epochs and steps of a position, as far as the job has them."""
+        if position is None:
+            return None
+        steps = self.spec.steps_per_epoch(position.batch_size)
+        return min(position.epoch, self.spec.epochs), min(position.step, steps)
 
     def _report(
         self, reports: list[EpochReport], epoch: int, batch_size: int, seconds: float
@@ -125,7 +155,7 @@ class JobLog:
         )
         return (epoch, size, seconds) if sound else None
 
-    def _progress(self, position: "_Position | None") -> tuple[JobProgress, bool]:
+    def _progress(self, position: "_Position | None") -> JobProgress:
         epochs, size, step = self.epochs, self._batch_size or self.spec.batch_size, 0
         run_seconds = self.run_seconds
         if position:
@@ -135,9 +165,7 @@ class JobLog:
         steps_per_epoch = self.spec.steps_per_epoch(size)
         step = min(step, steps_per_epoch) if epochs < self.spec.epochs else 0
         seconds, self.run_seconds = run_seconds - self.run_seconds, run_seconds
-        seen = (epochs, position)
-        alive, self._last_seen = seen != self._last_seen, seen
-        progress = JobProgress(
+        return JobProgress(
             job_id=self.spec.job_id,
             epochs=epochs,
             fraction=step / steps_per_epoch,
@@ -146,7 +174,6 @@ class JobLog:
             run_seconds=run_seconds,
             steps_left=max(self.spec.steps_after(epochs, size) - step, 0),
         )
-        return progress, alive
 
     def _position(self) -> "_Position | None":
         """The job's last reported position; None if absent or implausible."""

@@ -228,6 +228,7 @@ class FaithfulCluster:
         """See `Runtime.reap`."""
         for job_id in job_ids:
             del self._jobs[job_id]
+            self._leases.pop(job_id, None)
 
     def close(self) -> None:
         """See `Runtime.close`; there is nothing to let go of."""

@@ -320,6 +320,7 @@ class VirtualCluster:
         """See `Runtime.reap`."""
         for job_id in job_ids:
             self._ran[self._jobs.rows.pop(job_id)] = False
+            self._leases.pop(job_id, None)
 
     def close(self) -> None:
         """See `Runtime.close`; there is nothing to let go of."""

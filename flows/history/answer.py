@@ -1,6 +1,6 @@
 """The answer to why a job runs, waits or was preempted: its fields, from a round solved again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from solver.plan import Plan
@@ -80,7 +80,6 @@ def answer(
     this: Round,
     job_id: int,
     number: int,
-    held: Mapping[int, tuple[int, ...]],
     history: tuple[Step, ...],
 ) -> Answer:
     """The answer about a job, from its round solved again.
@@ -90,8 +89,7 @@ def answer(
         this: The round, solved.
         job_id: The job, active in it.
         number: The round's number.
-        held: GPUs by job id in the round before.
-        history: Events of the job so far.
+        history: Events of the job so far, and its end if the round is its last.
     """
     settings, plan, belief = run.header.settings, this.plan, this.state.beliefs[job_id]
     spec, job = belief.spec, this.active[job_id]
@@ -99,7 +97,7 @@ def answer(
     clock = this.observation.clock_seconds
     worth = dict(zip(plan.order, plan.worth, strict=True)) if plan.worth else {}
     gpus = plan.placement.get(job_id, ())
-    status = "runs" if gpus else "preempted" if job_id in held else "waits"
+    status = "runs" if gpus else "preempted" if job_id in this.state.leases else "waits"
     turns = next((turn.rounds for turn in plan.turns if turn.job_id == job_id), ())
     if gpus and 0 not in turns:
         turns = (0, *turns)
@@ -165,7 +163,7 @@ def answer(
 
 
 def _tried_again(waits_until: float, clock: float) -> float | None:
-    """When a crashed job may be launched again; None if it may be launched now."""
+    """When a job that failed may be launched again; None if it may be launched now."""
     return waits_until if waits_until > clock else None
 
 

@@ -33,6 +33,7 @@ class JobFile(BaseModel):
     tenant: str = Field(default="default", min_length=1)
     budget: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     consolidate: bool = False
+    max_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
     @property
     def truth(self) -> tuple[Regime, ...]:
@@ -100,6 +101,7 @@ def read_job(
             tenant=job.tenant,
             budget=job.budget,
             consolidate=job.consolidate,
+            max_seconds=job.max_seconds,
         )
         isolated = isolated_seconds(spec, job.truth, workload.profile)
     except InputError as error:

@@ -43,13 +43,12 @@ def why(job_id: int, warehouse: Path, name: str | None = None, number: int | Non
     for record, digest in stored[:number]:
         run.follow(record, digest)
     run.state = taken_over(run.state, header.settings)
-    held = run.state.leases
     this = Round()
     for step in (collect, predict, solve):
         step(run, this)
     _check_same(name, this, recorded[number])
-    history = tuple(_history(job_id, recorded[: number + 1]))
-    return answer(run, this, job_id, number, held, history)
+    history = tuple(_history(job_id, recorded[: number + 2], number))
+    return answer(run, this, job_id, number, history)
 
 
 def _latest(warehouse: Path) -> str:
@@ -96,12 +95,13 @@ def _check_same(name: str, this: Round, record: RoundRecord) -> None:
         )
 
 
-def _history(job_id: int, recorded: Sequence[RoundRecord]) -> Iterator[Step]:
+def _history(job_id: int, recorded: Sequence[RoundRecord], last: int) -> Iterator[Step]:
+    """The job's events up to a round, and its end if the round was its last."""
     held: Mapping[int, tuple[int, ...]] = {}
     for record in recorded:
         now = {lease.job_id: lease.gpus for lease in record.leases}
         for event in (*record.finished, *record.events):
-            if event.job_id == job_id:
+            if event.job_id == job_id and (record.round <= last or job_id in record.ended):
                 reason = event.reason
                 if event.kind is EventKind.PREEMPTED and not reason:  # of layout 3
                     reason = displaced(event.gpus, held, now)

@@ -32,7 +32,7 @@ def _standing(a: Answer) -> Iterator[str]:
         nodes = ", ".join(map(str, a.drained))
         yield f"Node{'s' * (len(a.drained) > 1)} {nodes} (from 0) did not answer: out of service."
     if a.tried_again_seconds is not None:
-        yield f"It crashed, and is tried again at {a.tried_again_seconds:,.0f} s at the earliest."
+        yield f"It failed, and is tried again at {a.tried_again_seconds:,.0f} s at the earliest."
         return
     if a.place is None:
         yield f"The policy {a.policy} gives it no share of this round."
@@ -78,7 +78,8 @@ def _preempted(a: Answer) -> Iterator[str]:
     """Which jobs displace a job that is preempted in this round, and why."""
     if a.status != "preempted":
         return
-    line = f"It is preempted, and {a.history[-1].reason}"
+    preempted = (step for step in a.history if (step.round, step.kind) == (a.round, a.status))
+    line = f"It is preempted, and {next(preempted).reason}"
     if a.worth is not None:
         bids = {holder.job_id: holder.worth for holder in a.holders}
         more = [job for job, worth in bids.items() if worth is not None and worth > a.worth]
@@ -112,7 +113,7 @@ def _plan(a: Answer) -> Iterator[str]:
 def _past(a: Answer) -> Iterator[str]:
     for step in a.history[-SHOWN:]:
         gpus = f" on GPU{'s' * (len(step.gpus) > 1)} {', '.join(map(str, step.gpus))}"
-        if step.kind == EventKind.PREEMPTED.value:
+        if step.kind == EventKind.PREEMPTED.value or not step.gpus:
             gpus = ""
         reason = f": {step.reason}" if step.reason else ""
         yield f"Round {step.round}: {step.kind}{gpus}{reason}."

@@ -22,7 +22,7 @@ IMAGE = r"^[a-z0-9][a-z0-9._/:@-]*$"
 BYTES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 ENDPOINTS = {"unix": "unix:///SOCKET", "ssh": "ssh://USER@HOST", "tcp": "tcp://HOST:PORT"}
 LEAST_BYTES, MOST_BYTES = 4 * 2**20, 2**50
-"""Bounds on memory limits; Docker takes 0 for no limit."""
+"""Bounds on sizes; Docker takes 0 for no limit."""
 CERTIFICATES = ("ca.pem", "cert.pem", "key.pem")
 TLS_REMEDY = "give tls, the folder with ca.pem, cert.pem and key.pem"
 
@@ -115,18 +115,19 @@ class NodePart(Part):
 
 
 class LimitsPart(Part):
-    """Limits of a container, per GPU."""
+    """Limits of a container, per GPU, and of its job's folder."""
 
     memory: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "8g"
     scratch: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "1g"
     pids: Annotated[int, Field(ge=16, le=2**22)] = 512
     cpus: Annotated[float, Field(ge=0, le=4096, allow_inf_nan=False)] = 0.0
+    folder: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "64g"
 
-    @field_validator("memory", "scratch")
+    @field_validator("memory", "scratch", "folder")
     @classmethod
     def _bounded(cls, size: str) -> str:
         if not LEAST_BYTES <= _bytes(size) <= MOST_BYTES:
-            raise ValueError(f"{size!r} is not a memory limit; give a size from 4m to 1024t")
+            raise ValueError(f"{size!r} is out of bounds; give a size from 4m to 1024t")
         return size
 
 
@@ -185,6 +186,7 @@ class ClusterFile(Part):
                 pids=self.limits.pids,
                 scratch_bytes=_bytes(self.limits.scratch),
                 cpus=self.limits.cpus,
+                folder_bytes=_bytes(self.limits.folder),
             ),
             grace_seconds=self.grace_seconds,
             hung_rounds=self.hung_rounds,

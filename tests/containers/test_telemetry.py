@@ -183,12 +183,59 @@ def test_time_and_progress_never_go_back(tmp_path: Path) -> None:
     assert alive
 
 
-def test_a_job_that_writes_nothing_new_shows_no_sign_of_life(tmp_path: Path) -> None:
-    log, signs = JobLog(tmp_path, SPEC), []
-    for step in (1, 1, 2, 2):
-        stand(tmp_path, 0, step)
-        signs.append(log.read(trained=False)[2])
-    assert signs == [True, False, True, False]
+def signs(log: JobLog, folder: Path, *stands: tuple[Any, ...]) -> list[bool]:
+    """Whether a job that stands here and then there shows signs of life."""
+    found = []
+    for stood in stands:
+        stand(folder, *stood)
+        found.append(log.read(trained=False)[2])
+    return found
+
+
+def test_a_sign_of_life_is_a_step_or_epoch_beyond_those_before(tmp_path: Path) -> None:
+    log = JobLog(tmp_path, SPEC)
+    log.begin()
+    assert signs(log, tmp_path, (0, 0), (0, 1), (0, 1), (0, 2), (0, 2), (1, 0)) == [
+        *(True, True, False, True, False, True)
+    ]
+    add(tmp_path, line(0))
+    assert log.read(trained=False)[2]  # of an epoch before
+
+
+def test_touching_the_progress_is_no_sign_of_life(tmp_path: Path) -> None:
+    log = JobLog(tmp_path, SPEC)
+    log.begin()
+    assert signs(log, tmp_path, (1, 5), (1, 6)) == [True, True]
+    touched = [(1, 6, 10, 50.0), (1, 5, 20), (1, 6), (0, 9, 10, 60.0), (1, 6, 40, 70.0)]
+    assert signs(log, tmp_path, *touched) == [False] * 5
+    add(tmp_path, b"garbage\n" + line(7) + line(1, seconds=-1.0))
+    os.utime(tmp_path / "progress.json")
+    assert not log.read(trained=False)[2]
+
+
+def test_steps_and_epochs_that_a_job_cannot_have_are_one_sign_of_life(tmp_path: Path) -> None:
+    log = JobLog(tmp_path, SPEC)
+    log.begin()
+    assert signs(log, tmp_path, (0, 1), (0, 10), (0, 11), (0, 10**9)) == [True, True, False, False]
+    end = [(EPOCHS + more, 10) for more in range(4)]
+    assert signs(log, tmp_path, *end) == [True, False, False, False]
+
+
+def test_a_job_that_goes_back_to_its_checkpoint_lives(tmp_path: Path) -> None:
+    log = JobLog(tmp_path, SPEC)
+    log.begin()
+    add(tmp_path, line(0) + line(1))
+    assert signs(log, tmp_path, (2, 8), (2, 9)) == [True, True]
+    log.begin()  # its next lease
+    assert signs(log, tmp_path, (2, 9), (1, 0), (1, 1), (1, 0), (1, 2), (2, 0)) == [
+        *(False, True, True, False, True, True)
+    ]
+
+
+def test_a_job_that_a_new_scheduler_found_running_lives(tmp_path: Path) -> None:
+    stand(tmp_path, 2, 9)
+    log = JobLog(tmp_path, SPEC, epochs=2)
+    assert signs(log, tmp_path, (2, 9), (2, 9), (1, 3), (1, 4)) == [True, False, True, True]
 
 
 def test_steps_of_a_last_epoch_that_is_cut_short_are_left(tmp_path: Path) -> None:

@@ -201,3 +201,14 @@ def test_a_job_that_ends_before_the_boundary_is_not_withdrawn(begin: Begin) -> N
     told.dispatch({})
     told.runtime.advance(told.seen[-1].clock_seconds + 0.1)  # nobody waits for the boundary
     assert told.look().finished == ()
+
+
+def test_a_job_that_is_given_up_while_it_runs_gives_its_gpus_back(begin: Begin) -> None:
+    told = begin(long(0), job(1))
+    told.play({0: (0,)})
+    told.runtime.reap((0,))
+    del told.leases[0]
+    told.play({1: (0,)})
+    assert [entry.job_id for entry in told.seen[-1].progress] == [1]
+    told.until_over()
+    assert (told.kinds(0), told.last(1).kind) == (["started"], EventKind.FINISHED)

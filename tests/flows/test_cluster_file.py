@@ -44,7 +44,7 @@ def test_the_example_of_the_docs(path: Path) -> None:
     assert [node.name for node in nodes.nodes] == ["node-1", "node-2"]
     assert (nodes.gpus, nodes.gpus_per_node) == (8, 4)
     assert nodes.nodes[1].endpoint == "ssh://scheduler@node-2"
-    assert nodes.limits == Limits(32 * 2**30, 1024, 4 * 2**30, 8.0)
+    assert nodes.limits == Limits(32 * 2**30, 1024, 4 * 2**30, 8.0, 200 * 2**30)
 
 
 def test_every_field_says_what_it_says(path: Path, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_every_field_says_what_it_says(path: Path, tmp_path: Path) -> None:
     slots = "[{ cpus = 1.5 }, { cpus = 2, cpuset = '0-1,3' }]"
     tls = {"endpoint": '"tcp://two:2376"', "tls": f"'{tmp_path}'"}
     emulated = {**NODE, "name": '"two"', "gpus": "", "slots": slots, **tls}
-    limits = 'memory = "3g"\nscratch = "512m"\npids = 99\ncpus = 2.5'
+    limits = 'memory = "3g"\nscratch = "512m"\npids = 99\ncpus = 2.5\nfolder = "7g"'
     path.write_text(text(top, real, emulated, limits=limits))
     assert read_cluster_file(path) == Nodes(
         nodes=(
@@ -81,7 +81,7 @@ def test_every_field_says_what_it_says(path: Path, tmp_path: Path) -> None:
         user="1000:1000",
         datasets=Path("/mnt/data"),
         mounts=(Path("/opt/cuda"), Path("/srv/models")),
-        limits=Limits(3 * 2**30, 99, 2**29, 2.5),
+        limits=Limits(3 * 2**30, 99, 2**29, 2.5, 7 * 2**30),
         grace_seconds=45.0,
         hung_rounds=5,
         network="jobs",
@@ -92,7 +92,7 @@ def test_every_field_says_what_it_says(path: Path, tmp_path: Path) -> None:
 def test_what_is_left_out_has_the_defaults_of_the_docs(path: Path) -> None:
     path.write_text(text(TOP, NODE))
     nodes = read_cluster_file(path)
-    assert nodes.limits == Limits(8 * 2**30, 512, 2**30, 0.0)
+    assert nodes.limits == Limits(8 * 2**30, 512, 2**30, 0.0, 64 * 2**30)
     assert (nodes.grace_seconds, nodes.hung_rounds, nodes.rendezvous_port) == (30.0, 3, 29500)
     assert (nodes.datasets, nodes.mounts, nodes.network) == (None, (), "")
 
@@ -131,6 +131,7 @@ REFUSED = {
     "rendezvous_port": ("top", ["80", "65536", '"29500"']),
     "limits.memory": ("limits", ['"0"', '"9999999t"', '"8G"', '"1.5g"', '"-1g"', "8"]),
     "limits.scratch": ("limits", ['"lots"']),
+    "limits.folder": ("limits", ['"0"', '"2000t"', "64"]),
     "limits.pids": ("limits", ["15", "1.5"]),
     "limits.cpus": ("limits", ["-1", "inf"]),
     "limits.gpus": ("limits", ["1"]),

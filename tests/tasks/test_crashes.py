@@ -14,7 +14,7 @@ from flows.history.why import why
 from flows.history.words import in_words
 from flows.runs.start import make_start, prepare, terms
 from predictor.job import JobProgress, JobSpec
-from tasks.backoff import CRASHES
+from tasks.backoff import PATIENCE
 from tasks.record import RuntimeKind, Settings, Start, one_pool
 from tasks.round import run_round
 from tasks.state import RunState, advance
@@ -187,9 +187,10 @@ def test_a_job_that_crashes_again_and_again_waits_longer_and_is_given_up(tmp_pat
     tries = launched(made, 0)
     waited = [after - before - 1 for before, after in pairwise(tries)]
     assert waited == [0, 1, 3, 7]
-    assert len(tries) == CRASHES
+    most = PATIENCE[EventKind.CRASHED].tries
+    assert len(tries) == most == 5
     *crashes, failed = ends(made, 0)
-    assert [event.kind for event in crashes] == [EventKind.CRASHED] * CRASHES
+    assert [event.kind for event in crashes] == [EventKind.CRASHED] * 5
     assert failed.kind is EventKind.FAILED
     assert failed.reason == "crashed 5 times in a row, the last time: no such image"
     assert failed.gpus == ()
@@ -233,7 +234,7 @@ def test_a_node_out_of_service_gets_nothing_and_its_jobs_go_on_elsewhere(tmp_pat
     before, after = made.records[: drained[0].round], made.records[drained[-1].round + 1 :]
     for records in (before, after):
         assert any(gpu < 4 for r in records for launch in r.leases for gpu in launch.gpus)
-    assert made.run.state.backoff.crashes == {}  # to be lost is not to crash
+    assert made.run.state.backoff.failures == {}
     check(tmp_path, made)
 
 

@@ -386,11 +386,12 @@ def test_a_job_may_declare_what_the_columns_cannot(files: Files) -> None:
         job_type="net (batch size 10)",
         total_steps="25",
         mode="static",
-        command=f'{{{SIZES}, "job_id": 7, "tenant": "red", "consolidate": true}}',
+        command=f'{{{SIZES}, "job_id": 7, "tenant": "red", "consolidate": true, '
+        '"max_seconds": 90}',
     )
     files.write_profile({"('net (batch size 10)', 1)": {"null": 2.0}})
     ((spec,), (hidden,)) = (workload := files.read()).specs, workload.truths
-    assert (spec.job_id, spec.tenant, spec.consolidate) == (7, "red", True)
+    assert (spec.job_id, spec.tenant, spec.consolidate, spec.max_seconds) == (7, "red", True, 90)
     assert (spec.samples_per_epoch, spec.max_batch_size, spec.epochs) == (100, 20, 3)
     assert (hidden.job_id, hidden.isolated_seconds) == (7, 15.0)
 
@@ -409,7 +410,15 @@ def test_what_a_job_of_a_public_model_leaves_out_is_as_published(files: Files) -
         (
             '{"gpus": 3}',
             "command: unknown 'gpus'; "
-            "known are job_id, tenant, samples_per_epoch, max_batch_size, consolidate",
+            "known are job_id, tenant, samples_per_epoch, max_batch_size, consolidate, max_seconds",
+        ),
+        (
+            '{"max_seconds": -1}',
+            "command, max_seconds: -1 is not a number from 0 on; mend the object",
+        ),
+        (
+            '{"max_seconds": Infinity}',
+            "command, max_seconds: inf is not a number from 0 on; mend the object",
         ),
         (
             '{"job_id": -1}',

@@ -5,9 +5,15 @@ from typing import Any
 
 from containers.virtual.truth import GroundTruth
 from predictor.job import JobSpec
-from tasks.layouts import OLDEST, VERSION, header_upgraded, record_upgraded
+from tasks.layouts import (
+    FIRST_WITH_OPTIONAL,
+    OLDEST,
+    VERSION,
+    header_upgraded,
+    record_upgraded,
+)
 from tasks.record import RoundRecord, RunHeader
-from tasks.rows import content_hash, from_row
+from tasks.rows import content_hash, drop_defaults, from_row
 from warehouse.store.files import HeaderLabel, RoundLabel
 
 Row = dict[str, Any]
@@ -58,7 +64,7 @@ def stored_header(row: Row) -> StoredHeader:
         LayoutError: The layout is not supported.
         KeyError: A field is missing; other errors if the row is no header.
     """
-    content, digest = _content(row, HeaderLabel), row["hash"]
+    content, digest = _content(row, RunHeader, HeaderLabel), row["hash"]
     header_upgraded(row)
     jobs = zip(row.get("specs", ()), row.get("truths", ()), strict=True)
     return StoredHeader(
@@ -81,13 +87,15 @@ def stored_round(row: Row, header: StoredHeader) -> StoredRound:
         LayoutError: The layout is not supported.
         KeyError: A field is missing; other errors if the row is no round.
     """
-    content, digest = _content(row, RoundLabel), row["hash"]
+    content, digest = _content(row, RoundRecord, RoundLabel), row["hash"]
     return StoredRound(from_row(RoundRecord, record_upgraded(row, header.row)), digest, content)
 
 
-def _content(row: Row, label: type[HeaderLabel] | type[RoundLabel]) -> str:
+def _content(row: Row, record: type, label: type[HeaderLabel] | type[RoundLabel]) -> str:
     """The hash of a row without its label."""
     if not OLDEST <= row["version"] <= VERSION:
         raise LayoutError(f"has layout {row['version']}, not {OLDEST} to {VERSION}")
+    if row["version"] >= FIRST_WITH_OPTIONAL:
+        drop_defaults(record, row)
     names = {field.name for field in fields(label)}
     return content_hash({name: value for name, value in row.items() if name not in names})

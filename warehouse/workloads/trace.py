@@ -45,6 +45,7 @@ DECLARED = {
     "samples_per_epoch": "a whole number from 0 on",
     "max_batch_size": "a whole number from 0 on",
     "consolidate": "true or false",
+    "max_seconds": "a number from 0 on",
 }
 """What a job may declare beyond the columns: a JSON object in place of the command."""
 
@@ -231,6 +232,10 @@ def _declarable(name: str, value: object) -> bool:
         return isinstance(value, str) and value.isprintable()
     if name == "consolidate":
         return isinstance(value, bool)
+    if name == "max_seconds":
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return 0 <= value <= LARGEST
     return type(value) is int and 0 <= value <= LARGEST
 
 

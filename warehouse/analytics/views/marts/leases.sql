@@ -23,7 +23,7 @@ spans AS (
         FROM records
         GROUP BY run
     ) AS l USING (run)
-    WHERE m.kind NOT IN ('preempted', 'crashed', 'lost', 'finished', 'withdrawn', 'failed')
+    WHERE m.kind NOT IN ('preempted', 'crashed', 'stopped', 'lost', 'finished', 'withdrawn', 'failed')
 ),
 trained AS (
     SELECT run, round, clock_seconds, p.job_id AS job_id, p.run_seconds AS run_seconds
@@ -44,7 +44,7 @@ SELECT
     round,
     job_id,
     kind,
-    CASE WHEN next_kind IN ('preempted', 'crashed', 'lost', 'finished', 'withdrawn', 'failed') THEN next_kind
+    CASE WHEN next_kind IN ('preempted', 'crashed', 'stopped', 'lost', 'finished', 'withdrawn', 'failed') THEN next_kind
         WHEN next_kind IS NOT NULL THEN 'moved'
     END AS ended,
     gpus,

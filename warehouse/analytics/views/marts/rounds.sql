@@ -9,8 +9,8 @@ SELECT
     r.clock_seconds,
     lead(r.clock_seconds) OVER (PARTITION BY r.run ORDER BY r.round) - r.clock_seconds AS seconds,
     len(r.arrivals) AS arrivals,
-    len(list_filter(r.finished, lambda e: e.kind NOT IN ('crashed', 'lost'))) AS finished,
-    sum(len(r.arrivals) - len(list_filter(r.finished, lambda e: e.kind NOT IN ('crashed', 'lost'))))
+    len(list_filter(r.finished, lambda e: e.kind NOT IN ('crashed', 'stopped', 'lost'))) AS finished,
+    sum(len(r.arrivals) - len(list_filter(r.finished, lambda e: e.kind NOT IN ('crashed', 'stopped', 'lost'))))
         OVER (PARTITION BY r.run ORDER BY r.round)::BIGINT AS active_jobs,
     len(r.leases) AS running_jobs,
     coalesce(list_sum(list_transform(r.leases, lambda l: len(l.gpus))), 0)::BIGINT AS busy_gpus,

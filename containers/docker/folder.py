@@ -1,0 +1,41 @@
+"""How much a job keeps in its folder, which it may fill with anything."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+MOST_FILES = 10_000
+"""Most files and folders in a job's folder, which bounds the time to count them. An engineering
+bound."""
+HIDING = (errno.EACCES, errno.ENAMETOOLONG, errno.ELOOP)
+"""Errors of folders that only the job itself can have made unreadable."""
+
+
+def excess(folder: Path, most_bytes: int) -> str:
+    """Why a job's folder is beyond its limits, in words; empty if it is not.
+
+    Counted is the space that files take in the storage. Links are not followed. Files that are
+    deleted, but still open, are not seen; their space is free once the container has ended.
+
+    Args:
+        folder: The folder; it may be missing.
+        most_bytes: Space that it may take.
+    """
+    taken, files, left = 0, 0, [str(folder)]
+    while left:
+        try:
+            with os.scandir(left.pop()) as entries:
+                for entry in entries:
+                    found = entry.stat(follow_symlinks=False)
+                    taken, files = taken + found.st_blocks * 512, files + 1
+                    if taken > most_bytes:
+                        return f"its folder takes more than {most_bytes / 2**30:.3g} GiB"
+                    if files > MOST_FILES:
+                        return f"its folder holds more than {MOST_FILES:,} files"
+                    if stat.S_ISDIR(found.st_mode):
+                        left.append(entry.path)
+        except OSError as error:  # mostly deleted in the meantime
+            if error.errno in HIDING:
+                return f"its folder cannot be measured: {error.strerror}"
+    return ""

@@ -1,0 +1,63 @@
+"""How long jobs held GPUs, and when a job has held them for as long as it may."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from containers.runtime import ContainerEvent, EventKind, Observation
+from predictor.job import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class TimeHeld:
+    """The time for which active jobs with a limit (`JobSpec.max_seconds`) have held GPUs.
+
+    It is the scheduler's own measure, as jobs report their run time themselves.
+
+    Attributes:
+        clock_seconds: The last round boundary.
+        seconds: Length of all their leases, restarts included, by job id.
+    """
+
+    clock_seconds: float = 0.0
+    seconds: Mapping[int, float] = field(default_factory=dict)
+
+    def after(self, seen: Observation, holders: Iterable[JobSpec]) -> "TimeHeld":
+        """The times updated with a round's observation; ended jobs are removed.
+
+        Args:
+            seen: What the runtime reported.
+            holders: Jobs that held GPUs in the round.
+        """
+        seconds = dict(self.seconds)
+        for spec in holders:
+            if spec.max_seconds:
+                passed = seen.clock_seconds - self.clock_seconds
+                seconds[spec.job_id] = seconds.get(spec.job_id, 0.0) + passed
+        for job_id in seen.ended:
+            seconds.pop(job_id, None)
+        return TimeHeld(seen.clock_seconds, seconds)
+
+    def given_up(
+        self, seen: Observation, holders: Mapping[int, tuple[JobSpec, tuple[int, ...]]]
+    ) -> Observation:
+        """The observation, with the end of jobs that held GPUs for as long as they may.
+
+        Args:
+            seen: What the runtime reported.
+            holders: Jobs that held GPUs in the round, with these GPUs, by job id.
+        """
+        held = self.after(seen, (spec for spec, _ in holders.values())).seconds
+        free = {event.job_id for event in seen.finished}
+        ends = tuple(
+            ContainerEvent(
+                job_id,
+                EventKind.FAILED,
+                seen.clock_seconds,
+                () if job_id in free else gpus,
+                f"held GPUs for {held[job_id]:,.0f} s, and its max_seconds are "
+                f"{spec.max_seconds:,.0f}",
+            )
+            for job_id, (spec, gpus) in holders.items()
+            if job_id in held and held[job_id] >= spec.max_seconds
+        )
+        return replace(seen, finished=(*seen.finished, *ends)) if ends else seen

@@ -1,0 +1,159 @@
+"""Jobs that would run for ever, or take everything, cost what they may and no more."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from containers.docker.checking import check_before_run, check_cluster
+from containers.docker.nodes import Limits
+from containers.runtime import ContainerEvent, EventKind
+from containers.virtual.truth import GroundTruth
+from flows.history.replay import replay
+from flows.history.why import why
+from flows.history.words import in_words
+from flows.runs.live import run_live
+from flows.runs.start import make_start
+from harness.dockerd import LIMITS, LOUD, Dockerd, cluster, python
+from predictor.errors import InputError
+from predictor.job import Regime
+from predictor.throughput import Profile
+from tasks.backoff import PATIENCE
+from tasks.record import RuntimeKind, Settings, one_pool
+from tasks.sources import Workload
+from tests.containers.stories import job, long, story
+from warehouse.store.audit import audit
+from warehouse.store.reader import Reader
+
+COSTLY, DEAR = "shockwave-test:costly", "shockwave-test:dear"
+STOPS, TOUCHES, FILLS, LIES, HONEST = range(5)
+HUNG_ROUNDS = 3
+FOLDER = Limits(memory_bytes=2**28, pids=64, scratch_bytes=2**20, folder_bytes=2**22)
+
+PROGRAM = f"""
+import json, os, time
+job = json.load(open("/job/job.json"))
+number, size = job["job_id"], job["batch_size"]
+def stand(epoch, step, seconds):
+    place = dict(epoch=epoch, step=step, batch_size=size, run_seconds=seconds)
+    with open("/job/new", "w") as file:
+        file.write(json.dumps(place))
+    os.replace("/job/new", "/job/progress.json")
+if number == {STOPS}:
+    raise SystemExit(75)
+count = 0
+while number == {TOUCHES}:
+    count += 1
+    stand(0, count % 2, 0.02 * count)
+    time.sleep(0.02)
+while number == {FILLS}:
+    count += 1
+    with open(f"/job/{{count}}", "wb") as file:
+        file.write(bytes(2**16))
+    time.sleep(0.002)
+while number == {LIES}:
+    count += 1
+    stand(0, count, 0.02 * count)
+    time.sleep(0.02)
+for epoch in range(job["epochs"]):
+    time.sleep(0.2)
+    with open("/job/telemetry.jsonl", "a") as file:
+        file.write(json.dumps(dict(epoch=epoch, batch_size=size, seconds=0.2)) + "\\n")
+    stand(epoch + 1, 0, 0.2 * (epoch + 1))
+"""
+
+
+@pytest.fixture(scope="module")
+def own(daemon: Dockerd) -> Iterator[Dockerd]:
+    """The daemon with an image of jobs that do as above, and one that declares volumes."""
+    daemon.add_image(COSTLY, [python(), "-c", PROGRAM])
+    daemon.add_image(DEAR, [python(), "-c", "pass"], "VOLUME /cache", "VOLUME /opt/models")
+    yield daemon
+    for name in (COSTLY, DEAR):
+        daemon.client().images.remove(name)
+
+
+def test_jobs_that_stop_touch_their_files_fill_their_folder_or_lie_are_given_up(
+    own: Dockerd, storage: Path, tmp_path: Path
+) -> None:
+    nodes = cluster(own, storage, gpus=5, image=COSTLY, limits=FOLDER, hung_rounds=HUNG_ROUNDS)
+    limits = {LIES: {"samples": 10**6, "max_seconds": 8.0}}
+    specs = tuple(job(number, epochs=10, **limits.get(number, {})) for number in range(5))
+    held = {spec.job_id: (Regime(32, spec.epochs),) for spec in specs}
+    truths = tuple(GroundTruth(number, 2.0, one, one) for number, one in held.items())
+    profile = Profile.of_type({("Recommendation", 32, 1): 10.0})
+    settings = Settings(
+        "fifo", one_pool(5, 5), round_seconds=1.0, restart_seconds=0.5, runtime=RuntimeKind.DOCKER
+    )
+    start = make_start(Workload("costly", specs, truths, profile), settings)
+    name = run_live(start, nodes, tmp_path)
+
+    records = [record for record, _ in Reader(tmp_path).records(name)]
+    events: dict[int, list[ContainerEvent]] = {spec.job_id: [] for spec in specs}
+    for record in records:
+        for event in (*record.finished, *record.events):
+            events[event.job_id].append(event)
+    kinds = {job_id: [str(event.kind) for event in mine] for job_id, mine in events.items()}
+    assert kinds[STOPS].count("stopped") == PATIENCE[EventKind.STOPPED].tries
+    assert kinds[TOUCHES].count("crashed") == PATIENCE[EventKind.CRASHED].tries
+    for job_id, mine in kinds.items():
+        assert mine[-1] == ("finished" if job_id == HONEST else "failed")
+        # On a busy machine a container that is slow to start counts as hung.
+        slow = {"crashed"} if job_id != STOPS else {"crashed", "stopped"}
+        assert {*mine[:-1]} <= {"started", "resumed", *slow}  # nobody takes anybody's GPUs
+    reasons = {
+        STOPS: "failed: stopped 10 times in a row, the last time: stopped without being asked to "
+        "from here (exit code 75).",
+        TOUCHES: "failed: crashed 5 times in a row, the last time: hung: no step completed for "
+        f"{HUNG_ROUNDS} rounds.",
+        FILLS: ": its folder takes more than 0.00391 GiB.",
+    }
+    for job_id, reason in reasons.items():
+        assert list(in_words(why(job_id, tmp_path, name)))[-1].endswith(reason)
+    assert events[LIES][-1].reason.endswith(" s, and its max_seconds are 8")
+    assert audit(tmp_path, name).findings == ()
+    assert replay(name, tmp_path).differences == []
+    assert own.containers(name) == []
+
+
+def test_a_job_that_fills_its_folder_is_killed_before_the_round_is_over(
+    own: Dockerd, storage: Path
+) -> None:
+    nodes = cluster(own, storage, image=COSTLY, limits=FOLDER)
+    with story(nodes, "filled", [long(FILLS)], round_seconds=3_600.0) as told:
+        told.dispatch({FILLS: (0,)})
+        told.runtime.advance(None)
+        assert own.containers("filled") == []
+        assert told.look().ended == (FILLS,)
+        assert told.last(FILLS).reason == "its folder takes more than 0.00391 GiB"
+
+
+def test_a_job_that_blocks_its_own_files_crashes(own: Dockerd, storage: Path) -> None:
+    nodes = cluster(own, storage, image=LOUD)
+    with story(nodes, "blocked", [job(0)]) as told:
+        folder = nodes.folder("blocked", 0)
+        (folder / "job.json").mkdir(parents=True)
+        told.dispatch({0: (0,)})
+        told.until_over()
+        assert told.last(0).kind is EventKind.CRASHED
+        assert told.last(0).reason == "its folder cannot be written: Is a directory"
+
+
+def test_an_image_that_declares_volumes_is_refused(own: Dockerd, storage: Path) -> None:
+    nodes = cluster(own, storage, image=DEAR, gpus=1)
+    problem = f"image {DEAR} declares the volume /cache, /opt/models: build it without VOLUME"
+    found = {one.check: one for one in check_cluster(nodes)}
+    for check in ("image", "container"):
+        assert (found[check].sound, found[check].found) == (False, problem)
+    with pytest.raises(InputError, match=f"node one: image {DEAR} declares the volume /cache"):
+        check_before_run(nodes)
+    with story(nodes, "dear", [job(0)]) as told:  # the image was changed since
+        told.dispatch({0: (0,)})
+        told.until_over()
+        assert told.last(0).kind is EventKind.LOST
+        assert told.last(0).reason == f"could not be started: {problem}"
+        assert own.containers("dear") == []
+    assert own.client().volumes.list() == []
+    sound = replace(nodes, nodes=(replace(nodes.nodes[0], image=COSTLY),), limits=LIMITS)
+    assert {one.check: one for one in check_cluster(sound)}["image"].sound
