@@ -12,6 +12,9 @@ from flows.cli.options import Gpus, Json, SetOption, Warehouse
 from flows.cli.output import print_rows
 from warehouse import DEFAULT_WAREHOUSE
 
+QUERY_SECONDS = 600
+"""Time that a query may take. An engineering bound; no sweep is recorded."""
+
 MOST_JOBS = 20
 """Jobs listed whose JCT changes; `--json` lists all. A choice of layout."""
 
@@ -68,13 +71,20 @@ def sql(
         str | None, typer.Option(help="The run that the recipe is asked of.", show_default="newest")
     ] = None,
     job: Annotated[int | None, typer.Option(help="The job that the recipe is asked of.")] = None,
+    timeout: Annotated[
+        int, typer.Option(help="Seconds after which it is ended.", min=1, max=1_000_000)
+    ] = QUERY_SECONDS,
+    memory: Annotated[
+        int | None, typer.Option(help="MiB that it may take.", min=1, show_default="80 % of all")
+    ] = None,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
     """Query the history of all runs."""
+    from warehouse.analytics.limits import Limits
     from warehouse.analytics.questions import Analytics
 
-    analytics = Analytics(warehouse)
+    analytics = Analytics(warehouse, Limits(timeout, memory))
     if query is not None and recipe is None and run is None and job is None:
         columns, rows = analytics.query(query)
     elif query is None and recipe is not None:

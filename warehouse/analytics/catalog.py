@@ -10,15 +10,17 @@ from pathlib import Path
 import duckdb
 
 from predictor.errors import WarehouseError
-from warehouse.analytics.copies import read_copies
+from warehouse.analytics.copies import Copies, read_copies
 from warehouse.analytics.definitions import (
     MARTS,
     STAGING,
     VIEWS,
     definitions_digest,
     layout5_sql,
+    named,
     view_sql,
 )
+from warehouse.store.checksums import noted
 from warehouse.store.durable import first_line, temporary_name, writing
 from warehouse.store.folder import (
     EMPTY,
@@ -34,6 +36,7 @@ from warehouse.store.folder import (
     roots,
     run_folders,
 )
+from warehouse.store.verified import verify
 
 TABLE_BYTES = 2**24
 """Size of records up to which computing a whole mart is cheaper than planning it twice. An
@@ -82,6 +85,7 @@ def create_views(
     *,
     later: bool = False,
     tables: Collection[str] = (),
+    copies: Copies | None = None,
 ) -> None:
     """Create views over a warehouse's Parquet files.
 
@@ -95,12 +99,13 @@ def create_views(
         names: The views, each with those that it reads; all by default.
         later: Whether the views include runs that begin later.
         tables: Marts to compute into tables of the database, if the records are small.
+        copies: The copies in use, if they are known.
     """
     connection.execute("SET enable_progress_bar = false")
     if not no_cells(warehouse).exists():  # of a warehouse that this version has not written to
         names = [name for name in names if name != "campaign_cells"]
-    copies = read_copies(warehouse)
-    copied = tuple(run for run in copies.runs if runs is None or run in runs)
+    copies = copies or read_copies(warehouse)
+    copied = _copied(copies, runs)
     others = _others(warehouse, runs, copied)
     if tables and _stored_bytes(warehouse, others) > TABLE_BYTES:
         tables = ()
@@ -122,12 +127,57 @@ def create_views(
         elif name in STAGING:
             return _over(warehouse, name, runs, ())
         else:
-            stored = f"FROM read_parquet({listed([f'{copies.folder}/{name}.parquet'])})"
+            stored = f"FROM read_parquet({listed([str(copies.file(name))])})"
             if copied != copies.written:
                 stored += f" WHERE run IN ({listed(copied)})"
         return f"{stored} UNION ALL BY NAME FROM live.{name}" if live else stored
 
     _create(connection, "main", names, joined)
+
+
+def verify_read(warehouse: Path, runs: Sequence[str] | None, sql: str, copies: Copies) -> None:
+    """Verify the files that a query over the views reads, as far as they have checksums.
+
+    Args:
+        warehouse: The folder.
+        runs: The runs in the views; all by default.
+        sql: The query.
+        copies: The copies in use.
+
+    Raises:
+        WarehouseError: A file was changed; it is named.
+    """
+    names, folder = named(sql) - {"campaign_cells"}, warehouse.resolve()
+    copied = _copied(copies, runs)
+    if copied:
+        marts = {copies.file(name): copies.checksums[name] for name in MARTS if name in names}
+        verify(folder, marts, "make the copies anew with: shockwave views")
+    read = _others(warehouse, runs, copied)
+    if names.intersection(STAGING):
+        read |= {*copied}
+    if names:
+        verify_records(folder, read)
+
+
+def verify_records(warehouse: Path, runs: Iterable[str]) -> None:
+    """Verify the files of runs, as far as they have checksums.
+
+    Raises:
+        WarehouseError: A file was changed; it is named.
+    """
+    folders = [place_of(warehouse, run) for run in sorted(runs)]
+    folders += [root / EMPTY for root in roots(warehouse)]
+    stored = {
+        folder / name: digest
+        for folder in folders
+        for name, digest in (noted(folder) or {}).items()
+    }
+    verify(warehouse, stored, "restore it from a backup; shockwave audit says more")
+
+
+def _copied(copies: Copies, runs: Sequence[str] | None) -> tuple[str, ...]:
+    """The runs in the views with copies."""
+    return tuple(run for run in copies.runs if runs is None or run in runs)
 
 
 def _others(warehouse: Path, runs: Sequence[str] | None, copied: Sequence[str]) -> set[str]:

@@ -1,6 +1,6 @@
 """Copies of the marts of ended runs, so that queries need not scan all records.
 
-    WAREHOUSE/marts/current.json              the generation in use, and the stamps of its runs
+    WAREHOUSE/marts/current.json              the generation in use, its checksums, its runs' stamps
     WAREHOUSE/marts/GENERATION/MART.parquet   a mart of all these runs
 
 Copies are derived from the records by `analytics.marts.materialise`, may be deleted at any time,
@@ -8,16 +8,19 @@ and are valid only for runs whose file is unchanged. `analytics.duckdb` names th
 rebuilt with them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
 
+from predictor.errors import InputError
 from warehouse.analytics.definitions import MARTS, definitions_digest
+from warehouse.store.checksums import noted
 from warehouse.store.folder import WHOLE, place_of
 
-Stamp = tuple[int, int]
-"""Size in bytes and time of the last change in nanoseconds of a run's file."""
+Stamp = tuple[int, int, str]
+"""Size in bytes, time of the last change in nanoseconds and noted checksum of a run's file; the
+checksum, empty before layout 4, stands for all of its records, its last hash included."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,17 @@ class Copies:
         folder: Folder of the generation in use.
         written: The runs in the copies, ascending.
         runs: The runs of these whose copies are valid.
+        checksums: Checksum of each mart's file, by mart.
     """
 
     folder: Path
     written: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
+    checksums: dict[str, str] = field(default_factory=dict)
+
+    def file(self, mart: str) -> Path:
+        """The file of a mart."""
+        return self.folder / f"{mart}.parquet"
 
 
 def marts_folder(warehouse: Path) -> Path:
@@ -45,21 +54,30 @@ def read_copies(warehouse: Path) -> Copies:
     folder = marts_folder(warehouse)
     try:
         note = orjson.loads((folder / "current.json").read_bytes())
-        generation, stamps = folder / note["generation"], note["stamps"]
+        stamps: dict[str, list[int | str]] = note["stamps"]
+        valid = [run for run, old in stamps.items() if stamp(warehouse, run) == tuple(old)]
+        copies = Copies(
+            folder / note["generation"],
+            tuple(sorted(stamps)),
+            tuple(sorted(valid)),
+            dict(note["marts"]),
+        )
         if note["views"] != definitions_digest():
             return Copies(folder)
-        if stamps and not all((generation / f"{mart}.parquet").is_file() for mart in MARTS):
+        if stamps and not all(
+            mart in copies.checksums and copies.file(mart).is_file() for mart in MARTS
+        ):
             return Copies(folder)  # some were deleted
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, InputError):
         return Copies(folder)
-    valid = [run for run, old in stamps.items() if stamp(warehouse, run) == tuple(old)]
-    return Copies(generation, tuple(sorted(stamps)), tuple(sorted(valid)))
+    return copies
 
 
 def stamp(warehouse: Path, run: str) -> Stamp | None:
     """Stamp that identifies the version of a run's file; None for a run that is not compacted."""
+    folder = place_of(warehouse, run)
     try:
-        state = (place_of(warehouse, run) / WHOLE).stat()
+        state = (folder / WHOLE).stat()
     except OSError:
         return None
-    return state.st_size, state.st_mtime_ns
+    return state.st_size, state.st_mtime_ns, (noted(folder) or {}).get(WHOLE, "")

@@ -63,6 +63,11 @@ def layout5_sql(name: str) -> str:
     return (LAYOUT5 / f"{name}.sql").read_text(encoding="utf-8")
 
 
+def named(sql: str) -> set[str]:
+    """The views that a query names."""
+    return {name.lower() for name in _NAMES.findall(sql)}
+
+
 @cache
 def needed(sql: str) -> tuple[str, ...]:
     """The views that a query names and those that they read, in the order of `VIEWS`.
@@ -70,11 +75,11 @@ def needed(sql: str) -> tuple[str, ...]:
     All of them where it names none, as `SHOW TABLES`.
     """
     found: set[str] = set()
-    named = {name.lower() for name in _NAMES.findall(sql)}
-    while named:
-        found |= named
-        read = {name for view in named for name in _reads(view_sql(view))}
-        named = read - found
+    new = named(sql)
+    while new:
+        found |= new
+        read = {name for view in new for name in _reads(view_sql(view))}
+        new = read - found
     return tuple(view for view in VIEWS if view in found) or VIEWS
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,14 +11,20 @@ import duckdb
 import orjson
 
 from predictor.errors import WarehouseError
-from warehouse.analytics.catalog import build, create_views, listed
-from warehouse.analytics.copies import Stamp, marts_folder, read_copies, stamp
+from warehouse.analytics.catalog import build, create_views, listed, verify_records
+from warehouse.analytics.copies import Copies, Stamp, marts_folder, read_copies, stamp
 from warehouse.analytics.definitions import MARTS, STAGING, definitions_digest, view_sql
+from warehouse.analytics.limits import SPILL
+from warehouse.store.checksums import checksum
 from warehouse.store.durable import alone, first_line, temporary_name, write_text, writing
 from warehouse.store.folder import check_files, make_folder, name_of, run_folders
 
 LOCK = ".lock"
 """Held by the process that writes copies."""
+
+SPILL_SECONDS = 86400.0
+"""Age of what a query has spilled, after which the query is taken to be over. An engineering
+bound; no sweep is recorded."""
 
 
 def materialise(warehouse: Path) -> int:
@@ -45,16 +52,21 @@ def materialise(warehouse: Path) -> int:
 
 
 def _materialise(warehouse: Path, folder: Path) -> int:
-    before = read_copies(warehouse)
     with writing(warehouse):
+        before = _whole(read_copies(warehouse))
+        ended = _ended(warehouse)
+        verify_records(warehouse.resolve(), ended.keys() - {*before.runs})
         for left_over in folder.glob(".*"):
             if left_over.is_dir():
                 shutil.rmtree(left_over)
             elif left_over.name != LOCK:
                 left_over.unlink()
+        for spilled in warehouse.glob(f"{SPILL}*"):  # by queries that were killed
+            if time.time() - spilled.stat().st_mtime > SPILL_SECONDS:
+                shutil.rmtree(spilled, ignore_errors=True)
         fresh = temporary_name(folder / "marts")
         try:
-            stamps = _copy(warehouse, fresh)
+            stamps = _copy(warehouse, fresh, before, ended)
         except duckdb.Error as error:
             shutil.rmtree(fresh, ignore_errors=True)
             check_files(warehouse)
@@ -70,7 +82,13 @@ def _materialise(warehouse: Path, folder: Path) -> int:
             if place.exists():  # with some copies deleted
                 shutil.rmtree(place)
             fresh.replace(place)
-        note = {"generation": place.name, "views": definitions_digest(), "stamps": stamps}
+        checksums = {path.stem: checksum(path) for path in sorted(place.glob("*.parquet"))}
+        note = {
+            "generation": place.name,
+            "views": definitions_digest(),
+            "stamps": stamps,
+            "marts": checksums,
+        }
         write_text(folder / "current.json", orjson.dumps(note).decode())
         for old in folder.iterdir():
             if old.is_dir() and old not in (place, before.folder):
@@ -84,32 +102,52 @@ def _generation(stamps: dict[str, Stamp]) -> str:
     return hashlib.sha256(state).hexdigest()[:12]
 
 
-def _copy(warehouse: Path, folder: Path) -> dict[str, Stamp]:
-    """Write all copies into a new folder; returns the stamps of the runs."""
-    before = read_copies(warehouse)
+def _whole(copies: Copies) -> Copies:
+    """The copies, or none if one of their files was changed."""
+    changed = [
+        mart for mart, noted in copies.checksums.items() if checksum(copies.file(mart)) != noted
+    ]
+    return Copies(copies.folder.parent) if changed else copies
+
+
+def _ended(warehouse: Path) -> dict[str, Stamp]:
+    """The runs in a single file, with their stamps."""
+    stamps = {}
+    for path in run_folders(warehouse):
+        state = stamp(warehouse, name_of(path))
+        if state is not None and not next(path.glob("round=[0-9]*.parquet"), None):
+            stamps[name_of(path)] = state
+    return stamps
+
+
+def _copy(
+    warehouse: Path, folder: Path, before: Copies, ended: dict[str, Stamp]
+) -> dict[str, Stamp]:
+    """Write all copies into a new folder; returns the stamps of the runs in them."""
     stamps: dict[str, Stamp] = {}
     parts = folder / "parts"
     parts.mkdir(parents=True)
-    for path in run_folders(warehouse):
-        run = name_of(path)
-        state = stamp(warehouse, run)
-        under_way = next(path.glob("round=[0-9]*.parquet"), None)
-        if state is None or under_way is not None:
-            continue
+    for run, state in ended.items():
         if run in before.runs or _copy_run(warehouse, run, parts, len(stamps)):
             stamps[run] = state
-    with contextlib.closing(duckdb.connect()) as connection:
+    with contextlib.closing(_database(folder)) as connection:
         for mart in MARTS:
             written = sorted(parts.glob(f"{mart}.*"))
-            _join(connection, mart, before.folder, before.runs, written, folder)
+            _join(connection, mart, before, written, folder)
     shutil.rmtree(parts)
     return stamps
 
 
+def _database(folder: Path) -> duckdb.DuckDBPyConnection:
+    """A database in memory that spills into a new folder of copies."""
+    return duckdb.connect(config={"temp_directory": str(folder / "parts" / "spill")})
+
+
 def _copy_run(warehouse: Path, run: str, parts: Path, number: int) -> bool:
     """Write the marts of one run, if it is complete."""
-    with contextlib.closing(duckdb.connect()) as connection:
-        create_views(connection, warehouse, [run], (*STAGING, "runs"))
+    with contextlib.closing(_database(parts.parent)) as connection:
+        none = Copies(parts)
+        create_views(connection, warehouse, [run], (*STAGING, "runs"), copies=none)
         if connection.sql("SELECT complete FROM runs").fetchall() != [(True,)]:
             return False
         for mart in MARTS:
@@ -123,17 +161,15 @@ def _copy_run(warehouse: Path, run: str, parts: Path, number: int) -> bool:
 def _join(
     connection: duckdb.DuckDBPyConnection,
     mart: str,
-    old: Path,
-    runs: Sequence[str],
+    old: Copies,
     parts: Sequence[Path],
     folder: Path,
 ) -> None:
     """Merge old copies of a mart and new copies of other runs into a file."""
     sources = []
-    if runs:
+    if old.runs:
         sources.append(
-            f"FROM read_parquet({listed([str(old / f'{mart}.parquet')])}) "
-            f"WHERE run IN ({listed(runs)})"
+            f"FROM read_parquet({listed([str(old.file(mart))])}) WHERE run IN ({listed(old.runs)})"
         )
     if parts:
         sources.append(f"FROM read_parquet([{listed(list(map(str, parts)))}])")

@@ -1,19 +1,18 @@
 """Queries on a warehouse: SQL over the views, and the recipes of the cookbook."""
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
 from predictor.errors import InputError
-from warehouse.analytics.catalog import create_views, seal
+from warehouse.analytics.catalog import create_views, seal, verify_read
+from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import VIEWS, needed, read_twice
+from warehouse.analytics.limits import UNLIMITED, Limits, connected, interruptible
 from warehouse.analytics.recipes import recipe
 from warehouse.store.durable import first_line
 from warehouse.store.folder import check_files, check_runs, check_warehouse, run_folder
@@ -39,9 +38,11 @@ class Analytics:
 
     Attributes:
         warehouse: The folder.
+        limits: Bounds on each query.
     """
 
     warehouse: Path
+    limits: Limits = UNLIMITED
 
     def query(
         self, sql: str, runs: Sequence[str] | None = None
@@ -117,20 +118,26 @@ class Analytics:
         check_warehouse(self.warehouse)
         check_runs(self.warehouse, runs)
         try:
-            with contextlib.closing(duckdb.connect()) as connection:
+            with connected(self.warehouse, self.limits) as connection:
 
                 def work() -> Answer:
+                    copies = read_copies(self.warehouse)
+                    names, tables = needed(sql), read_twice(sql)
                     create_views(
-                        connection, self.warehouse, runs, needed(sql), tables=read_twice(sql)
+                        connection, self.warehouse, runs, names, tables=tables, copies=copies
                     )
                     for name, value in (variables or {}).items():
                         connection.execute(f"SET VARIABLE {name} = $1", [value])
                     seal(connection, self.warehouse)
                     # Binding fails for everything but a single SELECT.
                     connection.sql("FROM query($1)", params=[sql])
+                    verify_read(self.warehouse, runs, sql, copies)
                     return read(connection.sql(sql))
 
-                return interruptible(connection, work)
+                return interruptible(connection, work, self.limits.seconds)
+        except duckdb.OutOfMemoryException as error:
+            problem = f"is too little for the query ({first_line(error)})"
+            raise InputError("memory", problem, "ask for less, or allow more memory") from None
         except duckdb.Error as error:
             if isinstance(error, duckdb.IOException) and attempts > 1:
                 time.sleep(0.05)  # a run is being compacted, which removes its rounds' files
@@ -140,26 +147,3 @@ class Analytics:
             raise InputError(
                 "query", first_line(error), f"give one SELECT over {', '.join(VIEWS)}"
             ) from None
-
-
-def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
-    """Run a function on a connection so that an interrupt ends its query.
-
-    Python handles signals between bytecode instructions of the main thread, and a query is a
-    single instruction; so the query runs in another thread.
-    """
-    answer: Future[Answer] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(work())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    try:
-        Thread(target=run, daemon=True).start()
-        return answer.result()
-    except KeyboardInterrupt:
-        while not wait([answer], timeout=0.05).done:  # the query may not have started yet
-            connection.interrupt()
-        raise

@@ -170,8 +170,7 @@ def read_parquet(path: Path, schema: pa.Schema | None = None) -> pa.Table:
     """
     try:
         with pq.ParquetFile(path) as file:  # `read_table` would import pandas
-            table = file.read()
-            return table if schema is None else table.select(schema.names)
+            return file.read() if schema is None else file.read(schema.names).select(schema.names)
     except (pa.ArrowException, OSError, KeyError) as error:
         raise _damaged(path, error) from None
 

@@ -50,6 +50,7 @@ def make_folder(warehouse: Path) -> None:
     Raises:
         WarehouseError: The folder cannot be written.
     """
+    from warehouse.store.checksums import note
     from warehouse.store.files import CELLS, HEADER, ROUND, WORKLOAD, read_schema, write_groups
 
     with writing(warehouse):
@@ -59,6 +60,7 @@ def make_folder(warehouse: Path) -> None:
             path = empty / f"{name}.parquet"
             if not path.exists() or read_schema(path) != schema:  # an older layout
                 write_groups(path, schema, [])
+                note(path)
         if any(folder.parent == earlier(warehouse) for folder in run_folders(warehouse)):
             old = earlier(warehouse) / EMPTY
             old.mkdir(exist_ok=True)
@@ -67,6 +69,7 @@ def make_folder(warehouse: Path) -> None:
                     read_schema(old / path.name) != read_schema(path)
                 ):
                     copyfile(path, old / path.name)
+                    note(old / path.name)
         cells = no_cells(warehouse)
         if not cells.exists():
             cells.parent.mkdir(parents=True, exist_ok=True)

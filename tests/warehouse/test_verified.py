@@ -1,0 +1,203 @@
+"""What is read is verified: a file or copy that was changed is an error, and not an answer."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from predictor.errors import InputError, WarehouseError
+from tests.runs import ended, write
+from warehouse.analytics.copies import read_copies
+from warehouse.analytics.limits import SPILL, Limits
+from warehouse.analytics.marts import materialise
+from warehouse.analytics.questions import Analytics
+from warehouse.store.checksums import CHECKSUMS, checksum
+from warehouse.store.folder import WHOLE, place_of
+from warehouse.store.verified import NOTE
+
+SUMMARY = "SELECT run, worst_ftf FROM run_summary"
+ENDLESS = "SELECT sum(hash(range)) FROM range(1_000_000_000_000)"
+LARGE = "SELECT count(*) FROM (SELECT DISTINCT hash(range) FROM range(3_000_000))"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A warehouse with an ended run, of which there are copies."""
+    warehouse, made = tmp_path_factory.mktemp("written"), ended("srtf", jobs=2)
+    run = write(warehouse, made.start, made.rounds)
+    materialise(warehouse)
+    return warehouse, run
+
+
+@pytest.fixture
+def copied(tmp_path: Path, written: tuple[Path, str]) -> tuple[Path, Path]:
+    """The same, and the run's folder."""
+    warehouse, run = written
+    shutil.copytree(warehouse, tmp_path / "w")
+    return tmp_path / "w", place_of(tmp_path / "w", run)
+
+
+@pytest.fixture
+def kept(copied: tuple[Path, Path]) -> tuple[Path, Path]:
+    """The same without copies."""
+    shutil.rmtree(copied[0] / "marts")
+    return copied
+
+
+def flip(path: Path) -> None:
+    """Flip a bit that changes no row: in the name of the program that wrote the file."""
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"parquet-cpp-arrow")] ^= 1
+    path.write_bytes(content)
+
+
+def change(path: Path, column: str, to: Any) -> None:
+    """Rewrite a file with other values in a column, as sound as before."""
+    table = pq.read_table(path, partitioning=None)
+    rows = [row | {column: to(row[column])} for row in table.to_pylist()]
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+
+
+def note_again(path: Path) -> None:
+    """Write a file's new checksum into the note of the old one."""
+    sums = path.parent / CHECKSUMS
+    lines = [line for line in sums.read_text().splitlines() if not line.endswith(f" {path.name}")]
+    sums.write_text("\n".join([*lines, f"{checksum(path)}  {path.name}", ""]))
+
+
+@pytest.mark.parametrize("name", ["header.parquet", "workload.parquet", WHOLE])
+def test_a_flipped_byte_is_an_error_that_names_the_file(kept: tuple[Path, Path], name: str) -> None:
+    warehouse, folder = kept
+    flip(folder / name)
+    for runs in (None, [folder.name.removeprefix("run=")]):
+        with pytest.raises(WarehouseError, match="was changed: its bytes are not") as caught:
+            Analytics(warehouse).query(SUMMARY, runs)
+        assert caught.value.place == str(folder / name)
+
+
+def test_swapped_rows_are_an_error(kept: tuple[Path, Path]) -> None:
+    warehouse, folder = kept
+    table = pq.read_table(folder / WHOLE, partitioning=None)
+    rows = table.to_pylist()
+    rows[1], rows[2] = rows[2], rows[1]
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), folder / WHOLE)
+    with pytest.raises(WarehouseError, match="was changed"):
+        Analytics(warehouse).query(SUMMARY)
+
+
+def test_a_row_among_the_columns_without_rows_is_an_error(kept: tuple[Path, Path]) -> None:
+    warehouse, folder = kept
+    shutil.copy(folder / "header.parquet", folder.parent / "run=_" / "header.parquet")
+    with pytest.raises(WarehouseError, match="was changed") as caught:
+        Analytics(warehouse).query("SELECT run FROM runs")
+    assert caught.value.place == str(folder.parent / "run=_" / "header.parquet")
+
+
+def test_a_file_is_verified_once_for_each_of_its_versions(kept: tuple[Path, Path]) -> None:
+    warehouse, folder = kept
+    answer = Analytics(warehouse).query(SUMMARY)
+    note = warehouse / NOTE
+    before = note.stat().st_mtime_ns
+    files = {path for path in warehouse.glob("records/*/run=*/*.parquet")}
+    assert {warehouse / name for name in orjson.loads(note.read_bytes())} == files
+    assert Analytics(warehouse).query(SUMMARY) == answer
+    assert note.stat().st_mtime_ns == before
+    state = (folder / WHOLE).stat()
+    flip(folder / WHOLE)
+    os.utime(folder / WHOLE, ns=(state.st_atime_ns, state.st_mtime_ns))
+    with pytest.raises(WarehouseError, match="was changed"):
+        Analytics(warehouse).query(SUMMARY)
+
+
+@pytest.mark.parametrize("content", ["[", "[1]", '{"records": 1}'])
+def test_a_note_that_is_none_is_written_anew(kept: tuple[Path, Path], content: str) -> None:
+    warehouse, _ = kept
+    answer = Analytics(warehouse).query(SUMMARY)
+    (warehouse / NOTE).write_text(content)
+    assert Analytics(warehouse).query(SUMMARY) == answer
+    assert len(orjson.loads((warehouse / NOTE).read_bytes())) > 3
+
+
+def test_a_warehouse_without_room_for_notes_answers(kept: tuple[Path, Path]) -> None:
+    warehouse, folder = kept
+    (warehouse / NOTE).unlink(missing_ok=True)
+    (warehouse / NOTE).mkdir()
+    assert len(Analytics(warehouse).query(SUMMARY)[1]) == 1
+    flip(folder / WHOLE)
+    with pytest.raises(WarehouseError, match="was changed"):
+        Analytics(warehouse).query(SUMMARY)
+
+
+def test_a_query_of_other_files_is_answered(copied: tuple[Path, Path]) -> None:
+    warehouse, folder = copied
+    flip(folder / "header.parquet")
+    assert len(Analytics(warehouse).query(SUMMARY)[1]) == 1  # from the copies
+    with pytest.raises(WarehouseError, match="was changed"):
+        Analytics(warehouse).query("FROM headers")
+
+
+def test_a_forged_copy_is_not_believed(copied: tuple[Path, Path]) -> None:
+    warehouse, _ = copied
+    analytics = Analytics(warehouse)
+    answer = analytics.query(SUMMARY)
+    copies = read_copies(warehouse)
+    change(copies.file("run_summary"), "worst_ftf", lambda ftf: ftf / 2)
+    with pytest.raises(WarehouseError, match="was changed") as caught:
+        analytics.query(SUMMARY)
+    assert caught.value.place == str(copies.file("run_summary"))
+    assert caught.value.remedy == "make the copies anew with: shockwave views"
+    assert len(analytics.query("FROM job_outcomes")[1]) == 2  # another copy
+    assert materialise(warehouse) == 1
+    assert analytics.query(SUMMARY) == answer
+
+
+def test_copies_are_of_the_records_that_a_run_has(copied: tuple[Path, Path]) -> None:
+    """Another file of the same size and time is told from the one that was copied."""
+    warehouse, folder = copied
+    state = (folder / WHOLE).stat()
+    flip(folder / WHOLE)
+    note_again(folder / WHOLE)
+    os.utime(folder / WHOLE, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert read_copies(warehouse).runs == ()
+
+
+def test_a_changed_record_is_not_copied(kept: tuple[Path, Path]) -> None:
+    warehouse, folder = kept
+    change(folder / "header.parquet", "source", lambda source: f"{source}, forged")
+    with pytest.raises(WarehouseError, match="was changed") as caught:
+        materialise(warehouse)
+    assert caught.value.place == str(folder / "header.parquet")
+    assert read_copies(warehouse).runs == ()
+
+
+def test_a_query_is_ended_in_time(kept: tuple[Path, Path]) -> None:
+    with pytest.raises(InputError, match=r"timeout: the query was ended after 0\.2 s"):
+        Analytics(kept[0], Limits(seconds=0.2)).query(ENDLESS)
+
+
+def test_a_query_spills_into_the_warehouse_alone(
+    kept: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = {path for path in tmp_path.rglob("*")}
+    settings = "SELECT value FROM duckdb_settings() WHERE name = 'temp_directory'"
+    ((folder,),) = Analytics(kept[0]).query(settings)[1]
+    assert Path(folder).parent == kept[0]
+    assert Path(folder).name.startswith(SPILL)
+    assert {path for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.slow
+def test_a_query_that_needs_more_memory_spills_or_says_so(
+    kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Analytics(kept[0], Limits(memory_mib=60)).query(LARGE)[1] == [(3_000_000,)]
+    monkeypatch.setattr("warehouse.analytics.limits.SPILL", "no/such/folder")
+    with pytest.raises(InputError, match="memory: is too little for the query") as caught:
+        Analytics(kept[0], Limits(memory_mib=60)).query(LARGE)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,101 @@
+"""Bounds on what a query may take: time, memory, and room on the disk."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import TypeVar
+
+import duckdb
+
+from predictor.errors import InputError
+
+Answer = TypeVar("Answer")
+
+SPILL = ".spill-"
+"""Beginning of the names of folders, within the warehouse, for what a query keeps on disk."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on a query.
+
+    Attributes:
+        seconds: Wall time; None for no bound.
+        memory_mib: Memory of DuckDB in MiB; None for four fifths of what the process may have.
+    """
+
+    seconds: float | None = None
+    memory_mib: int | None = None
+
+
+UNLIMITED = Limits()
+
+
+@contextmanager
+def connected(warehouse: Path, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database in memory, within limits; what it spills is kept in the warehouse meanwhile.
+
+    It gets half of the room that is left on the disk, since runs write there as well. Where the
+    warehouse cannot be written, nothing is spilled.
+    """
+    with ExitStack() as stack:
+        folder, room = "", 0
+        with suppress(OSError):
+            made = TemporaryDirectory(prefix=SPILL, dir=warehouse, ignore_cleanup_errors=True)
+            folder, room = stack.enter_context(made), shutil.disk_usage(warehouse).free // 2
+        config: dict[str, str | bool | int | float | list[str]] = {"temp_directory": folder}
+        if folder:
+            config["max_temp_directory_size"] = f"{room}B"
+        if limits.memory_mib is not None:
+            config["memory_limit"] = f"{limits.memory_mib}MiB"
+        yield stack.enter_context(closing(duckdb.connect(config=config)))
+
+
+def interruptible(
+    connection: duckdb.DuckDBPyConnection,
+    work: Callable[[], Answer],
+    seconds: float | None = None,
+) -> Answer:
+    """Run a function on a connection so that an interrupt ends its query.
+
+    Python handles signals between bytecode instructions of the main thread, and a query is a
+    single instruction; so the query runs in another thread.
+
+    Args:
+        connection: The connection.
+        work: What to do on it.
+        seconds: Wall time after which the query is ended; None for no bound.
+
+    Raises:
+        InputError: It took longer.
+    """
+    answer: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    try:
+        Thread(target=run, daemon=True).start()
+        if wait([answer], seconds).done:
+            return answer.result()
+    except KeyboardInterrupt:
+        _end(connection, answer)
+        raise
+    _end(connection, answer)
+    problem = f"the query was ended after {seconds:g} s"
+    raise InputError("timeout", problem, "ask for less, or allow more seconds")
+
+
+def _end(connection: duckdb.DuckDBPyConnection, answer: Future[Answer]) -> None:
+    while not wait([answer], timeout=0.05).done:  # the query may not have started yet
+        connection.interrupt()
+    with suppress(BaseException):
+        answer.result()

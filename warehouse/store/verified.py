@@ -1,0 +1,70 @@
+"""Verification of files that are read: their SHA-256, once for each version of a file.
+
+    WAREHOUSE/.verified.json    checksum by file, and the version of the file that has it
+
+A version is what the operating system says of a file: size, times of the last change of content
+and of state, inode. The note may be removed at any time; an audit takes no notice of it.
+"""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import orjson
+
+from predictor.errors import WarehouseError
+from warehouse.store.checksums import checksum
+from warehouse.store.durable import temporary_name
+
+NOTE = ".verified.json"
+
+Version = list[int]
+
+
+def verify(warehouse: Path, expected: Mapping[Path, str], remedy: str) -> None:
+    """Hold files against their checksums; those that are gone are left to their readers.
+
+    Args:
+        warehouse: The folder that the files are in.
+        expected: Checksum by file.
+        remedy: What to do about a file with another checksum.
+
+    Raises:
+        WarehouseError: A file has another checksum; it is named.
+    """
+    known = _known(warehouse)
+    fresh: dict[str, tuple[Version, str]] = {}
+    for path, digest in expected.items():
+        name = str(path.relative_to(warehouse))
+        with suppress(FileNotFoundError):
+            version = _version(path)
+            if known.get(name) == [version, digest]:
+                continue
+            if checksum(path) != digest:
+                problem = "was changed: its bytes are not those that were written"
+                raise WarehouseError(str(path), problem, remedy)
+            fresh[name] = version, digest
+    if fresh:
+        with suppress(OSError):  # without the right to write, they are verified each time
+            _write(warehouse, known | fresh)
+
+
+def _version(path: Path) -> Version:
+    state = os.stat(path)
+    return [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
+
+
+def _known(warehouse: Path) -> dict[str, object]:
+    try:
+        note = orjson.loads((warehouse / NOTE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def _write(warehouse: Path, note: Mapping[str, object]) -> None:
+    kept = {name: entry for name, entry in note.items() if (warehouse / name).exists()}
+    temporary = temporary_name(warehouse / NOTE)
+    temporary.write_bytes(orjson.dumps(kept))
+    temporary.replace(warehouse / NOTE)
