@@ -33,8 +33,8 @@ COMMANDS = {
         "Predict and solve recorded rounds again; exit 1 if anything comes out otherwise.",
     ),
     "audit": (
-        "history",
-        "Verify a run: bytes, hash chain, completeness, invariants; exit 1 if it is broken.",
+        "audit",
+        "Verify a run or all: bytes, hash chain, completeness, ledger; exit 1 if it is broken.",
     ),
     "why": ("history", "Explain why a job runs, waits or was preempted in a round."),
     "whatif": (

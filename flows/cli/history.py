@@ -1,4 +1,4 @@
-"""Commands on recorded runs: `replay`, `audit`, `why`, `whatif`, `sql`, `views`."""
+"""Commands on recorded runs: `replay`, `why`, `whatif`, `sql`, `views`."""
 
 import json
 import math
@@ -109,39 +109,6 @@ def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
     runs = materialise(warehouse)
     copied = f"marts of {runs} ended run{'s' * (runs != 1)} copied"
     typer.echo(f"{warehouse / 'analytics.duckdb'}: {', '.join(VIEWS)}; {copied}")
-
-
-def audit(
-    run: Annotated[str, typer.Argument(help="A recorded run.")],
-    warehouse: Warehouse = DEFAULT_WAREHOUSE,
-    as_json: Json = False,
-) -> None:
-    """Verify a run: bytes, hash chain, completeness, invariants; exit 1 if it is broken."""
-    from warehouse.store.audit import audit as audit_run
-
-    found = audit_run(warehouse, run)
-    for finding in found.findings:
-        if as_json:
-            print_rows([asdict(finding)], as_json)
-        else:
-            place = f"round {finding.round}, " if finding.round is not None else ""
-            typer.echo(f"{place}{finding.place}: {finding.problem}")
-    if as_json:
-        summary = {"run": run, "findings": len(found.findings), "first_broken": found.first_broken}
-        names = ("files", "rounds", "jobs", "unended", "checksums")
-        print_rows([summary | {name: getattr(found, name) for name in names}], as_json)
-    else:
-        counted = f"{run}: {found.rounds} rounds, {found.jobs} jobs, {found.files} files"
-        open_ends = f", {found.unended} jobs under way" if found.unended else ""
-        verdict = "chain and rounds are whole"
-        if found.findings:
-            first = found.first_broken
-            where = "" if first is None else f", the first broken record is round {first}"
-            verdict = f"{len(found.findings)} finding{'s' * (len(found.findings) > 1)}{where}"
-        bytes_too = "" if found.checksums else "; recorded without checksums of its files"
-        typer.echo(f"{counted}{open_ends}: {verdict}{bytes_too}")
-    if found.findings:
-        raise typer.Exit(1)
 
 
 def why(

@@ -42,7 +42,7 @@ RUNS = {
     ],
     "resume": [("resume {unfinished}", 0)],
     "replay": [("replay {run}", 0)],
-    "audit": [("audit {run}", 0)],
+    "audit": [("audit {run}", 0), ("audit --all", 0)],
     "why": [("why 0 --run {run}", 0)],
     "whatif": [("whatif {run} --round 1 --policy srtf", 0)],
     "report": [("report {run} --out {folder}/page.html", 0)],

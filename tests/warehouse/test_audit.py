@@ -317,7 +317,10 @@ def test_a_line_after_a_torn_one_is_whole(tmp_path: Path, made: Made) -> None:
     sums = folder(tmp_path, run) / CHECKSUMS
     sums.write_text(sums.read_text()[:-100])
     note(folder(tmp_path, run) / "round=000005.parquet")
-    assert problems(tmp_path, run) == [(4, f"round=000004.parquet is not in {CHECKSUMS}")]
+    assert problems(tmp_path, run) == [
+        (4, f"round=000004.parquet is not in {CHECKSUMS}"),
+        (None, f"{CHECKSUMS} has a line that is no checksum"),
+    ]
 
 
 def test_a_crash_before_the_checksum_is_mended_by_the_next_writer(

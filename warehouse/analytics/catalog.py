@@ -20,7 +20,7 @@ from warehouse.analytics.definitions import (
     named,
     view_sql,
 )
-from warehouse.store.checksums import noted
+from warehouse.store.checksums import checksum, noted
 from warehouse.store.durable import first_line, temporary_name, writing
 from warehouse.store.folder import (
     EMPTY,
@@ -52,6 +52,8 @@ def build(warehouse: Path) -> None:
     Raises:
         WarehouseError: The folder cannot be written.
     """
+    from warehouse.store.ledger import enter
+
     with writing(warehouse):
         make_folder(warehouse)
         stamp = warehouse / ".views"
@@ -75,6 +77,7 @@ def build(warehouse: Path) -> None:
         log.unlink(missing_ok=True)  # writes of an open session belong to the previous database
         fresh.replace(database)
         stamp.write_text(digest)
+        enter(warehouse, warehouse, {path.name: checksum(path) for path in (database, stamp)})
 
 
 def create_views(

@@ -18,6 +18,7 @@ from warehouse.analytics.limits import SPILL
 from warehouse.store.checksums import checksum
 from warehouse.store.durable import alone, first_line, temporary_name, write_text, writing
 from warehouse.store.folder import check_files, make_folder, name_of, run_folders
+from warehouse.store.ledger import enter
 
 LOCK = ".lock"
 """Held by the process that writes copies."""
@@ -89,7 +90,10 @@ def _materialise(warehouse: Path, folder: Path) -> int:
             "stamps": stamps,
             "marts": checksums,
         }
-        write_text(folder / "current.json", orjson.dumps(note).decode())
+        current = folder / "current.json"
+        write_text(current, orjson.dumps(note).decode())
+        written = {f"{place.name}/{mart}.parquet": digest for mart, digest in checksums.items()}
+        enter(warehouse, folder, written | {current.name: checksum(current)})
         for old in folder.iterdir():
             if old.is_dir() and old not in (place, before.folder):
                 shutil.rmtree(old)

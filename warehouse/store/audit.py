@@ -1,22 +1,22 @@
 """Audit of a run: completeness and integrity of its records.
 
-It verifies the files' checksums, the hash chain, the completeness of rounds and jobs, and the
-invariants of each round (`tasks.invariants`).
+It verifies the files' checksums, the hash chain, the completeness of rounds and jobs, the
+invariants of each round (`tasks.invariants`), and what the ledger holds of the run.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from predictor.errors import ShockwaveError
 from tasks.chain import broken
-from tasks.invariants import Ledger
+from tasks.invariants import Ledger as Invariants
 from tasks.layouts import FIRST_WITH_CHECKSUMS
 from tasks.sources import Workload
-from warehouse.store.checksums import CHECKSUMS, checksum, noted
+from warehouse.store.checksums import CHECKSUMS, checksum, noted, spoilt
 from warehouse.store.decoding import StoredHeader, StoredRound, stored_header, stored_round
 from warehouse.store.files import GROUP_ROUNDS, read_groups, read_parquet
 from warehouse.store.folder import (
@@ -28,6 +28,7 @@ from warehouse.store.folder import (
     round_of,
     unknown_run,
 )
+from warehouse.store.ledger import LEDGER, Held, Ledger, folder_name, held, read_ledger
 from warehouse.store.reader import read_workload
 
 
@@ -57,6 +58,8 @@ class Audit:
         jobs: Jobs of the run.
         unended: Jobs without an end, of a run that is under way.
         checksums: Whether the files' bytes could be checked: layout 3 had no checksums.
+        entered: Rounds that the ledger holds; None if it holds nothing of the run.
+        last_hash: Hash of the last record, or of the header; empty if there is none.
         findings: Findings on the header, then by round, then on whole files.
     """
 
@@ -66,6 +69,8 @@ class Audit:
     jobs: int
     unended: int
     checksums: bool
+    entered: int | None
+    last_hash: str
     findings: tuple[Finding, ...]
 
     @property
@@ -82,15 +87,19 @@ class _Stored:
     round: StoredRound
 
 
-def audit(warehouse: Path, run: str) -> Audit:
+def audit(
+    warehouse: Path, run: str, expected: str | None = None, ledger: Ledger | None = None
+) -> Audit:
     """Audit a run.
 
     Args:
         warehouse: The folder.
         run: The run.
+        expected: A hash that one of its records, or its header, must have.
+        ledger: The ledger; by default it is read, and findings on it are among the run's.
 
     Raises:
-        InputError: There is no such run.
+        InputError: There is no such run, or the ledger's key cannot be used.
     """
     folder = place_of(warehouse, run)
     begun = None
@@ -98,39 +107,65 @@ def audit(warehouse: Path, run: str) -> Audit:
         begun = next(folder.glob("*.parquet"), None) or noted(folder)
     if not begun or folder.name == EMPTY:
         raise unknown_run(warehouse, run)
+    name = folder_name(warehouse, folder)
+    read = read_ledger(warehouse) if ledger is None else ledger
+    state = held(read.entries).get(name)
     while True:
         before = noted(folder)  # rounds added during the audit are left out
         files = sorted(folder.glob("*.parquet"))
-        found = _audit(folder, run, files, before)
-        if not found.findings or all(path.exists() for path in files):
-            return found  # else the run was compacted during the audit
+        found = _audit(folder, run, files, before, state, expected)
+        if found.findings:
+            earlier, state = state, held(read_ledger(warehouse).entries).get(name)
+            if earlier != state or not all(path.exists() for path in files):
+                continue  # the run was written during the audit
+        of_ledger = () if ledger else in_ledger(read)
+        return replace(found, findings=(*found.findings, *of_ledger))
 
 
-def _audit(folder: Path, run: str, files: Sequence[Path], before: dict[str, str] | None) -> Audit:
+def in_ledger(ledger: Ledger) -> Iterator[Finding]:
+    """The defects of the ledger itself, as findings."""
+    for line, problem in ledger.problems:
+        yield Finding(None, f"{LEDGER}, line {line}", problem)
+
+
+def _audit(
+    folder: Path,
+    run: str,
+    files: Sequence[Path],
+    before: dict[str, str] | None,
+    state: Held | None,
+    expected: str | None,
+) -> Audit:
     findings: list[Finding] = []
     header = _header(folder, findings)
     workload = _workload(folder, header, findings) if header else None
     stored = _rounds(files, run, header, findings) if header else {}
-    findings += _bytes(folder, files, stored, header, before)
+    findings += _bytes(folder, files, stored, header, before, state)
     unended: list[int] = []
     if header is not None:
         findings += _chain(stored, header.content)
     if header is not None and workload is not None:
-        ledger = Ledger(header.header, workload)
+        invariants = Invariants(header.header, workload)
         for number in range(len(stored)):
             if number not in stored:
                 break  # later rounds cannot be verified
             located = stored[number]
             findings += (
                 Finding(number, located.place, problem)
-                for problem in ledger.broken(located.round.record)
+                for problem in invariants.broken(located.round.record)
             )
-        unended = ledger.unended
+        unended = invariants.unended
         if unended and folder / WHOLE in files:
             last = max(stored, default=None)
             findings.append(
                 Finding(last, WHOLE, f"the run was closed, yet job {unended[0]} has no end")
             )
+    hashes = {-1: header.digest} if header else {}
+    hashes |= {number: located.round.digest for number, located in stored.items()}
+    if expected is not None and expected not in hashes.values():
+        findings.append(Finding(None, run, f"has no record with the hash {expected}"))
+    if state is not None:
+        findings += _held(folder, state, hashes, findings)
     return Audit(
         run=run,
         files=len(files),
@@ -138,6 +173,8 @@ def _audit(folder: Path, run: str, files: Sequence[Path], before: dict[str, str]
         jobs=len(workload.specs) if workload else 0,
         unended=len(unended),
         checksums=before is not None,
+        entered=None if state is None else max((one.rounds for one in state.states), default=0),
+        last_hash=hashes[max(hashes)] if hashes else "",
         findings=tuple(sorted(findings, key=_position)),
     )
 
@@ -154,7 +191,7 @@ def _header(folder: Path, findings: list[Finding]) -> StoredHeader | None:
     try:
         (row,) = read_parquet(folder / place).to_pylist()
         found = stored_header(row)
-    except (ShockwaveError, *_GARBLED) as error:
+    except (ShockwaveError, *GARBLED) as error:
         findings.append(Finding(None, place, _unreadable(error)))
         return None
     if found.content != found.digest:
@@ -168,7 +205,7 @@ def _workload(folder: Path, header: StoredHeader, findings: list[Finding]) -> Wo
     """The run's workload, if it exists and is unchanged."""
     try:
         return read_workload(folder, header)
-    except (ShockwaveError, *_GARBLED) as error:
+    except (ShockwaveError, *GARBLED) as error:
         findings.append(Finding(None, WORKLOAD_FILE, _unreadable(error)))
         return None
 
@@ -189,7 +226,7 @@ def _rounds(
             place = f"{path.name}, row {number - first}"
             try:
                 found = stored_round(row, header)
-            except (ShockwaveError, *_GARBLED) as error:
+            except (ShockwaveError, *GARBLED) as error:
                 findings.append(Finding(number, place, _unreadable(error)))
                 continue
             if found.record.round != number or row["run"] != run:
@@ -203,7 +240,7 @@ def _rows(path: Path, findings: list[Finding]) -> list[dict[str, Any] | None]:
     """The rows of a file, None for those that cannot be read."""
     try:
         return list(read_parquet(path).to_pylist())
-    except (ShockwaveError, *_GARBLED) as error:
+    except (ShockwaveError, *GARBLED) as error:
         problem = _unreadable(error)
     rows: list[dict[str, Any] | None] = []
     try:
@@ -215,7 +252,7 @@ def _rows(path: Path, findings: list[Finding]) -> list[dict[str, Any] | None]:
                 rows += [None] * GROUP_ROUNDS
             else:
                 rows += group.to_pylist()
-    except (ShockwaveError, *_GARBLED):
+    except (ShockwaveError, *GARBLED):
         findings.append(Finding(round_of(path), path.name, problem))
     return rows
 
@@ -226,6 +263,7 @@ def _bytes(
     stored: dict[int, _Stored],
     header: StoredHeader | None,
     before: dict[str, str] | None,
+    state: Held | None,
 ) -> Iterator[Finding]:
     """Files that were modified, removed or added since they were written.
 
@@ -235,17 +273,20 @@ def _bytes(
         stored: The records in them.
         header: The header, if it could be read.
         before: Checksums read before the files were listed.
+        state: What the ledger holds of the run.
     """
     sums = noted(folder)
     if sums is None:
         if header is None or header.header.version >= FIRST_WITH_CHECKSUMS:
             yield Finding(None, CHECKSUMS, "is gone, so the files' bytes cannot be checked")
         return
+    if spoilt(folder, whole_lines=folder / WHOLE not in files):
+        yield Finding(None, CHECKSUMS, "has a line that is no checksum")
     parts = [path.name for path in files if round_of(path) is not None]
     newest = WHOLE if parts and folder / WHOLE in files else max(parts, default="")
     for path in files:
         if path.name not in sums:
-            if path.name == newest:
+            if path.name == newest and (state is None or newest not in state.files):
                 continue  # of a run under way, or of one that crashed before it was noted
             yield Finding(round_of(path), path.name, f"is not in {CHECKSUMS}")
         elif (found := _checksum(path)) is None:
@@ -261,6 +302,48 @@ def _bytes(
         number = round_of(Path(name))
         if number is None or number not in stored:  # else the round was compacted
             yield Finding(number, name, "is gone")
+
+
+def _held(
+    folder: Path, state: Held, hashes: dict[int, str], before: Sequence[Finding]
+) -> Iterator[Finding]:
+    """What is not as the ledger holds it, of files without other findings.
+
+    Args:
+        folder: The run's folder.
+        state: What the ledger holds of it.
+        hashes: Hash by round; of the header as round -1.
+        before: Other findings.
+    """
+    found = {finding.place.partition(",")[0] for finding in before}
+    whole = (folder / WHOLE).exists()
+    for name, noted_sum in sorted(state.files.items()):
+        if name in found or (whole and round_of(Path(name)) is not None):
+            continue
+        actual = _checksum(folder / name)
+        if actual != noted_sum:
+            found.add(name)
+            problem = f"was changed: {LEDGER} has another checksum"
+            if actual is None:
+                problem = f"is gone, and {LEDGER} has it"
+            yield Finding(round_of(Path(name)), name, problem)
+    parts = next(folder.glob("round=[0-9]*.parquet"), None)
+    if whole and not parts and WHOLE not in state.files and WHOLE not in found:
+        problem = f"is not in {LEDGER}: shockwave resume adds it if the run's process was killed"
+        yield Finding(None, WHOLE, problem)
+    for entry in state.states:
+        number = entry.rounds - 1
+        place = (
+            "header.parquet" if number < 0 else WHOLE if whole else f"round={number:06d}.parquet"
+        )
+        if hashes.get(number) != entry.last_hash and place not in found:
+            found.add(place)
+            problem = "is missing" if number not in hashes else "was changed"
+            yield Finding(
+                None if number < 0 else number,
+                f"round {number}" if number >= 0 else place,
+                f"{problem}: line {entry.number + 1} of {LEDGER} has its hash",
+            )
 
 
 def _checksum(path: Path) -> str | None:
@@ -286,7 +369,7 @@ def _chain(stored: dict[int, _Stored], first_hash: str) -> Iterator[Finding]:
         before = found.digest
 
 
-_GARBLED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
+GARBLED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
 """Exceptions of decoding a damaged row."""
 
 

@@ -21,9 +21,11 @@ import pyarrow as pa
 from predictor.errors import InputError, WarehouseError
 from tasks.rows import from_row
 from warehouse.store.arrow import rows_to_table
+from warehouse.store.checksums import checksum
 from warehouse.store.durable import alone, write_text, writing
 from warehouse.store.files import CELLS, ROUND, CellRow, read_parquet, write_table
 from warehouse.store.folder import WHOLE, make_folder, place_of
+from warehouse.store.ledger import enter
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ def write_plan(warehouse: Path, campaign: str, name: str, text: str) -> None:
         make_folder(warehouse)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / name, text)
+        enter(warehouse, folder, {name: checksum(folder / name)})
 
 
 def write_cells(warehouse: Path, campaign: str, rows: Sequence[CellRow]) -> None:
@@ -69,6 +72,7 @@ def write_cells(warehouse: Path, campaign: str, rows: Sequence[CellRow]) -> None
     with writing(warehouse):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_table(path, rows_to_table(CELLS, rows))
+        enter(warehouse, path.parent, {path.name: checksum(path)})
 
 
 def read_cells(warehouse: Path, campaign: str) -> list[CellRow]:
@@ -129,8 +133,10 @@ class CellStore:
             raise WarehouseError(f"run {run!r}", "has not ended", "run the campaign again")
         hashes = read_parquet(whole, pa.schema([ROUND.field("hash")]))["hash"]
         cell = FinishedCell(run, hashes[-1].as_py(), round(seconds, 3))
+        path = self._folder / f"{key}.json"
         with writing(self._warehouse):
-            write_text(self._folder / f"{key}.json", orjson.dumps(asdict(cell)).decode())
+            write_text(path, orjson.dumps(asdict(cell)).decode())
+            enter(self._warehouse, self._folder, {path.name: checksum(path)})
             (self._folder / f"{key}.run").unlink(missing_ok=True)
         return cell
 

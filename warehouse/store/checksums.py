@@ -23,24 +23,42 @@ def checksum(path: Path) -> str:
 
 def noted(folder: Path) -> dict[str, str] | None:
     """Checksum by file name, from complete lines; None if the run has no checksums."""
-    path = folder / CHECKSUMS
-    if not path.is_file():
+    if not (folder / CHECKSUMS).is_file():
         return None
-    text = path.read_text(encoding="utf-8", errors="replace")
-    return {name: digest for digest, name in _LINE.findall(text)}
+    return {name: digest for digest, name in _LINE.findall(_text(folder))}
 
 
-def note(path: Path) -> None:
-    """Append the checksum of a new file.
+def spoilt(folder: Path, *, whole_lines: bool) -> bool:
+    """Whether something other than checksums is noted.
+
+    Args:
+        folder: Of the run.
+        whole_lines: Whether to overlook a last line without an end, which is being written.
+    """
+    rest = _LINE.sub("", _text(folder))
+    return rest.endswith("\n") or (rest != "" and not whole_lines)
+
+
+def _text(folder: Path) -> str:
+    try:
+        return (folder / CHECKSUMS).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def note(path: Path) -> str:
+    """Append the checksum of a new file; returns it.
 
     The line is not flushed to disk: a power cut may take it, but not the file. The run's
     next writer then notes its newest round again (`mend`).
     """
+    digest = checksum(path)
     with (path.parent / CHECKSUMS).open("ab+") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(end - 1, 0))
         torn = file.read(1) not in (b"", b"\n")  # an earlier write failed halfway
-        file.write((b"\n" if torn else b"") + _line(checksum(path), path.name).encode())
+        file.write((b"\n" if torn else b"") + _line(digest, path.name).encode())
+    return digest
 
 
 def mend(folder: Path, *, trusted: Iterable[str]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 
 import pyarrow as pa
@@ -37,15 +38,32 @@ from warehouse.store.folder import (
     place_of,
     round_of,
 )
+from warehouse.store.ledger import (
+    HEADER_FILE,
+    Held,
+    check_key,
+    enter,
+    folder_name,
+    held,
+    read_ledger,
+)
 
 KEPT_BYTES = 2**28
 """Bound on rounds kept in memory, so that compaction need not read them again. An engineering
 bound; no sweep is recorded."""
 
+ENTRY_SECONDS = 300.0
+"""Time between a run's entries in the ledger, at least. An engineering choice; no sweep is
+recorded."""
+
+
+_HASH = pa.schema([ROUND.field("hash")])
+
 
 class Writer:
-    """Writes the records of a run.
+    """Writes the records of a run, and its entries in the ledger.
 
+    The ledger gets an entry when a run begins, is released or has ended, and every five minutes.
     Use as a context manager; leaving it releases the run.
 
     Args:
@@ -56,7 +74,7 @@ class Writer:
         taken: Returns whether a name is in use elsewhere, so that a new run cannot have it.
 
     Raises:
-        InputError: The run's records are of an older layout.
+        InputError: The run's records are of an older layout, or the ledger cannot be signed.
         WarehouseError: The folder cannot be written, or another process writes the run.
     """
 
@@ -78,7 +96,10 @@ class Writer:
         self._warehouse = warehouse
         self._kept: dict[int, pa.Table] = {}
         self._kept_bytes = 0
+        self._new: dict[str, str] = {}  # checksums of files that the ledger lacks
+        self._entered_at = monotonic()
         with writing(warehouse):
+            check_key(warehouse)
             make_folder(warehouse)
             self.run = self._claim(start, taken) if run is None else run
             self._folder = place_of(warehouse, self.run)
@@ -97,16 +118,18 @@ class Writer:
             left_over.unlink()
         if not new:
             self._mend_checksums()
+            self._new = self._not_entered()
             return
         jobs = zip(start.workload.specs, start.workload.truths, strict=True)
         played = [PlayedJob(self.run, spec, truth) for spec, truth in jobs]
         path = self._folder / WORKLOAD_FILE
         write_groups(path, WORKLOAD, [rows_to_table(WORKLOAD, played)] if played else [])
-        note(path)
+        self._new[path.name] = note(path)
         label = HeaderLabel(self.run, datetime.now(UTC), tuple(packages), start.digest)
         path = self._folder / "header.parquet"
         write_table(path, to_table(HEADER, label, start.header))
-        note(path)
+        self._new[path.name] = note(path)
+        self._enter(0, start.digest)
 
     def _mend_checksums(self) -> None:
         """Add checksums that are missing after a crash: at most that of the newest file.
@@ -129,6 +152,13 @@ class Writer:
         parts = [name for name in names if name.startswith("round=")]
         mend(self._folder, trusted=parts[-1:])
 
+    def _not_entered(self) -> dict[str, str]:
+        """Checksums of files that the last writer, which was killed, did not enter."""
+        entries = held(read_ledger(self._warehouse).entries)
+        state = entries.get(folder_name(self._warehouse, self._folder), Held())
+        sums = noted(self._folder) or {}
+        return {name: sums[name] for name in sums if name not in state.files}
+
     def _claim(self, start: Start, taken: Callable[[str], bool]) -> str:
         """Create the run's folder under the first free name; its creation is atomic."""
         stem = f"{start.header.settings.policy}-{start.digest[:6]}"
@@ -150,7 +180,9 @@ class Writer:
         table, path = to_table(ROUND, label, record), self._part(record.round)
         with writing(self._warehouse):
             write_table(path, table)
-            note(path)
+            self._new[path.name] = note(path)
+            if monotonic() - self._entered_at > ENTRY_SECONDS:
+                self._enter(record.round + 1, record_digest)
         if self._kept_bytes < KEPT_BYTES:
             self._kept[record.round] = table
             self._kept_bytes += table.nbytes
@@ -170,11 +202,28 @@ class Writer:
         with writing(self._warehouse):
             whole = self._folder / WHOLE
             write_groups(whole, ROUND, self._groups(parts))
-            note(whole)
+            # With their file's entry the rounds' files need none of their own.
+            self._new = {n: s for n, s in self._new.items() if round_of(Path(n)) is None}
+            self._new[whole.name] = note(whole)
+            self._enter_all()  # before an audit can see it as all that there is
             for part in parts:
                 part.unlink()
             mend(self._folder, trusted=())
         self._kept, self._kept_bytes = {}, 0
+
+    def _enter_all(self) -> None:
+        """Add an entry with the rounds that are on disk, and all files that it lacks."""
+        newest = max(self._folder.glob("round=*.parquet"), default=None)
+        if newest is None:
+            rounds, rows = 0, read_parquet(self._folder / HEADER_FILE, _HASH)
+        else:
+            rows = read_parquet(newest, _HASH)
+            rounds = rows.num_rows if newest.name == WHOLE else (round_of(newest) or 0) + 1
+        self._enter(rounds, rows["hash"][-1].as_py())
+
+    def _enter(self, rounds: int, last_hash: str) -> None:
+        enter(self._warehouse, self._folder, self._new, rounds=rounds, last_hash=last_hash)
+        self._new, self._entered_at = {}, monotonic()
 
     def _groups(self, parts: Sequence[Path]) -> Iterator[pa.Table]:
         """The rounds of a run in order, as row groups."""
@@ -201,8 +250,15 @@ class Writer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Release the run."""
-        os.close(self._lock)
+        """Release the run, with an entry for what the ledger lacks of it."""
+        try:
+            if self._new:
+                self._enter_all()
+        except WarehouseError:
+            if error is None:  # else that one says more
+                raise
+        finally:
+            os.close(self._lock)
 
 
 def _lock(path: Path, run: str) -> int:

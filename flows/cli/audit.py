@@ -1,0 +1,128 @@
+"""The command `audit`."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.cli.options import Json, Warehouse
+from flows.cli.output import print_rows
+from warehouse import DEFAULT_WAREHOUSE
+
+if TYPE_CHECKING:
+    from warehouse.store.audit import Audit, Finding
+    from warehouse.store.holdings import Holdings
+
+FIELDS = (
+    *("first_broken", "files", "rounds", "jobs"),
+    *("unended", "checksums", "entered", "last_hash"),
+)
+"""Attributes of a run's audit in its summary."""
+
+
+def audit(
+    ctx: typer.Context,
+    run: Annotated[str | None, typer.Argument(help="A recorded run.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All runs, campaigns and copies instead, and the ledger.")
+    ] = False,
+    expect: Annotated[
+        str | None,
+        typer.Option(
+            help="A hash that was kept elsewhere: of a record of the run, or of an entry."
+        ),
+    ] = None,
+    accept: Annotated[
+        bool,
+        typer.Option(
+            "--accept", help="Enter what is whole and not in the ledger, and what is gone."
+        ),
+    ] = False,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Verify a run or all: bytes, hash chain, completeness, ledger; exit 1 if it is broken."""
+    if (run is None) is not every or (accept and not every):
+        raise typer.BadParameter("give a RUN, or --all with or without --accept", ctx)
+    if run is not None:
+        from warehouse.store.audit import audit as audit_run
+
+        one = audit_run(warehouse, run, expect)
+        for finding in one.findings:
+            _print_finding(finding, asdict(finding), as_json)
+        _print_run(one, as_json)
+        broken = bool(one.findings)
+    else:
+        from warehouse.store.folder import check_warehouse
+        from warehouse.store.holdings import accept as enter_found
+        from warehouse.store.holdings import audit_all
+
+        check_warehouse(warehouse)
+        found = audit_all(warehouse, expect)
+        if accept and (found.missing or found.gone):
+            enter_found(warehouse, found)
+            found = audit_all(warehouse, expect)
+        for name, finding in found.findings:
+            _print_finding(finding, {"run": name or None} | asdict(finding), as_json, name)
+        _print_all(warehouse, found, as_json)
+        broken = bool(found.findings)
+    if broken:
+        raise typer.Exit(1)
+
+
+def _print_finding(finding: "Finding", row: dict[str, Any], as_json: bool, run: str = "") -> None:
+    if as_json:
+        print_rows([row], as_json)
+        return
+    of = f"{run}, " if run else ""
+    place = f"round {finding.round}, " if finding.round is not None else ""
+    typer.echo(f"{of}{place}{finding.place}: {finding.problem}")
+
+
+def _print_run(found: "Audit", as_json: bool) -> None:
+    if as_json:
+        summary = {"run": found.run, "findings": len(found.findings)}
+        print_rows([summary | {name: getattr(found, name) for name in FIELDS}], as_json)
+        return
+    counted = f"{found.run}: {found.rounds} rounds, {found.jobs} jobs, {found.files} files"
+    open_ends = f", {found.unended} jobs under way" if found.unended else ""
+    verdict = "chain and rounds are whole"
+    if found.findings:
+        first = found.first_broken
+        where = "" if first is None else f", the first broken record is round {first}"
+        verdict = f"{_counted(len(found.findings), 'finding')}{where}"
+    bytes_too = "" if found.checksums else "; recorded without checksums of its files"
+    entered = "; not in the ledger" if found.entered is None else ""
+    if found.entered is not None and found.entered < found.rounds:
+        entered = f"; {found.entered} of the rounds are in the ledger"
+    typer.echo(f"{counted}{open_ends}: {verdict}{bytes_too}{entered}")
+
+
+def _print_all(warehouse: Path, found: "Holdings", as_json: bool) -> None:
+    entries = len(found.ledger.entries)
+    summary = {
+        "findings": len(found.findings),
+        "runs": len(found.runs),
+        "rounds": sum(one.rounds for one in found.runs),
+        "files": sum(one.files for one in found.runs) + found.files,
+        "entries": entries,
+        "signed": found.ledger.signed,
+        "last_hash": found.last_hash,
+    }
+    if as_json:
+        print_rows([summary], as_json)
+        return
+    verdict = "whole, and as the ledger has it"
+    if found.findings:
+        verdict = _counted(len(found.findings), "finding")
+    signed = f", {found.ledger.signed} signed" if found.ledger.signed else ""
+    typer.echo(
+        f"{warehouse}: {_counted(len(found.runs), 'run')}, {summary['rounds']} rounds, "
+        f"{summary['files']} files: {verdict}"
+    )
+    typer.echo(f"ledger: {entries} entries{signed}, the last has the hash {found.last_hash}")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

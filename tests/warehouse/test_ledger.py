@@ -1,0 +1,408 @@
+"""The ledger has what was written, in a chain, signed where there is a key."""
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+
+from predictor.errors import InputError, WarehouseError
+from tasks.rows import content_hash
+from tests.runs import Made, ended, write
+from warehouse.analytics.catalog import build
+from warehouse.store import holdings, writer
+from warehouse.store.audit import audit
+from warehouse.store.checksums import checksum
+from warehouse.store.folder import WHOLE, place_of
+from warehouse.store.holdings import accept, audit_all
+from warehouse.store.ledger import LEDGER, Entry, enter, folder_name, held, read_ledger
+from warehouse.store.signing import KEY_VARIABLE, is_signed
+from warehouse.store.writer import Writer
+
+STORED = Path(__file__).parents[1] / "stored" / "layout4"
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holdings, "WAIT_SECONDS", 0.0)
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+
+
+@pytest.fixture(scope="module")
+def made() -> Made:
+    return ended("srtf", jobs=2)
+
+
+def of_run(warehouse: Path, run: str) -> list[Entry]:
+    """The run's entries."""
+    name = folder_name(warehouse, place_of(warehouse, run))
+    return [entry for entry in read_ledger(warehouse).entries if entry.folder == name]
+
+
+def problems(warehouse: Path, expected: str | None = None) -> list[str]:
+    found = audit_all(warehouse, expected).findings
+    return [" ".join((finding.place, finding.problem)) for _, finding in found]
+
+
+def lines(warehouse: Path) -> list[bytes]:
+    return (warehouse / LEDGER).read_bytes().splitlines(keepends=True)
+
+
+# What is entered
+
+
+def test_a_run_is_entered_when_it_begins_is_left_and_has_ended(tmp_path: Path, made: Made) -> None:
+    run = write(tmp_path, made.start, made.rounds[:3], compact=False)
+    folder = place_of(tmp_path, run)
+    begun, left = of_run(tmp_path, run)
+    assert (begun.rounds, begun.last_hash) == (0, made.start.digest)
+    assert begun.files.keys() == {"header.parquet", "workload.parquet"}
+    assert (left.rounds, left.last_hash) == (3, made.rounds[2][1])
+    assert left.files == {path.name: checksum(path) for path in folder.glob("round=*.parquet")}
+    with Writer(tmp_path, made.start, run=run) as again:
+        for one in made.rounds[3:]:
+            again.append(*one)
+        again.compact()
+    *_, last = of_run(tmp_path, run)
+    assert (last.rounds, last.last_hash) == (len(made.rounds), made.rounds[-1][1])
+    assert last.files == {WHOLE: checksum(folder / WHOLE)}
+    state = held(read_ledger(tmp_path).entries)[last.folder]
+    assert state.files == {path.name: checksum(path) for path in folder.glob("*.parquet")}
+    assert [entry.rounds for entry in state.states] == [0, 3, len(made.rounds)]
+    assert problems(tmp_path) == []
+    with Writer(tmp_path, made.start, run=run) as idle:
+        idle.compact()
+    assert len(of_run(tmp_path, run)) == 3
+
+
+def test_a_run_under_way_is_entered_every_few_minutes(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "ENTRY_SECONDS", -1.0)
+    with Writer(tmp_path, made.start) as written:
+        for number in range(3):
+            written.append(*made.rounds[number])
+            assert of_run(tmp_path, written.run)[-1].rounds == number + 1
+    assert len(of_run(tmp_path, written.run)) == 4
+
+
+def test_what_a_killed_process_did_not_enter_is_entered_by_the_next(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as killed:
+        killed.setattr(Writer, "_enter_all", lambda self: None)
+        run = write(tmp_path, made.start, made.rounds[:3], compact=False)
+        assert problems(tmp_path) == []
+        assert audit(tmp_path, run).entered == 0
+        ended_run = write(tmp_path, made.start, made.rounds)
+    assert problems(tmp_path) == [
+        f"{WHOLE} is not in {LEDGER}: shockwave resume adds it if the run's process was killed"
+    ]
+    for name, rounds in ((run, 3), (ended_run, len(made.rounds))):
+        with Writer(tmp_path, made.start, run=name):
+            pass
+        assert audit(tmp_path, name).entered == rounds
+    assert problems(tmp_path) == []
+
+
+def test_entries_of_many_threads_are_one_chain(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: enter(tmp_path, tmp_path / f"f{n}", {"a": "0" * 64}), range(40)))
+    ledger = read_ledger(tmp_path)
+    assert ledger.problems == ()
+    assert {entry.folder for entry in ledger.entries} == {f"f{number}" for number in range(40)}
+
+
+@pytest.mark.parametrize("files", [1, 3000])  # of more than is read at once
+def test_half_a_line_is_found_and_cut_off_by_the_next_entry(tmp_path: Path, files: int) -> None:
+    for _ in range(2):
+        enter(tmp_path, tmp_path, {f"{number}": "0" * 64 for number in range(files)})
+    before = (tmp_path / LEDGER).read_bytes()
+    with (tmp_path / LEDGER).open("ab") as file:
+        file.write(lines(tmp_path)[-1][:-20])
+    problem = "is half a line: it was cut off, or never finished"
+    assert read_ledger(tmp_path).problems == ((3, problem),)
+    enter(tmp_path, tmp_path, {"a": ""})
+    assert (tmp_path / LEDGER).read_bytes().startswith(before)
+    assert [entry.number for entry in read_ledger(tmp_path).entries] == [0, 1, 2]
+    assert read_ledger(tmp_path).problems == ()
+
+
+def test_nothing_is_added_to_a_ledger_whose_last_line_was_changed(
+    tmp_path: Path, made: Made
+) -> None:
+    run = write(tmp_path, made.start, made.rounds)
+    path = tmp_path / LEDGER
+    path.write_bytes(path.read_bytes()[:-10] + b"123456789\n")
+    before = path.read_bytes()
+    with pytest.raises(WarehouseError, match=r"ledger\.jsonl, last line: is no entry"):
+        write(tmp_path, made.start, made.rounds)
+    assert path.read_bytes() == before
+    assert [one.name for one in place_of(tmp_path, run).parent.glob("run=srtf*")] == [f"run={run}"]
+
+
+# What is found
+
+
+def test_what_was_cut_off_consistently_is_found(tmp_path: Path, made: Made) -> None:
+    """Of a run under way, where no job without an end tells."""
+    run = write(tmp_path, made.start, made.rounds[:6], compact=False)
+    folder = place_of(tmp_path, run)
+    for number in (4, 5):
+        (folder / f"round=00000{number}.parquet").unlink()
+    sums = folder / "SHA256SUMS"
+    kept = sums.read_text().splitlines(keepends=True)[:-2]
+    sums.write_text("".join(kept))
+    assert [(one.round, one.place) for one in audit(tmp_path, run).findings] == [
+        (4, "round=000004.parquet"),
+        (5, "round=000005.parquet"),
+    ]
+
+
+def test_the_time_of_a_run_is_held_by_the_ledger(tmp_path: Path, made: Made) -> None:
+    run = write(tmp_path, made.start, made.rounds)
+    other = write(tmp_path, made.start, made.rounds)
+    one, two = place_of(tmp_path, run), place_of(tmp_path, other)
+    assert (one / "header.parquet").read_bytes() != (two / "header.parquet").read_bytes()
+    (tmp_path / LEDGER).unlink()
+    assert audit(tmp_path, run).entered is None
+    assert problems(tmp_path)[0] == f"{LEDGER} is missing"
+
+
+def test_a_run_that_is_gone_is_found_until_that_is_accepted(tmp_path: Path, made: Made) -> None:
+    run = write(tmp_path, made.start, made.rounds)
+    name = folder_name(tmp_path, place_of(tmp_path, run))
+    shutil.rmtree(tmp_path / name)
+    found = audit_all(tmp_path)
+    assert problems(tmp_path) == [f"{name} is gone, and {LEDGER} has it"]
+    accept(tmp_path, found)
+    assert problems(tmp_path) == []
+    assert read_ledger(tmp_path).entries[-1].files == dict.fromkeys(
+        (WHOLE, "header.parquet", "workload.parquet"), ""
+    )
+    assert write(tmp_path, made.start, made.rounds) == run  # another of this name
+    assert problems(tmp_path) == []
+
+
+def test_runs_from_before_the_ledger_are_accepted_once(tmp_path: Path, made: Made) -> None:
+    shutil.copytree(STORED, tmp_path / "records")
+    run = write(tmp_path, made.start, made.rounds)
+    old = "shockwave-52654c-1"
+    assert (audit(tmp_path, old).findings, audit(tmp_path, old).entered) == ((), None)
+    found = audit_all(tmp_path)
+    assert problems(tmp_path) == [f"run={old} is not in {LEDGER}"]
+    accept(tmp_path, found)
+    assert problems(tmp_path) == []
+    assert audit(tmp_path, old).entered == audit(tmp_path, old).rounds == 12
+    assert audit(tmp_path, run).entered == len(made.rounds)
+
+
+def test_a_broken_run_is_not_accepted(tmp_path: Path, made: Made) -> None:
+    run = write(tmp_path, made.start, made.rounds)
+    (tmp_path / LEDGER).unlink()
+    (place_of(tmp_path, run) / "workload.parquet").write_bytes(b"")
+    accept(tmp_path, audit_all(tmp_path))
+    assert f"run={run} is not in {LEDGER}" in problems(tmp_path)
+
+
+def test_a_hash_that_was_kept_is_held_against_what_is_there(tmp_path: Path, made: Made) -> None:
+    run = write(tmp_path, made.start, made.rounds)
+    head = read_ledger(tmp_path).entries[-1].hash
+    for kept in (made.start.digest, made.rounds[2][1], audit(tmp_path, run).last_hash):
+        assert audit(tmp_path, run, kept).findings == ()
+    (finding,) = audit(tmp_path, run, "0" * 64).findings
+    assert finding.problem == f"has no record with the hash {'0' * 64}"
+    build(tmp_path)
+    assert problems(tmp_path, head) == []
+    assert problems(tmp_path, run) == [f"{LEDGER} has no entry with the hash {run}"]
+
+
+def test_records_beside_the_runs_are_found(tmp_path: Path, made: Made) -> None:
+    run = write(tmp_path, made.start, made.rounds)
+    folder = place_of(tmp_path, run)
+    shutil.copytree(folder, folder.with_name("run=No Run"))
+    assert len(problems(tmp_path)) == 4
+
+
+CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no object": lambda row: row.clear(),
+    "another kind": lambda row: row.update(rounds="3"),
+    "no checksums": lambda row: row.update(files={"a": 1}),
+    "another number": lambda row: row.update(number=7),
+    "another chain": lambda row: row.update(previous="0" * 64),
+    "a signature": lambda row: row.update(signature="AAAA"),
+    "a key": lambda row: row.update(key="AAAA"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("hashed", [True, False])
+def test_a_changed_line_is_named(tmp_path: Path, change: str, hashed: bool) -> None:
+    for number in range(3):
+        enter(tmp_path, tmp_path, {"a": f"{number}"})
+    rows = [orjson.loads(line) for line in lines(tmp_path)]
+    CHANGES[change](rows[2])
+    if hashed:
+        content = {n: v for n, v in rows[2].items() if n not in ("hash", "signature")}
+        rows[2]["hash"] = content_hash(content)
+    text = [orjson.dumps(row, option=orjson.OPT_SORT_KEYS) + b"\n" for row in rows]
+    (tmp_path / LEDGER).write_bytes(b"".join(text))
+    assert {line for line, _ in read_ledger(tmp_path).problems} == {3}
+
+
+# Signatures
+
+
+def key_file(path: Path, seed: int = 1, form: PrivateFormat = PrivateFormat.OpenSSH) -> Path:
+    private = Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32)
+    path.write_bytes(private.private_bytes(Encoding.PEM, form, NoEncryption()))
+    public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    path.with_suffix(".pub").write_bytes(public + b" someone@somewhere\n")
+    return path
+
+
+@pytest.mark.parametrize("form", [PrivateFormat.OpenSSH, PrivateFormat.PKCS8])
+def test_with_a_key_entries_are_signed(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, form: PrivateFormat
+) -> None:
+    warehouse, key = tmp_path / "w", key_file(tmp_path / "key", form=form)
+    write(warehouse, made.start, made.rounds)  # not signed, but held by the chain
+    monkeypatch.setenv(KEY_VARIABLE, str(key))
+    assert problems(warehouse) == [f"{LEDGER}, line 4 nothing is signed with the key"]
+    write(warehouse, made.start, made.rounds)
+    ledger = read_ledger(warehouse)
+    last = ledger.entries[-1]
+    assert is_signed(last.hash, last.key, last.signature)
+    assert not is_signed(last.previous, last.key, last.signature)
+    assert 0 < ledger.signed < len(ledger.entries)
+    monkeypatch.setenv(KEY_VARIABLE, str(key.with_suffix(".pub")))
+    assert problems(warehouse) == []
+    with pytest.raises(InputError, match="is a public key"):
+        write(warehouse, made.start, made.rounds)
+    monkeypatch.delenv(KEY_VARIABLE)
+    assert problems(warehouse) == []
+    before = sorted(warehouse.rglob("*"))
+    with pytest.raises(InputError, match="is signed, and no key is given"):
+        write(warehouse, made.start, made.rounds)
+    assert sorted(warehouse.rglob("*")) == before
+
+
+@pytest.mark.parametrize("seed", [None, 2])
+def test_a_forged_ledger_is_found_with_the_key_alone(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, seed: int | None
+) -> None:
+    """A forger without the key removes a run from the ledger too, and signs with another or not."""
+    warehouse, key = tmp_path / "w", key_file(tmp_path / "key")
+    monkeypatch.setenv(KEY_VARIABLE, str(key))
+    run = write(warehouse, made.start, made.rounds)
+    write(warehouse, made.start, made.rounds)
+    name = folder_name(warehouse, place_of(warehouse, run))
+    shutil.rmtree(warehouse / name)
+    old = [entry for entry in read_ledger(warehouse).entries if entry.folder != name]
+    (warehouse / LEDGER).unlink()
+    if seed is None:
+        monkeypatch.delenv(KEY_VARIABLE)
+    else:
+        monkeypatch.setenv(KEY_VARIABLE, str(key_file(tmp_path / "other", seed)))
+    for entry in old:
+        folder = warehouse / entry.folder
+        enter(warehouse, folder, entry.files, rounds=entry.rounds, last_hash=entry.last_hash)
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    assert problems(warehouse) == []
+    monkeypatch.setenv(KEY_VARIABLE, str(key))
+    assert problems(warehouse) == [f"{LEDGER}, line {len(old)} nothing is signed with the key"]
+
+
+def test_an_entry_that_is_not_signed_among_signed_ones_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse, key = tmp_path / "w", key_file(tmp_path / "key")
+    warehouse.mkdir()
+    monkeypatch.setenv(KEY_VARIABLE, str(key))
+    enter(warehouse, warehouse, {"a": ""})
+    monkeypatch.setenv(KEY_VARIABLE, str(key_file(tmp_path / "other", 2)))
+    enter(warehouse, warehouse, {"a": ""})
+    monkeypatch.setenv(KEY_VARIABLE, str(key))
+    enter(warehouse, warehouse, {"a": ""})
+    assert read_ledger(warehouse).problems == ((2, "is not signed with the key"),)
+    first, *rest = lines(warehouse)
+    row = orjson.loads(first)
+    row["signature"] = row["signature"][::-1]
+    (warehouse / LEDGER).write_bytes(orjson.dumps(row) + b"\n" + b"".join(rest))
+    monkeypatch.delenv(KEY_VARIABLE)
+    found = read_ledger(warehouse).problems
+    assert (1, "has a wrong signature") in found
+    assert (2, "does not follow the line before: another hash is noted") in found
+
+
+def test_a_ledger_that_is_gone_is_found_with_a_key(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write(tmp_path / "w", made.start, made.rounds)
+    (tmp_path / "w" / LEDGER).unlink()
+    monkeypatch.setenv(KEY_VARIABLE, str(key_file(tmp_path / "key")))
+    (finding,) = audit(tmp_path / "w", run).findings
+    assert (finding.place, finding.problem) == (
+        f"{LEDGER}, line 1",
+        "is missing, and a key is given",
+    )
+
+
+def no_file(path: Path) -> None:
+    """There is none."""
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"garbage")
+
+
+def of_another_kind(path: Path) -> None:
+    private = generate_private_key(SECP256R1())
+    path.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+
+
+def with_a_passphrase(path: Path) -> None:
+    private = Ed25519PrivateKey.generate()
+    lock = BestAvailableEncryption(b"secret")
+    path.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, lock))
+
+
+@pytest.mark.parametrize("write_key", [no_file, garbage, of_another_kind, with_a_passphrase])
+def test_what_is_no_key_is_refused_in_a_line(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, write_key: Callable[[Path], None]
+) -> None:
+    write_key(tmp_path / "key")
+    monkeypatch.setenv(KEY_VARIABLE, str(tmp_path / "key"))
+    with pytest.raises(InputError, match="holds no Ed25519 key") as caught:
+        write(tmp_path / "w", made.start, made.rounds)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "w").exists()
+
+
+def test_a_key_in_the_warehouse_is_refused(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "w").mkdir()
+    monkeypatch.setenv(KEY_VARIABLE, str(key_file(tmp_path / "w" / "key")))
+    with pytest.raises(InputError, match="is in the warehouse"):
+        write(tmp_path / "w", made.start, made.rounds)
+
+
+def test_the_chain_is_of_whole_lines(tmp_path: Path) -> None:
+    for _ in range(2):
+        enter(tmp_path, tmp_path, {"a": ""})
+    first, second = lines(tmp_path)
+    assert orjson.loads(second)["previous"] == hashlib.sha256(first[:-1]).hexdigest()

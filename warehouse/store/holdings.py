@@ -1,0 +1,205 @@
+"""Audit of a whole warehouse: runs, campaigns and copies, held against the ledger.
+
+Every file that a query can read is in the ledger, and every file in the ledger is there as it was
+written. What is derived from records (`marts`, `analytics.duckdb`) may be removed at any time.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+
+from predictor.errors import InputError, ShockwaveError
+from tasks.rows import from_row
+from warehouse.store.audit import GARBLED, Audit, Finding, audit, in_ledger
+from warehouse.store.campaigns import FinishedCell
+from warehouse.store.checksums import CHECKSUMS, checksum
+from warehouse.store.files import CELLS, CellRow, CellStatus, read_parquet
+from warehouse.store.folder import EMPTY, name_of, place_of, run_folders
+from warehouse.store.ledger import LEDGER, Held, Ledger, enter, folder_name, held, read_ledger
+
+DERIVED = ("", "marts")
+"""Folders whose files may be removed: they are made anew from the records."""
+
+DATABASE_FILES = ("analytics.duckdb", ".views")
+
+WAIT_SECONDS = 0.5
+"""Time for a process that has written a file to add its entry. An engineering choice."""
+
+
+@dataclass
+class Holdings:
+    """Scope and findings of an audit of a warehouse.
+
+    Attributes:
+        runs: The audits of its runs.
+        files: Other files that were held against the ledger.
+        ledger: The ledger.
+        findings: Findings, each with the run that it is about, or an empty text.
+        missing: Files that are there and not in the ledger, by folder; of whole runs only.
+        gone: Files that are in the ledger and not there, by folder.
+    """
+
+    ledger: Ledger
+    runs: list[Audit] = field(default_factory=list)
+    files: int = 0
+    findings: list[tuple[str, Finding]] = field(default_factory=list)
+    missing: dict[str, list[str]] = field(default_factory=dict)
+    gone: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, findings: Iterable[Finding], run: str = "") -> None:
+        """Add findings on a run, or on other files."""
+        self.findings += ((run, finding) for finding in findings)
+
+    @property
+    def last_hash(self) -> str:
+        """Hash of the ledger's last entry, which stands for all before it."""
+        return self.ledger.entries[-1].hash if self.ledger.entries else ""
+
+
+def audit_all(warehouse: Path, expected: str | None = None) -> Holdings:
+    """Audit a warehouse.
+
+    Args:
+        warehouse: The folder.
+        expected: A hash that one of the ledger's entries must have.
+
+    Raises:
+        InputError: The ledger's key cannot be used.
+    """
+    while True:
+        found = _audit_all(warehouse, expected)
+        if found.findings:
+            time.sleep(WAIT_SECONDS)
+            if len(read_ledger(warehouse).entries) != len(found.ledger.entries):
+                continue  # it was written to during the audit
+        return found
+
+
+def _audit_all(warehouse: Path, expected: str | None) -> Holdings:
+    ledger = read_ledger(warehouse)
+    found = Holdings(ledger)
+    found.add(in_ledger(ledger))
+    if not ledger.exists:
+        found.add([Finding(None, LEDGER, "is missing")])
+    if expected is not None and all(entry.hash != expected for entry in ledger.entries):
+        found.add([Finding(None, LEDGER, f"has no entry with the hash {expected}")])
+    states = held(ledger.entries)
+    _runs(warehouse, found, {name: one for name, one in states.items() if _of_run(name)})
+    _others(warehouse, found, {name: one for name, one in states.items() if not _of_run(name)})
+    found.add(_cells(warehouse, {one.run: one.last_hash for one in found.runs}))
+    return found
+
+
+def _of_run(folder: str) -> bool:
+    """Whether a folder is a run's."""
+    return folder.startswith("records/") and not folder.endswith(EMPTY)
+
+
+def _runs(warehouse: Path, found: Holdings, states: dict[str, Held]) -> None:
+    """Audit the runs, and hold them against what the ledger has of them."""
+    for folder in run_folders(warehouse):
+        run, name = name_of(folder), folder_name(warehouse, folder)
+        try:
+            one = audit(warehouse, run, ledger=found.ledger)
+        except InputError:
+            continue  # nothing is in it
+        found.runs.append(one)
+        found.add(one.findings, run)
+        state = states.pop(name, None)
+        if state is None:
+            found.add([Finding(None, folder.name, f"is not in {LEDGER}")], run)
+            if not one.findings:
+                found.missing[name] = sorted(path.name for path in folder.glob("*.parquet"))
+    for name, state in states.items():
+        if not state.gone:
+            run = name_of(Path(name))
+            found.add([Finding(None, name, f"is gone, and {LEDGER} has it")], run)
+            found.gone[name] = sorted(state.files)
+
+
+def _others(warehouse: Path, found: Holdings, states: dict[str, Held]) -> None:
+    """Hold the files that are no run's against what the ledger has of them."""
+    there = {path.relative_to(warehouse).as_posix(): path for path in _files(warehouse)}
+    found.files = len(there)
+    entered = {
+        (folder, name): checksum
+        for folder, state in states.items()
+        for name, checksum in state.files.items()
+        if checksum
+    }
+    for (folder, name), noted in entered.items():
+        path = there.pop(f"{folder}/{name}".lstrip("/"), None)
+        place = f"{folder}/{name}".lstrip("/")
+        if path is None:
+            if folder not in DERIVED:
+                found.add([Finding(None, place, f"is gone, and {LEDGER} has it")])
+                found.gone.setdefault(folder, []).append(name)
+        elif checksum(path) != noted:
+            found.add([Finding(None, place, f"was changed: {LEDGER} has another checksum")])
+    for place, path in there.items():
+        found.add([Finding(None, place, f"is not in {LEDGER}")])
+        if not place.startswith("marts/"):  # `shockwave views` makes them anew
+            name = folder_name(warehouse, path.parent)
+            found.missing.setdefault(name, []).append(path.name)
+
+
+def _files(warehouse: Path) -> Iterator[Path]:
+    """The files that queries, campaigns and analysts read, but those of runs."""
+    runs = {*run_folders(warehouse)}
+    for path in sorted((warehouse / "records").rglob("*")):
+        if path.parent not in runs and (path.suffix == ".parquet" or path.name == CHECKSUMS):
+            yield path
+    for name in ("campaigns", "marts"):
+        for path in sorted((warehouse / name).rglob("*")):
+            hidden = any(part.startswith(".") for part in path.relative_to(warehouse).parts)
+            if path.is_file() and not hidden and path.suffix not in (".lock", ".run"):
+                yield path
+    yield from filter(Path.is_file, (warehouse / name for name in DATABASE_FILES))
+
+
+def _cells(warehouse: Path, last_hashes: Mapping[str, str]) -> Iterator[Finding]:
+    """Finished cells whose run has another last hash; runs that are gone have findings."""
+    folder = warehouse / "campaigns"
+    for path in sorted(folder.glob("*/cells.parquet")):
+        with suppress(ShockwaveError, *GARBLED):
+            rows = [from_row(CellRow, row) for row in read_parquet(path, CELLS).to_pylist()]
+            for row in rows:
+                if row.status is CellStatus.FINISHED:
+                    yield from _cell(path, row.cell, row.run, row.hash, last_hashes)
+    for path in sorted((folder / "cells").glob("*.json")):
+        with suppress(*GARBLED):
+            cell = FinishedCell(**orjson.loads(path.read_bytes()))
+            yield from _cell(path, path.stem[:8], cell.run, cell.hash, last_hashes)
+
+
+def _cell(
+    path: Path, cell: str, run: str, digest: str, last_hashes: Mapping[str, str]
+) -> Iterator[Finding]:
+    if last_hashes.get(run, digest) != digest:
+        place = path.relative_to(path.parents[2]).as_posix()
+        yield Finding(None, place, f"cell {cell} is of another run {run} than there is")
+
+
+def accept(warehouse: Path, found: Holdings) -> None:
+    """Enter what the ledger lacks, as it is, and that what is gone was removed.
+
+    Args:
+        warehouse: The folder.
+        found: Its audit.
+
+    Raises:
+        InputError: The entries cannot be signed.
+        WarehouseError: The ledger cannot be written.
+    """
+    runs = {folder_name(warehouse, place_of(warehouse, one.run)): one for one in found.runs}
+    for name, names in found.missing.items():
+        folder, one = warehouse / name, runs.get(name)
+        files = {file: checksum(folder / file) for file in names}
+        rounds, last_hash = (one.rounds, one.last_hash) if one else (0, "")
+        enter(warehouse, folder, files, rounds=rounds, last_hash=last_hash)
+    for name, names in found.gone.items():
+        enter(warehouse, warehouse / name, dict.fromkeys(names, ""))
