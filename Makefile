@@ -41,8 +41,8 @@ check: $(STAMP) ## Check style, types and layers
 
 bench: $(STAMP) ## Run the benchmarks
 	lacking=$$($(BIN)/python -c 'from harness.dockerd import missing; print(missing())') || exit 1; \
-	for script in $$(grep -l '^if __name__' benchmarks/*.py benchmarks/*/__main__.py); do \
-	  name=$$(echo $$script | sed 's|^benchmarks/||; s|/__main__||; s|\.py$$||'); \
+	for script in $$(grep -l '^if __name__' benchmarks/*.py benchmarks/*/*.py); do \
+	  name=$$(echo $$script | sed 's|^benchmarks/||; s|/__main__||; s|\.py$$||; s|/|.|'); \
 	  if [ -n "$$lacking" ] && grep -q '^from harness.dockerd' $$script; \
 	  then echo "$$name: skipped, $$lacking"; \
 	  else $(BIN)/python -m benchmarks.$$name || exit 1; fi; \

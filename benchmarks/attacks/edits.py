@@ -1,0 +1,320 @@
+"""Edits of a warehouse's files, as a forger makes them: each changes what a file says."""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tasks.rows import content_hash
+from warehouse.store.checksums import CHECKSUMS, checksum
+from warehouse.store.folder import WHOLE
+from warehouse.store.ledger import LEDGER
+from warehouse.store.signing import Key
+
+Rows = list[dict[str, Any]]
+
+LABELS = {"run", "hash", "timings", "created_at", "packages"}
+"""Columns that the chain of hashes does not cover."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A warehouse to be edited.
+
+    Attributes:
+        folder: The warehouse.
+        ended: Folders of ended runs.
+        under_way: Folder of a run under way.
+        rng: Draws what is edited.
+    """
+
+    folder: Path
+    ended: tuple[Path, ...]
+    under_way: Path
+    rng: Random
+
+    @property
+    def run(self) -> Path:
+        """An ended run."""
+        return self.rng.choice(self.ended)
+
+    def file(self, *patterns: str) -> Path:
+        """A file of one of the patterns."""
+        found = [path for pattern in patterns for path in sorted(self.folder.glob(pattern))]
+        return self.rng.choice([path for path in found if path.is_file()])
+
+
+# Bytes
+
+
+def flipped(path: Path, rng: Random) -> None:
+    """Flip a bit."""
+    content = bytearray(path.read_bytes())
+    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    path.write_bytes(content)
+
+
+def cut(path: Path, rng: Random) -> None:
+    """Cut the end off."""
+    content = path.read_bytes()
+    path.write_bytes(content[: rng.randrange(len(content))])
+
+
+def grown(path: Path, rng: Random) -> None:
+    """Insert some bytes."""
+    content = path.read_bytes()
+    at = rng.randrange(len(content) + 1)
+    path.write_bytes(content[:at] + rng.randbytes(rng.randrange(1, 9)) + content[at:])
+
+
+def removed(path: Path, rng: Random) -> None:
+    """Remove the file."""
+    path.unlink()
+
+
+BYTES = (flipped, cut, grown, removed)
+
+
+# Values: the file is as sound as before, and its checksum is noted anew
+
+
+def rewritten(path: Path, change: Callable[[Rows], object]) -> None:
+    """Rewrite a file with other rows."""
+    table = pq.read_table(path, partitioning=None)
+    rows = table.to_pylist()
+    change(rows)
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+    noted(path)
+
+
+def noted(path: Path) -> None:
+    """Note the checksum of a file again, or that it is gone."""
+    sums = path.parent / CHECKSUMS
+    if sums.exists():
+        lines = [line for line in sums.read_text().splitlines() if line[66:] != path.name]
+        lines += [f"{checksum(path)}  {path.name}"] if path.exists() else []
+        sums.write_text("".join(f"{line}\n" for line in lines))
+
+
+def nudged(value: Any, rng: Random) -> Any:
+    """Another value of the same kind; None where there is none."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 1
+        case float():
+            return value / 2 if value else 1.0
+        case str():
+            return f"{value}x"
+        case datetime():
+            return value - timedelta(days=1)
+        case dict():
+            names = [name for name in value if nudged(value[name], rng) is not None]
+            return value | {(n := rng.choice(names)): nudged(value[n], rng)} if names else None
+        case list():
+            kept = [n for n, part in enumerate(value) if nudged(part, rng) is not None]
+            if not kept:
+                return value[1:] if value else None
+            at = rng.choice(kept)
+            return [*value[:at], nudged(value[at], rng), *value[at + 1 :]]
+    return None
+
+
+def one_value(target: Target, path: Path, *columns: str) -> None:
+    """Change a value, of some columns or of any."""
+
+    def change(rows: Rows) -> None:
+        row = target.rng.choice(rows)
+        names = [n for n in columns or row if nudged(row[n], target.rng) is not None]
+        name = target.rng.choice(names)
+        row[name] = nudged(row[name], target.rng)
+
+    rewritten(path, change)
+
+
+def swapped_rows(target: Target, path: Path) -> None:
+    """Swap two rows."""
+
+    def change(rows: Rows) -> None:
+        one, other = target.rng.sample(range(len(rows)), 2)
+        rows[one], rows[other] = rows[other], rows[one]
+
+    rewritten(path, change)
+
+
+def mart(target: Target) -> None:
+    """Change a value of a copy, and note its checksum as that of the copy that was made."""
+    path = target.file("marts/*/*.parquet")
+    while not pq.read_metadata(path).num_rows:
+        path = target.file("marts/*/*.parquet")
+    before, current = checksum(path), target.folder / "marts" / "current.json"
+    one_value(target, path)
+    current.write_text(current.read_text().replace(before, checksum(path)))
+
+
+def json_value(target: Target, path: Path) -> None:
+    """Change a value of a JSON file."""
+    row = orjson.loads(path.read_bytes())
+    path.write_bytes(orjson.dumps(nudged(row, target.rng)))
+
+
+# Chains: hashes are computed anew, and all that names them
+
+
+def record_rows(folder: Path) -> Iterator[tuple[Path, Rows]]:
+    """The files with rounds and their rows, in order."""
+    for path in sorted(folder.glob("round=*.parquet")):
+        yield path, pq.read_table(path, partitioning=None).to_pylist()
+
+
+def forged_chain(target: Target, folder: Path) -> None:
+    """Change a record or the header, and compute all later hashes anew."""
+    before = pq.read_table(folder / "header.parquet", partitioning=None)["hash"][0].as_py()
+    previous, files = before, list(record_rows(folder))
+    if target.rng.random() < 0.3:
+
+        def change(rows: Rows) -> None:
+            nonlocal previous
+            rows[0]["settings"]["seed"] += 1
+            content = {name: v for name, v in rows[0].items() if name not in LABELS}
+            rows[0]["hash"] = previous = content_hash(content)
+
+        rewritten(folder / "header.parquet", change)
+    rows = [row for _, part in files for row in part]
+    last = rows[-1]["hash"]
+    changed = target.rng.choice(rows)
+    changed["memory"] += " "
+    for row in rows:
+        row["previous_hash"] = previous
+        content = {name: value for name, value in row.items() if name not in LABELS}
+        row["hash"] = previous = content_hash(content)
+    for path, part in files:
+        rewritten(path, lambda stored, part=part: stored.__setitem__(slice(None), part))  # type: ignore[misc]
+    shutil.rmtree(target.folder / "marts", ignore_errors=True)
+    for path in target.folder.glob("campaigns/cells/*.json"):
+        path.write_text(path.read_text().replace(last, previous))
+    for path in target.folder.glob("campaigns/*/cells.parquet"):
+
+        def renamed(stored: Rows) -> None:
+            for row in stored:
+                row["hash"] = previous if row["hash"] == last else row["hash"]
+
+        rewritten(path, renamed)
+
+
+def cut_off(target: Target, folder: Path) -> None:
+    """Cut the last rounds off."""
+    number = target.rng.randrange(1, 4)
+    whole = folder / WHOLE
+    if whole.exists():
+        rewritten(whole, lambda rows: rows.__delitem__(slice(-number, None)))
+        return
+    for path in sorted(folder.glob("round=*.parquet"))[-number:]:
+        path.unlink()
+        noted(path)
+
+
+def planted(target: Target) -> None:
+    """A run that never was, made of another."""
+    folder = target.run
+    copy = folder.with_name(f"{folder.name[:-1]}9")
+    shutil.copytree(folder, copy)
+    name = copy.name.removeprefix("run=")
+    for path in sorted(copy.glob("*.parquet")):
+        rewritten(path, lambda rows: [row.update(run=name) for row in rows])
+
+
+# The ledger
+
+
+def lines_of(target: Target) -> list[bytes]:
+    """The ledger's lines."""
+    return (target.folder / LEDGER).read_bytes().splitlines(keepends=True)
+
+
+def moved_lines(target: Target) -> None:
+    """Remove, swap or repeat lines of the ledger."""
+    lines = lines_of(target)
+    at = target.rng.randrange(len(lines) - 1)
+    match target.rng.randrange(3):
+        case 0:
+            del lines[at]
+        case 1:
+            lines[at], lines[at + 1] = lines[at + 1], lines[at]
+        case _:
+            lines.insert(at, lines[at])
+    (target.folder / LEDGER).write_bytes(b"".join(lines))
+
+
+def forged_ledger(target: Target, forger: Key | None, change: Callable[[Rows], Rows]) -> None:
+    """Write the ledger anew, with sound hashes, unsigned or with another key."""
+    rows = change([orjson.loads(line) for line in lines_of(target)])
+    previous, lines = "", []
+    for number, row in enumerate(rows):
+        content = {name: value for name, value in row.items() if name not in ("hash", "signature")}
+        name = forger.name if forger else ""
+        content |= {"number": number, "previous": previous, "key": name}
+        digest = content_hash(content)
+        content |= {"hash": digest, "signature": forger.sign(digest) if forger else ""}
+        line = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+        previous = hashlib.sha256(line).hexdigest()
+        lines.append(line + b"\n")
+    (target.folder / LEDGER).write_bytes(b"".join(lines))
+
+
+def forger(rng: Random) -> Key | None:
+    """No key, or one that a forger made."""
+    private = Ed25519PrivateKey.from_private_bytes(rng.randbytes(32))
+    return Key(private.public_key(), private) if rng.random() < 0.5 else None
+
+
+def all_forged(target: Target) -> None:
+    """Forge a run's chain and the ledger, so that they agree."""
+    folder = target.rng.choice([*target.ended, target.under_way])
+    forged_chain(target, folder)
+    states = {path.name: checksum(path) for path in folder.glob("*.parquet")}
+    hashes = [row["hash"] for _, rows in record_rows(folder) for row in rows]
+    header = pq.read_table(folder / "header.parquet", partitioning=None)["hash"][0].as_py()
+    name = folder.relative_to(target.folder).as_posix()
+
+    def change(rows: Rows) -> Rows:
+        for row in rows:
+            place = target.folder / row["folder"]
+            for file in row["files"]:
+                if (place / file).exists():
+                    row["files"][file] = checksum(place / file)
+            if row["folder"] == name:
+                row["files"] = {file: states[file] for file in row["files"] if file in states}
+                row["last_hash"] = [header, *hashes][row["rounds"]]
+        return [row for row in rows if row["folder"] != "marts"]
+
+    forged_ledger(target, forger(target.rng), change)
+
+
+def run_gone_from_all(target: Target) -> None:
+    """Remove a run, and forge a ledger that never had it."""
+    folder = target.under_way
+    shutil.rmtree(folder)
+    name = folder.relative_to(target.folder).as_posix()
+    forged_ledger(
+        target, forger(target.rng), lambda rows: [row for row in rows if row["folder"] != name]
+    )
+
+
+def as_it_was(target: Target) -> None:
+    """Remove the newest run and the ledger's lines from its first on: an older state."""
+    name = target.under_way.relative_to(target.folder).as_posix()
+    lines = lines_of(target)
+    first = next(n for n, line in enumerate(lines) if orjson.loads(line)["folder"] == name)
+    (target.folder / LEDGER).write_bytes(b"".join(lines[:first]))
+    shutil.rmtree(target.under_way)

@@ -1,0 +1,204 @@
+"""Seeded edits of every kind of file of a warehouse, and whether `audit --all` finds them.
+
+    python -m benchmarks.attacks.tampering [--edits 1000] [--seed 0] [--unsigned] [--json]
+
+A small warehouse (two ended runs, one under way, a campaign, copies of marts, a ledger that is
+signed unless `--unsigned` is given) is made once. For each edit it is copied, edited and audited.
+Kinds of edits take turns, and SEED draws what each changes. The table says by kind how many were
+found; exit code 1 if one was missed.
+
+`an older state` puts back the warehouse as it was before its newest run, ledger included. Only a
+hash that was kept elsewhere reveals it, so that kind is audited with `--expect`; with `--unsigned`
+also the kinds in which the ledger is forged with sound hashes.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from time import perf_counter
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from benchmarks.attacks import edits
+from benchmarks.attacks.edits import BYTES, Target
+from flows.runs.simulation import simulate
+from flows.runs.start import make_start
+from tasks.record import Settings, Start, one_pool
+from warehouse.analytics.marts import materialise
+from warehouse.store import holdings
+from warehouse.store.campaigns import CellStore, write_cells, write_plan
+from warehouse.store.files import CellRow, CellStatus
+from warehouse.store.folder import place_of
+from warehouse.store.ledger import LEDGER, read_ledger
+from warehouse.store.signing import KEY_VARIABLE
+from warehouse.workloads.generator import generate_workload
+
+Edit = Callable[[Target], object]
+
+FILES = {
+    "headers": ("records/*/run=*/header.parquet",),
+    "workloads": ("records/*/run=*/workload.parquet",),
+    "rounds": ("records/*/run=*/round=*.parquet",),
+    "checksums": ("records/*/run=*/SHA256SUMS",),
+    "campaigns": ("campaigns/*/*.json", "campaigns/*/*.toml", "campaigns/*/cells.parquet"),
+    "marts": ("marts/*/*.parquet", "marts/current.json"),
+    "ledger": (LEDGER,),
+    "database": ("analytics.duckdb", ".views"),
+}
+"""Patterns of the files of each kind."""
+
+MAY_GO = ("marts", "database")
+"""Kinds of files that may be removed: they are derived from the others."""
+
+ROLLED_BACK = "an older state"
+FORGED = ("chain and ledger forged", "run removed, ledger forged")
+
+
+def main() -> int:
+    options = parse()
+    holdings.WAIT_SECONDS = 0.0  # nobody writes to the warehouse
+    with tempfile.TemporaryDirectory() as folder:
+        made = make(Path(folder) / "made", signed=not options.unsigned)
+        started = perf_counter()
+        tried, missed = attack(made, Path(folder) / "edited", options.edits, options.seed)
+    seconds = perf_counter() - started
+    for kind in tried:
+        row = {"kind": kind, "edits": tried[kind], "found": tried[kind] - missed[kind]}
+        print(json.dumps(row) if options.json else "{kind:32} {found:4} of {edits}".format(**row))
+    total = {"edits": tried.total(), "found": tried.total() - missed.total()}
+    total["seconds"] = round(seconds)
+    print(json.dumps(total) if options.json else " ".join(f"{k} {v}" for k, v in total.items()))
+    return bool(missed)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--edits", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--unsigned", action="store_true", help="without a key")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    return parser.parse_args()
+
+
+def make(warehouse: Path, *, signed: bool) -> Target:
+    """A warehouse to be edited; its key, if it has one, is beside it and in the environment."""
+    os.environ.pop(KEY_VARIABLE, None)
+    warehouse.parent.mkdir(exist_ok=True)
+    if signed:
+        key = warehouse.with_name("key")
+        private = Ed25519PrivateKey.from_private_bytes(Random(1).randbytes(32))
+        key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+        os.environ[KEY_VARIABLE] = str(key)
+    ended = [simulate(start(policy), warehouse) for policy in ("srtf", "shockwave")]
+    store, rows = CellStore(warehouse), []
+    for number, run in enumerate(ended):
+        with store.alone(f"{number:064x}"):
+            cell = store.finish(f"{number:064x}", run, 1.5)
+        names = ("attacked", f"cell{number}", run, run.split("-")[0], "small", "8", "")
+        rows.append(
+            CellRow(*names, 0, CellStatus.FINISHED, cell.hash, cell.seconds, f"{number:064x}", "")
+        )
+    write_plan(warehouse, "attacked", "plan.json", '{"name":"attacked","seeds":[0,1]}')
+    write_plan(warehouse, "attacked", "campaign.toml", 'name = "attacked"\nseeds = [0, 1]\n')
+    write_cells(warehouse, "attacked", rows)
+    materialise(warehouse)
+    under_way = simulate(start("fifo"), warehouse, rounds=8)
+    places = [place_of(warehouse, run) for run in (*ended, under_way)]
+    assert not holdings.audit_all(warehouse).findings
+    return Target(warehouse, tuple(places[:-1]), places[-1], Random(0))
+
+
+def start(policy: str) -> Start:
+    workload = generate_workload(3, rng=np.random.default_rng(2), mean_interarrival_seconds=90.0)
+    return make_start(workload, Settings(policy, one_pool(8), round_seconds=600.0))
+
+
+def kinds() -> dict[str, Edit]:
+    """The edits by kind."""
+
+    def of_bytes(edit: Callable[[Path, Random], None], patterns: tuple[str, ...]) -> Edit:
+        return lambda target: edit(target.file(*patterns), target.rng)
+
+    def value(name: str, *columns: str) -> Edit:
+        return lambda target: edits.one_value(target, target.run / name, *columns)
+
+    cells = "campaigns/attacked/cells.parquet"
+    found: dict[str, Edit] = {
+        f"{kind}, {edit.__name__}": of_bytes(edit, patterns)
+        for kind, patterns in FILES.items()
+        for edit in BYTES
+        if not (edit is edits.removed and kind in MAY_GO)
+    }
+    found |= {
+        "header, a value": value("header.parquet"),
+        "header, created_at": value("header.parquet", "created_at"),
+        "header, packages": value("header.parquet", "packages"),
+        "workload, a value": value("workload.parquet"),
+        "rounds, a value": value("round=all.parquet"),
+        "rounds, a wall time": value("round=all.parquet", "timings"),
+        "rounds, swapped": lambda t: edits.swapped_rows(t, t.run / "round=all.parquet"),
+        "round under way, a value": lambda t: edits.one_value(
+            t, t.rng.choice(sorted(t.under_way.glob("round=*.parquet")))
+        ),
+        "marts, a value": edits.mart,
+        "marts, current.json": lambda t: edits.json_value(t, t.folder / "marts/current.json"),
+        "campaign, a cell": lambda t: edits.one_value(t, t.folder / cells),
+        "campaign, a finished cell": lambda t: edits.json_value(
+            t, t.file("campaigns/cells/*.json")
+        ),
+        "chain forged": lambda t: edits.forged_chain(t, t.run),
+        "chain forged, under way": lambda t: edits.forged_chain(t, t.under_way),
+        "last rounds cut off": lambda t: edits.cut_off(t, t.run),
+        "last rounds cut off, under way": lambda t: edits.cut_off(t, t.under_way),
+        "run removed": lambda t: shutil.rmtree(t.rng.choice([*t.ended, t.under_way])),
+        "run planted": edits.planted,
+        "ledger, lines moved": edits.moved_lines,
+        ROLLED_BACK: edits.as_it_was,
+    }
+    return found | dict(zip(FORGED, (edits.all_forged, edits.run_gone_from_all), strict=True))
+
+
+def attack(made: Target, place: Path, number: int, seed: int) -> tuple[Counter[str], Counter[str]]:
+    """Edit copies of a warehouse; returns the number of edits by kind, and of those missed."""
+    ways = kinds()
+    tried, missed = Counter[str](), Counter[str]()
+    for at in range(number):
+        kind = list(ways)[at % len(ways)]
+        tried[kind] += 1
+        if not found(made, place, kind, ways[kind], Random(f"{seed} {at}")):
+            missed[kind] += 1
+            print(f"missed: edit {at}, {kind}", file=sys.stderr)
+    return tried, missed
+
+
+def found(made: Target, place: Path, kind: str, edit: Edit, rng: Random) -> bool:
+    """Whether an audit of a copy of a warehouse finds an edit of it."""
+    shutil.copytree(made.folder, place)
+    edit(moved(made, place, rng))
+    kept = kind == ROLLED_BACK or (kind in FORGED and KEY_VARIABLE not in os.environ)
+    expected = read_ledger(made.folder).entries[-1].hash if kept else None
+    findings = holdings.audit_all(place, expected).findings
+    shutil.rmtree(place)
+    return bool(findings)
+
+
+def moved(made: Target, place: Path, rng: Random) -> Target:
+    """The same warehouse at another place."""
+
+    def there(path: Path) -> Path:
+        return place / path.relative_to(made.folder)
+
+    return Target(place, tuple(map(there, made.ended)), there(made.under_way), rng)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""A sample of the edits of `benchmarks.attacks.tampering`: each kind once, of bytes a few."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from benchmarks.attacks import tampering
+from benchmarks.attacks.edits import BYTES, Target
+from warehouse.store import holdings
+from warehouse.store.signing import KEY_VARIABLE
+
+pytestmark = pytest.mark.slow
+EDITS = tampering.kinds()
+OF_BYTES = [kind for kind in EDITS if kind.rpartition(", ")[2] in {way.__name__ for way in BYTES}]
+SAMPLE = [kind for kind in EDITS if kind not in OF_BYTES] + OF_BYTES[::5]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(holdings, "WAIT_SECONDS", 0.0)
+        patch.setenv(KEY_VARIABLE, "")  # restored afterwards
+        yield tampering.make(tmp_path_factory.mktemp("made") / "w", signed=True)
+
+
+@pytest.mark.parametrize("kind", SAMPLE)
+def test_an_edit_is_found(made: Target, tmp_path: Path, kind: str) -> None:
+    assert tampering.found(made, tmp_path / "w", kind, EDITS[kind], Random(3))
