@@ -38,6 +38,7 @@ from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.recipes import recipe, recipes
 from warehouse.store.arrow import rows_to_table, to_table
+from warehouse.store.checksums import note
 from warehouse.store.files import (
     GROUP_ROUNDS,
     HEADER,
@@ -135,6 +136,8 @@ def generate(folder: Path, runs: int, rounds: int, slots: int) -> None:
         write_table(path / "header.parquet", to_table(HEADER, label, made.header))
         write_groups(path / WORKLOAD_FILE, WORKLOAD, [rows_to_table(WORKLOAD, made.jobs)])
         write_groups(path / "round=all.parquet", ROUND, made.groups())
+        for file in sorted(path.glob("*.parquet")):
+            note(file)
     written = perf_counter()
     print(f"records written in {written - started:.0f} s", file=sys.stderr)
     materialise(folder)

@@ -2,12 +2,15 @@
 
 import hashlib
 import shutil
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -25,7 +28,9 @@ from tests.runs import Made, ended, write
 from warehouse.analytics.catalog import build
 from warehouse.store import holdings, writer
 from warehouse.store.audit import audit
-from warehouse.store.checksums import checksum
+from warehouse.store.campaigns import CellStore, write_cells
+from warehouse.store.checksums import checksum, note
+from warehouse.store.files import CellRow, CellStatus
 from warehouse.store.folder import WHOLE, place_of
 from warehouse.store.holdings import accept, audit_all
 from warehouse.store.ledger import LEDGER, Entry, enter, folder_name, held, read_ledger
@@ -152,6 +157,49 @@ def test_nothing_is_added_to_a_ledger_whose_last_line_was_changed(
         write(tmp_path, made.start, made.rounds)
     assert path.read_bytes() == before
     assert [one.name for one in place_of(tmp_path, run).parent.glob("run=srtf*")] == [f"run={run}"]
+
+
+def test_a_warehouse_is_sound_while_it_is_written_to(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holdings, "WAIT_SECONDS", 0.1)
+    write(tmp_path, made.start, made.rounds)
+    over = threading.Event()
+
+    def audits() -> int:
+        number = 0
+        while not over.is_set():
+            assert problems(tmp_path) == []
+            number += 1
+        return number
+
+    with ThreadPoolExecutor(1) as pool:
+        audited = pool.submit(audits)
+        try:
+            for number in range(3):
+                run = write(tmp_path, made.start, made.rounds)
+                store = CellStore(tmp_path)
+                with store.alone("0"):
+                    cell = store.finish("0", run, float(number))
+                names = ("c", "cell", run, "srtf", "w", "8", "", 0, CellStatus.FINISHED)
+                write_cells(tmp_path, "c", [CellRow(*names, cell.hash, cell.seconds, "0", "")])
+        finally:
+            over.set()
+        assert audited.result() > 0
+
+
+def test_a_run_does_not_go_on_from_what_is_not_in_the_ledger(tmp_path: Path, made: Made) -> None:
+    run = write(tmp_path, made.start, made.rounds[:3], compact=False)
+    path = place_of(tmp_path, run) / "round=000001.parquet"
+    table = pq.read_table(path, partitioning=None)
+    rows = table.to_pylist()
+    rows[0]["timings"]["solve_ms"] /= 2  # of which the chain knows nothing
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+    note(path)
+    for _ in range(2):  # nor is it locked afterwards
+        with pytest.raises(WarehouseError, match="was changed: the ledger has") as caught:
+            Writer(tmp_path, made.start, run=run)
+    assert caught.value.place == str(path)
 
 
 # What is found

@@ -156,6 +156,18 @@ def test_a_forged_copy_is_not_believed(copied: tuple[Path, Path]) -> None:
     assert analytics.query(SUMMARY) == answer
 
 
+def test_a_copy_forged_with_its_checksum_is_not_copied_on(copied: tuple[Path, Path]) -> None:
+    warehouse, _ = copied
+    answer = Analytics(warehouse).query("FROM run_summary")
+    copies, note = read_copies(warehouse), warehouse / "marts" / "current.json"
+    copy = copies.file("run_summary")
+    change(copy, "worst_ftf", lambda ftf: ftf / 2)
+    note.write_text(note.read_text().replace(copies.checksums["run_summary"], checksum(copy)))
+    assert Analytics(warehouse).query("FROM run_summary") != answer  # audits find it
+    materialise(warehouse)
+    assert Analytics(warehouse).query("FROM run_summary") == answer
+
+
 def test_copies_are_of_the_records_that_a_run_has(copied: tuple[Path, Path]) -> None:
     """Another file of the same size and time is told from the one that was copied."""
     warehouse, folder = copied

@@ -18,6 +18,8 @@ from warehouse.analytics.definitions import MARTS, definitions_digest
 from warehouse.store.checksums import noted
 from warehouse.store.folder import WHOLE, place_of
 
+CURRENT = "current.json"
+
 Stamp = tuple[int, int, str]
 """Size in bytes, time of the last change in nanoseconds and noted checksum of a run's file; the
 checksum, empty before layout 4, stands for all of its records, its last hash included."""
@@ -53,7 +55,7 @@ def read_copies(warehouse: Path) -> Copies:
     """The copies in use; none if the views have changed or `current.json` cannot be read."""
     folder = marts_folder(warehouse)
     try:
-        note = orjson.loads((folder / "current.json").read_bytes())
+        note = orjson.loads((folder / CURRENT).read_bytes())
         stamps: dict[str, list[int | str]] = note["stamps"]
         valid = [run for run, old in stamps.items() if stamp(warehouse, run) == tuple(old)]
         copies = Copies(

@@ -12,13 +12,13 @@ import orjson
 
 from predictor.errors import WarehouseError
 from warehouse.analytics.catalog import build, create_views, listed, verify_records
-from warehouse.analytics.copies import Copies, Stamp, marts_folder, read_copies, stamp
+from warehouse.analytics.copies import CURRENT, Copies, Stamp, marts_folder, read_copies, stamp
 from warehouse.analytics.definitions import MARTS, STAGING, definitions_digest, view_sql
 from warehouse.analytics.limits import SPILL
 from warehouse.store.checksums import checksum
 from warehouse.store.durable import alone, first_line, temporary_name, write_text, writing
 from warehouse.store.folder import check_files, make_folder, name_of, run_folders
-from warehouse.store.ledger import enter
+from warehouse.store.ledger import Held, enter, folder_name, held, read_ledger
 
 LOCK = ".lock"
 """Held by the process that writes copies."""
@@ -54,7 +54,7 @@ def materialise(warehouse: Path) -> int:
 
 def _materialise(warehouse: Path, folder: Path) -> int:
     with writing(warehouse):
-        before = _whole(read_copies(warehouse))
+        before = _whole(warehouse, read_copies(warehouse))
         ended = _ended(warehouse)
         verify_records(warehouse.resolve(), ended.keys() - {*before.runs})
         for left_over in folder.glob(".*"):
@@ -79,18 +79,19 @@ def _materialise(warehouse: Path, folder: Path) -> int:
         place = folder / _generation(stamps)
         if place == before.folder:
             shutil.rmtree(fresh)
+            checksums = before.checksums
         else:
             if place.exists():  # with some copies deleted
                 shutil.rmtree(place)
             fresh.replace(place)
-        checksums = {path.stem: checksum(path) for path in sorted(place.glob("*.parquet"))}
+            checksums = {path.stem: checksum(path) for path in sorted(place.glob("*.parquet"))}
         note = {
             "generation": place.name,
             "views": definitions_digest(),
             "stamps": stamps,
             "marts": checksums,
         }
-        current = folder / "current.json"
+        current = folder / CURRENT
         write_text(current, orjson.dumps(note).decode())
         written = {f"{place.name}/{mart}.parquet": digest for mart, digest in checksums.items()}
         enter(warehouse, folder, written | {current.name: checksum(current)})
@@ -106,12 +107,15 @@ def _generation(stamps: dict[str, Stamp]) -> str:
     return hashlib.sha256(state).hexdigest()[:12]
 
 
-def _whole(copies: Copies) -> Copies:
-    """The copies, or none if one of their files was changed."""
-    changed = [
-        mart for mart, noted in copies.checksums.items() if checksum(copies.file(mart)) != noted
-    ]
-    return Copies(copies.folder.parent) if changed else copies
+def _whole(warehouse: Path, copies: Copies) -> Copies:
+    """The copies, or none if one of their files is not as the ledger has it."""
+    if not copies.checksums:
+        return copies
+    folder = copies.folder.parent
+    entered = held(read_ledger(warehouse).entries).get(folder_name(warehouse, folder), Held()).files
+    names = [CURRENT, *(f"{copies.folder.name}/{mart}.parquet" for mart in copies.checksums)]
+    whole = all(checksum(folder / name) == entered.get(name) for name in names)
+    return copies if whole else Copies(folder)
 
 
 def _ended(warehouse: Path) -> dict[str, Stamp]:

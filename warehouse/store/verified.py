@@ -8,6 +8,7 @@ and of state, inode. The note may be removed at any time; an audit takes no noti
 
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,20 +35,33 @@ def verify(warehouse: Path, expected: Mapping[Path, str], remedy: str) -> None:
         WarehouseError: A file has another checksum; it is named.
     """
     known = _known(warehouse)
-    fresh: dict[str, tuple[Version, str]] = {}
+    fresh: dict[Path, Version] = {}
     for path, digest in expected.items():
-        name = str(path.relative_to(warehouse))
         with suppress(FileNotFoundError):
             version = _version(path)
-            if known.get(name) == [version, digest]:
-                continue
-            if checksum(path) != digest:
+            if known.get(_name(warehouse, path)) != [version, digest]:
+                fresh[path] = version
+    if not fresh:
+        return
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for path, found in zip(fresh, pool.map(_checksum, fresh), strict=True):
+            if found not in (None, expected[path]):
                 problem = "was changed: its bytes are not those that were written"
                 raise WarehouseError(str(path), problem, remedy)
-            fresh[name] = version, digest
-    if fresh:
-        with suppress(OSError):  # without the right to write, they are verified each time
-            _write(warehouse, known | fresh)
+            known[_name(warehouse, path)] = [fresh[path], found]
+    with suppress(OSError):  # without the right to write, they are verified each time
+        _write(warehouse, known)
+
+
+def _name(warehouse: Path, path: Path) -> str:
+    return str(path.relative_to(warehouse))
+
+
+def _checksum(path: Path) -> str | None:
+    try:
+        return checksum(path)
+    except FileNotFoundError:
+        return None
 
 
 def _version(path: Path) -> Version:

@@ -16,7 +16,7 @@ from predictor.errors import InputError, WarehouseBusy, WarehouseError
 from tasks.layouts import VERSION
 from tasks.record import Package, RoundRecord, Start, Timings
 from warehouse.store.arrow import rows_to_table, to_table
-from warehouse.store.checksums import mend, note, noted
+from warehouse.store.checksums import checksum, mend, note, noted
 from warehouse.store.durable import writing
 from warehouse.store.files import (
     GROUP_ROUNDS,
@@ -153,9 +153,18 @@ class Writer:
         mend(self._folder, trusted=parts[-1:])
 
     def _not_entered(self) -> dict[str, str]:
-        """Checksums of files that the last writer, which was killed, did not enter."""
+        """Checksums of files that the last writer, which was killed, did not enter.
+
+        Raises:
+            WarehouseError: A file that was entered has been changed since.
+        """
         entries = held(read_ledger(self._warehouse).entries)
         state = entries.get(folder_name(self._warehouse, self._folder), Held())
+        for name, digest in state.files.items():
+            path = self._folder / name
+            if path.exists() and checksum(path) != digest:
+                problem = "was changed: the ledger has another checksum"
+                raise WarehouseError(str(path), problem, f"see shockwave audit {self.run}")
         sums = noted(self._folder) or {}
         return {name: sums[name] for name in sums if name not in state.files}
 
