@@ -20,6 +20,8 @@ from warehouse.store.checksums import CHECKSUMS, checksum
 from warehouse.store.folder import WHOLE, place_of
 from warehouse.store.verified import NOTE
 
+pytestmark = pytest.mark.slow
+
 SUMMARY = "SELECT run, worst_ftf FROM run_summary"
 ENDLESS = "SELECT sum(hash(range)) FROM range(1_000_000_000_000)"
 LARGE = "SELECT count(*) FROM (SELECT DISTINCT hash(range) FROM range(3_000_000))"
@@ -204,7 +206,6 @@ def test_a_query_spills_into_the_warehouse_alone(
     assert {path for path in tmp_path.rglob("*")} == before
 
 
-@pytest.mark.slow
 def test_a_query_that_needs_more_memory_spills_or_says_so(
     kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

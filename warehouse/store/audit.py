@@ -118,7 +118,7 @@ def audit(
             earlier, state = state, held(read_ledger(warehouse).entries).get(name)
             if earlier != state or not all(path.exists() for path in files):
                 continue  # the run was written during the audit
-        of_ledger = () if ledger else in_ledger(read)
+        of_ledger = in_ledger(read) if ledger is None else ()
         return replace(found, findings=(*found.findings, *of_ledger))
 
 

@@ -70,13 +70,17 @@ def audit_all(warehouse: Path, expected: str | None = None) -> Holdings:
     Raises:
         InputError: The ledger's key cannot be used.
     """
-    while True:
-        found = _audit_all(warehouse, expected)
-        if found.findings:
-            time.sleep(WAIT_SECONDS)
-            if len(read_ledger(warehouse).entries) != len(found.ledger.entries):
-                continue  # it was written to during the audit
+    found = _audit_all(warehouse, expected)
+    if not found.findings:
         return found
+    time.sleep(WAIT_SECONDS)
+    if len(read_ledger(warehouse).entries) == len(found.ledger.entries):
+        return found
+    again = _audit_all(warehouse, expected)  # it was written to: what is wrong stays so
+    again.findings = [one for one in again.findings if one in found.findings]
+    again.missing = {name: again.missing[name] for name in again.missing if name in found.missing}
+    again.gone = {name: again.gone[name] for name in again.gone if name in found.gone}
+    return again
 
 
 def _audit_all(warehouse: Path, expected: str | None) -> Holdings:

@@ -216,11 +216,7 @@ def _problems(
                 yield number + 1, f"is entry {entry.number}, not {number}"
             if entry.previous != previous:
                 yield number + 1, "does not follow the line before: another hash is noted"
-            if (
-                not is_signed(entry.hash, entry.key, entry.signature)
-                if entry.key
-                else (entry.signature)
-            ):
+            if not _soundly_signed(entry):
                 yield number + 1, "has a wrong signature"
             ours = key is not None and entry.key == key.name
             if signed and not ours:
@@ -229,6 +225,13 @@ def _problems(
         previous = hashlib.sha256(line).hexdigest()
     if key is not None and not signed:
         yield len(lines), "nothing is signed with the key"
+
+
+def _soundly_signed(entry: Entry) -> bool:
+    """Whether an entry has the signature of its key, or neither."""
+    if not entry.key:
+        return not entry.signature
+    return is_signed(entry.hash, entry.key, entry.signature)
 
 
 def _entry(line: bytes) -> Entry | None:
