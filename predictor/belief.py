@@ -66,9 +66,9 @@ class Belief:
 
     @property
     def epochs_left(self) -> float:
-        """Epochs left, at least the rest of the current epoch."""
-        whole = max(self.spec.epochs - (self.epochs_done - self.fraction), 1)
-        return max(whole - self.fraction, LEAST_LEFT)
+        """Epochs left at the current batch size: the steps left as a share of an epoch's."""
+        steps = self.spec.steps_per_epoch(self.batch_size)
+        return max(self.steps_left / steps, LEAST_LEFT)
 
     @property
     def share_done(self) -> float:

@@ -16,14 +16,16 @@ from predictor.basis import Basis
 from predictor.belief import Belief
 from predictor.history import NOTHING, History
 from predictor.job import JobSpec, Mode
-from predictor.learning import point_of, reaches
 from predictor.posterior import Evidence, Sequences, evidence, is_settled, sequences, settled
 from predictor.published_predictor import ProfiledRegime
-from predictor.throughput import Throughput, epoch_seconds
+from predictor.throughput import Throughput, training_seconds
 
 SAMPLES = 32
 """Number of equally likely trajectories of an unsettled job. An engineering bound on the size of
 records and bids; no sweep is recorded."""
+
+HELD = 0.8
+"""Nominal coverage of the forecast interval, a definition (docs/glossary.md)."""
 
 LEVELS = ((np.arange(SAMPLES) + 0.5) / SAMPLES)[None, :]
 """Quantile levels of these trajectories, shape (1, `SAMPLES`)."""
@@ -41,8 +43,8 @@ class Forecast:
         batch_sizes: Batch sizes of the remaining regimes, the current regime first.
         slowness: Log of expected over profiled time per step in each regime.
         median: The trajectory whose run time has the least expected relative error.
-        low: The trajectory at the lower end of the interval of 80 % nominal coverage.
-        high: The trajectory at its upper end.
+        low: The trajectory at the posterior's quantile of 10 %.
+        high: The trajectory at that of 90 %.
         trajectories: Equally likely trajectories, ascending by run time: a single trajectory
             for a settled job, none where only the interval is asked for.
     """
@@ -62,8 +64,9 @@ class RunTime:
 
     Attributes:
         remaining: Residual run time: the estimate with the least expected relative error.
-        low: Lower end of the interval of 80 % nominal coverage.
-        high: Upper end of that interval.
+        low: The posterior's quantile of 10 %, at most the estimate; `predictor.intervals`
+            calibrates both.
+        high: That of 90 %, at least the estimate.
         samples: Equally likely residual run times, ascending; see
             `Forecast.trajectories`.
     """
@@ -89,7 +92,7 @@ def run_time(
         InputError: The job cannot run on the allocation.
     """
     epoch_times = [
-        epoch_seconds(throughput, job, size, allocation) * math.exp(log)
+        training_seconds(throughput, job, size, allocation) * math.exp(log)
         for size, log in zip(forecast.batch_sizes, forecast.slowness, strict=True)
     ]
 
@@ -149,21 +152,16 @@ def forecast(
             ahead = _scheduled(group, schedules or {})
         else:
             ahead = settled(group, throughput)
-        found.update(zip(rows, _summarised(group, ahead, history, trajectories), strict=True))
+        found.update(zip(rows, _summarised(group, ahead, trajectories), strict=True))
     return tuple(found[row] for row in range(len(beliefs)))
 
 
-def _summarised(
-    jobs: Sequence[Evidence], ahead: Sequences, history: History, trajectories: bool
-) -> list[Forecast]:
+def _summarised(jobs: Sequence[Evidence], ahead: Sequences, trajectories: bool) -> list[Forecast]:
     """Median, interval and equally likely trajectories of weighted candidates."""
     seconds, weights = ahead.seconds, ahead.weights
     # Minimises Σ w |R − r| / r: the median under w / r.
     point = ahead.quantiles(weights / seconds, _MEDIAN)
-    reach = np.array(
-        [reaches(history, job.spec.mode)[point_of(job.done / job.spec.epochs)] for job in jobs]
-    )[:, None]
-    interval = ahead.quantiles(weights, 0.5 + reach * [-1.0, 1.0])
+    interval = ahead.quantiles(weights, _ENDS)
     columns = np.hstack([point, interval])
     if trajectories:
         drawn = ahead.quantiles(weights, LEVELS) if weights.shape[1] > 1 else point
@@ -192,6 +190,7 @@ def _summarised(
 
 
 _MEDIAN = np.array([[0.5]])
+_ENDS = (1.0 + HELD * np.array([[-1.0, 1.0]])) / 2.0
 
 
 def _scheduled(

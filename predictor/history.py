@@ -24,8 +24,7 @@ COURSES = SAME_KIND + SAME_MODEL + SAME_MODE
 """Relatives of a job: the number of candidates by epochs, and of candidates by shares."""
 
 KEPT = 512
-"""Latest courses kept per mode, and latest scores per mode and point. An engineering bound on
-memory; no sweep is recorded."""
+"""Latest courses kept per mode. An engineering bound on memory; no sweep is recorded."""
 
 Kind = tuple[str, int, int]
 """Model, initial batch size and scale factor."""
@@ -81,19 +80,16 @@ def course(belief: Belief, throughput: Throughput) -> Course:
 
 @dataclass(frozen=True)
 class History:
-    """Courses of finished jobs, and what they say about the forecasts made of them.
+    """Courses of finished jobs, and what they say about the prior.
 
     Attributes:
         courses: By mode, in the order of their ends.
         counts: By mode, expected number of finished jobs that each mixture component
             (`predictor.posterior.COMPONENTS`) generated: the sum of their posteriors.
-        scores: By mode and point of progress, conformity scores: how far from the median,
-            in probability, the truth of each unsettled job lay.
     """
 
     courses: Mapping[Mode, tuple[Course, ...]] = field(default_factory=dict)
     counts: Mapping[Mode, tuple[float, ...]] = field(default_factory=dict)
-    scores: Mapping[tuple[Mode, int], tuple[float, ...]] = field(default_factory=dict)
 
     def size(self, mode: Mode) -> int:
         """Number of courses of a mode."""
@@ -149,11 +145,6 @@ class History:
             The mean; 0 without timed courses.
         """
         return self._slowness.get(model, 0.0)
-
-    @cached_property
-    def reaches(self) -> dict[Mode, tuple[float, ...]]:
-        """Cache of conformal quantiles by mode, filled by `predictor.learning.reaches`."""
-        return {}
 
     @cached_property
     def _arrays(self) -> dict[Mode, tuple[Floats, Floats, NDArray[np.bool_]]]:

@@ -27,7 +27,7 @@ import numpy as np
 from predictor.belief import Belief, changes, stages
 from predictor.history import COURSES, SAME_KIND, SAME_MODE, SAME_MODEL, Floats, History, Ints
 from predictor.job import JobSpec, Mode, Regime
-from predictor.throughput import Throughput, epoch_seconds, reachable_batch_sizes
+from predictor.throughput import Throughput, reachable_batch_sizes, training_seconds
 
 DRAWS = 32
 """Number of candidates from the Dirichlet prior, as many as relatives. An engineering bound; no
@@ -220,7 +220,9 @@ def sequences(
 
 
 def _epoch_seconds(job: Evidence, batch_size: int, throughput: Throughput) -> float:
-    return epoch_seconds(throughput, job.spec, batch_size) * math.exp(job.slowness_at(batch_size))
+    return training_seconds(throughput, job.spec, batch_size) * math.exp(
+        job.slowness_at(batch_size)
+    )
 
 
 def _candidates(

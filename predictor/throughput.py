@@ -40,7 +40,9 @@ class Throughput(Protocol):
 def epoch_seconds(
     throughput: Throughput, job: JobSpec, batch_size: int, allocation: Allocation | None = None
 ) -> float:
-    """Duration of an epoch in seconds.
+    """Profiled duration of an epoch in seconds, as isolated run times have it (NSDI '23).
+
+    It counts the last batch of an epoch by its samples; see `training_seconds`.
 
     Args:
         throughput: Throughput model.
@@ -53,6 +55,17 @@ def epoch_seconds(
     """
     rate = throughput.rate(job, batch_size, allocation or throughput.reference(job))
     return job.samples_per_epoch / batch_size / rate
+
+
+def training_seconds(
+    throughput: Throughput, job: JobSpec, batch_size: int, allocation: Allocation | None = None
+) -> float:
+    """Time that a job trains for an epoch, in seconds: its last batch is a whole step, too.
+
+    Args and errors are those of `epoch_seconds`.
+    """
+    rate = throughput.rate(job, batch_size, allocation or throughput.reference(job))
+    return job.steps_per_epoch(batch_size) / rate
 
 
 def reachable_batch_sizes(throughput: Throughput, job: JobSpec) -> tuple[int, ...]:

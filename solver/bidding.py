@@ -3,17 +3,21 @@
 A job's utility of n rounds of the window is their contribution to its completion, less the
 expected lateness:
 
-    U_j(n) = B_j ω_j √g_j · min(nΔ, e_j) / max(e_j, Δ)
-             − λ g_j · E[max(0, finish_j(n) − due_j)] / Δ
+    U_j(n) = B_j ω_j g_j^¾ · min(nΔ, e_j) / max(e_j, Δ)
+             − λ_j g_j · E[max(0, finish_j(n) − due_j)] / Δ
 
-- Completion is worth √g_j, in proportion to the share of the residual run time e_j that the
-  rounds cover: per GPU-round 1 / (rounds left · √g_j), the index of weighted shortest
-  processing time (Smith, 1956), between ranking by run time and ranking by GPU time.
-- ω_j is the job's finish-time fairness ρ under an even share from now on, the weight of
-  NSDI '23 with λ = 1; B_j is its budget over the mean of the active jobs.
+- Completion is worth g_j^¾, in proportion to the share of the residual run time e_j that the
+  rounds cover: per GPU-round 1 / (rounds left · g_j^¼), the index of weighted shortest
+  processing time (Smith, 1956), nearer to ranking by run time than by GPU time.
+- ω_j is the job's finish-time fairness ρ if it runs from now on, (s_j + e_j) / (run + e_j) with
+  s_j the service that an even share would have given it: the weight of NSDI '23 with λ = 1,
+  which grows while the job waits. B_j is its budget over the mean of the active jobs.
 - The due date is the earlier of a share of the fair finish time (finish-time fairness as a
   deadline) and the horizon: the time by which all active work, and its longest job, can be
   done (makespan as a deadline).
+- λ_j rises from 0 to λ with the mean contention of the job's life so far. At a contention of 1
+  the fair finish time is the isolated one, which every wait misses, and the longest job alone
+  sets the horizon: such deadlines say nothing of who should wait.
 - The finish time assumes that the job runs without preemption after the window. The
   expectation is over its forecast's samples, each smoothed by a normal error of a few
   rounds, so that the penalty rises before the deadline is missed.
@@ -35,12 +39,14 @@ class UtilityParameters:
 
     Attributes:
         lateness: λ, penalty of a GPU-round of lateness, in completions of jobs of one GPU.
+        crowded: Mean contention of a job's life, above 1, at which lateness has its whole penalty.
         fair_share: Due date as a share of the fair finish time.
         blur_rounds: Standard deviation of a finish time about its sample, in rounds.
         blur_share: The same, as a share of the residual run time.
     """
 
     lateness: float
+    crowded: float
     fair_share: float
     blur_rounds: float
     blur_share: float
@@ -56,6 +62,8 @@ class Outlook:
         run: Run times so far, shape (jobs,), seconds.
         age: Times since submission, shape (jobs,), seconds.
         gangs: GPUs per job, shape (jobs,).
+        service: Even service, shape (jobs,), seconds; see `solver.even_share`.
+        crowding: Mean contention of the jobs' lives, shape (jobs,), at least 1.
         budgets: Budgets over their mean, shape (jobs,).
         contention: Contention factor: jobs *seen so far* per GPU, at least 1. The number of
             jobs still to come is unknown.
@@ -66,6 +74,8 @@ class Outlook:
     run: Floats
     age: Floats
     gangs: Floats
+    service: Floats
+    crowding: Floats
     budgets: Floats
     contention: float
 
@@ -81,22 +91,28 @@ def outlook(situation: Situation) -> Outlook:
     for row, job in enumerate(jobs):
         samples[row] = job.run_time(job.own).samples  # a settled job's single sample broadcasts
     samples = np.maximum(samples, 1.0)
+    left = samples.mean(axis=1)
+    run = np.array([job.belief.run_seconds for job in jobs])
+    age = situation.clock_seconds - np.array([job.spec.arrival_seconds for job in jobs])
+    service = np.array([situation.even.service(job.job_id) for job in jobs])
+    waited = service > 0.0
     budgets = np.array([job.spec.budget for job in jobs])
     return Outlook(
         samples=samples,
-        left=samples.mean(axis=1),
-        run=np.array([job.belief.run_seconds for job in jobs]),
-        age=situation.clock_seconds - np.array([job.spec.arrival_seconds for job in jobs]),
+        left=left,
+        run=run,
+        age=age,
         gangs=np.array([float(job.gang) for job in jobs]),
+        service=service,
+        crowding=np.where(waited, age / np.where(waited, service, 1.0), situation.even.contention),
         budgets=budgets / budgets.mean(),
         contention=max(1.0, situation.jobs_seen / situation.inventory.gpus),
     )
 
 
 def finish_time_fairness(ahead: Outlook) -> Floats:
-    """ρ of each job under an even share of the cluster from now on, shape (jobs,)."""
-    whole = ahead.contention * (ahead.run + ahead.left)
-    ratios: Floats = (ahead.age + ahead.contention * ahead.left) / whole
+    """ρ of each job if it runs from now on, against an even share so far, shape (jobs,)."""
+    ratios: Floats = (ahead.service + ahead.left) / (ahead.run + ahead.left)
     return ratios
 
 
@@ -119,7 +135,7 @@ def utilities(
     """
     elapsed = np.arange(window + 1) * round_seconds
     gained = np.minimum(elapsed, ahead.left[:, None])
-    worth = ahead.budgets * finish_time_fairness(ahead) * np.sqrt(ahead.gangs)
+    worth = ahead.budgets * finish_time_fairness(ahead) * ahead.gangs**GANG_EXPONENT
     progress = worth[:, None] * gained / np.maximum(ahead.left, round_seconds)[:, None]
 
     # Samples come before rounds, so that the largest array has jobs · samples · (T + 1) numbers.
@@ -127,18 +143,24 @@ def utilities(
     due = np.minimum(parameters.fair_share * fair - ahead.age[:, None], horizon)[:, :, None]
     left = ahead.samples[:, :, None]
     finish = np.where(left > elapsed, elapsed[-1] + left - elapsed, left)
-    least = _LEAST_BLUR * round_seconds
+    least = _LEAST * round_seconds
     blur = np.hypot(
         np.maximum(parameters.blur_rounds * round_seconds, least), parameters.blur_share * left
     )
     late = (blur * _expected_excess((finish - due) / blur)).mean(axis=1)
-    price = parameters.lateness * ahead.gangs / round_seconds
+    span = max(parameters.crowded - 1.0, _LEAST)
+    crowded = np.clip((ahead.crowding - 1.0) / span, 0.0, 1.0)
+    price = parameters.lateness * crowded * ahead.gangs / round_seconds
     # Utilities are non-decreasing; rounding must not make them fall.
     return np.maximum.accumulate(progress - price[:, None] * late, axis=1)
 
 
-_LEAST_BLUR = 1e-6
-"""Lower bound on the blur in rounds, against a division by zero."""
+GANG_EXPONENT = 0.75
+"""Of the gang size in the worth of completing a job: 1 ranks jobs by run time, 0 by GPU time.
+Chosen on the public traces, generated workloads and streams of few seeds (docs/market.md)."""
+
+_LEAST = 1e-6
+"""Lower bound on the blur in rounds and on the span of contention, against divisions by zero."""
 
 
 def _expected_excess(mean: Floats) -> Floats:
@@ -150,16 +172,30 @@ def _expected_excess(mean: Floats) -> Floats:
     return excess
 
 
-def market(situation: Situation, ahead: Outlook, utility: Floats, favour: float) -> Market:
+def hysteresis(situation: Situation, favour: float, fresh: float, fresh_rounds: float) -> Floats:
+    """Preemption hysteresis: a factor on the bids of each job, shape (jobs,).
+
+    Args:
+        situation: Policy input.
+        favour: Factor for running jobs.
+        fresh: A further factor while a job has held its GPUs for fewer rounds than the next.
+        fresh_rounds: Number of such rounds.
+    """
+    held = np.array([job.lease_rounds for job in situation.jobs])
+    factors: Floats = np.where(held > 0, favour, 1.0)
+    factors[(held > 0) & (held < fresh_rounds)] *= fresh
+    return factors
+
+
+def market(situation: Situation, ahead: Outlook, utility: Floats, hysteresis: Floats) -> Market:
     """The window market of these utilities.
 
     Args:
         situation: Policy input.
         ahead: Outlook of the jobs.
         utility: U_j, shape (jobs, T + 1).
-        favour: Preemption hysteresis: factor on the bids of running jobs.
+        hysteresis: Factors on the bids, shape (jobs,).
     """
-    running = np.array([favour if job.gpus else 1.0 for job in situation.jobs])
     return Market(
         types=situation.inventory.types,
         capacities=np.array(list(situation.inventory.capacities.values())),
@@ -167,7 +203,7 @@ def market(situation: Situation, ahead: Outlook, utility: Floats, favour: float)
         regularizer=0.0,
         job_ids=np.array([job.job_id for job in situation.jobs]),
         allocations=tuple(job.own for job in situation.jobs),
-        weights=ahead.budgets * running,
-        utility=(utility - utility[:, :1]) * running[:, None],
+        weights=ahead.budgets * hysteresis,
+        utility=(utility - utility[:, :1]) * hysteresis[:, None],
         remaining=np.zeros(utility.shape),
     )

@@ -176,6 +176,11 @@ class InService:
             self._number = {gpu: number for number, gpu in enumerate(self._known)}
             self.inventory = _of_nodes(whole, nodes) if nodes else None
 
+    @property
+    def gpus(self) -> int:
+        """GPUs in service."""
+        return self.inventory.gpus if self.inventory else 0
+
     def numbered(self, gpus: Sequence[int]) -> tuple[int, ...]:
         """GPU indices of the whole inventory in this numbering; empty if any GPU is drained."""
         if gpus and gpus[-1] >= self._whole.gpus:

@@ -11,6 +11,7 @@ from predictor.forecast import Forecast, RunTime, run_time
 from predictor.job import JobSpec
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Throughput
+from solver.even_share import EvenShare
 from solver.inventory import Inventory
 from solver.market import Bid, Price
 from solver.placement import Gang, make_room, place
@@ -26,6 +27,7 @@ class ActiveJob:
         belief: Declaration and observed trajectory.
         forecast: The work left, as forecast.
         gpus: GPUs of its current lease; empty if it does not run.
+        lease_rounds: Rounds that it has held them.
         menu: The allocations that it can bid for, not empty.
         throughput: Throughput model.
         schedule: True batch sizes and durations of all its epochs, for clairvoyant policies
@@ -35,6 +37,7 @@ class ActiveJob:
     belief: Belief
     forecast: Forecast
     gpus: tuple[int, ...]
+    lease_rounds: int
     menu: tuple[Allocation, ...]
     throughput: Throughput
     schedule: tuple[ProfiledRegime, ...] = ()
@@ -88,6 +91,7 @@ class Situation:
         jobs_seen: Number of jobs that have arrived so far.
         ended_gpu_seconds: GPU time of each finished job, in the order of their ends.
         memory: The policy's state from its last plan; empty at first.
+        even: Even share of the active jobs.
     """
 
     clock_seconds: float
@@ -98,6 +102,7 @@ class Situation:
     jobs_seen: int
     ended_gpu_seconds: tuple[float, ...] = ()
     memory: str = ""
+    even: EvenShare = field(default_factory=EvenShare)
 
 
 @dataclass(frozen=True, slots=True)

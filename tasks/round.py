@@ -12,6 +12,7 @@ from typing import Protocol
 from containers.runtime import ContainerEvent, Lease, Observation, Runtime
 from predictor.allocation import Allocation
 from predictor.forecast import Forecast, forecast
+from predictor.intervals import Calibration, Scored
 from predictor.job import JobSpec
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Throughput
@@ -160,16 +161,17 @@ def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]
     active: dict[int, ActiveJob] = {}
     for job_id, belief in state.beliefs.items():
         expected, gpus = state.forecasts[job_id], nodes.numbered(state.leases.get(job_id, ()))
+        rounds = state.lease_rounds[job_id] if gpus else 0
         menu = _menu(run, inventory, belief.spec)
         job = run.active.get(job_id)
         if not (
             job
             and job.belief is belief
             and job.forecast is expected
-            and (job.gpus, job.menu) == (gpus, menu)
+            and (job.gpus, job.lease_rounds, job.menu) == (gpus, rounds, menu)
         ):
             schedule = run.schedules.get(job_id, ()) if run.policy.clairvoyant else ()
-            job = ActiveJob(belief, expected, gpus, menu, run.throughput, schedule)
+            job = ActiveJob(belief, expected, gpus, rounds, menu, run.throughput, schedule)
         active[job_id] = job
     return active
 
@@ -202,6 +204,7 @@ def solve(run: Run, this: Round) -> None:
             jobs_seen=state.arrived,
             ended_gpu_seconds=state.ended_gpu_seconds,
             memory=state.memory,
+            even=state.even,
         )
     )
     placement = {job_id: nodes.known_as(gpus) for job_id, gpus in plan.placement.items()}
@@ -254,7 +257,9 @@ def record(run: Run, this: Round) -> None:
         reports=this.observation.reports,
         progress=this.observation.progress,
         forecasts=this.forecasts,
-        estimates=tuple(_estimate(this.active[found.job_id]) for found in this.forecasts),
+        estimates=tuple(
+            _estimate(this.active[found.job_id], this.state.calibration) for found in this.forecasts
+        ),
         bids=this.plan.bids,
         solve=this.plan.report,
         turns=this.plan.turns,
@@ -266,20 +271,21 @@ def record(run: Run, this: Round) -> None:
     timings = Timings(*(this.milliseconds[step.__name__] for step in ROUND[:-1]))
     digest = record_hash(kept)
     run.sink.append(kept, digest, timings)
-    run.state, run.active = this.state.decided(kept, digest), this.active
+    run.state, run.active = this.state.decided(run.header, kept, digest), this.active
 
 
-def _estimate(job: ActiveJob) -> Estimate:
+def _estimate(job: ActiveJob, calibration: Calibration) -> Estimate:
     """A job's forecast in seconds on its own allocation."""
     time = job.run_time(job.own)
+    low, high = calibration.interval(Scored.of(job.belief, time))
     return Estimate(
         job_id=job.job_id,
         allocation=job.own,
         done=job.belief.share_done,
         run_seconds=job.belief.run_seconds,
         remaining_seconds=time.remaining,
-        low_seconds=time.low,
-        high_seconds=time.high,
+        low_seconds=low,
+        high_seconds=high,
     )
 
 

@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 
 from containers.runtime import EventKind, Observation
 from predictor.belief import Belief
-from predictor.forecast import Forecast
+from predictor.forecast import Forecast, run_time
 from predictor.history import History
+from predictor.intervals import Calibration, Scored, tenth_of
 from predictor.job import EpochReport, JobSpec
 from predictor.learning import learned
+from solver.even_share import EvenShare
+from solver.inventory import InService
 from tasks.backoff import BackOff
 from tasks.record import RoundRecord, RunHeader, Start
 from tasks.sources import JobSource
@@ -26,12 +29,16 @@ class RunState:
         beliefs: Beliefs about the active jobs, by ascending job id.
         forecasts: Last forecasts of the active jobs, by job id.
         leases: GPUs by job id.
+        lease_rounds: Rounds that they have been held, by job id.
+        even: Even share of the active jobs.
         backoff: Back-off of jobs whose containers failed.
         held: Time for which active jobs with a limit have held GPUs.
         ended: Final beliefs about the finished jobs, in the order of their ends.
         ended_gpu_seconds: GPU time of each finished job: its run time on the GPUs of its last
             lease.
         history: Courses learned from them, and from the header's finished jobs.
+        awaited: Forecasts of active jobs to be scored, one a tenth of their epochs, by job id.
+        calibration: Scores of the forecasts of finished jobs.
         memory: The policy's last state.
         last_hash: Hash of the last record, or of the header.
     """
@@ -41,11 +48,15 @@ class RunState:
     beliefs: Mapping[int, Belief]
     forecasts: Mapping[int, Forecast]
     leases: Mapping[int, tuple[int, ...]]
+    lease_rounds: Mapping[int, int]
+    even: EvenShare
     backoff: BackOff
     held: TimeHeld
     ended: tuple[Belief, ...]
     ended_gpu_seconds: tuple[float, ...]
     history: History
+    awaited: Mapping[int, tuple[Scored, ...]]
+    calibration: Calibration
     memory: str
     last_hash: str
 
@@ -55,8 +66,24 @@ class RunState:
         history, header = History(), start.header
         for job in header.history:
             history = learned(history, job.belief, header.throughputs, header.settings.seed)
-        held = TimeHeld()
-        return cls(0, 0, {}, {}, {}, BackOff(), held, (), (), history, "", start.digest)
+        return cls(
+            round=0,
+            arrived=0,
+            beliefs={},
+            forecasts={},
+            leases={},
+            lease_rounds={},
+            even=EvenShare(),
+            backoff=BackOff(),
+            held=TimeHeld(),
+            ended=(),
+            ended_gpu_seconds=(),
+            history=history,
+            awaited={},
+            calibration=Calibration(),
+            memory="",
+            last_hash=start.digest,
+        )
 
     def finished(self, source: JobSource) -> bool:
         """Whether every job has arrived and ended."""
@@ -93,17 +120,19 @@ class RunState:
             job_id = entry.job_id
             beliefs[job_id] = beliefs[job_id].after(reports.get(job_id, ()), entry)
         ended: list[Belief] = []
-        history = self.history
+        history, awaited, calibration = self.history, dict(self.awaited), self.calibration
         for event in seen.finished:
             leases.pop(event.job_id, None)
             if not event.ends_job:
                 continue
             belief = beliefs.pop(event.job_id)
             forecasts.pop(event.job_id, None)
+            made = awaited.pop(event.job_id, ())
             if event.kind is not EventKind.FINISHED:
                 continue  # a truncated trajectory is not learned from
             ended.append(belief)
             history = learned(history, belief, header.throughputs, header.settings.seed)
+            calibration = calibration.after(made, belief.run_seconds)
         beliefs |= {spec.job_id: Belief(spec) for spec in arrivals}
         if arrivals:
             beliefs = dict(sorted(beliefs.items()))
@@ -120,6 +149,12 @@ class RunState:
             beliefs=beliefs,
             forecasts=forecasts,
             leases=leases,
+            even=self.even.after(
+                seen.clock_seconds,
+                arrivals,
+                beliefs,
+                InService(header.settings.inventory, seen.drained).gpus,
+            ),
             backoff=self.backoff.after(seen, header.settings.round_seconds),
             held=self.held.after(seen, (self.beliefs[job_id].spec for job_id in self.leases)),
             ended=(*self.ended, *ended),
@@ -128,20 +163,37 @@ class RunState:
                 *[belief.run_seconds * len(self.leases[belief.spec.job_id]) for belief in ended],
             ),
             history=history,
+            awaited=awaited,
+            calibration=calibration,
         ), tuple(sorted(changed & beliefs.keys()))
 
-    def decided(self, record: RoundRecord, digest: str) -> "RunState":
+    def decided(self, header: RunHeader, record: RoundRecord, digest: str) -> "RunState":
         """The state after a round, from the state updated with the round's observation.
 
         Args:
+            header: The run's header.
             record: The whole round.
             digest: Its hash.
         """
+        awaited = dict(self.awaited)
+        for found in record.forecasts:
+            belief, made = self.beliefs[found.job_id], awaited.get(found.job_id, ())
+            if not made or made[-1].tenth < tenth_of(belief):
+                allocation = header.throughputs.reference(belief.spec)
+                time = run_time(found, belief.spec, header.throughputs, allocation)
+                awaited[found.job_id] = (*made, Scored.of(belief, time))
         return replace(
             self,
             round=record.round + 1,
             forecasts={**self.forecasts, **{found.job_id: found for found in record.forecasts}},
             leases={lease.job_id: lease.gpus for lease in record.leases},
+            lease_rounds={
+                lease.job_id: self.lease_rounds[lease.job_id] + 1
+                if self.leases.get(lease.job_id) == lease.gpus
+                else 1
+                for lease in record.leases
+            },
+            awaited=awaited,
             memory=record.memory or self.memory,
             last_hash=digest,
         )
@@ -178,4 +230,4 @@ def advance(header: RunHeader, state: RunState, record: RoundRecord, digest: str
         digest: Its hash.
     """
     observed, _ = state.observed(header, record.observation, record.arrivals)
-    return observed.decided(record, digest)
+    return observed.decided(header, record, digest)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from predictor.intervals import Scored
 from solver.plan import Plan
 from tasks.round import Round, Run
 
@@ -94,6 +95,7 @@ def answer(
     settings, plan, belief = run.header.settings, this.plan, this.state.beliefs[job_id]
     spec, job = belief.spec, this.active[job_id]
     expected = job.run_time(job.own)
+    low, high = this.state.calibration.interval(Scored.of(belief, expected))
     clock = this.observation.clock_seconds
     worth = dict(zip(plan.order, plan.worth, strict=True)) if plan.worth else {}
     gpus = plan.placement.get(job_id, ())
@@ -104,7 +106,7 @@ def answer(
     window = settings.window if plan.turns else 1
     ends = [
         _finish(clock, left, turns, window, settings.round_seconds)
-        for left in (expected.remaining, expected.low, expected.high)
+        for left in (expected.remaining, low, high)
     ]
     contention = max(1.0, this.state.arrived / settings.gpus)
     total = belief.run_seconds + expected.remaining
@@ -127,8 +129,8 @@ def answer(
         batch_size=belief.batch_size,
         progress=belief.share_done,
         remaining_seconds=expected.remaining,
-        low_seconds=expected.low,
-        high_seconds=expected.high,
+        low_seconds=low,
+        high_seconds=high,
         ftf=rhos[0],
         ftf_low=rhos[1],
         ftf_high=rhos[2],

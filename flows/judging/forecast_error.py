@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -10,11 +11,18 @@ from predictor.basis import Basis
 from predictor.belief import Belief
 from predictor.forecast import forecast, run_time
 from predictor.history import History
-from predictor.job import Mode
-from predictor.learning import EXACT, POINTS, learned, seconds_left, until
+from predictor.intervals import TENTHS, Calibration, Scored
+from predictor.job import JobProgress, Mode, Regime
+from predictor.learning import learned
 from predictor.published_predictor import ProfiledRegime, remaining_seconds
-from predictor.throughput import epoch_seconds
+from predictor.throughput import Throughput, training_seconds
 from tasks.sources import Workload
+
+POINTS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
+"""Shares of a job's epochs at which it is forecast, as in docs/predictor.md."""
+
+EXACT = 1e-9
+"""Relative tolerance for rounding in a sum over epochs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +62,18 @@ def forecast_errors(workload: Workload, seed: int = 0) -> tuple[ForecastError, .
         Mean errors by mode and progress.
     """
     rows: defaultdict[tuple[Mode, int], list[tuple[float, float, float, bool]]] = defaultdict(list)
-    profile, history = workload.profile, History()
+    profile, history, calibration = workload.profile, History(), Calibration()
     for spec, truth in zip(workload.specs, workload.truths, strict=True):
         whole = Belief(spec, truth.profiled)
         schedule = tuple(
             ProfiledRegime(
                 regime.batch_size,
                 int(regime.epochs),
-                epoch_seconds(profile, spec, regime.batch_size) * _WHOLE,
+                training_seconds(profile, spec, regime.batch_size) * _WHOLE,
             )
             for regime in truth.profiled
         )
+        alone, scored = seconds_left(whole, 0, profile), []
         for point, progress in enumerate(POINTS):
             epochs = int(progress * spec.epochs)
             belief, left = until(whole, epochs), seconds_left(whole, epochs, profile)
@@ -75,7 +84,10 @@ def forecast_errors(workload: Workload, seed: int = 0) -> tuple[ForecastError, .
                     [belief], profile, history, trajectories=False, seed=seed, basis=by
                 )
             )
-            held = expected.low <= left * (1 + EXACT) and left <= expected.high * (1 + EXACT)
+            made = Scored(spec.mode, int(TENTHS * progress), alone - left, expected)
+            low, high = calibration.interval(made)
+            scored.append(made)
+            held = low <= left * (1 + EXACT) and left <= high * (1 + EXACT)
             rows[spec.mode, point].append(
                 (
                     abs(expected.remaining / left - 1),
@@ -85,6 +97,7 @@ def forecast_errors(workload: Workload, seed: int = 0) -> tuple[ForecastError, .
                 )
             )
         history = learned(history, whole, profile, seed)
+        calibration = calibration.after(scored, alone)
     return tuple(_means(rows))
 
 
@@ -103,3 +116,47 @@ def _means(
                 yield ForecastError(
                     mode, progress, error, published, extrapolation, held, len(errors)
                 )
+
+
+def until(belief: Belief, epochs: int) -> Belief:
+    """The belief about a job when it had completed its first epochs.
+
+    Args:
+        belief: Its observed trajectory.
+        epochs: Length of the prefix, below the job's number of epochs.
+    """
+    observed: list[Regime] = []
+    left = epochs
+    for regime in belief.observed:
+        batch_size, held = regime.batch_size, int(regime.epochs)
+        if left < held:
+            break
+        observed.append(regime)
+        left -= held
+    if left:
+        observed.append(Regime(batch_size, left))
+    spec = belief.spec
+    steps_left = (spec.epochs - epochs) * spec.steps_per_epoch(batch_size)
+    return Belief(
+        spec,
+        tuple(observed),
+        JobProgress(spec.job_id, epochs, 0.0, batch_size, 0.0, 0.0, steps_left),
+    )
+
+
+def seconds_left(belief: Belief, epochs: int, throughput: Throughput) -> float:
+    """Profiled residual run time of a finished job after its first epochs, in seconds.
+
+    Args:
+        belief: Its observed trajectory.
+        epochs: Length of the prefix.
+        throughput: Throughput model.
+    """
+    ends = accumulate(int(regime.epochs) for regime in belief.observed)
+    return sum(
+        [
+            min(int(regime.epochs), max(end - epochs, 0))
+            * training_seconds(throughput, belief.spec, regime.batch_size)
+            for regime, end in zip(belief.observed, ends, strict=True)
+        ]
+    )

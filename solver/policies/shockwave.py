@@ -4,9 +4,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.bidding import Outlook, UtilityParameters, market, outlook, utilities
+from solver.bidding import (
+    Outlook,
+    UtilityParameters,
+    hysteresis,
+    market,
+    outlook,
+    utilities,
+)
 from solver.clearing import clear
 from solver.guarantees import guarantees
+from solver.market import Floats
 from solver.plan import Plan, Situation, SolveReport, Turn, next_round
 
 
@@ -18,19 +26,27 @@ class Shockwave:
     gap, yields the plan after it, dual prices and the audit of guarantees. It does not change
     the coming round, since every round is planned anew. `docs/market.md` derives the bids.
 
-    Defaults were chosen on the public traces and on generated workloads of seeds 0 to 9 and
-    100 to 103 (docs/market.md, What it gets); the ablations of `benchmarks/market.py` remove them
-    in turn.
+    Defaults were chosen on the public traces, on generated workloads of seeds 0 to 9 and 100 to
+    103 and, with `crowded` and the gang exponent, on streams of seeds 0 and 1 (docs/market.md);
+    the ablations of `benchmarks/market.py` remove them in turn.
 
     Attributes:
         backend: Solver back end.
         lateness: λ, penalty of a GPU-round of lateness, `UtilityParameters.lateness`. Chosen in the
             flat part of the front that `benchmarks/market.py` plots.
+        crowded: Mean contention of a job's life at which lateness has its whole penalty; at a
+            contention of 1 it has none.
         fair_share: Due date as a share of the fair finish time.
         blur_rounds: Standard deviation of a finish time in the bids, in rounds.
         blur_share: The same, as a share of the residual run time.
         favour: Preemption hysteresis: factor on the bids of running jobs. A preemption costs
             two restarts, and often a third when the job resumes.
+        fresh: Further factor on the bids of a job in the first rounds of its lease, against
+            jobs that take turns as their forecasts change.
+        fresh_rounds: Number of these rounds.
+        overdue: Bound on postponement: a job goes before all others once an even share would
+            have served it this many times; jobs that are overdue go in the order in which they
+            became so.
         longest_level: Quantile level of the forecast at which the longest job sets the
             horizon. Below the median: too near a horizon hurries jobs a little, too far a
             horizon delays long jobs until they are late.
@@ -46,10 +62,14 @@ class Shockwave:
 
     backend: str = "auto"
     lateness: float = 1.6
+    crowded: float = 1.4
     fair_share: float = 0.85
     blur_rounds: float = 4.0
     blur_share: float = 0.05
-    favour: float = 2.0
+    favour: float = 1.75
+    fresh: float = 1.5
+    fresh_rounds: float = 24.0
+    overdue: float = 3.0
     longest_level: float = 0.3
     lost_rounds: float = 0.5
 
@@ -61,7 +81,7 @@ class Shockwave:
         ahead = outlook(situation)
         horizon = self.horizon(situation, ahead)
         parameters = UtilityParameters(
-            self.lateness, self.fair_share, self.blur_rounds, self.blur_share
+            self.lateness, self.crowded, self.fair_share, self.blur_rounds, self.blur_share
         )
         seconds = situation.round_seconds
         bids, coming = (
@@ -69,12 +89,12 @@ class Shockwave:
                 situation,
                 ahead,
                 utilities(ahead, parameters, horizon=horizon, window=window, round_seconds=seconds),
-                self.favour,
+                hysteresis(situation, self.favour, self.fresh, self.fresh_rounds),
             )
             for window in (situation.window, 1)
         )
         worth = coming.utility[:, 1] / ahead.gangs
-        order = np.argsort(-worth, kind="stable").tolist()
+        order = self.ranked(ahead, worth)
         placement = next_round(situation, [jobs[row] for row in order])
         first = [row for row, job in enumerate(jobs) if job.job_id in placement]
         cleared = clear(bids, order, self.backend, first)
@@ -103,6 +123,17 @@ class Shockwave:
                 wanting=kept.wanting,
             ),
         )
+
+    def ranked(self, ahead: Outlook, worth: Floats) -> list[int]:
+        """Rows of the jobs by descending priority: the longest overdue, then by worth.
+
+        Args:
+            ahead: Outlook of the jobs.
+            worth: Utility per GPU of the coming round, shape (jobs,).
+        """
+        over = ahead.service - self.overdue * (ahead.run + ahead.left)
+        rows: list[int] = np.lexsort((-np.where(over > 0.0, over, worth), over <= 0.0)).tolist()
+        return rows
 
     def horizon(self, situation: Situation, ahead: Outlook) -> float:
         """Horizon: seconds from now by which all active work can be done.

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flows.judging.forecast_error import forecast_errors
+from flows.judging.forecast_error import POINTS, forecast_errors, until
+from predictor.belief import Belief
 from predictor.job import Mode, Regime
-from predictor.learning import POINTS
 from warehouse.workloads.generator import generate_workload
 
 
@@ -49,3 +49,19 @@ def test_static_jobs_are_forecast_exactly() -> None:
     )
     for row in forecast_errors(statics):
         assert (row.error, row.error_extrapolation, row.coverage_80) == (0.0, 0.0, 1.0)
+
+
+def test_a_finished_job_is_seen_as_it_was_before() -> None:
+    spec = replace(
+        generate_workload(1, rng=np.random.default_rng(1)).specs[0],
+        mode=Mode.GNS,
+        epochs=60,
+        total_steps=0,
+    )
+    whole = Belief(spec, (Regime(16, 10), Regime(32, 20), Regime(64, 30)))
+    then = until(whole, 10)
+    assert (then.observed, then.batch_size, then.epochs_done) == ((Regime(16, 10),), 32, 10)
+    assert until(whole, 0).batch_size == 16
+    late = until(whole, 35)
+    assert late.observed == (Regime(16, 10), Regime(32, 20), Regime(64, 5))
+    assert late.epochs_left == 25

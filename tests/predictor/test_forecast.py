@@ -15,7 +15,7 @@ from predictor.history import NOTHING
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode
 from predictor.posterior import Sequences, evidence, is_settled, sequences, settled
 from predictor.published_predictor import ProfiledRegime
-from predictor.throughput import UNTYPED, Profile, epoch_seconds
+from predictor.throughput import UNTYPED, Profile, training_seconds
 from tests.strategies import batches_of_beliefs, examples
 
 SPEC = JobSpec(
@@ -67,7 +67,7 @@ def test_a_job_of_one_regime_is_exact() -> None:
 
 def test_an_oracle_runs_through_the_true_regimes_in_order() -> None:
     schedule = {0: (ProfiledRegime(16, 2, 100.0), ProfiledRegime(64, 2, 50.0))}
-    belief = Belief(SPEC).after([], JobProgress(0, 0, 0.5, 16, 0.0, 50.0, 0))
+    belief = Belief(SPEC).after([], JobProgress(0, 0, 0.5, 16, 0.0, 50.0, 1_400))
     (result,) = forecast(
         [belief], PROFILE, trajectories=True, basis=Basis.ORACLE, schedules=schedule
     )
@@ -144,7 +144,7 @@ def test_a_run_time_is_the_sum_over_the_regimes_of_its_work(case: Case) -> None:
     for belief, result in zip(beliefs, results, strict=True):
         time = on_reference(result, belief, profile)
         each = np.exp(result.slowness) * [
-            epoch_seconds(profile, belief.spec, size) for size in result.batch_sizes
+            training_seconds(profile, belief.spec, size) for size in result.batch_sizes
         ]
         assert time.remaining == pytest.approx(float(each @ result.median))
         assert time.low == pytest.approx(min(float(each @ result.low), time.remaining))

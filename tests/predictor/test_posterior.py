@@ -12,7 +12,7 @@ from predictor.belief import Belief, Pace, changes
 from predictor.forecast import forecast, run_time
 from predictor.history import NOTHING, History
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
-from predictor.learning import learned, reaches, until
+from predictor.learning import learned
 from predictor.posterior import Sequences, evidence, is_settled, sequences
 from predictor.throughput import Profile
 from tests.strategies import batches_of_beliefs
@@ -40,8 +40,9 @@ def seen(spec: JobSpec, *regimes: tuple[int, int], now: int | None = None) -> Be
         reports.append(EpochReport(spec.job_id, epoch, epochs, batch_size, 100.0 * epochs))
         epoch += epochs
     batch_size = now or (regimes[-1][0] if regimes else spec.batch_size)
+    left = spec.steps_after(epoch, batch_size)
     return Belief(spec).after(
-        reports, JobProgress(spec.job_id, epoch, 0.0, batch_size, 0.0, 0.0, 0)
+        reports, JobProgress(spec.job_id, epoch, 0.0, batch_size, 0.0, 0.0, left)
     )
 
 
@@ -166,14 +167,6 @@ def test_courses_without_measurements_have_no_slowness() -> None:
     assert after(timed).slowness("cnn") == pytest.approx(math.log(2.0))
 
 
-def test_interval_half_widths_are_conformal_quantiles() -> None:
-    assert reaches(NOTHING, Mode.GNS) == (0.4,) * 6
-    history = History(scores={(Mode.GNS, 0): tuple(n / 100 for n in range(50))})
-    assert reaches(history, Mode.GNS)[:2] == (0.4, 0.4)
-    history = History(scores={(Mode.GNS, 0): (0.1,) * 40 + (0.3,) * 5})
-    assert reaches(history, Mode.GNS)[0] == 0.1
-
-
 def test_a_finished_job_teaches_the_same_with_and_without_where_it_stood() -> None:
     bare = finished(ACCORDION, (16, 20), (64, 40))
     stood = dataclasses.replace(bare, progress=JobProgress(0, 60, 0.0, 64, 0.0, 0.0, 0))
@@ -185,20 +178,12 @@ def test_a_job_at_the_end_of_its_last_epoch_is_forecast_without_a_warning() -> N
     belief = seen(ACCORDION, (16, 59))
     assert belief.progress
     at_end = dataclasses.replace(
-        belief, progress=dataclasses.replace(belief.progress, fraction=1.0)
+        belief, progress=dataclasses.replace(belief.progress, fraction=1.0, steps_left=0)
     )
     (told,) = forecast([at_end], PROFILE, trajectories=True)
     time = run_time(told, ACCORDION, PROFILE, PROFILE.reference(ACCORDION))
     assert 0.0 <= time.remaining < 1e-6
     assert 0.0 <= time.samples[-1] < 1e-6
-
-
-def test_a_finished_job_is_seen_as_it_was_before() -> None:
-    whole = finished(GNS, (16, 10), (32, 20), (64, 30))
-    then = until(whole, 10)
-    assert (then.observed, then.batch_size, then.epochs_done) == ((Regime(16, 10),), 32, 10)
-    assert until(whole, 0).batch_size == 16
-    assert until(whole, 35).observed == (Regime(16, 10), Regime(32, 20), Regime(64, 5))
 
 
 def test_reports_of_the_same_batch_size_are_one_regime() -> None:

@@ -109,7 +109,7 @@ def job(
     demand = Demand.gang(gpus)
     spec = JobSpec(job_id, "cnn", 1, 1, demand, Mode.STATIC, 1, 1, 0.0, consolidate=consolidate)
     menu = (Allocation(UNTYPED, gpus),)
-    return ActiveJob(Belief(spec), certain(job_id, 1.0, 1), held, menu, Profile({}))
+    return ActiveJob(Belief(spec), certain(job_id, 1.0, 1), held, len(held), menu, Profile({}))
 
 
 def strict(job_id: int, gpus: int, held: tuple[int, ...] = ()) -> ActiveJob:

@@ -12,8 +12,15 @@ from predictor.errors import InputError
 from predictor.job import JobProgress, JobSpec, Mode
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import UNTYPED, Profile
-from solver.bidding import UtilityParameters, finish_time_fairness, outlook, utilities
+from solver.bidding import (
+    GANG_EXPONENT,
+    UtilityParameters,
+    finish_time_fairness,
+    outlook,
+    utilities,
+)
 from solver.counts import solve_counts
+from solver.even_share import EvenShare
 from solver.guarantees import Guarantees, guarantees
 from solver.market import Market, Price, welfare_market
 from solver.plan import ActiveJob, Plan, Situation
@@ -31,6 +38,7 @@ def job(
     gang: int = 1,
     arrival: float = 0.0,
     gpus: tuple[int, ...] = (),
+    lease_rounds: int = 0,
     rounds_run: float = 0.0,
     budget: float = 1.0,
 ) -> ActiveJob:
@@ -51,6 +59,7 @@ def job(
         belief=Belief(spec, (), progress if rounds_run else None),
         forecast=certain(job_id, 10 * rounds_left / total),
         gpus=gpus,
+        lease_rounds=lease_rounds or int(bool(gpus)),
         menu=(Allocation(UNTYPED, gang),),
         throughput=Profile.of_type({("cnn", 16, gang): 63 / epoch_seconds}),
         schedule=(ProfiledRegime(16, 10, epoch_seconds),),
@@ -58,9 +67,18 @@ def job(
 
 
 def situation(
-    *jobs: ActiveJob, gpus: int = 4, now: float = 1_000.0, seen: int | None = None
+    *jobs: ActiveJob,
+    gpus: int = 4,
+    now: float = 1_000.0,
+    seen: int | None = None,
+    contention: float = 1.0,
 ) -> Situation:
-    return Situation(now, cluster(gpus), ROUND_SECONDS, WINDOW, jobs, seen or len(jobs))
+    """Jobs that competed at the same contention since they arrived."""
+    even = EvenShare(contention=contention).after(
+        now, [job.spec for job in jobs], [job.job_id for job in jobs], gpus
+    )
+    even = dataclasses.replace(even, contention=max(contention, even.contention))
+    return Situation(now, cluster(gpus), ROUND_SECONDS, WINDOW, jobs, seen or len(jobs), even=even)
 
 
 @st.composite
@@ -82,7 +100,8 @@ def situations(draw: st.DrawFn) -> Situation:
                 budget=draw(st.sampled_from((0.5, 1.0, 4.0))),
             )
         )
-    return situation(*jobs, gpus=8, seen=len(jobs) + draw(st.integers(1, 50)))
+    seen, contention = len(jobs) + draw(st.integers(1, 50)), draw(st.sampled_from((1.0, 1.2, 4.0)))
+    return situation(*jobs, gpus=8, seen=seen, contention=contention)
 
 
 def running(plan: Plan) -> list[int]:
@@ -201,15 +220,18 @@ def test_shockwave_gives_rounds_by_budget() -> None:
     assert turns[1] > turns.get(0, 0)
 
 
-def test_fairness_counts_the_jobs_seen_so_far() -> None:
-    told = situation(job(0, 6, arrival=600.0, rounds_run=2), gpus=4, now=1_000.0)
-    # Age 400 s and 600 s to go, over 800 s alone.
-    assert finish_time_fairness(outlook(told)).tolist() == [1_000.0 / 800.0]
-    crowded = outlook(dataclasses.replace(told, jobs_seen=8))
-    assert finish_time_fairness(crowded).tolist() == [(400.0 + 2 * 600.0) / 800.0 / 2.0]
+def test_fairness_is_held_against_an_even_share() -> None:
+    late = job(0, 6, arrival=600.0, rounds_run=2)
+    # Age 400 s and 600 s to go, over 800 s alone; at a contention of 2 half the age.
+    assert finish_time_fairness(outlook(situation(late))).tolist() == [1_000.0 / 800.0]
+    crowded = outlook(situation(late, contention=2.0))
+    assert finish_time_fairness(crowded).tolist() == [(200.0 + 600.0) / 800.0]
+    assert crowded.crowding.tolist() == [2.0]
 
 
-PARAMETERS = UtilityParameters(lateness=2.0, fair_share=0.9, blur_rounds=1.0, blur_share=0.0)
+PARAMETERS = UtilityParameters(
+    lateness=2.0, crowded=2.0, fair_share=0.9, blur_rounds=1.0, blur_share=0.0
+)
 
 
 def bid(told: Situation, horizon: float, window: int = WINDOW) -> list[list[float]]:
@@ -221,18 +243,25 @@ def bid(told: Situation, horizon: float, window: int = WINDOW) -> list[list[floa
 
 def test_far_from_every_deadline_a_round_is_worth_its_share_of_the_job() -> None:
     (row,) = bid(situation(job(0, 4, gang=4), seen=400, now=0.0), horizon=1e9)
-    # An even share is all it has had so far: ω = 1; √4 · n / 4 rounds, no more after four.
-    assert row == pytest.approx([0.0, 0.5, 1.0, 1.5, *[2.0] * (WINDOW - 3)])
+    # An even share is all it has had so far: ω = 1; 4^¾ · n / 4 rounds, no more after four.
+    whole = 4**GANG_EXPONENT
+    assert row == pytest.approx([0.0, whole / 4, whole / 2, whole * 3 / 4, *[whole] * (WINDOW - 3)])
 
 
-def test_a_job_that_is_late_anyway_loses_a_round_for_each_it_waits() -> None:
-    (row,) = bid(situation(job(0, 400), seen=400, now=0.0), horizon=0.0, window=3)
-    # 2 jobs a GPU-round of lateness, and 1/400 of a job.
-    assert np.diff(row) == pytest.approx([2.0 + 1 / 400] * 3)
+@pytest.mark.parametrize(
+    ("contention", "penalty"), [(1.0, 0.0), (1.5, 1.0), (2.0, 2.0), (9.0, 2.0)]
+)
+def test_a_job_that_is_late_anyway_loses_by_each_round_as_its_life_was_crowded(
+    contention: float, penalty: float
+) -> None:
+    late = situation(job(0, 400), seen=400, now=0.0, contention=contention)
+    (row,) = bid(late, horizon=0.0, window=3)
+    # Up to 2 jobs a GPU-round of lateness, and 1/400 of a job.
+    assert np.diff(row) == pytest.approx([penalty + 1 / 400] * 3)
 
 
 def test_the_price_of_a_deadline_rises_before_it_is_missed() -> None:
-    told = situation(job(0, 10), seen=4_000, now=0.0)
+    told = situation(job(0, 10), seen=4_000, now=0.0, contention=2.0)
     worth = [
         np.diff(bid(told, horizon=rounds * ROUND_SECONDS, window=1)[0])[0]
         for rounds in (30, 13, 12, 11, 10, 5)
@@ -252,7 +281,7 @@ def test_bids_are_finite_without_any_blur() -> None:
 
 def test_twice_the_budget_is_due_in_half_the_time() -> None:
     poor, rich = (job(j, 10, budget=budget) for j, budget in enumerate((1.0, 3.0)))
-    told = situation(poor, rich, gpus=4, seen=8, now=900.0)
+    told = situation(poor, rich, gpus=4, seen=80, now=16_900.0, contention=20.0)
     low, high = (np.diff(row)[0] for row in bid(told, horizon=1e9, window=1))
     assert high > 3 * low
 
@@ -260,7 +289,7 @@ def test_twice_the_budget_is_due_in_half_the_time() -> None:
 def test_preemption_hysteresis_is_finite() -> None:
     held = job(0, 10, gpus=(0,))
     beside = {
-        left: situation(held, job(1, left), job(2, 60), gpus=1, seen=400, now=0.0)
+        left: situation(held, job(1, left), job(2, 60), gpus=1, seen=400, now=0.0, contention=2.0)
         for left in (9, 1)
     }
     plans = {left: make_policy("shockwave").plan(told) for left, told in beside.items()}
@@ -268,8 +297,28 @@ def test_preemption_hysteresis_is_finite() -> None:
     assert running(plans[1]) == [1]
 
 
+def test_a_fresh_lease_takes_more_to_preempt() -> None:
+    def runs_on(held: int) -> list[int]:
+        plays = job(0, 10, gpus=(0,), lease_rounds=held)
+        told = situation(plays, job(1, 5), gpus=1, now=0.0)
+        return running(make_policy("shockwave").plan(told))
+
+    assert (runs_on(1), runs_on(30)) == ([0], [1])
+
+
+def test_a_job_that_is_overdue_goes_first() -> None:
+    def first(now: float) -> list[int]:
+        short = [job(j, 1, arrival=now) for j in range(1, 9)]
+        waiting = situation(job(0, 100, gang=4), *short, gpus=4, now=now)
+        return running(make_policy("shockwave").plan(waiting))
+
+    assert 0 not in first(29_500.0)
+    assert first(30_500.0) == [0]
+
+
 def test_the_longest_job_is_never_delayed_for_long() -> None:
-    told = situation(job(0, 50), *[job(j, 3) for j in range(1, 6)], gpus=2, seen=6, now=0.0)
+    short = [job(j, 3) for j in range(1, 6)]
+    told = situation(job(0, 50), *short, gpus=2, seen=6, now=0.0)
     assert 0 in make_policy("shockwave").plan(told).placement
 
 

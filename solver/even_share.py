@@ -1,0 +1,54 @@
+"""An even share of the cluster, played beside the schedule.
+
+Finish-time fairness is measured against 1/N of the cluster (Themis, NSDI '20; Shockwave,
+NSDI '23, section 2), with N the jobs that are active: N changes with each arrival and end, and
+the even share that a job has had so far is known without looking ahead.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from predictor.job import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class EvenShare:
+    """The service that active jobs would have had under an even share.
+
+    At contention c every active job runs at 1/c of its isolated speed, and so does a virtual
+    clock of the whole cluster (generalised processor sharing; Parekh and Gallager, 1993). What
+    that clock has advanced since a job arrived is the job's even service.
+
+    Attributes:
+        clock_seconds: The run's clock.
+        virtual_seconds: The virtual clock.
+        contention: c, active jobs over GPUs in service, at least 1.
+        joined: Virtual clock at the arrival of each active job, by job id.
+    """
+
+    clock_seconds: float = 0.0
+    virtual_seconds: float = 0.0
+    contention: float = 1.0
+    joined: Mapping[int, float] = field(default_factory=dict)
+
+    def after(
+        self, clock_seconds: float, arrivals: Iterable[JobSpec], active: Iterable[int], gpus: int
+    ) -> "EvenShare":
+        """The even share some time later.
+
+        Args:
+            clock_seconds: The run's clock by then.
+            arrivals: Jobs that have arrived since.
+            active: Ids of the jobs that are active by then.
+            gpus: GPUs in service by then; 0 if none is.
+        """
+        virtual = self.virtual_seconds + (clock_seconds - self.clock_seconds) / self.contention
+        joined = dict(self.joined)
+        for spec in arrivals:
+            joined[spec.job_id] = virtual - (clock_seconds - spec.arrival_seconds) / self.contention
+        kept = {job_id: joined[job_id] for job_id in active}
+        return EvenShare(clock_seconds, virtual, max(1.0, len(kept) / max(gpus, 1)), kept)
+
+    def service(self, job_id: int) -> float:
+        """Even service of an active job, in seconds of its isolated run time."""
+        return self.virtual_seconds - self.joined[job_id]

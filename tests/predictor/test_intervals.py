@@ -1,0 +1,69 @@
+"""Calibrated intervals: they hold as many truths as they say, whatever the posterior says."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predictor.forecast import RunTime
+from predictor.intervals import Calibration, Scored
+from predictor.job import Mode
+
+SURE = RunTime(1_000.0, 1_000.0, 1_000.0, ())
+OPEN = RunTime(1_000.0, 800.0, 1_300.0, ())
+
+
+def made(time: RunTime, mode: Mode = Mode.GNS, tenth: int = 3) -> Scored:
+    return Scored(mode, tenth, 500.0, time)
+
+
+def taught(lefts: list[float], forecast: Scored) -> Calibration:
+    calibration = Calibration()
+    for left in lefts:
+        calibration = calibration.after([forecast], forecast.run_seconds + left)
+    return calibration
+
+
+@pytest.mark.parametrize("time", [SURE, OPEN])
+@pytest.mark.parametrize(("bias", "spread"), [(0.0, 1.0), (40.0, 3.0), (-300.0, 200.0)])
+def test_intervals_hold_the_share_of_truths_that_they_say(
+    time: RunTime, bias: float, spread: float
+) -> None:
+    rng = np.random.default_rng(0)
+    before, after = np.maximum(time.remaining + bias + spread * rng.normal(size=(2, 500)), 0.0)
+    low, high = taught(before.tolist(), made(time)).interval(made(time))
+    assert np.mean((low <= after) & (after <= high)) == pytest.approx(0.8, abs=0.05)
+
+
+def test_as_many_truths_are_missed_on_either_side() -> None:
+    lefts = [1_000.0 + offset for offset in range(-100, 101)]
+    low, high = taught(lefts, made(SURE)).interval(made(SURE))
+    assert sum(left < low for left in lefts) == pytest.approx(sum(left > high for left in lefts), 1)
+
+
+def test_truths_on_a_single_side_move_a_single_end() -> None:
+    lefts = [1_000.0 + offset for offset in range(1, 101)]
+    low, high = taught(lefts, made(SURE)).interval(made(SURE))
+    assert low == pytest.approx(1_000.0, abs=0.1)
+    assert sum(left <= high for left in lefts) == pytest.approx(80, abs=3)
+
+
+def test_little_known_groups_take_the_scores_of_wider_ones() -> None:
+    lefts = [1_050.0 + offset for offset in range(20)]
+    calibration = taught(lefts, made(SURE))
+    expected = calibration.interval(made(SURE))
+    assert calibration.interval(made(SURE, Mode.ACCORDION)) == expected
+    assert calibration.interval(made(SURE, tenth=7)) == expected
+    assert calibration.interval(made(OPEN)) == Calibration().interval(made(OPEN))
+
+
+@given(
+    ends=st.lists(st.floats(0.0, 1e6), min_size=3, max_size=3).map(sorted),
+    lefts=st.lists(st.floats(0.0, 1e6), max_size=30),
+)
+def test_an_interval_holds_its_point_forecast_and_has_a_width(
+    ends: list[float], lefts: list[float]
+) -> None:
+    time = RunTime(ends[1], ends[0], ends[2], ())
+    low, high = taught(lefts, made(time)).interval(made(time))
+    assert 0.0 <= low <= time.remaining < high

@@ -1,0 +1,113 @@
+"""Postponement is bounded: whatever arrives, an overdue job waits for overdue ones only."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predictor.allocation import Allocation, Demand
+from predictor.belief import Belief
+from predictor.job import JobProgress, JobSpec, Mode
+from predictor.throughput import UNTYPED, Profile
+from solver.even_share import EvenShare
+from solver.plan import ActiveJob, Situation
+from solver.policies.shockwave import Shockwave
+from tests.strategies import certain, cluster, examples
+
+ROUND_SECONDS = 100.0
+GPUS = 4
+GANGS = (1, 2, 4)
+PROFILE = Profile.of_type({("cnn", 16, gang): 0.01 for gang in GANGS})
+"""A step a round: a job's epochs are the rounds that it trains."""
+
+
+class Stream:
+    """Jobs that keep arriving, under a policy, with exact forecasts and no restarts."""
+
+    def __init__(self) -> None:
+        self.clock, self.number, self.seen = 0.0, 0, 0
+        self.even = EvenShare()
+        self.active: dict[int, ActiveJob] = {}
+
+    def arrive(self, gang: int, rounds: int) -> JobSpec:
+        """A new job."""
+        spec = JobSpec(
+            self.seen, "cnn", 16, 16, Demand.gang(gang), Mode.STATIC, rounds, 16, self.clock
+        )
+        self.active[spec.job_id] = ActiveJob(
+            Belief(spec),
+            certain(spec.job_id, float(rounds)),
+            (),
+            0,
+            (Allocation(UNTYPED, gang),),
+            PROFILE,
+        )
+        self.seen += 1
+        return spec
+
+    def situation(self, arrivals: list[JobSpec]) -> Situation:
+        """Policy input of the coming round."""
+        self.even = self.even.after(self.clock, arrivals, self.active, GPUS)
+        jobs = tuple(self.active.values())
+        return Situation(
+            self.clock, cluster(GPUS), ROUND_SECONDS, 1, jobs, self.seen, even=self.even
+        )
+
+    def train(self, placement: dict[int, tuple[int, ...]]) -> None:
+        """A round passes."""
+        self.clock += ROUND_SECONDS
+        for job_id, job in list(self.active.items()):
+            gpus = placement.get(job_id, ())
+            run = job.belief.run_seconds + ROUND_SECONDS * bool(gpus)
+            done = round(run / ROUND_SECONDS)
+            if done == job.spec.epochs:
+                del self.active[job_id]
+                continue
+            left = job.spec.epochs - done
+            progress = JobProgress(job_id, done, 0.0, 16, ROUND_SECONDS, run, left)
+            self.active[job_id] = replace(
+                job,
+                belief=Belief(job.spec, (), progress if run else None),
+                forecast=certain(job_id, float(left)),
+                gpus=gpus,
+                lease_rounds=job.lease_rounds + 1 if gpus and gpus == job.gpus else int(bool(gpus)),
+            )
+
+
+BURSTS = st.lists(
+    st.lists(st.tuples(st.sampled_from(GANGS), st.integers(1, 6)), max_size=6), max_size=40
+)
+
+
+@examples(60)
+@given(first=st.tuples(st.sampled_from(GANGS), st.integers(1, 6)), bursts=BURSTS)
+def test_an_overdue_job_waits_for_overdue_ones_only(
+    first: tuple[int, int], bursts: list[list[tuple[int, int]]]
+) -> None:
+    policy, stream = Shockwave(overdue=1.5), Stream()
+    for burst in [[first], *bursts]:
+        situation = stream.situation([stream.arrive(*job) for job in burst])
+        placement = dict(policy.plan(situation).placement)
+        whole = {job.job_id: job.spec.epochs * ROUND_SECONDS for job in situation.jobs}
+        late = {
+            job_id: late
+            for job_id in whole
+            if (late := situation.even.service(job_id) - 1.5 * whole[job_id]) > 1e-6
+        }
+        for job in situation.jobs:
+            if job.job_id in late and job.job_id not in placement:
+                before = [other for other in placement if late.get(other, 0) >= late[job.job_id]]
+                assert sum(len(placement[other]) for other in before) > GPUS - job.gang
+        stream.train(placement)
+
+
+def test_an_endless_stream_of_short_jobs_does_not_keep_a_long_gang_waiting_for_ever() -> None:
+    policy, stream = Shockwave(), Stream()
+    gang = stream.arrive(4, 6)
+    arrivals = [gang]
+    while gang.job_id in stream.active:
+        arrivals += [stream.arrive(1, 1) for _ in range(5)]
+        situation = stream.situation(arrivals)
+        arrivals = []
+        assert stream.even.service(gang.job_id) <= (policy.overdue * 6 + 6) * ROUND_SECONDS
+        stream.train(dict(policy.plan(situation).placement))

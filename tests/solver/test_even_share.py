@@ -1,0 +1,23 @@
+import pytest
+
+from predictor.allocation import Demand
+from predictor.job import JobSpec, Mode
+from solver.even_share import EvenShare
+
+
+def spec(job_id: int, arrival: float) -> JobSpec:
+    return JobSpec(job_id, "cnn", 16, 16, Demand.gang(2), Mode.STATIC, 10, 1_008, arrival)
+
+
+def test_jobs_receive_an_even_share_of_the_time_that_they_were_there() -> None:
+    share = EvenShare().after(100.0, [spec(0, 20.0)], [0], gpus=1)
+    assert (share.service(0), share.contention) == (80.0, 1.0)
+    share = share.after(200.0, [spec(1, 140.0), spec(2, 160.0)], [0, 1, 2], gpus=1)
+    # Contention is counted between rounds: alone until this one, then three on one GPU.
+    assert [share.service(job) for job in (0, 1, 2)] == [180.0, 60.0, 40.0]
+    assert share.contention == 3.0
+    share = share.after(500.0, [], [0, 2], gpus=4)
+    assert [share.service(job) for job in (0, 2)] == [280.0, 140.0]
+    assert share.contention == 1.0
+    with pytest.raises(KeyError):
+        share.service(1)
