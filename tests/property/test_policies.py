@@ -11,7 +11,7 @@ from flows.runs.start import make_start
 from predictor.job import JobSpec
 from solver.fidelity import Fidelity
 from solver.policies import POLICIES
-from tasks.record import Settings, one_pool
+from tasks.record import Settings, Start, one_pool
 from tests.runs import Made, make
 from tests.strategies import examples
 from warehouse.workloads.generator import generate_workload
@@ -20,8 +20,8 @@ SHAPES = ((8, 1), (8, 4), (16, 8), (12, 2))
 
 
 @st.composite
-def runs(draw: st.DrawFn, policy: str) -> Made:
-    """A complete run of a few jobs, some of them to be consolidated."""
+def starts(draw: st.DrawFn, policy: str) -> Start:
+    """Starts of runs of a few jobs, some of them to be consolidated."""
     gpus, per_node = draw(st.sampled_from(SHAPES))
     workload = generate_workload(
         draw(st.integers(1, 7)),
@@ -43,7 +43,7 @@ def runs(draw: st.DrawFn, policy: str) -> Made:
         round_seconds=draw(st.sampled_from((600.0, 1_500.0))),
         window=draw(st.sampled_from((1, 5))),
     )
-    return make(make_start(workload, asked))
+    return make_start(workload, asked)
 
 
 def jobs_of(made: Made) -> tuple[JobSpec, ...]:
@@ -57,7 +57,7 @@ def jobs_of(made: Made) -> tuple[JobSpec, ...]:
 def test_every_policy_serves_every_job_and_gives_no_gpu_twice(
     policy: str, data: st.DataObject
 ) -> None:
-    made = data.draw(runs(policy))
+    made = make(data.draw(starts(policy)))
     specs = {spec.job_id: spec for spec in jobs_of(made)}
     gangs = {job_id: spec.demand.least for job_id, spec in specs.items()}
     asked, inventory = made.header.settings, made.header.settings.inventory
@@ -99,8 +99,9 @@ def test_every_policy_serves_every_job_and_gives_no_gpu_twice(
 
 
 @settings(examples(25), suppress_health_check=[HealthCheck.too_slow])
-@given(runs("isolated"))
-def test_isolated_jobs_never_begin_a_round_ahead_of_their_share(made: Made) -> None:
+@given(starts("isolated"))
+def test_isolated_jobs_never_begin_a_round_ahead_of_their_share(start: Start) -> None:
+    made = make(start)
     gpus = made.header.settings.gpus
     gangs = {spec.job_id: spec.demand.least for spec in jobs_of(made)}
     owed: dict[int, float] = {}

@@ -190,7 +190,7 @@ def test_errors_are_those_of_the_mart_and_of_the_forecasts(
         assert row["forecasts"] == len(single)
         assert row["covered"] == pytest.approx(sum(h for h, _ in single) / count, abs=1e-5)
         assert row["mean_error"] == pytest.approx(sum(e for _, e in single) / count, abs=1e-5)
-    assert 0 < rows[0]["covered"] < 1
+    assert any(0 < row["covered"] < 1 for row in rows.values())
 
 
 @pytest.mark.parametrize("policy", ["shockwave", "ossp", "srtf", "gavel", "allox", "mst"])
