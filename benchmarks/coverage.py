@@ -6,7 +6,8 @@ Runs are the public traces (in the folder `shockwave` of that which SHOCKWAVE_DA
 seed 120 generated jobs on 32 GPUs and 16 on 16, and streams of 200 jobs on 16 GPUs at loads 0.3 to
 1.1. `width` is the mean width over the mean true run time left. `baseline` is the width of split
 conformal prediction on the same forecasts: an interval about each point forecast, by the relative
-errors of the jobs that finished before it, in the same mode and tenth of progress.
+errors of the jobs that finished before it, in the same mode and tenth of progress, or in more of
+them where these have too few. `ours` is the width of the recorded intervals with such a baseline.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -51,7 +53,7 @@ class Interval:
         tenth: Tenth of its epochs.
         held: Whether it held the true run time left.
         width: Its width in seconds.
-        baseline: That of split conformal prediction.
+        baseline: That of split conformal prediction; NaN where it has too few scores.
         left: The truth.
     """
 
@@ -95,12 +97,15 @@ def main() -> None:
 def row(group: str, ones: list[Interval]) -> dict[str, Any]:
     """The figures of a group of intervals."""
     left = np.mean([one.left for one in ones])
+    both = [one for one in ones if not math.isnan(one.baseline)]
+    left_of_both = np.mean([one.left for one in both])
     return {
         "group": group,
         "intervals": len(ones),
         "held": float(np.mean([one.held for one in ones])),
         "width": float(np.mean([one.width for one in ones]) / left),
-        "baseline": float(np.mean([one.baseline for one in ones]) / left),
+        "ours": float(np.mean([one.width for one in both]) / left_of_both),
+        "baseline": float(np.mean([one.baseline for one in both]) / left_of_both),
     }
 
 
@@ -150,23 +155,36 @@ def held(
     """Each estimate's interval, beside that of split conformal prediction."""
     made: defaultdict[int, dict[int, float]] = defaultdict(dict)
     errors: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+
+    @cache
+    def reach(mode: str, tenth: int) -> float:
+        """Conformal quantile of the relative errors, of all modes or all tenths if these lack."""
+        for known in (
+            errors[mode, tenth],
+            [one for key, ones in errors.items() if key[1] == tenth for one in ones],
+            [one for ones in errors.values() for one in ones],
+        ):
+            rank = math.ceil(HELD * (len(known) + 1))
+            if rank <= len(known):
+                return sorted(known)[rank - 1]
+        return math.nan
+
     for one in happened:
         if isinstance(one, int):
             for tenth, error in made.pop(one, {}).items():
                 errors[modes[one], tenth].append(abs(error))
+            reach.cache_clear()
             continue
         left = total[one.job_id] - one.run_seconds
         tenth = min(int(one.done * TENTHS), TENTHS - 1)
         made[one.job_id].setdefault(tenth, left / one.remaining_seconds - 1.0)
-        known = sorted(errors[modes[one.job_id], tenth])
-        rank = math.ceil(HELD * (len(known) + 1))
-        reach = known[rank - 1] if rank <= len(known) else 1.0
+        share = reach(modes[one.job_id], tenth)
         yield Interval(
             modes[one.job_id],
             tenth,
             one.low_seconds <= left <= one.high_seconds,
             one.high_seconds - one.low_seconds,
-            (min(reach, 1.0) + reach) * one.remaining_seconds,
+            (min(share, 1.0) + share) * one.remaining_seconds,
             left,
         )
 

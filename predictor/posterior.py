@@ -64,7 +64,7 @@ class Evidence:
         spec: The declared job.
         changes: Epochs at which it changed its batch size.
         done: Completed epochs, the completed fraction of the current epoch included.
-        left: Epochs left, at least the rest of the current epoch.
+        left: Epochs left at the current batch size, more than 0.
         batch_size: Current batch size.
         slowness: Posterior mean log of true over profiled time per step, by measured batch
             size.

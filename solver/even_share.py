@@ -5,6 +5,7 @@ NSDI '23, section 2), with N the jobs that are active: N changes with each arriv
 the even share that a job has had so far is known without looking ahead.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -22,7 +23,8 @@ class EvenShare:
     Attributes:
         clock_seconds: The run's clock.
         virtual_seconds: The virtual clock.
-        contention: c, active jobs over GPUs in service, at least 1.
+        contention: c, active jobs over GPUs in service, at least 1; infinite without any, when
+            nobody is served.
         joined: Virtual clock at the arrival of each active job, by job id.
     """
 
@@ -47,7 +49,8 @@ class EvenShare:
         for spec in arrivals:
             joined[spec.job_id] = virtual - (clock_seconds - spec.arrival_seconds) / self.contention
         kept = {job_id: joined[job_id] for job_id in active}
-        return EvenShare(clock_seconds, virtual, max(1.0, len(kept) / max(gpus, 1)), kept)
+        contention = max(1.0, len(kept) / gpus) if gpus else math.inf
+        return EvenShare(clock_seconds, virtual, contention, kept)
 
     def service(self, job_id: int) -> float:
         """Even service of an active job, in seconds of its isolated run time."""

@@ -11,7 +11,6 @@ from itertools import chain, pairwise
 
 from containers.runtime import ContainerEvent, EventKind
 from predictor.job import EpochReport, JobProgress, JobSpec
-from solver.inventory import Inventory
 from tasks.backoff import PATIENCE
 from tasks.record import RoundRecord, RunHeader
 from tasks.sources import Workload
@@ -52,12 +51,6 @@ class Ledger:
         yield from self._expected(record)
         yield from self._decided(record)
         self.clock_seconds = record.clock_seconds
-
-    def gpus_in(self, number: int) -> int:
-        """GPUs of the cluster in a round; a fork's first rounds are those of its parent run."""
-        settings = self.header.settings
-        taken = [Inventory(fork.pools).gpus for fork in settings.forked if number < fork.round]
-        return max([settings.gpus, *taken])
 
     @property
     def unended(self) -> list[int]:
@@ -145,7 +138,8 @@ class Ledger:
                 yield f"job {turn.job_id} has a turn and is not active"
             else:
                 gpus_by_round.update(dict.fromkeys(turn.rounds, spec.demand.least))
-        if max(gpus_by_round.values(), default=0) > self.gpus_in(record.round):
+        gpus = self.header.settings.inventory_in(record.round).gpus
+        if max(gpus_by_round.values(), default=0) > gpus:
             yield "the plan gives out more GPUs than there are"
 
     def _decided(self, record: RoundRecord) -> Iterator[str]:
@@ -156,7 +150,7 @@ class Ledger:
         for gpu, holders in Counter(chain.from_iterable(now.values())).items():
             if holders > 1:
                 yield f"GPU {gpu} is given to {holders} jobs"
-            if not 0 <= gpu < self.gpus_in(record.round):
+            if not 0 <= gpu < self.header.settings.inventory_in(record.round).gpus:
                 yield f"there is no GPU {gpu}"
             elif gpu < inventory.gpus and inventory.node(gpu) in record.solve.drained:
                 yield f"GPU {gpu} is given away, and its node is out of service"

@@ -106,6 +106,11 @@ class Settings:
         """GPUs of the cluster."""
         return self.inventory.gpus
 
+    def inventory_in(self, number: int) -> Inventory:
+        """The cluster in a round; in a fork's first rounds that of the run that decided them."""
+        taken = next((fork.pools for fork in self.forked if number < fork.round), None)
+        return _inventory(taken) if taken else self.inventory
+
     @property
     def first_own_round(self) -> int:
         """The first round that this run decided, after those of its origin."""

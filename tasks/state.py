@@ -153,7 +153,7 @@ class RunState:
                 seen.clock_seconds,
                 arrivals,
                 beliefs,
-                InService(header.settings.inventory, seen.drained).gpus,
+                InService(header.settings.inventory_in(self.round), seen.drained).gpus,
             ),
             backoff=self.backoff.after(seen, header.settings.round_seconds),
             held=self.held.after(seen, (self.beliefs[job_id].spec for job_id in self.leases)),

@@ -53,7 +53,7 @@ def test_the_published_rule_and_extrapolation_err_as_is_known(
 def test_intervals_hold_four_fifths_of_the_truths(rows: dict[str, list[ForecastError]]) -> None:
     told = [row for some in rows.values() for row in some]
     held = sum(row.coverage_80 * row.jobs for row in told) / sum(row.jobs for row in told)
-    assert held >= 0.8  # more, as many of these forecasts are exact
+    assert 0.8 <= held <= 0.95  # more, as many of these forecasts are exact
 
 
 def test_so_do_those_that_a_run_records(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,4 +61,5 @@ def test_so_do_those_that_a_run_records(data: Path, monkeypatch: pytest.MonkeyPa
     found = intervals("120 jobs", "shockwave")
     assert np.mean([one.held for one in found]) == pytest.approx(0.8, abs=0.05)
     assert all(one.width > 0.0 for one in found)
-    assert np.mean([one.width for one in found]) < np.mean([one.baseline for one in found])
+    both = [one for one in found if one.baseline == one.baseline]
+    assert np.mean([one.width for one in both]) < np.mean([one.baseline for one in both])

@@ -25,7 +25,7 @@ class Stream:
     """Jobs that keep arriving, under a policy, with exact forecasts and no restarts."""
 
     def __init__(self) -> None:
-        self.clock, self.number, self.seen = 0.0, 0, 0
+        self.clock, self.seen = 0.0, 0
         self.even = EvenShare()
         self.active: dict[int, ActiveJob] = {}
 
@@ -75,30 +75,54 @@ class Stream:
 
 
 BURSTS = st.lists(
-    st.lists(st.tuples(st.sampled_from(GANGS), st.integers(1, 6)), max_size=6), max_size=40
+    st.lists(st.tuples(st.sampled_from(GANGS), st.integers(1, 3)), max_size=4),
+    min_size=10,
+    max_size=40,
 )
 
 
+def overdue(situation: Situation, times: float) -> dict[int, float]:
+    """Seconds of even service since each job became overdue, by job id."""
+    late = {
+        job.job_id: situation.even.service(job.job_id) - times * job.spec.epochs * ROUND_SECONDS
+        for job in situation.jobs
+    }
+    return {job_id: seconds for job_id, seconds in late.items() if seconds > 1e-6}
+
+
 @examples(60)
-@given(first=st.tuples(st.sampled_from(GANGS), st.integers(1, 6)), bursts=BURSTS)
-def test_an_overdue_job_waits_for_overdue_ones_only(
-    first: tuple[int, int], bursts: list[list[tuple[int, int]]]
+@given(gangs=st.lists(st.sampled_from(GANGS), min_size=4, max_size=6), bursts=BURSTS)
+def test_an_overdue_job_waits_for_jobs_that_were_overdue_before_it_only(
+    gangs: list[int], bursts: list[list[tuple[int, int]]]
 ) -> None:
-    policy, stream = Shockwave(overdue=1.5), Stream()
-    for burst in [[first], *bursts]:
+    policy, stream = Shockwave(overdue=0.5), Stream()
+    for burst in [[(gang, 6) for gang in gangs], *bursts]:
         situation = stream.situation([stream.arrive(*job) for job in burst])
         placement = dict(policy.plan(situation).placement)
-        whole = {job.job_id: job.spec.epochs * ROUND_SECONDS for job in situation.jobs}
-        late = {
-            job_id: late
-            for job_id in whole
-            if (late := situation.even.service(job_id) - 1.5 * whole[job_id]) > 1e-6
-        }
+        late = overdue(situation, 0.5)
         for job in situation.jobs:
             if job.job_id in late and job.job_id not in placement:
                 before = [other for other in placement if late.get(other, 0) >= late[job.job_id]]
                 assert sum(len(placement[other]) for other in before) > GPUS - job.gang
         stream.train(placement)
+
+
+def test_overdue_jobs_go_in_the_order_in_which_they_became_so() -> None:
+    policy, stream = Shockwave(overdue=0.5), Stream()
+    order: list[int] = []
+    for number in range(40):
+        # The longer ones came first and are overdue last.
+        arrivals = [stream.arrive(4, 8 - 2 * number)] if number < 4 else []
+        arrivals += [stream.arrive(1, 1) for _ in range(4)]
+        situation = stream.situation(arrivals)
+        placement = dict(policy.plan(situation).placement)
+        late = overdue(situation, 0.5)
+        if late:
+            first = max(late, key=late.__getitem__)
+            assert first in placement
+            order += [first] if first not in order else []
+        stream.train(placement)
+    assert len(order) > 4
 
 
 def test_an_endless_stream_of_short_jobs_does_not_keep_a_long_gang_waiting_for_ever() -> None:

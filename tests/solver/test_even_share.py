@@ -21,3 +21,10 @@ def test_jobs_receive_an_even_share_of_the_time_that_they_were_there() -> None:
     assert share.contention == 1.0
     with pytest.raises(KeyError):
         share.service(1)
+
+
+def test_nobody_is_served_while_no_node_is_in_service() -> None:
+    share = EvenShare().after(100.0, [spec(0, 0.0)], [0], gpus=0)
+    away = share.after(900.0, [spec(1, 500.0)], [0, 1], gpus=1)
+    assert [away.service(job) for job in (0, 1)] == [100.0, 0.0]
+    assert away.after(1_000.0, [], [0, 1], gpus=2).service(0) == 150.0
