@@ -157,7 +157,7 @@ def utilities(
 
 GANG_EXPONENT = 0.75
 """Of the gang size in the worth of completing a job: 1 ranks jobs by run time, 0 by GPU time.
-Chosen on the public traces, generated workloads and streams of few seeds (docs/market.md)."""
+docs/market.md says on which workloads it was chosen."""
 
 _LEAST = 1e-6
 """Lower bound on the blur in rounds and on the span of contention, against divisions by zero."""

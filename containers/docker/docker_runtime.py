@@ -344,7 +344,7 @@ class DockerRuntime:
         """Check a container's exit and liveness against its job's telemetry."""
         now = self._clock.now()
         if lease.end and lease.end[0] is EventKind.FINISHED and stands.epochs < epochs:
-            words = f"exited as if done, and told of {stands.epochs} of {epochs} epochs"
+            words = f"exited as if done, and reported {stands.epochs} of {epochs} epochs"
             lease.end = (EventKind.CRASHED, lease.end[1], words)
         lease.quiet_rounds = 0 if alive else lease.quiet_rounds + 1
         if not lease.end and lease.quiet_rounds >= self._nodes.hung_rounds:

@@ -26,9 +26,8 @@ class Shockwave:
     gap, yields the plan after it, dual prices and the audit of guarantees. It does not change
     the coming round, since every round is planned anew. `docs/market.md` derives the bids.
 
-    Defaults were chosen on the public traces, on generated workloads of seeds 0 to 9 and 100 to
-    103 and, with `crowded` and the gang exponent, on streams of seeds 0 and 1 (docs/market.md);
-    the ablations of `benchmarks/market.py` remove them in turn.
+    `docs/market.md` says on which workloads the defaults were chosen; the ablations of
+    `benchmarks/market.py` remove the parts in turn.
 
     Attributes:
         backend: Solver back end.

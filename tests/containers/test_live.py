@@ -72,7 +72,7 @@ def test_each_trouble_is_told_in_words(daemon: Dockerd, storage: Path) -> None:
             told.play(told.leases)
         crashed, lost = (by_job(told.events, EventKind(k)) for k in ("crashed", "lost"))
         assert by_job(told.events, EventKind.STOPPED) == {killed: WAS_KILLED}
-        assert crashed.pop(lying) == "exited as if done, and told of 0 of 10000 epochs"
+        assert crashed.pop(lying) == "exited as if done, and reported 0 of 10000 epochs"
         assert crashed.pop(loud) == "exited with code 1: no such data set"
         assert crashed == {}
         for one in (imageless, spanning):
