@@ -31,7 +31,7 @@ from flows.history.whatif import Change, whatif
 from flows.runs.simulation import simulate
 from flows.servers.access import Access
 from tests.flows.conftest import PROGRAM, Command, tree
-from tests.newcomer import elsewhere, in_terminal, newcomer
+from tests.newcomer import elsewhere, in_terminal, lookups_of, newcomer
 from tests.ui.service import descendants, free_port, running
 from tests.waiting import HANG_SECONDS, wait_for
 from warehouse.store.campaigns import read_cells
@@ -131,6 +131,7 @@ def on_a_cluster_of_its_own(file: Path, runner: Runner, warehouse: Path, server:
     code, shown = in_terminal([*command, "--warehouse", warehouse], file.parent, env)
     assert code == 0, shown
     assert "usage data" not in shown
+    assert lookups_of(lookups)
     assert elsewhere(lookups) == []
     assert not (home / ".sdk_telemetry" / "notice_shown").exists()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.conftest import PROGRAM
-from tests.newcomer import elsewhere, newcomer, terminal
+from tests.newcomer import elsewhere, lookups_of, newcomer, terminal
 from tests.ui.attacks import ask, attacked
 from tests.ui.service import descendants, own_server, running, serves
 from tests.waiting import HANG_SECONDS, wait_for
@@ -58,6 +58,7 @@ def started(
         ) as campaign,
     ):
         yield campaign
+    assert lookups_of(lookups)
     assert elsewhere(lookups) == []
     assert not (home / ".sdk_telemetry" / "notice_shown").exists()
 

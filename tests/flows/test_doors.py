@@ -14,7 +14,7 @@ from flows.servers.command import answers
 from flows.servers.secret import read_secret
 from predictor.errors import InputError, WarehouseError
 from tests.flows.conftest import PROGRAM, Command
-from tests.newcomer import outside
+from tests.newcomer import elsewhere, lookups_of, newcomer, terminal
 from tests.ui.attacks import ask, attacked
 from tests.ui.service import descendants, free_port, own_server, running
 from tests.waiting import wait_for
@@ -25,13 +25,16 @@ from warehouse.store.folder import present
 def test_the_server_of_a_simulation_obeys_nobody_else(home: Path, tmp_path: Path) -> None:
     """Others with a server of their own are campaigns (test_campaign_server.py)."""
     long = ("--gpus", "8", "--jobs", "2000", "--round-seconds", "60", "--driver", "prefect")
-    program = subprocess.Popen(
-        [PROGRAM, "simulate", *long, "--warehouse", tmp_path / "w", "--json"],
-        env=outside(home),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    lookups = tmp_path / "lookups"
+    with terminal() as shown:
+        program = subprocess.Popen(
+            [PROGRAM, "simulate", *long, "--warehouse", tmp_path / "w", "--json"],
+            env=newcomer(home, lookups),
+            stdin=shown,
+            stdout=shown,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
     try:
 
         def at_work() -> bool:
@@ -47,6 +50,8 @@ def test_the_server_of_a_simulation_obeys_nobody_else(home: Path, tmp_path: Path
         program.kill()
         program.communicate()
         wait_for(lambda: running(started), lambda left: not left)
+    assert lookups_of(lookups)
+    assert elsewhere(lookups) == []
 
 
 # The secret

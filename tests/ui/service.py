@@ -11,7 +11,7 @@ from pathlib import Path
 from flows.servers.access import Access
 from flows.servers.secret import read_secret
 from tests.flows.conftest import PROGRAM
-from tests.newcomer import elsewhere, newcomer, terminal
+from tests.newcomer import elsewhere, lookups_of, newcomer, terminal
 from tests.waiting import HANG_SECONDS, wait_for
 
 
@@ -126,6 +126,7 @@ def start(folder: Path, *options: str, home: Path | None = None, **more: str) ->
                 process.kill() if not started else process.terminate()
                 process.wait(HANG_SECONDS)
             wait_for(lambda: running(started), lambda left: not left)
+    assert lookups_of(folder / "lookups")
     assert elsewhere(folder / "lookups") == []
     assert not (Path(env["PREFECT_HOME"]) / ".sdk_telemetry" / "notice_shown").exists()
 
