@@ -202,6 +202,18 @@ def test_a_run_does_not_go_on_from_what_is_not_in_the_ledger(tmp_path: Path, mad
     assert caught.value.place == str(path)
 
 
+def test_a_run_does_not_go_on_without_its_last_rounds(tmp_path: Path, made: Made) -> None:
+    run = write(tmp_path, made.start, made.rounds[:3], compact=False)
+    folder = place_of(tmp_path, run)
+    sums = folder / "SHA256SUMS"
+    (folder / "round=000002.parquet").unlink()
+    sums.write_text("".join(sums.read_text().splitlines(keepends=True)[:-1]))
+    for _ in range(2):
+        with pytest.raises(WarehouseError, match="is gone, and the ledger has it") as caught:
+            Writer(tmp_path, made.start, run=run)
+    assert caught.value.place == str(folder / "round=000002.parquet")
+
+
 # What is found
 
 

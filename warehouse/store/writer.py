@@ -141,8 +141,7 @@ class Writer:
         known = noted(self._folder)
         if known is None:
             return
-        whole = self._folder / WHOLE
-        kept = count_rows(whole) if whole.exists() else 0
+        kept = self._compacted()
         for name in sorted(known.keys() - set(names)):
             number = round_of(Path(name))
             if number is None or number >= kept:
@@ -152,18 +151,29 @@ class Writer:
         parts = [name for name in names if name.startswith("round=")]
         mend(self._folder, trusted=parts[-1:])
 
+    def _compacted(self) -> int:
+        """Number of rounds in the file of all rounds, whose own files may be gone."""
+        whole = self._folder / WHOLE
+        return count_rows(whole) if whole.exists() else 0
+
     def _not_entered(self) -> dict[str, str]:
         """Checksums of files that the last writer, which was killed, did not enter.
 
         Raises:
-            WarehouseError: A file that was entered has been changed since.
+            WarehouseError: A file that was entered has been changed or removed since.
         """
         entries = held(read_ledger(self._warehouse).entries)
         state = entries.get(folder_name(self._warehouse, self._folder), Held())
+        kept = self._compacted()
         for name, digest in state.files.items():
-            path = self._folder / name
-            if path.exists() and checksum(path) != digest:
+            path, number = self._folder / name, round_of(Path(name))
+            if path.exists():
                 problem = "was changed: the ledger has another checksum"
+                sound = checksum(path) == digest
+            else:
+                problem = "is gone, and the ledger has it"
+                sound = not digest or (number is not None and number < kept)
+            if not sound:
                 raise WarehouseError(str(path), problem, f"see shockwave audit {self.run}")
         sums = noted(self._folder) or {}
         return {name: sums[name] for name in sums if name not in state.files}
