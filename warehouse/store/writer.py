@@ -15,6 +15,7 @@ import pyarrow as pa
 from predictor.errors import InputError, WarehouseBusy, WarehouseError
 from tasks.layouts import VERSION
 from tasks.record import Package, RoundRecord, Start, Timings
+from tasks.rows import from_row
 from warehouse.store.arrow import rows_to_table, to_table
 from warehouse.store.checksums import checksum, mend, note, noted
 from warehouse.store.durable import writing
@@ -249,7 +250,7 @@ class Writer:
         whole = self._folder / WHOLE
         rounds = [number for part in parts if (number := round_of(part)) is not None]
         if whole.exists():  # after a crash before the clean-up, rounds are in both
-            table = read_parquet(whole, ROUND)
+            table = _read_rounds(whole)
             yield table
             rounds = sorted(set(rounds) - set(table["round"].to_pylist()))
         for first in range(0, len(rounds), GROUP_ROUNDS):
@@ -257,7 +258,7 @@ class Writer:
 
     def _round(self, number: int) -> pa.Table:
         kept = self._kept.get(number)
-        return read_parquet(self._part(number), ROUND) if kept is None else kept
+        return _read_rounds(self._part(number)) if kept is None else kept
 
     def __enter__(self) -> "Writer":
         """The writer itself."""
@@ -278,6 +279,16 @@ class Writer:
                 raise
         finally:
             os.close(self._lock)
+
+
+def _read_rounds(path: Path) -> pa.Table:
+    """Stored rounds in the present columns; a field that there was not yet has its default."""
+    table = read_parquet(path, ROUND)
+    if table.schema.equals(ROUND):
+        return table
+    rows = table.to_pylist()
+    labels = [from_row(RoundLabel, row) for row in rows]
+    return rows_to_table(ROUND, labels, [from_row(RoundRecord, row) for row in rows])
 
 
 def _lock(path: Path, run: str) -> int:
