@@ -92,6 +92,33 @@ def test_swapped_rows_are_an_error(kept: tuple[Path, Path]) -> None:
         Analytics(warehouse).query(SUMMARY)
 
 
+@pytest.mark.parametrize("name", ["round=000000.parquet", "round=zzz.parquet"])
+def test_a_file_beside_those_that_were_written_is_an_error(
+    kept: tuple[Path, Path], name: str
+) -> None:
+    warehouse, folder = kept
+    for place in (folder, folder.parent / "run=_"):
+        planted = place / name
+        pq.write_table(pq.read_table(folder / WHOLE, partitioning=None)[:1], planted)
+        with pytest.raises(WarehouseError, match="is not in SHA256SUMS") as caught:
+            Analytics(warehouse).query(SUMMARY)
+        assert caught.value.place == str(planted)
+        planted.unlink()
+
+
+def test_the_newest_round_is_read_before_its_checksum_is_noted(tmp_path: Path) -> None:
+    made = ended("srtf", jobs=2)
+    run = write(tmp_path, made.start, made.rounds[:3], compact=False)
+    sums = place_of(tmp_path, run) / CHECKSUMS
+    lines = sums.read_text().splitlines(keepends=True)
+    sums.write_text("".join(lines[:-1]))
+    count = "SELECT count(*) FROM rounds"
+    assert Analytics(tmp_path).query(count)[1] == [(3,)]
+    sums.write_text("".join([*lines[:-2], lines[-1]]))
+    with pytest.raises(WarehouseError, match=r"round=000001\.parquet: is not in SHA256SUMS"):
+        Analytics(tmp_path).query(count)
+
+
 def test_a_row_among_the_columns_without_rows_is_an_error(kept: tuple[Path, Path]) -> None:
     warehouse, folder = kept
     shutil.copy(folder / "header.parquet", folder.parent / "run=_" / "header.parquet")

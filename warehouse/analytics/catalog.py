@@ -20,7 +20,7 @@ from warehouse.analytics.definitions import (
     named,
     view_sql,
 )
-from warehouse.store.checksums import checksum, noted
+from warehouse.store.checksums import CHECKSUMS, checksum, noted
 from warehouse.store.durable import first_line, temporary_name, writing
 from warehouse.store.folder import (
     EMPTY,
@@ -34,6 +34,7 @@ from warehouse.store.folder import (
     place_of,
     present,
     roots,
+    round_of,
     run_folders,
 )
 from warehouse.store.verified import verify
@@ -166,16 +167,39 @@ def verify_records(warehouse: Path, runs: Iterable[str]) -> None:
     """Verify the files of runs, as far as they have checksums.
 
     Raises:
-        WarehouseError: A file was changed; it is named.
+        WarehouseError: A file was changed or added; it is named.
     """
     folders = [place_of(warehouse, run) for run in sorted(runs)]
     folders += [root / EMPTY for root in roots(warehouse)]
-    stored = {
-        folder / name: digest
-        for folder in folders
-        for name, digest in (noted(folder) or {}).items()
-    }
+    stored: dict[Path, str] = {}
+    for folder in folders:
+        there = sorted(path.name for path in folder.glob("*.parquet"))
+        sums = noted(folder)
+        if sums is None:
+            continue
+        stored |= {folder / name: digest for name, digest in sums.items()}
+        for name in there:
+            added = name not in sums and name not in _not_yet_noted(folder, there)
+            if added and (folder / name).exists():  # else compacted in the meantime
+                problem = f"is not in {CHECKSUMS}: it is none of the files that were written"
+                remedy = "move it elsewhere; shockwave audit says more"
+                raise WarehouseError(str(folder / name), problem, remedy)
     verify(warehouse, stored, "restore it from a backup; shockwave audit says more")
+
+
+def _not_yet_noted(folder: Path, names: Sequence[str]) -> Sequence[str]:
+    """Files of a run that may have been written just now, and their checksums not yet.
+
+    Args:
+        folder: The run's folder.
+        names: The files in it, in the order of their names.
+    """
+    if folder.name == EMPTY:
+        return ("header.parquet", "round=_.parquet", WORKLOAD_FILE)
+    parts = [name for name in names if round_of(Path(name)) is not None]
+    if WHOLE in names:
+        return [WHOLE] if parts else []
+    return parts[-1:] or ["header.parquet"]
 
 
 def _copied(copies: Copies, runs: Sequence[str] | None) -> tuple[str, ...]:
