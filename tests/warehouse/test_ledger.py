@@ -297,6 +297,13 @@ def test_records_beside_the_runs_are_found(tmp_path: Path, made: Made) -> None:
     assert len(problems(tmp_path)) == 4
 
 
+def test_what_the_database_is_read_with_is_found(tmp_path: Path, made: Made) -> None:
+    write(tmp_path, made.start, made.rounds)
+    build(tmp_path)
+    (tmp_path / "analytics.duckdb.wal").write_bytes(b"planted")
+    assert problems(tmp_path) == [f"analytics.duckdb.wal is not in {LEDGER}"]
+
+
 CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "no object": lambda row: row.clear(),
     "another kind": lambda row: row.update(rounds="3"),

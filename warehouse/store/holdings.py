@@ -24,7 +24,8 @@ from warehouse.store.ledger import LEDGER, Held, Ledger, enter, folder_name, hel
 DERIVED = ("", "marts")
 """Folders whose files may be removed: they are made anew from the records."""
 
-DATABASE_FILES = ("analytics.duckdb", ".views")
+DATABASE_FILES = ("analytics.duckdb", "analytics.duckdb.wal", ".views")
+"""The second is read with the first: it has what sessions wrote last."""
 
 WAIT_SECONDS = 0.5
 """Time for a process that has written a file to add its entry. An engineering choice."""
