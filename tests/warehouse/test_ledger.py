@@ -459,6 +459,23 @@ def test_what_is_no_key_is_refused_in_a_line(
     assert not (tmp_path / "w").exists()
 
 
+def test_an_error_is_told_though_the_key_is_gone(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_without_key(reason: Exception | None) -> None:
+        monkeypatch.delenv(KEY_VARIABLE, raising=False)
+        with Writer(tmp_path, made.start) as written:
+            written.append(*made.rounds[0])
+            monkeypatch.setenv(KEY_VARIABLE, str(tmp_path / "no key"))
+            if reason is not None:
+                raise reason
+
+    with pytest.raises(ValueError, match="the reason"):
+        write_without_key(ValueError("the reason"))
+    with pytest.raises(InputError, match="is in the warehouse"):
+        write_without_key(None)
+
+
 def test_a_key_in_the_warehouse_is_refused(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:

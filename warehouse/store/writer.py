@@ -12,7 +12,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from predictor.errors import InputError, WarehouseBusy, WarehouseError
+from predictor.errors import InputError, ShockwaveError, WarehouseBusy, WarehouseError
 from tasks.layouts import VERSION
 from tasks.record import Package, RoundRecord, Start, Timings
 from tasks.rows import from_row
@@ -274,7 +274,7 @@ class Writer:
         try:
             if self._new:
                 self._enter_all()
-        except WarehouseError:
+        except ShockwaveError:
             if error is None:  # else that one says more
                 raise
         finally:
