@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tests.waiting import HANG_SECONDS
 from warehouse.analytics.catalog import TABLE_BYTES, build, create_views
 from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import MARTS, read_twice
+from warehouse.analytics.limits import SPILL
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import checksum
@@ -208,6 +209,20 @@ def test_left_overs_of_a_crash_are_removed(warehouse: Path) -> None:
 
 
 @pytest.mark.process
+def test_a_query_that_ends_meanwhile_is_no_error(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.glob
+
+    def with_one_that_ended(path: Path, pattern: str) -> Iterator[Path]:
+        yield from real(path, pattern)
+        if pattern.startswith(SPILL):
+            yield path / f"{SPILL}ended"
+
+    monkeypatch.setattr(Path, "glob", with_one_that_ended)
+    assert materialise(warehouse) == 1
+
+
 def test_several_processes_copy_one_after_the_other(warehouse: Path) -> None:
     before = contents(warehouse)
     code = "\n".join(

@@ -63,8 +63,9 @@ def _materialise(warehouse: Path, folder: Path) -> int:
             elif left_over.name != LOCK:
                 left_over.unlink()
         for spilled in warehouse.glob(f"{SPILL}*"):  # by queries that were killed
-            if time.time() - spilled.stat().st_mtime > SPILL_SECONDS:
-                shutil.rmtree(spilled, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # its query has just ended
+                if time.time() - spilled.stat().st_mtime > SPILL_SECONDS:
+                    shutil.rmtree(spilled, ignore_errors=True)
         fresh = temporary_name(folder / "marts")
         try:
             stamps = _copy(warehouse, fresh, before, ended)
