@@ -157,6 +157,7 @@ def test_a_warehouse_without_room_for_notes_answers(kept: tuple[Path, Path]) -> 
     (warehouse / NOTE).unlink(missing_ok=True)
     (warehouse / NOTE).mkdir()
     assert len(Analytics(warehouse).query(SUMMARY)[1]) == 1
+    assert [path.name for path in warehouse.glob(f".{NOTE}.*")] == []
     flip(folder / WHOLE)
     with pytest.raises(WarehouseError, match="was changed"):
         Analytics(warehouse).query(SUMMARY)

@@ -80,5 +80,8 @@ def _known(warehouse: Path) -> dict[str, object]:
 def _write(warehouse: Path, note: Mapping[str, object]) -> None:
     kept = {name: entry for name, entry in note.items() if (warehouse / name).exists()}
     temporary = temporary_name(warehouse / NOTE)
-    temporary.write_bytes(orjson.dumps(kept))
-    temporary.replace(warehouse / NOTE)
+    try:
+        temporary.write_bytes(orjson.dumps(kept))
+        temporary.replace(warehouse / NOTE)
+    finally:
+        temporary.unlink(missing_ok=True)
