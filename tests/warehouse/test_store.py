@@ -21,8 +21,9 @@ from tests.runs import POLICIES, Made, ended, tiny, write
 from warehouse.analytics.catalog import build
 from warehouse.analytics.limits import interruptible
 from warehouse.analytics.questions import Analytics
-from warehouse.store.checksums import note
+from warehouse.store.checksums import CHECKSUMS, note
 from warehouse.store.folder import EMPTY, place_of, present, run_folders
+from warehouse.store.holdings import audit_all
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
@@ -312,6 +313,25 @@ def test_a_damaged_file_is_named(
         assert error.problem.startswith(("cannot be read (", "was changed: its bytes"))
         assert error.remedy.startswith("restore it from a backup")
         assert "\n" not in str(error)
+
+
+def test_an_empty_file_of_other_columns_is_renewed_with_its_checksum(
+    part: tuple[Path, str], made: Made
+) -> None:
+    warehouse, _ = part
+    empty = present(warehouse) / EMPTY
+    path = empty / "round=_.parquet"
+    before = path.read_bytes()
+    pq.write_table(pa.table({"run": pa.array([], pa.string())}), path)
+    write(warehouse, made.start, made.rounds[:1], compact=False)
+    assert path.read_bytes() == before
+    lines = (empty / CHECKSUMS).read_text().splitlines()
+    assert sorted(line.split()[1] for line in lines) == [
+        "header.parquet",
+        "round=_.parquet",
+        "workload.parquet",
+    ]
+    assert audit_all(warehouse).findings == []
 
 
 def test_a_damaged_empty_partition_is_named_by_writers_too(tmp_path: Path, made: Made) -> None:

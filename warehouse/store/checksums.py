@@ -6,7 +6,7 @@ The hash chain of the records covers what a file says; these cover its bytes.
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from warehouse.store.durable import temporary_name
@@ -70,6 +70,17 @@ def mend(folder: Path, *, trusted: Iterable[str]) -> None:
     """
     known = noted(folder) or {}
     known |= {name: checksum(folder / name) for name in trusted if name not in known}
+    _write(folder, known)
+
+
+def note_again(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Note the checksums of files, in place of those that they had; returns them by name."""
+    new = {name: checksum(folder / name) for name in names}
+    _write(folder, (noted(folder) or {}) | new)
+    return new
+
+
+def _write(folder: Path, known: Mapping[str, str]) -> None:
     lines = [_line(known[name], name) for name in sorted(known) if (folder / name).exists()]
     temporary = temporary_name(folder / CHECKSUMS)
     with temporary.open("w", encoding="utf-8") as file:

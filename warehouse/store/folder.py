@@ -50,32 +50,34 @@ def make_folder(warehouse: Path) -> None:
     Raises:
         WarehouseError: The folder cannot be written.
     """
-    from warehouse.store.checksums import CHECKSUMS, checksum, note
+    from warehouse.store.checksums import CHECKSUMS, checksum, note_again
     from warehouse.store.files import CELLS, HEADER, ROUND, WORKLOAD, read_schema, write_groups
     from warehouse.store.ledger import enter
 
     with writing(warehouse):
         empty = present(warehouse) / EMPTY
         empty.mkdir(parents=True, exist_ok=True)
-        new = {}
+        new = []
         for name, schema in (("header", HEADER), ("round=_", ROUND), ("workload", WORKLOAD)):
             path = empty / f"{name}.parquet"
             if not path.exists() or read_schema(path) != schema:  # an older layout
                 write_groups(path, schema, [])
-                new[path.name] = note(path)
+                new.append(path.name)
         if new:
-            enter(warehouse, empty, new | {CHECKSUMS: checksum(empty / CHECKSUMS)})
+            sums = note_again(empty, new)
+            enter(warehouse, empty, sums | {CHECKSUMS: checksum(empty / CHECKSUMS)})
         if any(folder.parent == earlier(warehouse) for folder in run_folders(warehouse)):
-            old, new = earlier(warehouse) / EMPTY, {}
+            old, new = earlier(warehouse) / EMPTY, []
             old.mkdir(exist_ok=True)
             for path in LAYOUT5.glob("*.parquet"):
                 if not (old / path.name).exists() or (
                     read_schema(old / path.name) != read_schema(path)
                 ):
                     copyfile(path, old / path.name)
-                    new[path.name] = note(old / path.name)
+                    new.append(path.name)
             if new:
-                enter(warehouse, old, new | {CHECKSUMS: checksum(old / CHECKSUMS)})
+                sums = note_again(old, new)
+                enter(warehouse, old, sums | {CHECKSUMS: checksum(old / CHECKSUMS)})
         cells = no_cells(warehouse)
         if not cells.exists():
             cells.parent.mkdir(parents=True, exist_ok=True)
