@@ -20,8 +20,8 @@ TOLERANCE = 1e-6
 
 
 @dataclass
-class Ledger:
-    """The state that the rounds so far imply.
+class Invariants:
+    """Invariants of a run, over the state that its rounds so far imply.
 
     Attributes:
         header: Header of the run.

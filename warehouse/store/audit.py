@@ -13,7 +13,7 @@ from typing import Any
 
 from predictor.errors import ShockwaveError
 from tasks.chain import broken
-from tasks.invariants import Ledger as Invariants
+from tasks.invariants import Invariants
 from tasks.layouts import FIRST_WITH_CHECKSUMS
 from tasks.sources import Workload
 from warehouse.store.checksums import CHECKSUMS, checksum, noted, spoilt
