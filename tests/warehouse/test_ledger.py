@@ -304,6 +304,15 @@ def test_what_the_database_is_read_with_is_found(tmp_path: Path, made: Made) -> 
     assert problems(tmp_path) == [f"analytics.duckdb.wal is not in {LEDGER}"]
 
 
+def test_first_commands_at_once_leave_a_sound_warehouse(tmp_path: Path) -> None:
+    for number in range(5):
+        warehouse = tmp_path / f"{number}"
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(build, [warehouse] * 8))
+        assert problems(warehouse) == []
+        assert len(read_ledger(warehouse).entries) == 3
+
+
 CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "no object": lambda row: row.clear(),
     "another kind": lambda row: row.update(rounds="3"),

@@ -21,7 +21,7 @@ from warehouse.analytics.definitions import (
     view_sql,
 )
 from warehouse.store.checksums import CHECKSUMS, checksum, noted
-from warehouse.store.durable import first_line, temporary_name, writing
+from warehouse.store.durable import alone, first_line, temporary_name, writing
 from warehouse.store.folder import (
     EMPTY,
     WHOLE,
@@ -39,6 +39,10 @@ from warehouse.store.folder import (
 )
 from warehouse.store.verified import verify
 
+DATABASE = "analytics.duckdb"
+STAMP = ".views"
+"""A digest of the views in the database."""
+
 TABLE_BYTES = 2**24
 """Size of records up to which computing a whole mart is cheaper than planning it twice. An
 engineering bound; no sweep is recorded."""
@@ -53,32 +57,43 @@ def build(warehouse: Path) -> None:
     Raises:
         WarehouseError: The folder cannot be written.
     """
-    from warehouse.store.ledger import enter
-
     with writing(warehouse):
         make_folder(warehouse)
-        stamp = warehouse / ".views"
-        digest = _views_digest(warehouse)
-        database = warehouse / "analytics.duckdb"
-        log = warehouse / "analytics.duckdb.wal"
-        if database.exists() and stamp.exists() and stamp.read_text() == digest:
-            return
-        fresh = temporary_name(database)
-        try:
-            with contextlib.closing(duckdb.connect(str(fresh))) as connection:
-                create_views(connection, warehouse, later=True)
-        except duckdb.Error as error:
-            fresh.unlink(missing_ok=True)
-            check_files(warehouse)
-            raise WarehouseError(
-                str(database),
-                f"cannot be built ({first_line(error)})",
-                "choose a writable warehouse with room on its disk",
-            ) from None
-        log.unlink(missing_ok=True)  # writes of an open session belong to the previous database
-        fresh.replace(database)
-        stamp.write_text(digest)
-        enter(warehouse, warehouse, {path.name: checksum(path) for path in (database, stamp)})
+        if not _built(warehouse):
+            with alone(warehouse / ".views.lock"):
+                if not _built(warehouse):
+                    _build(warehouse)
+
+
+def _built(warehouse: Path) -> bool:
+    """Whether the database is there and has the present views."""
+    stamp = warehouse / STAMP
+    there = (warehouse / DATABASE).exists() and stamp.exists()
+    return there and stamp.read_text() == _views_digest(warehouse)
+
+
+def _build(warehouse: Path) -> None:
+    from warehouse.store.ledger import enter
+
+    database, stamp = warehouse / DATABASE, warehouse / STAMP
+    digest = _views_digest(warehouse)
+    fresh = temporary_name(database)
+    try:
+        with contextlib.closing(duckdb.connect(str(fresh))) as connection:
+            create_views(connection, warehouse, later=True)
+    except duckdb.Error as error:
+        fresh.unlink(missing_ok=True)
+        check_files(warehouse)
+        raise WarehouseError(
+            str(database),
+            f"cannot be built ({first_line(error)})",
+            "choose a writable warehouse with room on its disk",
+        ) from None
+    log = warehouse / f"{DATABASE}.wal"
+    log.unlink(missing_ok=True)  # writes of an open session belong to the previous database
+    fresh.replace(database)
+    stamp.write_text(digest)
+    enter(warehouse, warehouse, {path.name: checksum(path) for path in (database, stamp)})
 
 
 def create_views(

@@ -19,10 +19,14 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from shutil import copyfile
+from typing import TYPE_CHECKING
 
 from predictor.errors import InputError, WarehouseError
 from tasks.layouts import FIRST_WITH_WORK, VERSION
-from warehouse.store.durable import writing
+from warehouse.store.durable import alone, writing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 WHOLE = "round=all.parquet"
 """All rounds of a run that has ended."""
@@ -47,42 +51,57 @@ LAYOUT5 = Path(__file__).parent / "layout5"
 def make_folder(warehouse: Path) -> None:
     """Create a warehouse's folders and its empty partitions, unless they exist.
 
+    Waits while another process does the same.
+
     Raises:
         WarehouseError: The folder cannot be written.
     """
     from warehouse.store.checksums import CHECKSUMS, checksum, note_again
-    from warehouse.store.files import CELLS, HEADER, ROUND, WORKLOAD, read_schema, write_groups
+    from warehouse.store.files import write_groups
     from warehouse.store.ledger import enter
 
     with writing(warehouse):
         empty = present(warehouse) / EMPTY
         empty.mkdir(parents=True, exist_ok=True)
-        new = []
-        for name, schema in (("header", HEADER), ("round=_", ROUND), ("workload", WORKLOAD)):
-            path = empty / f"{name}.parquet"
-            if not path.exists() or read_schema(path) != schema:  # an older layout
-                write_groups(path, schema, [])
-                new.append(path.name)
-        if new:
-            sums = note_again(empty, new)
-            enter(warehouse, empty, sums | {CHECKSUMS: checksum(empty / CHECKSUMS)})
-        if any(folder.parent == earlier(warehouse) for folder in run_folders(warehouse)):
-            old, new = earlier(warehouse) / EMPTY, []
-            old.mkdir(exist_ok=True)
-            for path in LAYOUT5.glob("*.parquet"):
-                if not (old / path.name).exists() or (
-                    read_schema(old / path.name) != read_schema(path)
-                ):
-                    copyfile(path, old / path.name)
-                    new.append(path.name)
-            if new:
-                sums = note_again(old, new)
-                enter(warehouse, old, sums | {CHECKSUMS: checksum(old / CHECKSUMS)})
-        cells = no_cells(warehouse)
-        if not cells.exists():
-            cells.parent.mkdir(parents=True, exist_ok=True)
-            write_groups(cells, CELLS, [])
-            enter(warehouse, cells.parent, {cells.name: checksum(cells)})
+        if not _stale(warehouse):
+            return
+        with alone(empty / ".lock"):
+            stale = _stale(warehouse)
+            for path, form in stale.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if isinstance(form, Path):
+                    copyfile(form, path)
+                else:
+                    write_groups(path, form, [])
+            for folder in dict.fromkeys(path.parent for path in stale):
+                names = [path.name for path in stale if path.parent == folder]
+                if folder.name == EMPTY:
+                    sums = note_again(folder, names)
+                    sums[CHECKSUMS] = checksum(folder / CHECKSUMS)
+                else:
+                    sums = {name: checksum(folder / name) for name in names}
+                enter(warehouse, folder, sums)
+
+
+def _stale(warehouse: Path) -> "dict[Path, Path | pa.Schema]":
+    """Empty files that are missing or of an older layout, with their columns or a file to copy."""
+    from warehouse.store.files import CELLS, HEADER, ROUND, WORKLOAD, read_schema
+
+    empty = present(warehouse) / EMPTY
+    found: dict[Path, Path | pa.Schema] = {}
+    for name, schema in (("header", HEADER), ("round=_", ROUND), ("workload", WORKLOAD)):
+        path = empty / f"{name}.parquet"
+        if not path.exists() or read_schema(path) != schema:
+            found[path] = schema
+    if any(folder.parent == earlier(warehouse) for folder in run_folders(warehouse)):
+        for form in LAYOUT5.glob("*.parquet"):
+            path = earlier(warehouse) / EMPTY / form.name
+            if not path.exists() or read_schema(path) != read_schema(form):
+                found[path] = form
+    cells = no_cells(warehouse)
+    if not cells.exists():
+        found[cells] = CELLS
+    return found
 
 
 def no_cells(warehouse: Path) -> Path:
