@@ -83,12 +83,13 @@ class Shockwave:
             self.lateness, self.crowded, self.fair_share, self.blur_rounds, self.blur_share
         )
         seconds = situation.round_seconds
+        factors = hysteresis(situation, self.favour, self.fresh, self.fresh_rounds)
         bids, coming = (
             market(
                 situation,
                 ahead,
                 utilities(ahead, parameters, horizon=horizon, window=window, round_seconds=seconds),
-                hysteresis(situation, self.favour, self.fresh, self.fresh_rounds),
+                factors,
             )
             for window in (situation.window, 1)
         )
