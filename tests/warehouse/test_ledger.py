@@ -33,7 +33,7 @@ from warehouse.store.checksums import checksum, note
 from warehouse.store.files import CellRow, CellStatus
 from warehouse.store.folder import WHOLE, place_of
 from warehouse.store.holdings import accept, audit_all
-from warehouse.store.ledger import LEDGER, Entry, enter, folder_name, held, read_ledger
+from warehouse.store.ledger import LEDGER, Entry, enter, folder_name, read_ledger
 from warehouse.store.signing import KEY_VARIABLE, is_signed
 from warehouse.store.writer import Writer
 
@@ -84,7 +84,7 @@ def test_a_run_is_entered_when_it_begins_is_left_and_has_ended(tmp_path: Path, m
     *_, last = of_run(tmp_path, run)
     assert (last.rounds, last.last_hash) == (len(made.rounds), made.rounds[-1][1])
     assert last.files == {WHOLE: checksum(folder / WHOLE)}
-    state = held(read_ledger(tmp_path).entries)[last.folder]
+    state = read_ledger(tmp_path).held[last.folder]
     assert state.files == {path.name: checksum(path) for path in folder.glob("*.parquet")}
     assert [entry.rounds for entry in state.states] == [0, 3, len(made.rounds)]
     assert problems(tmp_path) == []

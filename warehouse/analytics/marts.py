@@ -18,7 +18,7 @@ from warehouse.analytics.limits import SPILL
 from warehouse.store.checksums import checksum
 from warehouse.store.durable import alone, first_line, temporary_name, write_text, writing
 from warehouse.store.folder import check_files, make_folder, name_of, run_folders
-from warehouse.store.ledger import Held, enter, folder_name, held, read_ledger
+from warehouse.store.ledger import Held, enter, folder_name, read_ledger
 
 LOCK = ".lock"
 """Held by the process that writes copies."""
@@ -113,7 +113,7 @@ def _whole(warehouse: Path, copies: Copies) -> Copies:
     if not copies.checksums:
         return copies
     folder = copies.folder.parent
-    entered = held(read_ledger(warehouse).entries).get(folder_name(warehouse, folder), Held()).files
+    entered = read_ledger(warehouse).held.get(folder_name(warehouse, folder), Held()).files
     names = [CURRENT, *(f"{copies.folder.name}/{mart}.parquet" for mart in copies.checksums)]
     whole = all(checksum(folder / name) == entered.get(name) for name in names)
     return copies if whole else Copies(folder)

@@ -28,7 +28,7 @@ from warehouse.store.folder import (
     round_of,
     unknown_run,
 )
-from warehouse.store.ledger import LEDGER, Held, Ledger, folder_name, held, read_ledger
+from warehouse.store.ledger import LEDGER, Held, Ledger, folder_name, read_ledger
 from warehouse.store.reader import read_workload
 
 
@@ -109,13 +109,13 @@ def audit(
         raise unknown_run(warehouse, run)
     name = folder_name(warehouse, folder)
     read = read_ledger(warehouse) if ledger is None else ledger
-    state = held(read.entries).get(name)
+    state = read.held.get(name)
     while True:
         before = noted(folder)  # rounds added during the audit are left out
         files = sorted(folder.glob("*.parquet"))
         found = _audit(folder, run, files, before, state, expected)
         if found.findings:
-            earlier, state = state, held(read_ledger(warehouse).entries).get(name)
+            earlier, state = state, read_ledger(warehouse).held.get(name)
             if earlier != state or not all(path.exists() for path in files):
                 continue  # the run was written during the audit
         of_ledger = in_ledger(read) if ledger is None else ()

@@ -19,7 +19,7 @@ from warehouse.store.campaigns import FinishedCell
 from warehouse.store.checksums import CHECKSUMS, checksum
 from warehouse.store.files import CELLS, CellRow, CellStatus, read_parquet
 from warehouse.store.folder import EMPTY, name_of, place_of, run_folders
-from warehouse.store.ledger import LEDGER, Held, Ledger, enter, folder_name, held, read_ledger
+from warehouse.store.ledger import LEDGER, Held, Ledger, enter, folder_name, read_ledger
 
 DERIVED = ("", "marts")
 """Folders whose files may be removed: they are made anew from the records."""
@@ -92,7 +92,7 @@ def _audit_all(warehouse: Path, expected: str | None) -> Holdings:
         found.add([Finding(None, LEDGER, "is missing")])
     if expected is not None and all(entry.hash != expected for entry in ledger.entries):
         found.add([Finding(None, LEDGER, f"has no entry with the hash {expected}")])
-    states = held(ledger.entries)
+    states = ledger.held
     _runs(warehouse, found, {name: one for name, one in states.items() if _of_run(name)})
     _others(warehouse, found, {name: one for name, one in states.items() if not _of_run(name)})
     found.add(_cells(warehouse, {one.run: one.last_hash for one in found.runs}))

@@ -9,9 +9,10 @@ last ones; where `warehouse.store.signing` finds a key, it is signed.
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -58,6 +59,24 @@ class Entry:
     signature: str
 
 
+@dataclass
+class Held:
+    """What the ledger holds of a folder.
+
+    Attributes:
+        files: Checksum by file; empty for those that were removed.
+        states: Entries that have the rounds and the last hash of its run, oldest first.
+    """
+
+    files: dict[str, str] = field(default_factory=dict)
+    states: list[Entry] = field(default_factory=list)
+
+    @property
+    def gone(self) -> bool:
+        """Whether all of its files were removed."""
+        return not any(self.files.values())
+
+
 @dataclass(frozen=True)
 class Ledger:
     """The ledger as it was read.
@@ -77,38 +96,20 @@ class Ledger:
         """Number of signed entries."""
         return sum(bool(entry.key) for entry in self.entries)
 
-
-@dataclass
-class Held:
-    """What the ledger holds of a folder.
-
-    Attributes:
-        files: Checksum by file; empty for those that were removed.
-        states: Entries that have the rounds and the last hash of its run, oldest first.
-    """
-
-    files: dict[str, str] = field(default_factory=dict)
-    states: list[Entry] = field(default_factory=list)
-
-    @property
-    def gone(self) -> bool:
-        """Whether all of its files were removed."""
-        return not any(self.files.values())
-
-
-def held(entries: Iterable[Entry]) -> dict[str, Held]:
-    """What entries hold, by folder."""
-    found: dict[str, Held] = {}
-    for entry in entries:
-        if HEADER_FILE in entry.files:
-            found.pop(entry.folder, None)  # another run of this name
-        state = found.setdefault(entry.folder, Held())
-        if WHOLE in entry.files:  # takes the place of its rounds' files
-            state.files = {n: s for n, s in state.files.items() if round_of(Path(n)) is None}
-        state.files |= entry.files
-        if entry.last_hash:
-            state.states.append(entry)
-    return found
+    @cached_property
+    def held(self) -> dict[str, Held]:
+        """What its entries hold, by folder."""
+        found: dict[str, Held] = {}
+        for entry in self.entries:
+            if HEADER_FILE in entry.files:
+                found.pop(entry.folder, None)  # another run of this name
+            state = found.setdefault(entry.folder, Held())
+            if WHOLE in entry.files:  # takes the place of its rounds' files
+                state.files = {n: s for n, s in state.files.items() if round_of(Path(n)) is None}
+            state.files |= entry.files
+            if entry.last_hash:
+                state.states.append(entry)
+        return found
 
 
 def folder_name(warehouse: Path, folder: Path) -> str:

@@ -45,7 +45,6 @@ from warehouse.store.ledger import (
     check_key,
     enter,
     folder_name,
-    held,
     read_ledger,
 )
 
@@ -163,7 +162,7 @@ class Writer:
         Raises:
             WarehouseError: A file that was entered has been changed or removed since.
         """
-        entries = held(read_ledger(self._warehouse).entries)
+        entries = read_ledger(self._warehouse).held
         state = entries.get(folder_name(self._warehouse, self._folder), Held())
         kept = self._compacted()
         for name, digest in state.files.items():
