@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from importlib.metadata import distribution
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -30,7 +32,7 @@ def wheel(folder, name, *lines):
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with a project that needs a package `part`, which lies in `wheels`."""
+    """A folder with a project that needs a package `part`, which lies in `wheels` beside uv."""
     (tmp_path / "backend.py").write_text(BACKEND)
     (tmp_path / "constraints.txt").write_text("part==1\n")
     (tmp_path / "pyproject.toml").write_text(
@@ -39,12 +41,19 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "wheels").mkdir()
     make = "import backend; backend.wheel('wheels', 'part')"
     subprocess.run([sys.executable, "-c", make], cwd=tmp_path, check=True)
+    uv = distribution("uv")
+    tag = (uv.read_text("WHEEL") or "").partition("Tag: ")[2].split()[0]
+    with ZipFile(tmp_path / "wheels" / f"uv-{uv.version}-{tag}.whl", "w") as wheel:
+        for file in uv.files or []:
+            name = f"uv-{uv.version}.data/scripts/{file.name}" if ".." in file.parts else str(file)
+            if file.name not in ("INSTALLER", "REQUESTED"):
+                wheel.write(file.locate(), name)
     return tmp_path
 
 
 def setup(project: Path, **pip: str) -> subprocess.CompletedProcess[str]:
     """Set up `env` in a project's folder, with these settings of pip and none of the machine's."""
-    ours = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")}
+    ours = {key: os.environ[key] for key in os.environ if not key.startswith(("PIP_", "UV_"))}
     settings = {f"PIP_{key.upper()}": value for key, value in pip.items()}
     return subprocess.run(
         [sys.executable, SCRIPT, "env"],
