@@ -1,7 +1,7 @@
 """Compare policies in steady streams, from a cluster that is half empty to one that is overloaded.
 
-    python benchmarks/loads.py [--gpus 16,64] [--loads 0.3,0.5,0.7,0.9,1.1] [--seeds 10-14]
-        [--jobs 200] [--policies all] [--plot FILE] [--json]
+    python -m benchmarks.loads [--gpus 16,64] [--loads 0.3,0.5,0.7,0.9,1.1] [--seeds 10-14]
+        [--jobs 200] [--policies all] [--plot FILE] [--json | --markdown]
 
 Jobs of the workload generator arrive in a Poisson stream. The load is the GPU time that arrives
 over what the GPUs can do. ρ is over the mean number of jobs active in a job's life, as `ftf_themis`
@@ -31,6 +31,7 @@ from flows.cli.terminal import print_table
 from flows.runs.garbage import rare_collections
 from flows.runs.start import make_start, prepare
 from flows.runs.workload_source import Source
+from harness.markdown import markdown
 from solver.market import Floats
 from solver.policies import POLICIES
 from tasks.record import RoundRecord, Settings, Timings, one_pool
@@ -59,7 +60,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--policies", default="all")
     parser.add_argument("--plot", type=Path, help="write a picture (.svg or .png)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="print one JSON object a line")
+    shape.add_argument("--markdown", action="store_true", help="print the table of the docs")
     asked = parser.parse_args()
     policies = list(POLICIES) if asked.policies == "all" else asked.policies.split(",")
     policies = list(dict.fromkeys([BASE, *policies]))
@@ -77,6 +80,8 @@ def main() -> None:
     if asked.json:
         for row in rows:
             print(json.dumps(row))
+    elif asked.markdown:
+        print(table(rows), end="")
     else:
         print_table(list(rows[0]), [list(row.values()) for row in rows])
     if asked.plot:
@@ -142,6 +147,20 @@ def summary(found: dict[Case, dict[str, float]]) -> list[dict[str, Any]]:
         row["±"] = float(t.ppf(0.975, max(len(gaps) - 1, 1)) * spread)
         rows.append(row)
     return rows
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The table of the docs."""
+    heads = ("GPUs", "Load", "Policy", "makespan (s)", "mean JCT (s)", "99 % JCT (s)")
+    shown = [
+        [
+            *(f"{row['gpus']}", f"{row['load']:g}", f"`{row['policy']}`"),
+            *(f"{row[name]:,.0f}" for name in ("makespan_s", "jct_s", "jct_p99_s")),
+            *(f"{row[name]:.2f}" for name in ("worst_ftf", "ftf_p95", "restarts/job")),
+        ]
+        for row in rows
+    ]
+    return markdown((*heads, "worst ρ", "95 % ρ", "restarts / job"), shown)
 
 
 def plot(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -1,12 +1,13 @@
-"""Time every policy as its user does: the whole command, from start to table.
+"""Every policy on the public traces, and what it costs as its user meets it.
 
-    python benchmarks/policies.py [DATA] [--json]
+    python -m benchmarks.policies [DATA] [--policies all] [--json | --markdown]
 
-Two workloads: the public 120-job trace on 32 GPUs, and 900 generated jobs on 256 GPUs that
-arrive 1.3 times as fast as they could be served. DATA is the folder with the public traces,
-by default `shockwave` in the folder that the environment variable SHOCKWAVE_DATA names.
-FIFO, which computes nothing, is the reference of each workload; beside it stand the wall
-times that the published simulator was recorded with on another machine of two cores.
+Three workloads: the public traces of 120 jobs on 32 GPUs and 220 on 64, and 900 generated jobs on
+256 GPUs that arrive 1.3 times as fast as they could be served. DATA is the folder with the public
+traces, by default `shockwave` in the folder that the environment variable SHOCKWAVE_DATA names.
+The published policy has its authors' parameters for each trace, all others have their defaults. The
+cost is the processor time of the whole command, from the start of Python to the table. Beside it
+stand the wall times that the published simulator was recorded with on another machine of two cores.
 """
 
 import argparse
@@ -17,13 +18,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from time import perf_counter
+from typing import Any
 
-from flows.judging.conformance import NAMES
+from flows.judging.conformance import CASES, NAMES, Case
+from harness.markdown import markdown
 from solver.policies import POLICIES
 
 RUN = (sys.executable, "-c", "from flows.cli.main import main; main()", "simulate", "--json")
 GENERATED = ("--jobs", "900", "--gpus", "256", "--contention-factor", "1.3")
+PUBLISHED = "shockwave-published"
 
 
 def main() -> None:
@@ -32,54 +35,130 @@ def main() -> None:
     default = folder and Path(folder) / "shockwave"
     parser.add_argument("data", type=Path, nargs="?" if default else None, default=default)
     parser.add_argument("--policies", default=",".join(POLICIES), help="comma-separated")
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="print one JSON object a line")
+    shape.add_argument("--markdown", action="store_true", help="print the tables of the docs")
     options = parser.parse_args()
     data: Path = options.data
-    public = (
-        *("--trace", data / "jobs120_gpus32.trace", "--gpus", "32"),
-        *("--profile", data / "tacc_throughputs.json", "--regimes", data / "gns_regimes.csv"),
+    policies = options.policies.split(",")
+    run("fifo", GENERATED)  # the first start reads everything from the disk
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for case in CASES:
+        found[case.name] = {name: run(name, public(case, name, data)) for name in policies}
+    found["jobs900_gpus256"] = {name: run(name, GENERATED) for name in policies}
+    recorded = {case.name: published(data / "reference_results.csv", case) for case in CASES}
+    if options.json:
+        for name in policies:
+            for workload, rows in found.items():
+                print(json.dumps({"workload": workload, "policy": name} | rows[name]))
+    elif options.markdown:
+        print("\n".join(tables(found, recorded)))
+    else:
+        from flows.cli.terminal import print_table
+
+        for table in tables(found, recorded):
+            heads, _, *rows = [line.strip("| \n").split(" | ") for line in table.splitlines()]
+            print_table(heads, rows)
+
+
+def public(case: Case, policy: str, data: Path) -> tuple[object, ...]:
+    """Arguments of a run of a policy on a public trace."""
+    tuning = case.tuning if policy == PUBLISHED else ()
+    return (
+        *("--trace", data / f"{case.name}.trace", "--gpus", case.gpus),
+        *("--profile", data / case.profile, "--regimes", data / "gns_regimes.csv"),
+        *(word for one in tuning for word in ("--set", f"{one.name}={one.value}")),
     )
-    recorded = published_seconds(data / "reference_results.csv")
-    # The first start reads everything from the disk, so the reference is the better of two.
-    reference = [
-        min(seconds("fifo", workload) for _ in range(2)) for workload in (public, GENERATED)
-    ]
-    if not options.json:
-        heads = ("120 jobs (s)", "x fifo", "published (s)", "900 jobs (s)", "x fifo")
-        print(f"{'policy':>20}", *(f"{head:>14}" for head in heads))
-    for policy in options.policies.split(","):
-        small, large = seconds(policy, public), seconds(policy, GENERATED)
-        there = recorded.get(NAMES.get(policy, policy))
-        if options.json:
-            figures = {"policy": policy, "jobs120_s": small, "jobs900_s": large}
-            ratios = {"jobs120_ratio": small / reference[0], "jobs900_ratio": large / reference[1]}
-            print(json.dumps(figures | ratios | {"jobs120_published_s": there}), flush=True)
-        else:
-            values = (small, small / reference[0], there, large, large / reference[1])
-            shown = (f"{value:14.2f}" if value is not None else f"{'':>14}" for value in values)
-            print(f"{policy:>20}", *shown, flush=True)
 
 
-def seconds(policy: str, workload: tuple[object, ...]) -> float:
-    """Wall time of one run, the start of Python and the reading of the figures included."""
+def run(policy: str, workload: tuple[object, ...]) -> dict[str, Any]:
+    """The figures of a run, and `cpu_s`: the processor time of its whole command."""
     with tempfile.TemporaryDirectory() as warehouse:
-        started = perf_counter()
-        subprocess.run(
+        before = os.times()
+        ran = subprocess.run(
             [*RUN, "--policy", policy, "--warehouse", warehouse, *map(str, workload)],
             check=True,
-            stdout=subprocess.DEVNULL,
+            capture_output=True,
         )
-        return perf_counter() - started
+        after = os.times()
+    user = after.children_user - before.children_user
+    system = after.children_system - before.children_system
+    return json.loads(ran.stdout) | {"cpu_s": user + system}
 
 
-def published_seconds(path: Path) -> dict[str, float]:
-    """Wall times of the published simulator on the 120-job trace, by policy."""
+def published(path: Path, case: Case) -> dict[str, dict[str, float]]:
+    """Figures of the published simulator on a public trace, by policy."""
+    figures = ("makespan_s", "mean_jct_s", "worst_ftf", "unfair_fraction", "wall_s")
     with path.open(newline="") as file:
         return {
-            row["policy"]: float(row["wall_s"])
+            row["policy"]: {name: float(row[name]) for name in figures}
             for row in csv.DictReader(file)
-            if (row["trace"], row["source"]) == ("jobs120_gpus32", "run")
+            if (row["trace"], row["source"]) == (case.name, "run")
         }
+
+
+def tables(
+    found: dict[str, dict[str, dict[str, Any]]], recorded: dict[str, dict[str, dict[str, float]]]
+) -> list[str]:
+    """The tables of the docs: each public trace, costs, ours beside the published."""
+    small, large, generated = found.values()
+    times = next(iter(recorded.values()))
+    costs = [
+        [
+            f"`{name}`",
+            f"{small[name]['cpu_s']:.1f}",
+            f"{times[there]['wall_s']:.1f}" if (there := NAMES.get(name, name)) in times else "",
+            f"{generated[name]['cpu_s']:.1f}",
+        ]
+        for name in small
+    ]
+    heads = ("Policy", "120 jobs, 32 GPUs (s)", "published simulator (s)", "900 jobs, 256 GPUs (s)")
+    return [
+        _comparison(small),
+        _comparison(large),
+        markdown(heads, costs),
+        _against(found, recorded),
+    ]
+
+
+def _comparison(rows: dict[str, dict[str, Any]]) -> str:
+    shown = [
+        [
+            f"`{name}`",
+            *(f"{row[figure]:,.0f}" for figure in ("makespan_s", "mean_jct_s", "jct_p99_s")),
+            f"{row['worst_ftf']:.2f}",
+            f"{row['unfair_fraction']:.1%}",
+            f"{row['nash_welfare']:.2f}",
+            f"{row['envy_violations']}",
+            f"{row['preemptions']:,}",
+            f"{row['utilization']:.2f}",
+        ]
+        for name, row in rows.items()
+    ]
+    times = ("Makespan (s)", "Mean JCT (s)", "99 % JCT (s)")
+    fairness = ("Worst ρ", "Unfair", "Nash welfare", "Envious jobs")
+    return markdown(("Policy", *times, *fairness, "Preemptions", "Utilisation"), shown)
+
+
+def _against(
+    found: dict[str, dict[str, dict[str, Any]]], recorded: dict[str, dict[str, dict[str, float]]]
+) -> str:
+    rows = []
+    for trace, there in recorded.items():
+        jobs, gpus = trace.removeprefix("jobs").split("_gpus")
+        here = found[trace]["shockwave"]
+        both = (there["shockwave"], "published simulator", "wall_s"), (here, "this one", "cpu_s")
+        for row, system, time in both:
+            label = f"{jobs} jobs, {gpus} GPUs" if system != "this one" else ""
+            rows.append(
+                (
+                    *(label, system, f"{row['makespan_s']:,.0f}", f"{row['mean_jct_s']:,.0f}"),
+                    *(f"{row['worst_ftf']:.2f}", f"{row['unfair_fraction']:.1%}"),
+                    f"{row[time]:.1f}",
+                )
+            )
+    times = ("Makespan (s)", "Mean JCT (s)")
+    return markdown(("Trace", "System", *times, "Worst ρ", "Unfair", "Time (s)"), rows)
 
 
 if __name__ == "__main__":
