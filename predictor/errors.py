@@ -11,6 +11,8 @@ Each error carries its place and a remedy. The command line prints it as a singl
 and exits with the error's `exit_code`, 2 by default.
 """
 
+import errno
+import os
 from typing import ClassVar
 
 
@@ -58,3 +60,14 @@ class Interrupted(ShockwaveError):
 
     exit_code = 130
     """The shell's exit code for a program ended by SIGINT: 128 + 2."""
+
+
+def remedy_of(error: BaseException, usual: str) -> str:
+    """The usual remedy, unless what lacks is files that may be open: libraries say so in words."""
+    lacking = os.strerror(errno.EMFILE) in str(error) or os.strerror(errno.ENFILE) in str(error)
+    return "allow more open files (ulimit -n)" if lacking else usual
+
+
+def first_line(error: BaseException | str) -> str:
+    """An error in one line; its class if it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from flows.cli.commands import ABOUT, COMMANDS, OPTIONS, overview
-from flows.cli.errors import Command
+from flows.cli.options import Command
 
 
 class _Group(TyperGroup):
@@ -23,7 +23,6 @@ def application(names: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
     app = typer.Typer(
         cls=_Group,
         help=ABOUT,
-        no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.options import Json, Warehouse
-from flows.cli.output import print_rows
+from flows.cli.output import print_rows, say
 from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _print_finding(finding: "Finding", row: dict[str, Any], as_json: bool, run: 
         return
     of = f"{run}, " if run else ""
     place = f"round {finding.round}, " if finding.round is not None else ""
-    typer.echo(f"{of}{place}{finding.place}: {finding.problem}")
+    say(f"{of}{place}{finding.place}: {finding.problem}")
 
 
 def _print_run(found: "Audit", as_json: bool) -> None:
@@ -96,7 +96,7 @@ def _print_run(found: "Audit", as_json: bool) -> None:
     entered = "; not in the ledger" if found.entered is None else ""
     if found.entered is not None and found.entered < found.rounds:
         entered = f"; {found.entered} of the rounds are in the ledger"
-    typer.echo(f"{counted}{open_ends}: {verdict}{bytes_too}{entered}")
+    say(f"{counted}{open_ends}: {verdict}{bytes_too}{entered}")
 
 
 def _print_all(warehouse: Path, found: "Holdings", as_json: bool) -> None:
@@ -117,11 +117,11 @@ def _print_all(warehouse: Path, found: "Holdings", as_json: bool) -> None:
     if found.findings:
         verdict = _counted(len(found.findings), "finding")
     signed = f", {found.ledger.signed} signed" if found.ledger.signed else ""
-    typer.echo(
+    say(
         f"{warehouse}: {_counted(len(found.runs), 'run')}, {summary['rounds']} rounds, "
         f"{summary['files']} files: {verdict}"
     )
-    typer.echo(f"ledger: {entries} entries{signed}, the last has the hash {found.last_hash}")
+    say(f"ledger: {entries} entries{signed}, the last has the hash {found.last_hash}")
 
 
 def _counted(number: int, what: str) -> str:

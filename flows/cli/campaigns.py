@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.options import Json, Warehouse
-from flows.cli.output import print_rows
+from flows.cli.output import print_rows, say
 from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _report(warehouse: Path, campaign: str, as_json: bool) -> None:
         print_rows([{"campaign": campaign} | group.row() for group in groups], as_json)
         return
     finished = [cell for cell in cells if cell.status == "finished"]
-    typer.echo(
+    say(
         f"{campaign}: {len(finished)} of {len(cells)} cells finished, "
         f"{sum(cell.seconds for cell in finished):,.0f} s of runs; means over seeds ± 95 %"
     )

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import Gpus, Json, SetOption, Warehouse
-from flows.cli.output import print_rows
+from flows.cli.output import print_rows, say
 from warehouse import DEFAULT_WAREHOUSE
 
 QUERY_SECONDS = 600
@@ -36,13 +36,13 @@ def replay(
             "recorded": difference.recorded,
             "replayed": difference.replayed,
         }
-        typer.echo(
+        say(
             json.dumps(line) if as_json else f"round {difference.round}: {difference.field} differs"
         )
     rounds = f"{comparison.rounds} round{'s' * (comparison.rounds != 1)}"
     different = len({difference.round for difference in comparison.differences})
     if as_json:
-        typer.echo(
+        say(
             json.dumps(
                 {
                     "run": run,
@@ -54,9 +54,9 @@ def replay(
         )
     elif not different:
         ended = "" if number is not None or comparison.complete else "; the run has not ended"
-        typer.echo(f"{run}: {rounds} replayed, all identical byte for byte{ended}")
+        say(f"{run}: {rounds} replayed, all identical byte for byte{ended}")
     else:
-        typer.echo(f"{run}: {different} of {comparison.rounds} rounds differ")
+        say(f"{run}: {different} of {comparison.rounds} rounds differ")
     if different:
         raise typer.Exit(1)
 
@@ -108,7 +108,7 @@ def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
     check_warehouse(warehouse)
     runs = materialise(warehouse)
     copied = f"marts of {runs} ended run{'s' * (runs != 1)} copied"
-    typer.echo(f"{warehouse / 'analytics.duckdb'}: {', '.join(VIEWS)}; {copied}")
+    say(f"{warehouse / 'analytics.duckdb'}: {', '.join(VIEWS)}; {copied}")
 
 
 def why(
@@ -129,7 +129,7 @@ def why(
         print_rows([asdict(answer)], as_json)
     else:
         for line in in_words(answer):
-            typer.echo(line)
+            say(line)
 
 
 def whatif(
@@ -178,10 +178,10 @@ def whatif(
     print_rows(figures, as_json)
     changed = [job for job in jobs if job["jct_seconds"] != job["jct_seconds_whatif"]]
     changed.sort(key=lambda job: -abs(job["difference_seconds"] or math.inf))
-    typer.echo(f"\n{len(changed)} of {len(jobs)} jobs end otherwise")
+    say(f"\n{len(changed)} of {len(jobs)} jobs end otherwise")
     print_rows(changed[:MOST_JOBS], as_json)
     if keep is not None:
-        typer.echo(f"\nkept as run {outcome.run} in the warehouse {keep}")
+        say(f"\nkept as run {outcome.run} in the warehouse {keep}")
 
 
 def _less(after: float | None, before: float | None) -> float | None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import Backend, Json, takes
-from flows.cli.output import print_rows
+from flows.cli.output import print_rows, say
 from flows.runs.settings import DEFAULT_BACKEND
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
@@ -35,7 +35,7 @@ def policies(as_json: Json = False) -> None:
         if policy["parameters"]:
             settable = [f"{key}={value:g}" for key, value in policy["parameters"].items()]
             lines += wrap(f"parameters: {' '.join(settable)}", 90)
-        typer.echo("\n    ".join(lines))
+        say("\n    ".join(lines))
 
 
 def conformance(

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.errors import Command
 from flows.cli.options import (
+    Command,
     DriverName,
     DriverOption,
     HistoryOption,
@@ -27,7 +27,7 @@ from warehouse import DEFAULT_WAREHOUSE
 
 ClusterToml = Annotated[Path, typer.Option(help="Cluster file (TOML): the Docker hosts.")]
 
-cluster = typer.Typer(help="Look at a cluster of Docker hosts.", no_args_is_help=True)
+cluster = typer.Typer(help="Look at a cluster of Docker hosts.")
 
 
 @takes(source=Source, settings=LiveSettings)

@@ -7,8 +7,9 @@ import sys
 from types import FrameType
 
 from flows.cli.commands import COMMANDS, overview
+from flows.cli.errors import printable, reported
 from flows.servers.teardown import silence_teardown
-from predictor.errors import Interrupted, ShockwaveError
+from predictor.errors import Interrupted
 
 
 def _run(arguments: list[str]) -> None:
@@ -19,7 +20,7 @@ def _run(arguments: list[str]) -> None:
     from flows.cli.app import application
 
     known = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
-    application(known)(prog_name="shockwave")
+    sys.exit(application(known)(prog_name="shockwave", standalone_mode=False))
 
 
 def _print_overview() -> None:
@@ -28,13 +29,6 @@ def _print_overview() -> None:
     except BrokenPipeError:  # the reader closed the pipe: the rest must not be flushed at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-
-
-def _printable(text: str) -> str:
-    """The text with control characters escaped, newlines included."""
-    return "".join(
-        part if part.isprintable() else part.encode("unicode_escape").decode() for part in text
-    )
 
 
 def main() -> None:
@@ -51,15 +45,15 @@ def main() -> None:
     try:
         _run(sys.argv[1:])
     except BaseException as error:
-        reported = error
+        found = reported(error)
         # Imports, DuckDB, Prefect and Typer each convert KeyboardInterrupt to another exception.
         if interruptions and not isinstance(error, Interrupted):
-            reported = Interrupted(
+            found = Interrupted(
                 "shockwave", "interrupted", "run it again; recorded rounds are kept"
             )
-        if not isinstance(reported, ShockwaveError):
+        if found is None:
             raise
         import typer
 
-        typer.secho(f"error: {_printable(str(reported))}", fg=typer.colors.RED, err=True)
-        sys.exit(reported.exit_code)
+        typer.secho(f"error: {printable(str(found))}", fg=typer.colors.RED, err=True)
+        sys.exit(found.exit_code)

@@ -9,11 +9,29 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from flows.cli.errors import place_as_option
 from flows.runs.setting import Setting, settings_in
 from flows.runs.settings import BACKEND, GPUS, GPUS_PER_NODE, POLICY, ClusterSize
 from flows.runs.workload_source import Source
-from predictor.errors import InputError
+from predictor.errors import InputError, ShockwaveError
+
+
+class Command(TyperCommand):
+    """A command whose errors name its options."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command.
+
+        Raises:
+            ShockwaveError: The error that the command raised, with the option as its place.
+        """
+        try:
+            return super().invoke(ctx)
+        except ShockwaveError as error:
+            place = place_as_option(error.place, self.params)
+            raise type(error)(place, error.problem, error.remedy) from error
 
 
 class DriverName(StrEnum):

@@ -1,4 +1,4 @@
-"""Rows on stdout: JSON lines, or a table."""
+"""Lines and rows on stdout: JSON lines, or a table."""
 
 import json
 from collections.abc import Iterable
@@ -6,7 +6,13 @@ from typing import Any
 
 import typer
 
+from flows.cli.errors import printable
 from warehouse.analytics.values import plain
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print lines on stdout, or on stderr; other control characters, such as of names, escaped."""
+    typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
 
 
 def print_rows(rows: Iterable[dict[str, Any]], as_json: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import Json, Warehouse
+from flows.cli.output import say
 from flows.runs.extras import require
 from warehouse import DEFAULT_WAREHOUSE
 
@@ -38,8 +39,8 @@ def report(
     drawn = write_figures(content.figures, figures) if figures else []
     if as_json:
         summary = {"report": str(path), "bytes": path.stat().st_size, "runs": runs}
-        typer.echo(json.dumps({**summary, "figures": [str(figure) for figure in drawn]}))
+        say(json.dumps({**summary, "figures": [str(figure) for figure in drawn]}))
         return
-    typer.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+    say(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     if drawn:
-        typer.echo(f"{figures}: {len(drawn)} figures")
+        say(f"{figures}: {len(drawn)} figures")

@@ -24,7 +24,7 @@ from flows.cli.options import (
     Warehouse,
     takes,
 )
-from flows.cli.output import print_rows
+from flows.cli.output import print_rows, say
 from flows.runs.settings import DEFAULT_POLICY, SimulationSettings, recorded
 from flows.runs.workload_source import Source
 from predictor.basis import Basis
@@ -156,7 +156,7 @@ def compare(
     if not as_json:
         here = os.path.relpath(Path(sys.argv[0]).parent)
         kept = "" if warehouse == DEFAULT_WAREHOUSE else f" --warehouse {quote(str(warehouse))}"
-        typer.echo(
+        say(
             "\nEvery round is kept. Ask, for instance:\n"
             f'  {here}/shockwave sql "SELECT job_id, model, mode, jct_seconds, ftf '
             f"FROM job_outcomes WHERE run = '{runs[0]}' ORDER BY ftf DESC LIMIT 5\"{kept}\n"
@@ -240,7 +240,7 @@ def print_summary(warehouse: Path, runs: list[str], wall_seconds: float, as_json
         from flows.cli.terminal import print_side_by_side
 
         first = figures[0]
-        typer.echo(
+        say(
             f"{first['jobs']} jobs ({first['trace']}) on {first['gpus']} GPUs, "
             f"fidelity {first['fidelity']}, in {wall_seconds:.1f} s"
         )
@@ -255,4 +255,4 @@ def print_summary(warehouse: Path, runs: list[str], wall_seconds: float, as_json
             runs,
         )
         for backend, reason, rounds in solvers:
-            typer.echo(f"{rounds} rounds solved by {backend} ({reason})")
+            say(f"{rounds} rounds solved by {backend} ({reason})")

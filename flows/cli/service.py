@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import Warehouse
+from flows.cli.output import say
 from warehouse import DEFAULT_WAREHOUSE
 
 
@@ -39,5 +40,5 @@ def up(
             database_url,
             Path(warehouse).absolute(),
         ),
-        lambda line: typer.echo(line, err=True),
+        lambda line: say(line, err=True),
     )

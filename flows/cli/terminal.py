@@ -10,6 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from flows.cli.errors import printable
+
 if TYPE_CHECKING:  # not needed to print a table
     from flows.runs.simulation import Progress as RoundCallback
     from tasks.record import Start
@@ -27,7 +29,7 @@ class Bars:
 
     def note(self, text: str) -> None:
         """Print a line above the bars."""
-        self._progress.console.print(Text(text), style="dim")
+        self._progress.console.print(Text(printable(text)), style="dim")
 
     def add(self, start: "Start") -> "RoundCallback":
         """Add a bar for a run; returns the callback that updates it after a round."""
@@ -66,7 +68,7 @@ class Count:
 
     def note(self, text: str) -> None:
         """Print a line above the bar."""
-        self._progress.console.print(Text(text), style="dim")
+        self._progress.console.print(Text(printable(text)), style="dim")
 
     def show(self, done: int, total: int) -> None:
         """Update the bar to `done` of `total`."""
@@ -85,12 +87,12 @@ def counting(what: str, *, quiet: bool) -> Iterator[Count]:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table on stdout; numbers right-aligned, texts verbatim (no markup)."""
+    """Print a table on stdout; numbers right-aligned, texts verbatim (no markup), on a line."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for position, column in enumerate(columns):
         numeric = any(isinstance(row[position], int | float) for row in rows)
         justify: Literal["left", "right"] = "right" if numeric else "left"
-        table.add_column(Text(column), justify=justify, overflow="fold")
+        table.add_column(Text(printable(column)), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*(Text(_shown(value)) for value in row))
     console = Console()
@@ -122,4 +124,4 @@ def print_side_by_side(rows: Sequence[Mapping[str, object]], heading: str) -> No
 def _shown(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
-    return "" if value is None else str(value)
+    return "" if value is None else printable(str(value))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import Gpus, Json, takes
-from flows.cli.output import print_rows
+from flows.cli.output import print_rows, say
 from flows.runs.workload_source import Source
 
 
@@ -32,7 +32,7 @@ def generate(
     else:
         options = " ".join(f"--{name} {quote(path)}" for name, path in written.items())
         least = max(spec.demand.least for spec in workload.specs)
-        typer.echo(
+        say(
             f"{len(workload.specs)} jobs ({workload.source}) written. To run them:\n"
             f"  shockwave simulate --gpus {gpus or least} {options}"
         )

@@ -23,6 +23,9 @@ def read_toml(path: Path, needed: str) -> dict[str, Any]:
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        problem = "is nested too deeply to be read"
+        raise InputError(str(path), problem, f"give {needed}") from None
     except OSError as error:
         raise InputError(str(path), str(error.strerror), f"give {needed}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -11,9 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event
 from typing import Any
+from urllib.parse import urlsplit
 
-from prefect import context
+from httpx import HTTPError, InvalidURL
+from prefect import context, get_client
 from prefect.settings import (
+    PREFECT_API_REQUEST_TIMEOUT,
+    PREFECT_API_URL,
     PREFECT_SERVER_ALLOW_EPHEMERAL_MODE,
     get_current_settings,
     temporary_settings,
@@ -24,6 +28,13 @@ from flows.servers.access import Access, access_to
 from flows.servers.children import child
 from flows.servers.command import answers, server_command
 from flows.servers.prefect_driver import starts_server
+from predictor.errors import InputError, first_line
+
+REACH_SECONDS = 10.0
+"""Timeout of the first request to a server that is configured. An engineering bound."""
+
+_UNREACHED = ("Failed to reach API", "Found incompatible versions")
+"""Beginnings of messages of Prefect's client, which has no exceptions of its own for these."""
 
 SEND_SECONDS = 30.0
 """Timeout for sending pending events and logs before the server is stopped. An engineering
@@ -37,12 +48,19 @@ def own_server() -> Iterator[None]:
     The server stops at the end of the context, or when this process ends.
 
     Raises:
-        InputError: The secret's file can be read by others, or holds something else.
+        InputError: The configured server cannot be reached, at first or any more; or the secret's
+            file can be read by others, or holds something else.
         WarehouseError: That file cannot be read or written, or the server ended by itself, or is
             not ready in time.
     """
     if not starts_server():
-        yield
+        with _reaching():
+            with (
+                temporary_settings({PREFECT_API_REQUEST_TIMEOUT: REACH_SECONDS}),
+                get_client(sync_client=True) as client,
+            ):
+                client.raise_for_api_version_mismatch()
+            yield
         return
     with (
         plain_server() as access,
@@ -52,6 +70,23 @@ def own_server() -> Iterator[None]:
             yield
         finally:
             _send_all()
+
+
+@contextmanager
+def _reaching() -> Iterator[None]:
+    """Report a configured server that cannot be reached."""
+    try:
+        yield
+    except (HTTPError, InvalidURL, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not str(error).startswith(_UNREACHED):
+            raise
+        url = urlsplit(PREFECT_API_URL.value() or "")
+        shown = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
+        raise InputError(
+            "PREFECT_API_URL",
+            f"no Prefect server can be used at {shown} ({first_line(error.__cause__ or error)})",
+            "start one there, give its PREFECT_API_AUTH_STRING, or unset both",
+        ) from None
 
 
 @contextmanager

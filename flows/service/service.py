@@ -17,6 +17,7 @@ from flows.servers.command import REPORTS, answers, server_command
 from flows.service.listening import Listening
 from predictor.errors import InputError, Interrupted
 from warehouse.analytics.catalog import build
+from warehouse.store.durable import writing
 from warehouse.store.folder import check_warehouse
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Service:
         if self.database_url:
             _check_database(self.database_url)
         build(self.warehouse)  # last, as it writes
+        with writing(self.warehouse):
+            self.reports.mkdir(exist_ok=True)  # served before the first report
 
 
 def _check_database(url: str) -> None:

@@ -6,10 +6,12 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 
 import duckdb
 
-from predictor.errors import WarehouseError
+from predictor.errors import WarehouseError, first_line, remedy_of
 from warehouse.analytics.copies import Copies, read_copies
 from warehouse.analytics.definitions import (
     MARTS,
@@ -21,7 +23,7 @@ from warehouse.analytics.definitions import (
     view_sql,
 )
 from warehouse.store.checksums import CHECKSUMS, checksum, noted
-from warehouse.store.durable import alone, first_line, temporary_name, writing
+from warehouse.store.durable import alone, regular, temporary_name, writing
 from warehouse.store.folder import (
     EMPTY,
     WHOLE,
@@ -69,7 +71,7 @@ def _built(warehouse: Path) -> bool:
     """Whether the database is there and has the present views."""
     stamp = warehouse / STAMP
     there = (warehouse / DATABASE).exists() and stamp.exists()
-    return there and stamp.read_text() == _views_digest(warehouse)
+    return there and regular(stamp).read_text() == _views_digest(warehouse)
 
 
 def _build(warehouse: Path) -> None:
@@ -79,15 +81,18 @@ def _build(warehouse: Path) -> None:
     digest = _views_digest(warehouse)
     fresh = temporary_name(database)
     try:
-        with contextlib.closing(duckdb.connect(str(fresh))) as connection:
-            create_views(connection, warehouse, later=True)
+        # DuckDB takes a "?" in the path of a database that it writes for the end of its name.
+        with TemporaryDirectory() as elsewhere:
+            made = Path(elsewhere) / DATABASE
+            with contextlib.closing(duckdb.connect(str(made))) as connection:
+                create_views(connection, warehouse, later=True)
+            copyfile(made, fresh)
     except duckdb.Error as error:
-        fresh.unlink(missing_ok=True)
         check_files(warehouse)
         raise WarehouseError(
             str(database),
             f"cannot be built ({first_line(error)})",
-            "choose a writable warehouse with room on its disk",
+            remedy_of(error, "choose a writable warehouse with room on its disk"),
         ) from None
     log = warehouse / f"{DATABASE}.wal"
     log.unlink(missing_ok=True)  # writes of an open session belong to the previous database

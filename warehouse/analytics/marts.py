@@ -10,14 +10,14 @@ from pathlib import Path
 import duckdb
 import orjson
 
-from predictor.errors import WarehouseError
+from predictor.errors import WarehouseError, first_line, remedy_of
 from warehouse.analytics.catalog import build, create_views, listed, verify_records
 from warehouse.analytics.copies import CURRENT, Copies, Stamp, marts_folder, read_copies, stamp
 from warehouse.analytics.definitions import MARTS, STAGING, definitions_digest, view_sql
 from warehouse.analytics.limits import SPILL
 from warehouse.store.checksums import checksum
-from warehouse.store.durable import alone, first_line, temporary_name, write_text, writing
-from warehouse.store.folder import check_files, make_folder, name_of, run_folders
+from warehouse.store.durable import alone, temporary_name, write_text, writing
+from warehouse.store.folder import check_files, check_runs, make_folder, name_of, run_folders
 from warehouse.store.ledger import Held, enter, folder_name, read_ledger
 
 LOCK = ".lock"
@@ -44,6 +44,7 @@ def materialise(warehouse: Path) -> int:
     Raises:
         WarehouseError: A file is damaged, or the folder cannot be written.
     """
+    check_runs(warehouse)
     folder = marts_folder(warehouse)
     with writing(warehouse):
         make_folder(warehouse)
@@ -75,7 +76,7 @@ def _materialise(warehouse: Path, folder: Path) -> int:
             raise WarehouseError(
                 str(folder),
                 f"cannot be written ({first_line(error)})",
-                "choose a writable warehouse with room on its disk",
+                remedy_of(error, "choose a writable warehouse with room on its disk"),
             ) from None
         place = folder / _generation(stamps)
         if place == before.folder:

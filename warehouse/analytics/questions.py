@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
-from predictor.errors import InputError
+from predictor.errors import InputError, WarehouseError, first_line, remedy_of
 from warehouse.analytics.catalog import create_views, seal, verify_read
 from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import VIEWS, needed, read_twice
 from warehouse.analytics.limits import UNLIMITED, Limits, connected, interruptible
 from warehouse.analytics.recipes import recipe
-from warehouse.store.durable import first_line
 from warehouse.store.folder import check_files, check_runs, check_warehouse, run_folder
 
 if TYPE_CHECKING:
@@ -144,6 +143,10 @@ class Analytics:
                 return self._ask(sql, read, runs, variables, attempts - 1)
             if not isinstance(error, _MISTAKES):
                 check_files(self.warehouse)
+            if isinstance(error, duckdb.IOException):
+                remedy = remedy_of(error, "let its files be read; shockwave audit says more")
+                problem = f"cannot be read ({first_line(error)})"
+                raise WarehouseError(str(self.warehouse), problem, remedy) from None
             raise InputError(
                 "query", first_line(error), f"give one SELECT over {', '.join(VIEWS)}"
             ) from None

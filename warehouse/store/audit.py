@@ -23,6 +23,7 @@ from warehouse.store.folder import (
     EMPTY,
     WHOLE,
     WORKLOAD_FILE,
+    check_links,
     name_of,
     place_of,
     round_of,
@@ -100,7 +101,9 @@ def audit(
 
     Raises:
         InputError: There is no such run, or the ledger's key cannot be used.
+        WarehouseError: A folder is a link, or the ledger cannot be read.
     """
+    check_links(warehouse)
     folder = place_of(warehouse, run)
     begun = None
     with suppress(OSError):  # of a name that no file can have
@@ -289,8 +292,10 @@ def _bytes(
             if path.name == newest and (state is None or newest not in state.files):
                 continue  # of a run under way, or of one that crashed before it was noted
             yield Finding(round_of(path), path.name, f"is not in {CHECKSUMS}")
-        elif (found := _checksum(path)) is None:
+        elif (found := checksum_found(path)) is None:
             yield Finding(round_of(path), path.name, "is gone")
+        elif not found:
+            yield Finding(round_of(path), path.name, "is not a file that can be read")
         elif found != sums[path.name]:
             problem = "was changed: its bytes are not those that were written"
             if path.name == WHOLE and all(
@@ -320,7 +325,7 @@ def _held(
     for name, noted_sum in sorted(state.files.items()):
         if name in found or (whole and round_of(Path(name)) is not None):
             continue
-        actual = _checksum(folder / name)
+        actual = checksum_found(folder / name)
         if actual != noted_sum:
             found.add(name)
             problem = f"was changed: {LEDGER} has another checksum"
@@ -346,12 +351,14 @@ def _held(
             )
 
 
-def _checksum(path: Path) -> str | None:
-    """A file's checksum; None if it was removed during the audit."""
+def checksum_found(path: Path) -> str | None:
+    """A file's checksum; None if it is gone, empty if it is no file or cannot be read."""
     try:
         return checksum(path)
     except FileNotFoundError:
         return None
+    except OSError:
+        return ""
 
 
 def _chain(stored: dict[int, _Stored], first_hash: str) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ from predictor.errors import InputError, WarehouseError
 from tasks.rows import from_row
 from warehouse.store.arrow import rows_to_table
 from warehouse.store.checksums import checksum
-from warehouse.store.durable import alone, write_text, writing
+from warehouse.store.durable import alone, regular, write_text, writing
 from warehouse.store.files import CELLS, ROUND, CellRow, read_parquet, write_table
 from warehouse.store.folder import WHOLE, make_folder, place_of
 from warehouse.store.ledger import enter
@@ -113,7 +113,7 @@ class CellStore:
         """
         path = self._folder / f"{key}.json"
         try:
-            cell = FinishedCell(**orjson.loads(path.read_bytes()))
+            cell = FinishedCell(**orjson.loads(regular(path).read_bytes()))
         except FileNotFoundError:
             return None
         except (OSError, TypeError, orjson.JSONDecodeError):
@@ -148,7 +148,7 @@ class CellStore:
         """
         path = self._folder / f"{key}.run"
         try:
-            run = path.read_text(encoding="utf-8")
+            run = regular(path).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError):

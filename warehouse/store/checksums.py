@@ -9,15 +9,19 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from warehouse.store.durable import temporary_name
+from warehouse.store.durable import regular, temporary_name
 
 CHECKSUMS = "SHA256SUMS"
 """Check by hand with `sha256sum --check SHA256SUMS` in the run's folder."""
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
+    """SHA-256 of a file, in hexadecimal digits.
+
+    Raises:
+        OSError: It cannot be read, or is no regular file.
+    """
+    with regular(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -4,18 +4,32 @@ A reader never sees a partial file, and a crash loses no acknowledged write.
 """
 
 import contextlib
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
-from predictor.errors import WarehouseBusy
+from predictor.errors import WarehouseBusy, remedy_of
 
 
 def temporary_name(path: Path) -> Path:
     """A name beside a file that no pattern of the views matches."""
     return path.with_name(f".{path.name}.{uuid4().hex}")
+
+
+def regular(path: Path) -> Path:
+    """The path of a file that may be opened.
+
+    Raises:
+        FileNotFoundError: There is none.
+        OSError: It is a link, which queries do not follow, a folder or a pipe.
+    """
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    return path
 
 
 def write_text(path: Path, text: str) -> None:
@@ -70,10 +84,5 @@ def writing(warehouse: Path) -> Iterator[None]:
         raise WarehouseBusy(
             str(error.filename or warehouse),
             f"cannot be written ({error.strerror or error})",
-            "choose a writable warehouse with room on its disk",
+            remedy_of(error, "choose a writable warehouse with room on its disk"),
         ) from None
-
-
-def first_line(error: Exception) -> str:
-    """An error in one line."""
-    return str(error).strip().splitlines()[0]

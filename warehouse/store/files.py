@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from containers.virtual.truth import GroundTruth
-from predictor.errors import WarehouseError
+from predictor.errors import WarehouseError, first_line, remedy_of
 from predictor.job import JobSpec
 from tasks.record import Package, RoundRecord, RunHeader, Timings
 from warehouse.store.arrow import arrow_schema
-from warehouse.store.durable import first_line, written
+from warehouse.store.durable import regular, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def read_schema(path: Path) -> pa.Schema:
         WarehouseError: The file is damaged or missing.
     """
     try:
-        return pq.read_schema(path)
+        return pq.read_schema(regular(path))
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, error) from None
 
@@ -138,7 +138,7 @@ def count_rows(path: Path) -> int:
         WarehouseError: The file is damaged or missing.
     """
     try:
-        return int(pq.read_metadata(path).num_rows)
+        return int(pq.read_metadata(regular(path)).num_rows)
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, error) from None
 
@@ -150,7 +150,7 @@ def read_groups(path: Path) -> Iterator[pa.Table | None]:
         WarehouseError: Not even its metadata can be read.
     """
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(regular(path)) as file:
             groups = file.num_row_groups
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, error) from None
@@ -169,13 +169,13 @@ def read_parquet(path: Path, schema: pa.Schema | None = None) -> pa.Table:
         WarehouseError: The file is damaged or missing.
     """
     try:
-        with pq.ParquetFile(path) as file:  # `read_table` would import pandas
+        with pq.ParquetFile(regular(path)) as file:  # `read_table` would import pandas
             return file.read() if schema is None else file.read(schema.names).select(schema.names)
     except (pa.ArrowException, OSError, KeyError) as error:
         raise _damaged(path, error) from None
 
 
 def _damaged(path: Path, error: Exception) -> WarehouseError:
-    return WarehouseError(
-        str(path), f"cannot be read ({first_line(error)})", "restore it from a backup"
-    )
+    remedy = remedy_of(error, "restore it from a backup")
+    reason = getattr(error, "strerror", None) or first_line(error)
+    return WarehouseError(str(path), f"cannot be read ({reason})", remedy)

@@ -15,8 +15,10 @@ campaigns/                          see `warehouse.store.campaigns`
 Queries import this module only; the files' schemas are imported where they are needed.
 """
 
+import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from shutil import copyfile
 from typing import TYPE_CHECKING
@@ -132,21 +134,25 @@ def place_of(warehouse: Path, run: str) -> Path:
 
     Raises:
         InputError: No run can have this name.
+        WarehouseError: It is a link.
     """
     if not RUN_NAME.fullmatch(run):
         shown = run if len(run) <= 40 else f"{run[:40]}…"
         problem = "is no name of a run"
         raise InputError(f"run {shown!r}", problem, "names have 1 to 100 of a-z, 0-9 and -")
     *before, now = (root / f"run={run}" for root in roots(warehouse))
-    return next(filter(Path.is_dir, before), now)
+    return _no_link(next(filter(Path.is_dir, before), now))
 
 
 def run_folders(warehouse: Path) -> list[Path]:
-    """The folders of all runs, in the order of their names; others are no runs."""
+    """The folders of all runs, in the order of their names; others are no runs.
+
+    Raises:
+        WarehouseError: One is a link.
+    """
     folders = (path for root in roots(warehouse) for path in root.glob("run=*"))
-    return sorted(
-        (path for path in folders if RUN_NAME.fullmatch(name_of(path))), key=lambda path: path.name
-    )
+    runs = (_no_link(path) for path in folders if RUN_NAME.fullmatch(name_of(path)))
+    return sorted(runs, key=lambda path: path.name)
 
 
 def name_of(folder: Path) -> str:
@@ -171,9 +177,29 @@ def check_warehouse(warehouse: Path) -> None:
 
     Raises:
         InputError: The folder is no warehouse.
+        WarehouseError: A folder in it is a link.
     """
+    check_links(warehouse)
     if not any((root / EMPTY).is_dir() for root in roots(warehouse)):
         raise InputError(str(warehouse), "is not a warehouse", "run shockwave simulate first")
+
+
+def check_links(warehouse: Path) -> None:
+    """Refuse links in place of a warehouse's own folders.
+
+    Raises:
+        WarehouseError: There is one.
+    """
+    for folder in (*roots(warehouse), warehouse / "campaigns", warehouse / "marts"):
+        _no_link(folder)
+
+
+def _no_link(folder: Path) -> Path:
+    """A folder within a warehouse; queries follow no links out of it."""
+    if folder.is_symlink():
+        remedy = "move the whole warehouse instead, and link to that"
+        raise WarehouseError(str(folder), "is a link, not a folder", remedy)
+    return folder
 
 
 def unknown_run(warehouse: Path, run: str) -> InputError:
@@ -189,11 +215,15 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
     """Refuse runs with missing files, as far as the names of the present files reveal them.
 
     Raises:
-        WarehouseError: A file is missing; the error names it.
+        WarehouseError: A file is missing, or something else is in its place; the error names it.
     """
     folders = run_folders(warehouse)
     if runs is not None:
         folders = [place_of(warehouse, run) for run in sorted(runs)]
+    for folder in (*folders, *(root / EMPTY for root in roots(warehouse))):
+        _check_files_only(folder)
+    for folder in (warehouse / "campaigns").glob("*"):
+        _check_files_only(folder)
     for folder in folders:
         rounds = [path.name for path in folder.glob("round=[0-9]*.parquet")]
         whole = (folder / WHOLE).exists()  # checked last, as it is written last
@@ -205,6 +235,15 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
         for name in needed:
             if name not in rounds and not (folder / name).exists():
                 raise WarehouseError(str(folder / name), "is missing", "restore it from a backup")
+
+
+def _check_files_only(folder: Path) -> None:
+    """Refuse links, folders and pipes in place of files that queries open."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".parquet") and not entry.is_file(follow_symlinks=False):
+                remedy = "restore it from a backup"
+                raise WarehouseError(entry.path, "is not a regular file", remedy)
 
 
 def check_files(warehouse: Path) -> None:

@@ -14,9 +14,10 @@ import orjson
 
 from predictor.errors import InputError, ShockwaveError
 from tasks.rows import from_row
-from warehouse.store.audit import GARBLED, Audit, Finding, audit, in_ledger
+from warehouse.store.audit import GARBLED, Audit, Finding, audit, checksum_found, in_ledger
 from warehouse.store.campaigns import FinishedCell
 from warehouse.store.checksums import CHECKSUMS, checksum
+from warehouse.store.durable import regular
 from warehouse.store.files import CELLS, CellRow, CellStatus, read_parquet
 from warehouse.store.folder import EMPTY, name_of, place_of, run_folders
 from warehouse.store.ledger import LEDGER, Held, Ledger, enter, folder_name, read_ledger
@@ -143,7 +144,7 @@ def _others(warehouse: Path, found: Holdings, states: dict[str, Held]) -> None:
             if folder not in DERIVED:
                 found.add([Finding(None, place, f"is gone, and {LEDGER} has it")])
                 found.gone.setdefault(folder, []).append(name)
-        elif checksum(path) != noted:
+        elif checksum_found(path) != noted:
             found.add([Finding(None, place, f"was changed: {LEDGER} has another checksum")])
     for place, path in there.items():
         found.add([Finding(None, place, f"is not in {LEDGER}")])
@@ -176,8 +177,8 @@ def _cells(warehouse: Path, last_hashes: Mapping[str, str]) -> Iterator[Finding]
                 if row.status is CellStatus.FINISHED:
                     yield from _cell(path, row.cell, row.run, row.hash, last_hashes)
     for path in sorted((folder / "cells").glob("*.json")):
-        with suppress(*GARBLED):
-            cell = FinishedCell(**orjson.loads(path.read_bytes()))
+        with suppress(OSError, *GARBLED):
+            cell = FinishedCell(**orjson.loads(regular(path).read_bytes()))
             yield from _cell(path, path.stem[:8], cell.run, cell.hash, last_hashes)
 
 

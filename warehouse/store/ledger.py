@@ -20,7 +20,7 @@ import orjson
 
 from predictor.errors import InputError, WarehouseError
 from tasks.rows import content_hash, typed_fields
-from warehouse.store.durable import alone, writing
+from warehouse.store.durable import alone, regular, writing
 from warehouse.store.folder import WHOLE, round_of
 from warehouse.store.signing import KEY_VARIABLE, Key, given_key, is_signed
 
@@ -189,10 +189,11 @@ def read_ledger(warehouse: Path) -> Ledger:
 
     Raises:
         InputError: The key cannot be used.
+        OSError: The ledger cannot be read, or is no regular file.
     """
     key = given_key(warehouse)
     try:
-        *lines, rest = (warehouse / LEDGER).read_bytes().split(b"\n")
+        *lines, rest = regular(warehouse / LEDGER).read_bytes().split(b"\n")
     except FileNotFoundError:
         return Ledger(problems=((1, "is missing, and a key is given"),) if key else ())
     entries: list[Entry] = []
@@ -257,7 +258,7 @@ def _dumped(row: Mapping[str, Any]) -> bytes:
 
 def _last(path: Path) -> Entry | None:
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             line = _last_line(file)
     except FileNotFoundError:
         return None

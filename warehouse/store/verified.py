@@ -16,7 +16,7 @@ import orjson
 
 from predictor.errors import WarehouseError
 from warehouse.store.checksums import checksum
-from warehouse.store.durable import temporary_name
+from warehouse.store.durable import regular, temporary_name
 
 NOTE = ".verified.json"
 
@@ -71,7 +71,7 @@ def _version(path: Path) -> Version:
 
 def _known(warehouse: Path) -> dict[str, object]:
     try:
-        note = orjson.loads((warehouse / NOTE).read_bytes())
+        note = orjson.loads(regular(warehouse / NOTE).read_bytes())
     except (OSError, ValueError):
         return {}
     return note if isinstance(note, dict) else {}

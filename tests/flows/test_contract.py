@@ -1,0 +1,138 @@
+"""Whatever goes wrong around a command, it says so in one line and exits with 2."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flows.cli.output import say
+from flows.cli.terminal import print_table
+from flows.service.listening import Listening
+from flows.service.service import Service
+from tests.flows.conftest import Command, Finished, tree
+from tests.flows.test_cli import assert_refused
+from warehouse.store.folder import WHOLE, place_of
+
+
+def linked(path: Path) -> None:
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def moved(path: Path) -> Path:
+    return path.rename(path.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("instead", [os.mkfifo, folder, linked])
+@pytest.mark.parametrize("file", ["header.parquet", "workload.parquet", WHOLE])
+def test_what_is_no_file_is_found_by_audits_and_refused_by_queries(
+    here: Command,
+    finished: Finished,
+    tmp_path: Path,
+    file: str,
+    instead: Callable[[Path], None],
+) -> None:
+    warehouse = tmp_path / "w"
+    shutil.copytree(finished.warehouse, warehouse)
+    path = place_of(warehouse, finished.run) / file
+    moved(path)
+    instead(path)
+    given = ("--warehouse", warehouse)
+    for asked in (("audit", finished.run), ("audit", "--all")):
+        ran = here(*asked, *given)
+        assert (ran.code, ran.err) == (1, "")
+        assert file in ran.out
+    for asked in (("sql", "FROM run_summary"), ("views",)):
+        assert_refused(here(*asked, *given), file, "is not a regular file")
+    assert_refused(here("replay", finished.run, *given))
+
+
+@pytest.mark.parametrize("name", ["records", "records/layout=6", "records/layout=6/run={}"])
+def test_a_folder_that_is_a_link_is_refused_by_all(
+    here: Command, finished: Finished, tmp_path: Path, name: str
+) -> None:
+    warehouse = tmp_path / "w"
+    shutil.copytree(finished.warehouse, warehouse)
+    place = warehouse / name.format(finished.run)
+    place.rename(tmp_path / "elsewhere")
+    place.symlink_to(tmp_path / "elsewhere")
+    for asked in (("audit", finished.run), ("audit", "--all"), ("sql", "FROM runs"), ("views",)):
+        assert_refused(here(*asked, "--warehouse", warehouse), str(place), "is a link")
+
+
+def test_a_warehouse_that_is_a_link_is_one(
+    here: Command, finished: Finished, tmp_path: Path
+) -> None:
+    (tmp_path / "w").symlink_to(finished.warehouse)
+    assert here("audit", "--all", "--warehouse", tmp_path / "w").code == 0
+    assert here("sql", "FROM runs", "--warehouse", tmp_path / "w", "--json").rows
+
+
+@pytest.mark.parametrize("name", ["a?b", "a#b", "a%41", "[a]", "a'b", "*"])
+def test_a_warehouse_may_be_named_anything(here: Command, tmp_path: Path, name: str) -> None:
+    given = ("--warehouse", tmp_path / name, "--json")
+    (ran,) = here("simulate", "--gpus", 4, "--jobs", 1, "--round-seconds", 3600, *given).rows
+    assert here("views", *given[:2]).code == 0
+    (row,) = here("sql", "SELECT run, makespan_s FROM run_summary", *given).rows
+    assert row == {"run": ran["run"], "makespan_s": ran["makespan_s"]}
+    assert here("audit", "--all", *given[:2]).code == 0
+
+
+@pytest.mark.parametrize("command", ["campaign", "cluster check"])
+def test_a_file_nested_too_deeply_is_refused(here: Command, tmp_path: Path, command: str) -> None:
+    file = tmp_path / "deep.toml"
+    file.write_text(f"a = {'[' * 2000}{']' * 2000}\n")
+    assert_refused(here(*command.split(), file), str(file), "nested too deeply")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/api", "nowhere"])
+def test_a_prefect_server_that_is_not_there_costs_no_run(
+    here: Command, tmp_path: Path, url: str
+) -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    asked = ("--jobs", 2, "--warehouse", tmp_path / "w")
+    with temporary_settings({PREFECT_API_URL: url}):
+        ran = here("simulate", "--gpus", 4, "--driver", "prefect", *asked)
+    assert_refused(ran, "PREFECT_API_URL", url)
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("limit", [5, 8])
+def test_too_few_open_files_are_named(finished: Finished, limit: int) -> None:
+    code = (
+        "import resource; from flows.cli.main import main; "
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit})); main()"
+    )
+    asked = ("sql", "FROM run_summary", "--warehouse", str(finished.warehouse))
+    ran = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
+    assert ran.stderr.endswith("allow more open files (ulimit -n)\n")
+
+
+def test_control_characters_of_data_are_shown_and_not_sent(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = "\x1b[31mred\x07\r\x9b2J\u202e"
+    print_table([name, "jobs"], [[name, 1], [f"a\nb{name}", 2]])
+    say(f"{name}\nnext")
+    out = capsys.readouterr().out
+    assert out.count("\\x1b[31mred\\x07\\r\\x9b2J\\u202e") == 4
+    assert "".join(out.split("\n")).isprintable()
+    assert len(out.splitlines()) == 5
+
+
+def test_there_is_a_folder_of_reports_before_the_first(tmp_path: Path) -> None:
+    service = Service(Listening("127.0.0.1", 0, None, None, ""), "", tmp_path / "w")
+    service.check()
+    assert service.reports.is_dir()
