@@ -301,6 +301,17 @@ def test_makespan_runs_to_the_closing_record(analytics: Analytics) -> None:
     assert summary(analytics)["makespan_s"] == END
 
 
+def test_no_schedule_ends_before_the_work_that_arrives_is_done(analytics: Analytics) -> None:
+    # From 0 on 2 × 200 + 150 + 100 GPU-seconds arrive for two GPUs, from 150 on only 100.
+    assert summary(analytics)["makespan_bound_s"] == 325.0
+
+
+def test_no_schedule_ends_before_the_last_job_could_alone(tmp_path: Path) -> None:
+    start = with_settings(pools=one_pool(8))
+    write(tmp_path, start, chained(start, records()))
+    assert summary(Analytics(tmp_path))["makespan_bound_s"] == 250.0
+
+
 def test_queueing_runs_from_arrival_to_the_first_launch(analytics: Analytics) -> None:
     assert by_job(analytics, "admitted_seconds") == [0.0, 0.0, 200.0]
     assert by_job(analytics, "start_seconds") == [0.0, 100.0, 200.0]
@@ -424,6 +435,7 @@ def test_a_lease_was_trained_restarted_or_idled_away(analytics: Analytics) -> No
     assert figures["restart_s"] == pytest.approx(35.0009)
     assert figures["idle_s"] == pytest.approx(10.0)
     assert figures["launches"] == 4
+    assert figures["restart_share"] == pytest.approx((2 * 20.0009 + 10 + 5) / 510.0018)
 
 
 def test_a_restart_costs_no_more_than_the_run_charges(tmp_path: Path) -> None:

@@ -4,6 +4,9 @@
 -- a fork over the GPUs that there were in each round.
 -- nash_welfare: Nash social welfare over time, the finished jobs' mean utility, geometric and
 -- weighted by budget (Shockwave, NSDI '23, section 4).
+-- makespan_bound_s: no schedule of the finished jobs ends before the last could alone, nor before
+-- the work that arrives from some time on is done by all GPUs; restarts and waiting come on top.
+-- restart_share: part of the leased GPU time lost to starting and resuming.
 -- spread_share: part of the leased GPU time on more nodes than the gang needs; stranded_share:
 -- GPU time idle on nodes partly in use, over the same GPU time. Both are 0 with a GPU a node.
 -- Sums go by job id or round: in any other order they would differ in their last digits.
@@ -17,6 +20,7 @@ SELECT
     h.jobs,
     h.complete,
     r.makespan_s,
+    b.makespan_bound_s,
     o.mean_jct_s,
     o.jct_p50_s,
     o.jct_p95_s,
@@ -40,6 +44,7 @@ SELECT
     o.gpu_seconds / nullif(r.there_gpu_seconds, 0) AS utilization,
     o.held_gpu_seconds / 3600 AS gpu_hours,
     o.gpu_seconds / 3600 AS gpu_hours_trained,
+    o.restart_gpu_seconds / nullif(o.held_gpu_seconds, 0) AS restart_share,
     o.spread_gpu_seconds / nullif(o.held_gpu_seconds, 0) AS spread_share,
     r.stranded_gpu_seconds / nullif(r.there_gpu_seconds, 0) AS stranded_share,
     r.rounds,
@@ -92,6 +97,7 @@ LEFT JOIN (
         sum((NOT proportional)::INT)::BIGINT AS proportionality_violations,
         sum(gpu_seconds ORDER BY job_id) AS gpu_seconds,
         sum(held_gpu_seconds ORDER BY job_id) AS held_gpu_seconds,
+        sum(restart_seconds * scale_factor ORDER BY job_id) AS restart_gpu_seconds,
         sum(spread_seconds * scale_factor ORDER BY job_id) AS spread_gpu_seconds,
         sum(launches)::BIGINT AS launches,
         sum(preemptions)::BIGINT AS preemptions,
@@ -100,6 +106,20 @@ LEFT JOIN (
     FROM job_outcomes
     GROUP BY run
 ) AS o USING (run)
+LEFT JOIN (
+    SELECT run, greatest(
+        max(arrival_seconds + isolated_seconds), max(arrival_seconds + later_gpu_seconds / most_gpus)
+    ) AS makespan_bound_s
+    FROM (
+        SELECT run, arrival_seconds, isolated_seconds, sum(isolated_seconds * scale_factor) OVER (
+            PARTITION BY run ORDER BY arrival_seconds DESC, job_id
+        ) AS later_gpu_seconds
+        FROM job_outcomes
+        WHERE finish_seconds IS NOT NULL
+    )
+    JOIN (SELECT run, max(busy_gpus + idle_gpus) AS most_gpus FROM rounds GROUP BY run) USING (run)
+    GROUP BY run
+) AS b USING (run)
 LEFT JOIN (
     SELECT run, sum(envious::INT)::BIGINT AS envy_violations, max(envy) AS worst_envy
     FROM envy
