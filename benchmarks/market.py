@@ -57,7 +57,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "leases as fresh as old": {"set": {"fresh": 1.0}},
     "no bound on postponement": {"set": {"overdue": 1e9}},
     "no blur": {"set": {"blur_rounds": 0.01, "blur_share": 0.0}},
-    "window of 1 round": {"window": 1},
+    "market of the whole window": {"set": {"preview": 1.0}},
     "published objective": {"policy": "shockwave-published"},
 }
 

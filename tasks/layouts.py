@@ -10,7 +10,7 @@ from typing import Any
 
 from predictor.throughput import UNTYPED
 
-VERSION = 6
+VERSION = 7
 """The current layout."""
 
 OLDEST = 3
@@ -144,11 +144,25 @@ def _to_6_record(row: Row, header: Row) -> None:
     row["leases"] = row.pop("launches")
 
 
+def _to_7_header(row: Row) -> None:
+    """`shockwave` cleared the market of the window in each round, as it does with `preview`."""
+    settings = row["settings"]
+    for one in (settings, *settings["forked"]):
+        if one["policy"] == "shockwave":
+            given = [*one["parameters"], {"name": "preview", "value": 1.0}]
+            one["parameters"] = sorted(given, key=lambda parameter: str(parameter["name"]))
+
+
+def _to_7_record(row: Row, header: Row) -> None:
+    """Rounds are as they were."""
+
+
 _SECONDS = ("run_seconds", "remaining_seconds", "low_seconds", "high_seconds")
 
 MIGRATIONS = (
     Migration(_to_4_header, _to_4_record),
     Migration(_to_5_header, _to_5_record),
     Migration(_to_6_header, _to_6_record),
+    Migration(_to_7_header, _to_7_record),
 )
 """Migrations in order, from layout `OLDEST` to `VERSION`."""

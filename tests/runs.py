@@ -10,6 +10,7 @@ import numpy as np
 from flows.runs.start import make_start, prepare
 from predictor.job import JobSpec
 from tasks.record import (
+    Parameter,
     RoundRecord,
     RunHeader,
     Settings,
@@ -90,6 +91,12 @@ def make(start: Start) -> Made:
 def ended(policy: str = "shockwave", *, jobs: int = 8, seed: int = 7) -> Made:
     """A run of `tiny` to its end, made once for all tests; they change nothing in it."""
     return make(tiny(policy, jobs=jobs, seed=seed))
+
+
+def previewed(made: Made) -> Made:
+    """The same run of `shockwave`, with the market of the window in its records."""
+    settings = replace(made.header.settings, parameters=(Parameter("preview", 1.0),))
+    return make(make_start(made.start.workload, settings))
 
 
 def write(

@@ -1,4 +1,4 @@
-"""The Volatile Fisher Market over a window of rounds (Shockwave, NSDI '23), with new bids."""
+"""The Volatile Fisher Market (Shockwave, NSDI '23) for the coming round, with new bids."""
 
 from dataclasses import dataclass
 
@@ -20,11 +20,12 @@ from solver.plan import Plan, Situation, SolveReport, Turn, next_round
 
 @dataclass(frozen=True)
 class Shockwave:
-    """List scheduling by utility per GPU of the coming round, in a window cleared around it.
+    """List scheduling by utility per GPU of the coming round, with the market of that round.
 
-    The bids rank the jobs of the coming round. The market of the window, cleared to a proven
-    gap, yields the plan after it, dual prices and the audit of guarantees. It does not change
-    the coming round, since every round is planned anew. `docs/market.md` derives the bids.
+    The bids rank the jobs of the coming round; its market, cleared to a proven gap, yields the
+    price of a GPU and the audit of guarantees. Every round is planned anew, so a market of the
+    whole window would change none: it is cleared on demand (`preview`). `docs/market.md`
+    derives the bids.
 
     `docs/market.md` says on which workloads the defaults were chosen; the ablations of
     `benchmarks/market.py` remove the parts in turn.
@@ -50,10 +51,12 @@ class Shockwave:
             horizon. Below the median: too near a horizon hurries jobs a little, too far a
             horizon delays long jobs until they are late.
         lost_rounds: Mean loss of a job to its start and its end, in rounds.
+        preview: Where not 0, the market is that of the window, laid out around the coming
+            round: bids, prices, plan and guarantees are of the window. Who runs is the same.
     """
 
     name = "shockwave"
-    summary = "a market over the window: short jobs first, none late, makespan as a deadline"
+    summary = "a market of rounds: short jobs first, none late, makespan as a deadline"
     source = "Zheng et al., Shockwave (NSDI '23), with bids and forecasts of its own"
     looks_ahead = True
     clairvoyant = False
@@ -71,6 +74,7 @@ class Shockwave:
     overdue: float = 3.0
     longest_level: float = 0.3
     lost_rounds: float = 0.5
+    preview: float = 0.0
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
@@ -84,15 +88,16 @@ class Shockwave:
         )
         seconds = situation.round_seconds
         factors = hysteresis(situation, self.favour, self.fresh, self.fresh_rounds)
-        bids, coming = (
+        coming, *window = (
             market(
                 situation,
                 ahead,
-                utilities(ahead, parameters, horizon=horizon, window=window, round_seconds=seconds),
+                utilities(ahead, parameters, horizon=horizon, window=rounds, round_seconds=seconds),
                 factors,
             )
-            for window in (situation.window, 1)
+            for rounds in ((1, situation.window) if self.preview else (1,))
         )
+        (bids,) = window or (coming,)
         worth = coming.utility[:, 1] / ahead.gangs
         order = self.ranked(ahead, worth)
         placement = next_round(situation, [jobs[row] for row in order])
@@ -103,7 +108,7 @@ class Shockwave:
             turns=tuple(
                 Turn(job.job_id, tuple(np.flatnonzero(row).tolist()))
                 for job, row in zip(jobs, cleared.timetable, strict=True)
-                if row.any()
+                if self.preview and row.any()
             ),
             placement=placement,
             bids=bids.bids,

@@ -14,7 +14,7 @@ from flows.history.why import why
 from flows.history.words import in_words
 from predictor.errors import InputError, WarehouseError
 from tests.flows.conftest import Command
-from tests.runs import POLICIES, Made, chained, ended, write
+from tests.runs import POLICIES, Made, chained, ended, previewed, write
 from warehouse.analytics.questions import Analytics
 from warehouse.store.folder import make_folder
 from warehouse.store.reader import Reader
@@ -53,7 +53,6 @@ def test_a_running_job_holds_its_gpus_and_its_plan_begins_now(
         assert answer.next_round == answer.round
         assert answer.start_seconds == answer.clock_seconds == record.clock_seconds
         assert answer.finish_low_seconds <= answer.finish_seconds <= answer.finish_high_seconds
-        assert [answer.price] == [one.price for one in record.solve.prices]
         assert answer.cutoff is not None
         assert answer.worth is not None
         assert answer.worth >= answer.cutoff
@@ -61,12 +60,13 @@ def test_a_running_job_holds_its_gpus_and_its_plan_begins_now(
 
 @pytest.mark.slow
 def test_a_waiting_job_did_not_fit_when_its_turn_came(made: Made, kept: tuple[Path, str]) -> None:
+    ahead = [record.turns for record in previewed(made).records]
     for answer in answers(made, kept, "waits"):
         record = made.records[answer.round]
         assert answer.gpus == ()
         assert answer.free_gpus < answer.scale_factor
         assert {one.job_id for one in answer.holders} == {one.job_id for one in record.leases}
-        turns = [turn.rounds for turn in record.turns if turn.job_id == answer.job_id]
+        turns = [turn.rounds for turn in ahead[answer.round] if turn.job_id == answer.job_id]
         expected = answer.round + turns[0][0] if turns else None
         assert answer.next_round == expected
         assert answer.planned_rounds == (len(turns[0]) if turns else 0)

@@ -168,6 +168,19 @@ def test_shockwave_reports_a_bound_that_its_plan_keeps(told: Situation) -> None:
     assert [bid.job_id for bid in plan.bids] == [job.spec.job_id for job in told.jobs]
 
 
+@examples(60)
+@given(situations())
+def test_the_window_changes_no_coming_round(told: Situation) -> None:
+    plan = make_policy("shockwave").plan(told)
+    ahead = make_policy("shockwave", values={"preview": 1.0}).plan(told)
+    assert (plan.placement, plan.order, plan.worth) == (ahead.placement, ahead.order, ahead.worth)
+    assert plan.turns == ()
+    assert [len(row.utility) for bid in plan.bids for row in bid.rows] == [2] * len(told.jobs)
+    assert [len(row.utility) for bid in ahead.bids for row in bid.rows] == [WINDOW + 1] * len(
+        told.jobs
+    )
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_registry_makes_policies_that_introduce_themselves(name: str) -> None:
     policy = make_policy(name)
@@ -194,7 +207,8 @@ def test_srtf_preempts_for_a_shorter_job() -> None:
 
 
 def test_shockwave_gives_all_to_all_where_there_is_room() -> None:
-    plan = make_policy("shockwave").plan(situation(job(0, 20), job(1, 30), gpus=4))
+    told = situation(job(0, 20), job(1, 30), gpus=4)
+    plan = make_policy("shockwave", values={"preview": 1.0}).plan(told)
     assert [turn.rounds for turn in plan.turns] == [tuple(range(WINDOW))] * 2
     assert (plan.report.prices, plan.report.gap) == ((Price(UNTYPED, 0.0),), 0.0)
 
@@ -215,7 +229,7 @@ def test_shockwave_puts_the_job_that_has_waited_longest_first() -> None:
 
 def test_shockwave_gives_rounds_by_budget() -> None:
     alike = [job(j, 12, rounds_run=1, budget=budget) for j, budget in enumerate((1.0, 50.0))]
-    plan = make_policy("shockwave").plan(situation(*alike, gpus=1))
+    plan = make_policy("shockwave", values={"preview": 1.0}).plan(situation(*alike, gpus=1))
     turns = {turn.job_id: len(turn.rounds) for turn in plan.turns}
     assert turns[1] > turns.get(0, 0)
 

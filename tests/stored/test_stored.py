@@ -3,6 +3,8 @@
 `layoutN/run=RUN` holds runs with records of layout N. Those of layout 5 are one of each policy
 with each fidelity, on both virtual clusters, in containers, with other forecasts, nodes,
 parameters and histories, and forks. Those of layout 6 are of policies that decide by forecasts.
+Those of layout 7 are of `shockwave` without and with the window's market and as published, and
+of a rule.
 """
 
 import shutil
@@ -19,7 +21,7 @@ from flows.runs.start import make_start
 from predictor.basis import Basis
 from solver.fidelity import Fidelity
 from solver.policies import POLICIES
-from tasks.layouts import FIRST_WITH_REASONS
+from tasks.layouts import FIRST_WITH_REASONS, FIRST_WITH_WORK
 from tasks.record import RoundRecord, RuntimeKind, Start
 from tests.runs import make
 from warehouse.analytics.catalog import create_views
@@ -49,7 +51,7 @@ FORECASTS = {"forecasts", "estimates"}
 OTHERWISE = {
     path
     for path in RUNS
-    if path.parts[0] != "layout6" and name_of(path).startswith(("shockwave-", "srtf-2f4d56"))
+    if path.parts[0] < "layout6" and name_of(path).startswith(("shockwave-", "srtf-2f4d56"))
     if "published" not in path.name
 }
 """Runs whose policies decided by these forecasts, or by other bids, in a different way."""
@@ -85,8 +87,9 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
 def copied(path: Path, warehouse: Path) -> None:
     """Put a stored run into a warehouse, where its layout belongs."""
     folder = warehouse / "records"
-    if path.parts[0] == "layout6":
-        folder /= "layout=6"
+    layout = int(path.parts[0].removeprefix("layout"))
+    if layout >= FIRST_WITH_WORK:
+        folder /= f"layout={layout}"
     shutil.copytree(FOLDER / path, folder / path.name)
 
 
@@ -103,7 +106,7 @@ def test_a_stored_run_is_whole_and_replays_identically(
     if path in OTHERWISE:
         assert differing
     else:
-        assert differing <= (set() if path.parts[0] == "layout6" else FORECASTS)
+        assert differing <= (FORECASTS if path.parts[0] < "layout6" else set())
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ from tasks.record import (
     one_pool,
 )
 from tasks.sources import Workload
-from tests.runs import POLICIES, chained, ended, start_of, write
+from tests.runs import POLICIES, chained, ended, previewed, start_of, write
 from tests.strategies import certain, gang_bid
 from warehouse.analytics import definitions
 from warehouse.analytics.catalog import build, create_views
@@ -250,7 +250,7 @@ def analytics(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
     folder = tmp_path_factory.mktemp("simulated")
     for policy in POLICIES:
-        made = ended(policy)
+        made = previewed(ended(policy)) if policy == "shockwave" else ended(policy)
         write(folder, made.start, made.rounds, compact=policy != "fifo")
     write_cells(folder, CELL)
     return Analytics(folder)

@@ -95,8 +95,8 @@ def market(analytics: Analytics, run: str, key: str = "market") -> Figure:
     """The price of a GPU-round over time, and violations of the market's guarantees."""
     rows = rows_of(analytics, SOLVES, [run])
     about = (
-        "Price of a GPU-round in each round's window, in units of welfare (above), and how many "
-        "jobs would rather have had another's share of the window, or an even one (below)."
+        "Price of a GPU-round in each round's market, in units of welfare (above), and how many "
+        "jobs would rather have had another's share of it, or an even one (below)."
     )
     title = "Prices over time"
     if not any(row["market"] for row in rows):

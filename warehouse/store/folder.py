@@ -2,13 +2,14 @@
 
 WAREHOUSE/
 analytics.duckdb                    views only (`warehouse.analytics`)
-records/layout=6/run=RUN/           a run whose records have this layout
+records/layout=7/run=RUN/           a run whose records have this layout
     header.parquet                  the run's header
     workload.parquet                its jobs and their ground truths
     round=000012.parquet
     round=all.parquet               all rounds in a single file, once the run has ended
     SHA256SUMS
-records/layout=6/run=_/             the columns of these files, without rows
+records/layout=7/run=_/             the columns of these files, without rows
+records/layout=6/run=RUN/           a run of layout 6
 records/run=RUN/                    a run of layout 3, 4 or 5, with the jobs in its header
 campaigns/                          see `warehouse.store.campaigns`
 

@@ -19,7 +19,7 @@ SELECT
     n.running_jobs,
     b.weight,
     b.utility[2] - b.utility[1] AS next_round_utility,
-    p.planned_rounds,
+    next_round_utility / a.scale_factor AS worth,
     s.price
 FROM asked AS a
 JOIN rounds AS n
@@ -29,7 +29,5 @@ ANTI JOIN (SELECT round, job_id FROM placements WHERE run = getvariable('run')) 
     ON l.round = n.round AND l.job_id = a.job_id
 LEFT JOIN (SELECT * FROM bids WHERE run = getvariable('run')) AS b
     ON b.round = n.round AND b.job_id = a.job_id
-LEFT JOIN (SELECT * FROM plans WHERE run = getvariable('run')) AS p
-    ON p.round = n.round AND p.job_id = a.job_id
 LEFT JOIN (SELECT * FROM solves WHERE run = getvariable('run')) AS s ON s.round = n.round
 ORDER BY n.round
