@@ -16,10 +16,14 @@ from prefect.client.schemas.objects import TaskRun
 from prefect.tasks import Task
 
 from predictor.errors import WarehouseBusy
+from solver.plan import SolveReport
 from tasks.round import ROUND, Round, Run, Step, record, timed
 
 RETRY_SECONDS = (1.0, 5.0)
 """Delays before the first and second retry after a transient error. An engineering choice."""
+
+MOST_BIDS = 50
+"""Most bids shown of a round. A choice of layout."""
 
 _under_way: dict[tuple[str, int], tuple[Run, Round]] = {}
 
@@ -77,6 +81,12 @@ def call_tasks(run: str, number: int) -> None:
     publish(*_under_way[run, number])
 
 
+def call_steps(run: str, number: int) -> None:
+    """Run the round's steps in order, without tasks of their own."""
+    for step in ROUND:
+        timed(step, *_under_way[run, number])
+
+
 def publish(run: Run, this: Round) -> None:
     """Publish the round's artifacts: its allocation as a table, its market as text."""
     number = run.state.round - 1  # recorded, so the run is past it
@@ -105,9 +115,7 @@ def publish(run: Run, this: Round) -> None:
 def _summary(run: Run, number: int, this: Round) -> str:
     report, gpus = this.plan.report, run.header.settings.gpus
     busy = sum(map(len, this.plan.placement.values()))
-    prices = "".join(
-        f"| price of a GPU-round ({row.gpu_type}) | {row.price:.3g} |\n" for row in report.prices
-    )
+    market = _market(report) if report.prices else ""
     return f"""# Round {number} of run {run.name}
 
 | | |
@@ -118,10 +126,38 @@ def _summary(run: Run, number: int, this: Round) -> str:
 | running jobs | {len(this.plan.placement)} |
 | busy GPUs | {busy} of {gpus} |
 | policy | {report.policy} |
-| back end | {report.backend} ({report.reason}) |
-| status | {report.status} |
-| objective | {report.objective:.6g} |
-| bound | {report.bound:.6g} |
-| gap | {report.gap:.2e} |
-{prices}| solve | {this.milliseconds["solve"]:.1f} ms |
-"""
+{market}| solve | {this.milliseconds["solve"]:.1f} ms |
+{_bids(this)}"""
+
+
+def _market(report: SolveReport) -> str:
+    """What was solved, and what of it is lost where gangs do not fit together."""
+    prices = "".join(
+        f"| price of a GPU-round ({row.gpu_type}) | {row.price:.3g} |\n" for row in report.prices
+    )
+    return f"""| counts | {report.status}, by {report.backend} ({report.reason}) |
+| as laid out | {report.gap:.2%} off the bound |
+{prices}"""
+
+
+def _bids(this: Round) -> str:
+    """The bids for the coming round, highest first."""
+    worth = {
+        bid.job_id: (bid.rows[0].utility[1] - bid.rows[0].utility[0]) / this.active[bid.job_id].gang
+        for bid in this.plan.bids
+    }
+    ranked = sorted(worth, key=lambda job_id: -worth[job_id])
+    if not ranked:
+        return ""
+    lines = [
+        f"| {job_id} | {this.active[job_id].gang} | {worth[job_id]:.3g} "
+        f"| {' '.join(map(str, this.plan.placement.get(job_id, ()))) or 'waits'} |\n"
+        for job_id in ranked[:MOST_BIDS]
+    ]
+    more = f"\n{len(ranked) - MOST_BIDS} more bid less.\n" if len(ranked) > MOST_BIDS else ""
+    return f"""
+## Bids
+
+| job | GPUs | worth of the round per GPU | has GPUs |
+| ---: | ---: | ---: | --- |
+{"".join(lines)}{more}"""

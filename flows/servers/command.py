@@ -39,9 +39,24 @@ def answers(url: str) -> bool:
     Raises:
         InputError: Its certificate does not hold for the URL.
     """
+    return _content(f"{url}/api/health") == b"true"
+
+
+def shows(url: str) -> bool:
+    """Whether a Prefect server hands out its UI at a URL.
+
+    Raises:
+        InputError: Its certificate does not hold for the URL.
+    """
+    return bool(_content(f"{url}/deployments"))
+
+
+def _content(url: str) -> bytes:
+    """What is at a URL; nothing if there is no answer."""
     try:
-        with urlopen(f"{url}/api/health", timeout=ANSWER_SECONDS) as answer:
-            return bool(answer.read() == b"true")
+        with urlopen(url, timeout=ANSWER_SECONDS) as answer:
+            content: bytes = answer.read()
+            return content
     except URLError as error:
         if isinstance(error.reason, ssl.SSLCertVerificationError):
             raise InputError(
@@ -49,6 +64,6 @@ def answers(url: str) -> bool:
                 f"does not hold for {url} ({error.reason.verify_message})",
                 "give one that does, or name its authority's certificate in SSL_CERT_FILE",
             ) from None
-        return False
+        return b""
     except (OSError, ValueError):
-        return False
+        return b""

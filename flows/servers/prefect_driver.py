@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from prefect import flow, tags
+from prefect import flow, tags, task
+from prefect.cache_policies import NO_CACHE
 from prefect.logging.handlers import PrefectConsoleHandler
 from prefect.settings import (
     PREFECT_API_REQUEST_TIMEOUT,
@@ -25,7 +26,7 @@ from prefect.settings import (
 )
 from prefect.settings.legacy import Setting
 
-from tasks.prefect_tasks import call_tasks, under_way
+from tasks.prefect_tasks import call_steps, call_tasks, under_way
 from tasks.round import Round, Run
 
 
@@ -56,6 +57,30 @@ def run_tasks(run: Run) -> Round:
     """Run a round as five task runs of the current flow run."""
     with under_way(run) as this:
         call_tasks(run.name, run.state.round)
+    return this
+
+
+@task(
+    name="round",
+    description="One scheduling round: collect, predict, solve, dispatch, record.",
+    task_run_name="round {number}",
+    tags=["shockwave"],
+    cache_policy=NO_CACHE,
+)
+def whole_round(run: str, number: int) -> None:
+    """Run a round of a run that is active in this process.
+
+    Args:
+        run: The run's id.
+        number: The round, from 0.
+    """
+    call_steps(run, number)
+
+
+def run_task(run: Run) -> Round:
+    """Run a round as one task run of the current flow run."""
+    with under_way(run) as this:
+        whole_round(run.name, run.state.round)
     return this
 
 

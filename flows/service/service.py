@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from flows.servers.children import POLL_SECONDS, child
-from flows.servers.command import REPORTS, answers, server_command
+from flows.servers.command import REPORTS, answers, server_command, shows
 from flows.service.listening import Listening
 from predictor.errors import InputError, Interrupted
 from warehouse.analytics.catalog import build
@@ -140,7 +140,9 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
                 access.client_env() | {REPORTS: str(service.reports)},
             )
         )
-        if not serving.wait_until(serving.reported_ready.is_set, stop):
+        if not serving.wait_until(
+            lambda: serving.reported_ready.is_set() and shows(access.url), stop
+        ):
             return
         report(
             f"The UI asks for a password: the line in {installation_file()}. "

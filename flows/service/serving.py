@@ -37,8 +37,20 @@ def main(warehouse: Path) -> None:
     )
     for deployment in DEPLOYMENTS:
         runner.add_deployment(deployment.served(warehouse))
+    asyncio.run(_serve(runner))
+
+
+async def _serve(runner: Runner) -> None:
+    """Serve until stopped; say so once flow runs are started."""
+    telling = asyncio.create_task(_tell(runner))
+    await runner.start()
+    telling.cancel()
+
+
+async def _tell(runner: Runner) -> None:
+    while not runner.started:
+        await asyncio.sleep(POLL_SECONDS / 10)
     print(READY, flush=True)
-    asyncio.run(runner.start())
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from flows.runs.simulation import Progress, resume
 from flows.runs.simulation import simulate as run_simulation
 from flows.runs.start import make_start
 from flows.servers.failures import failed
-from flows.servers.prefect_driver import run_tasks
+from flows.servers.prefect_driver import run_task, run_tasks
 from flows.service.artifacts import show_headlines
 from flows.service.forms import RoundForm, SimulationForm
 from predictor.errors import ShockwaveError
@@ -51,7 +51,7 @@ def step(form: RoundForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
     flow_run_name="{form.policy}, {form.jobs} jobs on {form.gpus} GPUs",
 )
 def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
-    """Simulate a generated workload, to its end or for some rounds.
+    """Simulate a generated workload, to its end or for some rounds, each as a task run.
 
     Args:
         form: The workload, the policy and the number of rounds.
@@ -62,7 +62,13 @@ def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State
     """
     try:
         start = make_start(form.source.open(form.gpus), form.settings)
-        run = run_simulation(start, warehouse, progress=_progress(form.jobs), rounds=form.rounds)
+        run = run_simulation(
+            start,
+            warehouse,
+            driver=run_task,
+            progress=_progress(form.jobs),
+            rounds=form.rounds,
+        )
         show_headlines(warehouse, [run], key=f"run-{run}", title=f"Run {run}")
         return Completed(message=_status(warehouse, run), data=run)
     except ShockwaveError as error:
@@ -71,15 +77,18 @@ def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State
 
 def _progress(jobs: int) -> Progress:
     """A progress artifact in the UI, the percentage of finished jobs; returns its callback."""
-    bar: Any = create_progress_artifact(0.0, key="finished-jobs", description="Finished jobs")
+    bar: Any = None
     shown = 0
 
     def update(run: Run) -> None:
-        nonlocal shown
+        nonlocal bar, shown
         percent = 100 * (run.state.arrived - len(run.state.beliefs)) // jobs
-        if percent > shown:
-            shown = percent
+        if bar is None:
+            key, about = f"finished-jobs-{run.name}", f"Finished jobs of run {run.name}"
+            bar = create_progress_artifact(float(percent), key=key, description=about)
+        elif percent > shown:
             update_progress_artifact(bar, float(percent))
+        shown = percent
 
     return update
 

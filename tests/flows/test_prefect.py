@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -197,8 +198,14 @@ def test_each_round_shows_its_allocation_and_its_market(
         assert market.type == "markdown"
         assert isinstance(market.data, str)
         assert market.data.startswith(f"# Round {record.round} of run {both.prefect}\n")
-        assert f"| objective | {record.solve.objective:.6g} |" in market.data
-        assert f"| status | {record.solve.status} |" in market.data
+        if record.solve.prices:
+            assert f"| counts | {record.solve.status}, by {record.solve.backend} " in market.data
+            assert f"| as laid out | {record.solve.gap:.2%} off the bound |" in market.data
+        leases = {lease.job_id: " ".join(map(str, lease.gpus)) for lease in record.leases}
+        bids = re.findall(r"\n\| (\d+) \| \d+ \| [\d.e+-]+ \| ([\d ]+|waits) \|", market.data)
+        assert sorted(bids) == sorted(
+            (str(bid.job_id), leases.get(bid.job_id, "waits")) for bid in record.bids
+        )
 
 
 def test_a_failing_step_fails_its_flow_run_and_the_run_can_be_resumed(
