@@ -3,10 +3,11 @@
     python tools/environment.py FOLDER [EXTRA …]
 
 installs the project of the current folder, with these extras, in the exact versions of
-`constraints.txt`. What an interrupted call installed is kept, what it left half installed is
-installed anew. pip brings uv, which installs all else in a quarter of pip's time, from where pip is
-configured to. But first comes PyTorch, alone and by pip: its builds without CUDA have an index of
-their own, `TORCH_INDEX`. Where that does not answer, pip takes what it finds elsewhere.
+`constraints.txt`, and of each only files with one of the SHA-256 sums that stand there. What an
+interrupted call installed is kept, what it left half installed is installed anew. pip brings uv,
+which installs all else in a quarter of pip's time, from where pip is configured to. But first comes
+PyTorch, alone and by pip: its builds without CUDA have an index of their own, `TORCH_INDEX`. Where
+that does not answer, uv takes what it finds elsewhere.
 """
 
 import ast
@@ -22,6 +23,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
+
+CONSTRAINTS = Path("constraints.txt")
 
 SAY_SECONDS = 5.0
 """Between two lines about what pip does."""
@@ -90,14 +93,25 @@ class Environment:
             shutil.rmtree(info)
         return [info.name for info in unfinished]
 
-    def bring(self, *arguments: str) -> None:
-        """Run `pip install`, with a line every few seconds.
+    def bring(self, name: str, *options: str, build: str = "") -> None:
+        """Run `pip install` of one package alone, with a line every few seconds.
+
+        Args:
+            name: The package.
+            options: Further options.
+            build: What follows the version of the build that is wanted, such as `+cpu`.
 
         Raises:
             SetupError: pip failed.
         """
-        pip = [self._python, "-m", "pip", "install", "--no-compile", "--no-input"]
-        self._install("pip", [*pip, "--disable-pip-version-check", *arguments])
+        # pip checks sums of requirements only, and wants their versions beside them. It compiles
+        # nothing, as all takes longer than installing it: Python compiles what is used.
+        locked = re.search(rf"^({name}==[\w.]+)((?:.*\\\n)*.*)$", CONSTRAINTS.read_text(), re.M)
+        asked = self.folder / "setup.txt"
+        asked.write_text(f"{locked[1]}{build}{locked[2]}\n" if locked else f"{name}\n")
+        pip = [self._python, "-m", "pip", "install", "--no-compile", "--no-input", "--no-deps"]
+        pip += ["--disable-pip-version-check", *options, "--requirement", asked]
+        self._install("pip", pip)
 
     def install(self, *arguments: str) -> None:
         """Run `uv pip install`, with a line every few seconds.
@@ -106,13 +120,12 @@ class Environment:
             SetupError: uv failed.
         """
         uv = [self.folder / "bin" / "uv", "pip", "install", "--python", self._python]
+        uv += ["--constraint", CONSTRAINTS, "--build-constraints", CONSTRAINTS]
         self._install("uv", [*uv, *arguments], self._configured())
 
     def _install(
         self, name: str, command: Sequence[str | Path], variables: Mapping[str, str] | None = None
     ) -> None:
-        # Compiling all takes longer than installing it; Python compiles what is used.
-        command = [*command, "--constraint", "constraints.txt"]
         with self.log.open("w+", errors="replace") as log:
             failed = self._run(command, log, variables)
             if failed < 0:
@@ -132,10 +145,6 @@ class Environment:
             if (option := key.rpartition(".")[2]) in UV_SETTINGS
         }
         return {"UV_INDEX_STRATEGY": "unsafe-best-match", **variables, **os.environ}
-
-    def torch(self) -> str:
-        """The version of PyTorch that is installed."""
-        return self._packages("torch")[0].name.split("-")[1]
 
     def summary(self) -> str:
         """What is installed, and how long it took."""
@@ -242,8 +251,9 @@ def complete(folder: Path, extras: Sequence[str]) -> None:
         index = os.environ.get("TORCH_INDEX")
         if index and sys.platform == "linux":
             asking = ["--extra-index-url", index, "--retries", "1", "--timeout", "10"]
-            environment.bring("--no-deps", *asking, "torch")
-            if "+" not in environment.torch():
+            try:
+                environment.bring("torch", *asking, build="+cpu")
+            except SetupError:
                 print(
                     "PyTorch comes with CUDA, which takes several GB more and Shockwave does not "
                     f"use: {index} (TORCH_INDEX) had no other build",

@@ -1,8 +1,10 @@
 """Setup: `tools/environment.py` completes an environment or says in a line why it cannot."""
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import distribution
 from pathlib import Path
 from zipfile import ZipFile
@@ -10,6 +12,7 @@ from zipfile import ZipFile
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "environment.py"
+LOCK = Path(__file__).parents[2] / "constraints.txt"
 
 BACKEND = """
 from zipfile import ZipFile
@@ -80,6 +83,30 @@ def test_what_is_half_installed_is_installed_anew(project: Path) -> None:
     assert again.returncode == 0
     assert "part-1.dist-info was left half installed: installing it anew" in again.stdout
     assert (packages / "part.py").is_file()
+
+
+def test_a_file_with_another_sum_than_its_lock_has_is_not_installed(project: Path) -> None:
+    lock = project / "constraints.txt"
+    lock.write_text(f"part==1 --hash=sha256:{'0' * 64}\n")
+    ran = setup(project, no_index="1", find_links="wheels")
+    assert ran.returncode == 2
+    assert "Hash mismatch for `part==1`" in ran.stderr
+    assert not list(project.glob("env/lib/python3*/site-packages/part*"))
+
+
+def test_every_requirement_is_locked_with_the_sums_of_its_files() -> None:
+    lock = re.sub(r" \\\n *", " ", LOCK.read_text())
+    lines = [line.split(" --hash=sha256:") for line in lock.splitlines() if line[0] != "#"]
+    assert all(len(sums) > 0 and all(len(one) == 64 for one in sums) for _, *sums in lines)
+    locked = {name.partition("==")[0] for name, *_ in lines}
+    project = tomllib.loads((LOCK.parent / "pyproject.toml").read_text())
+    wanted = [
+        *project["build-system"]["requires"],
+        *project["project"]["dependencies"],
+        *(part for extra in project["project"]["optional-dependencies"].values() for part in extra),
+    ]
+    names = {re.split(r"[\[<>=,]", part)[0] for part in wanted}
+    assert names - {"shockwave"} <= locked
 
 
 def test_without_a_network_one_line_says_so_and_what_to_do(project: Path) -> None:
