@@ -1,6 +1,5 @@
 """Commands on recorded runs: `replay`, `why`, `whatif`, `sql`, `views`."""
 
-import json
 import math
 from dataclasses import asdict
 from pathlib import Path
@@ -36,22 +35,20 @@ def replay(
             "recorded": difference.recorded,
             "replayed": difference.replayed,
         }
-        say(
-            json.dumps(line) if as_json else f"round {difference.round}: {difference.field} differs"
-        )
+        if as_json:
+            print_rows([line], as_json)
+        else:
+            say(f"round {difference.round}: {difference.field} differs")
     rounds = f"{comparison.rounds} round{'s' * (comparison.rounds != 1)}"
     different = len({difference.round for difference in comparison.differences})
     if as_json:
-        say(
-            json.dumps(
-                {
-                    "run": run,
-                    "rounds": comparison.rounds,
-                    "different": different,
-                    "complete": comparison.complete,
-                }
-            )
-        )
+        summary = {
+            "run": run,
+            "rounds": comparison.rounds,
+            "different": different,
+            "complete": comparison.complete,
+        }
+        print_rows([summary], as_json)
     elif not different:
         ended = "" if number is not None or comparison.complete else "; the run has not ended"
         say(f"{run}: {rounds} replayed, all identical byte for byte{ended}")
@@ -96,7 +93,7 @@ def sql(
     else:
         from flows.cli.terminal import print_table
 
-        print_table(columns, rows)
+        print_table(columns, rows, paged=True)
 
 
 def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
@@ -178,10 +175,12 @@ def whatif(
     print_rows(figures, as_json)
     changed = [job for job in jobs if job["jct_seconds"] != job["jct_seconds_whatif"]]
     changed.sort(key=lambda job: -abs(job["difference_seconds"] or math.inf))
-    say(f"\n{len(changed)} of {len(jobs)} jobs end otherwise")
+    say("")
+    say(f"{len(changed)} of {len(jobs)} jobs end otherwise")
     print_rows(changed[:MOST_JOBS], as_json)
     if keep is not None:
-        say(f"\nkept as run {outcome.run} in the warehouse {keep}")
+        say("")
+        say(f"kept as run {outcome.run} in the warehouse {keep}")
 
 
 def _less(after: float | None, before: float | None) -> float | None:

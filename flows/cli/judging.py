@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import Backend, Json, takes
-from flows.cli.output import print_rows, say
+from flows.cli.output import print_rows, say, terminal_width
 from flows.runs.settings import DEFAULT_BACKEND
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
@@ -31,11 +31,13 @@ def policies(as_json: Json = False) -> None:
         print_rows(listed, as_json)
         return
     for policy in listed:
-        lines = [policy["policy"], policy["summary"], policy["source"]]
-        if policy["parameters"]:
-            settable = [f"{key}={value:g}" for key, value in policy["parameters"].items()]
-            lines += wrap(f"parameters: {' '.join(settable)}", 90)
-        say("\n    ".join(lines))
+        settable = [f"{key}={value:g}" for key, value in policy["parameters"].items()]
+        lines = [policy["summary"], policy["source"]]
+        lines += [f"parameters: {' '.join(settable)}"] if settable else []
+        say(policy["policy"])
+        for line in lines:
+            for part in wrap(line, min(90, (terminal_width() or 94) - 4)):
+                say(f"    {part}")
 
 
 def conformance(

@@ -55,5 +55,7 @@ def main() -> None:
             raise
         import typer
 
-        typer.secho(f"error: {printable(str(found))}", fg=typer.colors.RED, err=True)
+        colour = False if os.environ.get("NO_COLOR") else None  # None: on a terminal
+        line = f"error: {printable(str(found))}"
+        typer.secho(line, fg=typer.colors.RED, err=True, color=colour)
         sys.exit(found.exit_code)

@@ -1,7 +1,10 @@
-"""Lines and rows on stdout: JSON lines, or a table."""
+"""Results on stdout: lines of text, and rows as JSON lines or as a table."""
 
 import json
+import shutil
+import sys
 from collections.abc import Iterable
+from textwrap import wrap
 from typing import Any
 
 import typer
@@ -10,17 +13,37 @@ from flows.cli.errors import printable
 from warehouse.analytics.values import plain
 
 
+def terminal_width() -> int | None:
+    """Characters a line of the terminal that stdout is; None if it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
 def say(text: str, *, err: bool = False) -> None:
-    """Print lines on stdout, or on stderr; other control characters, such as of names, escaped."""
-    typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
+    """Print lines on stdout, on a terminal wrapped at spaces, or on stderr.
+
+    Other control characters, such as of names, are escaped.
+    """
+    width = None if err else terminal_width()
+    for line in map(printable, text.split("\n")):
+        lines = [line] if width is None else wrap(line, width, **_AT_SPACES) or [line]
+        typer.echo("\n".join(lines), err=err)
 
 
-def print_rows(rows: Iterable[dict[str, Any]], as_json: bool) -> None:
-    """Print rows: as JSON lines as they arrive, or as a table of all rows."""
+_AT_SPACES: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+
+
+def print_rows(rows: Iterable[dict[str, Any]], as_json: bool, *, paged: bool = False) -> None:
+    """Print rows: as JSON lines as they arrive, or as a table of all rows.
+
+    Args:
+        rows: The rows, with the same columns.
+        as_json: Whether to print JSON lines.
+        paged: Whether a table that is longer than the terminal goes to a pager.
+    """
     if as_json:
         for row in rows:
             typer.echo(json.dumps(plain(row), allow_nan=False))
     elif table := list(rows):
         from flows.cli.terminal import print_table
 
-        print_table(list(table[0]), [list(row.values()) for row in table])
+        print_table(list(table[0]), [list(row.values()) for row in table], paged=paged)

@@ -1,13 +1,12 @@
 """The command `report`."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flows.cli.options import Json, Warehouse
-from flows.cli.output import say
+from flows.cli.output import print_rows, say
 from flows.runs.extras import require
 from warehouse import DEFAULT_WAREHOUSE
 
@@ -39,7 +38,7 @@ def report(
     drawn = write_figures(content.figures, figures) if figures else []
     if as_json:
         summary = {"report": str(path), "bytes": path.stat().st_size, "runs": runs}
-        say(json.dumps({**summary, "figures": [str(figure) for figure in drawn]}))
+        print_rows([{**summary, "figures": [str(figure) for figure in drawn]}], as_json)
         return
     say(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     if drawn:

@@ -1,16 +1,17 @@
 """Tables and progress bars on the terminal."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import accumulate
-from typing import TYPE_CHECKING, Literal
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
-from flows.cli.errors import printable
+from flows.cli.output import terminal_width
+from flows.cli.tables import Line, side_by_side, table
 
 if TYPE_CHECKING:  # not needed to print a table
     from flows.runs.simulation import Progress as RoundCallback
@@ -29,7 +30,7 @@ class Bars:
 
     def note(self, text: str) -> None:
         """Print a line above the bars."""
-        self._progress.console.print(Text(printable(text)), style="dim")
+        self._progress.console.print(Text(text), style="dim")
 
     def add(self, start: "Start") -> "RoundCallback":
         """Add a bar for a run; returns the callback that updates it after a round."""
@@ -68,7 +69,7 @@ class Count:
 
     def note(self, text: str) -> None:
         """Print a line above the bar."""
-        self._progress.console.print(Text(printable(text)), style="dim")
+        self._progress.console.print(Text(text), style="dim")
 
     def show(self, done: int, total: int) -> None:
         """Update the bar to `done` of `total`."""
@@ -86,42 +87,32 @@ def counting(what: str, *, quiet: bool) -> Iterator[Count]:
         yield Count(progress, what)
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table on stdout; numbers right-aligned, texts verbatim (no markup), on a line."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for position, column in enumerate(columns):
-        numeric = any(isinstance(row[position], int | float) for row in rows)
-        justify: Literal["left", "right"] = "right" if numeric else "left"
-        table.add_column(Text(printable(column)), justify=justify, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_shown(value)) for value in row))
-    console = Console()
-    if not console.is_terminal:  # do not wrap
-        console = Console(width=10_000)
-    console.print(table)
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, paged: bool = False
+) -> None:
+    """Print a table on stdout: of any width into a pipe or file, fitting on a terminal.
+
+    Args:
+        columns: The columns' names.
+        rows: A value a column each; texts are shown verbatim (no markup).
+        paged: Whether a table that is longer than the terminal goes to a pager.
+    """
+    _print(table(columns, rows, terminal_width()), paged)
 
 
 def print_side_by_side(rows: Sequence[Mapping[str, object]], heading: str) -> None:
     """Print records as columns, headed by one of their fields; columns that do not fit go below."""
-    fields = [name for name in rows[0] if name != heading]
-    console = Console()
-    width = console.width if console.is_terminal else USUAL_WIDTH
-    room = width - max(map(len, fields))
-    widths = [2 + max(len(_shown(value)) for value in row.values()) for row in rows]
-    ends = list(accumulate(widths))
-    first = 0
-    while first < len(rows):
-        before = ends[first] - widths[first]
-        last = max(first + 1, sum(end - before <= room for end in ends))
-        shown = rows[first:last]
-        print_table(
-            ["", *(str(row[heading]) for row in shown)],
-            [[name, *(row[name] for row in shown)] for name in fields],
-        )
-        first = last
+    _print(side_by_side(rows, heading, terminal_width() or USUAL_WIDTH))
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
-    return "" if value is None else printable(str(value))
+def _print(lines: Sequence[Line], paged: bool = False) -> None:
+    if terminal_width() is None:
+        typer.echo("\n".join(text for text, _ in lines))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    with ExitStack() as pager:
+        if paged and len(lines) > console.height:
+            os.environ.setdefault("LESS", "FRX")  # colours, and what was shown stays there
+            pager.enter_context(console.pager(styles=console.color_system is not None))
+        for text, style in lines:
+            console.print(Text(text), style=style or None)

@@ -1,8 +1,102 @@
-"""Tables show texts as they are."""
+"""Tables on terminals of any width: no number is broken, no text is markup or steers it."""
+
+import os
+import re
+import shlex
+import sys
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 
+from flows.cli.tables import shown, side_by_side, table
 from flows.cli.terminal import counting, print_side_by_side, print_table
+from tests.flows.conftest import Command, Finished
+from tests.newcomer import in_terminal, outside
+
+WIDTHS = (60, 80, 100, 120, 200)
+STORED = Path(__file__).parent / "terminals"
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+RUN_DIGITS = re.compile(r"-[0-9a-f]{6}-(?=\d)")
+
+numbers = st.one_of(
+    st.integers(-(10**15), 10**15),
+    st.floats(),
+    st.decimals(-(10**9), 10**9, places=3),
+)
+words = st.text(st.characters(codec="utf-8", exclude_characters=" "), min_size=1, max_size=12)
+texts = st.lists(words, max_size=20).map(" ".join)
+values = st.one_of(st.none(), st.booleans(), numbers, texts, st.lists(numbers, max_size=6))
+names = st.text("abcdefghij_", min_size=1, max_size=30)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[list[str], list[list[object]]]:
+    """Columns and rows; each column holds numbers, texts, or anything."""
+    columns = draw(st.lists(names, min_size=1, max_size=14, unique=True))
+    kinds = draw(st.tuples(*(st.sampled_from([numbers, texts, values]) for _ in columns)))
+    rows = draw(st.lists(st.tuples(*kinds), max_size=8))
+    return columns, [list(row) for row in rows]
+
+
+def assert_sound(text: str, everything: str, width: int) -> None:
+    """Every line fits, and every word of it is one of the whole output's."""
+    lines = text.splitlines()
+    assert all(cell_len(line) <= width for line in lines), text
+    assert {*text.split()} <= {*everything.split()} | {"less", "-S)", "|"} | {*_note(text)}
+    narrow = [len(line.strip()) == 1 for line in lines]
+    assert not any(a and b for a, b in pairwise(narrow)), text
+
+
+def _note(text: str) -> list[str]:
+    """The words of the note that says which columns were left out."""
+    return (re.findall(r"^\(\d+ columns? left out.*", text, re.DOTALL | re.MULTILINE) or [""])[
+        0
+    ].split()
+
+
+@given(tables(), st.integers(40, 220))
+def test_no_number_is_broken_and_nothing_is_left_out_unsaid(
+    drawn: tuple[list[str], list[list[object]]], width: int
+) -> None:
+    columns, rows = drawn
+    lines = [text for text, _ in table(columns, rows, width)]
+    assert all(cell_len(line) <= width and line.isprintable() for line in lines)
+    text = "\n".join(lines)
+    left_out = {name.rstrip(",;") for name in _note(text)} & {*columns}
+    assert {*columns} <= {*text.replace(",", " ").replace(";", " ").split()}
+    shown_words = {*text.split()}
+    for row in rows:
+        for name, value in zip(columns, row, strict=True):
+            if name not in left_out and isinstance(value, int | float | Decimal):
+                assert shown(value) in shown_words
+    assert len(left_out) <= len(columns) - len(left_out)
+
+
+@given(st.integers(40, 220), st.lists(st.tuples(names, numbers), min_size=1, max_size=6))
+def test_records_side_by_side_fit(width: int, drawn: list[tuple[str, float]]) -> None:
+    rows = [{"policy": name, "figure": number, "run": name * 2} for name, number in drawn]
+    text = [line for line, _ in side_by_side(rows, "policy", width)]
+    assert all(cell_len(line) <= width for line in text)
+    assert {shown(number) for _, number in drawn} <= {*" ".join(text).split()}
+
+
+def test_a_table_for_a_file_is_never_narrowed() -> None:
+    row = ["x" * 5_000, 1.5, "two words " * 100]
+    (head, _), (line, _) = table(["a", "number", "text"], [row], None)
+    assert head.split() == ["a", "number", "text"]
+    assert line.split() == [*row[0].split(), "1.5", *("two words " * 100).split()]
+
+
+def test_few_rows_lose_no_column() -> None:
+    columns = [f"column_{number}" for number in range(30)]
+    lines = [text.split() for text, _ in table(columns, [list(range(30))] * 2, 60)]
+    block = [[name, str(number)] for number, name in enumerate(columns)]
+    assert lines == [*block, [], *block]
 
 
 @pytest.mark.parametrize("text", ["[/x]", "[link=http://x]here[/link]", "[bold]", "a\\[b]", ":+1:"])
@@ -17,3 +111,66 @@ def test_a_note_is_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
     with counting("cells", quiet=False) as count:
         count.note("job 3: [/x]")
     assert capsys.readouterr().err.strip().startswith("job 3: [/x]")
+
+
+def test_a_text_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["a\x1b[2J"], [["one\ntwo\x1b]0;title\x07\u202e"]])
+    assert capsys.readouterr().out == ("a\\x1b[2J\none\\ntwo\\x1b]0;title\\x07\\u202e\n")
+
+
+WIDE = """SELECT 'shockwave-7b7c5d-' || i AS run, i AS job_id, 'default' AS tenant,
+    12345.678 * (i + 1) AS makespan_s, i / 7 AS worst_ftf, 0 AS unfair_fraction,
+    10 ** (3 * i) AS nash_welfare, i * 1000000::BIGINT AS preemptions, 0.5::DECIMAL(5, 3) AS share,
+    'one two three four five six seven eight nine ten eleven' AS reason, true AS complete,
+    [i, i * i, 0.25] AS prices, 4 AS gpus_of_the_largest_gang FROM range(6) AS t(i), headers"""
+
+QUESTIONS = {
+    "wide": f'sql "{" ".join(WIDE.split())}"',
+    "worst-jobs": "sql --recipe worst-jobs",
+    "fairness": "sql --recipe fairness-quantiles",
+    "summary": 'sql "SELECT * EXCLUDE (last_hash) FROM run_summary"',
+    "policies": "policies",
+    "why": "why 1",
+    "views": "sql \"FROM (DESCRIBE run_summary) WHERE column_name LIKE '%ftf%'\"",
+}
+EXACT = ("wide", "worst-jobs", "views")
+"""Those whose whole output is stored."""
+
+
+@pytest.mark.process
+def test_commands_on_real_terminals(
+    here: Command, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Path(__file__).with_name("on_terminals.py")
+    env = outside(tmp_path) | {
+        "TERM": "xterm-256color",
+        "PAGER": f"tee {tmp_path / 'paged'}",
+        "SHOCKWAVE_WAREHOUSE": str(finished.warehouse),
+    }
+    env.pop("COLUMNS", None)
+    asked = [sys.executable, script, ",".join(map(str, WIDTHS)), *QUESTIONS.values()]
+    code, out = in_terminal(asked, Path.cwd(), env)
+    assert code == 0, out
+    paged = (tmp_path / "paged").read_text()
+    assert len(paged.splitlines()) > 24
+    assert ESCAPES.sub("", paged).splitlines()[0] in out
+    _, *parts = out.replace("\r\n", "\n").split("\0")
+    seen: dict[tuple[str, int], str] = {}
+    monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(finished.warehouse))
+    everything = {
+        question: here(*shlex.split(command)).out for question, command in QUESTIONS.items()
+    }
+    for width, colour, rest in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        asked_for, _, text = rest.partition("\n")
+        question = [*QUESTIONS][int(asked_for)]
+        assert colour == "colour" or not re.search(r"\x1b\[[349]\d", text)
+        text = ESCAPES.sub("", text)
+        assert_sound(text, everything[question], int(width))
+        assert seen.setdefault((question, int(width)), text) == text, "colour changes the layout"
+    for question in EXACT:
+        shown_at = "".join(f"== {width} columns\n{seen[question, width]}" for width in WIDTHS)
+        shown_at = RUN_DIGITS.sub("-000000-", shown_at)
+        stored = STORED / f"{question}.txt"
+        if os.environ.get("STORE"):
+            stored.write_text(shown_at, encoding="utf-8")
+        assert shown_at == stored.read_text(encoding="utf-8")
