@@ -39,6 +39,7 @@ MEMORY_BYTES = 4 * 2**30
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ.setdefault("SHOCKWAVE_PROGRESS", "0")  # how long commands take is no test's matter
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
         # Records are flushed to the disk round by round, which takes longer than the rounds.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))

@@ -54,15 +54,17 @@ def audit(
         _print_run(one, as_json)
         broken = bool(one.findings)
     else:
+        from flows.cli.progress import progress
         from warehouse.store.folder import check_warehouse
         from warehouse.store.holdings import accept as enter_found
         from warehouse.store.holdings import audit_all
 
         check_warehouse(warehouse)
-        found = audit_all(warehouse, expect)
+        show = progress().counted("auditing", "runs")
+        found = audit_all(warehouse, expect, show)
         if accept and (found.missing or found.gone):
             enter_found(warehouse, found)
-            found = audit_all(warehouse, expect)
+            found = audit_all(warehouse, expect, show)
         for name, finding in found.findings:
             _print_finding(finding, {"run": name or None} | asdict(finding), as_json, name)
         _print_all(warehouse, found, as_json)

@@ -9,6 +9,7 @@ import typer
 
 from flows.cli.options import Json, Warehouse
 from flows.cli.output import print_rows, say
+from flows.cli.runs import STARTING
 from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
@@ -42,30 +43,33 @@ def campaign(
     """Run policies × workloads × clusters × seeds × options, as one Prefect flow run."""
     from flows.campaigns.campaign_file import read_campaign
     from flows.campaigns.cells import expand
-    from flows.cli.terminal import counting
+    from flows.cli.progress import progress
+    from warehouse.store.durable import check_writable
 
     plan = read_campaign(file)
     expand(plan)
-    with counting("cells", quiet=as_json) as count:
-        from flows.campaigns.campaign import CellsFailed, run_campaign
-        from flows.campaigns.runners import Runner, check_runner
-        from flows.campaigns.under_way import campaign_id, watched
-        from flows.servers.prefect_driver import starts_server
+    check_writable(warehouse)
+    shown = progress()
+    shown.stage("importing Prefect")
+    from flows.campaigns.campaign import CellsFailed, run_campaign
+    from flows.campaigns.runners import Runner, check_runner
+    from flows.campaigns.under_way import campaign_id, watched
+    from flows.servers.prefect_driver import starts_server
 
-        kind = Runner(runner)
-        check_runner(kind, address)
-        if starts_server():
-            count.note("Starting Prefect; its first start on a machine takes some 20 s.")
+    kind = Runner(runner)
+    check_runner(kind, address)
+    shown.stage(STARTING if starts_server() else "reaching Prefect")
+    show = shown.counted(plan.name, "cells")
 
-        def show_progress(rows: "Sequence[CellRow]") -> None:
-            count.show(sum(row.status != "pending" for row in rows), len(rows))
+    def show_progress(rows: "Sequence[CellRow]") -> None:
+        show(sum(row.status != "pending" for row in rows), len(rows))
 
-        failure: CellsFailed | None = None
-        with watched(cells=show_progress):
-            try:
-                run_campaign(plan, kind, workers, address, warehouse, fresh)
-            except CellsFailed as error:
-                failure = error
+    failure: CellsFailed | None = None
+    with watched(cells=show_progress):
+        try:
+            run_campaign(plan, kind, workers, address, warehouse, fresh)
+        except CellsFailed as error:
+            failure = error
     name = campaign_id(plan)
     _keep_file(file, warehouse, name)
     _report(warehouse, name, as_json)

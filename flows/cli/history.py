@@ -25,9 +25,11 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Predict and solve recorded rounds again; exit 1 if anything comes out otherwise."""
+    from flows.cli.progress import progress
     from flows.history.replay import replay as replay_run
 
-    comparison = replay_run(run, warehouse, only=number)
+    show = progress().counted("replaying", "rounds")
+    comparison = replay_run(run, warehouse, only=number, progress=show)
     for difference in comparison.differences:
         line = {
             "round": difference.round,
@@ -98,12 +100,13 @@ def sql(
 
 def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
     """Renew analytics.duckdb and the copies of ended runs' marts; say what the views are."""
+    from flows.cli.progress import progress
     from warehouse.analytics.definitions import VIEWS
     from warehouse.analytics.marts import materialise
     from warehouse.store.folder import check_warehouse
 
     check_warehouse(warehouse)
-    runs = materialise(warehouse)
+    runs = materialise(warehouse, progress().counted("copying marts", "runs"))
     copied = f"marts of {runs} ended run{'s' * (runs != 1)} copied"
     say(f"{warehouse / 'analytics.duckdb'}: {', '.join(VIEWS)}; {copied}")
 
@@ -143,6 +146,7 @@ def whatif(
 ) -> None:
     """Fork a run at a round, change something, run it forward, and show the difference."""
     from flows.cli.parameters import parse_parameters
+    from flows.cli.progress import progress
     from flows.history.whatif import Change
     from flows.history.whatif import whatif as run_whatif
 
@@ -153,7 +157,7 @@ def whatif(
         without=tuple(without or ()),
         jobs=tuple(with_ or ()),
     )
-    outcome = run_whatif(run, warehouse, number, change, keep)
+    outcome = run_whatif(run, warehouse, number, change, keep, watch=progress().run)
     figures = [
         {"figure": name, "recorded": before, "whatif": after, "difference": _less(after, before)}
         for name, before, after in outcome.figures

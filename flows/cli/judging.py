@@ -1,5 +1,6 @@
 """Commands that evaluate policies, solvers and forecasts."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import wrap
@@ -45,11 +46,14 @@ def conformance(
     as_json: Json = False,
 ) -> None:
     """Run the published policies as published; exit 1 if a figure is off."""
+    from flows.cli.progress import progress
+    from flows.judging.conformance import CASES, TOLERANCES
     from flows.judging.conformance import conformance as run_conformance
 
-    rows = []
+    show, rows = progress().counted("published policies", "runs"), []
     for row in run_conformance(folder):
         rows.append(row)
+        show(len(rows), len(CASES) * len(TOLERANCES))
         if as_json:
             print_rows([row], as_json)
     if not as_json:
@@ -78,6 +82,14 @@ def solve(
     as_json: Json = False,
 ) -> None:
     """Solve recorded window problems and lay them out."""
+    from flows.cli.progress import progress
     from flows.judging.windows import solve_windows
 
-    print_rows(solve_windows(file, backend), as_json)
+    show = progress().counted("solving", "windows")
+
+    def solved() -> Iterator[dict[str, object]]:
+        for number, row in enumerate(solve_windows(file, backend), start=1):
+            show(number, None)
+            yield row
+
+    print_rows(solved(), as_json)

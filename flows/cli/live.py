@@ -46,7 +46,7 @@ def run(
     started = perf_counter()
     from containers.docker.checking import check_before_run
     from flows.cli.parameters import parse_parameters
-    from flows.cli.terminal import bars
+    from flows.cli.progress import progress
     from flows.runs.cluster_file import read_cluster_file
     from flows.runs.default_profile import with_default_profile
     from flows.runs.live import run_live
@@ -68,10 +68,8 @@ def run(
         past_jobs(warehouse, earlier_runs(history, Basis.POSTERIOR)),
     )
     check_before_run(nodes)
-    with bars(quiet=as_json) as shown:
-        progress = shown.add(start)
-        with driving(driver) as call:
-            name = run_live(start, nodes, warehouse, driver=call, progress=progress)
+    with driving(driver) as call:
+        name = run_live(start, nodes, warehouse, driver=call, progress=progress().run(start))
     print_summary(warehouse, [name], perf_counter() - started, as_json)
 
 
@@ -95,6 +93,7 @@ def profile(
 ) -> None:
     """Measure throughputs by training, and write them as the table that the predictor reads."""
     from containers.docker.checking import check_before_run, machine
+    from flows.cli.progress import progress
     from flows.runs.cluster_file import read_cluster_file
     from flows.runs.profiling import asked, measure, method, table, table_so_far, write_table
 
@@ -105,7 +104,8 @@ def profile(
     node = nodes.nodes[0]
     # Queried before measuring: results are not lost if the host stops responding.
     about = {**machine(node), "method": method(epochs, steps, together=together)}
-    found = measure(nodes, wanted, epochs=epochs, steps=steps, together=together)
+    show = progress().counted("measuring", "combinations")
+    found = measure(nodes, wanted, epochs=epochs, steps=steps, together=together, progress=show)
     if not all(measured.problem for measured in found):
         write_table(out, table(found, node, about, before))
     print_rows([measured.row for measured in found], as_json)

@@ -1,6 +1,7 @@
 """Options shared by commands; those of runs and workloads are derived from their settings."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
@@ -12,6 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from flows.cli.errors import place_as_option
+from flows.cli.progress import working
 from flows.runs.setting import Setting, settings_in
 from flows.runs.settings import BACKEND, GPUS, GPUS_PER_NODE, POLICY, ClusterSize
 from flows.runs.workload_source import Source
@@ -19,7 +21,7 @@ from predictor.errors import InputError, ShockwaveError
 
 
 class Command(TyperCommand):
-    """A command whose errors name its options."""
+    """A command that shows its progress, and whose errors name its options."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command.
@@ -27,8 +29,11 @@ class Command(TyperCommand):
         Raises:
             ShockwaveError: The error that the command raised, with the option as its place.
         """
+        serves = ctx.info_name == "up"  # until it is stopped, and says what it does
+        lines = ctx.params.get("as_json", False)
         try:
-            return super().invoke(ctx)
+            with nullcontext() if serves else working(str(ctx.info_name), lines=lines):
+                return super().invoke(ctx)
         except ShockwaveError as error:
             place = place_as_option(error.place, self.params)
             raise type(error)(place, error.problem, error.remedy) from error

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from flows.cli.errors import printable
+from flows.cli.progress import end_bar
 from warehouse.analytics.values import plain
 
 
@@ -23,6 +24,7 @@ def say(text: str, *, err: bool = False) -> None:
 
     Other control characters, such as of names, are escaped.
     """
+    end_bar()
     width = None if err else terminal_width()
     for line in map(printable, text.split("\n")):
         lines = [line] if width is None else wrap(line, width, **_AT_SPACES) or [line]

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from flows.runs.simulation import Driver
 
 
+STARTING = "starting Prefect; its first start on a machine takes some 20 s"
+
 SIMULATE_FIELDS = (
     "run",
     "policy",
@@ -85,7 +87,7 @@ def simulate(
     """Run a trace or a generated workload to its end on a virtual cluster."""
     started = perf_counter()
     from flows.cli.parameters import parse_parameters
-    from flows.cli.terminal import bars
+    from flows.cli.progress import progress
     from flows.runs.simulation import simulate as run_simulation
     from flows.runs.start import make_start, past_jobs
 
@@ -102,10 +104,8 @@ def simulate(
         ),
         past_jobs(warehouse, earlier_runs(history, settings.forecasts)),
     )
-    with bars(quiet=as_json) as shown:
-        progress = shown.add(start)
-        with driving(driver) as call:
-            run = run_simulation(start, warehouse, driver=call, progress=progress)
+    with driving(driver) as call:
+        run = run_simulation(start, warehouse, driver=call, progress=progress().run(start))
     print_summary(warehouse, [run], perf_counter() - started, as_json)
 
 
@@ -124,8 +124,9 @@ def compare(
     started = perf_counter()
     from flows.campaigns.compare import check_parameters, comparison, parameters_of
     from flows.cli.parameters import parse_parameters
-    from flows.cli.terminal import bars
+    from flows.cli.progress import progress
     from flows.runs.start import make_start, past_jobs, prepare
+    from warehouse.store.durable import check_writable
 
     size = cluster.size(default=16)
     names = [name.strip() for name in policies.split(",")]
@@ -137,21 +138,22 @@ def compare(
         asked = recorded(name, size, settings, parameters=given, seed=source.seed)
         prepare(make_start(workload, asked, past))
     check_parameters(names, values)
+    check_writable(warehouse)
     title = f"{policies} ({settings.fidelity})"
     plan = comparison(title, source, size, settings, names, values, earlier)
-    with bars(quiet=as_json) as shown:
-        from flows.campaigns.campaign import run_campaign
-        from flows.campaigns.runners import Runner
-        from flows.campaigns.under_way import watched
-        from flows.servers.prefect_driver import starts_server
-        from warehouse.store.campaigns import read_cells
+    shown = progress()
+    shown.expect(len(names))
+    shown.stage("importing Prefect")
+    from flows.campaigns.campaign import run_campaign
+    from flows.campaigns.runners import Runner
+    from flows.campaigns.under_way import watched
+    from flows.servers.prefect_driver import starts_server
+    from warehouse.store.campaigns import read_cells
 
-        if starts_server():
-            shown.note("Starting Prefect; its first start on a machine takes some 20 s.")
-
-        with watched(rounds=shown.add):
-            done = run_campaign(plan, Runner.THREADS, 1, None, warehouse, fresh=True)
-        runs = [cell.run for cell in read_cells(warehouse, done)]
+    shown.stage(STARTING if starts_server() else "reaching Prefect")
+    with watched(rounds=shown.run):
+        done = run_campaign(plan, Runner.THREADS, 1, None, warehouse, fresh=True)
+    runs = [cell.run for cell in read_cells(warehouse, done)]
     print_summary(warehouse, runs, perf_counter() - started, as_json)
     if not as_json:
         here = os.path.relpath(Path(sys.argv[0]).parent)
@@ -177,23 +179,22 @@ def resume(
 ) -> None:
     """Go on from the last recorded round of an interrupted run."""
     started = perf_counter()
-    from flows.cli.terminal import bars
+    from flows.cli.progress import progress
     from warehouse.store.reader import Reader
 
     start = Reader(warehouse).start(run)
-
-    with bars(quiet=as_json) as shown, driving(driver) as call:
-        progress = shown.add(start)
+    show = progress().run(start)
+    with driving(driver) as call:
         if cluster is None:
             from flows.runs.simulation import resume as resume_simulation
 
-            resume_simulation(run, warehouse, driver=call, progress=progress)
+            resume_simulation(run, warehouse, driver=call, progress=show)
         else:
             from flows.runs.cluster_file import read_cluster_file
             from flows.runs.live import resume_live
 
             nodes = read_cluster_file(cluster)
-            resume_live(run, nodes, warehouse, driver=call, progress=progress)
+            resume_live(run, nodes, warehouse, driver=call, progress=show)
     print_summary(warehouse, [run], perf_counter() - started, as_json)
 
 

@@ -23,8 +23,10 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Write a generated workload, or one read in any format, as a public trace."""
+    from warehouse.store.durable import check_writable
     from warehouse.workloads.trace_writer import write_workload
 
+    check_writable(out)
     workload = source.open(gpus)
     files = write_workload(workload, out, overwrite=overwrite)
     written = {name: str(path) for name, path in files._asdict().items()}

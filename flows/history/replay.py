@@ -1,5 +1,6 @@
 """Replay: decide recorded rounds again and report the differences."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from flows.history.forks import check_own, taken_over
@@ -10,13 +11,20 @@ from tasks.round import run_round
 from warehouse.store.reader import Reader
 
 
-def replay(name: str, warehouse: Path, *, only: int | None = None) -> Comparison:
+def replay(
+    name: str,
+    warehouse: Path,
+    *,
+    only: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Comparison:
     """Predict and solve recorded rounds again from their records.
 
     Args:
         name: The run.
         warehouse: The warehouse that holds it.
         only: A round, or None for all rounds.
+        progress: Takes the number of rounds that were replayed, and of all.
 
     Returns:
         The differences between the replayed and the recorded rounds.
@@ -35,6 +43,7 @@ def replay(name: str, warehouse: Path, *, only: int | None = None) -> Comparison
     rounds = [record for record, _ in recorded[: None if only is None else only + 1]]
     run = prepare(start).on(Recording(rounds[first:]), comparison, name)
     for record, digest in recorded[: len(rounds)]:
+        progress(record.round, len(rounds))
         state = run.state
         if record.round >= first:
             run.state = taken_over(state, header.settings)

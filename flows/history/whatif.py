@@ -1,7 +1,7 @@
 """Fork a run's history at a round, change something, and run it forward."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,7 +9,7 @@ from typing import Any
 
 from flows.history.forks import taken_over
 from flows.history.job_file import read_job
-from flows.runs.simulation import carry_out, finish
+from flows.runs.simulation import Progress, carry_out, finish
 from flows.runs.start import make_header, prepare
 from predictor.errors import InputError
 from tasks.layouts import VERSION
@@ -26,7 +26,7 @@ from tasks.record import (
 from tasks.round import with_work
 from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
-from warehouse.store.durable import writing
+from warehouse.store.durable import check_writable, writing
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
@@ -46,6 +46,14 @@ FIGURES = (
     "rounds",
 )
 """Columns of `run_summary` that are compared."""
+
+
+Watch = Callable[[Start], Progress]
+
+
+def unwatched(start: Start) -> Progress:
+    """A watch of nothing."""
+    return lambda run: None
 
 
 @dataclass(frozen=True)
@@ -98,7 +106,12 @@ class Outcome:
 
 
 def whatif(
-    name: str, warehouse: Path, number: int, change: Change, keep: Path | None = None
+    name: str,
+    warehouse: Path,
+    number: int,
+    change: Change,
+    keep: Path | None = None,
+    watch: Watch = unwatched,
 ) -> Outcome:
     """Fork a run and compare the fork with the recorded run.
 
@@ -110,6 +123,7 @@ def whatif(
         number: The first round that is decided anew.
         change: The change from that round on.
         keep: A new folder for a warehouse with the fork; by default the fork is deleted.
+        watch: Takes the start of a fork; returns what is called after each of its rounds.
 
     Raises:
         ShockwaveError: There is no such run, round or job, its records are damaged, or the
@@ -118,13 +132,17 @@ def whatif(
     analytics = Analytics(warehouse)
     if keep is not None and keep.exists():
         raise InputError("keep", f"{keep} exists", "name a new folder")
+    if keep is not None:
+        check_writable(keep)
     with TemporaryDirectory(prefix="shockwave-whatif-") as scratch:
         there, other = Path(scratch) / "fork", Path(scratch) / "recorded"
-        forked = fork(name, warehouse, number, change, there)
+        forked = fork(name, warehouse, number, change, there, watch)
         found = _results(Analytics(there), forked)
         recorded = _results(analytics, name)
         if not recorded[0]["complete"]:
-            recorded = _results(Analytics(other), fork(name, warehouse, number, Change(), other))
+            recorded = _results(
+                Analytics(other), fork(name, warehouse, number, Change(), other, watch)
+            )
         if keep is not None:
             with writing(keep):
                 shutil.move(there, keep)
@@ -139,7 +157,14 @@ def whatif(
     )
 
 
-def fork(name: str, warehouse: Path, number: int, change: Change, into: Path) -> str:
+def fork(
+    name: str,
+    warehouse: Path,
+    number: int,
+    change: Change,
+    into: Path,
+    watch: Watch = unwatched,
+) -> str:
     """Fork a run at a round and run the fork to its end, under a change.
 
     Earlier rounds are carried out again as recorded; later rounds are decided anew, from the
@@ -151,6 +176,7 @@ def fork(name: str, warehouse: Path, number: int, change: Change, into: Path) ->
         number: The first round that is decided anew.
         change: The change from that round on.
         into: The warehouse that the fork is written to.
+        watch: See `whatif`.
 
     Returns:
         The fork's id in that warehouse.
@@ -185,7 +211,7 @@ def fork(name: str, warehouse: Path, number: int, change: Change, into: Path) ->
         for job_id in change.without:
             if job_id in run.state.beliefs:
                 run.runtime.withdraw(job_id)
-        return finish(run, into, writer)
+        return finish(run, into, writer, progress=watch(start))
 
 
 def _forked(

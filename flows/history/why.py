@@ -35,10 +35,11 @@ def why(job_id: int, warehouse: Path, name: str | None = None, number: int | Non
     """
     reader = Reader(warehouse)
     name = name or _latest(warehouse)
-    start, stored = reader.start(name), reader.records(name)
-    header, recorded = start.header, [record for record, _ in stored]
+    start = reader.start(name)
     if job_id not in {spec.job_id for spec in start.workload.specs}:
         raise InputError(f"job {job_id}", f"is not in run {name!r}", "name one of its jobs")
+    stored = reader.records(name)
+    header, recorded = start.header, [record for record, _ in stored]
     number = _round(name, job_id, recorded, number)
     check_own(name, header, number)
     run = prepare(start).on(Recording(recorded[number : number + 1]), Comparison(()), name)

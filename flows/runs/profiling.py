@@ -7,7 +7,7 @@ mean over all other steps, including the overhead of epoch ends and checkpoints.
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import product
@@ -136,6 +136,7 @@ def measure(
     epochs: int,
     steps: int,
     together: bool,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Measured]:
     """Run each combination on idle GPUs.
 
@@ -146,6 +147,7 @@ def measure(
         steps: Training steps of an epoch. If the jobs' own epochs are shorter, theirs are
             used, in more epochs.
         together: Whether to measure as many combinations in parallel as fit the cluster.
+        progress: Takes the number of combinations that were measured, and of all.
 
     Returns:
         The measurements, in the order of the combinations.
@@ -159,7 +161,7 @@ def measure(
             raise InputError(str(combination), problem, "measure on a larger cluster")
     run = f"profile-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:8]}"
     with only_scheduler(nodes, run):
-        found = _run(nodes, run, combinations, epochs, steps, together=together)
+        found = _run(nodes, run, combinations, epochs, steps, progress, together=together)
     return [found[job_id] for job_id in range(len(combinations))]
 
 
@@ -175,6 +177,7 @@ def _run(
     combinations: Sequence[Combination],
     epochs: int,
     steps: int,
+    progress: Callable[[int, int], None],
     *,
     together: bool,
 ) -> dict[int, Measured]:
@@ -187,6 +190,7 @@ def _run(
     free = list(range(nodes.gpus))
     try:
         while len(found) < len(specs):
+            progress(len(found), len(specs))
             leases = []
             while waiting and len(free) >= waiting[0].demand.least and (together or not began):
                 spec = waiting.pop(0)

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import duckdb
@@ -28,7 +28,9 @@ SPILL_SECONDS = 86400.0
 bound; no sweep is recorded."""
 
 
-def materialise(warehouse: Path) -> int:
+def materialise(
+    warehouse: Path, progress: Callable[[int, int], None] = lambda done, total: None
+) -> int:
     """Copy the marts of all ended runs without copies.
 
     Writes a new generation of copies beside the generation in use, which is kept for open
@@ -37,6 +39,7 @@ def materialise(warehouse: Path) -> int:
 
     Args:
         warehouse: The folder.
+        progress: Takes the number of runs with copies, and of all that have ended.
 
     Returns:
         Number of runs with copies.
@@ -50,10 +53,10 @@ def materialise(warehouse: Path) -> int:
         make_folder(warehouse)
         folder.mkdir(parents=True, exist_ok=True)
     with alone(folder / LOCK):
-        return _materialise(warehouse, folder)
+        return _materialise(warehouse, folder, progress)
 
 
-def _materialise(warehouse: Path, folder: Path) -> int:
+def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], None]) -> int:
     with writing(warehouse):
         before = _whole(warehouse, read_copies(warehouse))
         ended = _ended(warehouse)
@@ -69,7 +72,7 @@ def _materialise(warehouse: Path, folder: Path) -> int:
                     shutil.rmtree(spilled, ignore_errors=True)
         fresh = temporary_name(folder / "marts")
         try:
-            stamps = _copy(warehouse, fresh, before, ended)
+            stamps = _copy(warehouse, fresh, before, ended, progress)
         except duckdb.Error as error:
             shutil.rmtree(fresh, ignore_errors=True)
             check_files(warehouse)
@@ -131,7 +134,11 @@ def _ended(warehouse: Path) -> dict[str, Stamp]:
 
 
 def _copy(
-    warehouse: Path, folder: Path, before: Copies, ended: dict[str, Stamp]
+    warehouse: Path,
+    folder: Path,
+    before: Copies,
+    ended: dict[str, Stamp],
+    progress: Callable[[int, int], None],
 ) -> dict[str, Stamp]:
     """Write all copies into a new folder; returns the stamps of the runs in them."""
     stamps: dict[str, Stamp] = {}
@@ -140,6 +147,7 @@ def _copy(
     for run, state in ended.items():
         if run in before.runs or _copy_run(warehouse, run, parts, len(stamps)):
             stamps[run] = state
+        progress(len(stamps), len(ended))
     with contextlib.closing(_database(folder)) as connection:
         for mart in MARTS:
             written = sorted(parts.glob(f"{mart}.*"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
-from predictor.errors import WarehouseBusy, remedy_of
+from predictor.errors import InputError, WarehouseBusy, remedy_of
 
 
 def temporary_name(path: Path) -> Path:
@@ -86,3 +86,25 @@ def writing(warehouse: Path) -> Iterator[None]:
             f"cannot be written ({error.strerror or error})",
             remedy_of(error, "choose a writable warehouse with room on its disk"),
         ) from None
+
+
+def check_writable(path: Path) -> None:
+    """Refuse an output that cannot be written, before work is done for it; nothing stays behind.
+
+    Args:
+        path: A file or folder, which need not exist, nor the folders that it is in.
+
+    Raises:
+        InputError: It cannot be written.
+    """
+    try:
+        folder = path if path.is_dir() else path.parent
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        probe = temporary_name(folder / path.name)
+        probe.touch(exist_ok=False)
+        probe.unlink()
+    except OSError as error:
+        problem = f"cannot be written ({error.strerror or error})"
+        remedy = remedy_of(error, "choose a place that is writable")
+        raise InputError(str(path), problem, remedy) from None

@@ -5,7 +5,7 @@ written. What is derived from records (`marts`, `analytics.duckdb`) may be remov
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,30 +62,37 @@ class Holdings:
         return self.ledger.entries[-1].hash if self.ledger.entries else ""
 
 
-def audit_all(warehouse: Path, expected: str | None = None) -> Holdings:
+def audit_all(
+    warehouse: Path,
+    expected: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Holdings:
     """Audit a warehouse.
 
     Args:
         warehouse: The folder.
         expected: A hash that one of the ledger's entries must have.
+        progress: Takes the number of runs that were audited, and of all.
 
     Raises:
         InputError: The ledger's key cannot be used.
     """
-    found = _audit_all(warehouse, expected)
+    found = _audit_all(warehouse, expected, progress)
     if not found.findings:
         return found
     time.sleep(WAIT_SECONDS)
     if len(read_ledger(warehouse).entries) == len(found.ledger.entries):
         return found
-    again = _audit_all(warehouse, expected)  # it was written to: what is wrong stays so
+    again = _audit_all(warehouse, expected, progress)  # it was written to: what is wrong stays so
     again.findings = [one for one in again.findings if one in found.findings]
     again.missing = {name: again.missing[name] for name in again.missing if name in found.missing}
     again.gone = {name: again.gone[name] for name in again.gone if name in found.gone}
     return again
 
 
-def _audit_all(warehouse: Path, expected: str | None) -> Holdings:
+def _audit_all(
+    warehouse: Path, expected: str | None, progress: Callable[[int, int], None]
+) -> Holdings:
     ledger = read_ledger(warehouse)
     found = Holdings(ledger)
     found.add(in_ledger(ledger))
@@ -94,7 +101,8 @@ def _audit_all(warehouse: Path, expected: str | None) -> Holdings:
     if expected is not None and all(entry.hash != expected for entry in ledger.entries):
         found.add([Finding(None, LEDGER, f"has no entry with the hash {expected}")])
     states = ledger.held
-    _runs(warehouse, found, {name: one for name, one in states.items() if _of_run(name)})
+    of_runs = {name: one for name, one in states.items() if _of_run(name)}
+    _runs(warehouse, found, of_runs, progress)
     _others(warehouse, found, {name: one for name, one in states.items() if not _of_run(name)})
     found.add(_cells(warehouse, {one.run: one.last_hash for one in found.runs}))
     return found
@@ -105,9 +113,16 @@ def _of_run(folder: str) -> bool:
     return folder.startswith("records/") and not folder.endswith(EMPTY)
 
 
-def _runs(warehouse: Path, found: Holdings, states: dict[str, Held]) -> None:
+def _runs(
+    warehouse: Path,
+    found: Holdings,
+    states: dict[str, Held],
+    progress: Callable[[int, int], None],
+) -> None:
     """Audit the runs, and hold them against what the ledger has of them."""
-    for folder in run_folders(warehouse):
+    folders = run_folders(warehouse)
+    for number, folder in enumerate(folders):
+        progress(number, len(folders))
         run, name = name_of(folder), folder_name(warehouse, folder)
         try:
             one = audit(warehouse, run, ledger=found.ledger)

@@ -1,0 +1,327 @@
+"""What a command is doing, on stderr: a bar on a terminal, else a line every few seconds.
+
+A command runs within `working`; what it does it tells `progress()`. A thread shows it, so that no
+command is silent for long, whatever it waits for. The rest of the time is estimated from how fast
+the work went lately: over the second half of the time that has passed.
+"""
+
+import math
+import os
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Lock, Thread
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from flows.cli.errors import printable
+from predictor.errors import InputError
+
+if TYPE_CHECKING:  # not needed by commands that run nothing
+    from flows.runs.simulation import Progress as RoundCallback
+    from tasks.record import Start
+    from tasks.round import Run
+
+Count = Callable[[int, int | None], None]
+"""Takes how much is done, and of how much if that is known."""
+
+SAY_SECONDS = 9.0
+"""Time between two lines: none is later than ten seconds after the last, delays included. A choice
+of layout."""
+
+VARIABLE = "SHOCKWAVE_PROGRESS"
+"""Environment variable with another time between lines, in seconds; 0 for no progress at all."""
+
+DRAW_SECONDS = 0.2
+"""Time between two states of the bar. A choice of layout."""
+
+PATIENCE_SECONDS = 1.0
+"""Time after which the bar appears. A choice of layout."""
+
+SAMPLES = 256
+"""Samples of the work done that are kept, at least half of them. An engineering choice."""
+
+
+def _to_stderr(line: str) -> None:
+    typer.echo(printable(line), err=True)
+
+
+class Pace:
+    """Estimates how long work will take from how fast it went.
+
+    Args:
+        at: Time at which it begins, in seconds.
+        share: Share of the work that was done before.
+    """
+
+    def __init__(self, at: float, share: float) -> None:
+        self._times, self._shares = [at], [share]
+
+    def note(self, at: float, share: float) -> None:
+        """Note the share of the work that is done at a time; it never shrinks."""
+        if len(self._times) == SAMPLES:
+            self._times, self._shares = self._times[::2], self._shares[::2]
+        self._times.append(at)
+        self._shares.append(max(share, self._shares[-1]))
+
+    def left(self, at: float) -> float | None:
+        """Seconds that the rest will take, by the pace since half of the time; None if unknown."""
+        half = bisect_right(self._times, (self._times[0] + at) / 2) - 1
+        done = self._shares[-1] - self._shares[half]
+        if done <= 0.0:
+            return None
+        return (at - self._times[half]) / done * (1.0 - self._shares[-1])
+
+
+class Task:
+    """A part of the work.
+
+    Attributes:
+        name: What it is.
+        unit: What is counted.
+        total: How much there is to do; None if that is not known.
+        done: How much of it is done.
+        state: More about where it is.
+        share: Completed share, in [0, 1].
+    """
+
+    def __init__(self, name: str, unit: str, total: int | None) -> None:
+        self.name, self.unit, self.total = name, unit, total
+        self.done, self.state, self.share = 0, "", 0.0
+
+    def __str__(self) -> str:
+        """The task and how far it is, in words."""
+        counted = f"{self.done:,}{f' of {self.total:,}' if self.total else ''} {self.unit}"
+        told = ", ".join(filter(None, [counted if self.unit else "", self.state]))
+        return f"{self.name}: {told}" if told else self.name
+
+
+class Progress:
+    """What a command is doing.
+
+    Args:
+        command: Its name.
+        clock: Returns the time, in seconds.
+        say: Takes a line.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        clock: Callable[[], float] = monotonic,
+        say: Callable[[str], None] = _to_stderr,
+    ) -> None:
+        self._command, self._clock, self._say = command, clock, say
+        self._began = self._said_at = clock()
+        self._pace: Pace | None = None
+        self._tasks: list[Task] = []
+        self._expected = 0
+        self._noted_at = -math.inf
+
+    def expect(self, tasks: int) -> None:
+        """Announce how many tasks there will be, for the estimate."""
+        self._expected = tasks
+
+    def task(self, name: str, unit: str = "", total: int | None = None) -> Task:
+        """Begin a task."""
+        task = Task(name, unit, total)
+        self._tasks.append(task)
+        return task
+
+    def stage(self, name: str) -> None:
+        """Say what happens now, of which nothing is counted."""
+        self.task(name)
+
+    def counted(self, name: str, unit: str) -> Count:
+        """A callback that takes how much of a task is done, which begins with the first call."""
+        begun: list[Task] = []
+
+        def show(done: int, total: int | None) -> None:
+            task = begun[0] if begun else self.task(name, unit, total)
+            begun[:] = [task]
+            task.done, task.total = done, total
+            task.share = done / total if total else 0.0
+            self._noted(self._clock())
+
+        return show
+
+    def run(self, start: "Start") -> "RoundCallback":
+        """Begin a run as a task, counted in finished jobs; returns its callback for rounds."""
+        jobs = len(start.workload.specs)
+        task = self.task(start.header.settings.policy, "jobs", jobs)
+
+        def show(run: "Run") -> None:
+            now, state = self._clock(), run.state
+            task.done, task.state = state.arrived - len(state.beliefs), f"round {state.round}"
+            if now - self._noted_at >= DRAW_SECONDS or task.done == jobs:
+                begun = sum(belief.share_done for belief in state.beliefs.values())
+                task.share = (task.done + begun) / max(jobs, 1)
+                self._noted(now)
+
+        return show
+
+    def _noted(self, now: float) -> None:
+        self._noted_at = now
+        if self._pace is None:
+            self._pace = Pace(now, self.share)
+        self._pace.note(now, self.share)
+
+    @property
+    def share(self) -> float:
+        """Completed share of all tasks that are counted, in [0, 1]."""
+        counted = self._counted
+        return sum(task.share for task in counted) / max(self._expected, len(counted), 1)
+
+    @property
+    def _counted(self) -> list[Task]:
+        return [task for task in self._tasks if task.unit]
+
+    @property
+    def text(self) -> str:
+        """What the command does now, in words, with an estimate of the time left."""
+        if not self._tasks:
+            return f"{self._command}: under way"
+        now = self._tasks[-1]
+        several = now.unit and self._expected > 1
+        whole = f"{len(self._counted)} of {self._expected}, " if several else ""
+        return f"{whole}{now}{self.left}"
+
+    @property
+    def left(self) -> str:
+        """The estimate of the time left, in words; empty if there is none."""
+        seconds = self._pace.left(self._clock()) if self._pace else None
+        return f", about {_duration(seconds)} left" if seconds else ""
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the command began."""
+        return self._clock() - self._began
+
+    def tick(self, every: float = SAY_SECONDS) -> None:
+        """Say what happens, if nothing was said for a while."""
+        now = self._clock()
+        if now - self._said_at >= every:
+            self._said_at = now
+            self._say(f"{self.elapsed:5.0f} s  {self.text}")
+
+
+class _Bar:
+    """The progress as a bar on a terminal, from `PATIENCE_SECONDS` on until results are printed."""
+
+    def __init__(self, shown: Progress) -> None:
+        self._shown, self._lock = shown, Lock()
+        self._bar: Any = None
+        self._ended = False
+
+    def draw(self) -> None:
+        """Show the present state."""
+        with self._lock:
+            if self._ended or self._shown.elapsed < PATIENCE_SECONDS:
+                return
+            if self._bar is None:
+                self._bar = _new_bar()
+                self._bar.start()
+                self._bar.add_task("", total=1.0)
+            seconds = f"{self._shown.elapsed:.0f} s"
+            text, share = f"{seconds}  {self._shown.text}", self._shown.share
+            self._bar.update(0, description=text, completed=share, total=1.0 if share else None)
+            self._bar.refresh()
+
+    def end(self) -> None:
+        """Remove it, for good."""
+        with self._lock:
+            self._ended = True
+            if self._bar is not None:
+                self._bar.stop()
+                self._bar = None
+
+
+def _new_bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
+
+    text = TextColumn(
+        "{task.description}",
+        markup=False,
+        table_column=Column(no_wrap=True, overflow="ellipsis"),
+    )
+    console = Console(stderr=True)
+    return Progress(BarColumn(16), text, console=console, auto_refresh=False, transient=True)
+
+
+_current: list[tuple[Progress, _Bar | None]] = []
+
+
+def progress() -> Progress:
+    """The progress of the command that runs; of a program that runs no command, one unseen."""
+    return _current[-1][0] if _current else Progress("shockwave")
+
+
+def end_bar() -> None:
+    """Remove the bar, before results are printed."""
+    for _, bar in _current:
+        if bar is not None:
+            bar.end()
+
+
+@contextmanager
+def working(command: str, *, lines: bool = False) -> Iterator[None]:
+    """Show a command's progress within the context.
+
+    Args:
+        command: Its name.
+        lines: Whether to write lines on a terminal as well.
+
+    Raises:
+        InputError: The environment has no number of seconds.
+    """
+    every = _seconds()
+    shown = Progress(command)
+    at_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    bar = _Bar(shown) if at_terminal and every and not lines else None
+    ended = Event()
+
+    def show() -> None:
+        while not ended.wait(DRAW_SECONDS if bar else min(every / 2, 0.5)):
+            if bar is None:
+                shown.tick(every)
+            else:
+                bar.draw()
+
+    thread = Thread(target=show, daemon=True)
+    _current.append((shown, bar))
+    try:
+        if every:
+            thread.start()
+        yield
+    finally:
+        _current.pop()
+        ended.set()
+        if bar is not None:
+            bar.end()
+        if every:
+            thread.join()
+
+
+def _seconds() -> float:
+    """Seconds between lines, as the environment says."""
+    text = os.environ.get(VARIABLE, "")
+    try:
+        seconds = float(text or SAY_SECONDS)
+    except ValueError:
+        seconds = math.nan
+    if not 0.0 <= seconds < math.inf:
+        raise InputError(VARIABLE, f"{text!r} is no number of seconds", "give one, or 0 for none")
+    return seconds
+
+
+def _duration(seconds: float) -> str:
+    """A duration in two digits or so."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.0f} h"
