@@ -1,12 +1,11 @@
 """A campaign's figures: means over seeds with confidence intervals."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
 
+from warehouse.analytics.intervals import Interval, interval
 from warehouse.analytics.questions import Analytics
 from warehouse.store.files import CellRow, CellStatus
 
@@ -21,41 +20,6 @@ FIGURES = (
     "nash_welfare",
 )
 """Columns of the view `run_summary` that are averaged over seeds."""
-
-CONFIDENCE = 0.95
-"""Level of the confidence intervals over seeds, a convention."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean over runs.
-
-    Attributes:
-        mean: Their arithmetic mean.
-        half_width: Half the width of its 95 % confidence interval; None for a single run.
-    """
-
-    mean: float
-    half_width: float | None
-
-    def __str__(self) -> str:
-        """The mean, and ± half the interval's width."""
-        mean = _shown(self.mean)
-        return mean if self.half_width is None else f"{mean} ± {_shown(self.half_width)}"
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """The mean with its confidence interval, after Student's t distribution.
-
-    Args:
-        values: The sample; at least one value.
-    """
-    if len(values) < 2:
-        return Interval(fmean(values), None)
-    from scipy.stats import t  # costs half a second to import
-
-    quantile = float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
-    return Interval(fmean(values), quantile * stdev(values) / math.sqrt(len(values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +104,3 @@ def summarize(warehouse: Path, cells: Iterable[CellRow]) -> list[Group]:
 def _of(values: Sequence[float | None]) -> Interval | None:
     known = [float(value) for value in values if value is not None]
     return interval(known) if known else None
-
-
-def _shown(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -8,13 +8,14 @@ import pytest
 
 from flows.campaigns.cells import Cell, Starts, cell_key, expand, finish
 from flows.campaigns.plan import Campaign
-from flows.campaigns.summary import interval, summarize
+from flows.campaigns.summary import summarize
 from flows.runs.code_version import PACKAGES, ROOT, code_version
 from flows.runs.simulation import simulate
 from predictor.errors import InputError, Interrupted, WarehouseError
 from tasks.record import Start
 from tasks.round import Run
 from tests.flows.conftest import tree
+from warehouse.analytics.intervals import interval
 from warehouse.analytics.questions import Analytics
 from warehouse.store.campaigns import CellStore, read_cells, write_cells
 from warehouse.store.files import CellRow, CellStatus

@@ -1,0 +1,56 @@
+"""Means over runs with their confidence intervals."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+CONFIDENCE = 0.95
+"""Level of the confidence intervals over seeds, a convention."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean over runs.
+
+    Attributes:
+        mean: Their arithmetic mean.
+        half_width: Half the width of its 95 % confidence interval; None for a single run.
+    """
+
+    mean: float
+    half_width: float | None
+
+    def __str__(self) -> str:
+        """The mean, and ± half the interval's width."""
+        mean = in_three_digits(self.mean)
+        return mean if self.half_width is None else f"{mean} ± {in_three_digits(self.half_width)}"
+
+    @property
+    def low(self) -> float:
+        """Lower end of the interval; the mean of a single run."""
+        return self.mean - (self.half_width or 0.0)
+
+    @property
+    def high(self) -> float:
+        """Upper end of the interval; the mean of a single run."""
+        return self.mean + (self.half_width or 0.0)
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """The mean with its confidence interval, after Student's t distribution.
+
+    Args:
+        values: The sample; at least one value.
+    """
+    if len(values) < 2:
+        return Interval(fmean(values), None)
+    from scipy.special import stdtrit  # as scipy.stats has it, which costs half a second to import
+
+    quantile = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2))
+    return Interval(fmean(values), quantile * stdev(values) / math.sqrt(len(values)))
+
+
+def in_three_digits(value: float) -> str:
+    """A number as people read it: three digits, or whole from 1,000 on."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
