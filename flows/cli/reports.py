@@ -26,19 +26,18 @@ def report(
     require("report", "report")
     from flows.cli.progress import progress
     from warehouse.analytics.questions import Analytics
-    from warehouse.report import report_name, report_of, runs_of, write_figures, write_page
+    from warehouse.report import report_name, report_of, write_figures, write_page
     from warehouse.store.durable import check_writable
 
     shown = progress()
-    analytics = Analytics(warehouse)
-    runs = runs_of(analytics, name)
     path = out or warehouse / "reports"
     if out is None or out.is_dir():
         path /= f"{report_name(name)}.html"
     for place in filter(None, (path, figures)):
         check_writable(place)
-    shown.stage(f"reading {len(runs)} runs" if runs[1:] else f"reading {runs[0]}")
-    content = report_of(analytics, runs)
+    shown.stage(f"reading {name}")
+    content = report_of(Analytics(warehouse), name)
+    runs = content.runs
     title = ", ".join(runs) if len(runs) < 4 else name if "," not in name else f"{len(runs)} runs"
     shown.stage("writing the page")
     write_page(content, path, f"Shockwave: {title}")

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +52,14 @@ class Written:
 )
 def write(about: str, title: str, warehouse: Path) -> Written:
     """Write the page and its first figures below the warehouse's `reports`."""
-    from warehouse.report import report_name, report_of, runs_of, write_figures, write_page
+    from warehouse.report import report_name, report_of, write_figures, write_page
 
-    analytics, folder = Analytics(warehouse), warehouse / "reports"
-    runs = runs_of(analytics, about)
-    name = report_name(about)
-    content = report_of(analytics, runs)
+    folder, name = warehouse / "reports", report_name(about)
+    content = report_of(Analytics(warehouse), about)
     page = write_page(content, folder / f"{name}.html", title or f"About {about}")
-    drawn = [figure for figure in content.figures if figure.chart is not None]
+    drawn = [replace(figure, choices={}) for figure in content.figures if figure.chart is not None]
     files = write_figures(drawn[:MOST_FIGURES], folder / name)
-    return Written(runs, page, [file for file in files if file.suffix == ".png"])
+    return Written(content.runs, page, [file for file in files if file.suffix == ".png"])
 
 
 @flow(

@@ -4,9 +4,11 @@ import itertools
 import json
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import pytest
@@ -18,12 +20,13 @@ from tests.reports import HOSTILE, fill, store
 from tests.runs import ended, start_of, tiny, write
 from warehouse.analytics.questions import Analytics
 from warehouse.report import Report, report_name, report_of, runs_of, write_figures, write_report
-from warehouse.report.comparison import four_bars
+from warehouse.report.accounts import accounts
+from warehouse.report.comparison import front, paired, policies
 from warehouse.report.figure import Figure, data, thinned
-from warehouse.report.gantt import gantt
 from warehouse.report.page import formatted, render
-from warehouse.report.selection import entries_of
-from warehouse.report.timeline import market, solver
+from warehouse.report.selection import by_run, entries_of
+from warehouse.report.tiles import of_run, published_beside
+from warehouse.report.timeline import SOLVES, market, solver
 from warehouse.store.campaigns import write_cells
 from warehouse.store.files import CellRow, CellStatus
 
@@ -86,7 +89,14 @@ def one(analytics: Analytics, sql: str, run: str) -> Any:
     return analytics.query(sql, [run])[1][0][0]
 
 
-def test_the_bars_are_the_figures_of_run_summary(
+def held(page: str) -> dict[str, Any]:
+    """What the scripts of a page draw."""
+    text = page.partition('id="data">')[2].partition("</script>")[0]
+    data: dict[str, Any] = json.loads(text)
+    return data
+
+
+def test_the_bars_are_means_of_run_summary(
     report: Report, analytics: Analytics, runs: list[str]
 ) -> None:
     bars = figure(report, "comparison").rows
@@ -102,19 +112,20 @@ def test_the_bars_are_the_figures_of_run_summary(
         (bar,) = [b for b in bars if (b["label"], b["metric"]) == ("shockwave", name)]
         first, second = (summary[run][column] / unit for run in runs[:2])
         assert bar["mean"] == pytest.approx((first + second) / 2, abs=1e-5)
-        assert bar["least"] == pytest.approx(min(first, second), abs=1e-5)
-        assert bar["largest"] == pytest.approx(max(first, second), abs=1e-5)
+        half = 12.7062 * abs(first - second) / 2  # t(0.975, 1) · s / √2
+        assert bar["high"] - bar["mean"] == pytest.approx(half, abs=1e-3)
+        assert bar["mean"] - bar["low"] == pytest.approx(half, abs=1e-3)
         assert bar["runs"] == 2
         (bar,) = [b for b in bars if (b["label"], b["metric"]) == ("srtf", name)]
         assert bar["mean"] == pytest.approx(summary[runs[2]][column] / unit, abs=1e-5)
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", [0, 2, 3])
 def test_the_gantt_chart_holds_every_leased_second_once(
-    analytics: Analytics, runs: list[str], number: int
+    report: Report, analytics: Analytics, runs: list[str], number: int
 ) -> None:
     run = runs[number]
-    boxes = gantt(analytics, run, 8, "gantt").rows
+    boxes = figure(report, f"gantt-{run}").rows
     held = sum((b["hours_end"] - b["hours"]) * (b["gpu_end"] - b["gpu"]) for b in boxes)
     assert held == pytest.approx(one(analytics, "SELECT gpu_hours FROM run_summary", run), rel=1e-3)
     lost = {(b["job"], b["hours_end"]) for b in boxes if b.get("ended") == "preempted"}
@@ -133,7 +144,7 @@ def test_the_gantt_chart_shows_every_regime_that_was_trained(
     report: Report, analytics: Analytics, runs: list[str]
 ) -> None:
     boxes = figure(report, f"gantt-{runs[0]}").rows
-    drawn = {(box["job"], box["scale"]) for box in boxes}
+    drawn = {(box["job"], box["batch"]) for box in boxes}
     _, trained = analytics.query(
         "SELECT DISTINCT t.job_id, t.batch_size / j.batch_size FROM telemetry AS t "
         "JOIN jobs AS j USING (job_id) JOIN placements AS a "
@@ -198,7 +209,8 @@ def test_prices_and_gaps_are_drawn_where_a_market_is_cleared(policy: str, tmp_pa
     run = store(tmp_path, ended(policy, jobs=3), rounds=4)
     analytics = Analytics(tmp_path)
     _, solves = analytics.query("SELECT price, gap FROM solves", [run])
-    shown, planned = market(analytics, run), solver(analytics, run)
+    rows = by_run(analytics, SOLVES, [run])[run]
+    shown, planned = market(rows), solver(rows)
     assert (shown.chart is not None) == (policy == "shockwave")
     assert bool(shown.missing) == (policy != "shockwave")
     assert any(price is not None for price, _ in solves) == (policy == "shockwave")
@@ -231,29 +243,38 @@ def test_settings_that_differ_are_told_apart(tmp_path: Path) -> None:
     names = [write(tmp_path, start, made.rounds) for start in (made.start, other)]
     labels = [entry.label for entry in entries_of(Analytics(tmp_path), names)]
     assert labels == [
-        "srtf round_seconds=600 window_rounds=20",
-        "srtf round_seconds=120 window_rounds=5",
+        "srtf, round_seconds=600 window_rounds=20",
+        "srtf, round_seconds=120 window_rounds=5",
     ]
 
 
 def test_hostile_names_are_text(page: str, runs: list[str]) -> None:
     parsed = Page(page)
-    assert len(parsed.named("script")) == 3
+    assert len(parsed.named("script")) == 6
     assert not parsed.named("img")
     assert "alert(1)</script>" not in page
     assert "{{7*7}}" in page
-    assert "".join(parsed.texts).count(HOSTILE) > 3
-    held = page.partition('id="charts">')[2].partition("</script>")[0]
-    assert "\\u003c/script\\u003e" in held
-    (text,) = json.loads(held)[f"regimes-{runs[0]}"]["datasets"].values()
-    assert all(HOSTILE in point["job"] for point in json.loads(text))
+    assert "\\u003c/script\\u003e" in page
+    drawn = held(page)
+    (name,) = drawn["charts"][f"regimes-{runs[0]}"][""]["datasets"]
+    assert all(HOSTILE in point["job"] for point in drawn["rows"][name])
+    table = drawn["tables"][f"jobs-{runs[0]}"]
+    assert all(row[table["columns"].index("tenant")] == HOSTILE for row in table["rows"])
+    assert all(HOSTILE in job["name"] for job in drawn["jobs"][runs[0]].values())
 
 
 def test_no_name_becomes_part_of_an_expression(report: Report) -> None:
     for figure in report.figures:
-        if figure.chart is not None:
-            spec = {name: part for name, part in figure.spec.items() if name != "datasets"}
-            assert "alert(1)" not in json.dumps(spec), figure.key
+        for choice, spec in figure.specs.items():
+            bare = {name: part for name, part in spec.items() if name != "datasets"}
+            assert "alert(1)" not in json.dumps(bare), (figure.key, choice)
+
+
+def test_every_chart_is_valid_vega_lite(report: Report) -> None:
+    charts = [chart for f in report.figures for chart in (f.choices or {"": f.chart}).values()]
+    assert sum(chart is not None for chart in charts) > 30
+    for chart in filter(None, charts):
+        chart.to_dict(validate=True)
 
 
 def test_nothing_is_fetched(page: str) -> None:
@@ -278,7 +299,10 @@ def test_a_page_can_be_read_without_seeing(page: str, report: Report) -> None:
     ids = [attributes["id"] for _, attributes in parsed.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     linked = {str(a["href"])[1:] for a in parsed.named("a")}
-    assert {figure.key for figure in report.figures} <= linked <= set(ids)
+    jobs = {name for name in linked if name.startswith("job-")}
+    assert {"all", "comparison", "settings", *(f"run-{e.run}" for e in report.shown)} <= linked
+    assert linked - jobs <= set(ids)
+    assert len(jobs) == len(report.shown)  # the worst ρ of each
 
 
 def test_the_same_run_gives_the_same_bytes(
@@ -291,9 +315,12 @@ def test_the_same_run_gives_the_same_bytes(
 
 
 def test_every_chart_is_drawn_for_papers(report: Report, runs: list[str], tmp_path: Path) -> None:
-    few = [f for f in report.figures if runs[2] in f.key or "-" not in f.key]
+    few = [f for f in report.figures if runs[2] in f.key or f.key in ("comparison", "front")]
     written = write_figures(few, tmp_path)
-    assert len(written) == 2 * sum(figure.chart is not None for figure in few)
+    assert len(written) == 2 * sum(len(figure.specs) for figure in few)
+    names = {path.stem for path in written}
+    assert f"gantt-{runs[2]}" in names
+    assert sum(name.startswith(f"gantt-{runs[2]}-batch-size") for name in names) == 1
     for path in written:
         content = path.read_bytes()
         if path.suffix == ".svg":
@@ -323,24 +350,141 @@ def test_names_of_runs(analytics: Analytics, runs: list[str]) -> None:
     assert runs_of(analytics, f"{runs[2]}, {runs[0]},{runs[2]}") == [runs[2], runs[0]]
 
 
-def test_a_campaign_stands_for_the_runs_of_its_cells(tmp_path: Path) -> None:
-    made = [ended("srtf", jobs=3, seed=seed) for seed in (7, 8)]
-    names = [write(tmp_path, run.start, run.rounds) for run in made]
-    cells = [
+def cells_of(runs: Sequence[tuple[str, str, str, int]]) -> list[CellRow]:
+    """Finished cells of a campaign: run, policy, options, seed."""
+    return [
         CellRow(
-            "c-1", f"cell {n}", run, "srtf", "w", "g", "o", n, CellStatus.FINISHED, "", 1, "", ""
+            *("c-1", f"{policy}/{options}/{seed}", run, policy, "crowd", "small", options, seed),
+            *(CellStatus.FINISHED, "", 1.0, "", ""),
         )
-        for n, run in enumerate([*names, names[0]])
+        for run, policy, options, seed in runs
     ]
-    waits = replace(cells[0], run="", status=CellStatus.PENDING)
-    write_cells(tmp_path, "c-1", [*cells, waits])
-    write_cells(tmp_path, "c-2", [waits])
-    analytics = Analytics(tmp_path)
-    assert runs_of(analytics, "c-1") == names
-    bars = four_bars(entries_of(analytics, names), "comparison").rows
-    assert [bar["runs"] for bar in bars] == [2, 2, 2, 2]
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
+    """Two policies under one option or the other, two seeds: `c-1`; `c-2` has no run yet."""
+    folder = tmp_path_factory.mktemp("campaign")
+    runs = []
+    for policy, options, rounds in itertools.product(("srtf", "fifo"), ("calm", "rough"), (7, 8)):
+        made = ended(policy, jobs=3, seed=rounds + 10 * (options == "rough"))
+        runs.append((write(folder, made.start, made.rounds), f"my-{policy}", options, rounds))
+    write_cells(folder, "c-1", cells_of(runs))
+    waits = replace(cells_of(runs[:1])[0], run="", status=CellStatus.PENDING)
+    write_cells(folder, "c-2", [waits])
+    return Analytics(folder)
+
+
+def test_a_campaign_keeps_its_own_names(campaign: Analytics) -> None:
+    entries = entries_of(campaign, "c-1")
+    assert [entry.label for entry in entries[::2]] == [
+        "my-srtf, calm",
+        "my-srtf, rough",
+        "my-fifo, calm",
+        "my-fifo, rough",
+    ]
+    assert {entry.group for entry in entries} == {"crowd on small"}
+    assert runs_of(campaign, "c-1") == [entry.run for entry in entries]
+    assert {bar["runs"] for bar in policies(entries).rows} == {2}
     with pytest.raises(InputError, match="has no finished cell yet"):
-        runs_of(analytics, "c-2")
+        runs_of(campaign, "c-2")
+
+
+def test_differences_are_taken_in_pairs(campaign: Analytics) -> None:
+    entries = entries_of(campaign, "c-1")
+    found = paired(entries)
+    assert found is not None
+    (row,) = [row for row in found.rows if row["metric"] == "mean JCT (%)"]
+    changes = [
+        100 * (other.figures["mean_jct_s"] / one.figures["mean_jct_s"] - 1)
+        for one, other in zip(entries[:4], entries[4:], strict=True)
+    ]
+    assert (row["label"], row["pairs"]) == ("my-fifo", 4)
+    assert row["mean"] == pytest.approx(sum(changes) / 4, abs=1e-4)
+    half = 3.18245 * stdev(changes) / 2  # t(0.975, 3) · s / √4
+    assert row["high"] == pytest.approx(row["mean"] + half, abs=1e-3)
+    assert row["better"] == sum(change < 0 for change in changes)
+    assert paired(entries[:4]) is None
+    assert paired([entries[0], entries[4]]) is None
+
+
+def test_the_front_holds_whom_nobody_beats(campaign: Analytics) -> None:
+    entries = entries_of(campaign, "c-1")
+    figures = {
+        0: (2.0, 2.0, 1.0),  # beaten by the next
+        2: (1.0, 2.0, 1.0),
+        4: (3.0, 1.0, 2.0),
+        6: (3.0, 3.0, 0.5),
+    }
+    laid = [
+        replace(
+            entries[number],
+            figures={"makespan_s": a * 3600, "mean_jct_s": b * 3600, "worst_ftf": c},
+        )
+        for number, (a, b, c) in figures.items()
+    ]
+    found = front(laid)
+    assert found is not None
+    assert [row["on_front"] for row in found.rows] == [False, True, True, True]
+    assert front(laid[:2]) is None
+
+
+def test_tiles_hold_makespan_against_its_bound_and_the_published_system(tmp_path: Path) -> None:
+    made = ended("srtf", jobs=3)
+    analytics = Analytics(tmp_path)
+    (entry,) = entries_of(analytics, write(tmp_path, made.start, made.rounds))
+    assert published_beside(analytics, entry) is None
+    settings = replace(made.start.header.settings, policy="shockwave-published")
+    other = start_of(replace(made.start.header, settings=settings), made.start.workload)
+    write(tmp_path, other, made.rounds)
+    dearer = replace(settings, restart_seconds=settings.restart_seconds + 1)
+    write(
+        tmp_path,
+        start_of(replace(other.header, settings=dearer), made.start.workload),
+        made.rounds[:2],
+    )
+    tiles = of_run(entry, 2, published_beside(analytics, entry))
+    assert [tile.name for tile in tiles] == ["Makespan", "Mean JCT", "Worst ρ", "Cost of restarts"]
+    makespan, bound = entry.figures["makespan_s"], entry.figures["makespan_bound_s"]
+    assert tiles[0].notes[0].startswith(f"{makespan / bound:.3g} × the lower bound of ")
+    assert tiles[0].notes[1] == f"published system: {tiles[0].value}"
+    assert tiles[2].job == 2
+    assert of_run(entry, 2, None)[0].notes == tiles[0].notes[:1]
+
+
+def test_a_job_has_an_account_of_its_life(report: Report, analytics: Analytics) -> None:
+    (jobs,) = [c.jobs for c in report.chapters if c.jobs and c.jobs.run.startswith("themis")]
+    told = accounts(jobs)
+    _, rows = analytics.query(
+        "SELECT job_id, preemptions, launches FROM job_outcomes ORDER BY job_id", [jobs.run]
+    )
+    assert list(told) == [str(job) for job, *_ in rows]
+    assert any(preempted for _, preempted, _ in rows)
+    for job, preempted, launches in rows:
+        account = told[str(job)]
+        text = " ".join(account["why"])
+        assert ("It was preempted" in text) == (preempted > 0)
+        assert len(account["leases"]) >= launches
+        ended = [lease[3] for lease in account["leases"]]
+        assert sum(end.startswith("preempted") for end in ended) == preempted
+        assert account["ask"].startswith(f"shockwave why {job} --run {jobs.run} --round ")
+        assert account["regimes"]
+        assert 0 < len(account["forecasts"]) <= 21
+
+
+def test_fairness_is_that_of_the_jobs(
+    report: Report, analytics: Analytics, runs: list[str]
+) -> None:
+    rows = figure(report, f"fairness-{runs[0]}").rows
+    _, jobs = analytics.query("SELECT scale_factor, ftf, unfair FROM job_outcomes", runs[:1])
+    by_size = {int(row["kind"]): row for row in rows if row["by"] == "size"}
+    assert {size for size, *_ in jobs} == set(by_size)
+    for size, row in by_size.items():
+        rhos = sorted(ftf for of, ftf, _ in jobs if of == size)
+        assert (row["jobs"], row["worst_ftf"]) == (len(rhos), round(rhos[-1], 4))
+        assert row["least_ftf"] == round(rhos[0], 4)
+    for by in ("tenant", "size", "model", "load"):
+        assert sum(row["jobs"] for row in rows if row["by"] == by) == len(jobs)
 
 
 def test_no_two_reports_share_a_name() -> None:
@@ -398,5 +542,5 @@ def test_a_chart_holds_finite_numbers_only() -> None:
 
 def test_values_are_told_in_few_digits() -> None:
     assert [formatted(value) for value in (None, True, 1.23456789, 38441.13, 3, "a", [])] == [
-        *("–", "yes", "1.2346", "38,441", "3", "a", "–")
+        *("–", "yes", "1.23", "38,441", "3", "a", "–")
     ]

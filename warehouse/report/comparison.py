@@ -1,153 +1,257 @@
-"""Runs side by side: the paper's four bars, and the distributions of ρ and JCT."""
+"""Policies side by side: the paper's four figures, paired differences, and the front."""
 
-from collections.abc import Sequence
-from statistics import fmean
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import altair as alt
 
-from warehouse.analytics.questions import Analytics
-from warehouse.report.figure import Figure, Row, colour, dash, data, thinned
-from warehouse.report.selection import Entry, rows_of
-
-BARS = (
-    ("makespan_s", "makespan (h)", 3600.0, ".1f"),
-    ("mean_jct_s", "mean JCT (h)", 3600.0, ".2f"),
-    ("worst_ftf", "worst ρ", 1.0, ".2f"),
-    ("unfair_fraction", "unfair jobs (%)", 0.01, ".1f"),
+from warehouse.analytics.intervals import Interval, interval
+from warehouse.report.figure import (
+    COLOURS,
+    LABEL,
+    STEP,
+    Figure,
+    Row,
+    beside_labels,
+    chosen,
+    colour,
+    data,
+    palette,
 )
-"""Column of `run_summary`, its title, divisor and number format."""
+from warehouse.report.metrics import COMPARED, MAKESPAN, MEAN_JCT, UNFAIR, WORST_FTF, Metric
+from warehouse.report.selection import Entry, grouped, labels_of
 
-POINTS = 200
-"""Most points of a distribution; more would not be visible. An engineering choice."""
-
-DISTRIBUTIONS = """
-SELECT run, metric, value, share FROM distributions
-WHERE metric IN ('ftf', 'jct_seconds') ORDER BY run, metric, share, job_id
-"""
+ALL = "all workloads"
 
 
-def labels_of(entries: Sequence[Entry]) -> list[str]:
-    """The distinct labels in the order of the runs, which determine the colours."""
-    return list(dict.fromkeys(entry.label for entry in entries))
-
-
-def four_bars(entries: Sequence[Entry], key: str = "comparison") -> Figure:
+def policies(entries: Sequence[Entry], key: str = "comparison") -> Figure:
     """Makespan, mean JCT, worst ρ and unfair fraction by policy (NSDI '23, section 8).
 
     Args:
-        entries: Runs of a single workload; runs of the same label, which differ in their seed,
-            become a bar for their mean, with a line from the least to the largest.
+        entries: The runs; those of the same label on a workload, which differ in their seed,
+            become a bar for their mean, with a line for its confidence interval.
         key: The figure's name.
     """
-    labels = labels_of(entries)
-    rows = [row for bar in BARS for row in _bar_rows(entries, labels, *bar[:3])]
     about = (
         "Makespan, mean job completion time, worst finish-time fairness ρ and share of jobs "
         "with ρ above 1.05, by policy; less is better in all four."
     )
-    if len(entries) > len(labels):
-        about += " Bars are means over seeds, lines reach from the least to the largest."
-    title = "Policies compared" if len(labels) > 1 else "Headline figures"
+    title = "How do the policies compare?"
+    rows: list[Row] = []
+    charts = {}
+    for group, members in grouped(entries).items():
+        found = [row for metric in COMPARED for row in _means(members, metric)]
+        if found:
+            charts[group] = _four(found, labels_of(members), bars=True)
+            rows += [{"workload": group, **row} for row in found]
     if not rows:
         return Figure(key, title, about, missing="No job has ended yet.")
-    panels = [
-        _panel([r for r in rows if r["metric"] == bar[1]], labels, *bar[1::2]) for bar in BARS
-    ]
-    return Figure(key, title, about, alt.concat(*panels, columns=4, spacing=24), rows)
+    if any(row["runs"] > 1 for row in rows):
+        about += " Bars are means over seeds, lines their 95 % confidence intervals."
+    return chosen(key, title, about, charts, rows)
 
 
-def _bar_rows(
-    entries: Sequence[Entry], labels: Sequence[str], column: str, name: str, unit: float
-) -> list[Row]:
+def _means(entries: Sequence[Entry], metric: Metric) -> list[Row]:
     rows: list[Row] = []
-    for label in labels:
-        values = [
-            entry.figures[column] / unit
-            for entry in entries
-            if entry.label == label and entry.figures[column] is not None
-        ]
-        if values:
-            spread = {"least": round(min(values), 5), "largest": round(max(values), 5)}
-            mean = {"mean": round(fmean(values), 5), "runs": len(values)}
-            rows.append({"metric": name, "label": label, **mean, **spread})
+    for label in labels_of(entries):
+        alike = [entry for entry in entries if entry.label == label]
+        found = metric.over(alike)
+        if found is not None:
+            rows.append({"metric": metric.title, "label": label, **_row(found, len(alike))})
     return rows
 
 
-def _panel(
-    rows: Sequence[Row], labels: Sequence[str], name: str, form: str
-) -> alt.LayerChart | alt.FacetChart:
-    base = alt.Chart(data(rows), width=130, height=190, title=name).encode(
-        x=alt.X("label:N", sort=None, title=None, axis=alt.Axis(labelAngle=-40))
-    )
-    value = alt.Y("mean:Q", title=None, axis=alt.Axis(tickCount=5), scale=alt.Scale(zero=True))
-    tips = [
-        alt.Tooltip("label:N", title="policy"),
-        alt.Tooltip("mean:Q", title=name, format=form),
-        alt.Tooltip("least:Q", format=form),
-        alt.Tooltip("largest:Q", format=form),
-        alt.Tooltip("runs:Q"),
-    ]
-    bars = base.mark_bar().encode(y=value, color=colour(labels, legend=False), tooltip=tips)
-    spread = base.mark_rule(strokeWidth=1.5).encode(y="least:Q", y2="largest:Q")
-    text = base.mark_text(dy=-7, fontSize=10).encode(
-        y=alt.Y("largest:Q"), text=alt.Text("mean:Q", format=form)
-    )
-    return alt.layer(bars, spread, text)
+def _row(found: Interval, runs: int) -> dict[str, float | int]:
+    numbers = {"mean": found.mean, "low": found.low, "high": found.high}
+    return {**{name: round(value, 5) for name, value in numbers.items()}, "runs": runs}
 
 
-def distributions(
-    analytics: Analytics, entries: Sequence[Entry], key: str = "distributions"
-) -> Figure:
-    """Cumulative distributions of ρ and JCT over jobs, with a line per run."""
-    labels = labels_of(entries)
-    names = {entry.run: entry.label for entry in entries}
-    asked: dict[tuple[str, str], list[Row]] = {}
-    for row in rows_of(analytics, DISTRIBUTIONS, list(names)):
-        asked.setdefault((row["run"], row["metric"]), []).append(row)
-    rows = [
-        {
-            "run": row["run"],
-            "label": names[row["run"]],
-            "metric": row["metric"],
-            "value": round(row["value"] / (3600 if row["metric"] == "jct_seconds" else 1), 4),
-            "share": round(row["share"], 4),
-        }
-        for run in names
-        for metric in ("ftf", "jct_seconds")
-        for row in thinned(asked.get((run, metric), []), POINTS)
-    ]
-    about = (
-        "Share of the finished jobs with at most so large a ρ (left; the dashed line is 1.05, "
-        "above which a job is unfairly treated) and job completion time (right). "
-        "A line further left is better."
-    )
-    title = "Distributions of ρ and JCT"
+def paired(entries: Sequence[Entry], key: str = "paired") -> Figure | None:
+    """Differences between policies over the same workload, cluster, options and seed.
+
+    Each policy is compared with the one named first. Returns None where no two pairs exist, so
+    that a difference could not be told from chance.
+    """
+    base = entries[0].policy
+    others = [name for name in dict.fromkeys(e.policy for e in entries) if name != base]
+    views = {ALL: list(entries), **grouped(entries)}
+    if len(views) == 2:
+        del views[ALL]
+    rows: list[Row] = []
+    charts = {}
+    for view, members in views.items():
+        found = [row for metric in COMPARED for row in _differences(members, base, others, metric)]
+        if any(row["pairs"] > 1 for row in found):
+            charts[view] = _four(found, [row["label"] for row in found], bars=False)
+            rows += [{"workload": view, **row} for row in found]
     if not rows:
-        return Figure(key, title, about, missing="No job has ended yet.")
-    fair = alt.Chart(data([{"ftf": 1.05}])).mark_rule(strokeDash=[4, 4]).encode(x="ftf:Q")
-    ftf = _steps([r for r in rows if r["metric"] == "ftf"], labels, "finish-time fairness ρ")
-    jct = _steps([r for r in rows if r["metric"] == "jct_seconds"], labels, "JCT (h)")
-    chart = alt.concat(alt.layer(ftf, fair), jct, columns=2, spacing=30)
-    return Figure(key, title, about, chart, rows)
+        return None
+    about = (
+        f"Mean difference to {base} over pairs of runs with the same jobs, cluster, options and "
+        "seed, with its 95 % confidence interval: in percent, of unfair jobs in percentage "
+        f"points. Left of the line is better than {base}; an interval that crosses the line "
+        "leaves open who is better."
+    )
+    return chosen(key, "Are the differences more than chance?", about, charts, rows)
 
 
-def _steps(rows: Sequence[dict[str, Any]], labels: Sequence[str], name: str) -> alt.Chart:
+def _differences(
+    entries: Sequence[Entry], base: str, others: Sequence[str], metric: Metric
+) -> list[Row]:
+    against = {e.circumstances: metric.of(e) for e in entries if e.policy == base}
+    unit = "points" if metric is UNFAIR else "%"
+    rows: list[Row] = []
+    for policy in others:
+        pairs = [
+            (value, reference)
+            for entry in entries
+            if entry.policy == policy
+            and (value := metric.of(entry)) is not None
+            and (reference := against.get(entry.circumstances)) is not None
+        ]
+        if metric is UNFAIR:
+            changes = [value - reference for value, reference in pairs]
+        else:
+            changes = [100 * (value / reference - 1) for value, reference in pairs if reference]
+        if changes:
+            name = f"{metric.title.split(' (')[0]} ({unit})"
+            numbers = _row(interval(changes), len(changes))
+            numbers["pairs"] = numbers.pop("runs")
+            better = sum(change < 0 for change in changes)
+            rows.append({"metric": name, "label": policy, **numbers, "better": better})
+    return rows
+
+
+def front(entries: Sequence[Entry], key: str = "front") -> Figure | None:
+    """Makespan against mean JCT and worst ρ of all policies, parameters and options.
+
+    Returns None where no workload has three of them.
+    """
+    rows: list[Row] = []
+    charts = {}
+    for group, members in grouped(entries).items():
+        points = _points(members)
+        if len(points) > 2:
+            charts[group] = _scatter(points)
+            rows += [{"workload": group, **point} for point in points]
+    if not rows:
+        return None
+    about = (
+        "Means over seeds; further left and further down is better, and so is a smaller point "
+        "(worst ρ). Filled points are on the front: no other is at least as good in makespan, "
+        "mean JCT and worst ρ, and better in one."
+    )
+    return chosen(
+        key, "Which policies and parameters are worth choosing among?", about, charts, rows
+    )
+
+
+def _points(entries: Sequence[Entry]) -> list[dict[str, object]]:
+    found: dict[str, tuple[Entry, tuple[float, ...]]] = {}
+    for label in labels_of(entries):
+        alike = [entry for entry in entries if entry.label == label]
+        means = [metric.over(alike) for metric in (MAKESPAN, MEAN_JCT, WORST_FTF)]
+        if all(mean is not None for mean in means):
+            found[label] = alike[0], tuple(round(m.mean, 5) for m in means if m is not None)
+
+    def beaten(point: tuple[float, ...]) -> bool:
+        return any(
+            other != point and all(a <= b for a, b in zip(other, point, strict=True))
+            for _, other in found.values()
+        )
+
+    return [
+        {
+            "label": label,
+            "policy": entry.policy,
+            "makespan_hours": point[0],
+            "mean_jct_hours": point[1],
+            "worst_ftf": point[2],
+            "on_front": not beaten(point),
+        }
+        for label, (entry, point) in found.items()
+    ]
+
+
+def _scatter(points: Sequence[Row]) -> alt.Chart:
+    policies = list(dict.fromkeys(str(point["policy"]) for point in points))
+    drawn = [{**point, "label": point["policy"], "name": point["label"]} for point in points]
     chart: alt.Chart = (
-        alt.Chart(data(rows), width=310, height=230)
-        .mark_line(interpolate="step-after", strokeWidth=2, clip=True)
+        alt.Chart(data(drawn), width=620, height=260)
+        .mark_point(strokeWidth=2, opacity=1)
         .encode(
-            x=alt.X("value:Q", title=name, scale=alt.Scale(zero=True)),
-            y=alt.Y("share:Q", title="share of jobs", axis=alt.Axis(format="%")),
-            color=colour(labels),
-            strokeDash=dash(labels),
-            detail="run:N",
+            x=alt.X(
+                "makespan_hours:Q",
+                title="makespan (h)",
+                scale=alt.Scale(zero=False, padding=20),
+                axis=alt.Axis(tickCount=8),
+            ),
+            y=alt.Y(
+                "mean_jct_hours:Q", title="mean JCT (h)", scale=alt.Scale(zero=False, padding=20)
+            ),
+            color=colour(policies),
+            fill=alt.Fill("label:N", scale=palette(policies), legend=alt.Legend()),
+            fillOpacity=alt.condition("datum.on_front", alt.value(1), alt.value(0)),
+            size=alt.Size(
+                "worst_ftf:Q",
+                scale=alt.Scale(range=[40, 400]),
+                legend=alt.Legend(
+                    title="worst ρ",
+                    values=_ends(points),
+                    format=".3~r",
+                    symbolFillColor=COLOURS[-1],
+                    symbolStrokeColor=COLOURS[-1],
+                ),
+            ),
             tooltip=[
-                alt.Tooltip("label:N", title="policy"),
-                alt.Tooltip("run:N"),
-                alt.Tooltip("value:Q", title=name, format=".3f"),
-                alt.Tooltip("share:Q", title="share of jobs", format=".1%"),
+                alt.Tooltip("name:N", title="policy"),
+                alt.Tooltip("makespan_hours:Q", title="makespan (h)", format=".3~r"),
+                alt.Tooltip("mean_jct_hours:Q", title="mean JCT (h)", format=".3~r"),
+                alt.Tooltip("worst_ftf:Q", title="worst ρ", format=".3~r"),
+                alt.Tooltip("on_front:N", title="on the front"),
             ],
         )
     )
     return chart
+
+
+def _ends(points: Sequence[Row]) -> list[float]:
+    values = [float(f"{point['worst_ftf']:.2g}") for point in points]
+    return sorted({min(values), max(values)})
+
+
+def _four(rows: Sequence[Row], labels: Sequence[str], *, bars: bool) -> alt.ConcatChart:
+    labels = list(dict.fromkeys(labels))
+    by_metric: Mapping[str, list[Row]] = {
+        name: [row for row in rows if row["metric"] == name]
+        for name in dict.fromkeys(row["metric"] for row in rows)
+    }
+    panels = [_panel(found, labels, name, bars) for name, found in by_metric.items()]
+    chart: alt.ConcatChart = alt.concat(*panels, columns=2, spacing=20)
+    return chart.properties(usermeta=beside_labels(labels, 30))
+
+
+def _panel(
+    rows: Sequence[Row], labels: Sequence[str], name: str, bars: bool
+) -> alt.LayerChart | alt.FacetChart:
+    """A line a policy: a bar from zero or a point, and the interval."""
+    base = alt.Chart(data(rows), width=190, height=STEP * len(labels) + 8, title=name).encode(
+        y=alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=LABEL))
+    )
+    value = alt.X("mean:Q", title=None, axis=alt.Axis(tickCount=4), scale=alt.Scale(zero=True))
+    tips = [
+        alt.Tooltip("label:N", title="policy"),
+        alt.Tooltip("mean:Q", title=name, format=",.3~r"),
+        alt.Tooltip("low:Q", title="95 % from", format=",.3~r"),
+        alt.Tooltip("high:Q", title="to", format=",.3~r"),
+        alt.Tooltip("runs:Q" if bars else "pairs:Q"),
+    ]
+    spread = base.mark_rule(strokeWidth=1.5).encode(x="low:Q", x2="high:Q")
+    if bars:
+        hue = colour(labels, legend=False)
+        text = base.mark_text(align="left", dx=4, fontSize=10).encode(
+            x="high:Q", text=alt.Text("mean:Q", format=",.3~r")
+        )
+        return alt.layer(base.mark_bar().encode(x=value, color=hue, tooltip=tips), spread, text)
+    zero = alt.Chart(data([{"zero": 0}])).mark_rule(strokeDash=[4, 4]).encode(x="zero:Q")
+    points = base.mark_point(filled=True, size=70, color=COLOURS[0], opacity=1)
+    return alt.layer(zero, spread, points.encode(x=value, tooltip=tips))

@@ -1,38 +1,83 @@
-"""The contents of a report: sections of figures, and tables of runs, in order."""
+"""The contents of a report: chapters of questions, each with its figure and its table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from warehouse.analytics.questions import Analytics
-from warehouse.report.comparison import distributions, four_bars
-from warehouse.report.figure import Figure, Row
-from warehouse.report.gantt import gantt
-from warehouse.report.jobs import errors, forecasts, notable, regimes
-from warehouse.report.selection import Entry, detailed, entries_of, rows_of
-from warehouse.report.timeline import load, market, solver
+from warehouse.report import accounts
+from warehouse.report.comparison import front, paired, policies
+from warehouse.report.distributions import DISTRIBUTIONS, distributions
+from warehouse.report.fairness import fairness
+from warehouse.report.figure import Figure, Row, thinned
+from warehouse.report.forecasts import ERRORS, errors, forecasts, regimes
+from warehouse.report.gantt import HELD, gantt
+from warehouse.report.jobs import Jobs, jobs_of
+from warehouse.report.metrics import HEADLINES
+from warehouse.report.selection import (
+    Entry,
+    by_run,
+    detailed,
+    entries_of,
+    firsts,
+    grouped,
+    labels_of,
+)
+from warehouse.report.table import Table
+from warehouse.report.tiles import Tile, of_policies, of_run, published_beside
+from warehouse.report.timeline import LOAD, SOLVES, load, market, solver
 
-TENANTS = """
-SELECT tenant, jobs, mean_jct_s / 3600 AS mean_jct_hours, worst_ftf, unfair_fraction,
-    envy_violations, gpu_hours, gpu_share, budget_share
-FROM tenant_summary ORDER BY worst_ftf DESC NULLS LAST, tenant LIMIT 40
-"""
+FIGURE_ROWS = 24
+"""Most rows of a figure's table; the rest is in the warehouse. An engineering choice."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of figures.
+    """A question with its figure, its table, or both.
+
+    Attributes:
+        key: Its name in links.
+        question: Its heading.
+        figure: What answers it at a glance.
+        table: What answers it in full.
+        folded: Whether its reader has to open it.
+    """
+
+    key: str
+    question: str
+    figure: Figure | None = None
+    table: Table | None = None
+    folded: bool = False
+
+    @property
+    def rows(self) -> Table | None:
+        """The data of a figure that has no table, evenly thinned where there are many rows."""
+        if self.figure is None or self.table is not None or not self.figure.rows:
+            return None
+        rows = self.figure.rows
+        few = thinned(rows, FIGURE_ROWS)
+        cut = f": {len(few)} of {len(rows)} rows, evenly spread" if len(few) < len(rows) else ""
+        return Table(self.question + cut, few)
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """Tiles and sections, of all runs or of one.
 
     Attributes:
         key: Its name in links.
         title: Its heading.
-        figures: In order.
-        tables: Captions and rows.
+        tiles: The figures at its head.
+        sections: Its questions.
+        jobs: The jobs of its run, if it is about one.
+        folded: Whether its reader has to open it.
     """
 
     key: str
     title: str
-    figures: Sequence[Figure]
-    tables: Sequence[tuple[str, Sequence[Row]]] = ()
+    tiles: Sequence[Tile]
+    sections: Sequence[Section]
+    jobs: Jobs | None = None
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,65 +85,155 @@ class Report:
     """The contents of a report.
 
     Attributes:
-        entries: The runs.
-        shown: The runs with sections of their own.
-        sections: Comparisons by workload first, then the runs.
+        entries: The runs, one for each cell of a campaign.
+        shown: The runs with a chapter of their own.
+        chapters: That of all runs first, if there are several.
     """
 
     entries: Sequence[Entry]
     shown: Sequence[Entry]
-    sections: Sequence[Section]
+    chapters: Sequence[Chapter]
+
+    @property
+    def runs(self) -> list[str]:
+        """The runs, each once."""
+        return list(dict.fromkeys(entry.run for entry in self.entries))
+
+    @property
+    def sections(self) -> list[Section]:
+        """All sections, in order."""
+        return [section for chapter in self.chapters for section in chapter.sections]
 
     @property
     def figures(self) -> list[Figure]:
         """All figures, in order."""
-        return [figure for section in self.sections for figure in section.figures]
+        return [section.figure for section in self.sections if section.figure is not None]
 
 
-def report_of(analytics: Analytics, runs: Sequence[str]) -> Report:
-    """Read the contents of a report on some runs.
+def report_of(analytics: Analytics, about: str | Sequence[str]) -> Report:
+    """Read the contents of a report.
+
+    Args:
+        analytics: The warehouse.
+        about: A run, runs separated by commas, a campaign, or a list of runs. Of a campaign the
+            report uses its own names of policies, workloads, clusters and options.
 
     Raises:
-        InputError: A run is unknown.
+        InputError: There is no such run or campaign, or it has no rounds yet.
         WarehouseError: A file is damaged.
     """
-    entries = entries_of(analytics, runs)
+    entries = entries_of(analytics, about)
     shown = detailed(entries)
-    groups = list(dict.fromkeys(entry.group for entry in entries))
-    sections = [
-        _comparison(analytics, entries, shown, group, f"-{number}" if len(groups) > 1 else "")
-        for number, group in enumerate(groups, 1)
+    drawn = firsts(entries)
+    asked = {
+        sql: by_run(analytics, sql, [entry.run for entry in drawn]) for sql in (DISTRIBUTIONS, LOAD)
+    }
+    runs = [entry.run for entry in shown]
+    asked |= {sql: by_run(analytics, sql, runs) for sql in (HELD, SOLVES, ERRORS)}
+    jobs = jobs_of(analytics, runs)
+    alone = len(entries) == 1
+    chapters = [] if alone else [_all(entries, drawn, asked)]
+    chapters += [_run(analytics, e, jobs[e.run], asked, alone=alone) for e in shown]
+    return Report(entries, shown, chapters)
+
+
+Asked = Mapping[str, Mapping[str, Sequence[Row]]]
+
+
+def _all(entries: Sequence[Entry], drawn: Sequence[Entry], asked: Asked) -> Chapter:
+    """What the runs have in common, and how they differ."""
+    compared = policies(entries)
+    found = [
+        Section(compared.key, compared.title, compared, _by_policy(entries)),
+        _section(paired(entries)),
+        _section(front(entries)),
+        _section(distributions(drawn, asked[DISTRIBUTIONS])),
+        _section(load(drawn, asked[LOAD])),
+        Section("runs", "Which runs are these?", table=_by_run(entries)),
     ]
-    sections += [_run(analytics, entry) for entry in shown]
-    return Report(entries, shown, sections)
+    sections = [section for section in found if section is not None]
+    return Chapter("all", f"All {len(entries)} runs", of_policies(entries), sections)
 
 
-def _comparison(
-    analytics: Analytics, entries: Sequence[Entry], shown: Sequence[Entry], group: str, suffix: str
-) -> Section:
-    ours = [entry for entry in entries if entry.group == group]
-    drawn = [entry for entry in shown if entry.group == group] or detailed(ours)
-    figures = [
-        four_bars(ours, f"comparison{suffix}"),
-        distributions(analytics, ours, f"distributions{suffix}"),
-        load(analytics, drawn, f"load{suffix}"),
+def _by_policy(entries: Sequence[Entry]) -> Table:
+    """Means over seeds with their intervals, by workload and label."""
+    groups = grouped(entries)
+    rows: list[Row] = [
+        {
+            "workload": group,
+            "policy": label,
+            "runs": len(alike),
+            **{metric.title: metric.over(alike) for metric in HEADLINES},
+        }
+        for group, members in groups.items()
+        for label in labels_of(members)
+        for alike in [[entry for entry in members if entry.label == label]]
     ]
-    return Section(f"workload{suffix}", group[0].upper() + group[1:], figures)
+    caption = "Means over seeds, ± half of their 95 % confidence intervals"
+    if len(groups) == 1:
+        caption += f": {next(iter(groups))}"
+        rows = _without("workload", rows)
+    return Table(caption, rows, filters=("workload", "policy"))
 
 
-def _run(analytics: Analytics, entry: Entry) -> Section:
+def _by_run(entries: Sequence[Entry]) -> Table:
+    rows: list[Row] = [
+        {
+            "run": entry.run,
+            "policy": entry.policy,
+            "options": entry.options,
+            "workload": entry.group,
+            "seed": str(entry.seed),
+            "complete": bool(entry.figures["complete"]),
+            **{metric.title: metric.of(entry) for metric in HEADLINES},
+        }
+        for entry in entries
+    ]
+    for name in ("options", "workload"):
+        if len({row[name] for row in rows}) == 1:
+            rows = _without(name, rows)
+    return Table("Headline figures of each run", rows, filters=("policy", "options", "workload"))
+
+
+def _without(column: str, rows: Sequence[Row]) -> list[Row]:
+    return [{name: row[name] for name in row if name != column} for row in rows]
+
+
+def _run(analytics: Analytics, entry: Entry, jobs: Jobs, asked: Asked, *, alone: bool) -> Chapter:
+    """What happened in one run."""
     run = entry.run
-    jobs = notable(analytics, run)
-    figures = [
-        gantt(analytics, run, entry.settings["gpus"], f"gantt-{run}"),
-        market(analytics, run, f"market-{run}"),
-        forecasts(analytics, run, jobs, f"forecasts-{run}"),
-        errors(analytics, run, f"errors-{run}"),
-        regimes(analytics, run, jobs, f"regimes-{run}"),
-        solver(analytics, run, f"solver-{run}"),
+    explorer = accounts.table(jobs)
+    solves = asked[SOLVES][run]
+    found = [
+        Section(f"jobs-{run}", "How did each job fare, and why?", table=explorer),
+        _section(fairness(list(jobs.rows.values()), f"fairness-{run}")),
+        _section(gantt(asked[HELD][run], jobs.rows, entry.settings["gpus"], f"gantt-{run}")),
     ]
-    tables = [
-        ("Notable jobs", jobs),
-        ("Tenants, the 40 with the worst ρ", rows_of(analytics, TENANTS, [run])),
+    if alone:
+        found += [
+            _section(load([entry], asked[LOAD])),
+            _section(distributions([entry], asked[DISTRIBUTIONS])),
+        ]
+    found += [
+        _section(market(solves, f"market-{run}")),
+        _section(errors(asked[ERRORS][run], f"errors-{run}")),
+        _section(forecasts(jobs, f"forecasts-{run}")),
+        _section(regimes(jobs, f"regimes-{run}"), folded=True),
+        _section(solver(solves, f"solver-{run}"), folded=True),
     ]
-    return Section(f"run-{run}", f"{entry.label}: {run}", figures, tables)
+    ended = [job for job in jobs.rows.values() if job["ftf"] is not None]
+    worst = min(ended, key=lambda job: (-job["ftf"], job["job_id"]))["job_id"] if ended else None
+    return Chapter(
+        f"run-{run}",
+        entry.label if alone else f"{entry.label}: {run}",
+        of_run(entry, worst, published_beside(analytics, entry) if alone else None),
+        [section for section in found if section is not None],
+        jobs,
+        folded=not alone,
+    )
+
+
+def _section(figure: Figure | None, *, folded: bool = False) -> Section | None:
+    if figure is None:
+        return None
+    return Section(figure.key, figure.title, figure, folded=folded)

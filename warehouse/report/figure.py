@@ -28,6 +28,12 @@ INK = "#20242a"
 WIDTH = 720
 """Width of a figure on paper, in pixels; on screen it fills the page."""
 
+STEP = 22
+"""Height of a line with a label, in pixels."""
+
+LABEL = 260
+"""Widest label of a line, in pixels."""
+
 CONFIG: dict[str, Any] = {
     "font": "sans-serif",
     "background": "transparent",
@@ -43,7 +49,7 @@ CONFIG: dict[str, Any] = {
         "tickColor": "#8a929c",
         "labelFontSize": 11,
         "titleFontSize": 12,
-        "labelLimit": 120,
+        "labelLimit": 150,
         "labelFlush": False,
         "labelSeparation": 6,
     },
@@ -76,6 +82,8 @@ class Figure:
         chart: The chart; None without data.
         rows: Its data, as a table.
         missing: Reason for the lack of data.
+        choose: What the reader chooses by, where there are several charts.
+        choices: These charts by name; the first is `chart`.
     """
 
     key: str
@@ -84,6 +92,8 @@ class Figure:
     chart: alt.TopLevelMixin | None = None
     rows: Sequence[Row] = field(default=())
     missing: str = ""
+    choose: str = ""
+    choices: Mapping[str, alt.TopLevelMixin] = field(default_factory=dict)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -94,8 +104,30 @@ class Figure:
         """
         if self.chart is None:
             raise ValueError(f"{self.key} has no chart")
-        spec: dict[str, Any] = self.chart.to_dict()
+        return self._themed(self.chart)
+
+    @property
+    def specs(self) -> dict[str, dict[str, Any]]:
+        """All charts as Vega-Lite, by choice; that of a figure without choices has no name."""
+        charts = self.choices or ({} if self.chart is None else {"": self.chart})
+        return {name: self._themed(chart) for name, chart in charts.items()}
+
+    def _themed(self, chart: alt.TopLevelMixin) -> dict[str, Any]:
+        spec: dict[str, Any] = chart.to_dict(validate=False)  # a test validates them
         return {**spec, "config": CONFIG, "description": self.about}
+
+
+def chosen(
+    key: str,
+    title: str,
+    about: str,
+    charts: Mapping[str, alt.TopLevelMixin],
+    rows: Sequence[Row],
+    choose: str = "Workload",
+) -> Figure:
+    """A figure of one chart, or of several of which the reader chooses one."""
+    first = next(iter(charts.values()))
+    return Figure(key, title, about, first, rows, "", choose, charts if len(charts) > 1 else {})
 
 
 def data(rows: Sequence[Row]) -> alt.InlineData:
@@ -116,9 +148,14 @@ def colour(labels: Sequence[str], *, legend: bool = True) -> alt.Color:
     """A colour by label, the same in all figures with the same labels."""
     return alt.Color(
         "label:N",
-        scale=alt.Scale(domain=list(labels), range=_cycled(COLOURS, labels)),
+        scale=palette(labels),
         legend=alt.Legend() if legend and len(labels) > 1 else None,
     )
+
+
+def palette(labels: Sequence[str]) -> alt.Scale:
+    """The colours of the labels, in their order."""
+    return alt.Scale(domain=list(labels), range=_cycled(COLOURS, labels))
 
 
 def dash(labels: Sequence[str]) -> alt.StrokeDash:
@@ -132,3 +169,23 @@ def dash(labels: Sequence[str]) -> alt.StrokeDash:
 
 def _cycled(values: Sequence[Any], labels: Sequence[str]) -> list[Any]:
     return [values[number % len(values)] for number in range(len(labels))]
+
+
+def time_axis(title: str = "time (h)", ticks: int = 8, *, grid: bool = True) -> alt.X:
+    """The axis of `hours`, with few enough ticks for a narrow screen."""
+    return alt.X("hours:Q", title=title, axis=alt.Axis(tickCount=ticks, grid=grid))
+
+
+def beside_labels(labels: Sequence[str], more: int) -> dict[str, int]:
+    """How a page fits panels with a line for each of some labels.
+
+    Args:
+        labels: The labels, at the left of each panel.
+        more: What a panel needs beside its plot and its labels, in pixels.
+
+    Returns:
+        `margin`, what a panel needs beside its plot, and `least`, the narrowest of panels side by
+        side, both in pixels.
+    """
+    pixels = more + min(LABEL, round(6.2 * max(map(len, labels))))
+    return {"margin": pixels, "least": pixels + 160}

@@ -1,14 +1,13 @@
-"""Gantt charts: leases by GPU and time, with regimes and preemptions."""
+"""The Gantt chart: leases by GPU and time, coloured by choice, with preemptions."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from math import log2
 from typing import Any
 
 import altair as alt
 
-from warehouse.analytics.questions import Analytics
-from warehouse.report.figure import COLOURS, WIDTH, Figure, data
-from warehouse.report.selection import rows_of
+from warehouse.report.figure import COLOURS, WIDTH, Figure, Row, chosen, data, time_axis
 
 HELD = """
 WITH clocks AS (
@@ -17,55 +16,59 @@ WITH clocks AS (
     FROM records
 ),
 ended AS (
-    SELECT round - 1 AS round, job_id, kind, at_seconds FROM events WHERE kind = 'finished'
-    UNION ALL
-    SELECT round - 1 AS round, job_id, kind, at_seconds FROM events WHERE kind = 'preempted'
+    SELECT run, round - 1 AS round, job_id, kind, at_seconds FROM events
+    WHERE kind IN ('finished', 'preempted')
 ),
 trained AS (
-    SELECT round - 1 AS round, p.job_id AS job_id, p.batch_size AS batch_size
-    FROM (SELECT round, unnest(progress) AS p FROM records)
+    SELECT run, round - 1 AS round, p.job_id AS job_id, p.batch_size AS batch_size
+    FROM (SELECT run, round, unnest(progress) AS p FROM records)
 ),
 completed AS (
-    SELECT round - 1 AS round, job_id, arg_max(batch_size, epoch) AS batch_size
+    SELECT run, round - 1 AS round, job_id, arg_max(batch_size, epoch) AS batch_size
     FROM telemetry GROUP BY ALL
 ),
 held AS (
-    SELECT a.round, a.job_id, a.gpus, c.clock_seconds AS since,
+    SELECT a.run, a.round, a.job_id, a.gpus, c.clock_seconds AS since,
         coalesce(e.at_seconds, c.next_seconds, c.clock_seconds) AS until, e.kind AS ended,
         coalesce(t.batch_size, d.batch_size, j.batch_size) / j.batch_size AS scale
     FROM placements AS a
-    JOIN clocks AS c USING (round)
-    JOIN jobs AS j USING (job_id)
-    LEFT JOIN trained AS t USING (round, job_id)
-    LEFT JOIN completed AS d USING (round, job_id)
-    LEFT JOIN ended AS e USING (round, job_id)
+    JOIN clocks AS c USING (run, round)
+    JOIN jobs AS j USING (run, job_id)
+    LEFT JOIN trained AS t USING (run, round, job_id)
+    LEFT JOIN completed AS d USING (run, round, job_id)
+    LEFT JOIN ended AS e USING (run, round, job_id)
 ),
 marked AS (
     SELECT *, (
         lag(round) OVER jobs = round - 1 AND lag(gpus) OVER jobs = gpus
         AND lag(scale) OVER jobs = scale AND lag(ended) OVER jobs IS NULL
     ) IS NOT TRUE AS fresh
-    FROM held WINDOW jobs AS (PARTITION BY job_id ORDER BY round)
+    FROM held WINDOW jobs AS (PARTITION BY run, job_id ORDER BY round)
 ),
 spells AS (
-    SELECT *, sum(fresh::INT) OVER (PARTITION BY job_id ORDER BY round) AS spell FROM marked
+    SELECT *, sum(fresh::INT) OVER (PARTITION BY run, job_id ORDER BY round) AS spell FROM marked
 ),
 merged AS (
-    SELECT job_id, spell, any_value(gpus) AS gpus, min(since) AS since, max(until) AS until,
+    SELECT run, job_id, spell, any_value(gpus) AS gpus, min(since) AS since, max(until) AS until,
         any_value(scale) AS scale, max(ended) AS ended
-    FROM spells GROUP BY job_id, spell
+    FROM spells GROUP BY run, job_id, spell
 ),
 apart AS (
-    SELECT * EXCLUDE (gpus), gpu,
-        gpu - row_number() OVER (PARTITION BY job_id, spell ORDER BY gpu) AS strip
-    FROM (SELECT * EXCLUDE (gpus), gpus, unnest(gpus) AS gpu FROM merged)
+    SELECT *, gpu - row_number() OVER (PARTITION BY run, job_id, spell, type ORDER BY gpu) AS strip
+    FROM (
+        SELECT m.* EXCLUDE (gpus), i.type_of[i.node_of[m.gpu + 1] + 1] AS type
+        FROM (SELECT *, unnest(gpus) AS gpu FROM merged) AS m JOIN inventories AS i USING (run)
+    )
 )
-SELECT job_id AS job, min(gpu) AS gpu, max(gpu) + 1 AS gpu_end,
+SELECT run, job_id AS job, min(gpu) AS gpu, max(gpu) + 1 AS gpu_end,
     round(any_value(since) / 3600, 4) AS hours, round(any_value(until) / 3600, 4) AS hours_end,
-    any_value(scale) AS scale, any_value(ended) AS ended
-FROM apart GROUP BY job_id, spell, strip ORDER BY hours, gpu
+    any_value(scale) AS scale, any_value(ended) AS ended, type AS pool
+FROM apart GROUP BY run, job_id, spell, type, strip ORDER BY run, hours, gpu
 """
 """Rounds of one lease at one batch size become one rectangle, neighbouring GPUs too."""
+
+JOB_HUES = 8
+"""Colours that jobs take in turn. As many as tell apart."""
 
 REGIMES = {
     -3: "#08519c",
@@ -84,50 +87,99 @@ REGIMES = {
 Rectangle = dict[str, Any]
 
 
-def gantt(analytics: Analytics, run: str, gpus: int, key: str = "gantt") -> Figure:
-    """GPUs over time, once by job and once by regime, with preemptions.
+def gantt(asked: Sequence[Row], jobs: Mapping[int, Row], gpus: int, key: str = "gantt") -> Figure:
+    """GPUs over time, coloured by what the reader chooses, with preemptions.
 
     Args:
-        analytics: The warehouse.
-        run: The run.
+        asked: What `HELD` has of the run.
+        jobs: Its jobs, with `tenant`, `model` and `scale_factor`.
         gpus: GPUs of its cluster.
         key: The figure's name.
     """
     about = (
-        "Each box is a lease: GPUs from top to bottom, time from left to right. Above, "
-        "different colours are different jobs (click one to follow it); below, the colour is the "
-        "job's batch size over the one it was declared with. A dark line at a "
-        "box's end is a preemption."
+        "Each box is a lease: GPUs from top to bottom, time from left to right. Point at one for "
+        "its job, click it to follow the job. A thin dark line at a box's end is a preemption."
     )
-    title = "GPUs by job and regime"
-    rows = [_rectangle(row) for row in rows_of(analytics, HELD, [run])]
+    title = "Who held which GPUs?"
+    rows = [_rectangle(row, jobs[row["job"]]) for row in asked]
     if not rows:
         return Figure(key, title, about, missing="No job has run yet.")
     height = max(120, min(360, 9 * gpus))
-    scales = sorted({row["scale"] for row in rows}, key=_doublings)
-    picked = alt.selection_point(name="picked", fields=["job"], on="click", empty=True)
-    hues = alt.Color("hue:O", scale=alt.Scale(range=list(COLOURS)), legend=None)
-    regimes = alt.Color(
-        "scale:O",
-        sort=scales,
-        scale=alt.Scale(domain=scales, range=[_regime_colour(scale) for scale in scales]),
-        legend=alt.Legend(title="batch size, declared = 1×", columns=10),
-    )
-    panels = [
-        _panel(rows, hues, picked, gpus, height, clickable=True),
-        _panel(rows, regimes, picked, gpus, height),
-    ]
-    chart = alt.vconcat(*panels, spacing=16).resolve_scale(color="independent", x="shared")
-    return Figure(key, title, about, chart, rows)
+    charts = {name: _chart(rows, fill, gpus, height) for name, fill in _fills(rows).items()}
+    return chosen(key, title, about, charts, rows, "Colour by")
 
 
-def _rectangle(row: Rectangle) -> Rectangle:
+def _rectangle(row: Row, job: Row) -> Rectangle:
     """A row of the chart's data without default values, as there are thousands of rows."""
     doublings = max(min(REGIMES), min(max(REGIMES), round(log2(row["scale"]))))
     drawn = {name: row[name] for name in ("job", "gpu", "gpu_end", "hours", "hours_end")}
-    drawn |= {"scale": f"{2**doublings}×" if doublings >= 0 else f"1/{2**-doublings}×"}
-    drawn |= {"hue": row["job"] % len(COLOURS)}
+    drawn |= {"batch": f"{2**doublings}×" if doublings >= 0 else f"1/{2**-doublings}×"}
+    drawn |= {name: job[name] for name in ("tenant", "model")}
+    drawn |= {"gpus": job["scale_factor"], "pool": row["pool"]}
     return drawn | ({"ended": row["ended"]} if row["ended"] else {})
+
+
+def _fills(rows: Sequence[Rectangle]) -> dict[str, Any]:
+    """Colours by what can be chosen; what is the same for all jobs is no choice."""
+    scales = sorted({row["batch"] for row in rows}, key=_doublings)
+    fills: dict[str, Any] = {
+        "job": alt.Color(
+            "hue:O",
+            scale=alt.Scale(domain=list(range(JOB_HUES)), range=list(COLOURS)),
+            legend=alt.Legend(
+                title="job number, repeating",
+                labelExpr=_EVERY,
+                columns=JOB_HUES,
+                symbolType="square",
+                symbolStrokeWidth=0,
+            ),
+        ),
+        "batch size": alt.Color(
+            "batch:O",
+            sort=scales,
+            scale=alt.Scale(domain=scales, range=[REGIMES[_doublings(s)] for s in scales]),
+            legend=alt.Legend(
+                title="batch size, declared = 1×",
+                columns=11,
+                symbolType="square",
+                symbolStrokeWidth=0,
+            ),
+        ),
+    }
+    for name, column in (
+        ("tenant", "tenant"),
+        ("model", "model"),
+        ("size", "gpus"),
+        ("pool", "pool"),
+    ):
+        weights: Counter[Any] = Counter()
+        for row in rows:
+            weights[row[column]] += (row["hours_end"] - row["hours"]) * (
+                row["gpu_end"] - row["gpu"]
+            )
+        if len(weights) > 1:
+            fills[name] = _categories(column, name, weights)
+    return fills
+
+
+_EVERY = f"datum.label + ', ' + (toNumber(datum.label) + {JOB_HUES}) + ', …'"
+
+
+def _categories(column: str, name: str, weights: Counter[Any]) -> Any:
+    """A colour for each of the values that held most GPU time; those beyond share the last."""
+    kept = [value for value, _ in weights.most_common(len(COLOURS) - 1)]
+    beyond = len(weights) - len(kept)
+    domain = sorted(kept, key=str if name != "size" else int)
+    scale = alt.Scale(domain=domain, range=list(COLOURS[: len(domain)]))
+    title = "GPUs of the job" if name == "size" else name
+    if beyond:
+        title += f", {beyond} more in grey"
+    legend = alt.Legend(title=title, columns=4, symbolType="square", symbolStrokeWidth=0)
+    found = alt.Color(f"{column}:N", scale=scale, legend=legend)
+    if not beyond:
+        return found
+    one_of = alt.FieldOneOfPredicate(field=column, oneOf=domain)
+    return alt.condition(one_of, found, alt.value(COLOURS[-1]))
 
 
 def _doublings(scale: str) -> int:
@@ -135,33 +187,23 @@ def _doublings(scale: str) -> int:
     return -round(log2(int(part))) if part else round(log2(int(whole)))
 
 
-def _regime_colour(scale: str) -> str:
-    return REGIMES[_doublings(scale)]
-
-
-def _panel(
-    rows: Sequence[Rectangle],
-    fill: alt.Color,
-    picked: alt.Parameter,
-    gpus: int,
-    height: int,
-    *,
-    clickable: bool = False,
+def _chart(
+    rows: Sequence[Rectangle], fill: Any, gpus: int, height: int
 ) -> alt.LayerChart | alt.FacetChart:
     """Leases as boxes and preemptions as lines at their ends."""
+    picked = alt.selection_point(name="picked", fields=["job"], on="click", empty=True)
     y = alt.Y(
         "gpu:Q",
         title="GPU",
         scale=alt.Scale(domain=[0, gpus], reverse=True, nice=False),
-        axis=alt.Axis(tickMinStep=1, grid=False),
+        axis=alt.Axis(tickMinStep=1, tickCount=6, grid=False),
     )
     boxes = (
-        alt.Chart(
-            data(rows), name="jobs" if clickable else "regimes", width=WIDTH - 70, height=height
-        )
+        alt.Chart(data(rows), name="leases", width=WIDTH - 70, height=height)
+        .transform_calculate(hue=f"datum.job % {JOB_HUES}")
         .mark_rect(stroke="#ffffff", strokeWidth=0.3)
         .encode(
-            x=alt.X("hours:Q", title="time (h)", axis=alt.Axis(grid=False)),
+            x=time_axis(grid=False),
             x2="hours_end:Q",
             y=y,
             y2="gpu_end:Q",
@@ -169,22 +211,24 @@ def _panel(
             opacity=alt.condition(picked, alt.value(1), alt.value(0.15)),
             tooltip=[
                 alt.Tooltip("job:Q"),
+                alt.Tooltip("tenant:N"),
+                alt.Tooltip("model:N"),
+                alt.Tooltip("gpus:Q", title="GPUs of the job"),
                 alt.Tooltip("gpu:Q", title="first GPU"),
-                alt.Tooltip("hours:Q", title="from (h)", format=".2f"),
-                alt.Tooltip("hours_end:Q", title="to (h)", format=".2f"),
-                alt.Tooltip("scale:N", title="batch size"),
+                alt.Tooltip("hours:Q", title="from (h)", format=".3~f"),
+                alt.Tooltip("hours_end:Q", title="to (h)", format=".3~f"),
+                alt.Tooltip("batch:N", title="batch size"),
                 alt.Tooltip("ended:N"),
             ],
         )
+        .add_params(picked)
     )
-    if clickable:  # a parameter belongs to one view, whatever others it dims
-        boxes = boxes.add_params(picked)
     preempted = [row for row in rows if row.get("ended") == "preempted"]
     if not preempted:
         return alt.layer(boxes)
     lost = (
-        alt.Chart(data(preempted))
-        .mark_rule(strokeWidth=2)
+        alt.Chart(data([{n: row[n] for n in ("hours_end", "gpu", "gpu_end")} for row in preempted]))
+        .mark_rule(strokeWidth=0.8)
         .encode(x="hours_end:Q", y="gpu:Q", y2="gpu_end:Q")
     )
     return alt.layer(boxes, lost)

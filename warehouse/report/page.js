@@ -1,49 +1,42 @@
 "use strict";
 (() => {
-  const specs = JSON.parse(document.getElementById("charts").textContent);
-  const charts = [...document.querySelectorAll("[data-chart]")];
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const choice = (key) => document.querySelector(`[data-choose="${key}"]`)?.value ?? "";
+  const shown = (box) => !box.closest("details:not([open])");
+  const pause = () => new Promise((resolve) => setTimeout(resolve));
 
-  // Panels side by side as many as fit, each as wide as there is room for it.
-  function fitted(key, room) {
-    const spec = structuredClone(specs[key]);
-    const panels = spec.concat || spec.vconcat || (spec.spec ? [spec.spec] : [spec]);
-    const most = spec.vconcat ? 1 : spec.columns || 1;
-    const [least, axis] = most > 3 ? [150, 44] : [270, 72]; // with and without axis titles
-    const across = Math.max(1, Math.min(most, Math.floor(room / least)));
-    if (spec.columns) spec.columns = across;
-    const gap = typeof spec.spacing === "number" && across > 1 ? spec.spacing : 12;
-    const width = Math.max(100, Math.floor((room - gap * (across - 1)) / across) - axis);
-    const resize = (part) => {
-      if ("width" in part) part.width = width;
-      (part.layer || []).forEach(resize);
-    };
-    panels.forEach(resize);
-    return spec;
+  function draw(box) {
+    const key = box.dataset.chart;
+    const name = choice(key);
+    return charts.draw(box, name, data.charts[key][name], data.rows, data.config);
   }
 
-  async function draw(box) {
-    const room = box.clientWidth;
-    if (Number(box.dataset.room) === room) return;
-    box.dataset.room = room;
-    try {
-      const options = { renderer: "svg", actions: false };
-      await vegaEmbed(box, fitted(box.dataset.chart, room), options);
-      box.dataset.drawn = "yes";
-    } catch (error) {
-      box.textContent = "This chart cannot be drawn: " + error.message;
-      console.error(error);
-    }
-  }
-
+  // Tables and charts that can be seen, one after the other, so that the page stays usable.
   async function drawAll() {
-    for (const box of charts) await draw(box);
+    for (const place of document.querySelectorAll("[data-table]")) {
+      if (!shown(place)) continue;
+      tables.draw(place, data.tables[place.dataset.table]);
+      await pause();
+    }
+    for (const box of document.querySelectorAll("[data-chart]")) {
+      if (!shown(box)) continue;
+      await draw(box);
+      await pause();
+    }
     document.documentElement.dataset.drawn = "yes";
   }
 
+  document.addEventListener("toggle", drawAll, true);
+  document.addEventListener("change", (event) => {
+    const key = event.target.dataset.choose;
+    if (key) draw(document.querySelector(`[data-chart="${key}"]`));
+  });
   let waiting;
   window.addEventListener("resize", () => {
     clearTimeout(waiting);
     waiting = setTimeout(drawAll, 200);
   });
-  drawAll();
+  window.addEventListener("hashchange", () => jobs.open(location.hash, data));
+  // After the first paint.
+  requestAnimationFrame(() => setTimeout(() => drawAll().then(() => jobs.open(location.hash, data))));
 })();

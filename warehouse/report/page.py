@@ -10,29 +10,18 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from warehouse.analytics.intervals import in_three_digits
 from warehouse.analytics.questions import Analytics
+from warehouse.report.accounts import accounts
 from warehouse.report.contents import Report, report_of
-from warehouse.report.figure import Row, thinned
+from warehouse.report.figure import CONFIG, Row
+from warehouse.report.forecasts import of_one_job
 from warehouse.report.output import write_bytes
 from warehouse.report.paper import VEGA_LITE
 
 FOLDER = Path(__file__).parent
-TABLE_ROWS = 24
-"""Most rows of a figure's table; the rest is in the warehouse. An engineering choice."""
-
-HEADLINES = {
-    "makespan_s": ("makespan (h)", 3600.0),
-    "mean_jct_s": ("mean JCT (h)", 3600.0),
-    "worst_ftf": ("worst ρ", 1.0),
-    "unfair_fraction": ("unfair jobs (%)", 0.01),
-    "utilization": ("utilisation (%)", 0.01),
-    "nash_welfare": ("Nash welfare", 1.0),
-    "envy_violations": ("envious jobs", 1),
-    "rounds": ("rounds", 1),
-    "preemptions": ("preemptions", 1),
-    "max_gap": ("largest gap (%)", 0.01),
-}
-"""Columns of `run_summary` at the head of the page, with their titles and divisors."""
+SCRIPTS = ("tables.js", "charts.js", "jobs.js", "page.js")
+"""Scripts of the page, each after those that it uses."""
 
 SETTINGS = (
     "policy",
@@ -51,14 +40,14 @@ SETTINGS = (
 )
 
 
-def write_report(analytics: Analytics, runs: Sequence[str], out: Path, title: str) -> Path:
-    """Write one self-contained HTML file about some runs.
+def write_report(analytics: Analytics, about: str | Sequence[str], out: Path, title: str) -> Path:
+    """Write one self-contained HTML file about a run, some runs or a campaign.
 
     The same runs and title give the same bytes.
 
     Args:
         analytics: The warehouse.
-        runs: The runs; runs that differ in their seed only are aggregated.
+        about: As for `report_of`; runs that differ in their seed only are summed up.
         out: The file; an earlier one is replaced.
         title: The page's heading.
 
@@ -69,7 +58,7 @@ def write_report(analytics: Analytics, runs: Sequence[str], out: Path, title: st
         InputError: A run is unknown, or the file cannot be written.
         WarehouseError: A file of the warehouse is damaged.
     """
-    return write_page(report_of(analytics, runs), out, title)
+    return write_page(report_of(analytics, about), out, title)
 
 
 def write_page(report: Report, out: Path, title: str) -> Path:
@@ -92,42 +81,66 @@ def render(report: Report, title: str) -> str:
         lstrip_blocks=True,
     )
     environment.filters["formatted"] = formatted
-    specs = {figure.key: figure.spec for figure in report.figures if figure.chart is not None}
+    entries = {entry.run: entry for entry in report.entries}.values()
     return environment.get_template("page.html.j2").render(
         title=title,
         report=report,
-        headlines=[_headline(entry.figures, entry.label) for entry in report.entries],
-        settings=[_settings(entry.settings, entry.figures) for entry in report.entries],
-        thinned=lambda rows: thinned(rows, TABLE_ROWS),
-        columns=_columns,
-        specs=_as_script(specs),
+        labels=list(dict.fromkeys(entry.policy for entry in report.entries)),
+        settings=[_settings(entry.settings, entry.figures) for entry in entries],
+        data=_as_script(_data(report)),
         library=Markup(_library()),
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
-        script=Markup((FOLDER / "page.js").read_text(encoding="utf-8")),
+        scripts=[Markup((FOLDER / name).read_text(encoding="utf-8")) for name in SCRIPTS],
     )
 
 
+def _data(report: Report) -> dict[str, Any]:
+    """All that the page's scripts draw; rows that charts share are there once."""
+    rows: dict[str, Any] = {}
+    tables = {
+        key: table.as_data()
+        for section in report.sections
+        for key, table in ((section.key, section.table), (f"{section.key}-rows", section.rows))
+        if table is not None
+    }
+    return {
+        "config": CONFIG,
+        "charts": {
+            figure.key: {name: _bare(spec, rows) for name, spec in figure.specs.items()}
+            for figure in report.figures
+            if figure.chart is not None
+        },
+        "jobCharts": {name: chart.to_dict() for name, chart in of_one_job().items()},
+        "rows": rows,
+        "tables": tables,
+        "jobs": {
+            chapter.jobs.run: accounts(chapter.jobs)
+            for chapter in report.chapters
+            if chapter.jobs is not None
+        },
+    }
+
+
+def _bare(spec: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
+    """A chart without its rows, which it names, and without the theme."""
+    rows |= {name: json.loads(text) for name, text in spec["datasets"].items() if name not in rows}
+    kept = {name: part for name, part in spec.items() if name not in ("config", "datasets")}
+    return {**kept, "datasets": list(spec["datasets"])}
+
+
 def formatted(value: Any) -> str:
-    """A value as text in a table."""
+    """A value as text."""
     match value:
         case None:
             return "–"
         case bool():
             return "yes" if value else "no"
         case float():
-            return f"{value:,.5g}" if abs(value) < 10_000 else f"{value:,.0f}"
+            return in_three_digits(value)
         case list() | tuple():
             return ", ".join(f"{part['name']}={part['value']:g}" for part in value) or "–"
         case _:
             return str(value)
-
-
-def _headline(figures: Row, label: str) -> dict[str, Any]:
-    row = {"run": figures["run"], "policy": label, "complete": figures["complete"]}
-    for column, (name, unit) in HEADLINES.items():
-        value = figures[column]
-        row[name] = None if value is None else value / unit if unit != 1 else value
-    return row
 
 
 def _settings(settings: Row, figures: Row) -> dict[str, Any]:
@@ -139,11 +152,6 @@ def _settings(settings: Row, figures: Row) -> dict[str, Any]:
         "last hash": figures["last_hash"],
         "made with": packages,
     }
-
-
-def _columns(rows: Sequence[Row]) -> list[str]:
-    """Names of the columns of all rows, in order."""
-    return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def _as_script(value: Any) -> Markup:

@@ -7,7 +7,7 @@ from pathlib import Path
 import vl_convert
 
 from warehouse.report.figure import Figure
-from warehouse.report.output import write_bytes
+from warehouse.report.output import report_name, write_bytes
 
 VEGA_LITE = "6.4"
 """Version of Vega-Lite for the figures, on the page as well."""
@@ -17,7 +17,7 @@ SCALE = 2.0
 
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
-    """Write each figure that has a chart as `KEY.svg` and `KEY.png`, on white.
+    """Write each chart as `KEY.svg` and `KEY.png`, on white; further choices as `KEY-CHOICE`.
 
     Returns:
         The files.
@@ -27,16 +27,20 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
     """
     written = []
     for figure in figures:
-        if figure.chart is None:
-            continue
-        spec = figure.spec
-        text = json.dumps({**spec, "config": {**spec["config"], "background": "#ffffff"}})
-        drawings = {
-            "svg": vl_convert.vegalite_to_svg(text, vl_version=VEGA_LITE).encode(),
-            "png": vl_convert.vegalite_to_png(text, vl_version=VEGA_LITE, scale=SCALE),
-        }
-        for kind, drawing in drawings.items():
-            path = folder / f"{figure.key}.{kind}"
-            write_bytes(path, drawing)
-            written.append(path)
+        for choice, spec in figure.specs.items():
+            text = json.dumps({**spec, "config": {**spec["config"], "background": "#ffffff"}})
+            drawings = {
+                "svg": vl_convert.vegalite_to_svg(text, vl_version=VEGA_LITE).encode(),
+                "png": vl_convert.vegalite_to_png(text, vl_version=VEGA_LITE, scale=SCALE),
+            }
+            for kind, drawing in drawings.items():
+                path = folder / f"{_name(figure, choice)}.{kind}"
+                write_bytes(path, drawing)
+                written.append(path)
     return written
+
+
+def _name(figure: Figure, choice: str) -> str:
+    """The first choice has the figure's name; others add their own."""
+    first = next(iter(figure.choices), "")
+    return figure.key if choice == first else f"{figure.key}-{report_name(choice)}"

@@ -7,9 +7,10 @@ from typing import Any
 from predictor.errors import InputError
 from warehouse.analytics.questions import Analytics
 from warehouse.store.campaigns import read_cells
+from warehouse.store.files import CellRow
 
-DETAILED = 8
-"""Most runs with sections round by round; a campaign can have hundreds. An engineering choice."""
+DETAILED = 4
+"""Most runs with chapters of their own; a campaign can have hundreds. An engineering choice."""
 
 BEGUN = """
 SELECT run, r.run IS NOT NULL AS begun
@@ -25,14 +26,13 @@ FROM runs JOIN (SELECT run, settings FROM headers) USING (run)
 
 NAMED = (
     "fidelity",
-    "parameters",
     "backend",
     "round_seconds",
     "restart_seconds",
     "window_rounds",
     "forecasts",
 )
-"""Settings that distinguish runs of the same policy, apart from the seed."""
+"""Settings that distinguish runs of the same policy, apart from its parameters and the seed."""
 
 
 @dataclass(frozen=True)
@@ -41,24 +41,46 @@ class Entry:
 
     Attributes:
         run: The run.
-        label: Its policy, and the settings that distinguish it among runs of the workload. Runs
-            that differ in their seed only have the same label.
+        policy: The policy by the campaign's name for it; else with the parameters that
+            distinguish it among runs of the workload.
+        options: The campaign's variant of the settings; else the settings that differ.
         group: Workload and cluster; runs are compared within a group.
+        seed: Seed of the run.
         settings: Its settings and packages.
         figures: Its row of `run_summary`.
     """
 
     run: str
-    label: str
+    policy: str
+    options: str
     group: str
+    seed: int
     settings: dict[str, Any]
     figures: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        """Policy and options; runs that differ in their seed only have the same."""
+        return f"{self.policy}, {self.options}" if self.options else self.policy
+
+    @property
+    def circumstances(self) -> tuple[str, str, int]:
+        """What runs under different policies share where they can be compared in pairs."""
+        return self.group, self.options, self.seed
 
 
 def rows_of(analytics: Analytics, sql: str, runs: Sequence[str]) -> list[dict[str, Any]]:
     """The result of a query over a few runs, with a dictionary per row."""
     columns, rows = analytics.query(sql, runs)
     return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def by_run(analytics: Analytics, sql: str, runs: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """The result of a query over a few runs, by its column `run`; each run has a list."""
+    found: dict[str, list[dict[str, Any]]] = {run: [] for run in runs}
+    for row in rows_of(analytics, sql, list(found)) if found else ():
+        found[row.pop("run")].append(row)
+    return found
 
 
 def runs_of(analytics: Analytics, name: str) -> list[str]:
@@ -71,11 +93,56 @@ def runs_of(analytics: Analytics, name: str) -> list[str]:
     Raises:
         InputError: There is no such run or campaign, or it has no rounds yet.
     """
-    _, rows = analytics.query(BEGUN)
-    known = dict(rows)
-    names = list(dict.fromkeys(filter(None, (part.strip() for part in name.split(",")))))
+    return list(dict.fromkeys(entry.run for entry in _named(analytics, name)))
+
+
+def entries_of(analytics: Analytics, about: str | Sequence[str]) -> list[Entry]:
+    """Runs with their labels and headline figures.
+
+    Args:
+        analytics: The warehouse.
+        about: A name as in `runs_of`, or runs. A campaign has an entry for each finished cell, in
+            its own order and by its own names of policies, workloads, clusters and options.
+
+    Raises:
+        InputError: There is no such run or campaign, or it has no rounds yet.
+        WarehouseError: A file is damaged.
+    """
+    named = _named(analytics, about)
+    runs = list(dict.fromkeys(entry.run for entry in named))
+    settings = {row["run"]: row for row in rows_of(analytics, SETTINGS, runs)}
+    figures = {row["run"]: row for row in rows_of(analytics, "SELECT * FROM run_summary", runs)}
+    for row in settings.values():
+        row["group"] = _group(row)
+    several = len({entry.options for entry in named if isinstance(entry, CellRow)}) > 1
+    entries = []
+    for entry in named:
+        row = settings[entry.run]
+        if isinstance(entry, CellRow):
+            names = entry.policy, entry.options if several else ""
+            group = f"{entry.workload} on {entry.cluster}"
+        else:
+            names, group = _names(row, list(settings.values())), row["group"]
+        entries.append(Entry(entry.run, *names, group, row["seed"], row, figures[entry.run]))
+    return entries
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run that was named itself."""
+
+    run: str
+
+
+def _named(analytics: Analytics, about: str | Sequence[str]) -> Sequence[_Run | CellRow]:
+    """What a name stands for: runs that have begun, or finished cells."""
+    known = dict(analytics.query(BEGUN)[1])
+    parts = about.split(",") if isinstance(about, str) else about
+    names = list(dict.fromkeys(filter(None, (part.strip() for part in parts))))
     if len(names) == 1 and names[0] not in known:
-        names = _runs_of_campaign(analytics, names[0]) or names
+        cells = _cells(analytics, names[0])
+        if cells:
+            return cells
     for run in names:
         if run not in known:
             raise InputError(
@@ -87,46 +154,45 @@ def runs_of(analytics: Analytics, name: str) -> list[str]:
             raise InputError(f"run {run!r}", "has no rounds yet", f"shockwave resume {run}")
     if not names:
         raise InputError("run or campaign", "is empty", "name one, or several as RUN,RUN")
-    return names
+    return [_Run(run) for run in names]
 
 
-def _runs_of_campaign(analytics: Analytics, campaign: str) -> list[str]:
-    """The runs of a campaign's finished cells; none if there is no such campaign."""
+def _cells(analytics: Analytics, campaign: str) -> list[CellRow]:
+    """A campaign's finished cells; none if there is no such campaign."""
     if campaign not in {path.name for path in (analytics.warehouse / "campaigns").glob("*")}:
         return []
-    cells = read_cells(analytics.warehouse, campaign)
-    runs = list(dict.fromkeys(cell.run for cell in cells if cell.run))
-    if not runs:
+    cells = [cell for cell in read_cells(analytics.warehouse, campaign) if cell.run]
+    if not cells:
         raise InputError(
             f"campaign {campaign!r}", "has no finished cell yet", "go on with it first"
         )
-    return runs
-
-
-def entries_of(analytics: Analytics, runs: Sequence[str]) -> list[Entry]:
-    """Runs with their labels and headline figures, in the order given."""
-    settings = {row["run"]: row for row in rows_of(analytics, SETTINGS, runs)}
-    figures = {row["run"]: row for row in rows_of(analytics, "SELECT * FROM run_summary", runs)}
-    for row in settings.values():
-        row["group"] = _group(row)
-    return [
-        Entry(
-            run,
-            _label(settings[run], list(settings.values())),
-            settings[run]["group"],
-            settings[run],
-            figures[run],
-        )
-        for run in runs
-    ]
+    return cells
 
 
 def detailed(entries: Sequence[Entry]) -> list[Entry]:
-    """The runs with sections round by round: the first of each label, up to `DETAILED`."""
-    first: dict[tuple[str, str], Entry] = {}
+    """The runs with chapters of their own: the first of each label, each once, up to `DETAILED`."""
+    return list({entry.run: entry for entry in firsts(entries)}.values())[:DETAILED]
+
+
+def firsts(entries: Sequence[Entry]) -> list[Entry]:
+    """The first run of each label on each workload."""
+    found: dict[tuple[str, str], Entry] = {}
     for entry in entries:
-        first.setdefault((entry.group, entry.label), entry)
-    return list(first.values())[:DETAILED]
+        found.setdefault((entry.group, entry.label), entry)
+    return list(found.values())
+
+
+def grouped(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    """The runs by workload and cluster, in order."""
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.group, []).append(entry)
+    return groups
+
+
+def labels_of(entries: Sequence[Entry]) -> list[str]:
+    """The distinct labels in the order of the runs, which determine the colours."""
+    return list(dict.fromkeys(entry.label for entry in entries))
 
 
 def _group(row: dict[str, Any]) -> str:
@@ -134,17 +200,18 @@ def _group(row: dict[str, Any]) -> str:
     return f"{row['trace']} on {row['gpus']} GPUs{nodes}"
 
 
-def _label(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
-    """The policy, and the settings that differ among its runs on the same workload."""
+def _names(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> tuple[str, str]:
+    """The policy and its options, as far as they differ among its runs on the same workload."""
     alike = [r for r in rows if (r["group"], r["policy"]) == (row["group"], row["policy"])]
-    parts = [row["policy"]]
-    for name in NAMED:
-        if any(other[name] != row[name] for other in alike):
-            parts += _described(name, row[name])
-    return " ".join(parts)
+
+    def differs(name: str) -> bool:
+        return any(other[name] != row[name] for other in alike)
+
+    parameters = row["parameters"] if differs("parameters") else ()
+    policy = [row["policy"], *(f"{part['name']}={part['value']:g}" for part in parameters)]
+    options = [f"{name}={_told(row[name])}" for name in NAMED if differs(name)]
+    return " ".join(policy), " ".join(options)
 
 
-def _described(name: str, value: Any) -> list[str]:
-    if name == "parameters":
-        return [f"{part['name']}={part['value']:g}" for part in value]
-    return [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"]
+def _told(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

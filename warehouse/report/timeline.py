@@ -1,14 +1,22 @@
 """A run round by round: load, prices, and solver quality."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import altair as alt
 
-from warehouse.analytics.questions import Analytics
-from warehouse.report.comparison import labels_of
-from warehouse.report.figure import COLOURS, WIDTH, Figure, Row, colour, dash, data
-from warehouse.report.selection import Entry, rows_of
+from warehouse.report.figure import (
+    COLOURS,
+    WIDTH,
+    Figure,
+    Row,
+    chosen,
+    colour,
+    dash,
+    data,
+    time_axis,
+)
+from warehouse.report.selection import Entry, grouped, labels_of
 
 COUNT = ",~f"
 """Format of numbers that are mostly integers."""
@@ -32,33 +40,45 @@ FROM numbered GROUP BY run, bucket ORDER BY run, bucket
 
 SOLVES = f"""
 WITH numbered AS (
-    SELECT *, floor(round * {BUCKETS} / greatest({BUCKETS}, count(*) OVER ())) AS bucket
+    SELECT *, floor(round * {BUCKETS} / greatest({BUCKETS}, count(*) OVER (PARTITION BY run)))
+        AS bucket
     FROM solves
 )
-SELECT round(min(clock_seconds) / 3600, 4) AS hours, bool_or(price IS NOT NULL) AS market,
+SELECT run, round(min(clock_seconds) / 3600, 4) AS hours, bool_or(price IS NOT NULL) AS market,
     round(avg(price ORDER BY round), 6) AS price,
     round(avg(envious ORDER BY round), 2) AS envious,
     round(avg(below_share ORDER BY round), 2) AS below_share,
     round(100 * max(gap), 5) AS gap_percent, round(max(solve_ms), 3) AS solve_ms
-FROM numbered GROUP BY bucket ORDER BY bucket
+FROM numbered GROUP BY run, bucket ORDER BY run, bucket
 """
 
 
-def load(analytics: Analytics, entries: Sequence[Entry], key: str = "load") -> Figure:
-    """Share of leased GPUs and number of waiting jobs, over time, with a line per run."""
-    names = {entry.run: entry.label for entry in entries}
-    rows = [{"label": names[r["run"]], **r} for r in rows_of(analytics, LOAD, list(names))]
+def load(entries: Sequence[Entry], asked: Mapping[str, Sequence[Row]], key: str = "load") -> Figure:
+    """Share of leased GPUs and number of waiting jobs, over time, with a line per run.
+
+    Args:
+        entries: The runs.
+        asked: What `LOAD` has of each.
+        key: The figure's name.
+    """
     about = (
         "Share of the cluster's GPUs with a lease (above) and jobs that wait for one (below), "
         "over the run's time."
     )
-    title = "Utilisation and queue over time"
+    title = "How busy was the cluster?"
+    rows: list[Row] = []
+    charts = {}
+    for group, members in grouped(entries).items():
+        found = [{"label": e.label, **row} for e in members for row in asked[e.run]]
+        if found:
+            labels = labels_of(members)
+            leased = _line(found, labels, "leased", "GPUs leased", "%", 1.0)
+            queued = _line(found, labels, "queued", "jobs waiting", COUNT, None)
+            charts[group] = _above(leased, queued, legends="shared")
+            rows += found
     if not rows:
         return Figure(key, title, about, missing="The run has one round only so far.")
-    labels = labels_of(entries)
-    leased = _line(rows, labels, "leased", "GPUs leased", "%", 1.0)
-    queued = _line(rows, labels, "queued", "jobs waiting", COUNT, None)
-    return Figure(key, title, about, _above(leased, queued, legends="shared"), rows)
+    return chosen(key, title, about, charts, rows)
 
 
 def _line(
@@ -66,16 +86,16 @@ def _line(
 ) -> alt.Chart:
     scale = alt.Scale(domain=[0, top]) if top else alt.Scale(zero=True)
     chart: alt.Chart = (
-        alt.Chart(data(rows), width=WIDTH - 70, height=130)
+        alt.Chart(data(rows), width=WIDTH - 70, height=110)
         .mark_line(interpolate="step-after", strokeWidth=1.5)
         .encode(
-            x=alt.X("hours:Q", title="time (h)"),
+            x=time_axis(),
             y=alt.Y(f"{name}:Q", title=title, scale=scale, axis=alt.Axis(format=form, tickCount=5)),
             color=colour(labels),
             strokeDash=dash(labels),
             tooltip=[
                 alt.Tooltip("label:N", title="policy"),
-                alt.Tooltip("hours:Q", format=".2f"),
+                alt.Tooltip("hours:Q", format=".3~r"),
                 alt.Tooltip(f"{name}:Q", title=title, format=form),
             ],
         )
@@ -91,18 +111,22 @@ def _above(
     return chart
 
 
-def market(analytics: Analytics, run: str, key: str = "market") -> Figure:
-    """The price of a GPU-round over time, and violations of the market's guarantees."""
-    rows = rows_of(analytics, SOLVES, [run])
+def market(rows: Sequence[Row], key: str = "market") -> Figure:
+    """The price of a GPU-round over time, and violations of the market's guarantees.
+
+    Args:
+        rows: What `SOLVES` has of the run.
+        key: The figure's name.
+    """
     about = (
         "Price of a GPU-round in each round's market, in units of welfare (above), and how many "
         "jobs would rather have had another's share of it, or an even one (below)."
     )
-    title = "Prices over time"
+    title = "What did a GPU cost, and who was left wanting?"
     if not any(row["market"] for row in rows):
         reason = "This policy clears no market, so it has no prices."
         return Figure(key, title, about, missing=reason)
-    price = _trace(rows, "price", "price", ".4f", COLOURS[5])
+    price = _trace(rows, "price", "price", ".3~r", COLOURS[5])
     counts = [
         {"hours": row["hours"], "jobs": row[column], "label": label}
         for column, label in (("envious", "envious"), ("below_share", "below an even share"))
@@ -114,25 +138,29 @@ def market(analytics: Analytics, run: str, key: str = "market") -> Figure:
     return Figure(key, title, about, _above(price, fairness), kept)
 
 
-def solver(analytics: Analytics, run: str, key: str = "solver") -> Figure:
-    """Gap and solve time of each plan."""
-    rows = rows_of(analytics, SOLVES, [run])
+def solver(rows: Sequence[Row], key: str = "solver") -> Figure:
+    """Gap and solve time of each plan.
+
+    Args:
+        rows: What `SOLVES` has of the run.
+        key: The figure's name.
+    """
     about = (
         "Largest relative gap between a plan's objective and its proven bound, in percent (above), "
         "and wall time of planning, in milliseconds on a logarithmic scale (below), by round."
     )
-    title = "Solver gap and time"
+    title = "How good were the plans, and how long did they take?"
     if not rows:
         return Figure(key, title, about, missing="No round had a job to plan for.")
     kept = [{k: row[k] for k in ("hours", "gap_percent", "solve_ms")} for row in rows]
-    time = _trace(kept, "solve_ms", "solve time (ms)", ".2f", COLOURS[2], "log")
+    time = _trace(kept, "solve_ms", "solve time (ms)", ".3~r", COLOURS[2], "log")
     if not any(row["market"] for row in rows):
         about = (
             "Wall time of planning, in milliseconds on a logarithmic scale, by round. The policy "
             "clears no market: there is no bound, and so no gap."
         )
         return Figure(key, title, about, time, kept)
-    gap = _trace(kept, "gap_percent", "gap (%)", ".4f", COLOURS[5])
+    gap = _trace(kept, "gap_percent", "gap (%)", ".3~r", COLOURS[5])
     return Figure(key, title, about, _above(gap, time), kept)
 
 
@@ -142,15 +170,15 @@ def _trace(
     scale = alt.Scale(type=kind) if kind == "log" else alt.Scale(zero=True)
     shown = [{"hours": row["hours"], name: row[name]} for row in rows]
     chart: alt.Chart = (
-        alt.Chart(data(shown), width=WIDTH - 70, height=130)
+        alt.Chart(data(shown), width=WIDTH - 70, height=110)
         .mark_line(interpolate="step-after", strokeWidth=1.5, color=line)
         .encode(
-            x=alt.X("hours:Q", title="time (h)"),
+            x=time_axis(),
             y=alt.Y(
                 f"{name}:Q", title=title, scale=scale, axis=alt.Axis(tickCount=5, format=COUNT)
             ),
             tooltip=[
-                alt.Tooltip("hours:Q", format=".2f"),
+                alt.Tooltip("hours:Q", format=".3~r"),
                 alt.Tooltip(f"{name}:Q", title=title, format=form),
             ],
         )

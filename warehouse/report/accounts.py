@@ -1,0 +1,155 @@
+"""What became of a job, in sentences and figures, for its section of the page."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from warehouse.analytics.intervals import in_three_digits
+from warehouse.report.figure import Row
+from warehouse.report.jobs import Jobs
+from warehouse.report.table import Table
+
+
+def table(jobs: Jobs) -> Table:
+    """All jobs of a run, to sort, filter and search; those with the worst ρ first."""
+    notable = jobs.notable()
+    rows = [
+        {
+            "job": row["job_id"],
+            "tenant": row["tenant"],
+            "model": row["model"],
+            "mode": row["mode"],
+            "GPUs": row["scale_factor"],
+            "arrival (h)": _hours(row["arrival_seconds"]),
+            "JCT (h)": _hours(row["jct_seconds"]),
+            "ρ": row["ftf"],
+            "without GPUs (h)": _hours(row["waiting_seconds"]),
+            "training (h)": _hours(row["run_seconds"]),
+            "restarts (h)": _hours(row["restart_seconds"]),
+            "preemptions": row["preemptions"],
+            "regimes": len(jobs.regimes[row["job_id"]]),
+            "notable": notable.get(row["job_id"], ""),
+        }
+        for row in sorted(jobs.rows.values(), key=lambda row: (-(row["ftf"] or 0), row["job_id"]))
+    ]
+    return Table(
+        f"Jobs of {jobs.run}, the worst ρ first",
+        rows,
+        filters=("tenant", "model", "mode", "GPUs", "notable"),
+        sections=jobs.run,
+    )
+
+
+def accounts(jobs: Jobs) -> dict[str, dict[str, Any]]:
+    """What the section of each job shows, by its number."""
+    return {str(job): _account(jobs, job) for job in jobs.rows}
+
+
+def _account(jobs: Jobs, job: int) -> dict[str, Any]:
+    row, leases = jobs.rows[job], jobs.leases[job]
+    return {
+        "name": f"{row['model']}, {row['mode']}, {_count(row['scale_factor'], 'GPU')}, "
+        f"tenant {row['tenant']}, budget {row['budget']:g}",
+        "why": list(_why(row, leases)),
+        "ask": _ask(jobs.run, row, leases),
+        "leases": [
+            [
+                _hours(lease["start_seconds"]),
+                _hours(lease["end_seconds"]),
+                _spans(lease["gpus"]),
+                ": ".join(filter(None, (lease["ended"] or "running", lease["reason"]))),
+            ]
+            for lease in leases
+        ],
+        "regimes": [[r["epoch"], r["epoch_end"], r["batch_size"]] for r in jobs.regimes[job]],
+        "forecasts": [
+            [f[name] for name in ("trained", "forecast", "low", "high", "truth")]
+            for f in jobs.forecasts[job]
+        ],
+    }
+
+
+def _why(row: Row, leases: Sequence[Row]) -> Iterator[str]:
+    arrived = f"It arrived at {_told(row['arrival_seconds'])}"
+    if not leases:
+        yield f"{arrived} and has not run yet."
+        return
+    yield (
+        f"{arrived} and first ran at {_told(row['start_seconds'])}, "
+        f"after {_told(row['queueing_seconds'])} in the queue."
+    )
+    held = (
+        f"It held GPUs for {_told(row['held_seconds'])}: {_told(row['run_seconds'])} of training, "
+        f"{_told(row['restart_seconds'])} of restarts, {_told(row['idle_seconds'])} of waiting for "
+        f"rounds to end."
+    )
+    if row["finish_seconds"] is None:
+        yield f"{held} It has not ended yet."
+        return
+    yield held
+    yield (
+        f"It ended at {_told(row['finish_seconds'])}, {_told(row['jct_seconds'])} after it came; "
+        f"for {_told(max(0.0, row['waiting_seconds']))} of these it held no GPUs."
+    )
+    if row["ftf"] is not None:
+        share = row["jct_seconds"] / row["ftf"]
+        verdict = "more than 1.05: unfairly treated" if row["unfair"] else "not unfairly treated"
+        yield (
+            f"An equal share of the cluster would have ended it within {_told(share)}: "
+            f"ρ is {in_three_digits(row['ftf'])}, {verdict}."
+        )
+    if row["preemptions"]:
+        longest, since = _longest_absence(leases)
+        yield (
+            f"It was preempted {_count(row['preemptions'], 'time')}; longest, for "
+            f"{_told(longest)}, from {_told(since)} on."
+        )
+
+
+def _longest_absence(leases: Sequence[Row]) -> tuple[float, float]:
+    """Longest time between two leases, and when it began, in seconds."""
+    gaps = [
+        (after["start_seconds"] - before["end_seconds"], -before["end_seconds"])
+        for before, after in pairwise(leases)
+    ]
+    longest, since = max(gaps, default=(0.0, -leases[-1]["end_seconds"]))
+    return longest, -since
+
+
+def _ask(run: str, row: Row, leases: Sequence[Row]) -> str:
+    """The command that solves again the round from which it waited longest."""
+    number = row["admitted_round"]
+    if leases and row["preemptions"]:
+        longest, since = _longest_absence(leases)
+        if longest > (row["queueing_seconds"] or 0):
+            ended = (x["ended_round"] for x in leases if x["end_seconds"] == since)
+            number = next(ended, number)
+    option = "" if number is None else f" --round {number}"
+    return f"shockwave why {row['job_id']} --run {run}{option}"
+
+
+def _spans(gpus: Sequence[int]) -> str:
+    """Numbers of GPUs, neighbours as a span."""
+    spans: list[list[int]] = []
+    for gpu in sorted(gpus):
+        if spans and spans[-1][1] == gpu - 1:
+            spans[-1][1] = gpu
+        else:
+            spans.append([gpu, gpu])
+    return ", ".join(f"{a}–{b}" if a < b else str(a) for a, b in spans)
+
+
+def _hours(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds / 3600, 4) + 0.0  # no -0.0
+
+
+def _told(seconds: float) -> str:
+    if seconds < 60:
+        return f"{in_three_digits(seconds)} s"
+    if seconds < 3600:
+        return f"{in_three_digits(seconds / 60)} min"
+    return f"{in_three_digits(seconds / 3600)} h"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"

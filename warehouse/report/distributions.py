@@ -1,0 +1,92 @@
+"""Distributions of ρ and JCT over the jobs of runs."""
+
+from collections.abc import Mapping, Sequence
+
+import altair as alt
+
+from warehouse.report.figure import Figure, Row, chosen, colour, dash, data, thinned
+from warehouse.report.selection import Entry, grouped, labels_of
+
+POINTS = 200
+"""Most points of a distribution; more would not be visible. An engineering choice."""
+
+DISTRIBUTIONS = """
+SELECT run, metric, value, share FROM distributions
+WHERE metric IN ('ftf', 'jct_seconds') ORDER BY run, metric, share, job_id
+"""
+
+SHOWN = {"ftf": ("ρ", 1.0), "jct_seconds": ("JCT (h)", 3600.0)}
+"""Name and divisor of what is drawn, by metric of the mart."""
+
+
+def distributions(
+    entries: Sequence[Entry], asked: Mapping[str, Sequence[Row]], key: str = "distributions"
+) -> Figure:
+    """Cumulative distributions of ρ and JCT over jobs, with a line per run.
+
+    Args:
+        entries: The runs.
+        asked: What `DISTRIBUTIONS` has of each.
+        key: The figure's name.
+    """
+    about = (
+        "Share of the finished jobs with at most so large a ρ (left; the dashed line is 1.05, "
+        "above which a job is unfairly treated) and job completion time (right). "
+        "A line further left is better."
+    )
+    title = "How are ρ and JCT spread over the jobs?"
+    rows: list[Row] = []
+    charts = {}
+    for group, members in grouped(entries).items():
+        found = [row for entry in members for row in _rows(entry, asked[entry.run])]
+        if found:
+            charts[group] = _both(found, labels_of(members))
+            rows += found
+    if not rows:
+        return Figure(key, title, about, missing="No job has ended yet.")
+    return chosen(key, title, about, charts, rows)
+
+
+def _rows(entry: Entry, asked: Sequence[Row]) -> list[Row]:
+    return [
+        {
+            "run": entry.run,
+            "label": entry.label,
+            "metric": name,
+            "value": round(row["value"] / unit, 4),
+            "share": round(row["share"], 4),
+        }
+        for metric, (name, unit) in SHOWN.items()
+        for row in thinned([row for row in asked if row["metric"] == metric], POINTS)
+    ]
+
+
+def _both(rows: Sequence[Row], labels: Sequence[str]) -> alt.ConcatChart:
+    fair = alt.Chart(data([{"ftf": 1.05}])).mark_rule(strokeDash=[4, 4]).encode(x="ftf:Q")
+    ftf, jct = (
+        _steps([row for row in rows if row["metric"] == name], labels, name)
+        for name, _ in SHOWN.values()
+    )
+    chart: alt.ConcatChart = alt.concat(alt.layer(ftf, fair), jct, columns=2, spacing=30)
+    return chart
+
+
+def _steps(rows: Sequence[Row], labels: Sequence[str], name: str) -> alt.Chart:
+    chart: alt.Chart = (
+        alt.Chart(data(rows), width=310, height=200)
+        .mark_line(interpolate="step-after", strokeWidth=2, clip=True)
+        .encode(
+            x=alt.X("value:Q", title=name, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=6)),
+            y=alt.Y("share:Q", title="share of jobs", axis=alt.Axis(format="%", tickCount=5)),
+            color=colour(labels),
+            strokeDash=dash(labels),
+            detail="run:N",
+            tooltip=[
+                alt.Tooltip("label:N", title="policy"),
+                alt.Tooltip("run:N"),
+                alt.Tooltip("value:Q", title=name, format=",.3~r"),
+                alt.Tooltip("share:Q", title="share of jobs", format=".1%"),
+            ],
+        )
+    )
+    return chart

@@ -1,0 +1,174 @@
+"""Forecasts against the true run times, and the regimes of a few jobs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from warehouse.report.figure import COLOURS, Figure, Row, data
+from warehouse.report.jobs import Jobs
+
+ERRORS = """
+SELECT run, tenth / 10 AS done, sum(forecasts)::BIGINT AS forecasts,
+    round(sum(error * forecasts ORDER BY job_id) / sum(forecasts), 5) AS mean_error,
+    round(sum(covered * forecasts ORDER BY job_id) / sum(forecasts), 5) AS covered
+FROM forecast_errors GROUP BY run, tenth ORDER BY run, tenth
+"""
+
+BATCH = alt.Y(
+    "batch_size:Q",
+    title="batch size",
+    scale=alt.Scale(type="log", base=2, nice=True),
+    axis=alt.Axis(format="d", values=[2**power for power in range(20)]),
+)
+
+
+def regimes(jobs: Jobs, key: str = "regimes") -> Figure:
+    """The observed trajectories of notable jobs: batch size by epoch."""
+    about = (
+        "Batch size of each epoch completed, on a logarithmic scale, of the jobs with the worst ρ, "
+        "the most preemptions, the longest completion time and the most regimes."
+    )
+    title = "How did notable jobs change their batch size?"
+    rows = [
+        {"job": jobs.name(job), **_of_regime(row)}
+        for job in jobs.notable()
+        for row in jobs.regimes[job]
+    ]
+    if not rows:
+        return Figure(key, title, about, missing="No epoch has been completed yet.")
+    order = {jobs.name(job): number for number, job in enumerate(jobs.notable())}
+    points = [{"order": order[str(point["job"])], **point} for row in rows for point in _ends(row)]
+    chart = (
+        _steps(alt.Chart(data(points), width=180, height=110))
+        .facet(facet=_facet(), columns=3)
+        .resolve_scale(x="independent", y="independent")
+    )
+    return Figure(key, title, about, chart, rows)
+
+
+def _of_regime(row: Row) -> Row:
+    return {name: row[name] for name in ("epoch", "epoch_end", "batch_size")}
+
+
+def _ends(row: Row) -> list[Row]:
+    return [
+        {"job": row["job"], "epoch": row[end], "batch_size": row["batch_size"]}
+        for end in ("epoch", "epoch_end")
+    ]
+
+
+def _steps(chart: alt.Chart) -> alt.Chart:
+    drawn: alt.Chart = chart.mark_line(
+        strokeWidth=2, color=COLOURS[0], interpolate="step-after"
+    ).encode(
+        x=alt.X("epoch:Q", title="epoch", axis=alt.Axis(tickCount=5)),
+        y=BATCH,
+        tooltip=[alt.Tooltip("epoch:Q"), alt.Tooltip("batch_size:Q", title="batch size")],
+    )
+    return drawn
+
+
+def forecasts(jobs: Jobs, key: str = "forecasts") -> Figure:
+    """Forecast and true residual run time of notable jobs that have ended."""
+    about = (
+        "Run time still needed against run time so far: as it was (dashed), as it was forecast "
+        "(line), and the interval that was to hold it four times in five (band)."
+    )
+    title = "What was expected of notable jobs, and what did they take?"
+    rows = [
+        {"job": jobs.name(job), **{n: row[n] for n in row if n != "job_id"}}
+        for job in jobs.notable()
+        for row in jobs.forecasts[job]
+        if row["truth"] is not None
+    ]
+    if not rows:
+        return Figure(key, title, about, missing="None of these jobs has ended: no truth is known.")
+    order = {jobs.name(job): number for number, job in enumerate(jobs.notable())}
+    points = [{"order": order[str(row["job"])], **row} for row in rows]
+    chart = (
+        _residual(alt.Chart(data(points), width=180, height=110))
+        .facet(facet=_facet(), columns=3)
+        .resolve_scale(x="independent", y="independent")
+    )
+    return Figure(key, title, about, chart, rows)
+
+
+def _residual(chart: alt.Chart) -> alt.LayerChart | alt.FacetChart:
+    base = chart.encode(
+        x=alt.X("trained:Q", title="run time so far (h)", axis=alt.Axis(tickCount=5))
+    )
+    tips = [
+        alt.Tooltip(f"{name}:Q", title=f"{name} (h)", format=".3~r")
+        for name in ("trained", "forecast", "low", "high", "truth")
+    ]
+    still = alt.Y("forecast:Q", title="still needed (h)", axis=alt.Axis(tickCount=4))
+    return alt.layer(
+        base.mark_area(opacity=0.25, color=COLOURS[0]).encode(y=alt.Y("low:Q"), y2="high:Q"),
+        base.mark_line(strokeWidth=2, color=COLOURS[0]).encode(y=still, tooltip=tips),
+        base.mark_line(strokeWidth=2, color=COLOURS[5], strokeDash=[5, 4]).encode(y="truth:Q"),
+    )
+
+
+def of_one_job() -> dict[str, alt.TopLevelMixin]:
+    """The charts of a job's section; the page fills in their data, of the same names."""
+    return {
+        "forecasts": _residual(_of("forecasts")),
+        "regimes": _steps(_of("regimes")),
+    }
+
+
+def _of(name: str) -> alt.Chart:
+    return alt.Chart(alt.NamedData(name), width=310, height=150)
+
+
+def errors(rows: Sequence[Mapping[str, Any]], key: str = "errors") -> Figure:
+    """Forecast error and coverage of the interval, by progress of the job.
+
+    Args:
+        rows: What `ERRORS` has of the run.
+        key: The figure's name.
+    """
+    about = (
+        "All forecasts of finished jobs by the part of its epochs that the job had done: mean "
+        "error of the run time (left), and how often the 80 % interval held the truth (right; "
+        "80 % is the dashed line)."
+    )
+    title = "How right were the forecasts?"
+    if not rows:
+        return Figure(key, title, about, missing="No job has ended yet: no truth is known.")
+    aim = alt.Chart(data([{"aim": 0.8}])).mark_rule(strokeDash=[4, 4]).encode(y="aim:Q")
+    error = _by_done(rows, "mean_error", "mean error", COLOURS[5])
+    covered = _by_done(rows, "covered", "interval held", COLOURS[2], [0.0, 1.0])
+    both = alt.concat(error, alt.layer(covered, aim), columns=2, spacing=30)
+    return Figure(key, title, about, both, rows)
+
+
+def _by_done(
+    rows: Sequence[Row], name: str, title: str, line: str, domain: list[float] | None = None
+) -> alt.Chart:
+    scale = alt.Scale(domain=domain) if domain else alt.Scale(zero=True)
+    done = alt.Axis(format="%", tickCount=5)
+    chart: alt.Chart = (
+        alt.Chart(data(rows), width=310, height=150)
+        .mark_line(point={"filled": True, "size": 40, "color": line}, color=line, strokeWidth=2)
+        .encode(
+            x=alt.X("done:Q", title="part of the epochs done", axis=done),
+            y=alt.Y(f"{name}:Q", title=title, scale=scale, axis=alt.Axis(format="~%", tickCount=5)),
+            tooltip=[
+                alt.Tooltip("done:Q", format="%"),
+                alt.Tooltip(f"{name}:Q", title=title, format=".3~p"),
+                alt.Tooltip("forecasts:Q"),
+            ],
+        )
+    )
+    return chart
+
+
+def _facet() -> alt.Facet:
+    """A panel per job, in the order of the jobs.
+
+    Panels are sorted by number: a sort by name would insert arbitrary names into an expression.
+    """
+    order = alt.EncodingSortField(field="order", op="min")
+    return alt.Facet("job:N", sort=order, header=alt.Header(title=None))

@@ -1,0 +1,55 @@
+"""The figures by which runs are compared, in the units that reports use."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from warehouse.analytics.intervals import Interval, interval
+from warehouse.report.selection import Entry
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column of `run_summary` as a report shows it.
+
+    Attributes:
+        column: The column.
+        title: What it is, with its unit in a report.
+        divisor: Value of that unit in the column's own.
+    """
+
+    column: str
+    title: str
+    divisor: float = 1.0
+
+    def of(self, entry: Entry) -> float | None:
+        """The value of a run; None where there is none yet."""
+        value = entry.figures[self.column]
+        return None if value is None else value / self.divisor
+
+    def over(self, entries: Sequence[Entry]) -> Interval | None:
+        """The mean over runs with its confidence interval; None without a value."""
+        values = [value for value in map(self.of, entries) if value is not None]
+        return interval(values) if values else None
+
+
+MAKESPAN = Metric("makespan_s", "makespan (h)", 3600.0)
+MEAN_JCT = Metric("mean_jct_s", "mean JCT (h)", 3600.0)
+WORST_FTF = Metric("worst_ftf", "worst ρ")
+UNFAIR = Metric("unfair_fraction", "unfair jobs (%)", 0.01)
+RESTARTS = Metric("restart_share", "restarts (% of leased GPU time)", 0.01)
+
+COMPARED = (MAKESPAN, MEAN_JCT, WORST_FTF, UNFAIR)
+"""The paper's four figures (NSDI '23, section 8); less is better in all."""
+
+HEADLINES = (
+    MAKESPAN,
+    MEAN_JCT,
+    Metric("jct_p99_s", "p99 JCT (h)", 3600.0),
+    WORST_FTF,
+    UNFAIR,
+    Metric("utilization", "utilisation (%)", 0.01),
+    RESTARTS,
+    Metric("preemptions", "preemptions"),
+    Metric("nash_welfare", "Nash welfare"),
+)
+"""Columns of the tables of policies and of runs."""
