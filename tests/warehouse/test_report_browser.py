@@ -239,6 +239,16 @@ def test_contents_lead_to_figures_by_keyboard(browser: Any, file: Path) -> None:
     assert page.evaluate("document.activeElement.getAttribute('href')") == "#all"
 
 
+def test_a_link_opens_what_it_leads_to(browser: Any, file: Path) -> None:
+    page = open_page(browser, file, viewport={"width": 1200, "height": 900}).page
+    page.click("nav a[href^='#run-shockwave']")
+    page.wait_for_selector(f"{JOBS} tbody tr")
+    folded = page.locator("[id^='regimes-shockwave']")
+    assert folded.locator(".chart svg").count() == 0
+    page.evaluate("location.hash = document.querySelector(`[id^='regimes-shockwave']`).id")
+    folded.locator(".chart svg").wait_for()
+
+
 def test_dark_mode_is_dark_and_readable(browser: Any, file: Path) -> None:
     opened = open_page(browser, file, color_scheme="dark")
     shown = opened.page.evaluate(

@@ -36,7 +36,17 @@
     clearTimeout(waiting);
     waiting = setTimeout(drawAll, 200);
   });
-  window.addEventListener("hashchange", () => jobs.open(location.hash, data));
+  // Opens what an address names, and what it is folded in.
+  function visit() {
+    const named = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const folded = named?.firstElementChild;
+    if (folded?.tagName === "DETAILS") folded.open = true;
+    for (let part = named; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
+    if (named) named.scrollIntoView();
+    jobs.open(location.hash, data);
+  }
+
+  window.addEventListener("hashchange", visit);
   // After the first paint.
-  requestAnimationFrame(() => setTimeout(() => drawAll().then(() => jobs.open(location.hash, data))));
+  requestAnimationFrame(() => setTimeout(() => drawAll().then(visit)));
 })();
