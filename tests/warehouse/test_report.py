@@ -12,6 +12,7 @@ from statistics import stdev
 from typing import Any
 
 import pytest
+import vl_convert
 
 from predictor.errors import InputError
 from predictor.throughput import UNTYPED
@@ -22,8 +23,10 @@ from warehouse.analytics.questions import Analytics
 from warehouse.report import Report, report_name, report_of, runs_of, write_figures, write_report
 from warehouse.report.accounts import accounts
 from warehouse.report.comparison import front, paired, policies
-from warehouse.report.figure import Figure, data, thinned
+from warehouse.report.figure import COLOURS, Figure, data, thinned
+from warehouse.report.gantt import gantt
 from warehouse.report.page import formatted, render
+from warehouse.report.paper import VEGA_LITE
 from warehouse.report.selection import by_run, entries_of
 from warehouse.report.tiles import of_run, published_beside
 from warehouse.report.timeline import SOLVES, market, solver
@@ -544,3 +547,23 @@ def test_values_are_told_in_few_digits() -> None:
     assert [formatted(value) for value in (None, True, 1.23456789, 38441.13, 3, "a", [])] == [
         *("–", "yes", "1.23", "38,441", "3", "a", "–")
     ]
+
+
+def test_tenants_beyond_the_colours_share_grey() -> None:
+    jobs = {n: {"tenant": f"{HOSTILE}{n}", "model": "m", "scale_factor": 1} for n in range(9)}
+    leases = [
+        {
+            **{"job": n, "gpu": 0, "gpu_end": 1, "hours": n, "hours_end": 2 * n + 1.0},
+            **{"scale": 1.0, "ended": None, "pool": ("old", "new")[n % 2]},
+        }
+        for n in jobs
+    ]
+    found = gantt(leases, jobs, 1)
+    assert list(found.choices) == ["job", "batch size", "tenant", "pool"]
+    (written,) = [
+        vl_convert.vegalite_to_svg(json.dumps(spec), vl_version=VEGA_LITE)
+        for name, spec in found.specs.items()
+        if name == "tenant"
+    ]
+    assert "tenant, 2 more in grey" in written
+    assert written.count(f'fill="{COLOURS[-1]}"') == 2

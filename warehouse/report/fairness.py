@@ -107,7 +107,7 @@ def _fared(by: str, value: str, jobs: Sequence[Row]) -> Row:
 
 def _chart(rows: Sequence[Row], title: str) -> alt.LayerChart | alt.FacetChart:
     base = alt.Chart(data(rows), width=520, height=STEP * len(rows) + 8).encode(
-        y=alt.Y("kind:N", sort=None, title=title, axis=alt.Axis(labelLimit=LABEL))
+        y=alt.Y("kind:N", sort=None, title=None, axis=alt.Axis(labelLimit=LABEL))
     )
     tips = [
         alt.Tooltip("kind:N", title=title),
@@ -125,7 +125,8 @@ def _chart(rows: Sequence[Row], title: str) -> alt.LayerChart | alt.FacetChart:
     ]
     scale = alt.Scale(zero=True)
     whole = base.mark_rule(strokeWidth=1.5).encode(
-        x=alt.X("least_ftf:Q", title="ρ", scale=scale, axis=alt.Axis(tickCount=8)), x2="worst_ftf:Q"
+        x=alt.X("least_ftf:Q", title=f"ρ by {title}", scale=scale, axis=alt.Axis(tickCount=8)),
+        x2="worst_ftf:Q",
     )
     half = base.mark_bar(size=12, color=COLOURS[4]).encode(
         x="quarter:Q", x2="three_quarters:Q", tooltip=tips
@@ -133,5 +134,5 @@ def _chart(rows: Sequence[Row], title: str) -> alt.LayerChart | alt.FacetChart:
     middle = base.mark_tick(thickness=2, size=14, color=COLOURS[5]).encode(x="median_ftf:Q")
     fair = alt.Chart(data([{"fair": 1.05}])).mark_rule(strokeDash=[4, 4]).encode(x="fair:Q")
     return alt.layer(whole, half, middle, fair).properties(
-        usermeta=beside_labels([row["kind"] for row in rows], 60)
+        usermeta=beside_labels([row["kind"] for row in rows], 30)
     )

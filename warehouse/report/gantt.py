@@ -119,10 +119,10 @@ def _rectangle(row: Row, job: Row) -> Rectangle:
     return drawn | ({"ended": row["ended"]} if row["ended"] else {})
 
 
-def _fills(rows: Sequence[Rectangle]) -> dict[str, Any]:
+def _fills(rows: Sequence[Rectangle]) -> dict[str, alt.Color]:
     """Colours by what can be chosen; what is the same for all jobs is no choice."""
     scales = sorted({row["batch"] for row in rows}, key=_doublings)
-    fills: dict[str, Any] = {
+    fills = {
         "job": alt.Color(
             "hue:O",
             scale=alt.Scale(domain=list(range(JOB_HUES)), range=list(COLOURS)),
@@ -165,21 +165,25 @@ def _fills(rows: Sequence[Rectangle]) -> dict[str, Any]:
 _EVERY = f"datum.label + ', ' + (toNumber(datum.label) + {JOB_HUES}) + ', …'"
 
 
-def _categories(column: str, name: str, weights: Counter[Any]) -> Any:
-    """A colour for each of the values that held most GPU time; those beyond share the last."""
-    kept = [value for value, _ in weights.most_common(len(COLOURS) - 1)]
-    beyond = len(weights) - len(kept)
-    domain = sorted(kept, key=str if name != "size" else int)
-    scale = alt.Scale(domain=domain, range=list(COLOURS[: len(domain)]))
+def _categories(column: str, name: str, weights: Counter[Any]) -> alt.Color:
+    """A colour for each of the values that held most GPU time; those beyond share the last.
+
+    Values are named in scales and legends only: in an expression they could be anything.
+    """
+    ranked = [value for value, _ in weights.most_common()]
+    kept = sorted(ranked[: len(COLOURS) - 1], key=int if name == "size" else str)
+    beyond = ranked[len(kept) :]
+    colours = [*COLOURS[: len(kept)], *(COLOURS[-1] for _ in beyond)]
     title = "GPUs of the job" if name == "size" else name
     if beyond:
-        title += f", {beyond} more in grey"
-    legend = alt.Legend(title=title, columns=4, symbolType="square", symbolStrokeWidth=0)
-    found = alt.Color(f"{column}:N", scale=scale, legend=legend)
-    if not beyond:
-        return found
-    one_of = alt.FieldOneOfPredicate(field=column, oneOf=domain)
-    return alt.condition(one_of, found, alt.value(COLOURS[-1]))
+        title += f", {len(beyond)} more in grey"
+    return alt.Color(
+        f"{column}:N",
+        scale=alt.Scale(domain=[*kept, *beyond], range=colours),
+        legend=alt.Legend(
+            title=title, values=kept, columns=4, symbolType="square", symbolStrokeWidth=0
+        ),
+    )
 
 
 def _doublings(scale: str) -> int:
@@ -188,7 +192,7 @@ def _doublings(scale: str) -> int:
 
 
 def _chart(
-    rows: Sequence[Rectangle], fill: Any, gpus: int, height: int
+    rows: Sequence[Rectangle], fill: alt.Color, gpus: int, height: int
 ) -> alt.LayerChart | alt.FacetChart:
     """Leases as boxes and preemptions as lines at their ends."""
     picked = alt.selection_point(name="picked", fields=["job"], on="click", empty=True)
