@@ -38,7 +38,7 @@
   });
   // Opens what an address names, and what it is folded in.
   function visit() {
-    const named = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const named = document.getElementById(location.hash.slice(1));
     const folded = named?.firstElementChild;
     if (folded?.tagName === "DETAILS") folded.open = true;
     for (let part = named; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
