@@ -22,7 +22,7 @@ from tests.flows.conftest import PROGRAM, Command, tree
 from tests.waiting import HANG_SECONDS
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import CHECKSUMS
-from warehouse.store.folder import run_folders
+from warehouse.store.folder import part_names, rounds_of, run_folders
 from warehouse.store.reader import Reader
 
 pytestmark = pytest.mark.process
@@ -76,7 +76,8 @@ def run_folder(warehouse: Path) -> Path | None:
 
 def rounds_in(warehouse: Path) -> int:
     folder = run_folder(warehouse)
-    return len(list(folder.glob("round=[0-9]*.parquet"))) if folder else 0
+    parts = filter(None, map(rounds_of, part_names(folder) if folder else ()))
+    return max((part.stop for part in parts), default=0)
 
 
 def wait_until(process: subprocess.Popen[str], happened: Callable[[], object]) -> None:
@@ -132,7 +133,7 @@ def test_a_killed_run_goes_on_where_it_was(
     assert point <= recorded < undisturbed.rounds
     before = kept(tmp_path, run, recorded)
     # As if the process had died in the middle of writing the next round.
-    half = folder / f".round={recorded:06d}.parquet.1234"
+    half = folder / f".round={recorded:06d}.parquet.{'12' * 16}"
     half.write_bytes((folder / "round=000000.parquet").read_bytes()[:1000])
 
     ran = program("resume", run, "--warehouse", tmp_path, "--json")

@@ -18,10 +18,10 @@ from warehouse.analytics.definitions import (
     STAGING,
     VIEWS,
     definitions_digest,
-    layout5_sql,
     named,
     view_sql,
 )
+from warehouse.analytics.sources import ROUNDS, listed, runs_before, stored_rows
 from warehouse.store.checksums import CHECKSUMS, checksum, noted
 from warehouse.store.durable import alone, regular, temporary_name, writing
 from warehouse.store.folder import (
@@ -29,15 +29,13 @@ from warehouse.store.folder import (
     WHOLE,
     WORKLOAD_FILE,
     check_files,
-    earlier,
     make_folder,
     name_of,
     no_cells,
     place_of,
-    present,
     roots,
-    round_of,
     run_folders,
+    sums,
 )
 from warehouse.store.verified import verify
 
@@ -79,6 +77,8 @@ def _build(warehouse: Path) -> None:
 
     database, stamp = warehouse / DATABASE, warehouse / STAMP
     digest = _views_digest(warehouse)
+    for left_over in warehouse.glob(f".{DATABASE}.*"):
+        left_over.unlink()
     fresh = temporary_name(database)
     try:
         # DuckDB takes a "?" in the path of a database that it writes for the end of its name.
@@ -94,11 +94,13 @@ def _build(warehouse: Path) -> None:
             f"cannot be built ({first_line(error)})",
             remedy_of(error, "choose a writable warehouse with room on its disk"),
         ) from None
+    stamped = digest.encode()
+    # The stamp is written last, so that a killed process leaves all of this to the next.
+    enter(warehouse, warehouse, {database.name: checksum(fresh)} | sums({stamp.name: stamped}))
     log = warehouse / f"{DATABASE}.wal"
     log.unlink(missing_ok=True)  # writes of an open session belong to the previous database
     fresh.replace(database)
-    stamp.write_text(digest)
-    enter(warehouse, warehouse, {path.name: checksum(path) for path in (database, stamp)})
+    stamp.write_bytes(stamped)
 
 
 def create_views(
@@ -134,22 +136,28 @@ def create_views(
     if tables and _stored_bytes(warehouse, others) > TABLE_BYTES:
         tables = ()
     if not copied:
-        _create(connection, "main", names, lambda name: _over(warehouse, name, runs, ()), tables)
+        _create(
+            connection, "main", names, lambda name: _over(warehouse, name, runs, (), later), tables
+        )
         return
     live = later or bool(others)
     if live:
         connection.execute("CREATE SCHEMA IF NOT EXISTS live; USE live")
         _create(
-            connection, "live", names, lambda name: _over(warehouse, name, runs, copied), tables
+            connection,
+            "live",
+            names,
+            lambda name: _over(warehouse, name, runs, copied, later),
+            tables,
         )
         connection.execute("USE main")
 
     def joined(name: str) -> str:
         if name == "records":
             # A compacted run has no duplicate rounds; removing them takes most of the time.
-            stored = f"FROM {_stored(warehouse, 'rounds', WHOLE, copied, ())}"
+            stored = f"FROM {stored_rows(warehouse, 'rounds', WHOLE, copied, (), later)}"
         elif name in STAGING:
-            return _over(warehouse, name, runs, ())
+            return _over(warehouse, name, runs, (), later)
         else:
             stored = f"FROM read_parquet({listed([str(copies.file(name))])})"
             if copied != copies.written:
@@ -199,27 +207,11 @@ def verify_records(warehouse: Path, runs: Iterable[str]) -> None:
             continue
         stored |= {folder / name: digest for name, digest in sums.items()}
         for name in there:
-            added = name not in sums and name not in _not_yet_noted(folder, there)
-            if added and (folder / name).exists():  # else compacted in the meantime
+            if name not in sums and (folder / name).exists():  # else compacted in the meantime
                 problem = f"is not in {CHECKSUMS}: it is none of the files that were written"
                 remedy = "move it elsewhere; shockwave audit says more"
                 raise WarehouseError(str(folder / name), problem, remedy)
     verify(warehouse, stored, "restore it from a backup; shockwave audit says more")
-
-
-def _not_yet_noted(folder: Path, names: Sequence[str]) -> Sequence[str]:
-    """Files of a run that may have been written just now, and their checksums not yet.
-
-    Args:
-        folder: The run's folder.
-        names: The files in it, in the order of their names.
-    """
-    if folder.name == EMPTY:
-        return ("header.parquet", "round=_.parquet", WORKLOAD_FILE)
-    parts = [name for name in names if round_of(Path(name)) is not None]
-    if WHOLE in names:
-        return [WHOLE] if parts else []
-    return parts[-1:] or ["header.parquet"]
 
 
 def _copied(copies: Copies, runs: Sequence[str] | None) -> tuple[str, ...]:
@@ -267,96 +259,29 @@ def _create(
         connection.execute(f"DROP TABLE temp.{name}")
 
 
-def _over(warehouse: Path, name: str, runs: Sequence[str] | None, without: Sequence[str]) -> str:
-    """A view's query over the files of runs."""
+def _over(
+    warehouse: Path,
+    name: str,
+    runs: Sequence[str] | None,
+    without: Sequence[str],
+    later: bool,
+) -> str:
+    """A view's query over the files of runs; for `later` see `create_views`."""
     cells = listed([f"{glob.escape(str(warehouse.resolve()))}/campaigns/*/cells.parquet"])
     sql = view_sql(name).replace(
         "{cells}",
         f"read_parquet({cells}, union_by_name = true, hive_partitioning = false)",
     )
     for place, pattern, copied in (
-        ("rounds", "round=*.parquet", WHOLE),
+        ("rounds", ROUNDS, WHOLE),
         ("headers", "header.parquet", "header.parquet"),
         ("workloads", WORKLOAD_FILE, WORKLOAD_FILE),
     ):
         if f"{{{place}}}" in sql:
             left_out = [(run, copied) for run in without]
-            sql = sql.replace(f"{{{place}}}", _stored(warehouse, place, pattern, runs, left_out))
+            stored = stored_rows(warehouse, place, pattern, runs, left_out, later)
+            sql = sql.replace(f"{{{place}}}", stored)
     return sql
-
-
-def _stored(
-    warehouse: Path,
-    place: str,
-    pattern: str,
-    runs: Sequence[str] | None,
-    without: Sequence[tuple[str, str]],
-) -> str:
-    """A query of the stored rows of runs, of all layouts, in the columns of the current layout.
-
-    Args:
-        warehouse: The folder.
-        place: `headers`, `workloads` or `rounds`.
-        pattern: Pattern of the files in a run's folder.
-        runs: The runs in the views; all by default.
-        without: Files left out, each with its run.
-    """
-    seen = _runs_before(warehouse)
-    new = None if runs is None else [run for run in runs if run not in chain(*seen.values())]
-    # Views have arrivals as job ids: the declarations are in the workload.
-    columns = "* REPLACE (list_transform(arrivals, lambda s: s.job_id) AS arrivals)"
-    since_6 = f"SELECT {columns if place == 'rounds' else '*'} FROM {{stored}}"
-    parts = []
-    # Nothing of its own is there as long as this version has not written to an old warehouse.
-    if (present(warehouse) / EMPTY).is_dir() or not any(seen.values()):
-        parts.append((since_6, _files(present(warehouse), pattern, new, without)))
-    for root, stored in seen.items():
-        before = [run for run in stored if runs is None or run in runs]
-        if not before:
-            continue
-        if root != earlier(warehouse):
-            parts.append((since_6, _files(root, pattern, before, without)))
-            continue
-        old_pattern = "header.parquet" if place == "workloads" else pattern
-        left_out = [(run, old_pattern if name == WORKLOAD_FILE else name) for run, name in without]
-        parts.append((layout5_sql(place), _files(root, old_pattern, before, left_out)))
-    return f"({' UNION ALL BY NAME '.join(sql.replace('{stored}', part) for sql, part in parts)})"
-
-
-def _runs_before(warehouse: Path) -> dict[Path, list[str]]:
-    """The runs with records of layouts before the present one, by the folder that holds them."""
-    found: dict[Path, list[str]] = {root: [] for root in roots(warehouse)[:-1]}
-    for path in run_folders(warehouse):
-        if path.parent in found:
-            found[path.parent].append(name_of(path))
-    return found
-
-
-def _files(
-    folder: Path, pattern: str, runs: Sequence[str] | None, without: Sequence[tuple[str, str]]
-) -> str:
-    """The Parquet files of runs; the empty file first, as later layouts have more columns."""
-    root = folder.resolve()
-    form = glob.escape(str(root))
-    names = ["run=*"] if runs is None else [EMPTY, *(f"run={glob.escape(run)}" for run in runs)]
-    if runs is not None and pattern == WHOLE:
-        paths = [f"{form}/{EMPTY}/round=_.parquet", *(f"{form}/{n}/{WHOLE}" for n in names[1:])]
-    else:
-        paths = [f"{form}/{name}/{pattern}" for name in names]
-    if not without:
-        return f"read_parquet([{listed(paths)}], hive_partitioning = false)"
-    # DuckDB does not open files that are left out by name. (With Hive partitioning, DuckDB 2.0
-    # loses rows: it confuses the path's column `run` with the file's.)
-    others = listed([f"{root}/run={run}/{name}" for run, name in without])
-    return (
-        f"(SELECT * EXCLUDE (filename) FROM read_parquet([{listed(paths)}], "
-        f"hive_partitioning = false, filename = true) WHERE filename NOT IN ({others}))"
-    )
-
-
-def listed(texts: Sequence[str]) -> str:
-    """Texts as SQL literals, separated by commas."""
-    return ", ".join(f"'{_quoted(text)}'" for text in texts)
 
 
 def seal(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
@@ -369,11 +294,7 @@ def seal(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
     connection.execute("SET lock_configuration = true")
 
 
-def _quoted(text: str) -> str:
-    return text.replace("'", "''")
-
-
 def _views_digest(warehouse: Path) -> str:
     copies = read_copies(warehouse)
-    seen = (definitions_digest(), copies.folder.name, copies.runs, _runs_before(warehouse))
+    seen = (definitions_digest(), copies.folder.name, copies.runs, runs_before(warehouse))
     return hashlib.sha256(repr((warehouse.resolve(), *seen)).encode()).hexdigest()

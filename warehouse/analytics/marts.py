@@ -11,13 +11,21 @@ import duckdb
 import orjson
 
 from predictor.errors import WarehouseError, first_line, remedy_of
-from warehouse.analytics.catalog import build, create_views, listed, verify_records
+from warehouse.analytics.catalog import build, create_views, verify_records
 from warehouse.analytics.copies import CURRENT, Copies, Stamp, marts_folder, read_copies, stamp
 from warehouse.analytics.definitions import MARTS, STAGING, definitions_digest, view_sql
 from warehouse.analytics.limits import SPILL
+from warehouse.analytics.sources import listed
 from warehouse.store.checksums import checksum
-from warehouse.store.durable import alone, temporary_name, write_text, writing
-from warehouse.store.folder import check_files, check_runs, make_folder, name_of, run_folders
+from warehouse.store.durable import alone, temporary_name, writing, written
+from warehouse.store.folder import (
+    check_files,
+    check_runs,
+    make_folder,
+    name_of,
+    run_folders,
+    sums,
+)
 from warehouse.store.ledger import Held, enter, folder_name, read_ledger
 
 LOCK = ".lock"
@@ -96,10 +104,12 @@ def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], N
             "stamps": stamps,
             "marts": checksums,
         }
-        current = folder / CURRENT
-        write_text(current, orjson.dumps(note).decode())
-        written = {f"{place.name}/{mart}.parquet": digest for mart, digest in checksums.items()}
-        enter(warehouse, folder, written | {current.name: checksum(current)})
+        content = orjson.dumps(note)
+        copied = {f"{place.name}/{mart}.parquet": digest for mart, digest in checksums.items()}
+        # The note is written last, so that a killed process leaves all of this to the next.
+        enter(warehouse, folder, copied | sums({CURRENT: content}))
+        with written(folder / CURRENT) as file:
+            file.write(content)
         for old in folder.iterdir():
             if old.is_dir() and old not in (place, before.folder):
                 shutil.rmtree(old)

@@ -18,6 +18,7 @@ from tasks.layouts import FIRST_WITH_CHECKSUMS
 from tasks.sources import Workload
 from warehouse.store.checksums import CHECKSUMS, checksum, noted, spoilt
 from warehouse.store.decoding import StoredHeader, StoredRound, stored_header, stored_round
+from warehouse.store.durable import left_overs
 from warehouse.store.files import GROUP_ROUNDS, read_groups, read_parquet
 from warehouse.store.folder import (
     EMPTY,
@@ -25,8 +26,9 @@ from warehouse.store.folder import (
     WORKLOAD_FILE,
     check_links,
     name_of,
+    part_name,
     place_of,
-    round_of,
+    rounds_of,
     unknown_run,
 )
 from warehouse.store.ledger import LEDGER, Held, Ledger, folder_name, read_ledger
@@ -168,7 +170,7 @@ def _audit(
     if expected is not None and expected not in hashes.values():
         findings.append(Finding(None, run, f"has no record with the hash {expected}"))
     if state is not None:
-        findings += _held(folder, state, hashes, findings)
+        findings += _held(folder, state, hashes, stored, findings)
     return Audit(
         run=run,
         files=len(files),
@@ -192,7 +194,8 @@ def _header(folder: Path, findings: list[Finding]) -> StoredHeader | None:
     """The header, if it exists and can be read."""
     place = "header.parquet"
     try:
-        (row,) = read_parquet(folder / place).to_pylist()
+        # Conversion of timestamps would import pandas, which takes longer than the rest.
+        (row,) = read_parquet(folder / place).drop_columns(["created_at"]).to_pylist()
         found = stored_header(row)
     except (ShockwaveError, *GARBLED) as error:
         findings.append(Finding(None, place, _unreadable(error)))
@@ -221,7 +224,7 @@ def _rounds(
     for path in files:
         if not path.name.startswith("round="):
             continue
-        first = round_of(path) or 0
+        first = _first(path.name) or 0
         rows = _rows(path, findings)
         for number, row in enumerate(rows, start=first):
             if row is None:
@@ -256,8 +259,14 @@ def _rows(path: Path, findings: list[Finding]) -> list[dict[str, Any] | None]:
             else:
                 rows += group.to_pylist()
     except (ShockwaveError, *GARBLED):
-        findings.append(Finding(round_of(path), path.name, problem))
+        findings.append(Finding(_first(path.name), path.name, problem))
     return rows
+
+
+def _first(name: str) -> int | None:
+    """The first round of a file, by its name."""
+    rounds = rounds_of(name)
+    return None if rounds is None else rounds.start
 
 
 def _bytes(
@@ -285,32 +294,34 @@ def _bytes(
         return
     if spoilt(folder, whole_lines=folder / WHOLE not in files):
         yield Finding(None, CHECKSUMS, "has a line that is no checksum")
-    parts = [path.name for path in files if round_of(path) is not None]
-    newest = WHOLE if parts and folder / WHOLE in files else max(parts, default="")
     for path in files:
         if path.name not in sums:
-            if path.name == newest and (state is None or newest not in state.files):
-                continue  # of a run under way, or of one that crashed before it was noted
-            yield Finding(round_of(path), path.name, f"is not in {CHECKSUMS}")
+            yield Finding(_first(path.name), path.name, f"is not in {CHECKSUMS}")
         elif (found := checksum_found(path)) is None:
-            yield Finding(round_of(path), path.name, "is gone")
+            yield Finding(_first(path.name), path.name, "is gone")
         elif not found:
-            yield Finding(round_of(path), path.name, "is not a file that can be read")
+            yield Finding(_first(path.name), path.name, "is not a file that can be read")
         elif found != sums[path.name]:
             problem = "was changed: its bytes are not those that were written"
             if path.name == WHOLE and all(
                 located.round.content == located.round.digest for located in stored.values()
             ):
                 problem += f"; the {len(stored)} records that can be read in it are whole"
-            yield Finding(round_of(path), path.name, problem)
-    for name in (before or {}).keys() - {path.name for path in files}:
-        number = round_of(Path(name))
-        if number is None or number not in stored:  # else the round was compacted
-            yield Finding(number, name, "is gone")
+            yield Finding(_first(path.name), path.name, problem)
+    for name, digest in (before or {}).items():
+        if folder / name in files or stored.keys() >= {*(rounds_of(name) or (-1,))}:
+            continue  # it is there, or was replaced
+        under_way = any(checksum_found(path) == digest for path in left_overs(folder, name))
+        if not under_way and not (folder / name).exists():
+            yield Finding(_first(name), name, "is gone")
 
 
 def _held(
-    folder: Path, state: Held, hashes: dict[int, str], before: Sequence[Finding]
+    folder: Path,
+    state: Held,
+    hashes: dict[int, str],
+    stored: dict[int, _Stored],
+    before: Sequence[Finding],
 ) -> Iterator[Finding]:
     """What is not as the ledger holds it, of files without other findings.
 
@@ -318,12 +329,13 @@ def _held(
         folder: The run's folder.
         state: What the ledger holds of it.
         hashes: Hash by round; of the header as round -1.
+        stored: The records in them.
         before: Other findings.
     """
     found = {finding.place.partition(",")[0] for finding in before}
     whole = (folder / WHOLE).exists()
     for name, noted_sum in sorted(state.files.items()):
-        if name in found or (whole and round_of(Path(name)) is not None):
+        if name in found:
             continue
         actual = checksum_found(folder / name)
         if actual != noted_sum:
@@ -331,16 +343,18 @@ def _held(
             problem = f"was changed: {LEDGER} has another checksum"
             if actual is None:
                 problem = f"is gone, and {LEDGER} has it"
-            yield Finding(round_of(Path(name)), name, problem)
+            yield Finding(_first(name), name, problem)
     parts = next(folder.glob("round=[0-9]*.parquet"), None)
     if whole and not parts and WHOLE not in state.files and WHOLE not in found:
         problem = f"is not in {LEDGER}: shockwave resume adds it if the run's process was killed"
         yield Finding(None, WHOLE, problem)
     for entry in state.states:
         number = entry.rounds - 1
-        place = (
-            "header.parquet" if number < 0 else WHOLE if whole else f"round={number:06d}.parquet"
-        )
+        place = WHOLE if whole else part_name(range(number, number + 1))
+        if number in stored:
+            place = stored[number].place.partition(",")[0]
+        elif number < 0:
+            place = "header.parquet"
         if hashes.get(number) != entry.last_hash and place not in found:
             found.add(place)
             problem = "is missing" if number not in hashes else "was changed"

@@ -13,6 +13,7 @@ A cell's key is a hash of its run's start and of the code, so that campaigns sha
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -22,7 +23,7 @@ from predictor.errors import InputError, WarehouseError
 from tasks.rows import from_row
 from warehouse.store.arrow import rows_to_table
 from warehouse.store.checksums import checksum
-from warehouse.store.durable import alone, regular, write_text, writing
+from warehouse.store.durable import alone, left_overs, regular, write_text, writing
 from warehouse.store.files import CELLS, ROUND, CellRow, read_parquet, write_table
 from warehouse.store.folder import WHOLE, make_folder, place_of
 from warehouse.store.ledger import enter
@@ -57,9 +58,8 @@ def write_plan(warehouse: Path, campaign: str, name: str, text: str) -> None:
     folder = campaign_folder(warehouse, campaign)
     with writing(warehouse):
         make_folder(warehouse)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / name, text)
-        enter(warehouse, folder, {name: checksum(folder / name)})
+        with _alone(folder):
+            write_text(folder / name, text, partial(_enter, warehouse))
 
 
 def write_cells(warehouse: Path, campaign: str, rows: Sequence[CellRow]) -> None:
@@ -69,10 +69,23 @@ def write_cells(warehouse: Path, campaign: str, rows: Sequence[CellRow]) -> None
         WarehouseError: It cannot be written.
     """
     path = campaign_folder(warehouse, campaign) / "cells.parquet"
-    with writing(warehouse):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_table(path, rows_to_table(CELLS, rows))
-        enter(warehouse, path.parent, {path.name: checksum(path)})
+    with writing(warehouse), _alone(path.parent):
+        write_table(path, rows_to_table(CELLS, rows), partial(_enter, warehouse))
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of a campaign's folder; what a killed process left there goes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder / ".lock"):
+        for left_over in left_overs(folder):
+            left_over.unlink()
+        yield
+
+
+def _enter(warehouse: Path, path: Path, temporary: Path) -> None:
+    """Enter a file ahead: if its process is killed now, it is written anew by the next."""
+    enter(warehouse, path.parent, {path.name: checksum(temporary)})
 
 
 def read_cells(warehouse: Path, campaign: str) -> list[CellRow]:
@@ -135,8 +148,7 @@ class CellStore:
         cell = FinishedCell(run, hashes[-1].as_py(), round(seconds, 3))
         path = self._folder / f"{key}.json"
         with writing(self._warehouse):
-            write_text(path, orjson.dumps(asdict(cell)).decode())
-            enter(self._warehouse, self._folder, {path.name: checksum(path)})
+            write_text(path, orjson.dumps(asdict(cell)).decode(), partial(_enter, self._warehouse))
             (self._folder / f"{key}.run").unlink(missing_ok=True)
         return cell
 
@@ -177,4 +189,6 @@ class CellStore:
         with writing(self._warehouse):
             self._folder.mkdir(parents=True, exist_ok=True)
         with alone(self._folder / f"{key}.lock"):
+            for left_over in left_overs(self._folder, f"{key}.*"):
+                left_over.unlink()
             yield

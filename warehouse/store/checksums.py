@@ -6,10 +6,10 @@ The hash chain of the records covers what a file says; these cover its bytes.
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from warehouse.store.durable import regular, temporary_name
+from warehouse.store.durable import regular, written
 
 CHECKSUMS = "SHA256SUMS"
 """Check by hand with `sha256sum --check SHA256SUMS` in the run's folder."""
@@ -50,18 +50,21 @@ def _text(folder: Path) -> str:
         return ""
 
 
-def note(path: Path) -> str:
-    """Append the checksum of a new file; returns it.
+def note(path: Path, temporary: Path | None = None) -> str:
+    """Append the checksum of a new file, durably; returns it.
 
-    The line is not flushed to disk: a power cut may take it, but not the file. The run's
-    next writer then notes its newest round again (`mend`).
+    Args:
+        path: The file.
+        temporary: Where it is until it gets its name; noted ahead, no file is there without.
     """
-    digest = checksum(path)
+    digest = checksum(temporary or path)
     with (path.parent / CHECKSUMS).open("ab+") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(end - 1, 0))
         torn = file.read(1) not in (b"", b"\n")  # an earlier write failed halfway
-        file.write((b"\n" if torn else b"") + _line(digest, path.name).encode())
+        file.write((b"\n" if torn else b"") + _lines({path.name: digest}))
+        file.flush()
+        os.fsync(file.fileno())
     return digest
 
 
@@ -74,28 +77,27 @@ def mend(folder: Path, *, trusted: Iterable[str]) -> None:
     """
     known = noted(folder) or {}
     known |= {name: checksum(folder / name) for name in trusted if name not in known}
-    _write(folder, known)
+    _write(folder, {name: known[name] for name in known if (folder / name).exists()})
 
 
-def note_again(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Note the checksums of files, in place of those that they had; returns them by name."""
-    new = {name: checksum(folder / name) for name in names}
-    _write(folder, (noted(folder) or {}) | new)
-    return new
+def drop(folder: Path, names: Collection[str]) -> None:
+    """Drop the checksums of files that were removed."""
+    known = noted(folder) or {}
+    _write(folder, {name: known[name] for name in known if name not in names})
 
 
 def _write(folder: Path, known: Mapping[str, str]) -> None:
-    lines = [_line(known[name], name) for name in sorted(known) if (folder / name).exists()]
-    temporary = temporary_name(folder / CHECKSUMS)
-    with temporary.open("w", encoding="utf-8") as file:
-        file.writelines(lines)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(folder / CHECKSUMS)
+    with written(folder / CHECKSUMS) as file:
+        file.write(_lines(known))
+
+
+def with_sums(folder: Path, new: Mapping[str, str]) -> bytes:
+    """What is noted, with other checksums for some files."""
+    return _lines({**(noted(folder) or {}), **new})
+
+
+def _lines(known: Mapping[str, str]) -> bytes:
+    return "".join(f"{known[name]}  {name}\n" for name in sorted(known)).encode()
 
 
 _LINE = re.compile(r"^([0-9a-f]{64})  (.+\.parquet)\n", re.MULTILINE)
-
-
-def _line(digest: str, name: str) -> str:
-    return f"{digest}  {name}\n"

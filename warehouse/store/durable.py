@@ -7,7 +7,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
@@ -32,22 +32,53 @@ def regular(path: Path) -> Path:
     return path
 
 
-def write_text(path: Path, text: str) -> None:
+def left_overs(folder: Path, name: str = "*") -> Iterator[Path]:
+    """Temporary files, of writes that did not end or are under way."""
+    return folder.glob(f".{name}.{'[0-9a-f]' * 32}")
+
+
+Ahead = Callable[[Path, Path], object]
+"""Called with a file and its temporary one, complete and on disk, before it gets its name."""
+
+
+def write_text(path: Path, text: str, ahead: Ahead | None = None) -> None:
     """Write a small text atomically and durably."""
-    with written(path) as file:
+    with written(path, ahead) as file:
         file.write(text.encode())
 
 
 @contextlib.contextmanager
-def written(path: Path) -> Iterator[BinaryIO]:
+def written(path: Path, ahead: Ahead | None = None) -> Iterator[BinaryIO]:
     """A file to write; it gets its name at the end, after it is flushed to disk."""
     temporary = temporary_name(path)
-    with temporary.open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)  # the rename must be durable as well
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:  # of a full disk, say
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    if ahead is not None:
+        ahead(path, temporary)
+    give_name(temporary, path)
+
+
+def give_name(temporary: Path, path: Path) -> None:
+    """Rename a file or folder, durably.
+
+    Raises:
+        FileExistsError: There is another folder of that name, which is not empty.
+        OSError: It cannot be renamed.
+    """
+    try:
+        temporary.replace(path)
+    except OSError as error:
+        if error.errno == errno.ENOTEMPTY:
+            raise FileExistsError(errno.EEXIST, "exists", str(path)) from None
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:

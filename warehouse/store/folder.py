@@ -5,7 +5,8 @@ analytics.duckdb                    views only (`warehouse.analytics`)
 records/layout=7/run=RUN/           a run whose records have this layout
     header.parquet                  the run's header
     workload.parquet                its jobs and their ground truths
-    round=000012.parquet
+    round=000000-000015.parquet     a part of its rounds, see `tidy`
+    round=000016.parquet
     round=all.parquet               all rounds in a single file, once the run has ended
     SHA256SUMS
 records/layout=7/run=_/             the columns of these files, without rows
@@ -16,17 +17,17 @@ campaigns/                          see `warehouse.store.campaigns`
 Queries import this module only; the files' schemas are imported where they are needed.
 """
 
+import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from shutil import copyfile
 from typing import TYPE_CHECKING
 
 from predictor.errors import InputError, WarehouseError
 from tasks.layouts import FIRST_WITH_WORK, VERSION
-from warehouse.store.durable import alone, writing
+from warehouse.store.durable import alone, left_overs, writing, written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,10 +42,93 @@ RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 """Names of runs, which become names of folders and of containers."""
 
 
-def round_of(path: Path) -> int | None:
-    """The round that a file is named after; None for other files."""
-    number = path.stem.removeprefix("round=")
-    return int(number) if number.isdecimal() else None
+FAN = 16
+"""Parts that are put into one: a query of a run under way opens at most FAN - 1 files of each size,
+and each round is written again once for each size. With 16, that of a run of 3,000 rounds takes
+about 1.1 times what that of an ended one takes (`benchmarks/under_way.py`)."""
+
+
+def part_name(rounds: range) -> str:
+    """The name of the file with some rounds."""
+    last = "" if len(rounds) == 1 else f"-{rounds[-1]:06d}"
+    return f"round={rounds.start:06d}{last}.parquet"
+
+
+def rounds_of(name: str) -> range | None:
+    """The rounds that a file has by its name; None for other files and that of all rounds."""
+    found = _PART.fullmatch(name)
+    return range(int(found[1]), int(found[2] or found[1]) + 1) if found else None
+
+
+_PART = re.compile(r"round=(\d{6,18})(?:-(\d{6,18}))?\.parquet")
+
+
+def replaces(name: str, other: str) -> bool:
+    """Whether a file has all rounds of another, by their names."""
+    ours, theirs = rounds_of(name), rounds_of(other)
+    if theirs is None or name == other:
+        return False
+    within = ours is not None and ours.start <= theirs.start and theirs.stop <= ours.stop
+    return within or name == WHOLE
+
+
+def tidy(count: int) -> list[range]:
+    """The parts that a run of some rounds is to have: of FAN to some power, large ones first."""
+    parts, start, size = list[range](), 0, 1
+    while size * FAN <= count:
+        size *= FAN
+    while start < count:
+        while start + size > count:
+            size //= FAN
+        parts.append(range(start, start + size))
+        start += size
+    return parts
+
+
+def part_names(folder: Path) -> list[str]:
+    """The names of the files with rounds of a run, in order, of equal starts the larger first.
+
+    They are listed twice: while files are replaced, a listing can miss both the old and the new.
+    """
+    before, names = None, _round_files(folder)
+    while before is None or not before <= names:
+        before, names = names, _round_files(folder)
+    whole = [WHOLE] if WHOLE in names else []
+    parts = {name: found for name in names if (found := rounds_of(name)) is not None}
+    return whole + sorted(parts, key=lambda name: (parts[name].start, -parts[name].stop))
+
+
+def _round_files(folder: Path) -> set[str]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return set()
+    return {name for name in names if name.startswith("round=") and name.endswith(".parquet")}
+
+
+def round_files(folder: Path) -> list[Path]:
+    """The files with the rounds of a run, in order, none whose rounds are all in another.
+
+    Raises:
+        WarehouseError: The file of all rounds is damaged.
+    """
+    found, end = list[Path](), 0
+    names = part_names(folder)
+    for name in names:
+        path, rounds = folder / name, rounds_of(name)
+        if rounds is None:
+            end = _count(path) if len(names) > 1 else 0
+            found.append(path)
+        elif rounds.stop > end:
+            end = rounds.stop
+            found.append(path)
+    return found
+
+
+def _count(path: Path) -> int:
+    from warehouse.store.files import count_rows
+
+    return count_rows(path)
 
 
 LAYOUT5 = Path(__file__).parent / "layout5"
@@ -59,10 +143,6 @@ def make_folder(warehouse: Path) -> None:
     Raises:
         WarehouseError: The folder cannot be written.
     """
-    from warehouse.store.checksums import CHECKSUMS, checksum, note_again
-    from warehouse.store.files import write_groups
-    from warehouse.store.ledger import enter
-
     with writing(warehouse):
         empty = present(warehouse) / EMPTY
         empty.mkdir(parents=True, exist_ok=True)
@@ -70,20 +150,35 @@ def make_folder(warehouse: Path) -> None:
             return
         with alone(empty / ".lock"):
             stale = _stale(warehouse)
-            for path, form in stale.items():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                if isinstance(form, Path):
-                    copyfile(form, path)
-                else:
-                    write_groups(path, form, [])
             for folder in dict.fromkeys(path.parent for path in stale):
-                names = [path.name for path in stale if path.parent == folder]
-                if folder.name == EMPTY:
-                    sums = note_again(folder, names)
-                    sums[CHECKSUMS] = checksum(folder / CHECKSUMS)
-                else:
-                    sums = {name: checksum(folder / name) for name in names}
-                enter(warehouse, folder, sums)
+                forms = {path.name: form for path, form in stale.items() if path.parent == folder}
+                _write_forms(warehouse, folder, forms)
+
+
+def _write_forms(warehouse: Path, folder: Path, forms: "Mapping[str, Path | pa.Schema]") -> None:
+    """Write files without rows: last, so that a killed process leaves them to the next."""
+    from warehouse.store.checksums import CHECKSUMS, with_sums
+    from warehouse.store.files import without_rows
+    from warehouse.store.ledger import enter
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for left_over in left_overs(folder):
+        left_over.unlink()
+    contents = {
+        name: form.read_bytes() if isinstance(form, Path) else without_rows(form)
+        for name, form in forms.items()
+    }
+    if folder.name == EMPTY:
+        contents = {CHECKSUMS: with_sums(folder, sums(contents)), **contents}
+    enter(warehouse, folder, sums(contents))
+    for name, content in contents.items():
+        with written(folder / name) as file:
+            file.write(content)
+
+
+def sums(contents: Mapping[str, bytes]) -> dict[str, str]:
+    """SHA-256 of contents, in hexadecimal digits."""
+    return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
 
 
 def _stale(warehouse: Path) -> "dict[Path, Path | pa.Schema]":
@@ -226,15 +321,12 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
     for folder in (warehouse / "campaigns").glob("*"):
         _check_files_only(folder)
     for folder in folders:
-        rounds = [path.name for path in folder.glob("round=[0-9]*.parquet")]
-        whole = (folder / WHOLE).exists()  # checked last, as it is written last
-        needed = ["header.parquet"] if rounds or whole else []
+        parts = part_names(folder)
+        needed = ["header.parquet"] if parts else []
         if needed and folder.parent != earlier(warehouse):
             needed.append(WORKLOAD_FILE)
-        if not whole:
-            needed += [f"round={number:06d}.parquet" for number in range(len(rounds))]
-        for name in needed:
-            if name not in rounds and not (folder / name).exists():
+        for name in filter(None, (_first_missing(folder, parts), *needed)):
+            if not (folder / name).exists():
                 raise WarehouseError(str(folder / name), "is missing", "restore it from a backup")
 
 
@@ -245,6 +337,19 @@ def _check_files_only(folder: Path) -> None:
             if entry.name.endswith(".parquet") and not entry.is_file(follow_symlinks=False):
                 remedy = "restore it from a backup"
                 raise WarehouseError(entry.path, "is not a regular file", remedy)
+
+
+def _first_missing(folder: Path, parts: Sequence[str]) -> str | None:
+    """The name of the file with the first round that is in none of those there."""
+    from warehouse.store.checksums import noted
+
+    end = 0
+    for rounds in filter(None, map(rounds_of, parts)):
+        if rounds.start > end and WHOLE not in parts:
+            gone = [name for name in noted(folder) or {} if end in (rounds_of(name) or ())]
+            return max(gone, key=len, default=part_name(range(end, end + 1)))
+        end = max(end, rounds.stop)
+    return None
 
 
 def check_files(warehouse: Path) -> None:

@@ -172,7 +172,8 @@ def _files(warehouse: Path) -> Iterator[Path]:
     """The files that queries, campaigns and analysts read, but those of runs."""
     runs = {*run_folders(warehouse)}
     for path in sorted((warehouse / "records").rglob("*")):
-        if path.parent not in runs and (path.suffix == ".parquet" or path.name == CHECKSUMS):
+        beside = path.parent not in runs and not path.parent.name.startswith(".")  # one that begins
+        if beside and (path.suffix == ".parquet" or path.name == CHECKSUMS):
             yield path
     for name in ("campaigns", "marts"):
         for path in sorted((warehouse / name).rglob("*")):

@@ -21,7 +21,7 @@ import orjson
 from predictor.errors import InputError, WarehouseError
 from tasks.rows import content_hash, typed_fields
 from warehouse.store.durable import alone, regular, writing
-from warehouse.store.folder import WHOLE, round_of
+from warehouse.store.folder import WHOLE, replaces, rounds_of
 from warehouse.store.signing import KEY_VARIABLE, Key, given_key, is_signed
 
 LEDGER = "ledger.jsonl"
@@ -104,8 +104,9 @@ class Ledger:
             if HEADER_FILE in entry.files:
                 found.pop(entry.folder, None)  # another run of this name
             state = found.setdefault(entry.folder, Held())
-            if WHOLE in entry.files:  # takes the place of its rounds' files
-                state.files = {n: s for n, s in state.files.items() if round_of(Path(n)) is None}
+            for name in entry.files:  # a file takes the place of those with some of its rounds
+                if name == WHOLE or len(rounds_of(name) or ()) > 1:
+                    state.files = {n: s for n, s in state.files.items() if not replaces(name, n)}
             state.files |= entry.files
             if entry.last_hash:
                 state.states.append(entry)

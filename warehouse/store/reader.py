@@ -20,7 +20,7 @@ from warehouse.store.decoding import (
     stored_round,
 )
 from warehouse.store.files import WORKLOAD, PlayedJob, read_parquet
-from warehouse.store.folder import WORKLOAD_FILE, name_of, run_folder
+from warehouse.store.folder import WORKLOAD_FILE, name_of, round_files, run_folder
 
 Decoded = TypeVar("Decoded")
 
@@ -76,7 +76,7 @@ class Reader:
         """
         folder = run_folder(self.warehouse, run)
         header, rounds = self._header(folder), dict[int, StoredRound]()
-        for path in sorted(folder.glob("round=*.parquet")):
+        for path in round_files(folder):
             try:
                 for row in read_parquet(path).to_pylist():
                     found = _decoded(path, partial(stored_round, row, header))

@@ -6,6 +6,7 @@ A version is what the operating system says of a file: size, times of the last c
 and of state, inode. The note may be removed at any time; an audit takes no notice of it.
 """
 
+import fcntl
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ import orjson
 
 from predictor.errors import WarehouseError
 from warehouse.store.checksums import checksum
-from warehouse.store.durable import regular, temporary_name
+from warehouse.store.durable import regular
 
 NOTE = ".verified.json"
 
@@ -79,9 +80,9 @@ def _known(warehouse: Path) -> dict[str, object]:
 
 def _write(warehouse: Path, note: Mapping[str, object]) -> None:
     kept = {name: entry for name, entry in note.items() if (warehouse / name).exists()}
-    temporary = temporary_name(warehouse / NOTE)
-    try:
-        temporary.write_bytes(orjson.dumps(kept))
-        temporary.replace(warehouse / NOTE)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        regular(warehouse / NOTE)
+    with (warehouse / NOTE).open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # where another query writes, that will do
+        file.truncate(0)
+        file.write(orjson.dumps(kept))

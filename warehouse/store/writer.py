@@ -1,14 +1,21 @@
-"""Writes runs to a warehouse: a file per round, compacted into one file when the run ends."""
+"""Writes runs to a warehouse: a file per round, put into larger ones as the run goes on.
+
+A run under way has the parts of `warehouse.store.folder.tidy`, one that has ended a single file.
+A file's checksum is noted before it gets its name, and a file that is replaced goes last: at every
+moment each round is in a file with a checksum, and what the ledger has is there.
+"""
 
 import contextlib
+import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -17,8 +24,8 @@ from tasks.layouts import VERSION
 from tasks.record import Package, RoundRecord, Start, Timings
 from tasks.rows import from_row
 from warehouse.store.arrow import rows_to_table, to_table
-from warehouse.store.checksums import checksum, mend, note, noted
-from warehouse.store.durable import writing
+from warehouse.store.checksums import CHECKSUMS, checksum, drop, mend, note, noted
+from warehouse.store.durable import alone, give_name, left_overs, writing
 from warehouse.store.files import (
     GROUP_ROUNDS,
     HEADER,
@@ -27,17 +34,24 @@ from warehouse.store.files import (
     HeaderLabel,
     PlayedJob,
     RoundLabel,
-    count_rows,
+    each_group,
     read_parquet,
     write_groups,
     write_table,
 )
 from warehouse.store.folder import (
+    EMPTY,
     WHOLE,
     WORKLOAD_FILE,
     make_folder,
+    part_name,
+    part_names,
     place_of,
-    round_of,
+    present,
+    replaces,
+    round_files,
+    rounds_of,
+    tidy,
 )
 from warehouse.store.ledger import (
     HEADER_FILE,
@@ -48,9 +62,9 @@ from warehouse.store.ledger import (
     read_ledger,
 )
 
-KEPT_BYTES = 2**28
-"""Bound on rounds kept in memory, so that compaction need not read them again. An engineering
-bound; no sweep is recorded."""
+READ_SECONDS = 10.0
+"""Time for which files that were replaced stay, for queries that have listed them. An engineering
+choice; no sweep is recorded."""
 
 ENTRY_SECONDS = 300.0
 """Time between a run's entries in the ledger, at least. An engineering choice; no sweep is
@@ -94,67 +108,115 @@ class Writer:
                 "go on with the version that began it, or fork it with shockwave whatif",
             )
         self._warehouse = warehouse
-        self._kept: dict[int, pa.Table] = {}
-        self._kept_bytes = 0
+        self._parts: list[str] = []  # the files with the rounds, in order, each round in one
+        self._loose: dict[str, pa.Table] = {}  # rounds that are in no larger part yet
+        self._replaced: dict[str, float] = {}  # files, and when that was
         self._new: dict[str, str] = {}  # checksums of files that the ledger lacks
         self._entered_at = monotonic()
         with writing(warehouse):
             check_key(warehouse)
             make_folder(warehouse)
-            self.run = self._claim(start, taken) if run is None else run
-            self._folder = place_of(warehouse, self.run)
-            self._lock = _lock(self._folder / ".lock", self.run)
-            try:
-                self._begin(start, packages, new=run is None)
-            except BaseException:
-                if run is None:  # a run without a header cannot be read
-                    shutil.rmtree(self._folder, ignore_errors=True)
-                os.close(self._lock)
-                raise
+            if run is None:
+                self._begin(start, packages, taken)
+            else:
+                self.run, self._folder = run, place_of(warehouse, run)
+                self._lock = _lock(self._folder / ".lock", run)
+                try:
+                    self._recover()
+                except BaseException:
+                    os.close(self._lock)
+                    raise
 
-    def _begin(self, start: Start, packages: Sequence[Package], *, new: bool) -> None:
-        """Recover from a crash; write the workload and the header of a new run."""
-        for left_over in self._folder.glob(".*.*"):
-            left_over.unlink()
-        if not new:
-            self._mend_checksums()
-            self._new = self._not_entered()
-            return
+    def _begin(
+        self, start: Start, packages: Sequence[Package], taken: Callable[[str], bool]
+    ) -> None:
+        """Make a run with a header and a workload, under the first free name.
+
+        Its folder gets the name when they are in it, which is atomic.
+        """
+        root, stem = present(self._warehouse), f"{start.header.settings.policy}-{start.digest[:6]}"
+        with alone(root / EMPTY / ".lock"):
+            for left_over in root.glob(".run=*"):
+                _remove_if_dead(left_over)
+            self._folder = root / f".run={uuid4().hex}"
+            self._folder.mkdir()
+            self._lock = _lock(self._folder / ".lock", self._folder.name)
+        try:
+            for number in count(1):
+                self.run = f"{stem}-{number}"
+                folder = place_of(self._warehouse, self.run)
+                if folder.exists() or taken(self.run):
+                    continue
+                self._write_start(start, packages)
+                with contextlib.suppress(FileExistsError):
+                    give_name(self._folder, folder)
+                    self._folder = folder
+                    break
+            self._enter(0, start.digest)
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            os.close(self._lock)
+            raise
+
+    def _write_start(self, start: Start, packages: Sequence[Package]) -> None:
+        """Write the workload and the header."""
+        (self._folder / CHECKSUMS).unlink(missing_ok=True)  # of another name
         jobs = zip(start.workload.specs, start.workload.truths, strict=True)
         played = [PlayedJob(self.run, spec, truth) for spec, truth in jobs]
-        path = self._folder / WORKLOAD_FILE
-        write_groups(path, WORKLOAD, [rows_to_table(WORKLOAD, played)] if played else [])
-        self._new[path.name] = note(path)
+        groups = [rows_to_table(WORKLOAD, played)] if played else []
+        write_groups(self._folder / WORKLOAD_FILE, WORKLOAD, groups, self._note)
         label = HeaderLabel(self.run, datetime.now(UTC), tuple(packages), start.digest)
-        path = self._folder / "header.parquet"
-        write_table(path, to_table(HEADER, label, start.header))
-        self._new[path.name] = note(path)
-        self._enter(0, start.digest)
+        write_table(self._folder / HEADER_FILE, to_table(HEADER, label, start.header), self._note)
 
-    def _mend_checksums(self) -> None:
-        """Add checksums that are missing after a crash: at most that of the newest file.
+    def _note(self, path: Path, temporary: Path) -> None:
+        """Note the checksum of a file, before it gets its name."""
+        self._new[path.name] = note(path, temporary)
+
+    def _recover(self) -> None:
+        """Bring to an end what the last writer, which may have been killed, had begun.
 
         Raises:
-            WarehouseError: A file with a checksum is missing, and its rounds are in no other.
+            WarehouseError: A file is missing, or was changed.
         """
-        names = sorted(path.name for path in self._folder.glob("*.parquet"))
-        known = noted(self._folder)
-        if known is None:
-            return
-        kept = self._compacted()
-        for name in sorted(known.keys() - set(names)):
-            number = round_of(Path(name))
-            if number is None or number >= kept:
+        self._finish_writes()
+        names, known = part_names(self._folder), noted(self._folder)
+        if known is not None:
+            self._check_noted(names, known)
+            newest = [name for name in names if len(rounds_of(name) or ()) == 1][-1:]
+            mend(self._folder, trusted=newest)  # earlier versions noted a file once it was there
+        self._new = self._not_entered()
+        self._parts = [path.name for path in round_files(self._folder)]
+        self._replace([name for name in names if name not in self._parts])
+        if WHOLE not in names:
+            self._fold(self._position()[0])
+            self._clear()
+
+    def _finish_writes(self) -> None:
+        """Give temporary files their names where their checksums were noted; remove others."""
+        known = noted(self._folder) or {}
+        for left_over in left_overs(self._folder):
+            name = left_over.name[1:-33]
+            if known.get(name) == checksum(left_over):
+                left_over.replace(self._folder / name)
+            else:
+                left_over.unlink()
+
+    def _check_noted(self, names: Sequence[str], known: Mapping[str, str]) -> None:
+        """Refuse a run without one of its files, or with another that has rounds of several.
+
+        Raises:
+            WarehouseError: A file is missing, and its rounds are in no other, or is not noted.
+        """
+        for name in names:
+            if name not in known and any(replaces(name, other) for other in names):
+                problem, remedy = f"is not in {CHECKSUMS}", "move it elsewhere"
+                raise WarehouseError(str(self._folder / name), problem, remedy)
+        for name in sorted(known):
+            replaced = any(replaces(other, name) for other in names)
+            if not replaced and not (self._folder / name).exists():
                 raise WarehouseError(
                     str(self._folder / name), "is gone", "restore it from a backup"
                 )
-        parts = [name for name in names if name.startswith("round=")]
-        mend(self._folder, trusted=parts[-1:])
-
-    def _compacted(self) -> int:
-        """Number of rounds in the file of all rounds, whose own files may be gone."""
-        whole = self._folder / WHOLE
-        return count_rows(whole) if whole.exists() else 0
 
     def _not_entered(self) -> dict[str, str]:
         """Checksums of files that the last writer, which was killed, did not enter.
@@ -164,30 +226,18 @@ class Writer:
         """
         entries = read_ledger(self._warehouse).held
         state = entries.get(folder_name(self._warehouse, self._folder), Held())
-        kept = self._compacted()
         for name, digest in state.files.items():
-            path, number = self._folder / name, round_of(Path(name))
+            path = self._folder / name
             if path.exists():
                 problem = "was changed: the ledger has another checksum"
                 sound = checksum(path) == digest
             else:
                 problem = "is gone, and the ledger has it"
-                sound = not digest or (number is not None and number < kept)
+                sound = not digest
             if not sound:
                 raise WarehouseError(str(path), problem, f"see shockwave audit {self.run}")
         sums = noted(self._folder) or {}
         return {name: sums[name] for name in sums if name not in state.files}
-
-    def _claim(self, start: Start, taken: Callable[[str], bool]) -> str:
-        """Create the run's folder under the first free name; its creation is atomic."""
-        stem = f"{start.header.settings.policy}-{start.digest[:6]}"
-        for number in count(1):
-            name = f"{stem}-{number}"
-            with contextlib.suppress(FileExistsError):
-                if not taken(name):
-                    place_of(self._warehouse, name).mkdir(parents=True)
-                    return name
-        raise AssertionError("names do not end")
 
     def append(self, record: RoundRecord, record_digest: str, timings: Timings) -> None:
         """Write a round durably: once this returns, a crash does not lose it.
@@ -196,68 +246,92 @@ class Writer:
             WarehouseError: It cannot be written.
         """
         label = RoundLabel(self.run, record_digest, timings)
-        table, path = to_table(ROUND, label, record), self._part(record.round)
+        table = to_table(ROUND, label, record)
+        path = self._folder / part_name(range(record.round, record.round + 1))
         with writing(self._warehouse):
-            write_table(path, table)
-            self._new[path.name] = note(path)
+            write_table(path, table, self._note)
+            self._parts.append(path.name)
+            self._loose[path.name] = table
+            self._clear(monotonic() - READ_SECONDS)
+            if len(tidy(record.round + 1)[-1]) > 1:
+                self._fold(record.round + 1)
             if monotonic() - self._entered_at > ENTRY_SECONDS:
-                self._enter(record.round + 1, record_digest)
-        if self._kept_bytes < KEPT_BYTES:
-            self._kept[record.round] = table
-            self._kept_bytes += table.nbytes
-
-    def _part(self, number: int) -> Path:
-        return self._folder / f"round={number:06d}.parquet"
+                self._enter_all()
 
     def compact(self) -> None:
-        """Compact the rounds of an ended run into one file.
+        """Put the rounds of an ended run into one file.
 
         Raises:
             WarehouseError: A file is damaged, or the folder cannot be written.
         """
-        parts = sorted(self._folder.glob("round=[0-9]*.parquet"))
-        if not parts:
-            return
         with writing(self._warehouse):
-            whole = self._folder / WHOLE
-            write_groups(whole, ROUND, self._groups(parts))
-            # With their file's entry the rounds' files need none of their own.
-            self._new = {n: s for n, s in self._new.items() if round_of(Path(n)) is None}
-            self._new[whole.name] = note(whole)
-            self._enter_all()  # before an audit can see it as all that there is
-            for part in parts:
-                part.unlink()
-            mend(self._folder, trusted=())
-        self._kept, self._kept_bytes = {}, 0
+            if self._parts not in ([], [WHOLE]):
+                self._merge(WHOLE)
+                if self._new:
+                    self._enter_all()  # before an audit can see it as all that there is
+                self._clear()
+
+    def _fold(self, rounds: int) -> None:
+        """Put the rounds of a run under way into the parts in which they are to be."""
+        for name in map(part_name, tidy(rounds)):
+            if name not in self._parts:
+                self._merge(name)
+
+    def _merge(self, name: str) -> None:
+        """Write a file with all rounds of others, which then go."""
+        parts = [part for part in self._parts if part == name or replaces(name, part)]
+        write_groups(self._folder / name, ROUND, self._groups(parts), self._note)
+        at = self._parts.index(parts[0])
+        self._parts[at : at + len(parts)] = [name]
+        self._replace([part for part in parts if part != name])
+
+    def _groups(self, parts: Iterable[str]) -> Iterator[pa.Table]:
+        """The rounds of some files, as row groups."""
+        waiting: list[pa.Table] = []
+        for part in parts:
+            loose = self._loose.get(part)
+            for table in _read_rounds(self._folder / part) if loose is None else [loose]:
+                waiting.append(table)
+                if sum(map(len, waiting)) >= GROUP_ROUNDS:
+                    *full, rest = _split(pa.concat_tables(waiting))
+                    yield from full
+                    waiting = [rest]
+        if any(map(len, waiting)):
+            yield pa.concat_tables(waiting)
+
+    def _replace(self, names: Sequence[str]) -> None:
+        """Let files go that others replace; if the ledger has them, it gets the others first."""
+        entered = any(name not in self._new for name in names)
+        self._new = {name: new for name, new in self._new.items() if name not in names}
+        if entered:
+            self._enter_all()
+        self._replaced |= dict.fromkeys(names, monotonic())
+        self._loose = {part: table for part, table in self._loose.items() if part not in names}
+
+    def _clear(self, until: float = math.inf) -> None:
+        """Remove the files that were replaced until a moment."""
+        gone = {name for name, at in self._replaced.items() if at <= until}
+        for name in gone:
+            (self._folder / name).unlink(missing_ok=True)
+            del self._replaced[name]
+        if gone:
+            drop(self._folder, gone)
 
     def _enter_all(self) -> None:
         """Add an entry with the rounds that are on disk, and all files that it lacks."""
-        newest = max(self._folder.glob("round=*.parquet"), default=None)
-        if newest is None:
-            rounds, rows = 0, read_parquet(self._folder / HEADER_FILE, _HASH)
-        else:
-            rows = read_parquet(newest, _HASH)
-            rounds = rows.num_rows if newest.name == WHOLE else (round_of(newest) or 0) + 1
-        self._enter(rounds, rows["hash"][-1].as_py())
+        self._enter(*self._position())
 
     def _enter(self, rounds: int, last_hash: str) -> None:
         enter(self._warehouse, self._folder, self._new, rounds=rounds, last_hash=last_hash)
         self._new, self._entered_at = {}, monotonic()
 
-    def _groups(self, parts: Sequence[Path]) -> Iterator[pa.Table]:
-        """The rounds of a run in order, as row groups."""
-        whole = self._folder / WHOLE
-        rounds = [number for part in parts if (number := round_of(part)) is not None]
-        if whole.exists():  # after a crash before the clean-up, rounds are in both
-            table = _read_rounds(whole)
-            yield table
-            rounds = sorted(set(rounds) - set(table["round"].to_pylist()))
-        for first in range(0, len(rounds), GROUP_ROUNDS):
-            yield pa.concat_tables(map(self._round, rounds[first : first + GROUP_ROUNDS]))
-
-    def _round(self, number: int) -> pa.Table:
-        kept = self._kept.get(number)
-        return _read_rounds(self._part(number)) if kept is None else kept
+    def _position(self) -> tuple[int, str]:
+        """The number of rounds that are on disk, and the last hash."""
+        newest = self._parts[-1] if self._parts else HEADER_FILE
+        hashes = read_parquet(self._folder / newest, _HASH)["hash"]
+        rounds = rounds_of(newest)
+        count = rounds.stop if rounds else len(hashes) if newest == WHOLE else 0
+        return count, hashes[-1].as_py()
 
     def __enter__(self) -> "Writer":
         """The writer itself."""
@@ -271,8 +345,12 @@ class Writer:
     ) -> None:
         """Release the run, with an entry for what the ledger lacks of it."""
         try:
+            there = {name for name in self._new if (self._folder / name).exists()}
+            self._new = {name: self._new[name] for name in there}  # else a write failed
             if self._new:
                 self._enter_all()
+            with writing(self._warehouse):
+                self._clear()
         except ShockwaveError:
             if error is None:  # else that one says more
                 raise
@@ -280,14 +358,27 @@ class Writer:
             os.close(self._lock)
 
 
-def _read_rounds(path: Path) -> pa.Table:
+def _read_rounds(path: Path) -> Iterator[pa.Table]:
     """Stored rounds in the present columns; a field that there was not yet has its default."""
-    table = read_parquet(path, ROUND)
-    if table.schema.equals(ROUND):
-        return table
-    rows = table.to_pylist()
-    labels = [from_row(RoundLabel, row) for row in rows]
-    return rows_to_table(ROUND, labels, [from_row(RoundRecord, row) for row in rows])
+    for table in each_group(path, ROUND):
+        if table.schema.equals(ROUND):
+            yield table
+        else:
+            rows = table.to_pylist()
+            labels = [from_row(RoundLabel, row) for row in rows]
+            yield rows_to_table(ROUND, labels, [from_row(RoundRecord, row) for row in rows])
+
+
+def _split(table: pa.Table) -> list[pa.Table]:
+    """Row groups; the last one is not full, and may be empty."""
+    return [table[at : at + GROUP_ROUNDS] for at in range(0, len(table) + 1, GROUP_ROUNDS)]
+
+
+def _remove_if_dead(folder: Path) -> None:
+    """Remove a run without a name, unless its process is about to give it one."""
+    with contextlib.suppress(WarehouseBusy, FileNotFoundError):
+        os.close(_lock(folder / ".lock", folder.name))
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _lock(path: Path, run: str) -> int:

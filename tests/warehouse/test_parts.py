@@ -1,0 +1,118 @@
+"""Rounds of a run under way: few files, each round in one of them, whatever happens meanwhile."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.runs import Made, ended, write
+from warehouse.analytics.questions import Analytics
+from warehouse.store.audit import audit
+from warehouse.store.folder import (
+    WHOLE,
+    part_name,
+    part_names,
+    place_of,
+    replaces,
+    round_files,
+    rounds_of,
+    tidy,
+)
+from warehouse.store.holdings import audit_all
+from warehouse.store.reader import Reader
+from warehouse.store.writer import Writer
+
+
+@pytest.fixture(scope="module")
+def made() -> Made:
+    return ended("srtf", jobs=4)
+
+
+def names(warehouse: Path, run: str) -> list[str]:
+    return part_names(place_of(warehouse, run))
+
+
+@given(st.integers(0, 5000))
+def test_rounds_are_in_few_parts_each_in_one(count: int) -> None:
+    parts = tidy(count)
+    assert [number for part in parts for number in part] == list(range(count))
+    sizes = Counter(map(len, parts))
+    assert [*sizes] == sorted(sizes, reverse=True)
+    assert all(size in (1, 16, 256, 4096) and sizes[size] < 16 for size in sizes)
+    assert all(part.start % len(part) == 0 and rounds_of(part_name(part)) == part for part in parts)
+
+
+def test_a_run_under_way_is_in_few_files_and_reads_the_same_after_each_round(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warehouse.store.folder.FAN", 2)
+    monkeypatch.setattr("warehouse.store.writer.READ_SECONDS", -1.0)
+    monkeypatch.setattr("warehouse.store.writer.GROUP_ROUNDS", 3)
+    expected = [(record, digest) for record, digest, _ in made.rounds]
+    with Writer(tmp_path, made.start) as writer:
+        for number, one in enumerate(made.rounds[:34]):
+            writer.append(*one)
+            assert Reader(tmp_path).records(writer.run) == expected[: number + 1]
+            found = audit(tmp_path, writer.run)
+            assert (found.rounds, found.findings) == (number + 1, ())
+    assert names(tmp_path, writer.run) == [
+        "round=000000-000031.parquet",
+        "round=000032-000033.parquet",
+    ]
+    with Writer(tmp_path, made.start, run=writer.run) as again:
+        for one in made.rounds[34:]:
+            again.append(*one)
+        again.compact()
+    assert names(tmp_path, writer.run) == [WHOLE]
+    assert Reader(tmp_path).records(writer.run) == expected
+    assert audit_all(tmp_path).findings == []
+    rounds = [number for (number,) in Analytics(tmp_path).query("SELECT round FROM rounds")[1]]
+    assert sorted(rounds) == list(range(len(expected)))
+
+
+def test_files_that_were_replaced_stay_for_their_readers_and_are_not_read(
+    tmp_path: Path, made: Made
+) -> None:
+    with Writer(tmp_path, made.start) as writer:
+        for one in made.rounds[:17]:
+            writer.append(*one)
+        assert len(names(tmp_path, writer.run)) == 18
+        files = round_files(place_of(tmp_path, writer.run))
+        assert [path.name for path in files] == [
+            "round=000000-000015.parquet",
+            "round=000016.parquet",
+        ]
+        assert Analytics(tmp_path).query("SELECT count(*) FROM rounds")[1] == [(17,)]
+        assert audit_all(tmp_path).findings == []
+    assert names(tmp_path, writer.run) == [path.name for path in files]
+
+
+def test_a_run_of_many_small_files_is_put_into_larger_ones_when_it_goes_on(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(Writer, "_fold", lambda self, rounds: None)
+        run = write(tmp_path, made.start, made.rounds, compact=False)
+    assert len(names(tmp_path, run)) == len(made.rounds) == 35
+    with Writer(tmp_path, made.start, run=run):
+        pass
+    assert len(names(tmp_path, run)) == 5
+    assert audit_all(tmp_path).findings == []
+
+
+def test_a_file_takes_the_place_of_those_whose_rounds_it_has() -> None:
+    part = part_name(range(16, 32))
+    assert part == "round=000016-000031.parquet"
+    assert replaces(part, "round=000016.parquet")
+    assert replaces(WHOLE, part)
+    for other in (
+        part,
+        "round=000032.parquet",
+        "round=000000-000255.parquet",
+        WHOLE,
+        "header.parquet",
+    ):
+        assert not replaces(part, other)
+    assert rounds_of("round=_.parquet") is None

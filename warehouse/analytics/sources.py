@@ -1,0 +1,120 @@
+"""The stored rows of runs, of all layouts, as SQL over their Parquet files."""
+
+import glob
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+from warehouse.analytics.definitions import layout5_sql
+from warehouse.store.folder import (
+    EMPTY,
+    RUN_NAME,
+    WHOLE,
+    WORKLOAD_FILE,
+    earlier,
+    name_of,
+    present,
+    roots,
+    round_files,
+    run_folders,
+)
+
+ROUNDS = "round=*.parquet"
+"""Files with rounds; where there are none later, those that no other replaces are listed."""
+
+
+def stored_rows(
+    warehouse: Path,
+    place: str,
+    pattern: str,
+    runs: Sequence[str] | None,
+    without: Sequence[tuple[str, str]],
+    later: bool,
+) -> str:
+    """A query of the stored rows of runs, of all layouts, in the columns of the current layout.
+
+    Args:
+        warehouse: The folder.
+        place: `headers`, `workloads` or `rounds`.
+        pattern: Pattern of the files in a run's folder.
+        runs: The runs in the views; all by default.
+        without: Files left out, each with its run.
+        later: Whether there may be other files later.
+    """
+    seen = runs_before(warehouse)
+    new = None if runs is None else [run for run in runs if run not in chain(*seen.values())]
+    # Views have arrivals as job ids: the declarations are in the workload.
+    columns = "* REPLACE (list_transform(arrivals, lambda s: s.job_id) AS arrivals)"
+    since_6 = f"SELECT {columns if place == 'rounds' else '*'} FROM {{stored}}"
+    parts = []
+    # Nothing of its own is there as long as this version has not written to an old warehouse.
+    if (present(warehouse) / EMPTY).is_dir() or not any(seen.values()):
+        parts.append((since_6, _files(present(warehouse), pattern, new, without, later)))
+    for root, stored in seen.items():
+        before = [run for run in stored if runs is None or run in runs]
+        if not before:
+            continue
+        if root != earlier(warehouse):
+            parts.append((since_6, _files(root, pattern, before, without, later)))
+            continue
+        old_pattern = "header.parquet" if place == "workloads" else pattern
+        left_out = [(run, old_pattern if name == WORKLOAD_FILE else name) for run, name in without]
+        parts.append((layout5_sql(place), _files(root, old_pattern, before, left_out, later)))
+    return f"({' UNION ALL BY NAME '.join(sql.replace('{stored}', part) for sql, part in parts)})"
+
+
+def runs_before(warehouse: Path) -> dict[Path, list[str]]:
+    """The runs with records of layouts before the present one, by the folder that holds them."""
+    found: dict[Path, list[str]] = {root: [] for root in roots(warehouse)[:-1]}
+    for path in run_folders(warehouse):
+        if path.parent in found:
+            found[path.parent].append(name_of(path))
+    return found
+
+
+def _files(
+    folder: Path,
+    pattern: str,
+    runs: Sequence[str] | None,
+    without: Sequence[tuple[str, str]],
+    later: bool,
+) -> str:
+    """The Parquet files of runs; the empty file first, as later layouts have more columns."""
+    root = folder.resolve()
+    form = glob.escape(str(root))
+    names = ["run=*"] if runs is None else [EMPTY, *(f"run={glob.escape(run)}" for run in runs)]
+    if pattern == ROUNDS and not later:
+        paths = [f"{form}/{path}" for path in _now(root, runs, {run for run, _ in without})]
+        without = ()
+    elif runs is not None and pattern == WHOLE:
+        paths = [f"{form}/{EMPTY}/round=_.parquet", *(f"{form}/{n}/{WHOLE}" for n in names[1:])]
+    else:
+        paths = [f"{form}/{name}/{pattern}" for name in names]
+    if not without:
+        return f"read_parquet([{listed(paths)}], hive_partitioning = false)"
+    # DuckDB does not open files that are left out by name. (With Hive partitioning, DuckDB 2.0
+    # loses rows: it confuses the path's column `run` with the file's.)
+    others = listed([f"{root}/run={run}/{name}" for run, name in without])
+    return (
+        f"(SELECT * EXCLUDE (filename) FROM read_parquet([{listed(paths)}], "
+        f"hive_partitioning = false, filename = true) WHERE filename NOT IN ({others}))"
+    )
+
+
+def _now(root: Path, runs: Sequence[str] | None, without: Collection[str]) -> Iterator[str]:
+    """The files with the rounds of runs that there are now, each round in one of them alone."""
+    yield f"{EMPTY}/round=_.parquet"
+    if runs is None:
+        runs = [name_of(path) for path in root.glob("run=*") if RUN_NAME.fullmatch(name_of(path))]
+    for run in sorted({*runs} - {*without}):
+        for path in round_files(root / f"run={run}"):
+            yield f"run={run}/{path.name}"
+
+
+def listed(texts: Sequence[str]) -> str:
+    """Texts as SQL literals, separated by commas."""
+    return ", ".join(f"'{_quoted(text)}'" for text in texts)
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")
