@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from containers.docker.daemon import Daemon, NodeGone, Refused
+from containers.docker.escapes import ENGINE, RUNC, TOOLKIT
 from containers.docker.fleet import TAKEN_REMEDY
 from containers.docker.nodes import Node, Nodes
 from containers.docker.rendering import DATASETS, Rendered, render
@@ -40,7 +41,7 @@ class Finding:
         check: Name of the check.
         sound: Whether the check passed.
         found: The finding, in words.
-        remedy: Remedy; empty if the check passed.
+        remedy: Remedy, or of a check that passed, advice; empty if there is nothing to do.
     """
 
     node: str
@@ -100,6 +101,23 @@ def check_cluster(nodes: Nodes) -> list[Finding]:
         _storage(nodes),
         *(finding for place in range(len(nodes.nodes)) for finding in _node(nodes, place, daemons)),
     ]
+
+
+def images(nodes: Nodes) -> dict[str, str]:
+    """The id of each node's image, of the nodes that answer.
+
+    Raises:
+        InputError: A node lacks its image, or has one with volumes.
+    """
+    found: dict[str, str] = {}
+    for node in nodes.nodes:
+        try:
+            found[node.name] = Daemon(node).image(node.image)
+        except NodeGone:
+            continue
+        except Refused as error:
+            raise InputError(f"node {node.name}", str(error), "see docs/images.md") from None
+    return found
 
 
 def machine(node: Node) -> dict[str, str | int]:
@@ -164,6 +182,7 @@ def _node(nodes: Nodes, place: int, daemons: dict[str, list[Node]]) -> Iterator[
         lambda: _clock(node, info),
         lambda: _limits(node, info),
         lambda: _hardware(node, daemons[info["ID"]], info),
+        lambda: _versions(node, daemon, info),
         lambda: _image(node, daemon),
         lambda: _container(nodes, place, daemon),
         *((lambda: _network(nodes, place, daemon),) if nodes.network else ()),
@@ -247,6 +266,31 @@ def _hardware(node: Node, all_here: list[Node], info: dict[str, Any]) -> Finding
     sound = cpus <= info["NCPU"]
     remedy = "" if sound else "give slots fewer cpus: they slow each other down"
     return Finding(node.name, "gpus", sound, found, remedy)
+
+
+def _versions(node: Node, daemon: Daemon, info: dict[str, Any]) -> Finding:
+    """Versions with known escapes; a warning, as distributions mend without a new version."""
+    components = daemon.components()
+    plugins = bool((info.get("Plugins") or {}).get("Authorization"))
+    found, known, update = list[str](), list[str](), list[str]()
+    for name, escapes in (("Engine", ENGINE), ("runc", RUNC)):
+        version = components.get(name, "")
+        try:
+            open_ = [one for one in escapes if one.concerns(version)]
+        except ValueError:
+            found.append(f"the version of {name} is not told")
+            continue
+        found.append(f"{name} {version}")
+        open_ = [one for one in open_ if plugins or not one.authorization]
+        known += (f"{one.names} ({one.what})" for one in open_)
+        if open_:
+            sound = " or ".join(open_[-1].fixed)
+            update.append(f"update {name} to {sound}, unless its distribution has mended it")
+    if any(gpu.device for gpu in node.gpus):
+        found.append("the version of the NVIDIA container toolkit is not told")
+        update.append(f"see that nvidia-ctk --version there is {TOOLKIT[-1].fixed[-1]} or newer")
+    text = ", ".join(found) + (f"; known escapes: {', '.join(known)}" if known else "")
+    return Finding(node.name, "versions", True, text, ", ".join(update))
 
 
 def _image(node: Node, daemon: Daemon) -> Finding:

@@ -130,8 +130,14 @@ class Daemon:
             info: dict[str, Any] = self._client.info()
         return info
 
+    def components(self) -> dict[str, str]:
+        """The versions of what runs containers, by name, such as `Engine` and `runc`."""
+        with _translated():
+            parts: list[dict[str, str]] = self._client.version().get("Components") or []
+        return {part["Name"]: part["Version"] for part in parts}
+
     def image(self, name: str) -> str:
-        """The id of an image.
+        """The id of an image, a digest of all that is in it.
 
         Raises:
             Refused: The node lacks the image, or containers of it would write to volumes.
@@ -139,7 +145,7 @@ class Daemon:
         with _translated():
             image = self._client.images.get(name)
             _refuse_volumes(name, image.attrs["Config"].get("Volumes") or ())
-            return str(image.short_id)
+            return str(image.id)
 
     def probe(self, rendered: Rendered) -> tuple[int, str]:
         """Run a container to its end and remove it; returns exit code and log.

@@ -2,11 +2,12 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from containers.docker.checking import images
 from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerPlace
 from containers.docker.fleet import only_scheduler
@@ -16,13 +17,16 @@ from flows.runs.code_version import packages
 from flows.runs.simulation import Driver, Progress, finish
 from flows.runs.start import Prepared, prepare, terms
 from predictor.errors import InputError, Interrupted
-from tasks.record import RunHeader, RuntimeKind, Start
+from tasks.record import Package, RunHeader, RuntimeKind, Start
 from tasks.round import Run, run_round
 from tasks.state import RunState, advance
 from warehouse.analytics.catalog import build
 from warehouse.store.durable import write_text
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
+
+IMAGE_OF = "image of "
+"""Beginning of the name of a package that is a node's image; its version is the image's id."""
 
 NODES = "nodes.json"
 """File in a run's folder in the storage: the nodes that the run began on."""
@@ -60,9 +64,11 @@ def run_live(
     def taken(name: str) -> bool:  # a run of another warehouse has its jobs' folders there
         return (nodes.storage / name).exists()
 
+    found = images(nodes)
+    nodes = _pinned(nodes, found)
     build(warehouse)
     with (
-        Writer(warehouse, start, packages=packages(), taken=taken) as writer,
+        Writer(warehouse, start, packages=(*packages(), *_named(found)), taken=taken) as writer,
         _running(prepared, nodes, writer, time.time(), Standing(), begun=False) as run,
     ):
         return finish(run, warehouse, writer, driver, progress, rounds)
@@ -93,12 +99,13 @@ def resume_live(
     Raises:
         Interrupted: The user stopped it; containers run on.
         ShockwaveError: There is no such run, its records are damaged, or it began on another
-            cluster.
+            cluster or with other images.
     """
     reader = Reader(warehouse)
     start = reader.start(name)
     header = start.header
     check_nodes(header, nodes)
+    nodes = _pinned(nodes, _same_images(nodes, reader.packages(name)))
     build(warehouse)
     with Writer(warehouse, start, run=name) as writer:
         recorded = reader.records(name)
@@ -132,6 +139,41 @@ def check_nodes(header: RunHeader, nodes: Nodes) -> None:
             f"{pool.gpus}, {pool.gpus_per_node} a node",
             "give the cluster that the run began on",
         )
+
+
+def _named(found: Mapping[str, str]) -> Iterator[Package]:
+    """Images by node, as a run's record has them."""
+    for node, image in found.items():
+        yield Package(f"{IMAGE_OF}{node}", image)
+
+
+def _pinned(nodes: Nodes, found: Mapping[str, str]) -> Nodes:
+    """Nodes with the ids of images in place of their tags, which may be given to others."""
+    pinned = (replace(node, image=found.get(node.name, node.image)) for node in nodes.nodes)
+    return replace(nodes, nodes=tuple(pinned))
+
+
+def _same_images(nodes: Nodes, recorded: Iterable[Package]) -> dict[str, str]:
+    """The ids of the images that a run began with, by node.
+
+    Raises:
+        InputError: A node has another image, or none, under the name in the cluster file.
+    """
+    before = {
+        part.name.removeprefix(IMAGE_OF): part.version
+        for part in recorded
+        if part.name.startswith(IMAGE_OF)
+    }
+    found = images(nodes)
+    for node in nodes.nodes:
+        image = found.get(node.name)
+        if image and before.get(node.name, image) != image:
+            raise InputError(
+                f"node {node.name}",
+                f"its image {node.image} is {image}, not the one that the run began with",
+                f'name that one in the cluster file: image = "{before[node.name]}"',
+            )
+    return found | before
 
 
 def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:

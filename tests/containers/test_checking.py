@@ -57,6 +57,9 @@ def test_a_sound_cluster_is_sound_and_tells_that_two_nodes_are_one_daemon(
     assert [one for one in found.values() if not one.sound] == []
     assert found["one", "daemon"].found == "its own"
     assert found["two", "daemon"].found == "is the daemon of one, with other GPUs"
+    assert found["one", "versions"].found.startswith(
+        f"Engine {daemon.client().version()['Version']}, "
+    )
     assert list(jobs.iterdir()) == []
     check_before_run(nodes)
 

@@ -108,7 +108,7 @@ def test_a_prefect_server_that_is_not_there_costs_no_run(
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("limit", [5, 8])
+@pytest.mark.parametrize("limit", [4, 5])
 def test_too_few_open_files_are_named(finished: Finished, limit: int) -> None:
     code = (
         "import resource; from flows.cli.main import main; "

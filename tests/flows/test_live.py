@@ -76,6 +76,36 @@ def test_jobs_of_all_modes_run_to_their_end_through_the_prefect_flow(
     assert (again.rounds, again.differences) == (len(recorded), [])
 
 
+def test_a_run_goes_on_with_the_images_that_it_began_with(
+    daemon: Dockerd, storage: Path, tmp_path: Path
+) -> None:
+    name = "changing:latest"
+    daemon.add_image(name, ["true"])
+    nodes = cluster(daemon, storage, image=name)
+    settings = Settings(
+        "srtf", one_pool(4, 4), round_seconds=1.0, restart_seconds=0.5, runtime=RuntimeKind.DOCKER
+    )
+    run = run_live(make_start(workload(), settings), nodes, tmp_path, rounds=1)
+    first = daemon.client().images.get(name).id
+    (node,) = nodes.nodes
+    made = Reader(tmp_path).packages(run)
+    assert [part.version for part in made if part.name == "image of one"] == [first]
+    began = {one.image.id for one in daemon.client().containers.list(all=True)}
+    assert began <= {first}
+    daemon.add_image(name, ["false"])  # another image has the tag from now on
+    with pytest.raises(InputError) as refused:
+        resume_live(run, nodes, tmp_path, rounds=1)
+    second = daemon.client().images.get(name).id
+    assert str(refused.value) == (
+        f"node one: its image {name} is {second}, not the one that the run began with; "
+        f'name that one in the cluster file: image = "{first}"'
+    )
+    named = replace(nodes, nodes=(replace(node, image=first),))
+    assert resume_live(run, named, tmp_path, rounds=1) == run
+    daemon.remove_containers()
+    assert audit(tmp_path, run).findings == ()
+
+
 def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
     nodes = cluster(Dockerd(tmp_path / "no-daemon", None, 0), tmp_path / "jobs")  # type: ignore[arg-type]
     settings = Settings(

@@ -69,7 +69,7 @@ def _built(warehouse: Path) -> bool:
     """Whether the database is there and has the present views."""
     stamp = warehouse / STAMP
     there = (warehouse / DATABASE).exists() and stamp.exists()
-    return there and regular(stamp).read_text() == _views_digest(warehouse)
+    return there and regular(stamp).read_bytes() == _views_digest(warehouse).encode()
 
 
 def _build(warehouse: Path) -> None:

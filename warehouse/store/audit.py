@@ -17,7 +17,13 @@ from tasks.invariants import Invariants
 from tasks.layouts import FIRST_WITH_CHECKSUMS
 from tasks.sources import Workload
 from warehouse.store.checksums import CHECKSUMS, checksum, noted, spoilt
-from warehouse.store.decoding import StoredHeader, StoredRound, stored_header, stored_round
+from warehouse.store.decoding import (
+    GARBLED,
+    StoredHeader,
+    StoredRound,
+    stored_header,
+    stored_round,
+)
 from warehouse.store.durable import left_overs
 from warehouse.store.files import GROUP_ROUNDS, read_groups, read_parquet
 from warehouse.store.folder import (
@@ -388,10 +394,6 @@ def _chain(stored: dict[int, _Stored], first_hash: str) -> Iterator[Finding]:
         for problem in broken(found.record, found.content, found.digest, before):
             yield Finding(number, located.place, problem)
         before = found.digest
-
-
-GARBLED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
-"""Exceptions of decoding a damaged row."""
 
 
 def _unreadable(error: BaseException) -> str:

@@ -19,6 +19,10 @@ from warehouse.store.files import HeaderLabel, RoundLabel
 Row = dict[str, Any]
 
 
+GARBLED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
+"""Exceptions of decoding a damaged row."""
+
+
 class LayoutError(ValueError):
     """The layout of a row is not supported."""
 

@@ -136,7 +136,7 @@ def read_schema(path: Path) -> pa.Schema:
     """
     try:
         return pq.read_schema(regular(path))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _damaged(path, error) from None
 
 
@@ -148,7 +148,7 @@ def count_rows(path: Path) -> int:
     """
     try:
         return int(pq.read_metadata(regular(path)).num_rows)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _damaged(path, error) from None
 
 
@@ -161,7 +161,7 @@ def read_groups(path: Path) -> Iterator[pa.Table | None]:
     try:
         with pq.ParquetFile(regular(path)) as file:
             groups = file.num_row_groups
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _damaged(path, error) from None
     for group in range(groups):
         try:
@@ -194,7 +194,7 @@ def read_parquet(path: Path, schema: pa.Schema | None = None) -> pa.Table:
     try:
         with pq.ParquetFile(regular(path)) as file:  # `read_table` would import pandas
             return file.read() if schema is None else file.read(schema.names).select(schema.names)
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
         raise _damaged(path, error) from None
 
 

@@ -9,10 +9,11 @@ from typing import TypeVar
 
 from predictor.errors import WarehouseError
 from tasks.chain import broken
-from tasks.record import RoundRecord, RunHeader, Start
+from tasks.record import Package, RoundRecord, RunHeader, Start
 from tasks.rows import from_row
 from tasks.sources import Workload
 from warehouse.store.decoding import (
+    GARBLED,
     LayoutError,
     StoredHeader,
     StoredRound,
@@ -63,8 +64,26 @@ class Reader:
             WarehouseError: Its file is damaged.
         """
         path = run_folder(self.warehouse, run) / "header.parquet"
-        created_at: datetime = read_parquet(path)["created_at"][0].as_py()
-        return created_at.replace(tzinfo=created_at.tzinfo or UTC)
+
+        def decode() -> datetime:
+            created_at: datetime = read_parquet(path)["created_at"][0].as_py()
+            return created_at.replace(tzinfo=created_at.tzinfo or UTC)
+
+        return _decoded(path, decode)
+
+    def packages(self, run: str) -> tuple[Package, ...]:
+        """What a run was made with: packages, and images of its containers.
+
+        Raises:
+            InputError: No such run.
+            WarehouseError: Its file is damaged.
+        """
+        path = run_folder(self.warehouse, run) / "header.parquet"
+
+        def decode() -> tuple[Package, ...]:
+            return tuple(Package(**row) for row in read_parquet(path)["packages"][0].as_py())
+
+        return _decoded(path, decode)
 
     def records(self, run: str) -> list[tuple[RoundRecord, str]]:
         """The rounds of a run in order, each with its hash: a whole chain from the header on.
@@ -78,8 +97,7 @@ class Reader:
         header, rounds = self._header(folder), dict[int, StoredRound]()
         for path in round_files(folder):
             try:
-                for row in read_parquet(path).to_pylist():
-                    found = _decoded(path, partial(stored_round, row, header))
+                for found in _decoded(path, partial(_rounds_in, path, header)):
                     rounds[found.record.round] = found
             except WarehouseError:
                 if path.exists():
@@ -100,12 +118,20 @@ class Reader:
 
     def _header(self, folder: Path) -> StoredHeader:
         path = folder / "header.parquet"
-        # Conversion of timestamps would import pandas, which takes longer than the rest.
-        (row,) = read_parquet(path).drop_columns(["created_at"]).to_pylist()
-        found = _decoded(path, partial(stored_header, row))
+
+        def decode() -> StoredHeader:
+            # Conversion of timestamps would import pandas, which takes longer than the rest.
+            (row,) = read_parquet(path).drop_columns(["created_at"]).to_pylist()
+            return stored_header(row)
+
+        found = _decoded(path, decode)
         if found.content != found.digest:
             raise _changed(name_of(folder), "header")
         return found
+
+
+def _rounds_in(path: Path, header: StoredHeader) -> list[StoredRound]:
+    return [stored_round(row, header) for row in read_parquet(path).to_pylist()]
 
 
 def read_workload(folder: Path, stored: StoredHeader) -> Workload:
@@ -118,18 +144,22 @@ def read_workload(folder: Path, stored: StoredHeader) -> Workload:
     Raises:
         WarehouseError: The file is damaged, or was changed.
     """
-    header, jobs = stored.header, stored.jobs
-    path = folder / WORKLOAD_FILE
-    if header.workload:
-        rows = read_parquet(path, WORKLOAD).to_pylist()
-        jobs = tuple((job.spec, job.truth) for job in (from_row(PlayedJob, row) for row in rows))
-    workload = Workload(
-        source=header.source,
-        specs=tuple(spec for spec, _ in jobs),
-        truths=tuple(truth for _, truth in jobs),
-        profile=header.throughputs,
-    )
-    if header.workload and workload.digest != header.workload:
+    header, jobs, path = stored.header, stored.jobs, folder / WORKLOAD_FILE
+
+    def decode() -> Workload:
+        played = jobs
+        if header.workload:
+            found = [from_row(PlayedJob, row) for row in read_parquet(path, WORKLOAD).to_pylist()]
+            played = tuple((job.spec, job.truth) for job in found)
+        return Workload(
+            source=header.source,
+            specs=tuple(spec for spec, _ in played),
+            truths=tuple(truth for _, truth in played),
+            profile=header.throughputs,
+        )
+
+    workload = _decoded(path, decode)
+    if header.workload and _decoded(path, lambda: workload.digest) != header.workload:
         raise _changed(name_of(folder), "workload")
     return workload
 
@@ -141,6 +171,9 @@ def _decoded(path: Path, decode: Callable[[], Decoded]) -> Decoded:
         raise WarehouseError(
             str(path), str(error), "read it with the version that wrote it"
         ) from None
+    except GARBLED:
+        problem = "does not hold what was recorded"
+        raise WarehouseError(str(path), problem, "restore it from a backup") from None
 
 
 def _changed(run: str, part: str) -> WarehouseError:
