@@ -208,8 +208,8 @@ def _header(folder: Path, findings: list[Finding]) -> StoredHeader | None:
         return None
     if found.content != found.digest:
         findings.append(Finding(None, place, "was changed: its contents have another hash"))
-    if name_of(folder) != row["run"]:
-        findings.append(Finding(None, place, f"is of run {row['run']!r}"))
+    if name_of(folder) != row.get("run"):
+        findings.append(Finding(None, place, f"is of run {row.get('run')!r}"))
     return found
 
 
@@ -241,8 +241,8 @@ def _rounds(
             except (ShockwaveError, *GARBLED) as error:
                 findings.append(Finding(number, place, _unreadable(error)))
                 continue
-            if found.record.round != number or row["run"] != run:
-                holds = f"holds round {found.record.round} of run {row['run']!r}"
+            if found.record.round != number or row.get("run") != run:
+                holds = f"holds round {found.record.round} of run {row.get('run')!r}"
                 findings.append(Finding(number, place, holds))
             stored.setdefault(found.record.round, _Stored(place, found))
     return stored

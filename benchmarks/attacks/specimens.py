@@ -1,0 +1,84 @@
+"""Valid files of every format that the command line reads, to be mutated."""
+
+import json
+import os
+from pathlib import Path
+
+from benchmarks.attacks import tampering
+from benchmarks.attacks.commands import called
+
+
+def make(folder: Path) -> int:
+    """Make valid files of all formats, by commands where they make them."""
+    os.chdir(folder)
+    code = called(("generate", "small", "--jobs", 4, "--seed", 1, "--longest-seconds", 3000))
+    names = ("jobs.trace", "throughputs.json", "regimes.csv")
+    for found, name in zip(sorted(Path("small").iterdir(), key=kind_of), names, strict=True):
+        found.rename(name)
+    tampering.make(folder / "w", signed=False)
+    code += called(("sql", "FROM run_summary", "--warehouse", "w", "--json"))
+    for name, text in TEXT_FILES.items():
+        Path(name).write_text(text.format(storage=folder / "storage"))
+    return code
+
+
+def kind_of(path: Path) -> int:
+    return [".trace", ".json", ".csv"].index(path.suffix)
+
+
+TEXT_FILES = {
+    "tiresias.csv": (
+        "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n"
+        "0,1,0,606,vgg19,164,30\n1,8,30,133,resnet50,147,23\n2,2,53,10,lstm,1000,0\n"
+    ),
+    "table.csv": (
+        "at,seconds,gpus,user,model\n0,1000,1,red,a\n2020-01-01 10:00:00,500.5,2,blue,b\n"
+        "7,800,4,,LM\n"
+    ).replace("2020-01-01 10:00:00", "5"),
+    "philly.csv": "timestamp,duration,num_gpus,user,vc\n0,1000,1,u,v\n60,2000,2,u,v\n",
+    "spec.csv": (
+        "num_switch,num_node_p_switch,num_gpu_p_node,num_cpu_p_node,mem_p_node\n1,2,4,8,9\n"
+    ),
+    "cluster.toml": (
+        'storage = "{storage}"\nuser = "1000:1000"\ngrace_seconds = 5\nhung_rounds = 3\n'
+        'mounts = ["/mnt/a"]\nnetwork = ""\n[limits]\nmemory = "1g"\npids = 64\nscratch = "64m"\n'
+        'cpus = 1.5\nfolder = "1g"\n[[nodes]]\nname = "one"\nendpoint = "unix:///no/docker.sock"\n'
+        'gpu_type = "gpu"\nimage = "trainer:cpu"\nslots = [{{ cpus = 1.0, cpuset = "0" }}]\n'
+    ),
+    "campaign.toml": (
+        'name = "small"\ndescription = "d"\nseeds = [1, 2]\npolicies = ["fifo", {{ policy = '
+        '"tiresias-las", name = "las", parameters = {{ promote = 1 }} }}]\n[settings]\n'
+        'round_seconds = 360\nwindow = 5\n[[options]]\nname = "dear"\nrestart_seconds = 180\n'
+        '[[workloads]]\nname = "stream"\njobs = 2\ncontention_factor = 2.0\n[[workloads]]\n'
+        'name = "read"\ntrace = "jobs.trace"\nprofile = "throughputs.json"\n[[clusters]]\n'
+        'name = "small"\ngpus = 8\ngpus_per_node = 4\n'
+    ),
+    "job.toml": (
+        'model = "conv-small"\nbatch_size = 32\nepochs = 20\nmode = "gns"\nscale_factor = 2\n'
+        "regimes = [[32, 5], [64, 15]]\nsamples_per_epoch = 2000\nmax_batch_size = 256\n"
+        'tenant = "red"\nbudget = 1.5\nmax_seconds = 100000\n'
+    ),
+    "windows.jsonl": "".join(
+        json.dumps(
+            {
+                **{"seq": seq, "ngpus": 4, "round_index": seq, "future_nrounds": 5},
+                **{"round_duration": 120, "k": 0.001, "lam": 12.0, "rhomax": 1.0},
+                **{"logapx_bases": [0.0, 0.2, 0.4, 0.6, 0.8, 1.0], "log_zero": 1e-6},
+                "jobs": [
+                    {
+                        **{"jobid": job, "nworkers": 1 + job % 2, "epochs": 20},
+                        **{"epoch_progress": job, "epoch_dur": 63.0, "remaining": 900.5},
+                        "finish_time_objective": 1000.0 + job,
+                    }
+                    for job in range(3)
+                ],
+                "reference": {"kind": "relaxed", "objective": 0.0, "rounds_per_job": [1, 1, 1]},
+            }
+        )
+        .replace("{", "{{")
+        .replace("}", "}}")
+        + "\n"
+        for seq in range(2)
+    ),
+}
+"""Small valid files that no command writes."""
