@@ -5,6 +5,7 @@
     ├── WarehouseError    the warehouse cannot be read or written
     │   └── WarehouseBusy     a transient failure: a full disk, a lock held elsewhere
     ├── SolverError       no back end could solve the window
+    ├── PluginError       code of another distribution failed
     └── Interrupted       the user stopped it; exit code 130
 
 Each error carries its place and a remedy. The command line prints it as a single line
@@ -53,6 +54,10 @@ class WarehouseBusy(WarehouseError):
 
 class SolverError(ShockwaveError):
     """No back end could solve the window."""
+
+
+class PluginError(ShockwaveError):
+    """Code that another distribution brings failed, or returned what it may not return."""
 
 
 class Interrupted(ShockwaveError):

@@ -176,7 +176,8 @@ class Plan:
 class Policy(Protocol):
     """Decides who runs. Pure: the same situation gives the same plan.
 
-    Policies are frozen dataclasses; their numeric fields are the policy's parameters.
+    Policies are frozen dataclasses; their numeric fields are the policy's parameters. A policy of
+    another distribution inherits this class, and from it the defaults.
 
     Attributes:
         name: Key in the registry.
@@ -190,10 +191,10 @@ class Policy(Protocol):
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    source: ClassVar[str]
-    looks_ahead: ClassVar[bool]
-    clairvoyant: ClassVar[bool]
-    work_conserving: ClassVar[bool]
+    source: ClassVar[str] = ""
+    looks_ahead: ClassVar[bool] = False
+    clairvoyant: ClassVar[bool] = False
+    work_conserving: ClassVar[bool] = False
 
     def plan(self, situation: Situation) -> Plan:
         """Plan at least the coming round."""

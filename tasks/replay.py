@@ -93,12 +93,14 @@ class Comparison:
         differences: Differences so far.
         rounds: Number of rounds compared.
         complete: Whether the recorded rounds go to the run's end.
+        remarks: What a reader of the differences should know, in words.
     """
 
     recorded: Sequence[tuple[RoundRecord, str]]
     differences: list[Difference] = field(default_factory=list)
     rounds: int = 0
     complete: bool = False
+    remarks: Sequence[str] = ()
 
     def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
         """Compare a round with its record."""

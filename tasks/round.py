@@ -18,6 +18,7 @@ from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Throughput
 from solver.inventory import InService, Inventory
 from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
+from solver.policies import decide
 from tasks.layouts import FIRST_WITH_WORK
 from tasks.record import Estimate, RoundRecord, RunHeader, Timings, record_hash
 from tasks.sources import JobSource
@@ -183,33 +184,41 @@ def _menu(run: Run, inventory: Inventory, spec: JobSpec) -> tuple[Allocation, ..
 
 def solve(run: Run, this: Round) -> None:
     """Plan the window and place the jobs of the coming round on the nodes in service."""
-    settings, state, seen = run.header.settings, this.state, this.observation
-    nodes = this.nodes
+    nodes, seen = this.nodes, this.observation
     if nodes.inventory is None:
         report = SolveReport(run.policy.name, reason="no node is in service", drained=seen.drained)
         this.plan = Plan({}, report)
         return
-    inventory, clock = nodes.inventory, seen.clock_seconds
-    plan = run.policy.plan(
-        Situation(
-            clock_seconds=clock,
-            inventory=inventory,
-            round_seconds=settings.round_seconds,
-            window=settings.window,
-            jobs=tuple(
-                job
-                for job_id, job in this.active.items()
-                if state.backoff.ready(job_id, clock) and inventory.menu(job.spec.demand)
-            ),
-            jobs_seen=state.arrived,
-            ended_gpu_seconds=state.ended_gpu_seconds,
-            memory=state.memory,
-            even=state.even,
-        )
-    )
+    plan = decide(run.policy, situation(run, this, nodes.inventory))
     placement = {job_id: nodes.known_as(gpus) for job_id, gpus in plan.placement.items()}
     this.plan = replace(
         plan, placement=placement, report=replace(plan.report, drained=seen.drained)
+    )
+
+
+def situation(run: Run, this: Round, inventory: Inventory) -> Situation:
+    """The policy input of the coming round.
+
+    Args:
+        run: The run.
+        this: The round, predicted.
+        inventory: The nodes in service.
+    """
+    settings, state, clock = run.header.settings, this.state, this.observation.clock_seconds
+    return Situation(
+        clock_seconds=clock,
+        inventory=inventory,
+        round_seconds=settings.round_seconds,
+        window=settings.window,
+        jobs=tuple(
+            job
+            for job_id, job in this.active.items()
+            if state.backoff.ready(job_id, clock) and inventory.menu(job.spec.demand)
+        ),
+        jobs_seen=state.arrived,
+        ended_gpu_seconds=state.ended_gpu_seconds,
+        memory=state.memory,
+        even=state.even,
     )
 
 

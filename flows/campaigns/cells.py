@@ -8,7 +8,7 @@ from pathlib import Path
 from time import perf_counter
 
 from flows.campaigns.plan import Campaign, WorkloadPlan
-from flows.runs.code_version import code_version
+from flows.runs.code_version import code_of
 from flows.runs.simulation import resume, simulate
 from flows.runs.start import make_start, past_jobs, prepare
 from flows.runs.workload_source import Source
@@ -154,7 +154,7 @@ def finish(
         ShockwaveError: The cell cannot be run, or this process has different code or files.
     """
     start = Starts(warehouse).start(cell)
-    if cell_key(start, code_version()) != key:
+    if cell_key(start, code_of(start.header.settings)) != key:
         raise InputError(
             f"cell {cell.name!r}",
             "starts from something else, or runs other code, than where the campaign was started",

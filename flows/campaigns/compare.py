@@ -3,19 +3,26 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flows.campaigns.plan import Campaign
-from flows.runs.settings import ClusterSize, SimulationSettings
+from flows.runs.settings import ClusterSize, SimulationSettings, recorded
+from flows.runs.start import check_history, make_start, past_jobs, prepare
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
-from solver.policies import POLICIES
 from solver.policies import parameters as parameters_in
+from solver.policies import policy_class, policy_names
 from tasks.record import Parameter
+from warehouse.store.durable import check_writable
+
+if TYPE_CHECKING:
+    from flows.campaigns.cells import Watch
 
 
 def parameters_of(policy: str, asked: Iterable[Parameter]) -> tuple[Parameter, ...]:
     """The given parameters that a policy has; empty for an unknown policy."""
-    known = parameters_in(POLICIES[policy]) if policy in POLICIES else {}
+    known = parameters_in(policy_class(policy)) if policy in policy_names() else {}
     return tuple(parameter for parameter in asked if parameter.name in known)
 
 
@@ -32,6 +39,66 @@ def check_parameters(policies: Sequence[str], asked: Iterable[Parameter]) -> Non
                 f"is a parameter of none of {', '.join(policies)}",
                 "shockwave policies lists those that there are",
             )
+
+
+def planned(
+    source: Source,
+    size: ClusterSize,
+    settings: SimulationSettings,
+    policies: Sequence[str],
+    warehouse: Path,
+    parameters: Sequence[Parameter] = (),
+    history: tuple[str, ...] = (),
+) -> Campaign:
+    """The plan of a comparison, with every run checked before anything is started.
+
+    Args:
+        source: The workload.
+        size: The cluster.
+        settings: Settings of every run.
+        policies: The policies, one for each run.
+        warehouse: The warehouse with the runs of the history.
+        parameters: Parameters; each is set for the policies that have it.
+        history: Earlier runs whose finished jobs are learned from.
+
+    Raises:
+        ShockwaveError: A file, a policy or a setting is invalid.
+    """
+    check_history(history, settings.forecasts)
+    workload, past = source.open(size.gpus), past_jobs(warehouse, history)
+    for name in policies:
+        given = parameters_of(name, parameters)
+        asked = recorded(name, size, settings, parameters=given, seed=source.seed)
+        prepare(make_start(workload, asked, past))
+    check_parameters(policies, parameters)
+    check_writable(warehouse)
+    title = f"{','.join(policies)} ({settings.fidelity})"
+    return comparison(title, source, size, settings, policies, parameters, history)
+
+
+def run_comparison(plan: Campaign, warehouse: Path, watch: "Watch | None" = None) -> list[str]:
+    """Run a comparison, one policy after the other.
+
+    Args:
+        plan: The comparison.
+        warehouse: The warehouse that its runs are written to.
+        watch: Makes the callback that is called after each round.
+
+    Returns:
+        The runs' ids, in the order of the plan.
+
+    Raises:
+        CellsFailed: A run failed.
+        Interrupted: The user stopped it.
+    """
+    from flows.campaigns.campaign import run_campaign
+    from flows.campaigns.runners import Runner
+    from flows.campaigns.under_way import watched
+    from warehouse.store.campaigns import read_cells
+
+    with watched(rounds=watch):
+        done = run_campaign(plan, Runner.THREADS, 1, None, warehouse, fresh=True)
+    return [cell.run for cell in read_cells(warehouse, done)]
 
 
 def comparison(

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from flows.runs.setting import Setting
 from flows.runs.settings import POLICY, SEED, ClusterSize, SimulationSettings, recorded
 from flows.runs.workload_source import Jobs, Source
-from solver.policies import POLICIES
+from solver.policies import policy_names
 from tasks.record import Parameter, Settings
 from warehouse.workloads.kinds import Format
 
@@ -62,8 +62,8 @@ class PolicyPlan(Part):
     @field_validator("policy")
     @classmethod
     def _known(cls, policy: str) -> str:
-        if policy not in POLICIES:
-            raise ValueError(f"unknown policy {policy!r}; known are {', '.join(POLICIES)}")
+        if policy not in (names := policy_names()):
+            raise ValueError(f"unknown policy {policy!r}; known are {', '.join(names)}")
         return policy
 
 

@@ -36,7 +36,7 @@ from flows.campaigns.runners import (
     task_runner,
 )
 from flows.campaigns.summary import summarize
-from flows.runs.code_version import code_version
+from flows.runs.code_version import code_of
 from predictor.errors import Interrupted, ShockwaveError
 from tasks.record import Start
 from tasks.round import Run
@@ -170,7 +170,7 @@ class UnderWay:
         except ShockwaveError as error:
             return replace(row, status=CellStatus.FAILED, reason=str(error))
         self._jobs[cell.name] = len(start.workload.specs)
-        row = replace(row, key=cell_key(start, code_version()))
+        row = replace(row, key=cell_key(start, code_of(start.header.settings)))
         found = None if self._fresh else store.finished(row.key)
         return row if found is None else _finished(row, found)
 

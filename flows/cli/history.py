@@ -30,6 +30,8 @@ def replay(
 
     show = progress().counted("replaying", "rounds")
     comparison = replay_run(run, warehouse, only=number, progress=show)
+    for remark in () if as_json else comparison.remarks:
+        say(f"{run}: {remark}")
     for difference in comparison.differences:
         line = {
             "round": difference.round,
@@ -49,6 +51,7 @@ def replay(
             "rounds": comparison.rounds,
             "different": different,
             "complete": comparison.complete,
+            "remarks": comparison.remarks,
         }
         print_rows([summary], as_json)
     elif not different:

@@ -17,25 +17,17 @@ from predictor.errors import InputError
 
 def policies(as_json: Json = False) -> None:
     """List the policies, where each was published, and what can be set."""
-    from solver.policies import POLICIES, parameters
+    from flows.judging.listed import listed_policies
 
-    listed = [
-        {
-            "policy": name,
-            "summary": policy.summary,
-            "source": policy.source,
-            "parameters": parameters(policy),
-        }
-        for name, policy in POLICIES.items()
-    ]
+    listed = list(listed_policies())
     if as_json:
-        print_rows(listed, as_json)
+        print_rows(map(asdict, listed), as_json)
         return
     for policy in listed:
-        settable = [f"{key}={value:g}" for key, value in policy["parameters"].items()]
-        lines = [policy["summary"], policy["source"]]
+        settable = [f"{key}={value:g}" for key, value in policy.parameters.items()]
+        lines = [policy.summary, *filter(None, [policy.source, policy.package])]
         lines += [f"parameters: {' '.join(settable)}"] if settable else []
-        say(policy["policy"])
+        say(policy.policy)
         for line in lines:
             for part in wrap(line, min(90, (terminal_width() or 94) - 4)):
                 say(f"    {part}")

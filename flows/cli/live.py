@@ -21,7 +21,6 @@ from flows.cli.output import print_rows
 from flows.cli.runs import driving, earlier_runs, print_summary
 from flows.runs.settings import DEFAULT_POLICY, ClusterSize, LiveSettings, recorded
 from flows.runs.workload_source import Source
-from predictor.basis import Basis
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 
@@ -65,7 +64,7 @@ def run(
             seed=source.seed,
             runtime="docker",
         ),
-        past_jobs(warehouse, earlier_runs(history, Basis.POSTERIOR)),
+        past_jobs(warehouse, earlier_runs(history)),
     )
     check_before_run(nodes)
     with driving(driver) as call:

@@ -25,9 +25,8 @@ from flows.cli.options import (
     takes,
 )
 from flows.cli.output import print_rows, say
-from flows.runs.settings import DEFAULT_POLICY, SimulationSettings, recorded
+from flows.runs.settings import DEFAULT_POLICY, SimulationSettings
 from flows.runs.workload_source import Source
-from predictor.basis import Basis
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 
@@ -89,20 +88,17 @@ def simulate(
     from flows.cli.parameters import parse_parameters
     from flows.cli.progress import progress
     from flows.runs.simulation import simulate as run_simulation
-    from flows.runs.start import make_start, past_jobs
+    from flows.runs.start import asked_start
 
-    size = cluster.size()
-    start = make_start(
-        source.open(size.gpus),
-        recorded(
-            policy,
-            size,
-            settings,
-            parameters=parse_parameters(parameters or ()),
-            seed=source.seed,
-            runtime=runtime,
-        ),
-        past_jobs(warehouse, earlier_runs(history, settings.forecasts)),
+    start = asked_start(
+        source,
+        cluster.size(),
+        policy,
+        settings,
+        warehouse,
+        parameters=parse_parameters(parameters or ()),
+        history=earlier_runs(history),
+        runtime=runtime,
     )
     with driving(driver) as call:
         run = run_simulation(start, warehouse, driver=call, progress=progress().run(start))
@@ -122,38 +118,21 @@ def compare(
 ) -> None:
     """Run one workload under several policies, as one Prefect flow run."""
     started = perf_counter()
-    from flows.campaigns.compare import check_parameters, comparison, parameters_of
+    from flows.campaigns.compare import planned, run_comparison
     from flows.cli.parameters import parse_parameters
     from flows.cli.progress import progress
-    from flows.runs.start import make_start, past_jobs, prepare
-    from warehouse.store.durable import check_writable
 
     size = cluster.size(default=16)
     names = [name.strip() for name in policies.split(",")]
     values = parse_parameters(parameters or ())
-    earlier = tuple(earlier_runs(history, settings.forecasts))
-    workload, past = source.open(size.gpus), past_jobs(warehouse, earlier)
-    for name in names:  # refuse bad input before Prefect starts
-        given = parameters_of(name, values)
-        asked = recorded(name, size, settings, parameters=given, seed=source.seed)
-        prepare(make_start(workload, asked, past))
-    check_parameters(names, values)
-    check_writable(warehouse)
-    title = f"{policies} ({settings.fidelity})"
-    plan = comparison(title, source, size, settings, names, values, earlier)
+    plan = planned(source, size, settings, names, warehouse, values, tuple(earlier_runs(history)))
     shown = progress()
     shown.expect(len(names))
     shown.stage("importing Prefect")
-    from flows.campaigns.campaign import run_campaign
-    from flows.campaigns.runners import Runner
-    from flows.campaigns.under_way import watched
     from flows.servers.prefect_driver import starts_server
-    from warehouse.store.campaigns import read_cells
 
     shown.stage(STARTING if starts_server() else "reaching Prefect")
-    with watched(rounds=shown.run):
-        done = run_campaign(plan, Runner.THREADS, 1, None, warehouse, fresh=True)
-    runs = [cell.run for cell in read_cells(warehouse, done)]
+    runs = run_comparison(plan, warehouse, shown.run)
     print_summary(warehouse, runs, perf_counter() - started, as_json)
     if not as_json:
         here = os.path.relpath(Path(sys.argv[0]).parent)
@@ -198,12 +177,10 @@ def resume(
     print_summary(warehouse, [run], perf_counter() - started, as_json)
 
 
-def earlier_runs(history: str | None, forecasts: Basis) -> list[str]:
+def earlier_runs(history: str | None) -> list[str]:
     """The runs that `--history` names."""
     if history is None:
         return []
-    if forecasts is Basis.ORACLE:
-        raise InputError("history", "has no effect on oracle forecasts", "leave it out")
     names = history.split(",")
     if not all(names):
         raise InputError(

@@ -75,6 +75,12 @@ class Answer:
     tried_again_seconds: float | None
     drained: tuple[int, ...]
 
+    def __str__(self) -> str:
+        """The answer in sentences, one a line."""
+        from flows.history.words import in_words
+
+        return "\n".join(in_words(self))
+
 
 def answer(
     run: Run,

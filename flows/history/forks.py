@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from predictor.errors import InputError
-from solver.policies import POLICIES
+from solver.policies import policy_class
 from tasks.record import RunHeader, Settings
 from tasks.state import RunState
 
@@ -35,6 +35,7 @@ def taken_over(state: RunState, settings: Settings) -> RunState:
     fork = settings.forked[-1]
     if (settings.policy, settings.parameters) != (fork.policy, fork.parameters):
         state = replace(state, memory="")
-    if POLICIES[settings.policy].looks_ahead is not POLICIES[fork.policy].looks_ahead:
+    ahead, before = policy_class(settings.policy), policy_class(fork.policy)
+    if ahead.looks_ahead is not before.looks_ahead:
         state = replace(state, forecasts={})
     return state

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flows.history.forks import check_own, taken_over
+from flows.runs.code_version import changed_plugins
 from flows.runs.start import prepare
 from predictor.errors import InputError
 from tasks.replay import Comparison, Recording
@@ -38,7 +39,8 @@ def replay(
     if only is not None and not 0 <= only < len(recorded):
         raise InputError("round", f"run {name!r} has no round {only}", f"it has {len(recorded)}")
     check_own(name, header, only)
-    comparison = Comparison(recorded)
+    remarks = changed_plugins(header.settings, reader.packages(name))
+    comparison = Comparison(recorded, remarks=remarks)
     first = header.settings.first_own_round if only is None else only
     rounds = [record for record, _ in recorded[: None if only is None else only + 1]]
     run = prepare(start).on(Recording(rounds[first:]), comparison, name)

@@ -9,6 +9,7 @@ from typing import Any
 
 from flows.history.forks import taken_over
 from flows.history.job_file import read_job
+from flows.runs.code_version import packages
 from flows.runs.simulation import Progress, carry_out, finish
 from flows.runs.start import make_header, prepare
 from predictor.errors import InputError
@@ -197,7 +198,7 @@ def fork(
     start = _forked(name, recorded, [record for record, _ in rounds], number, change)
     prepared = prepare(start)
     with (
-        Writer(into, start) as writer,
+        Writer(into, start, packages=packages(start.header.settings)) as writer,
         prepared.under_way(writer, writer.run) as run,
     ):
         for record, _ in rounds[:number]:

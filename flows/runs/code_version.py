@@ -2,11 +2,13 @@
 
 import hashlib
 import platform
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from tasks.record import Package
+from solver.policies import policy_plugin
+from tasks.record import Package, Settings
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("containers", "flows", "predictor", "solver", "tasks", "warehouse")
@@ -14,13 +16,37 @@ DEPENDENCIES = ("gurobipy", "highspy", "numpy", "scipy")
 """Packages whose versions can change plans and forecasts. PyTorch only trains the jobs."""
 
 
-def packages() -> tuple[Package, ...]:
-    """The packages that results depend on, with their versions, for a run's record."""
+def packages(settings: Settings) -> tuple[Package, ...]:
+    """The packages that a run's results depend on, with their versions, for its record."""
     names = ("shockwave", "duckdb", "pyarrow", *DEPENDENCIES)
     return (
         Package("python", platform.python_version()),
         *(Package(name, version(name)) for name in names),
+        *plugged_in(settings),
     )
+
+
+def plugged_in(settings: Settings) -> tuple[Package, ...]:
+    """The distribution that brings a run's policy, with its version and a digest of its source."""
+    plugin = policy_plugin(settings.policy)
+    return () if plugin is None else (Package(plugin.distribution, plugin.identity),)
+
+
+def changed_plugins(settings: Settings, recorded: Sequence[Package]) -> list[str]:
+    """In words, how the plugins of a run differ from those that it was recorded with."""
+    before = {package.name: package.version for package in recorded}
+    return [
+        f"recorded with {now.name} {before.get(now.name, 'of an unknown version')}, "
+        f"and here is {now.version}"
+        for now in plugged_in(settings)
+        if before.get(now.name) != now.version
+    ]
+
+
+def code_of(settings: Settings) -> str:
+    """Hash of all code that a run's results depend on, plugins included; see `code_version`."""
+    plugins = [f" {plugin.name} {plugin.version}" for plugin in plugged_in(settings)]
+    return "".join([code_version(), *plugins])
 
 
 @cache

@@ -14,7 +14,7 @@ from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Nodes
 from containers.runtime import Standing
 from flows.runs.code_version import packages
-from flows.runs.simulation import Driver, Progress, finish
+from flows.runs.simulation import Driver, Progress, check_plugins, finish
 from flows.runs.start import Prepared, prepare, terms
 from predictor.errors import InputError, Interrupted
 from tasks.record import Package, RunHeader, RuntimeKind, Start
@@ -68,7 +68,12 @@ def run_live(
     nodes = _pinned(nodes, found)
     build(warehouse)
     with (
-        Writer(warehouse, start, packages=(*packages(), *_named(found)), taken=taken) as writer,
+        Writer(
+            warehouse,
+            start,
+            packages=(*packages(start.header.settings), *_named(found)),
+            taken=taken,
+        ) as writer,
         _running(prepared, nodes, writer, time.time(), Standing(), begun=False) as run,
     ):
         return finish(run, warehouse, writer, driver, progress, rounds)
@@ -105,6 +110,7 @@ def resume_live(
     start = reader.start(name)
     header = start.header
     check_nodes(header, nodes)
+    check_plugins(name, start, reader)
     nodes = _pinned(nodes, _same_images(nodes, reader.packages(name)))
     build(warehouse)
     with Writer(warehouse, start, run=name) as writer:

@@ -20,9 +20,9 @@ MOST_SEED = 2**63 - 1
 
 def policy_names() -> Sequence[str]:
     """Names of the policies."""
-    from solver.policies import POLICIES
+    from solver.policies import policy_names as names
 
-    return list(POLICIES)
+    return names()
 
 
 def backend_names() -> Sequence[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from shlex import quote
 
 from containers.runtime import EventKind, Lease
-from flows.runs.code_version import packages
+from flows.runs.code_version import changed_plugins, packages
 from flows.runs.garbage import rare_collections
 from flows.runs.start import prepare
 from predictor.errors import InputError, Interrupted, WarehouseError
@@ -50,7 +50,7 @@ def simulate(
     prepared = prepare(start)
     build(warehouse)
     with (
-        Writer(warehouse, start, packages=packages()) as writer,
+        Writer(warehouse, start, packages=packages(start.header.settings)) as writer,
         prepared.under_way(writer, writer.run) as run,
     ):
         return finish(run, warehouse, writer, driver, progress, rounds)
@@ -87,6 +87,7 @@ def resume(
         raise InputError(f"run {name!r}", "is a fork", "fork it anew with shockwave whatif")
     if header.settings.runtime is RuntimeKind.DOCKER:
         raise InputError(f"run {name!r}", "runs in containers", "give its cluster file")
+    check_plugins(name, start, reader)
     build(warehouse)
     with (
         Writer(warehouse, start, run=name) as writer,
@@ -95,6 +96,18 @@ def resume(
         for record, digest in reader.records(name):
             carry_out(run, record, digest)
         return finish(run, warehouse, writer, driver, progress, rounds)
+
+
+def check_plugins(name: str, start: Start, reader: Reader) -> None:
+    """Refuse to go on with a run under other code of a plugin than it began with.
+
+    Raises:
+        InputError: The plugin is another.
+    """
+    for change in changed_plugins(start.header.settings, reader.packages(name)):
+        raise InputError(
+            f"run {name!r}", change, "install what it began with, or fork it: shockwave whatif"
+        )
 
 
 def finish(

@@ -1,6 +1,6 @@
 """The start of a run: its workload, settings and history, all checked, ready to run."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -10,7 +10,8 @@ from containers.runtime import Place, Runtime, Standing, Terms
 from containers.virtual.faithful import FaithfulPlace
 from containers.virtual.virtual_cluster import VirtualPlace
 from flows.runs.setting import check_bounds
-from flows.runs.settings import SimulationSettings
+from flows.runs.settings import ClusterSize, SimulationSettings, recorded
+from flows.runs.workload_source import Source
 from predictor.basis import Basis
 from predictor.errors import InputError
 from predictor.published_predictor import ProfiledRegime
@@ -21,6 +22,7 @@ from solver.policies import make_policy
 from tasks.layouts import VERSION
 from tasks.record import (
     Measurement,
+    Parameter,
     PastJob,
     RunHeader,
     RuntimeKind,
@@ -38,6 +40,49 @@ def make_start(workload: Workload, asked: Settings, history: tuple[PastJob, ...]
     """The start of a run of a workload; see `make_header`."""
     header = make_header(workload, asked, history)
     return Start(header, replace(workload, profile=header.throughputs), record_hash(header))
+
+
+def asked_start(
+    source: Source,
+    size: ClusterSize,
+    policy: str,
+    settings: SimulationSettings,
+    warehouse: Path,
+    *,
+    parameters: Iterable[Parameter] = (),
+    history: Sequence[str] = (),
+    runtime: RuntimeKind | str = RuntimeKind.VIRTUAL,
+) -> Start:
+    """The start of a simulation, as asked for on the command line or in a program.
+
+    Args:
+        source: The trace or the generated workload.
+        size: The cluster.
+        policy: Name of the policy.
+        settings: Settings of the run.
+        warehouse: The warehouse with the runs of the history.
+        parameters: Parameters of the policy that differ from its defaults.
+        history: Earlier runs whose finished jobs are learned from.
+        runtime: Runtime of its jobs.
+
+    Raises:
+        ShockwaveError: A file or a setting is invalid, or there is no such run.
+    """
+    asked = recorded(
+        policy, size, settings, parameters=parameters, seed=source.seed, runtime=runtime
+    )
+    check_history(history, settings.forecasts)
+    return make_start(source.open(size.gpus), asked, past_jobs(warehouse, history))
+
+
+def check_history(history: Sequence[str], forecasts: Basis) -> None:
+    """Refuse to learn from earlier runs where forecasts know the truth.
+
+    Raises:
+        InputError: A history is given, and forecasts are an oracle's.
+    """
+    if history and forecasts is Basis.ORACLE:
+        raise InputError("history", "has no effect on oracle forecasts", "leave it out")
 
 
 def make_header(

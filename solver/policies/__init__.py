@@ -5,9 +5,10 @@ from dataclasses import fields
 from typing import Any
 
 from predictor.errors import InputError
+from predictor.plugins import Kind, Plugin, find_plugin, plugins
 from solver.counts import choose_backends
 from solver.fidelity import Fidelity
-from solver.plan import Policy
+from solver.plan import Plan, Policy, Situation
 from solver.policies.allox import AlloX
 from solver.policies.fifo import Fifo
 from solver.policies.gandiva_fair import GandivaFair
@@ -15,6 +16,7 @@ from solver.policies.gavel import Gavel
 from solver.policies.isolated import Isolated
 from solver.policies.mst import MaxSumThroughput
 from solver.policies.ossp import OpenShop
+from solver.policies.plugged import load_policy, plan_of
 from solver.policies.shockwave import Shockwave
 from solver.policies.shockwave_published import PublishedShockwave
 from solver.policies.sjf import Sjf
@@ -46,11 +48,53 @@ POLICIES: dict[str, type[Any]] = {
         SrtfGpu,
     )
 }
-"""Policies by name: frozen dataclasses."""
+"""Policies by name: frozen dataclasses. Those of other distributions are plugins."""
 
 
 LARGEST = 1e12
 """Upper bound on parameters, so that bids stay finite."""
+
+
+def policy_names() -> list[str]:
+    """Names of all policies, ours first; none of another distribution is imported."""
+    return [*POLICIES, *(name for name in plugins(Kind.POLICY) if name not in POLICIES)]
+
+
+def policy_plugin(name: str) -> Plugin | None:
+    """The plugin that brings a policy; None for ours and for unknown ones.
+
+    Raises:
+        InputError: Several distributions bring a policy of that name.
+    """
+    return None if name in POLICIES else find_plugin(Kind.POLICY, name)
+
+
+def policy_class(name: str) -> type[Any]:
+    """The policy of a name: a frozen dataclass.
+
+    Raises:
+        InputError: The policy is unknown.
+        PluginError: It is of another distribution, and cannot be imported or is no policy.
+    """
+    if name in POLICIES:
+        return POLICIES[name]
+    plugin = policy_plugin(name)
+    if plugin is None:
+        known = ", ".join(policy_names())
+        raise InputError("policy", f"unknown policy {name!r}", f"known are {known}")
+    return load_policy(plugin)
+
+
+def decide(policy: Policy, situation: Situation) -> Plan:
+    """The plan of a policy; one of another distribution is held to what plans must be.
+
+    Raises:
+        PluginError: A policy of another distribution failed.
+    """
+    plugin = policy_plugin(policy.name)
+    if plugin is None:
+        return policy.plan(situation)
+    return plan_of(plugin, policy, situation)
 
 
 def parameters(policy: type[Any]) -> dict[str, float]:
@@ -71,18 +115,17 @@ def make_policy(
     """Make a policy.
 
     Args:
-        name: A key of `POLICIES`.
+        name: One of `policy_names`.
         backend: Solver back end, for policies with a solver.
         fidelity: Fidelity to the published simulator, for policies from the literature.
         values: Parameter values that replace defaults, by name.
 
     Raises:
         InputError: The policy, back end or parameter is unknown, or a value is out of range.
+        PluginError: The policy is of another distribution, which failed.
     """
-    if name not in POLICIES:
-        raise InputError("policy", f"unknown policy {name!r}", f"known are {', '.join(POLICIES)}")
+    policy = policy_class(name)
     choose_backends(backend)  # also for policies without a solver, as the header records it
-    policy = POLICIES[name]
     known = parameters(policy)
     for parameter, value in (values or {}).items():
         if parameter not in known:
@@ -97,7 +140,11 @@ def make_policy(
             )
     given: dict[str, Any] = {"backend": backend, "fidelity": fidelity}
     taken = {field.name for field in fields(policy)}
-    made: Policy = policy(
-        **{key: value for key, value in given.items() if key in taken}, **(values or {})
+    chosen = {key: value for key, value in given.items() if key in taken} | dict(values or {})
+    plugin = policy_plugin(name)
+    made: Policy = (
+        policy(**chosen)
+        if plugin is None
+        else plugin.call("take its parameters", lambda: policy(**chosen))
     )
     return made

@@ -341,7 +341,9 @@ def test_replay_of_an_untouched_run(here: Command, finished: Finished) -> None:
     ran = here("replay", finished.run, "--warehouse", finished.warehouse, "--json")
     assert (ran.code, ran.err) == (0, "")
     rounds = len(Reader(finished.warehouse).records(finished.run))
-    assert ran.rows == [{"run": finished.run, "rounds": rounds, "different": 0, "complete": True}]
+    assert ran.rows == [
+        {"run": finished.run, "rounds": rounds, "different": 0, "complete": True, "remarks": []}
+    ]
 
 
 def test_replay_of_one_round(here: Command, finished: Finished) -> None:

@@ -123,7 +123,9 @@ def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
     for changed in (replace(node, name="two"), replace(node, gpus=(Gpu(cpus=2.0),) * 4)):
         with pytest.raises(InputError, match="cluster: its nodes differ from those recorded in"):
             again(replace(nodes, nodes=(changed,)))
-    with Writer(tmp_path / "v", start, packages=packages()) as writer:  # and it died
+    with Writer(
+        tmp_path / "v", start, packages=packages(start.header.settings)
+    ) as writer:  # and it died
         begun = writer.run
     assert resume_live(begun, nodes, tmp_path / "v", rounds=1) == begun
     # The same run of another warehouse does not take the folders that this one's jobs have.

@@ -18,6 +18,7 @@ from warehouse.store.folder import check_files, check_runs, check_warehouse, run
 
 if TYPE_CHECKING:
     import pandas as pd  # costs a second to import
+    import pyarrow as pa
 
 Answer = TypeVar("Answer")
 
@@ -62,15 +63,24 @@ class Analytics:
         """
         return self._ask(sql, lambda relation: (relation.columns, relation.fetchall()), runs)
 
-    def frame(self, sql: str) -> "pd.DataFrame":
+    def frame(self, sql: str, runs: Sequence[str] | None = None) -> "pd.DataFrame":
         """Run a SELECT as `query` does, with a pandas data frame as result.
 
         Raises:
             InputError: The query is wrong or is no SELECT, or there is no warehouse.
             WarehouseError: A file is damaged.
         """
-        frame: pd.DataFrame = self._ask(sql, lambda relation: relation.df())
+        frame: pd.DataFrame = self._ask(sql, lambda relation: relation.df(), runs)
         return frame
+
+    def table(self, sql: str, runs: Sequence[str] | None = None) -> "pa.Table":
+        """Run a SELECT as `query` does, with an Arrow table as result.
+
+        Raises:
+            InputError: The query is wrong or is no SELECT, or there is no warehouse.
+            WarehouseError: A file is damaged.
+        """
+        return self._ask(sql, lambda relation: relation.to_arrow_table(), runs)
 
     def recipe(
         self, name: str, run: str | None = None, job: int | None = None

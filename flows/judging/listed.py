@@ -1,0 +1,40 @@
+"""The list of policies, with those of other distributions."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from predictor.errors import ShockwaveError
+from solver.policies import parameters, policy_class, policy_names, policy_plugin
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPolicy:
+    """A policy as it introduces itself.
+
+    Attributes:
+        policy: Its name.
+        summary: A line on its objective; the error, if it cannot be imported.
+        source: Its publication.
+        parameters: Its parameters with their defaults.
+        package: Name and version of the distribution that brings it; empty for ours.
+    """
+
+    policy: str
+    summary: str
+    source: str
+    parameters: dict[str, float]
+    package: str
+
+
+def listed_policies() -> Iterator[ListedPolicy]:
+    """All policies, ours first; one that cannot be imported is listed with its error."""
+    for name in policy_names():
+        package = ""
+        try:
+            if plugin := policy_plugin(name):
+                package = f"{plugin.distribution} {plugin.version}"
+            policy = policy_class(name)
+        except ShockwaveError as error:
+            yield ListedPolicy(name, str(error), "", {}, package)
+        else:
+            yield ListedPolicy(name, policy.summary, policy.source, parameters(policy), package)

@@ -1,0 +1,155 @@
+"""Plugins: policies, trace readers and models of throughput that other distributions bring.
+
+A distribution declares them as entry points in its `pyproject.toml`, and is installed beside
+Shockwave:
+
+    [project.entry-points."shockwave.policies"]
+    smallest-first = "smallest_first:SmallestFirst"
+
+A plugin is found by its name and imported when that name is asked for, no earlier: nobody waits for
+plugins that are not used. Names of what Shockwave itself brings come first.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any, TypeVar
+
+from predictor.errors import InputError, PluginError, ShockwaveError
+
+DIGITS = 12
+"""Hexadecimal digits of a digest that are shown. A choice of layout."""
+
+Answer = TypeVar("Answer")
+
+
+class Kind(StrEnum):
+    """What a plugin is: the group of its entry point."""
+
+    POLICY = "shockwave.policies"
+    TRACES = "shockwave.traces"
+    THROUGHPUT = "shockwave.throughputs"
+
+
+_NOUNS = {Kind.POLICY: "policy", Kind.TRACES: "format", Kind.THROUGHPUT: "throughput"}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plugin of an installed distribution, not imported yet.
+
+    Attributes:
+        kind: What it is.
+        name: What it is asked for by.
+        distribution: Name of the distribution.
+        version: Version of the distribution.
+        entry: Its entry point.
+    """
+
+    kind: Kind
+    name: str
+    distribution: str
+    version: str
+    entry: EntryPoint
+
+    @property
+    def place(self) -> str:
+        """Its name and origin, for error messages."""
+        return f"{_NOUNS[self.kind]} {self.name!r} of {self.distribution} {self.version}"
+
+    @property
+    def identity(self) -> str:
+        """Version of the distribution and digest of its source: other code has another."""
+        return f"{self.version} sha256:{self._digest()[:DIGITS]}"
+
+    def load(self) -> Any:
+        """Import it.
+
+        Raises:
+            PluginError: Its module cannot be imported, or has no such name.
+        """
+        return self.call("be imported", self.entry.load)
+
+    def call(self, doing: str, work: Callable[[], Answer]) -> Answer:
+        """Call code of the plugin.
+
+        Args:
+            doing: What it could not do if it fails, as a passive infinitive.
+            work: The call.
+
+        Raises:
+            PluginError: The code raised an exception; names its type and where it was raised.
+            ShockwaveError: Raised by the plugin itself, about its input.
+        """
+        try:
+            return work()
+        except ShockwaveError:
+            raise
+        except (Exception, SystemExit) as error:
+            problem = f"cannot {doing}: {type(error).__name__}"
+            if text := str(error):
+                problem += f": {text}"
+            raise self.refused(problem + self._where(error)) from error
+
+    def refused(self, problem: str) -> PluginError:
+        """The error about the plugin."""
+        return PluginError(self.place, problem, f"mend {self.distribution}, or do without it")
+
+    def _where(self, error: BaseException) -> str:
+        """File and line of the plugin's last call, if the exception comes from its files."""
+        own = set(self._files())
+        calls = [call for call in extract_tb(error.__traceback__) if Path(call.filename) in own]
+        return f" ({Path(calls[-1].filename).name}:{calls[-1].lineno})" if calls else ""
+
+    def _files(self) -> Iterator[Path]:
+        """Python files of the top-level package or module that has it."""
+        spec = find_spec(self.entry.module.partition(".")[0])
+        if spec is None:
+            return
+        if spec.submodule_search_locations is None:
+            yield Path(spec.origin or "")
+            return
+        for folder in sorted(spec.submodule_search_locations):
+            yield from sorted(Path(folder).rglob("*.py"))
+
+    def _digest(self) -> str:
+        digest = hashlib.sha256()
+        for path in self._files():
+            digest.update(f"{path.name}\n".encode() + path.read_bytes())
+        return digest.hexdigest()
+
+
+@cache
+def plugins(kind: Kind) -> dict[str, tuple[Plugin, ...]]:
+    """The plugins of a kind by name, sorted; several distributions may use the same name."""
+    found: dict[str, tuple[Plugin, ...]] = {}
+    for entry in sorted(entry_points(group=kind.value), key=lambda entry: entry.name):
+        brought = entry.dist
+        if brought is not None:
+            made = Plugin(kind, entry.name, brought.name, brought.version, entry)
+            others = found.get(entry.name, ())
+            if made.distribution not in {other.distribution for other in others}:
+                found[entry.name] = (*others, made)
+    return found
+
+
+def find_plugin(kind: Kind, name: str) -> Plugin | None:
+    """The plugin of a name; None if there is none.
+
+    Raises:
+        InputError: Several distributions bring a plugin of that name.
+    """
+    found = plugins(kind).get(name, ())
+    if len(found) > 1:
+        raise InputError(
+            f"{_NOUNS[kind]} {name!r}",
+            f"is brought by {' and by '.join(plugin.distribution for plugin in found)}",
+            "uninstall one of them",
+        )
+    return found[0] if found else None

@@ -1,0 +1,96 @@
+"""Shockwave as a library: run, compare, ask, and write policies of one's own.
+
+    import shockwave
+
+    run = shockwave.simulate(shockwave.Source(jobs=60, seed=1), gpus=16)
+    shockwave.Warehouse().runs(run)
+
+Everything here does what the command of the same name does, through the same functions, and keeps
+its records in the same warehouse. A name is imported when it is first used, so that importing
+`shockwave` takes no time. `docs/library.md` has the whole of it, and what may change when.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flows.history.answer import Answer
+    from flows.history.whatif import Change, Outcome
+    from flows.runs.settings import SimulationSettings as Settings
+    from flows.runs.workload_source import Source
+    from predictor.allocation import Allocation, Demand
+    from predictor.errors import InputError, PluginError, ShockwaveError
+    from predictor.job import JobSpec
+    from shockwave.asking import Warehouse, audit, replay, report, whatif, why
+    from shockwave.running import Campaign, compare, simulate
+    from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
+    from solver.policies.listed import run_list
+    from tasks.sources import Workload
+    from warehouse.store.audit import Audit
+
+_HOMES = {
+    "flows.history.answer": ("Answer",),
+    "flows.history.whatif": ("Change", "Outcome"),
+    "flows.runs.settings": ("Settings",),
+    "flows.runs.workload_source": ("Source",),
+    "predictor.allocation": ("Allocation", "Demand"),
+    "predictor.errors": ("InputError", "PluginError", "ShockwaveError"),
+    "predictor.job": ("JobSpec",),
+    "shockwave.asking": ("Warehouse", "audit", "replay", "report", "whatif", "why"),
+    "shockwave.running": ("Campaign", "compare", "simulate"),
+    "solver.plan": ("ActiveJob", "Plan", "Policy", "Situation", "SolveReport"),
+    "solver.policies.listed": ("run_list",),
+    "tasks.sources": ("Workload",),
+    "warehouse.store.audit": ("Audit",),
+}
+"""Public names, by the module that defines them."""
+
+_INSIDE = {"Settings": "SimulationSettings"}
+"""Name inside the module, where it is another."""
+
+_MODULES = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ActiveJob",
+    "Allocation",
+    "Answer",
+    "Audit",
+    "Campaign",
+    "Change",
+    "Demand",
+    "InputError",
+    "JobSpec",
+    "Outcome",
+    "Plan",
+    "PluginError",
+    "Policy",
+    "Settings",
+    "ShockwaveError",
+    "Situation",
+    "SolveReport",
+    "Source",
+    "Warehouse",
+    "Workload",
+    "audit",
+    "compare",
+    "replay",
+    "report",
+    "run_list",
+    "simulate",
+    "whatif",
+    "why",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, imported when it is first used."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'shockwave' has no attribute {name!r}")
+    found = getattr(import_module(_MODULES[name]), _INSIDE.get(name, name))
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

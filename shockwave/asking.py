@@ -1,0 +1,190 @@
+"""Questions to a warehouse: figures, explanations, forks, replay, audit and reports."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shockwave.folder import folder_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from flows.history.answer import Answer
+    from flows.history.whatif import Change, Outcome
+    from tasks.replay import Comparison
+    from warehouse.store.audit import Audit
+
+NEWEST_LAST = "SELECT s.* FROM run_summary AS s JOIN runs AS r USING (run) ORDER BY created_at, run"
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """The records of all runs, to read.
+
+    Attributes:
+        folder: The folder; by default `SHOCKWAVE_WAREHOUSE`, or else `var/warehouse`.
+    """
+
+    folder: str | Path | None = None
+
+    def runs(self, *runs: str) -> "pd.DataFrame":
+        """The headline figures of runs, a row a run: the view `run_summary`.
+
+        Args:
+            runs: Their ids, in whose order the rows are; all by default, the oldest first.
+
+        Raises:
+            InputError: There is no such run, or no warehouse.
+            WarehouseError: A file is damaged.
+        """
+        sql = (
+            "SELECT s.* FROM run_summary AS s JOIN runs AS r USING (run) ORDER BY r.created_at, run"
+        )
+        found = self.sql(sql, *runs)
+        return found.set_index("run").loc[list(runs)].reset_index() if runs else found
+
+    def jobs(self, *runs: str) -> "pd.DataFrame":
+        """How jobs fared, a row a job: the view `job_outcomes`.
+
+        Args:
+            runs: Ids of their runs; all by default.
+
+        Raises:
+            InputError: There is no such run, or no warehouse.
+            WarehouseError: A file is damaged.
+        """
+        return self.sql("FROM job_outcomes ORDER BY run, job_id", *runs)
+
+    def sql(self, query: str, *runs: str) -> "pd.DataFrame":
+        """The result of a SELECT over the views, as a pandas data frame.
+
+        Args:
+            query: The query.
+            runs: The runs that the views have; all by default. A few are read much faster.
+
+        Raises:
+            InputError: The query is wrong, there is no such run, or no warehouse.
+            WarehouseError: A file is damaged.
+        """
+        from warehouse.analytics.questions import Analytics
+
+        return Analytics(folder_of(self.folder)).frame(query, runs or None)
+
+    def arrow(self, query: str, *runs: str) -> "pa.Table":
+        """The result of a SELECT over the views, as an Arrow table; otherwise as `sql`."""
+        from warehouse.analytics.questions import Analytics
+
+        return Analytics(folder_of(self.folder)).table(query, runs or None)
+
+
+def why(
+    job: int,
+    run: str | None = None,
+    round: int | None = None,
+    *,
+    warehouse: str | Path | None = None,
+) -> "Answer":
+    """Explain why a job runs, waits or was preempted in a round; `str` of it has the sentences.
+
+    Args:
+        job: The job's id.
+        run: The run; by default the newest.
+        round: The round; by default the last in which the job was active.
+        warehouse: Folder that keeps the records; see `folder_of`.
+
+    Raises:
+        ShockwaveError: There is no such run, job or round, or the records are damaged.
+    """
+    from flows.history.why import why as explain
+
+    return explain(job, folder_of(warehouse), run, round)
+
+
+def whatif(
+    run: str,
+    round: int,
+    change: "Change",
+    *,
+    keep: str | Path | None = None,
+    warehouse: str | Path | None = None,
+) -> "Outcome":
+    """Fork a run at a round, change something, run it forward, and compare.
+
+    Args:
+        run: The run.
+        round: The first round that is decided anew.
+        change: What is changed from that round on.
+        keep: A new folder for a warehouse with the fork; by default the fork is deleted.
+        warehouse: Folder that keeps the records; see `folder_of`.
+
+    Raises:
+        ShockwaveError: There is no such run, round or job, or the change is invalid.
+    """
+    from flows.history.whatif import whatif as fork
+
+    return fork(run, folder_of(warehouse), round, change, None if keep is None else Path(keep))
+
+
+def replay(run: str, *, warehouse: str | Path | None = None) -> "Comparison":
+    """Predict and solve the recorded rounds of a run again; `differences` is empty if all agree.
+
+    Args:
+        run: The run.
+        warehouse: Folder that keeps the records; see `folder_of`.
+
+    Raises:
+        ShockwaveError: There is no such run, or its records are damaged.
+    """
+    from flows.history.replay import replay as decide_again
+
+    return decide_again(run, folder_of(warehouse))
+
+
+def audit(run: str, *, warehouse: str | Path | None = None) -> "Audit":
+    """Verify that the records of a run are whole; `findings` is empty if they are.
+
+    Args:
+        run: The run.
+        warehouse: Folder that keeps the records; see `folder_of`.
+
+    Raises:
+        InputError: There is no such run.
+    """
+    from warehouse.store.audit import audit as verify
+
+    return verify(folder_of(warehouse), run)
+
+
+def report(
+    name: str,
+    out: str | Path | None = None,
+    *,
+    title: str = "",
+    warehouse: str | Path | None = None,
+) -> Path:
+    """Write one self-contained HTML page about runs.
+
+    Args:
+        name: A run, runs separated by commas, or a campaign.
+        out: The file; by default in `reports/` of the warehouse. An earlier one is replaced.
+        title: Its heading.
+        warehouse: Folder that keeps the records; see `folder_of`.
+
+    Returns:
+        The file.
+
+    Raises:
+        InputError: There is no such run, the file cannot be written, or the extra `report` is
+            missing.
+    """
+    from flows.runs.extras import require
+
+    require("report", "report")
+    from warehouse.analytics.questions import Analytics
+    from warehouse.report import report_name, runs_of, write_report
+
+    analytics = Analytics(folder_of(warehouse))
+    runs = runs_of(analytics, name)
+    path = Path(out) if out else folder_of(warehouse) / "reports" / f"{report_name(name)}.html"
+    return write_report(analytics, runs, path, title or f"Shockwave: {name}")

@@ -1,0 +1,205 @@
+"""Runs, comparisons and campaigns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flows.runs.settings import DEFAULT_POLICY, ClusterSize, SimulationSettings
+from flows.runs.workload_source import Source
+from shockwave.asking import Warehouse
+from shockwave.folder import folder_of
+from tasks.record import Parameter
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from flows.campaigns.plan import Campaign as Plan
+
+USUAL = Source()
+USUAL_SETTINGS = SimulationSettings()
+
+
+def simulate(
+    source: Source = USUAL,
+    *,
+    gpus: int,
+    gpus_per_node: int = 1,
+    policy: str = DEFAULT_POLICY,
+    parameters: Mapping[str, float] | None = None,
+    history: Sequence[str] = (),
+    settings: SimulationSettings = USUAL_SETTINGS,
+    runtime: str = "virtual",
+    warehouse: str | Path | None = None,
+) -> str:
+    """Run a trace or a generated workload to its end on a virtual cluster.
+
+    Args:
+        source: The trace with its tables, or what to generate; its seed is that of the run.
+        gpus: GPUs of the cluster.
+        gpus_per_node: GPUs of a node; divides `gpus`.
+        policy: Name of the policy.
+        parameters: Parameters of the policy that differ from its defaults, by name.
+        history: Earlier runs whose finished jobs to learn from.
+        settings: Settings of the run: round, restart, window, fidelity and others.
+        runtime: `virtual`, as in the published simulator, or `faithful`, as in containers.
+        warehouse: Folder that keeps the records; see `folder_of`.
+
+    Returns:
+        The run's id.
+
+    Raises:
+        ShockwaveError: A file or a setting is wrong, or the warehouse cannot be written.
+    """
+    from flows.runs.simulation import simulate as run
+    from flows.runs.start import asked_start
+
+    start = asked_start(
+        _with_paths(source),
+        ClusterSize(gpus, gpus_per_node),
+        policy,
+        settings,
+        folder_of(warehouse),
+        parameters=_parameters(parameters),
+        history=tuple(history),
+        runtime=runtime,
+    )
+    return run(start, folder_of(warehouse))
+
+
+def compare(
+    policies: Sequence[str],
+    source: Source = USUAL,
+    *,
+    gpus: int,
+    gpus_per_node: int = 1,
+    parameters: Mapping[str, float] | None = None,
+    history: Sequence[str] = (),
+    settings: SimulationSettings = USUAL_SETTINGS,
+    warehouse: str | Path | None = None,
+) -> list[str]:
+    """Run one workload under several policies, as one Prefect flow run.
+
+    Args:
+        policies: Names of the policies.
+        source: The trace with its tables, or what to generate.
+        gpus: GPUs of the cluster.
+        gpus_per_node: GPUs of a node; divides `gpus`.
+        parameters: Parameters by name; each is set for the policies that have it.
+        history: Earlier runs whose finished jobs to learn from.
+        settings: Settings of all runs.
+        warehouse: Folder that keeps the records; see `folder_of`.
+
+    Returns:
+        The runs' ids, in the order of the policies.
+
+    Raises:
+        ShockwaveError: A file or a setting is wrong, or the warehouse cannot be written.
+    """
+    from flows.campaigns.compare import planned, run_comparison
+
+    plan = planned(
+        _with_paths(source),
+        ClusterSize(gpus, gpus_per_node),
+        settings,
+        list(policies),
+        folder_of(warehouse),
+        _parameters(parameters),
+        tuple(history),
+    )
+    return run_comparison(plan, folder_of(warehouse))
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Policies × workloads × clusters × seeds × options.
+
+    Attributes:
+        plan: What is run.
+        warehouse: Folder that keeps the records; see `folder_of`.
+    """
+
+    plan: "Plan"
+    warehouse: Path
+
+    @classmethod
+    def read(cls, file: str | Path, warehouse: str | Path | None = None) -> "Campaign":
+        """The campaign of a TOML file.
+
+        Raises:
+            InputError: The file is missing, or a field is wrong; names the field.
+        """
+        from flows.campaigns.campaign_file import read_campaign
+
+        return cls(read_campaign(Path(file)), folder_of(warehouse))
+
+    @property
+    def name(self) -> str:
+        """Its id: its name, and digits of a hash of all of its fields."""
+        from flows.campaigns.under_way import campaign_id
+
+        return campaign_id(self.plan)
+
+    def run(self, *, runner: str = "processes", workers: int = 0, fresh: bool = False) -> str:
+        """Run the cells that are not finished.
+
+        A program that runs it in processes has its own calls below `if __name__ == "__main__":`.
+
+        Args:
+            runner: `processes`, `threads`, `dask` or `ray`.
+            workers: Cells at the same time; 0: one a core.
+            fresh: Whether to run finished cells again.
+
+        Returns:
+            The campaign's id, which `report` takes.
+
+        Raises:
+            ShockwaveError: The plan or the warehouse is invalid, or cells failed.
+        """
+        from flows.campaigns.campaign import run_campaign
+        from flows.campaigns.cells import expand
+        from flows.campaigns.runners import Runner
+
+        expand(self.plan)
+        return run_campaign(self.plan, Runner(runner), workers, None, self.warehouse, fresh)
+
+    def summary(self) -> "pd.DataFrame":
+        """Means over seeds of the finished cells, with the bounds of their 95 % intervals.
+
+        Raises:
+            WarehouseError: A run is damaged, or the campaign was never run.
+        """
+        import pandas as pd
+
+        from flows.campaigns.summary import summarize
+        from warehouse.store.campaigns import read_cells
+
+        groups = summarize(self.warehouse, read_cells(self.warehouse, self.name))
+        return pd.DataFrame([group.row() for group in groups])
+
+    def cells(self) -> "pd.DataFrame":
+        """The finished cells, a row a cell: its parts and its run's figures, to be paired by seed.
+
+        Raises:
+            WarehouseError: A run is damaged, or the campaign was never run.
+        """
+        return Warehouse(self.warehouse).sql(
+            "SELECT c.cell, c.policy, c.workload, c.cluster, c.options, c.seed, "
+            "s.* EXCLUDE (policy) "
+            "FROM campaign_cells AS c JOIN run_summary AS s USING (run) "
+            f"WHERE c.campaign = '{self.name}' ORDER BY c.cell"
+        )
+
+
+def _parameters(given: Mapping[str, float] | None) -> tuple[Parameter, ...]:
+    return tuple(Parameter(name, float(value)) for name, value in sorted((given or {}).items()))
+
+
+def _with_paths(source: Source) -> Source:
+    """The source, with files given as text made paths."""
+    files: dict[str, Any] = {
+        name: Path(value)
+        for name in ("trace", "profile", "regimes")
+        if isinstance(value := getattr(source, name), str)
+    }
+    return replace(source, **files)

@@ -1,0 +1,117 @@
+"""The conformance kit of policies: what holds of ours must hold of one's own.
+
+    from shockwave.testing import check_policy
+
+    def test_it_is_a_policy():
+        check_policy("smallest-first")
+
+It runs a policy on small generated workloads and clusters, in memory, always the same ones.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from flows.runs.start import make_start, prepare
+from solver.fidelity import Fidelity
+from solver.policies.plugged import unfit
+from tasks.invariants import Invariants
+from tasks.record import Parameter, RoundRecord, Settings, Start, Timings, one_pool
+from tasks.round import ROUND, Round, Run, situation, solve, timed
+from tasks.sources import Workload
+from warehouse.workloads.generator import generate_workload
+
+CLUSTERS = ((8, 1), (8, 4))
+"""GPUs, and GPUs of a node."""
+
+GAPS_SECONDS = (60.0, 3_000.0)
+"""Mean gaps between arrivals: a crowded cluster, and one that is at times empty."""
+
+JOBS = 7
+"""Jobs of a workload; every other one is to be consolidated."""
+
+MOST_ROUNDS = 2_000
+"""Rounds after which a run is given up; these workloads take some 100. An engineering bound."""
+
+
+def check_policy(name: str, parameters: Mapping[str, float] | None = None) -> None:
+    """Check that a policy is one.
+
+    It makes plans that can be carried out, from the situation alone: the same situation gives the
+    same plan, whatever was planned before. Every job ends. If the policy says that it conserves
+    work, no GPU idles that a waiting job could use. The records pass the checks of an audit.
+
+    Args:
+        name: Its name; it is installed.
+        parameters: Parameters that differ from its defaults, by name.
+
+    Raises:
+        AssertionError: It does not hold; says what, and in which round of which workload.
+        ShockwaveError: There is no such policy, or it fails.
+    """
+    for (gpus, per_node), gap in product(CLUSTERS, GAPS_SECONDS):
+        asked = Settings(
+            name,
+            one_pool(gpus, per_node),
+            parameters=tuple(
+                Parameter(key, value) for key, value in sorted((parameters or {}).items())
+            ),
+            round_seconds=600.0,
+            window=5,
+        )
+        start = make_start(_workload(gap), asked)
+        where = f"{JOBS} jobs every {gap:g} s on {gpus} GPUs, {per_node} a node"
+        _Checked(start, where).run()
+
+
+def _workload(gap_seconds: float) -> Workload:
+    made = generate_workload(
+        JOBS, rng=np.random.default_rng(7), mean_interarrival_seconds=gap_seconds
+    )
+    specs = (replace(spec, consolidate=spec.job_id % 2 == 0) for spec in made.specs)
+    return replace(made, specs=tuple(specs))
+
+
+@dataclass
+class _Checked:
+    """The sink of a run in memory, which checks what is recorded."""
+
+    start: Start
+    where: str
+
+    def __post_init__(self) -> None:
+        self._invariants = Invariants(self.start.header, self.start.workload)
+
+    def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
+        """Hold a round against the invariants of an audit."""
+        for problem in self._invariants.broken(record):
+            raise AssertionError(f"{self.where}, round {record.round}: {problem}")
+
+    def run(self) -> None:
+        """Run to the end, and check each plan."""
+        with prepare(self.start).under_way(self) as run:
+            while not run.finished:
+                where = f"{self.where}, round {run.state.round}"
+                assert run.state.round < MOST_ROUNDS, f"{where}: some jobs never end"
+                this = Round()
+                for step in ROUND:
+                    if step is solve:
+                        _check_plans(run, this, where)
+                    timed(step, run, this)
+
+
+def _check_plans(run: Run, this: Round, where: str) -> None:
+    """Plan the coming round twice, and check the plan."""
+    asked = situation(run, this, run.header.settings.inventory)
+    plan = run.policy.plan(asked)
+    for problem in unfit(asked, plan):
+        raise AssertionError(f"{where}: {problem}")
+    again = replace(run.policy).plan(asked)  # type: ignore[type-var]  # policies are dataclasses
+    assert plan == again, f"{where}: planned twice, it plans otherwise: a policy remembers nothing"
+    if run.policy.work_conserving and run.header.settings.fidelity is Fidelity.FAIR:
+        free = asked.inventory.gpus - sum(map(len, plan.placement.values()))
+        for job in asked.jobs:
+            idle = job.job_id not in plan.placement and job.gang <= free
+            assert not idle, f"{where}: job {job.job_id} waits, and {free} GPUs idle"

@@ -1,0 +1,132 @@
+"""Policies of other distributions: what they must be, and what their plans must hold."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
+from itertools import chain
+from typing import Any
+
+from predictor.plugins import Plugin
+from solver.market import Bid
+from solver.plan import Plan, Situation, SolveReport, Turn
+
+DECLARED = {
+    "name": str,
+    "summary": str,
+    "source": str,
+    "looks_ahead": bool,
+    "clairvoyant": bool,
+    "work_conserving": bool,
+}
+"""Class attributes of a policy."""
+
+
+def load_policy(plugin: Plugin) -> type[Any]:
+    """Import a policy.
+
+    Raises:
+        PluginError: It cannot be imported, or is no policy.
+    """
+    found = plugin.load()
+    for problem in _unlike(plugin.name, found):
+        raise plugin.refused(problem)
+    policy: type[Any] = found
+    return policy
+
+
+def _unlike(name: str, found: Any) -> Iterator[str]:
+    """What keeps an object from being a policy of a name."""
+    frozen = isinstance(found, type) and is_dataclass(found)
+    if not frozen or not vars(found)["__dataclass_params__"].frozen:
+        yield f"is no frozen dataclass but {found!r}"
+        return
+    for attribute, kind in DECLARED.items():
+        if not isinstance(getattr(found, attribute, None), kind):
+            yield f"has no {attribute} ({kind.__name__}); a policy inherits shockwave.Policy"
+    if found.name != name:
+        yield f"calls itself {found.name!r}"
+    if not callable(getattr(found, "plan", None)):
+        yield "has no method plan"
+
+
+def plan_of(plugin: Plugin, policy: Any, situation: Situation) -> Plan:
+    """The plan of a policy of another distribution, checked.
+
+    Raises:
+        PluginError: It raised an exception, or its plan cannot be carried out.
+    """
+    plan: Plan = plugin.call("plan", lambda: policy.plan(situation))
+    for problem in unfit(situation, plan):
+        raise plugin.refused(f"made a plan that cannot be carried out: {problem}")
+    return plan
+
+
+def unfit(situation: Situation, plan: object) -> Iterator[str]:
+    """What keeps a plan from being carried out and recorded; nothing if it can be.
+
+    Args:
+        situation: What the policy was given.
+        plan: What it returned.
+    """
+    if not isinstance(plan, Plan):
+        yield f"it is a {type(plan).__name__}, no Plan"
+        return
+    gangs = {job.job_id: {allocation.gpus for allocation in job.menu} for job in situation.jobs}
+    yield from _misplaced(plan.placement, gangs, situation.inventory.gpus)
+    yield from _unreported(plan)
+    busy = [0] * situation.window
+    for turn in plan.turns:
+        if not isinstance(turn, Turn) or turn.job_id not in gangs:
+            yield f"its turns have {turn!r}, of no job that it was given"
+            return
+        for number in turn.rounds:
+            if not 0 <= number < situation.window:
+                yield f"job {turn.job_id} has a turn in round {number} of {situation.window}"
+                return
+            busy[number] += len(plan.placement.get(turn.job_id, ())) or min(gangs[turn.job_id])
+    if max(busy, default=0) > situation.inventory.gpus:
+        yield f"its turns take {max(busy)} GPUs, and there are {situation.inventory.gpus}"
+    if plan.turns and sorted(plan.placement) != sorted(
+        t.job_id for t in plan.turns if 0 in t.rounds
+    ):
+        yield "its turns in the coming round are not those of the jobs that it places"
+
+
+def _misplaced(placement: object, gangs: Mapping[int, set[int]], gpus: int) -> Iterator[str]:
+    if not isinstance(placement, Mapping):
+        yield f"its placement is a {type(placement).__name__}, no mapping from jobs to GPUs"
+        return
+    for job_id, held in placement.items():
+        if type(job_id) is not int or job_id not in gangs:
+            yield f"it places {job_id!r}, which is no job that it was given"
+        elif not isinstance(held, tuple) or any(type(gpu) is not int for gpu in held):
+            yield f"job {job_id} is placed on {held!r}, which is no tuple of integers"
+        elif len(held) not in gangs[job_id]:
+            asked = " or ".join(map(str, sorted(gangs[job_id])))
+            yield f"job {job_id} is placed on {len(held)} GPUs and asked for {asked}"
+        elif list(held) != sorted(set(held)) or not 0 <= held[0] <= held[-1] < gpus:
+            yield f"job {job_id} is placed on {held}, not ascending or not of the {gpus} GPUs"
+        else:
+            continue
+        return
+    used = list(chain.from_iterable(placement.values()))
+    if len(set(used)) < len(used):
+        yield "two jobs share a GPU"
+
+
+def _unreported(plan: Plan) -> Iterator[str]:
+    """What records or explanations cannot take."""
+    report, bids = plan.report, plan.bids
+    if not isinstance(report, SolveReport):
+        yield f"its report is a {type(report).__name__}, no SolveReport"
+        return
+    if not all(map(math.isfinite, (report.objective, report.bound, report.gap))):
+        yield "objective, bound or gap of its report is not finite"
+    if not isinstance(bids, tuple) or not all(isinstance(bid, Bid) for bid in bids):
+        yield "its bids are no tuple of Bid"
+    if not isinstance(plan.turns, tuple):
+        yield "its turns are no tuple of Turn"
+    if not isinstance(plan.memory, str):
+        yield f"its memory is a {type(plan.memory).__name__}, no text"
+    if not isinstance(plan.order, tuple) or len(plan.worth) not in (0, len(plan.order)):
+        yield "its order is no tuple, or has another length than its worth"

@@ -1,0 +1,63 @@
+"""What a page shows: its blocks of code, and commands with the output that it promises."""
+
+import doctest
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a language, in order."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def commands(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """Each command of the page's consoles, with the lines shown below it."""
+    for block in blocks(page, "console"):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, *shown = part.splitlines()
+            yield command, [line for line in shown if line.strip()]
+
+
+def check_python(page: Path) -> int:
+    """Run the page's Python sessions, one after the other; returns how many examples it has.
+
+    Raises:
+        AssertionError: Something else comes out than the page shows.
+    """
+    session = "".join(blocks(page, "pycon"))
+    test = doctest.DocTestParser().get_doctest(session, {}, page.name, str(page), 0)
+    said: list[str] = []
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    failed = doctest.DocTestRunner(optionflags=flags, verbose=False).run(test, out=said.append)
+    assert not failed.failed, "".join(said)
+    return failed.attempted
+
+
+def check_commands(page: Path, run: Callable[..., Any]) -> int:
+    """Run the page's commands of Shockwave, one after the other; returns how many it has.
+
+    Args:
+        page: The page.
+        run: Takes the arguments of a command and returns its `code`, `out` and `err`.
+
+    Raises:
+        AssertionError: A command fails, or a line shown below it is not in its output.
+    """
+    ran = 0
+    for command, shown in commands(page):
+        if command.startswith("shockwave "):
+            done = run(*shlex.split(command)[1:])
+            assert done.code == 0, done.err
+            for line in shown:
+                assert squeezed(line) in squeezed(done.out), command
+            ran += 1
+    return ran
+
+
+def squeezed(text: str) -> str:
+    """The text with spaces where there are several, as tables are as wide as their rows."""
+    return "\n".join(" ".join(line.split()) for line in text.splitlines())

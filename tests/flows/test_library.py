@@ -1,0 +1,47 @@
+"""The library: its page as it stands, and names that are cheap to import and all documented."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from prefect.client.orchestration import SyncPrefectClient
+
+import shockwave
+from tests.documents import check_python
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "library.md"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # Prefect's threads leave sockets to the interpreter's end
+def test_the_page_runs_as_it_stands(
+    client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(tmp_path / "warehouse"))
+    monkeypatch.chdir(tmp_path)
+    assert check_python(PAGE) > 10
+    assert [path.name for path in tmp_path.iterdir()] == ["warehouse"]
+
+
+def test_every_name_is_there_and_on_the_page() -> None:
+    promised = PAGE.read_text(encoding="utf-8").partition("## What is promised")[2]
+    for name in shockwave.__all__:
+        assert getattr(shockwave, name).__doc__, name
+        assert f"`{name}`" in promised, name
+    assert dir(shockwave) == shockwave.__all__
+    with pytest.raises(AttributeError, match="has no attribute 'simulat'"):
+        _ = shockwave.simulat
+
+
+HEAVY = ("numpy", "pandas", "duckdb", "prefect", "pydantic", "flows", "solver", "warehouse")
+
+
+@pytest.mark.process
+def test_importing_it_imports_nothing() -> None:
+    code = f"import shockwave, sys; print(sorted({set(HEAVY)} & sys.modules.keys()))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
