@@ -1,0 +1,31 @@
+"""The pages for newcomers: their commands work, and show what the pages show."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.documents import blocks, check_commands
+from tests.flows.conftest import Command
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(("name", "count"), [("ten-minutes", 6), ("own-trace", 4)])
+def test_a_page_runs_as_it_stands(
+    name: str, count: int, here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(tmp_path / "warehouse"))
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs" / f"{name}.md"
+    assert check_commands(page, here) == count
+    assert (tmp_path / "report.html").is_file()
+
+
+def test_the_table_on_the_page_is_the_examples() -> None:
+    page = ROOT / "docs" / "own-trace.md"
+    (table,), (refused,) = blocks(page, "csv"), blocks(page, "text")
+    assert (ROOT / "examples" / "jobs.csv").read_text().startswith(table)
+    assert refused.startswith("error: examples/jobs.csv:11, seconds: holds no value")
