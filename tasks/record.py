@@ -106,6 +106,11 @@ class Settings:
         """GPUs of the cluster."""
         return self.inventory.gpus
 
+    @property
+    def reference_gpus(self) -> int:
+        """GPUs that fairness is reckoned with: of a fork those of the run that it goes back to."""
+        return _inventory(self.forked[0].pools).gpus if self.forked else self.gpus
+
     def inventory_in(self, number: int) -> Inventory:
         """The cluster in a round; in a fork's first rounds that of the run that decided them."""
         taken = next((fork.pools for fork in self.forked if number < fork.round), None)

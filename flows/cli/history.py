@@ -180,6 +180,8 @@ def whatif(
         print_rows([*figures, *jobs], as_json)
         return
     print_rows(figures, as_json)
+    if gpus is not None:
+        typer.echo(f"\nftf of both is held against an equal share of {outcome.reference_gpus} GPUs")
     changed = [job for job in jobs if job["jct_seconds"] != job["jct_seconds_whatif"]]
     changed.sort(key=lambda job: -abs(job["difference_seconds"] or math.inf))
     say("")

@@ -114,7 +114,7 @@ def answer(
         _finish(clock, left, turns, window, settings.round_seconds)
         for left in (expected.remaining, low, high)
     ]
-    contention = max(1.0, this.state.arrived / settings.gpus)
+    contention = max(1.0, this.state.arrived / settings.reference_gpus)
     total = belief.run_seconds + expected.remaining
     rhos = [
         None if end is None else (end - spec.arrival_seconds) / (contention * total) for end in ends

@@ -97,11 +97,13 @@ class Outcome:
 
     Attributes:
         run: The fork's id.
+        reference_gpus: GPUs that fairness is reckoned with in both.
         figures: Name, recorded value and value of the fork.
         jobs: A row a job: id, then JCT and ρ as recorded and in the fork.
     """
 
     run: str
+    reference_gpus: int
     figures: tuple[tuple[str, float | None, float | None], ...]
     jobs: tuple[tuple[int, float | None, float | None, float | None, float | None], ...]
 
@@ -150,6 +152,7 @@ def whatif(
             build(keep)
     return Outcome(
         run=forked,
+        reference_gpus=found[0]["reference_gpus"],
         figures=tuple((figure, recorded[0][figure], found[0][figure]) for figure in FIGURES),
         jobs=tuple(
             (job, *_pair(recorded[1], found[1], job, 0), *_pair(recorded[1], found[1], job, 1))
@@ -267,7 +270,9 @@ Results = tuple[dict[str, Any], dict[int, tuple[float | None, float | None]]]
 
 def _results(analytics: Analytics, run: str) -> Results:
     """The figures of a run, and JCT and ρ by job."""
-    columns, (row,) = analytics.query("FROM run_summary", [run])
+    columns, (row,) = analytics.query(
+        "SELECT s.*, reference_gpus FROM run_summary AS s JOIN runs USING (run)", [run]
+    )
     _, rows = analytics.query("SELECT job_id, jct_seconds, ftf FROM job_outcomes", [run])
     return dict(zip(columns, row, strict=True)), {job: (jct, ftf) for job, jct, ftf in rows}
 

@@ -116,6 +116,28 @@ def test_utilization_is_of_the_gpus_that_there_were(
         assert utilization <= 1
 
 
+@pytest.mark.parametrize("gpus", [4, 32])
+def test_the_same_outcome_is_as_fair_on_any_cluster(
+    made: Made, kept: tuple[Path, str], tmp_path: Path, gpus: int
+) -> None:
+    last = len(made.rounds) - 1  # all jobs have ended by then
+    outcome = whatif(kept[1], kept[0], last, Change(gpus=gpus), tmp_path / "fork")
+    assert all(before == after for _, before, after, _, _ in outcome.jobs)
+    assert all(before == after for _, _, _, before, after in outcome.jobs)
+    fair = [row for row in outcome.figures if "ftf" in row[0] or "unfair" in row[0]]
+    assert len(fair) == 4
+    assert all(before == after for _, before, after in fair)
+    assert outcome.reference_gpus == 8
+    again = fork(outcome.run, tmp_path / "fork", last, Change(gpus=16), tmp_path / "again")
+    query = "SELECT gpus, reference_gpus FROM runs"
+    assert Analytics(tmp_path / "again").query(query, [again])[1] == [(16, 8)]
+
+
+def test_rounds_are_counted_as_an_audit_counts_them(kept: tuple[Path, str]) -> None:
+    _, ((counted,),) = Analytics(kept[0]).query("SELECT rounds FROM run_summary", [kept[1]])
+    assert counted == audit(*kept).rounds
+
+
 def test_a_fork_can_be_forked(made: Made, kept: tuple[Path, str], tmp_path: Path) -> None:
     first = fork(kept[1], kept[0], 9, Change(policy="srtf"), tmp_path)
     again = fork(first, tmp_path, 12, Change(policy="shockwave"), tmp_path)

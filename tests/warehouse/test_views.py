@@ -719,7 +719,7 @@ def test_a_tenant_who_owns_all_jobs_has_the_figures_of_the_run(simulated: Analyt
 
 
 def test_rounds_and_preemptions_are_counted(analytics: Analytics) -> None:
-    assert summary(analytics)["rounds"] == 4
+    assert summary(analytics)["rounds"] == 5
     assert summary(analytics)["preemptions"] == 1
     assert by_job(analytics, "preemptions") == [1, 0, 0]
     assert by_round(analytics, "preemptions") == [0, 1, 0, 0, 0]
@@ -953,6 +953,7 @@ def test_runs_tell_what_was_asked(tmp_path: Path) -> None:
         "pools": [{"gpu_type": UNTYPED, "gpus": 2, "gpus_per_node": 1}],
         "trace": "by hand",
         "gpus": 2,
+        "reference_gpus": 2,
         "jobs": 3,
         "round_seconds": 100.0,
         "restart_seconds": 20.0,

@@ -1,7 +1,7 @@
 -- How each job fared. The one definition of JCT, of finish-time fairness and of what a job cost.
 -- grain: one row per run and job; finish_seconds and what follows from it is NULL while it runs
 -- jct_seconds: finish − arrival. ftf (ρ): JCT over isolated run time times the contention
--- factor max(1, jobs of the run / GPUs) (Shockwave, NSDI '23, section 2). ftf_themis: the same
+-- factor max(1, jobs of the run / reference GPUs) (Shockwave, NSDI '23, section 2). ftf_themis: the same
 -- with the mean number of active jobs from admission to finish (Themis, NSDI '20). A job is
 -- unfair when ρ > 1.05; ρ is rounded to 5 decimals first. It has its proportional share when it
 -- ends no later than with an equal share of the cluster: ρ ≤ 1. utility: its speed over that of
@@ -58,8 +58,8 @@ SELECT
     coalesce(l.held_seconds, 0) * j.scale_factor AS held_gpu_seconds,
     coalesce(l.run_seconds, 0) * j.scale_factor AS gpu_seconds,
     j.isolated_seconds,
-    round(jct_seconds / (j.isolated_seconds * greatest(1, h.jobs / h.gpus)), 5) AS ftf,
-    round(jct_seconds / (j.isolated_seconds * greatest(1, a.mean_active_jobs / h.gpus)), 5) AS ftf_themis,
+    round(jct_seconds / (j.isolated_seconds * greatest(1, h.jobs / h.reference_gpus)), 5) AS ftf,
+    round(jct_seconds / (j.isolated_seconds * greatest(1, a.mean_active_jobs / h.reference_gpus)), 5) AS ftf_themis,
     ftf > 1.05 AS unfair,
     ftf_themis > 1.05 AS unfair_themis,
     ftf <= 1 AS proportional,

@@ -10,7 +10,7 @@
 -- spread_share: part of the leased GPU time on more nodes than the gang needs; stranded_share:
 -- GPU time idle on nodes partly in use, over the same GPU time. Both are 0 with a GPU a node.
 -- Sums go by job id or round: in any other order they would differ in their last digits.
--- rounds counts those in which a job ran; solve times are of rounds with active jobs.
+-- rounds counts those recorded, as an audit does; solve times are of rounds with active jobs.
 SELECT
     h.run,
     h.policy,
@@ -66,7 +66,7 @@ LEFT JOIN (
         any_value(gpus) * makespan_s + coalesce(sum(
             (busy_gpus + idle_gpus - gpus) * seconds ORDER BY round
         ), 0) AS there_gpu_seconds,
-        count(*) FILTER (running_jobs > 0) AS rounds
+        count(*) AS rounds
     FROM rounds
     JOIN (SELECT run, gpus FROM runs) USING (run)
     GROUP BY run

@@ -1,5 +1,7 @@
 -- What each run was asked to do, and how far it is.
 -- grain: one row per run
+-- reference_gpus: GPUs that fairness is reckoned with; of a fork those of the run that it goes back
+-- to, so that the same outcome is as fair, whatever cluster the fork is given.
 SELECT
     h.run,
     h.created_at,
@@ -9,6 +11,9 @@ SELECT
     h.settings.fidelity AS fidelity,
     h.settings.parameters AS parameters,
     i.gpus AS gpus,
+    coalesce(
+        list_sum(list_transform(h.settings.forked[1].pools, lambda p: p.gpus))::BIGINT, i.gpus
+    ) AS reference_gpus,
     h.settings.pools[1].gpus_per_node AS gpus_per_node,
     h.settings.pools AS pools,
     coalesce(j.jobs, 0) AS jobs,
