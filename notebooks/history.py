@@ -1,8 +1,8 @@
-"""The figures of a report, one run at a time, from whatever is in the warehouse.
+"""The library in a notebook: load runs, compare them, plot one, and fork it.
 
     marimo edit notebooks/history.py        in a browser, to change
     marimo run notebooks/history.py         in a browser, to read
-    python notebooks/history.py             lists the figures of the first run
+    python notebooks/history.py             lists the figures of the first run, and a fork of it
 
 The warehouse is `var/warehouse`, or what `SHOCKWAVE_WAREHOUSE` names.
 """
@@ -14,41 +14,53 @@ app = marimo.App(width="medium", app_title="Shockwave: history")
 
 @app.cell
 def _():
-    import os
-    from pathlib import Path
-
     import altair as alt
     import marimo as mo
 
-    from predictor.errors import InputError
+    import shockwave
     from warehouse.analytics.questions import Analytics
     from warehouse.report import report_of
 
-    analytics = Analytics(Path(os.environ.get("SHOCKWAVE_WAREHOUSE", "var/warehouse")))
-    return InputError, alt, mo, analytics, report_of
+    records = shockwave.Warehouse()
+    return Analytics, alt, mo, records, report_of, shockwave
 
 
 @app.cell
-def _(InputError, mo, analytics):
+def _(mo, records, shockwave):
     try:
-        _columns, _rows = analytics.query(
-            "SELECT run, policy, trace, gpus, jobs, makespan_s, mean_jct_s, worst_ftf, "
-            "unfair_fraction FROM run_summary WHERE makespan_s IS NOT NULL ORDER BY run"
-        )
-    except InputError:  # there is no warehouse either
-        _columns, _rows = [], []
-    history = [dict(zip(_columns, row, strict=True)) for row in _rows]
-    if not history:
+        history = records.sql("FROM run_summary WHERE makespan_s IS NOT NULL ORDER BY run")
+    except shockwave.InputError:  # there is no warehouse either
+        history = []
+    if not len(history):
         print("No run yet: start one with shockwave simulate.")
-    mo.stop(not history, mo.md("No run yet: start one with `shockwave simulate`."))
-    chosen = mo.ui.dropdown([row["run"] for row in history], value=history[0]["run"], label="Run")
-    mo.vstack([mo.md("# Runs"), mo.ui.table(history, selection=None), chosen])
-    return (chosen,)
+    mo.stop(not len(history), mo.md("No run yet: start one with `shockwave simulate`."))
+    chosen = mo.ui.dropdown(list(history["run"]), value=history["run"][0], label="Run")
+    _shown = ["run", "policy", "trace", "gpus", "jobs", "makespan_s", "mean_jct_s", "worst_ftf"]
+    mo.vstack([mo.md("# Runs"), mo.ui.table(history[_shown], selection=None), chosen])
+    return chosen, history
 
 
 @app.cell
-def _(chosen, analytics, report_of):
-    figures = report_of(analytics, [chosen.value]).figures
+def _(alt, history, mo, records):
+    _jobs = records.jobs(*history["run"]).merge(history[["run", "policy"]], on="run")
+    compared = (
+        alt.Chart(_jobs.dropna(subset=["jct_seconds"])[["policy", "run", "jct_seconds", "ftf"]])
+        .mark_circle(size=50, opacity=0.6)
+        .encode(
+            x=alt.X("jct_seconds:Q", title="JCT (s)"),
+            y=alt.Y("ftf:Q", title="finish-time fairness ρ"),
+            color="policy:N",
+            tooltip=["run", "policy", "jct_seconds", "ftf"],
+        )
+        .properties(height=240, width="container")
+    )
+    mo.vstack([mo.md("# All runs compared, job by job"), compared])
+    return (compared,)
+
+
+@app.cell
+def _(Analytics, chosen, records, report_of):
+    figures = report_of(Analytics(records.path), [chosen.value]).figures
     return (figures,)
 
 
@@ -68,6 +80,43 @@ def _(alt, figures, mo):
 def _(figures):
     for _figure in figures:
         print(_figure.key, "drawn" if _figure.chart is not None else _figure.missing)
+    return
+
+
+@app.cell
+def _(chosen, history, mo):
+    _run = history.set_index("run").loc[chosen.value]
+    _most = max(1, int(_run["rounds"]) - 1)
+    at = mo.ui.slider(0, _most, value=_most // 2, label="Fork at round", show_value=True)
+    gpus = mo.ui.number(1, value=2 * int(_run["gpus"]), label="GPUs from there on")
+    go = mo.ui.run_button(label="Fork")
+    mo.vstack([mo.md("# What if"), at, gpus, go])
+    return at, go, gpus
+
+
+@app.cell
+def _(at, chosen, go, gpus, mo, shockwave):
+    mo.stop(mo.running_in_notebook() and not go.value, mo.md("*Press Fork.*"))
+    outcome = shockwave.whatif(chosen.value, at.value, shockwave.Change(gpus=gpus.value))
+    _rows = [
+        {"figure": name, "recorded": before, "what if": after}
+        for name, before, after in outcome.figures
+    ]
+    print(f"forked at round {at.value}: {len(outcome.jobs)} jobs on {gpus.value} GPUs")
+    mo.ui.table(_rows, selection=None)
+    return (outcome,)
+
+
+@app.cell
+def _(mo):
+    mo.md(
+        """
+        # For a paper
+
+        `shockwave.figures(run, "figures", inches=3.3)` writes the figures as PDF,
+        as wide as a column, with their fonts.
+        """
+    )
     return
 
 

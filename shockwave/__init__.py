@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from predictor.allocation import Allocation, Demand
     from predictor.errors import InputError, PluginError, ShockwaveError
     from predictor.job import JobSpec
-    from shockwave.asking import Warehouse, audit, replay, report, whatif, why
+    from shockwave.asking import Warehouse, audit, figures, replay, report, whatif, why
     from shockwave.running import Campaign, compare, simulate
     from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
     from solver.policies.listed import run_list
@@ -36,7 +36,7 @@ _HOMES = {
     "predictor.allocation": ("Allocation", "Demand"),
     "predictor.errors": ("InputError", "PluginError", "ShockwaveError"),
     "predictor.job": ("JobSpec",),
-    "shockwave.asking": ("Warehouse", "audit", "replay", "report", "whatif", "why"),
+    "shockwave.asking": ("Warehouse", "audit", "figures", "replay", "report", "whatif", "why"),
     "shockwave.running": ("Campaign", "compare", "simulate"),
     "solver.plan": ("ActiveJob", "Plan", "Policy", "Situation", "SolveReport"),
     "solver.policies.listed": ("run_list",),
@@ -73,6 +73,7 @@ __all__ = [
     "Workload",
     "audit",
     "compare",
+    "figures",
     "replay",
     "report",
     "run_list",

@@ -1,5 +1,6 @@
 """Questions to a warehouse: figures, explanations, forks, replay, audit and reports."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,11 @@ class Warehouse:
     """
 
     folder: str | Path | None = None
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return folder_of(self.folder)
 
     def runs(self, *runs: str) -> "pd.DataFrame":
         """The headline figures of runs, a row a run: the view `run_summary`.
@@ -69,13 +75,13 @@ class Warehouse:
         """
         from warehouse.analytics.questions import Analytics
 
-        return Analytics(folder_of(self.folder)).frame(query, runs or None)
+        return Analytics(self.path).frame(query, runs or None)
 
     def arrow(self, query: str, *runs: str) -> "pa.Table":
         """The result of a SELECT over the views, as an Arrow table; otherwise as `sql`."""
         from warehouse.analytics.questions import Analytics
 
-        return Analytics(folder_of(self.folder)).table(query, runs or None)
+        return Analytics(self.path).table(query, runs or None)
 
 
 def why(
@@ -188,3 +194,40 @@ def report(
     runs = runs_of(analytics, name)
     path = Path(out) if out else folder_of(warehouse) / "reports" / f"{report_name(name)}.html"
     return write_report(analytics, runs, path, title or f"Shockwave: {name}")
+
+
+def figures(
+    name: str,
+    folder: str | Path,
+    *,
+    inches: float = 3.3,
+    only: Sequence[str] = (),
+    warehouse: str | Path | None = None,
+) -> list[Path]:
+    """Write the figures of a report for a paper: PDF, so wide, small type, fonts embedded.
+
+    Args:
+        name: A run, runs separated by commas, or a campaign.
+        folder: The folder; each figure becomes `KEY.pdf`.
+        inches: Width: 3.3 for a column, 7 for a page of two columns.
+        only: Beginnings of the keys of those to write, such as `comparison`; all by default.
+        warehouse: Folder that keeps the records; see `folder_of`.
+
+    Returns:
+        The files.
+
+    Raises:
+        InputError: There is no such run, the folder cannot be written, the width is out of
+            bounds, or the extra `report` is missing.
+    """
+    from flows.runs.extras import require
+
+    require("report", "figures")
+    from warehouse.analytics.questions import Analytics
+    from warehouse.report import report_of, runs_of
+    from warehouse.report.pdf import write_pdfs
+
+    analytics = Analytics(folder_of(warehouse))
+    drawn = report_of(analytics, runs_of(analytics, name)).figures
+    chosen = [figure for figure in drawn if figure.key.startswith(tuple(only) or "")]
+    return write_pdfs(chosen, Path(folder), inches)

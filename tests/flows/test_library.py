@@ -1,5 +1,6 @@
 """The library: its page as it stands, and names that are cheap to import and all documented."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,14 @@ def test_the_page_runs_as_it_stands(
     monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(tmp_path / "warehouse"))
     monkeypatch.chdir(tmp_path)
     assert check_python(PAGE) > 10
-    assert [path.name for path in tmp_path.iterdir()] == ["warehouse"]
+    assert {path.name for path in tmp_path.iterdir()} == {"warehouse", "column", "page"}
+    for folder, points in (("column", 237.6), ("page", 504)):
+        for file in (tmp_path / folder).iterdir():
+            drawn = file.read_bytes()
+            (box,) = re.findall(rb"/MediaBox \[0 0 ([\d.]+) [\d.]+\]", drawn)
+            assert float(box) == pytest.approx(points, abs=0.05), file
+            assert b"/FontFile2" in drawn, "TrueType"
+            assert b"/Type3" not in drawn
 
 
 def test_every_name_is_there_and_on_the_page() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.history.whatif import Change, whatif
 from tests.runs import ended, write
 from tests.waiting import HANG_SECONDS
 from warehouse.analytics.catalog import build
@@ -41,6 +42,10 @@ def test_its_figures_are_those_of_the_report(
     asked = report_of(analytics, [first]).figures
     assert values["chosen"].value == first
     assert [figure.key for figure in values["figures"]] == [figure.key for figure in asked]
+    jobs = {row["run"] for row in values["compared"].data.to_dict("records")}
+    assert jobs == set(values["history"]["run"])
+    at, doubled = values["at"].value, Change(gpus=2 * values["history"]["gpus"][0])
+    assert values["outcome"].figures == whatif(first, warehouse, at, doubled).figures
     for shown, figure in zip(values["figures"], asked, strict=True):
         assert (shown.chart is None) == (figure.chart is None)
         if figure.chart is not None:
@@ -79,5 +84,7 @@ def test_where_there_is_no_run_it_says_so(
 def test_it_runs_as_a_script(warehouse: Path) -> None:
     lines = script(warehouse)
     assert lines[0].startswith("fairness-shockwave-")
-    assert len(lines) == 9
     assert sum(line.endswith(" drawn") for line in lines) == 9
+    assert lines[9].startswith("forked at round ")
+    assert lines[9].endswith(": 4 jobs on 16 GPUs")
+    assert len(lines) == 10
