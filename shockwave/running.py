@@ -1,12 +1,15 @@
 """Runs, comparisons and campaigns."""
 
+import atexit
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.runs.settings import DEFAULT_POLICY, ClusterSize, SimulationSettings
 from flows.runs.workload_source import Source
+from flows.servers.teardown import silence_teardown
 from shockwave.asking import Warehouse
 from shockwave.folder import folder_of
 from tasks.record import Parameter
@@ -98,6 +101,7 @@ def compare(
     """
     from flows.campaigns.compare import planned, run_comparison
 
+    _end_quietly()
     plan = planned(
         _with_paths(source),
         ClusterSize(gpus, gpus_per_node),
@@ -160,6 +164,7 @@ class Campaign:
         from flows.campaigns.cells import expand
         from flows.campaigns.runners import Runner
 
+        _end_quietly()
         expand(self.plan)
         return run_campaign(self.plan, Runner(runner), workers, None, self.warehouse, fresh)
 
@@ -189,6 +194,12 @@ class Campaign:
             "FROM campaign_cells AS c JOIN run_summary AS s USING (run) "
             f"WHERE c.campaign = '{self.name}' ORDER BY c.cell"
         )
+
+
+@cache
+def _end_quietly() -> None:
+    """See `silence_teardown`; after Prefect ran in this process."""
+    atexit.register(silence_teardown)
 
 
 def _parameters(given: Mapping[str, float] | None) -> tuple[Parameter, ...]:

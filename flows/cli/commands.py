@@ -81,7 +81,8 @@ def overview() -> str:
         f"  {ABOUT}",
         "Options:\n" + _listed(OPTIONS, width),
         "Commands:\n" + _listed(commands, width),
-        "  shockwave COMMAND --help lists the options of a command.",
+        "  shockwave COMMAND --help lists the options of a command.\n"
+        "  docs/glossary.md says what the words mean: ftf, gang, regime and others.",
     ]
     return "\n\n".join(parts) + "\n"
 
