@@ -1,4 +1,4 @@
-"""Plugins: policies, trace readers and models of throughput that other distributions bring.
+"""Plugins: policies and trace readers that other distributions bring.
 
 A distribution declares them as entry points in its `pyproject.toml`, and is installed beside
 Shockwave:
@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from traceback import extract_tb
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from predictor.errors import InputError, PluginError, ShockwaveError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint  # costs more to import than all else here
 
 DIGITS = 12
 """Hexadecimal digits of a digest that are shown. A choice of layout."""
@@ -34,10 +35,9 @@ class Kind(StrEnum):
 
     POLICY = "shockwave.policies"
     TRACES = "shockwave.traces"
-    THROUGHPUT = "shockwave.throughputs"
 
 
-_NOUNS = {Kind.POLICY: "policy", Kind.TRACES: "format", Kind.THROUGHPUT: "throughput"}
+_NOUNS = {Kind.POLICY: "policy", Kind.TRACES: "format"}
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Plugin:
     name: str
     distribution: str
     version: str
-    entry: EntryPoint
+    entry: "EntryPoint"
 
     @property
     def place(self) -> str:
@@ -103,6 +103,8 @@ class Plugin:
 
     def _where(self, error: BaseException) -> str:
         """File and line of the plugin's last call, if the exception comes from its files."""
+        from traceback import extract_tb
+
         own = set(self._files())
         calls = [call for call in extract_tb(error.__traceback__) if Path(call.filename) in own]
         return f" ({Path(calls[-1].filename).name}:{calls[-1].lineno})" if calls else ""
@@ -128,6 +130,8 @@ class Plugin:
 @cache
 def plugins(kind: Kind) -> dict[str, tuple[Plugin, ...]]:
     """The plugins of a kind by name, sorted; several distributions may use the same name."""
+    from importlib.metadata import entry_points
+
     found: dict[str, tuple[Plugin, ...]] = {}
     for entry in sorted(entry_points(group=kind.value), key=lambda entry: entry.name):
         brought = entry.dist

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from solver.policies.listed import run_list
     from tasks.sources import Workload
     from warehouse.store.audit import Audit
+    from warehouse.workloads.bare_jobs import BareJob
 
 _HOMES = {
     "flows.history.answer": ("Answer",),
@@ -42,6 +43,7 @@ _HOMES = {
     "solver.policies.listed": ("run_list",),
     "tasks.sources": ("Workload",),
     "warehouse.store.audit": ("Audit",),
+    "warehouse.workloads.bare_jobs": ("BareJob",),
 }
 """Public names, by the module that defines them."""
 
@@ -55,6 +57,7 @@ __all__ = [
     "Allocation",
     "Answer",
     "Audit",
+    "BareJob",
     "Campaign",
     "Change",
     "Demand",

@@ -163,9 +163,11 @@ class Campaign:
         from flows.campaigns.campaign import run_campaign
         from flows.campaigns.cells import expand
         from flows.campaigns.runners import Runner
+        from warehouse.store.durable import check_writable
 
         _end_quietly()
         expand(self.plan)
+        check_writable(self.warehouse)
         return run_campaign(self.plan, Runner(runner), workers, None, self.warehouse, fresh)
 
     def summary(self) -> "pd.DataFrame":

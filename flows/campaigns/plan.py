@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from flows.runs.setting import Setting
 from flows.runs.settings import POLICY, SEED, ClusterSize, SimulationSettings, recorded
-from flows.runs.workload_source import Jobs, Source
+from flows.runs.workload_source import Jobs, Source, format_names
 from solver.policies import policy_names
 from tasks.record import Parameter, Settings
 from warehouse.workloads.kinds import Format
@@ -80,10 +80,17 @@ class WorkloadPlan(Part, Jobs, Named):
         description="Its own, in place of the campaign's.",
     )
 
+    @field_validator("format")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in (names := format_names()):
+            raise ValueError(f"unknown format {name!r}; known are {', '.join(names)}")
+        return name
+
     @property
     def draws(self) -> bool:
         """Whether its jobs depend on a seed."""
-        return self.trace is None or self.format in (Format.PHILLY, Format.TABLE)
+        return self.trace is None or self.format not in (Format.PUBLIC, Format.TIRESIAS)
 
     def source(self, seed: int) -> Source:
         """The source of its jobs under a seed; 0 replaces the seed if no job depends on it."""

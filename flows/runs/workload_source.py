@@ -13,11 +13,17 @@ from flows.runs.setting import Setting, check_bounds
 from flows.runs.settings import SEED
 from predictor.errors import InputError
 from predictor.job import Mode
+from predictor.plugins import Kind, find_plugin, plugins
 from warehouse.workloads.kinds import MOST_JOBS, Arrivals, Format
 
 if TYPE_CHECKING:
     from tasks.sources import Workload
     from warehouse.workloads.mix import Mix
+
+
+def format_names() -> list[str]:
+    """Formats of traces, ours first; no reader of another distribution is imported."""
+    return [*Format, *(name for name in plugins(Kind.TRACES) if name not in list(Format))]
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,9 @@ class FromTrace:
     trace: Annotated[
         Path | None, Setting("Trace", "Job trace; without it, jobs are generated.")
     ] = None
-    format: Annotated[Format, Setting("Format", "What the trace is.")] = Format.PUBLIC
+    format: Annotated[
+        str, Setting("Format", "What the trace is: public, table, …", choices=format_names)
+    ] = Format.PUBLIC.value
     profile: Annotated[
         Path | None, Setting("Profile", "Throughput table (JSON) of a public trace.")
     ] = None
@@ -102,13 +110,15 @@ class Jobs(Generated, FromTrace):
 
 FOR_GENERATED = {"seed", *(field.name for field in fields(Generated))}
 OF_TRACES = {"trace", "format"}
-FOR_FORMAT: Mapping[Format, set[str]] = {
+FOR_PLUGIN = {"seed", "modes"}
+FOR_FORMAT: Mapping[str, set[str]] = {
     Format.PUBLIC: {"profile", "regimes"},
     Format.TIRESIAS: set(),
     Format.PHILLY: {"seed", "modes", "only", "skip_unusable"},
     Format.TABLE: {"seed", "modes", "only", "skip_unusable", "columns"},
 }
-"""Settings that apply to generated jobs, to all traces, and to traces of each format."""
+"""Settings that apply to generated jobs, to all traces, and to traces of other packages' readers
+and of each format."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +140,8 @@ class Source(Jobs):
         self._check()
         if self.trace is None:
             return self._generate(gpus)
+        if self.format not in list(Format):
+            return self._read_plugged(self.trace)
         format_ = Format(self.format)
         if format_ is Format.PUBLIC:
             from warehouse.workloads.trace import read_workload
@@ -150,7 +162,12 @@ class Source(Jobs):
     def _check(self) -> None:
         check_bounds(Source, self)
         generated = self.trace is None
-        meant = FOR_GENERATED if generated else OF_TRACES | FOR_FORMAT[Format(self.format)]
+        if self.format not in (names := format_names()):
+            known = ", ".join(names)
+            raise InputError("format", f"unknown format {self.format!r}", f"known are {known}")
+        meant = OF_TRACES | FOR_FORMAT.get(self.format, FOR_PLUGIN)
+        if generated:
+            meant = FOR_GENERATED
         for field in fields(self):
             if getattr(self, field.name) == field.default or field.name in meant:
                 continue
@@ -197,6 +214,16 @@ class Source(Jobs):
         if gpus is None:
             raise InputError("gpus", "missing", "a contention factor is that of a cluster")
         return mix.interarrival_seconds(factor, gpus)
+
+    def _read_plugged(self, trace: Path) -> "Workload":
+        import numpy as np
+
+        from warehouse.workloads.plugged import read_plugged
+
+        plugin = find_plugin(Kind.TRACES, self.format)
+        assert plugin is not None, "checked"
+        rng = np.random.default_rng(self.seed)
+        return read_plugged(plugin, trace, rng=rng, modes=_modes(self.modes))
 
     def _read_table(self, trace: Path, format_: Format) -> "Workload":
         import numpy as np

@@ -270,3 +270,83 @@ def test_names_are_ours_first_and_never_ambiguous(site: Site, tmp_path: Path) ->
     assert set(plugins(Kind.POLICY)) == {"fifo", "smallest-first"}
     assert policy_names() == [*POLICIES, "smallest-first"]
     check_policy("fifo")
+
+
+TRACE = "0 1 0.5\n60 2 0.25\n"
+
+
+@pytest.fixture
+def spaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The module of the trace reader of the page, installed."""
+    page = ROOT / "docs" / "own-trace.md"
+    (code,), (entry,) = blocks(page, "python"), blocks(page, "toml")
+    info = tmp_path / "site" / "spaced_trace-1.2.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: spaced-trace\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text(
+        entry.replace('project.entry-points."shockwave.traces"', "shockwave.traces").replace(
+            '"', ""
+        )
+    )
+    module = tmp_path / "site" / "spaced_trace.py"
+    module.write_text(code)
+    (tmp_path / "jobs.txt").write_text(TRACE)
+    monkeypatch.syspath_prepend(module.parent)
+    plugins.cache_clear()
+    yield module
+    monkeypatch.undo()
+    plugins.cache_clear()
+    sys.modules.pop("spaced_trace", None)
+
+
+def test_a_trace_of_ones_own_format_is_read_by_its_name(
+    spaced: Path, here: Command, tmp_path: Path
+) -> None:
+    trace = tmp_path / "jobs.txt"
+    asked = ("simulate", "--gpus", 4, "--trace", trace, "--round-seconds", 900)
+    kept = ("--warehouse", tmp_path / "w", "--json")
+    done = here(*asked, "--format", "spaced", "--seed", 3, *kept)
+    (row,) = done.rows
+    assert (row["trace"], row["jobs"]) == ("jobs.txt", 2)
+    jobs = shockwave.Warehouse(tmp_path / "w").jobs(row["run"])
+    assert list(jobs["scale_factor"]) == [1, 2]
+    assert list(jobs["arrival_seconds"]) == [0.0, 60.0]
+    assert jobs["isolated_seconds"].to_list() == pytest.approx([1_800, 900], rel=0.2)
+    spaced.unlink()  # the jobs are in the record
+    assert here("replay", row["run"], "--warehouse", tmp_path / "w").code == 0
+    for options, error in (
+        (("--format", "spaced", "--only", "a=b"), "--only: says nothing about a spaced trace"),
+        (("--format", "spacd"), "--format: unknown format 'spacd'; known are public, tiresias, "),
+    ):
+        refused = here(*asked, *options, *kept)
+        assert refused.code == 2
+        assert refused.err.startswith(f"error: {error}")
+
+
+READERS = {
+    "raise OSError('no such disk')": "cannot read *: OSError: no such disk (spaced_trace.py:9)",
+    "return 3": "cannot read *: TypeError: 'int' object is not iterable",
+    "return []": "found no jobs in *",
+    "return [1]": "read *, of which job 0 is a int, no BareJob",
+    "return [BareJob(0.0, 60.0, 1), BareJob(0.0, 60.0, 0)]": "job 1 has 0 GPUs",
+    "return [BareJob(0.0, -1.0, 1)]": "job 0 runs for -1 s",
+    "return [BareJob(float('nan'), 1.0, 1)]": "job 0 arrives at nan s",
+}
+"""Last lines of a reader, and what is said of it; * stands for the trace."""
+
+
+@pytest.mark.parametrize("body", READERS)
+def test_a_reader_that_fails_is_named(
+    body: str, spaced: Path, here: Command, tmp_path: Path
+) -> None:
+    text = spaced.read_text().partition("    lines =")[0]
+    spaced.write_text(f"{text}    {body}\n")
+    trace = tmp_path / "jobs.txt"
+    done = here(
+        *("simulate", "--gpus", 4, "--trace", trace, "--format", "spaced"),
+        *("--warehouse", tmp_path / "w"),
+    )
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: format 'spaced' of spaced-trace 1.2: ")
+    assert READERS[body].replace("*", str(trace)) in done.err
+    assert not (tmp_path / "w").exists()

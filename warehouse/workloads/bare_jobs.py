@@ -5,7 +5,7 @@ isolated run time is as close to the duration as whole epochs allow.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,15 +37,24 @@ _MISSING = ("", "none", "null", "nan", "nat")
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
-    """What a line says, and where it is."""
+class BareJob:
+    """What a table says of a job.
 
-    place: str
+    Attributes:
+        arrival_seconds: Submission time, on any clock: the first job arrives at 0.
+        seconds: Run time alone, in seconds.
+        gpus: GPUs that it holds at once.
+        tenant: Who submitted it.
+        model: Jobs of one name share a model family; None to draw it.
+        place: File and line, for error messages.
+    """
+
     arrival_seconds: float
     seconds: float
     gpus: int
-    tenant: str
-    model: str | None
+    tenant: str = "default"
+    model: str | None = None
+    place: str = ""
 
 
 def read_job_table(
@@ -78,7 +87,7 @@ def read_job_table(
     only = only or {}
     _check_roles(columns)
     check_weights("modes", modes)
-    jobs: list[_Job] = []
+    jobs: list[BareJob] = []
     skipped = 0
     for row in read_rows(path, dict.fromkeys([*columns.values(), *only])):
         if any(row.values[column].strip() != value for column, value in only.items()):
@@ -98,7 +107,7 @@ def read_job_table(
     source = [path.name, *(f"{column}={value}" for column, value in only.items())]
     if skipped:
         source.append(f"{skipped} line{'s' * (skipped != 1)} skipped")
-    return _draw(", ".join(source), jobs, rng, modes)
+    return drawn(", ".join(source), jobs, rng, modes)
 
 
 def _check_roles(columns: Mapping[str, str]) -> None:
@@ -135,11 +144,11 @@ def _why_unusable(row: Row, columns: Mapping[str, str]) -> InputError | None:
     return None
 
 
-def _parse_job(row: Row, columns: Mapping[str, str]) -> _Job:
+def _parse_job(row: Row, columns: Mapping[str, str]) -> BareJob:
     seconds, column = _seconds(row, columns)
     if seconds > MOST_SECONDS:
         raise row.refusal(column, f"{seconds:g} s are beyond all bounds", "mend the field")
-    return _Job(
+    return BareJob(
         place=row.place,
         arrival_seconds=_time(row, columns["arrival"]),
         seconds=seconds,
@@ -212,20 +221,31 @@ def _count(row: Row, column: str) -> int:
     return max(int(value), 0)
 
 
-def _draw(
-    source: str, jobs: list[_Job], rng: np.random.Generator, modes: Mapping[Mode, float]
+def drawn(
+    source: str,
+    jobs: Sequence[BareJob],
+    rng: np.random.Generator,
+    modes: Mapping[Mode, float] = MODE_WEIGHTS,
 ) -> Workload:
+    """A workload of bare jobs, in the order of their ids, with what they lack drawn.
+
+    Args:
+        source: Name of the workload.
+        jobs: The jobs, not empty.
+        rng: Source of all randomness.
+        modes: Share of each adaptation mode.
+    """
     profile = generated_profile(sorted({job.gpus for job in jobs}))
     families = _draw_families(rng, (job.model for job in jobs if job.model))
     first = min(job.arrival_seconds for job in jobs)
-    drawn = []
+    made = []
     for job_id, (job, mode) in enumerate(zip(jobs, draw_modes(rng, len(jobs), modes), strict=True)):
         family, batch_size = draw_model(rng, families[job.model] if job.model else None)
         arrival = job.arrival_seconds - first
         request = Request(job_id, mode, job.gpus, arrival, job.seconds, job.tenant)
-        drawn.append(draw_regimes(rng, request, family, batch_size, profile))
-    specs, truths = by_arrival(drawn)
-    places = {job_id: job.place for job_id, job in enumerate(jobs)}
+        made.append(draw_regimes(rng, request, family, batch_size, profile))
+    specs, truths = by_arrival(made)
+    places = {job_id: job.place for job_id, job in enumerate(jobs) if job.place}
     return Workload(source=source, specs=specs, truths=truths, profile=profile, places=places)
 
 

@@ -1,0 +1,68 @@
+"""Traces of formats that other distributions read."""
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from predictor.job import Mode
+from predictor.plugins import Plugin
+from tasks.sources import Workload
+from warehouse.workloads.bare_jobs import BareJob, drawn
+from warehouse.workloads.fields import LARGEST
+from warehouse.workloads.mix import MOST_SECONDS
+
+
+def read_plugged(
+    plugin: Plugin, trace: Path, *, rng: np.random.Generator, modes: Mapping[Mode, float]
+) -> Workload:
+    """Read a trace with the reader that a distribution brings.
+
+    The reader is a function of the trace's path. It returns bare jobs, of which models and regimes
+    are drawn, or a whole workload.
+
+    Args:
+        plugin: The reader.
+        trace: The trace.
+        rng: Source of all randomness.
+        modes: Share of each adaptation mode.
+
+    Raises:
+        PluginError: The reader failed, or returned neither.
+        InputError: Raised by the reader about the trace.
+    """
+    read = plugin.load()
+    found = plugin.call(f"read {trace}", lambda: _whole(read(trace)))
+    if isinstance(found, Workload):
+        if not found.specs or len(found.specs) != len(found.truths):
+            raise plugin.refused(
+                f"read {trace} as a workload without jobs, or without their truths"
+            )
+        return found
+    for number, job in enumerate(found):
+        for problem in _unusable(job):
+            raise plugin.refused(f"read {trace}, of which job {number} {problem}")
+    if not found:
+        raise plugin.refused(f"found no jobs in {trace}")
+    return drawn(trace.name, found, rng, modes)
+
+
+def _whole(found: Any) -> Workload | list[Any]:
+    """What a reader returned, read to the end."""
+    return found if isinstance(found, Workload) else list(found)
+
+
+def _unusable(job: Any) -> Iterator[str]:
+    """What keeps an object from being a job."""
+    if not isinstance(job, BareJob):
+        yield f"is a {type(job).__name__}, no BareJob"
+    elif not math.isfinite(job.arrival_seconds) or abs(job.arrival_seconds) > LARGEST:
+        yield f"arrives at {job.arrival_seconds:g} s"
+    elif not 0 < job.seconds <= MOST_SECONDS:
+        yield f"runs for {job.seconds:g} s"
+    elif type(job.gpus) is not int or not 0 < job.gpus <= LARGEST:
+        yield f"has {job.gpus!r} GPUs, no positive integer"
+    elif not job.tenant.isprintable() or not (job.model or "-").isprintable():
+        yield "has a tenant or a model that cannot be printed"
