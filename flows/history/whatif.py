@@ -247,13 +247,14 @@ def _forked(
     specs, truths = zip(*first, *rest, strict=True) if first or rest else ((), ())
     workload = replace(known, specs=specs, truths=truths)
     settings = recorded.header.settings
+    decided = next((fork for fork in settings.forked if number <= fork.round), settings)
     latest = Fork(
         run=name,
         hash=rounds[number].previous_hash,
         round=number,
-        pools=settings.pools,
-        policy=settings.policy,
-        parameters=settings.parameters,
+        pools=decided.pools,  # of the rounds that are taken over
+        policy=decided.policy,
+        parameters=decided.parameters,
     )
     earlier = tuple(fork for fork in settings.forked if fork.round < number)
     asked = replace(change.settings(settings), forked=(*earlier, latest))

@@ -92,7 +92,7 @@ def test_nothing_leaves(command: str, server: Access, finished: Finished, tmp_pa
     for line, expected in RUNS[command]:
         words = [
             word.format(folder=tmp_path, run=finished.run, unfinished=unfinished).replace(
-                "FROM_runs", "FROM runs"
+                "FROM_runs", "SELECT run FROM runs"
             )
             for word in line.split()
         ]
