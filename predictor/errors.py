@@ -14,6 +14,8 @@ and exits with the error's `exit_code`, 2 by default.
 
 import errno
 import os
+import re
+from collections.abc import Iterable
 from typing import ClassVar
 
 
@@ -71,6 +73,17 @@ def remedy_of(error: BaseException, usual: str) -> str:
     """The usual remedy, unless what lacks is files that may be open: libraries say so in words."""
     lacking = os.strerror(errno.EMFILE) in str(error) or os.strerror(errno.ENFILE) in str(error)
     return "allow more open files (ulimit -n)" if lacking else usual
+
+
+def meant(text: str, known: Iterable[str]) -> str:
+    """A remedy for a name that is unknown: the known name that is most like it, and all of them."""
+    from difflib import get_close_matches
+
+    names = list(known)
+    ordered = {"-".join(sorted(re.split("[-_ ]", name.lower()))): name for name in names}
+    like = get_close_matches("-".join(sorted(re.split("[-_ ]", text.lower()))), ordered, 1)
+    asked = f"did you mean {ordered[like[0]]}? " if like else ""
+    return f"{asked}known are {', '.join(names)}"
 
 
 def first_line(error: BaseException | str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.errors import InputError, SolverError
+from predictor.errors import InputError, SolverError, meant
 from solver.backends import Backend, BackendUnavailableError, CountProblem
 from solver.backends.gurobi import Gurobi
 from solver.backends.highs import Highs
@@ -54,7 +54,7 @@ def choose_backends(name: str) -> tuple[Backend, ...]:
         InputError: The name is not a key of `BACKENDS`.
     """
     if name not in BACKENDS:
-        raise InputError("backend", f"unknown {name!r}", f"known are {', '.join(BACKENDS)}")
+        raise InputError("backend", f"unknown {name!r}", meant(name, BACKENDS))
     return BACKENDS[name]
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from flows.runs.setting import Setting
 from flows.runs.settings import POLICY, SEED, ClusterSize, SimulationSettings, recorded
 from flows.runs.workload_source import Jobs, Source, format_names
+from predictor.errors import meant
 from solver.policies import policy_names
 from tasks.record import Parameter, Settings
 from warehouse.workloads.kinds import Format
@@ -63,7 +64,7 @@ class PolicyPlan(Part):
     @classmethod
     def _known(cls, policy: str) -> str:
         if policy not in (names := policy_names()):
-            raise ValueError(f"unknown policy {policy!r}; known are {', '.join(names)}")
+            raise ValueError(f"unknown policy {policy!r}; {meant(policy, names)}")
         return policy
 
 

@@ -1,14 +1,13 @@
 """TOML files; errors name the file and the field."""
 
 import tomllib
-from difflib import get_close_matches
 from pathlib import Path
 from types import GenericAlias
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from predictor.errors import InputError
+from predictor.errors import InputError, meant
 
 
 def read_toml(path: Path, needed: str) -> dict[str, Any]:
@@ -48,9 +47,7 @@ def first_mistake(
     place = f"{path}: {_field(parts)}" if parts else str(path)
     if first["type"] == "extra_forbidden":
         known = _fields(model, parts[:-1])
-        near = get_close_matches(str(parts[-1]), known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-        return InputError(place, f"is no field of {what}", hint)
+        return InputError(place, f"is no field of {what}", meant(str(parts[-1]), known))
     if first["type"] == "missing":
         return InputError(place, "is missing", "add it")
     if first["type"] == "value_error":

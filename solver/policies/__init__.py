@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from predictor.errors import InputError
+from predictor.errors import InputError, meant
 from predictor.plugins import Kind, Plugin, find_plugin, plugins
 from solver.counts import choose_backends
 from solver.fidelity import Fidelity
@@ -80,8 +80,7 @@ def policy_class(name: str) -> type[Any]:
         return POLICIES[name]
     plugin = policy_plugin(name)
     if plugin is None:
-        known = ", ".join(policy_names())
-        raise InputError("policy", f"unknown policy {name!r}", f"known are {known}")
+        raise InputError("policy", f"unknown policy {name!r}", meant(name, policy_names()))
     return load_policy(plugin)
 
 
@@ -132,7 +131,7 @@ def make_policy(
             raise InputError(
                 f"parameters.{parameter}",
                 f"policy {name} has no parameter {parameter!r}",
-                f"it has {', '.join(known) or 'none'}",
+                meant(parameter, known) if known else "it has none",
             )
         if not 0.0 <= value <= LARGEST:
             raise InputError(
