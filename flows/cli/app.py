@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import version as installed_version
+from keyword import iskeyword
 from typing import Annotated, Any
 
 import typer
@@ -29,11 +30,12 @@ def application(names: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
     app.callback()(_shockwave)
     for name in names:
         module, _ = COMMANDS[name]
-        command = getattr(import_module(f"flows.cli.{module}"), name.replace("-", "_"))
+        attribute = name.replace("-", "_") + "_" * iskeyword(name)
+        command = getattr(import_module(f"flows.cli.{module}"), attribute)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
-            app.command(cls=Command)(command)
+            app.command(name, cls=Command)(command)
     return app
 
 

@@ -7,88 +7,129 @@ import shutil
 from textwrap import fill
 
 ABOUT = "A fair, efficient, auditable scheduler for GPU clusters."
+GLOSSARY = "docs/glossary.md"
 OPTIONS = {
     "--version": "Print the version and exit.",
     "--help": "Show this message and exit.",
 }
-COMMANDS = {
-    "simulate": ("runs", "Run a trace or a generated workload to its end on a virtual cluster."),
-    "compare": ("runs", "Run one workload under several policies, as one Prefect flow run."),
-    "campaign": (
-        "campaigns",
-        "Run policies × workloads × clusters × seeds × options, as one Prefect flow run.",
-    ),
-    "generate": (
-        "workloads",
-        "Write a generated workload, or one read in any format, as a public trace.",
-    ),
-    "run": ("live", "Run a trace in containers on Docker hosts, to the end of its last job."),
-    "profile": (
-        "live",
-        "Measure throughputs by training, and write them as the table that the predictor reads.",
-    ),
-    "resume": ("runs", "Go on from the last recorded round of an interrupted run."),
-    "replay": (
-        "history",
-        "Predict and solve recorded rounds again; exit 1 if anything comes out otherwise.",
-    ),
-    "audit": (
-        "audit",
-        "Verify a run or all: bytes, hash chain, completeness, ledger; exit 1 if it is broken.",
-    ),
-    "why": ("history", "Explain why a job runs, waits or was preempted in a round."),
-    "whatif": (
-        "history",
-        "Fork a run at a round, change something, run it forward, and show the difference.",
-    ),
-    "report": (
-        "reports",
-        "Write one self-contained HTML page about runs, and its figures for papers.",
-    ),
-    "policies": (
-        "judging",
-        "List the policies, where each was published, and what can be set.",
-    ),
-    "conformance": (
-        "judging",
-        "Run the published policies as published; exit 1 if a figure is off.",
-    ),
-    "forecast-error": (
-        "judging",
-        "Judge forecasts of the remaining run time on jobs whose truth is known.",
-    ),
-    "solve": ("judging", "Solve recorded window problems and lay them out."),
-    "sql": ("history", "Query the history of all runs."),
-    "views": (
-        "history",
-        "Renew analytics.duckdb and the copies of ended runs' marts; say what the views are.",
-    ),
-    "up": (
-        "service",
-        "Start Prefect's server and UI, and serve the flows that can be started from it.",
-    ),
-    "cluster": ("live", "Look at a cluster of Docker hosts."),
+PANELS = {
+    "Run": {
+        "simulate": (
+            "runs",
+            "Run a trace or a generated workload to its end on a virtual cluster.",
+        ),
+        "compare": ("runs", "Run one workload under several policies, as one Prefect flow run."),
+        "campaign": (
+            "campaigns",
+            "Run policies × workloads × clusters × seeds × options, as one Prefect flow run.",
+        ),
+        "run": ("live", "Run a trace in containers on Docker hosts, to the end of its last job."),
+        "resume": ("runs", "Go on from the last recorded round of an interrupted run."),
+        "generate": (
+            "workloads",
+            "Write a generated workload, or one read in any format, as a public trace.",
+        ),
+        "profile": (
+            "live",
+            "Measure throughputs by training, and write them as a table for the predictor.",
+        ),
+    },
+    "Look": {
+        "runs": (
+            "catalogue",
+            "List runs with their figures, names and tags; filter and sort them.",
+        ),
+        "show": (
+            "catalogue",
+            "Show a run: its name, tags and note, its settings, and its figures.",
+        ),
+        "diff": (
+            "catalogue",
+            "Compare two runs: settings, outcomes, and the first round that differs.",
+        ),
+        "why": ("history", "Explain why a job runs, waits or was preempted in a round."),
+        "sql": ("history", "Query the history of all runs."),
+        "report": (
+            "reports",
+            "Write one self-contained HTML page about runs, and its figures for papers.",
+        ),
+        "views": (
+            "history",
+            "Renew analytics.duckdb and the copies of ended runs' marts; say what the views are.",
+        ),
+        "name": ("catalogue", "Give a run a name, by which commands know it."),
+        "tag": ("catalogue", "Add tags to a run, or remove them."),
+        "note": ("catalogue", "Note a text on a run."),
+        "rm": ("keeping", "Move a run to the warehouse's trash; the ledger says so."),
+        "restore": ("keeping", "Bring a run back from the trash."),
+        "export": (
+            "keeping",
+            "Audit an ended run and write it, with its name, tags and note, into a file.",
+        ),
+        "import": ("keeping", "Audit the run in a file and add it to the warehouse."),
+    },
+    "Live": {
+        "up": (
+            "service",
+            "Start Prefect's server and UI, and serve the flows that can be started from it.",
+        ),
+        "cluster": ("live", "Look at a cluster of Docker hosts."),
+    },
+    "Judge": {
+        "whatif": (
+            "history",
+            "Fork a run at a round, change something, run it forward, and show the difference.",
+        ),
+        "replay": (
+            "history",
+            "Predict and solve recorded rounds again; exit 1 if anything comes out otherwise.",
+        ),
+        "audit": (
+            "audit",
+            "Verify a run or all: bytes, hash chain, completeness, ledger; exit 1 if it is broken.",
+        ),
+        "policies": (
+            "judging",
+            "List the policies, where each was published, and what can be set.",
+        ),
+        "conformance": (
+            "judging",
+            "Run the published policies as published; exit 1 if a figure is off.",
+        ),
+        "forecast-error": (
+            "judging",
+            "Judge forecasts of the remaining run time on jobs whose truth is known.",
+        ),
+        "solve": ("judging", "Solve recorded window problems and lay them out."),
+    },
 }
+"""By panel of the help: its commands, each with the module that defines it and its summary."""
+
+COMMANDS = {name: command for panel in PANELS.values() for name, command in panel.items()}
 """By command: the module in this package that defines its function, and its summary."""
 
 
 def overview() -> str:
     """The text that `shockwave --help` prints."""
-    commands = {name: summary for name, (_, summary) in COMMANDS.items()}
     width = shutil.get_terminal_size().columns
+    wide = max(map(len, (*COMMANDS, *OPTIONS)))
+    panels = [
+        f"{panel}:\n" + _listed({name: summary for name, (_, summary) in of.items()}, wide, width)
+        for panel, of in PANELS.items()
+    ]
     parts = [
         "Usage: shockwave [OPTIONS] COMMAND [ARGS]...",
         f"  {ABOUT}",
-        "Options:\n" + _listed(OPTIONS, width),
-        "Commands:\n" + _listed(commands, width),
-        "  shockwave COMMAND --help lists the options of a command.\n"
-        "  docs/glossary.md says what the words mean: ftf, gang, regime and others.",
+        "Options:\n" + _listed(OPTIONS, wide, width),
+        *panels,
+        "  shockwave COMMAND --help lists the options of a command.",
+        f"  Words are explained in the glossary: {GLOSSARY}",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _listed(texts: dict[str, str], width: int) -> str:
-    indent = 4 + max(map(len, texts))
+def _listed(texts: dict[str, str], wide: int, width: int) -> str:
+    indent = 4 + wide
     return "\n".join(
         fill(
             text,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import Gpus, Json, SetOption, Warehouse
+from flows.cli.options import Gpus, Json, RunId, SetOption, Warehouse
 from flows.cli.output import print_rows, say
 from warehouse import DEFAULT_WAREHOUSE
 
@@ -19,7 +19,7 @@ MOST_JOBS = 20
 
 
 def replay(
-    run: Annotated[str, typer.Argument(help="A recorded run.")],
+    run: RunId,
     number: Annotated[int | None, typer.Option("--round", help="One round only.")] = None,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
@@ -83,9 +83,13 @@ def sql(
     as_json: Json = False,
 ) -> None:
     """Query the history of all runs."""
+    from flows.cli.progress import progress
     from warehouse.analytics.limits import Limits
+    from warehouse.analytics.marts import keep_fast
     from warehouse.analytics.questions import Analytics
 
+    if run is None:
+        keep_fast(warehouse, progress().counted("copying figures", "runs"))
     analytics = Analytics(warehouse, Limits(timeout, memory))
     if query is not None and recipe is None and run is None and job is None:
         columns, rows = analytics.query(query)
@@ -136,7 +140,7 @@ def why(
 
 
 def whatif(
-    run: Annotated[str, typer.Argument(help="A recorded run.")],
+    run: RunId,
     number: Annotated[int, typer.Option("--round", help="The first round decided anew.")],
     policy: Annotated[str | None, typer.Option(help="Another policy.")] = None,
     parameters: SetOption = None,

@@ -90,7 +90,7 @@ def profile(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure throughputs by training, and write them as the table that the predictor reads."""
+    """Measure throughputs by training, and write them as a table for the predictor."""
     from containers.docker.checking import check_before_run, machine
     from flows.cli.progress import progress
     from flows.runs.cluster_file import read_cluster_file

@@ -23,6 +23,16 @@ from predictor.errors import InputError, ShockwaveError
 class Command(TyperCommand):
     """A command that shows its progress, and whose errors name its options."""
 
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        for parameter in self.params:
+            if parameter.param_type_name == "argument":  # as the docs write it
+                parameter.metavar = str(parameter.name).upper()
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The arguments in the usage line: `JOB`, where Typer has `{JOB}`."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command.
 
@@ -33,10 +43,20 @@ class Command(TyperCommand):
         lines = ctx.params.get("as_json", False)
         try:
             with nullcontext() if serves else working(str(ctx.info_name), lines=lines):
+                _use_ids(ctx.params)
                 return super().invoke(ctx)
         except ShockwaveError as error:
             place = place_as_option(error.place, self.params)
             raise type(error)(place, error.problem, error.remedy) from error
+
+
+def _use_ids(given: dict[str, Any]) -> None:
+    """Replace names of runs by their ids."""
+    for field in ("run", "other"):
+        if isinstance(given.get(field), str):
+            from warehouse.store.labels import run_named
+
+            given[field] = run_named(Path(given["warehouse"]), given[field])
 
 
 class DriverName(StrEnum):
@@ -63,6 +83,7 @@ Warehouse = Annotated[
     typer.Option(envvar="SHOCKWAVE_WAREHOUSE", help="Folder that keeps the records of all runs."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout.")]
+RunId = Annotated[str, typer.Argument(help="A recorded run, by its id or name.")]
 Gpus = Annotated[int | None, option(GPUS)]
 Backend = Annotated[str, option(BACKEND)]
 Policy = Annotated[str, option(POLICY)]

@@ -98,6 +98,13 @@ def side_by_side(rows: Sequence[Mapping[str, object]], heading: str, width: int)
     return lines
 
 
+def fields(record: Mapping[str, object], width: int | None) -> list[Line]:
+    """A record's lines, one or more a field, whatever their width if that is None."""
+    cells = [shown(value) for value in record.values()]
+    most = max(map(cell_len, (*record, *cells)))
+    return list(_blocks(list(record), [cells], 2 * most + GAP if width is None else width))
+
+
 def is_number(value: object) -> bool:
     """Whether a value is shown as a number; truth values are not."""
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)

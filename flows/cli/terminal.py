@@ -10,7 +10,7 @@ from rich.text import Text
 
 from flows.cli.output import terminal_width
 from flows.cli.progress import end_bar
-from flows.cli.tables import Line, side_by_side, table
+from flows.cli.tables import Line, fields, side_by_side, table
 
 USUAL_WIDTH = 100
 """Width in characters if stdout is no terminal. A choice of layout."""
@@ -32,6 +32,11 @@ def print_table(
 def print_side_by_side(rows: Sequence[Mapping[str, object]], heading: str) -> None:
     """Print records as columns, headed by one of their fields; columns that do not fit go below."""
     _print(side_by_side(rows, heading, terminal_width() or USUAL_WIDTH))
+
+
+def print_fields(record: Mapping[str, object]) -> None:
+    """Print a record, a field a line; on a terminal, long values are wrapped below each other."""
+    _print(fields(record, terminal_width()), paged=True)
 
 
 def _print(lines: Sequence[Line], paged: bool = False) -> None:

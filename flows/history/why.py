@@ -58,7 +58,7 @@ def why(job_id: int, warehouse: Path, name: str | None = None, number: int | Non
 
 
 def _latest(warehouse: Path) -> str:
-    newest = "SELECT run FROM headers ORDER BY created_at DESC, run DESC LIMIT 1"
+    newest = "SELECT run FROM runs ORDER BY created_at DESC, run DESC LIMIT 1"
     _, rows = Analytics(warehouse).query(newest)
     if not rows:
         raise InputError(str(warehouse), "holds no run", "run shockwave simulate first")

@@ -318,6 +318,9 @@ def test_sql_asks_recipes_by_name(here: Command, finished: Finished) -> None:
     assert_refused(
         here("sql", "--recipe", "nonsense", *asked), "no 'nonsense'; known are worst-jobs"
     )
+    assert_refused(
+        here("sql", "--recipe", "worst-job", *asked), "no 'worst-job'; did you mean worst-jobs? "
+    )
 
 
 @pytest.mark.parametrize("options", [["--json"], []])
@@ -393,7 +396,7 @@ def test_resume_of_a_finished_run_changes_nothing(here: Command, finished: Finis
 
 
 def test_the_overview_has_every_command_in_its_own_words(here: Command) -> None:
-    assert list(GROUP.commands) == list(COMMANDS)
+    assert sorted(GROUP.commands) == sorted(COMMANDS)
     for name, (_, summary) in COMMANDS.items():
         assert GROUP.commands[name].help.splitlines()[0] == summary
     asked = here("--help")
@@ -469,6 +472,9 @@ def test_help(here: Command, command: str) -> None:
         ("--seed -1", ["--seed", "-1 is out of range", "at least 0"]),
         ("--seed 9223372036854775808", ["--seed", "out of range", "at most 9223372036854775807"]),
         ("--seed 99999999999999999999", ["--seed", "99999999999999999999 is out of range"]),
+        ("--policy shokwave", ["--policy", "did you mean shockwave? known are"]),
+        ("--backend higs", ["--backend", "did you mean highs? known are"]),
+        ("--set latenes=1", ["--set latenes", "did you mean lateness? known are"]),
         ("--policy lottery", ["--policy", "'lottery'", "known are shockwave, "]),
         ("--backend abacus", ["--backend", "'abacus'", "auto, lagrangian, gurobi, highs"]),
         ("--backend abacus --policy fifo", ["--backend", "'abacus'"]),
@@ -690,13 +696,13 @@ def test_solve_refuses_a_back_end(here: Command, tmp_path: Path) -> None:
         ("solve {folder}/no.jsonl", ["no.jsonl", "No such file"]),
         ("solve {folder}", ["Is a directory"]),
         ("solve {folder}/file", ["file: holds no window problems"]),
-        ("replay nothing-1 --warehouse {w}", ["run 'nothing-1'", "SELECT run FROM runs"]),
+        ("replay nothing-1 --warehouse {w}", ["run 'nothing-1'", "list them with: shockwave runs"]),
         ("replay ../x --warehouse {w}", ["run '../x'"]),
         ("replay _ --warehouse {w}", ["run '_'"]),
         ("replay {run} --round 999 --warehouse {w}", ["--round", "no round 999"]),
         ("replay {run} --round -1 --warehouse {w}", ["--round", "no round -1"]),
         ("replay {run} --warehouse {folder}/no", ["not in the warehouse"]),
-        ("resume nothing-1 --warehouse {w}", ["run 'nothing-1'", "SELECT run FROM runs"]),
+        ("resume nothing-1 --warehouse {w}", ["run 'nothing-1'", "list them with: shockwave runs"]),
         ("resume {run} --warehouse {folder}/no", ["not in the warehouse"]),
         ("sql SELEC --warehouse {w}", ["query", "Parser Error"]),
         ("sql SELECT --warehouse {w}", ["query", "Parser Error"]),

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -147,7 +148,7 @@ def test_no_command_is_mute(
 @pytest.mark.process
 def test_a_program_without_a_terminal_says_how_far_it_is(tmp_path: Path) -> None:
     done = subprocess.run(
-        [*SIMULATE, "--jobs", "40", "--json", "--warehouse", tmp_path / "w"],
+        [*SIMULATE, "--jobs", "25", "--json", "--warehouse", tmp_path / "w"],
         capture_output=True,
         text=True,
         env=os.environ | {VARIABLE: "0.05"},
@@ -156,19 +157,28 @@ def test_a_program_without_a_terminal_says_how_far_it_is(tmp_path: Path) -> None
     assert len(done.stdout.splitlines()) == 1
     said = [LINE.match(line) for line in done.stderr.splitlines()]
     assert all(said)
-    counted = [match[1] for match in said if match and "of 40 jobs, round" in match[1]]
+    counted = [match[1] for match in said if match and "of 25 jobs, round" in match[1]]
     assert any(re.search(r", about \d+ (s|min|h) left$", text) for text in counted)
+
+
+IN_A_TERMINAL = """
+import time
+from flows.cli.output import say
+from flows.cli.progress import PATIENCE_SECONDS, progress, working
+with working("campaign"):
+    progress().counted("[bold]plan[/x]", "cells")(7, 60)
+    time.sleep(PATIENCE_SECONDS + 1.0)
+    say("results")
+"""
 
 
 @pytest.mark.process
 def test_a_terminal_shows_a_bar_that_is_gone_in_the_end(tmp_path: Path) -> None:
-    env = outside(tmp_path) | {"TERM": "xterm-256color", "COLUMNS": "100"}
-    env.pop(VARIABLE, None)
-    command = [*SIMULATE, "--jobs", "60", "--warehouse", tmp_path / "w"]
-    code, shown = in_terminal(command, tmp_path, env)
+    env = outside(tmp_path) | {"TERM": "xterm-256color", "COLUMNS": "100", VARIABLE: ""}
+    code, shown = in_terminal([sys.executable, "-c", IN_A_TERMINAL], Path.cwd(), env)
     assert code == 0
-    assert re.search(r"shockwave: \d+ of 60 jobs, round \d+", shown)
-    assert "makespan_s" in shown.rpartition("\x1b[2K")[2]
+    assert re.search(r"\d s  \[bold\]plan\[/x\]: 7 of 60 cells", shown)
+    assert shown.rpartition("\x1b[2K")[2].strip().endswith("results")
 
 
 def test_progress_can_be_switched_off_and_is_none_outside_a_command(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from flows.cli.tables import shown, side_by_side, table
-from flows.cli.terminal import counting, print_side_by_side, print_table
+from flows.cli.terminal import print_side_by_side, print_table
 from tests.flows.conftest import Command, Finished
 from tests.newcomer import in_terminal, outside
 
@@ -107,12 +107,6 @@ def test_a_text_is_no_markup(text: str, capsys: pytest.CaptureFixture[str]) -> N
     assert lines == [text] * 4
 
 
-def test_a_note_is_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    with counting("cells", quiet=False) as count:
-        count.note("job 3: [/x]")
-    assert capsys.readouterr().err.strip().startswith("job 3: [/x]")
-
-
 def test_a_text_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["a\x1b[2J"], [["one\ntwo\x1b]0;title\x07\u202e"]])
     assert capsys.readouterr().out == ("a\\x1b[2J\none\\ntwo\\x1b]0;title\\x07\\u202e\n")
@@ -127,13 +121,11 @@ WIDE = """SELECT 'shockwave-7b7c5d-' || i AS run, i AS job_id, 'default' AS tena
 QUESTIONS = {
     "wide": f'sql "{" ".join(WIDE.split())}"',
     "worst-jobs": "sql --recipe worst-jobs",
-    "fairness": "sql --recipe fairness-quantiles",
     "summary": 'sql "SELECT * EXCLUDE (last_hash) FROM run_summary"',
     "policies": "policies",
     "why": "why 1",
-    "views": "sql \"FROM (DESCRIBE run_summary) WHERE column_name LIKE '%ftf%'\"",
 }
-EXACT = ("wide", "worst-jobs", "views")
+EXACT = ("wide", "worst-jobs")
 """Those whose whole output is stored."""
 
 

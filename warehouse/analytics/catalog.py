@@ -214,6 +214,12 @@ def verify_records(warehouse: Path, runs: Iterable[str]) -> None:
     verify(warehouse, stored, "restore it from a backup; shockwave audit says more")
 
 
+def all_copied(warehouse: Path, runs: Sequence[str] | None, copies: Copies) -> bool:
+    """Whether the marts of all runs in the views are read from copies."""
+    copied = _copied(copies, runs)
+    return bool(copied) and not _others(warehouse, runs, copied)
+
+
 def _copied(copies: Copies, runs: Sequence[str] | None) -> tuple[str, ...]:
     """The runs in the views with copies."""
     return tuple(run for run in copies.runs if runs is None or run in runs)

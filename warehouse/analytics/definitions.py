@@ -69,16 +69,21 @@ def named(sql: str) -> set[str]:
 
 
 @cache
-def needed(sql: str) -> tuple[str, ...]:
+def needed(sql: str, *, copied: bool = False) -> tuple[str, ...]:
     """The views that a query names and those that they read, in the order of `VIEWS`.
 
     All of them where it names none, as `SHOW TABLES`.
+
+    Args:
+        sql: The query.
+        copied: Whether marts are copies, which read nothing.
     """
     found: set[str] = set()
     new = named(sql)
     while new:
         found |= new
-        read = {name for view in new for name in _reads(view_sql(view))}
+        computed = [view for view in new if not (copied and view in MARTS)]
+        read = {name for view in computed for name in _reads(view_sql(view))}
         new = read - found
     return tuple(view for view in VIEWS if view in found) or VIEWS
 

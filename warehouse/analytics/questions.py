@@ -1,6 +1,7 @@
 """Queries on a warehouse: SQL over the views, and the recipes of the cookbook."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +10,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import duckdb
 
 from predictor.errors import InputError, WarehouseError, first_line, remedy_of
-from warehouse.analytics.catalog import create_views, seal, verify_read
+from warehouse.analytics.catalog import all_copied, create_views, seal, verify_read
 from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import VIEWS, needed, read_twice
 from warehouse.analytics.limits import UNLIMITED, Limits, connected, interruptible
 from warehouse.analytics.recipes import recipe
-from warehouse.store.folder import check_files, check_runs, check_warehouse, run_folder
+from warehouse.store.folder import (
+    check_files,
+    check_runs,
+    check_warehouse,
+    name_of,
+    run_folder,
+    run_folders,
+)
 
 if TYPE_CHECKING:
     import pandas as pd  # costs a second to import
@@ -89,7 +97,8 @@ class Analytics:
 
         Args:
             name: The recipe.
-            run: The run; by default all runs, or the newest for a recipe of a single run.
+            run: The run; by default the newest for a recipe of a single run, for the others all
+                runs, of identical ones the newest only.
             job: The job, for a recipe of a single job; the recipe's choice by default.
 
         Returns:
@@ -112,9 +121,19 @@ class Analytics:
         return self._ask(
             found.sql,
             lambda relation: (relation.columns, relation.fetchall()),
-            [run] if run is not None and seen else None,
+            [run] if run is not None and seen else None if found.of_every_run else self._once(),
             {"run": run, "job": job},
         )
+
+    def _once(self) -> list[str] | None:
+        """The runs, of identical ones the newest only; None if there are none of these."""
+        names = (name_of(folder) for folder in run_folders(self.warehouse))
+        stems = Counter(name.rpartition("-")[0] for name in names)  # with the header's hash
+        if max(stems.values(), default=0) < 2:
+            return None
+        same = "PARTITION BY first_hash, last_hash ORDER BY created_at DESC, run DESC"
+        once = f"SELECT run FROM runs QUALIFY NOT complete OR row_number() OVER ({same}) = 1"
+        return sorted(run for (run,) in self.query(once)[1])
 
     def _ask(
         self,
@@ -131,7 +150,8 @@ class Analytics:
 
                 def work() -> Answer:
                     copies = read_copies(self.warehouse)
-                    names, tables = needed(sql), read_twice(sql)
+                    copied = all_copied(self.warehouse, runs, copies)
+                    names, tables = needed(sql, copied=copied), read_twice(sql)
                     create_views(
                         connection, self.warehouse, runs, names, tables=tables, copies=copies
                     )

@@ -1,8 +1,8 @@
 """The cookbook: questions about a warehouse, each with its query.
 
 A recipe is a file `cookbook/NN-name.sql`: the question, its audience and, for a recipe of a single
-run, a mark; then the query. It reads the run from the variable `run` and, for a recipe of a single
-job, the job from the variable `job`.
+run, or of every one of several identical runs, a mark; then the query. It reads the run from the
+variable `run` and, for a recipe of a single job, the job from the variable `job`.
 """
 
 import re
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from predictor.errors import InputError
+from predictor.errors import InputError, meant
 
 _HEAD = re.compile(
-    r"-- (?P<question>.*\?.*)\n-- asked by: (?P<asked_by>\w+)\n(?P<of>-- of: one run\n)?"
+    r"-- (?P<question>.*\?.*)\n-- asked by: (?P<asked_by>\w+)\n(?:-- of: (?P<of>one|every) run\n)?"
 )
 
 
@@ -26,6 +26,7 @@ class Recipe:
         question: The question in words.
         asked_by: Its audience: operators, researchers or tenants.
         of_one_run: Whether it concerns a single run.
+        of_every_run: Whether it concerns each of several identical runs.
         sql: A single SELECT over the views.
     """
 
@@ -33,6 +34,7 @@ class Recipe:
     question: str
     asked_by: str
     of_one_run: bool
+    of_every_run: bool
     sql: str
 
 
@@ -51,7 +53,7 @@ def recipe(name: str) -> Recipe:
     """
     known = {recipe.name: recipe for recipe in recipes()}
     if name not in known:
-        raise InputError("recipe", f"no {name!r}", f"known are {', '.join(known)}")
+        raise InputError("recipe", f"no {name!r}", meant(name, known))
     return known[name]
 
 
@@ -60,4 +62,6 @@ def _read(path: Path) -> Recipe:
     head = _HEAD.match(text)
     assert head is not None, f"{path.name} does not begin with a question and who asks it"
     name = path.stem.split("-", 1)[1]
-    return Recipe(name, head["question"], head["asked_by"], head["of"] is not None, text)
+    return Recipe(
+        name, head["question"], head["asked_by"], head["of"] == "one", head["of"] == "every", text
+    )

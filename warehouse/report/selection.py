@@ -148,7 +148,7 @@ def _named(analytics: Analytics, about: str | Sequence[str]) -> Sequence[_Run | 
             raise InputError(
                 f"run or campaign {run!r}",
                 f"not in the warehouse {analytics.warehouse}",
-                'list runs with: shockwave sql "SELECT run FROM runs"',
+                "list runs with: shockwave runs",
             )
         if not known[run]:
             raise InputError(f"run {run!r}", "has no rounds yet", f"shockwave resume {run}")

@@ -303,7 +303,7 @@ def unknown_run(warehouse: Path, run: str) -> InputError:
     return InputError(
         f"run {run!r}",
         f"not in the warehouse {warehouse}",
-        'list them with: shockwave sql "SELECT run FROM runs"',
+        "list them with: shockwave runs",
     )
 
 

@@ -176,6 +176,8 @@ def _files(warehouse: Path) -> Iterator[Path]:
         beside = path.parent not in runs and not path.parent.name.startswith(".")  # one that begins
         if beside and (path.suffix == ".parquet" or path.name == CHECKSUMS):
             yield path
+    for path in sorted((warehouse / "trash").rglob("*.parquet")):
+        yield path
     for name in ("campaigns", "marts"):
         for path in sorted((warehouse / name).rglob("*")):
             hidden = any(part.startswith(".") for part in path.relative_to(warehouse).parts)

@@ -85,17 +85,6 @@ class Reader:
 
         return _decoded(path, decode)
 
-    def packages(self, run: str) -> tuple[Package, ...]:
-        """The packages that a run was made with, with their versions.
-
-        Raises:
-            InputError: No such run.
-            WarehouseError: Its file is damaged.
-        """
-        path = run_folder(self.warehouse, run) / "header.parquet"
-        found = read_parquet(path)["packages"][0].as_py()
-        return tuple(Package(package["name"], package["version"]) for package in found)
-
     def records(self, run: str) -> list[tuple[RoundRecord, str]]:
         """The rounds of a run in order, each with its hash: a whole chain from the header on.
 

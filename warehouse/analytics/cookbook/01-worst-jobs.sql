@@ -1,8 +1,9 @@
 -- Which jobs fared worst, and what held them up?
 -- asked by: operators
+-- of: one run
 SELECT run, job_id, tenant, model, mode, scale_factor, ftf, jct_seconds, queueing_seconds,
     waiting_seconds, restart_seconds, preemptions
 FROM job_outcomes
-WHERE ftf IS NOT NULL
+WHERE run = getvariable('run') AND ftf IS NOT NULL
 ORDER BY ftf DESC, run, job_id
 LIMIT 20

@@ -1,5 +1,6 @@
 -- Which jobs were preempted most often, and what did it cost them?
 -- asked by: operators
+-- of: one run
 SELECT
     p.run,
     p.job_id,
@@ -11,6 +12,7 @@ SELECT
     any_value(o.ftf) AS ftf
 FROM preemptions AS p
 JOIN job_outcomes AS o USING (run, job_id)
+WHERE p.run = getvariable('run')
 GROUP BY p.run, p.job_id
 ORDER BY preemptions DESC, away_seconds DESC, p.run, p.job_id
 LIMIT 20

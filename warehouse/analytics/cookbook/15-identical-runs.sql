@@ -1,5 +1,6 @@
 -- Which runs are the same, and which of the same inputs are not?
 -- asked by: researchers
+-- of: every run
 SELECT
     first_hash,
     any_value(policy) AS policy,

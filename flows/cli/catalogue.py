@@ -1,0 +1,196 @@
+"""Commands on the list of runs: `runs`, `show`, `name`, `tag`, `note`, `diff`."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from flows.cli.options import Json, RunId, Warehouse
+from flows.cli.output import print_rows, say
+from predictor.errors import InputError
+from warehouse import DEFAULT_WAREHOUSE
+
+FEW_RUNS = 50
+"""Runs that are listed by default. A choice of layout."""
+
+
+def runs(
+    policy: Annotated[str | None, typer.Option(help="Runs of this policy only.")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="Runs with this tag only; can be repeated.")
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(help="A condition over figures, such as 'makespan_s < 30000 AND gpus = 16'."),
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            help="A figure, such as jct_p99_s or 'worst_ftf DESC'.", show_default="newest"
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(help="At most so many runs; 0: all.", min=0)] = FEW_RUNS,
+    of_jobs: Annotated[
+        str | None,
+        typer.Option(help="Figures of some jobs of each run only, such as 'scale_factor = 4'."),
+    ] = None,
+    identical: Annotated[
+        bool, typer.Option("--identical", help="List each of several identical runs.")
+    ] = False,
+    trash: Annotated[bool, typer.Option("--trash", help="List what is in the trash.")] = False,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """List runs with their figures, names and tags; filter and sort them."""
+    if trash:
+        from warehouse.store.folder import check_warehouse
+        from warehouse.store.trash import removed_runs
+
+        check_warehouse(warehouse)
+        print_rows(map(asdict, removed_runs(warehouse)), as_json, paged=True)
+        return
+    from flows.cli.progress import progress
+    from warehouse.analytics.listing import Selection, list_runs
+    from warehouse.analytics.marts import keep_fast
+    from warehouse.analytics.questions import Analytics
+
+    keep_fast(warehouse, progress().counted("copying figures", "runs"))
+    selected = Selection(
+        policy, tuple(tag or ()), where, sort, limit + 1 if limit else None, of_jobs, identical
+    )
+    rows = list_runs(Analytics(warehouse), selected)
+    more = bool(limit) and len(rows) > limit
+    rows = rows[: limit or None]
+    print_rows(rows if as_json else _without_usual(rows), as_json, paged=True)
+    if more and not as_json:
+        say(f"(the first {limit} only; --limit 0 lists all)")
+
+
+USUAL = {"name": "", "tags": "", "same": 1, "complete": True}
+"""Columns of the list that are left out of a table where all runs have this value."""
+
+
+def _without_usual(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    left = [
+        name for name, usual in USUAL.items() if all(row.get(name, usual) == usual for row in rows)
+    ]
+    return [{name: row[name] for name in row if name not in left} for row in rows]
+
+
+def show(run: RunId, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
+    """Show a run: its name, tags and note, its settings, and its figures."""
+    from warehouse.analytics.questions import Analytics
+    from warehouse.store.folder import run_folder
+    from warehouse.store.labels import Label, read_labels
+
+    folder = run_folder(warehouse, run)
+    label = read_labels(warehouse).get(run, Label())
+    if next(folder.glob("round=*.parquet"), None) is None:
+        raise InputError(f"run {run!r}", "has no rounds yet", "ask again later")
+    about: dict[str, Any] = {}
+    for view in ("runs", "run_summary"):
+        columns, (row,) = Analytics(warehouse).query(f"FROM {view}", [run])
+        about |= dict(zip(columns, row, strict=True))
+    about.pop("run")
+    packages = about.pop("packages") or ()
+    about = {"run": run, **asdict(label), **about, "folder": str(folder), "packages": packages}
+    if as_json:
+        print_rows([about], as_json)
+        return
+    about["tags"] = " ".join(label.tags)
+    about["packages"] = ", ".join(f"{one['name']} {one['version']}" for one in packages)
+    from flows.cli.terminal import print_fields
+
+    print_fields({name: value for name, value in about.items() if value not in ("", None, [])})
+
+
+def name(
+    run: RunId,
+    name: Annotated[
+        str | None, typer.Argument(help="The name; without it, it is taken away.")
+    ] = None,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Give a run a name, by which commands know it."""
+    from warehouse.store.labels import name_run
+
+    _print_label(run, asdict(name_run(warehouse, run, name or "")), as_json)
+
+
+def tag(
+    run: RunId,
+    tags: Annotated[list[str] | None, typer.Argument(help="Tags to add.")] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(help="A tag to remove; can be repeated.")
+    ] = None,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Add tags to a run, or remove them."""
+    from warehouse.store.labels import tag_run
+
+    _print_label(run, asdict(tag_run(warehouse, run, tags or (), remove or ())), as_json)
+
+
+def note(
+    run: RunId,
+    text: Annotated[
+        str | None, typer.Argument(help="The note; without it, it is taken away.")
+    ] = None,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Note a text on a run."""
+    from warehouse.store.labels import note_run
+
+    _print_label(run, asdict(note_run(warehouse, run, text or "")), as_json)
+
+
+def _print_label(run: str, label: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_rows([{"run": run} | label], as_json)
+        return
+    label["tags"] = " ".join(label["tags"])
+    told = "; ".join(f"{field} {text}" for field, text in label.items() if text)
+    say(f"{run}: {told or 'no name, tags or note'}")
+
+
+def diff(
+    run: RunId,
+    other: Annotated[str, typer.Argument(help="Another run, by its id or name.")],
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Compare two runs: settings, outcomes, and the first round that differs."""
+    from flows.history.difference import difference
+
+    found = difference(warehouse, run, other)
+    settings = [{"setting": name, "one": a, "other": b} for name, a, b in found.settings]
+    figures = [
+        {"figure": name, "one": a, "other": b, "difference": _less(b, a)}
+        for name, a, b in found.figures
+    ]
+    if as_json:
+        rounds = {"rounds": found.rounds, "first_round": found.first_round, "fields": found.fields}
+        print_rows([*settings, *figures, rounds], as_json)
+        return
+    say(f"one: {run}; other: {other}")
+    say("")
+    if settings:
+        print_rows(settings, as_json)
+    else:
+        say("the same settings and workload")
+    say("")
+    print_rows(figures, as_json)
+    say("")
+    if found.first_round is None:
+        say(f"all {found.rounds[0]} rounds are the same")
+    elif found.fields:
+        say(f"round {found.first_round} is the first that differs: in {', '.join(found.fields)}")
+    else:
+        say(f"the same up to round {found.first_round}, which only one of them has")
+
+
+def _less(after: float | None, before: float | None) -> float | None:
+    return None if after is None or before is None else after - before

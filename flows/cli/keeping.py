@@ -1,0 +1,85 @@
+"""Commands that remove runs and bring them back: `rm`, `restore`, `export`, `import`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.options import Json, RunId, Warehouse
+from flows.cli.output import print_rows, say
+from warehouse import DEFAULT_WAREHOUSE
+
+
+def rm(
+    run: RunId,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Remove it from the trash, for good.")
+    ] = False,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Move a run to the warehouse's trash; the ledger says so."""
+    from warehouse.analytics.catalog import build
+    from warehouse.store import trash
+
+    if purge:
+        trash.purge(warehouse, run)
+    else:
+        trash.remove(warehouse, run)
+        build(warehouse)  # without the run
+    if as_json:
+        print_rows([{"run": run, "removed": True, "purged": purge}], as_json)
+    elif purge:
+        say(f"{run}: removed for good")
+    else:
+        say(f"{run}: in the trash; back with: shockwave restore {run}")
+
+
+def restore(run: RunId, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
+    """Bring a run back from the trash."""
+    from warehouse.analytics.catalog import build
+    from warehouse.store import trash
+
+    trash.restore(warehouse, run)
+    build(warehouse)
+    if as_json:
+        print_rows([{"run": run, "removed": False}], as_json)
+    else:
+        say(f"{run}: restored")
+
+
+def export(
+    run: RunId,
+    file: Annotated[Path, typer.Argument(help="A new file.")],
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Audit an ended run and write it, with its name, tags and note, into a file."""
+    from warehouse.store.durable import check_writable
+    from warehouse.store.exchange import export_run
+
+    check_writable(file)
+    found = export_run(warehouse, run, file)
+    size = file.stat().st_size
+    if as_json:
+        row = {"run": run, "file": str(file), "bytes": size, "rounds": found.rounds}
+        print_rows([row], as_json)
+    else:
+        say(f"{file}: {run}, {found.rounds} rounds, {size / 1e6:.1f} MB")
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(help="A file of shockwave export.")],
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Audit the run in a file and add it to the warehouse."""
+    from warehouse.analytics.catalog import build
+    from warehouse.store.exchange import import_run
+
+    found = import_run(warehouse, file)
+    build(warehouse)
+    if as_json:
+        print_rows([{"run": found.run, "rounds": found.rounds, "jobs": found.jobs}], as_json)
+    else:
+        say(f"{found.run}: {found.rounds} rounds, {found.jobs} jobs, chain and rounds are whole")

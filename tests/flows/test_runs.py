@@ -1,0 +1,407 @@
+"""Runs without SQL: list, show, compare, label, remove, restore, export and import them."""
+
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.flows.conftest import Command, Ran, tree
+from tests.runs import POLICIES, Made, ended, write
+from warehouse.analytics.catalog import build
+from warehouse.analytics.marts import materialise
+from warehouse.store.folder import place_of
+from warehouse.store.labels import LABELS, read_labels
+from warehouse.store.ledger import read_ledger
+from warehouse.store.trash import TRASH
+
+Ask = Callable[..., Ran]
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, Made]:
+    return {policy: ended(policy) for policy in POLICIES}
+
+
+@pytest.fixture(scope="module")
+def stored(made: dict[str, Made], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse with a run a policy, and the first of them a second time; not to be changed."""
+    warehouse = tmp_path_factory.mktemp("runs") / "warehouse"
+    for run in (*made.values(), made[POLICIES[0]]):
+        write(warehouse, run.start, run.rounds)
+    build(warehouse)
+    return warehouse
+
+
+@pytest.fixture
+def warehouse(stored: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(stored, tmp_path / "warehouse"))
+
+
+@pytest.fixture
+def ask(here: Command, warehouse: Path) -> Ask:
+    return lambda *parts: here(*parts, "--warehouse", warehouse)
+
+
+def rows_of(ask: Ask, *parts: object) -> list[dict[str, Any]]:
+    ran = ask(*parts, "--json")
+    assert ran.code == 0, ran.err
+    return ran.rows
+
+
+def assert_clean(ask: Ask) -> None:
+    ran = ask("audit", "--all")
+    assert (ran.code, ran.err) == (0, ""), ran.out
+
+
+def named(ask: Ask, policy: str) -> str:
+    return str(rows_of(ask, "runs", "--policy", policy)[0]["run"])
+
+
+# Lists
+
+
+def test_runs_are_listed_once_the_newest_first(ask: Ask) -> None:
+    rows = rows_of(ask, "runs")
+    assert sorted(row["policy"] for row in rows) == sorted(POLICIES)
+    assert rows[0]["policy"] == POLICIES[0]
+    assert rows[0]["run"].endswith("-2")
+    assert [row["same"] for row in rows] == [2] + [1] * (len(POLICIES) - 1)
+    assert [row["created_at"] for row in rows] == sorted(
+        (row["created_at"] for row in rows), reverse=True
+    )
+    assert len(rows_of(ask, "runs", "--identical")) == len(POLICIES) + 1
+
+
+def test_figures_are_those_of_the_views(ask: Ask) -> None:
+    (row,) = rows_of(ask, "runs", "--policy", "srtf")
+    columns = "makespan_s, mean_jct_s, jct_p99_s, worst_ftf, unfair_fraction, utilization"
+    query = f"SELECT {columns} FROM run_summary WHERE policy = 'srtf'"
+    assert rows_of(ask, "sql", query) == [{name: row[name] for name in columns.split(", ")}]
+
+
+def test_runs_are_filtered_sorted_and_limited(ask: Ask) -> None:
+    all_of_them = rows_of(ask, "runs", "--sort", "mean_jct_s")
+    figures = [row["mean_jct_s"] for row in all_of_them]
+    assert figures == sorted(figures)
+    half = sorted(figures)[len(figures) // 2]
+    found = rows_of(
+        *(ask, "runs", "--where", f"mean_jct_s < {half} OR false", "--sort", "mean_jct_s DESC"),
+        *("--limit", 2),
+    )
+    assert [row["mean_jct_s"] for row in found] == sorted(
+        (figure for figure in figures if figure < half), reverse=True
+    )[:2]
+    said = ask("runs", "--limit", 1).out.splitlines()
+    assert said[-1] == "(the first 1 only; --limit 0 lists all)"
+
+
+def test_which_run_is_best_for_some_of_the_jobs(ask: Ask, made: dict[str, Made]) -> None:
+    sizes = {spec.job_id: spec.demand.least for spec in next(iter(made.values())).specs}
+    size = max(sizes.values())
+    rows = rows_of(ask, "runs", "--of-jobs", f"scale_factor = {size}", "--sort", "jct_p99_s")
+    query = f"""SELECT run, count(*) AS jobs, quantile_cont(jct_seconds, 0.99) AS jct_p99_s
+        FROM job_outcomes WHERE scale_factor = {size} GROUP BY run"""
+    expected = {row["run"]: row for row in rows_of(ask, "sql", query)}
+    assert len(rows) == len(POLICIES)
+    assert rows[0]["jobs"] == sum(of == size for of in sizes.values()) < len(sizes)
+    for row in rows:
+        assert {name: row[name] for name in ("run", "jobs", "jct_p99_s")} == expected[row["run"]]
+    assert rows[0]["jct_p99_s"] == min(row["jct_p99_s"] for row in expected.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--where", "makespan < 3"), "--where: there is no column 'makespan'; did you mean makes"),
+        (("--sort", "p99_jct"), "--sort: there is no column 'p99_jct'; did you mean jct_p99_s?"),
+        (("--of-jobs", "gpus = 4"), "--of-jobs: there is no column 'gpus'"),
+        (("--where", "1); DROP TABLE x --"), "--where: '1); DROP TABLE x --' is no expression"),
+        (("--where", "COPY"), "--where: "),
+    ],
+)
+def test_a_wrong_condition_names_its_option(ask: Ask, options: tuple[str, str], said: str) -> None:
+    ran = ask("runs", *options)
+    assert (ran.code, ran.out) == (2, "")
+    (line,) = ran.err.splitlines()
+    assert line.startswith(f"error: {said}")
+
+
+def test_show_has_settings_and_figures(ask: Ask) -> None:
+    run = named(ask, "themis")
+    (row,) = rows_of(ask, "show", run)
+    assert (row["run"], row["policy"], row["complete"]) == (run, "themis", True)
+    assert {"makespan_s", "round_seconds", "first_hash", "packages", "note"} <= {*row}
+    lines = dict(line.split(maxsplit=1) for line in ask("show", run).out.splitlines())
+    assert (lines["run"], lines["complete"]) == (run, "True")
+
+
+def test_diff(ask: Ask, made: dict[str, Made]) -> None:
+    fifo, srtf = named(ask, "themis"), named(ask, "srtf")
+    *rows, rounds = rows_of(ask, "diff", fifo, srtf)
+    settings = {row["setting"]: (row["one"], row["other"]) for row in rows if "setting" in row}
+    assert settings == {"policy": ("themis", "srtf")}
+    figures = {row["figure"]: row for row in rows if "figure" in row}
+    ends = [made[policy].records[-1].clock_seconds for policy in ("themis", "srtf")]
+    makespan = figures["makespan_s"]
+    assert [makespan["one"], makespan["other"], makespan["difference"]] == [
+        *ends,
+        ends[1] - ends[0],
+    ]
+    differing = [
+        number
+        for number, (a, b) in enumerate(
+            zip(*(made[p].records for p in ("themis", "srtf")), strict=False)
+        )
+        if a.leases != b.leases
+    ]
+    assert rounds["first_round"] <= differing[0]
+    assert rounds["fields"]
+
+
+def test_diff_of_identical_runs(ask: Ask) -> None:
+    newest, *_ = rows_of(ask, "runs", "--identical", "--policy", POLICIES[0])
+    other = newest["run"].removesuffix("2") + "1"
+    *_, rounds = rows_of(ask, "diff", newest["run"], other)
+    assert (rounds["first_round"], rounds["fields"]) == (None, [])
+    out = ask("diff", newest["run"], other).out
+    assert "the same settings and workload" in out
+    assert out.splitlines()[-1].startswith("all ")
+
+
+def test_recipes_are_of_the_newest_run_and_tell_identical_runs_once(ask: Ask) -> None:
+    newest = rows_of(ask, "runs")[0]["run"]
+    assert {row["run"] for row in rows_of(ask, "sql", "--recipe", "worst-jobs")} == {newest}
+    compared = rows_of(ask, "sql", "--recipe", "policies-compared")
+    assert sorted(row["policy"] for row in compared) == sorted(POLICIES)
+    assert rows_of(ask, "sql", "--recipe", "identical-runs")[0]["runs"] == 2
+
+
+# Labels
+
+
+def test_labels_are_kept_beside_the_records(ask: Ask, warehouse: Path) -> None:
+    run, before = named(ask, "themis"), tree(warehouse / "records")
+    ask("name", run, "Baseline")
+    ask("tag", "Baseline", "paper", "old", "--remove", "nothing")
+    ask("tag", run, "--remove", "old")
+    note = 'a \x1b[31mnote\nof "two" lines'
+    assert rows_of(ask, "note", "Baseline", note) == [
+        {"run": run, "name": "Baseline", "tags": ["paper"], "note": note}
+    ]
+    (row,) = rows_of(ask, "runs", "--tag", "paper")
+    assert (row["run"], row["name"], row["tags"]) == (run, "Baseline", "paper")
+    assert rows_of(ask, "runs", "--tag", "none") == []
+    assert "\x1b" not in ask("show", "Baseline").out
+    assert rows_of(ask, "sql", "--recipe", "gpu-time", "--run", "Baseline")[0]["run"] == run
+    assert ask("replay", "Baseline", "--round", 1).code == 0
+    assert tree(warehouse / "records") == before
+    assert [*json.loads((warehouse / LABELS).read_text())] == [run]
+    assert_clean(ask)
+    for command in ("name", "note"):
+        ask(command, run)
+    ask("tag", run, "--remove", "paper")
+    assert (warehouse / LABELS).read_text() == "{}\n"
+
+
+def test_an_identical_run_with_a_label_is_listed(ask: Ask) -> None:
+    first = rows_of(ask, "runs")[0]["run"].removesuffix("2") + "1"
+    ask("tag", first, "kept")
+    assert first in [row["run"] for row in rows_of(ask, "runs")]
+
+
+def test_labels_that_make_no_sense_are_refused(ask: Ask, warehouse: Path) -> None:
+    fifo, srtf = named(ask, "themis"), named(ask, "srtf")
+    ask("name", fifo, "best")
+    before = tree(warehouse)
+    for parts, said in (
+        (("name", srtf, "best"), f"error: name: 'best' is the name of {fifo}; "),
+        (("name", srtf, fifo), f"error: name: '{fifo}' is a run's id; "),
+        (("name", srtf, "no name"), "error: name: 'no name' is no word; "),
+        (("tag", srtf, "a/b"), "error: tag: 'a/b' is no word; "),
+        (("note", srtf, "x" * 10_001), "error: note: has 10,001 characters; "),
+        (("note", "nobody-1", "x"), "error: run 'nobody-1': not in the warehouse"),
+    ):
+        ran = ask(*parts)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.startswith(said), ran.err
+    assert tree(warehouse) == before
+    (warehouse / LABELS).write_text("{")
+    ran = ask("runs")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{LABELS}: cannot be read" in ran.err
+
+
+# The trash
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_run_goes_to_the_trash_and_comes_back(
+    ask: Ask, warehouse: Path, stored: Path, copied: bool
+) -> None:
+    if copied:
+        materialise(warehouse)
+    run, records = named(ask, "srtf"), tree(warehouse / "records")
+    assert ask("rm", run).code == 0
+    assert run not in [row["run"] for row in rows_of(ask, "runs")]
+    assert rows_of(ask, "sql", f"SELECT count(*) AS n FROM rounds WHERE run = '{run}'")[0]["n"] == 0
+    assert [row["run"] for row in rows_of(ask, "runs", "--trash")] == [run]
+    assert ask("show", run).code == 2
+    assert_clean(ask)
+    assert rows_of(ask, "restore", run) == [{"run": run, "removed": False}]
+    assert tree(warehouse / "records") == records
+    assert rows_of(ask, "audit", run)[-1]["entered"] == rows_of(ask, "audit", run)[-1]["rounds"]
+    assert_clean(ask)
+
+
+def test_what_is_changed_in_the_trash_stays_found(ask: Ask, warehouse: Path) -> None:
+    run = named(ask, "srtf")
+    ask("rm", run)
+    (file,) = (warehouse / TRASH).glob("records/*/run=*/round=all.parquet")
+    pq.write_table(pq.read_table(file), file)
+    assert "was changed" in ask("audit", "--all").out
+    ask("restore", run)
+    ran = ask("audit", "--all")
+    assert ran.code == 1
+    assert "was changed" in ran.out
+
+
+def test_the_trash_can_be_emptied(ask: Ask, warehouse: Path) -> None:
+    run = named(ask, "srtf")
+    assert ask("rm", run, "--purge").code == 2
+    ask("rm", run)
+    assert ask("rm", run, "--purge").code == 0
+    assert rows_of(ask, "runs", "--trash") == []
+    assert_clean(ask)
+    ran = ask("restore", run)
+    assert (ran.code, ran.out) == (2, "")
+    assert "is not in the trash" in ran.err
+
+
+@pytest.mark.parametrize("entries", [1, 2])
+def test_a_removal_that_was_cut_off_is_completed(
+    ask: Ask, warehouse: Path, monkeypatch: pytest.MonkeyPatch, entries: int
+) -> None:
+    """Killed before its first, or its second entry is followed by the move."""
+    from warehouse.store import trash
+
+    run, left = named(ask, "srtf"), [entries]
+    enter = trash.enter
+
+    def cut_off(*given: Any, **more: Any) -> None:
+        enter(*given, **more)
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(trash, "enter", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        trash.remove(warehouse, run)
+    monkeypatch.setattr(trash, "enter", enter)
+    assert place_of(warehouse, run).is_dir()
+    trash.remove(warehouse, run)
+    build(warehouse)
+    assert_clean(ask)
+    trash.restore(warehouse, run)
+    build(warehouse)
+    assert_clean(ask)
+
+
+def test_a_run_of_the_same_name_is_never_overwritten(
+    ask: Ask, warehouse: Path, made: dict[str, Made]
+) -> None:
+    run = named(ask, "srtf")
+    ask("rm", run)
+    assert write(warehouse, made["srtf"].start, made["srtf"].rounds) == run
+    before = tree(warehouse)
+    assert "is in the warehouse" in ask("restore", run).err
+    assert "another one of this name is in the trash" in ask("rm", run).err
+    assert tree(warehouse) == before
+
+
+# Files
+
+
+def test_a_run_travels_with_its_label(
+    ask: Ask, here: Command, warehouse: Path, tmp_path: Path
+) -> None:
+    run = named(ask, "themis")
+    ask("name", run, "Baseline")
+    ask("note", run, "read me")
+    for name in ("one.tar", "two.tar"):
+        assert ask("export", "Baseline", tmp_path / name).code == 0
+    assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()
+    other = ("--warehouse", tmp_path / "other")
+    ran = here("import", tmp_path / "one.tar", *other)
+    assert (ran.code, ran.err) == (0, "")
+    assert tree(place_of(tmp_path / "other", run)) == {
+        name: content
+        for name, content in tree(place_of(warehouse, run)).items()
+        if not name.startswith(".")
+    }
+    assert read_labels(tmp_path / "other")[run] == read_labels(warehouse)[run]
+    assert here("replay", "Baseline", *other).code == 0
+    assert here("audit", "--all", *other).code == 0
+    assert [path.name for path in (tmp_path / "other").glob(".import*")] == []
+    again = here("import", tmp_path / "one.tar", *other)
+    assert again.code == 2
+    problem = "is in the warehouse already; it is the same run: there is nothing to do"
+    assert again.err == f"error: run {run!r}: {problem}\n"
+
+
+def test_a_file_that_is_not_whole_is_refused(ask: Ask, warehouse: Path, tmp_path: Path) -> None:
+    run, file = named(ask, "themis"), tmp_path / "run.tar"
+    ask("export", run, file)
+    ask("rm", run)
+    ask("rm", run, "--purge")
+    before = tree(warehouse)
+    folder = f"records/{place_of(warehouse, run).parent.name}/run={run}"
+    for damage in ("cut", "flip", "stranger", "outside", "link", "nothing", "gone"):
+        bad = tmp_path / f"{damage}.tar"
+        content = bytearray(file.read_bytes())
+        if damage == "cut":
+            content = content[: len(content) // 2]
+        elif damage == "flip":
+            content[len(content) // 2] ^= 1
+        elif damage == "nothing":
+            content = bytearray(b"hello")
+        if damage != "gone":
+            bad.write_bytes(content)
+        if damage in ("stranger", "outside", "link"):
+            member = tarfile.TarInfo(
+                {"stranger": f"{folder}/run.sh", "outside": "../../header.parquet"}.get(
+                    damage, f"{folder}/header.parquet"
+                )
+            )
+            if damage == "link":
+                member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            with tarfile.open(bad, "w") as archive:
+                archive.addfile(member)
+        ran = ask("import", bad)
+        assert (ran.code, ran.out) == (2, ""), damage
+        assert ran.err.startswith(f"error: {bad}: "), (damage, ran.err)
+        assert len(ran.err.splitlines()) == 1
+    assert tree(warehouse) == before
+
+
+def test_only_what_is_whole_is_exported(ask: Ask, warehouse: Path, tmp_path: Path) -> None:
+    run, file = named(ask, "themis"), tmp_path / "run.tar"
+    whole = place_of(warehouse, run) / "round=all.parquet"
+    pq.write_table(pq.read_table(whole), whole)
+    assert "is not whole (round=all.parquet: was changed" in ask("export", run, file).err
+    assert "cannot be written" in ask("export", run, whole / "x" / "run.tar").err
+    assert [*tmp_path.iterdir()] == [warehouse]
+    file.touch()
+    assert "exists; name a new file" in ask("export", run, file).err
+
+
+def test_the_ledger_tells_what_was_done(ask: Ask, warehouse: Path) -> None:
+    run, entries = named(ask, "themis"), len(read_ledger(warehouse).entries)
+    ask("rm", run)
+    moved = [entry.folder for entry in read_ledger(warehouse).entries[entries:]]
+    place = place_of(warehouse, run).relative_to(warehouse).as_posix()
+    assert moved[:2] == [f"{TRASH}/{place}", place]

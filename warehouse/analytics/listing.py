@@ -1,0 +1,143 @@
+"""The list of runs: their headline figures, with names and tags, filtered and sorted."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from predictor.errors import InputError, meant
+from warehouse.analytics.definitions import view_sql
+from warehouse.analytics.questions import Analytics
+from warehouse.analytics.sources import listed
+from warehouse.store.labels import Label, read_labels
+
+COLUMNS = (
+    *("run", "name", "tags", "policy", "trace", "gpus", "jobs", "seed", "complete", "same"),
+    *("makespan_s", "mean_jct_s", "jct_p99_s", "worst_ftf", "unfair_fraction", "utilization"),
+    "created_at",
+)
+"""Columns of the list."""
+
+OF_JOBS = (
+    *("mean_jct_s", "jct_p50_s", "jct_p95_s", "jct_p99_s", "mean_queueing_s", "worst_ftf"),
+    "unfair_fraction",
+)
+"""Figures that can be made of some of the jobs of each run."""
+
+NEWEST = "created_at DESC, run DESC"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which runs are listed, and how.
+
+    Attributes:
+        policy: Runs of this policy only.
+        tags: Runs with all of these tags only.
+        where: A condition over the columns of `run_summary`, `seed` and `created_at` (SQL).
+        sort: A column or expression of these, `DESC` after it for the largest first; the newest
+            first by default.
+        limit: At most so many runs.
+        of_jobs: A condition over the columns of `job_outcomes` (SQL): the figures `OF_JOBS` and
+            `jobs` are of the jobs that meet it.
+        identical: Whether to list each of several identical runs, and not the newest only.
+    """
+
+    policy: str | None = None
+    tags: Collection[str] = ()
+    where: str | None = None
+    sort: str | None = None
+    limit: int | None = None
+    of_jobs: str | None = None
+    identical: bool = False
+
+
+def list_runs(analytics: Analytics, asked: Selection) -> list[dict[str, Any]]:
+    """The runs of a warehouse, a row each with `COLUMNS`, or with those of `of_jobs`.
+
+    Identical runs, which start from the same and end in the same hash, are told once: `same` says
+    how many there are. Those with a name, a tag or a note are told in any case.
+
+    Raises:
+        InputError: A condition or the order is wrong, or there is no warehouse.
+        WarehouseError: A file is damaged.
+    """
+    labels = read_labels(analytics.warehouse)
+    runs = None
+    if asked.tags:
+        runs = [run for run, label in labels.items() if {*asked.tags} <= {*label.tags}]
+        if not runs:
+            return []
+    try:
+        columns, rows = analytics.query(_query(asked, runs, labels))
+    except InputError as error:
+        raise _of_option(analytics, asked, error) from None
+    return [_labelled(dict(zip(columns, row, strict=True)), labels) for row in rows]
+
+
+def _of_option(analytics: Analytics, asked: Selection, error: InputError) -> InputError:
+    """The error of a query, as one of the condition or the order that caused it."""
+    given = {name: getattr(asked, name) or "" for name in ("where", "sort", "of_jobs")}
+    if error.place != "query" or not any(given.values()):
+        return error
+    found = re.search(r'column "([^"]*)" not found', error.problem)
+    if found is None:
+        field = next(name for name, text in given.items() if text)
+        return InputError(field, error.problem, "give an expression such as makespan_s < 30000")
+    field = next((name for name, text in given.items() if found[1] in text), "where")
+    view = "job_outcomes" if field == "of_jobs" else "run_summary"
+    known = [name for name, *_ in analytics.query(f"DESCRIBE {view}")[1]]
+    return InputError(field, f"there is no column {found[1]!r}", meant(found[1], known))
+
+
+def _labelled(row: dict[str, Any], labels: Mapping[str, Label]) -> dict[str, Any]:
+    label = labels.get(row["run"], Label())
+    return {"run": row.pop("run"), "name": label.name, "tags": " ".join(label.tags)} | row
+
+
+def _query(asked: Selection, runs: Sequence[str] | None, labels: Mapping[str, Label]) -> str:
+    conditions = ["true"]
+    if asked.policy is not None:
+        conditions.append(f"policy = {listed([asked.policy])}")
+    if runs is not None:
+        conditions.append(f"run IN ({listed(runs)})")
+    if asked.where is not None:
+        conditions.append(f"({_one('where', asked.where)})")
+    columns = [name for name in COLUMNS if name not in ("name", "tags")]
+    figures, shadow = "run_summary", ""
+    if asked.of_jobs is not None:
+        # The figures have their one definition in the view: here it reads some of the jobs.
+        only = _one("of_jobs", asked.of_jobs)
+        counted = "(SELECT run, count(*) AS jobs FROM job_outcomes GROUP BY run)"
+        figures = f"(SELECT s.* REPLACE (c.jobs AS jobs) FROM ({view_sql('run_summary')}) AS s "
+        figures += f"JOIN {counted} AS c USING (run))"
+        shadow = f"job_outcomes AS (SELECT * FROM main.job_outcomes WHERE ({only})),"
+        columns = ["run", "policy", "trace", "gpus", "jobs", "seed", "same", *OF_JOBS]
+    first = "PARTITION BY CASE WHEN complete THEN first_hash || last_hash ELSE run END"
+    apart = listed(sorted(labels)) or "''"
+    once = (
+        ""
+        if asked.identical
+        else (f"QUALIFY run IN ({apart}) OR row_number() OVER ({first} ORDER BY {NEWEST}) = 1")
+    )
+    limit = "" if asked.limit is None else f"LIMIT {asked.limit}"
+    order = f"{_one('sort', asked.sort)}, {NEWEST}" if asked.sort else NEWEST
+    return f"""
+WITH {shadow} figures AS (
+    SELECT s.*, r.seed, r.created_at, r.first_hash, count(*) OVER ({first}) AS same
+    FROM {figures} AS s
+    JOIN (SELECT run, seed, created_at, first_hash FROM runs) AS r USING (run)
+),
+told AS (SELECT * FROM figures {once})
+SELECT {", ".join(columns)} FROM told
+WHERE {" AND ".join(conditions)}
+ORDER BY {order}
+{limit}
+"""
+
+
+def _one(field: str, text: str) -> str:
+    """An expression of SQL, which cannot end the query that it stands in."""
+    if ";" in text or "--" in text or text.count("(") != text.count(")"):
+        raise InputError(field, f"{text!r} is no expression", "give one, such as makespan_s < 3e4")
+    return text

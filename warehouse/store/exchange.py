@@ -1,0 +1,163 @@
+"""Runs as files, to keep elsewhere or give away: tar archives of a run's folder and its label."""
+
+import shutil
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+
+import orjson
+
+from predictor.errors import InputError
+from warehouse.store.audit import Audit, audit
+from warehouse.store.checksums import CHECKSUMS, checksum
+from warehouse.store.durable import temporary_name, writing
+from warehouse.store.folder import (
+    RUN_NAME,
+    WHOLE,
+    WORKLOAD_FILE,
+    make_folder,
+    name_of,
+    place_of,
+    roots,
+    run_folder,
+)
+from warehouse.store.labels import Label, label_run, read_labels
+from warehouse.store.ledger import HEADER_FILE, Ledger, check_key, enter
+
+LABEL = "label.json"
+FILES = (HEADER_FILE, WORKLOAD_FILE, WHOLE, CHECKSUMS)
+"""Files of an ended run; of layouts 3 to 5 without a workload, of layout 3 without checksums."""
+
+
+def export_run(warehouse: Path, run: str, file: Path) -> Audit:
+    """Write an ended run, which is audited first, into a new file.
+
+    Raises:
+        InputError: There is no such run, it has not ended, or the file exists.
+        WarehouseError: The run is damaged.
+    """
+    folder = run_folder(warehouse, run)
+    if file.exists():
+        raise InputError(str(file), "exists", "name a new file")
+    if not (folder / WHOLE).is_file():
+        raise InputError(f"run {run!r}", "has not ended", "resume it first")
+    found = audit(warehouse, run)
+    _check_whole(found, f"run {run!r}", f"see shockwave audit {run}")
+    temporary = temporary_name(file)
+    try:
+        with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as archive:
+            place = PurePosixPath(folder.relative_to(warehouse).as_posix())
+            for name in FILES:
+                if (folder / name).is_file():
+                    archive.add(folder / name, str(place / name), filter=_plain)
+            label = read_labels(warehouse).get(run)
+            if label is not None:
+                content = orjson.dumps(asdict(label))
+                member = _plain(tarfile.TarInfo(str(place / LABEL)))
+                member.size = len(content)
+                archive.addfile(member, BytesIO(content))
+        temporary.replace(file)
+    except OSError as error:
+        raise InputError(
+            str(file), f"cannot be written ({error.strerror})", "give a file in a writable folder"
+        ) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return found
+
+
+def import_run(warehouse: Path, file: Path) -> Audit:
+    """Add the run in a file that `export_run` wrote, which is audited first.
+
+    Raises:
+        InputError: The file is none, or damaged, or its run is in the warehouse.
+        WarehouseError: The warehouse cannot be written.
+    """
+    with writing(warehouse):
+        check_key(warehouse)
+        make_folder(warehouse)
+        with TemporaryDirectory(prefix=".import-", dir=warehouse) as scratch:
+            fresh = Path(scratch)
+            folder, label = _unpacked(file, warehouse, fresh)
+            run = name_of(folder)
+            found = audit(fresh, run, ledger=Ledger())
+            _check_whole(found, str(file), "export it again")
+            target = warehouse / folder.relative_to(fresh)
+            if place_of(warehouse, run).exists():
+                remedy = _what_there_is(warehouse, found)
+                raise InputError(f"run {run!r}", "is in the warehouse already", remedy)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            sums = {path.name: checksum(path) for path in sorted(folder.glob("*.parquet"))}
+            folder.rename(target)
+            enter(warehouse, target, sums, rounds=found.rounds, last_hash=found.last_hash)
+        if label is not None:
+            label_run(warehouse, run, label)
+    return found
+
+
+def _what_there_is(warehouse: Path, found: Audit) -> str:
+    there = audit(warehouse, found.run)
+    if there.last_hash == found.last_hash:
+        return "it is the same run: there is nothing to do"
+    return f"it is another one: remove that first with: shockwave rm {found.run}"
+
+
+def _check_whole(found: Audit, place: str, remedy: str) -> None:
+    if found.findings or found.unended:
+        problem = "its jobs have not all ended"
+        if found.findings:
+            problem = f"{found.findings[0].place}: {found.findings[0].problem}"
+        raise InputError(place, f"is not whole ({problem})", remedy)
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """A member without owner and times: the same run gives the same bytes."""
+    member.mode, member.mtime, member.uid, member.gid = 0o644, 0, 0, 0
+    member.uname = member.gname = ""
+    return member
+
+
+def _unpacked(file: Path, warehouse: Path, fresh: Path) -> tuple[Path, Label | None]:
+    """Unpack a file into an empty folder, as a warehouse; the run's folder in it and its label."""
+    places = {root.relative_to(warehouse).as_posix() for root in roots(warehouse)}
+    label, found = None, set[Path]()
+    with _reading(file):
+        with tarfile.open(file, "r:") as archive:
+            for member in archive:
+                path = PurePosixPath(member.name)
+                known = path.parent.parent.as_posix() in places and path.name in (*FILES, LABEL)
+                content = archive.extractfile(member) if known and member.isreg() else None
+                folder = fresh / path.parent
+                if content is None or not RUN_NAME.fullmatch(name_of(folder)):
+                    raise ValueError
+                found.add(folder)
+                if path.name == LABEL:
+                    row = orjson.loads(content.read(2**20))
+                    label = Label(str(row["name"]), tuple(map(str, row["tags"])), str(row["note"]))
+                    continue
+                folder.mkdir(parents=True, exist_ok=True)
+                with (folder / path.name).open("xb") as target:
+                    shutil.copyfileobj(content, target)
+        (folder,) = found
+    return folder, label
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Convert what goes wrong with a file to an error that names it."""
+    try:
+        yield
+    except (tarfile.TarError, ValueError, KeyError, TypeError, AttributeError, EOFError):
+        raise InputError(
+            str(file), "is no run that was exported", "give a file of shockwave export"
+        ) from None
+    except OSError as error:
+        if error.filename != str(file):
+            raise
+        raise InputError(
+            str(file), str(error.strerror), "give a file of shockwave export"
+        ) from None

@@ -1,0 +1,138 @@
+"""Names, tags and notes of runs: `WAREHOUSE/labels.json`, beside the records and in none of them.
+
+The ledger does not have the file: it may be changed or removed at any time.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import orjson
+
+from predictor.errors import InputError, WarehouseError
+from warehouse.store.durable import alone, write_text, writing
+from warehouse.store.folder import RUN_NAME, place_of, run_folder
+
+LABELS = "labels.json"
+
+WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""Names and tags."""
+
+NOTE_LENGTH = 10_000
+"""Characters that a note may have. An engineering bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What users say of a run.
+
+    Attributes:
+        name: A second name of the run, which no other run has; empty if there is none.
+        tags: Its tags, ascending.
+        note: A text; empty if there is none.
+    """
+
+    name: str = ""
+    tags: tuple[str, ...] = ()
+    note: str = ""
+
+
+def read_labels(warehouse: Path) -> dict[str, Label]:
+    """The labels by run.
+
+    Raises:
+        WarehouseError: The file is damaged.
+    """
+    path = warehouse / LABELS
+    try:
+        rows = orjson.loads(path.read_bytes()).items()
+        return {run: Label(row["name"], tuple(row["tags"]), row["note"]) for run, row in rows}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise WarehouseError(
+            str(path), "cannot be read", "correct or remove it: nothing else depends on it"
+        ) from None
+
+
+def run_named(warehouse: Path, text: str) -> str:
+    """The run with an id or name; the text itself if no run has the name."""
+    return next((run for run, label in read_labels(warehouse).items() if label.name == text), text)
+
+
+def name_run(warehouse: Path, run: str, name: str) -> Label:
+    """Give a run a name, in place of the one that it has; an empty text takes it away.
+
+    Raises:
+        InputError: There is no such run, or the name is another run's or none.
+        WarehouseError: The file cannot be written.
+    """
+    if name:
+        _check_word("name", name)
+        if RUN_NAME.fullmatch(name) and place_of(warehouse, name).is_dir():
+            raise InputError("name", f"{name!r} is a run's id", "choose another name")
+
+    def named(labels: dict[str, Label]) -> Label:
+        other = next((r for r, label in labels.items() if label.name == name and r != run), None)
+        if name and other is not None:
+            raise InputError("name", f"{name!r} is the name of {other}", "choose another name")
+        return replace(labels.get(run, Label()), name=name)
+
+    return _change(warehouse, run, named)
+
+
+def tag_run(warehouse: Path, run: str, add: Sequence[str], remove: Sequence[str] = ()) -> Label:
+    """Add tags to a run, and remove others.
+
+    Raises:
+        InputError: There is no such run, or a tag is no word.
+        WarehouseError: The file cannot be written.
+    """
+    for tag in add:
+        _check_word("tag", tag)
+
+    def tagged(labels: dict[str, Label]) -> Label:
+        label = labels.get(run, Label())
+        return replace(label, tags=tuple(sorted({*label.tags, *add} - {*remove})))
+
+    return _change(warehouse, run, tagged)
+
+
+def note_run(warehouse: Path, run: str, note: str) -> Label:
+    """Note a text on a run, in place of the one that it has; an empty text takes it away.
+
+    Raises:
+        InputError: There is no such run, or the text is too long.
+        WarehouseError: The file cannot be written.
+    """
+    if len(note) > NOTE_LENGTH:
+        problem = f"has {len(note):,} characters"
+        raise InputError("note", problem, f"give {NOTE_LENGTH:,} at most")
+    return _change(warehouse, run, lambda labels: replace(labels.get(run, Label()), note=note))
+
+
+def label_run(warehouse: Path, run: str, label: Label) -> None:
+    """Give a run a label; without its name where another run has that."""
+    taken = {other.name for other in read_labels(warehouse).values()}
+    _change(warehouse, run, lambda _: replace(label, name="") if label.name in taken else label)
+
+
+def _check_word(field: str, text: str) -> None:
+    if not WORD.fullmatch(text):
+        shown = text if len(text) <= 40 else f"{text[:40]}…"
+        raise InputError(
+            field, f"{shown!r} is no word", "give 1 to 100 of a-z, A-Z, 0-9, '.', '_' and '-'"
+        )
+
+
+def _change(warehouse: Path, run: str, change: Callable[[dict[str, Label]], Label]) -> Label:
+    """Change the label of an existing run; waits while another process changes one."""
+    run_folder(warehouse, run)
+    path = warehouse / LABELS
+    with writing(warehouse), alone(warehouse / ".labels.lock"):
+        labels = read_labels(warehouse)
+        labels[run] = changed = change(labels)
+        kept = {name: asdict(labels[name]) for name in sorted(labels) if labels[name] != Label()}
+        write_text(path, orjson.dumps(kept, option=orjson.OPT_INDENT_2).decode() + "\n")
+    return changed

@@ -1,0 +1,130 @@
+"""The trash of a warehouse: runs that were removed, and can be restored.
+
+    WAREHOUSE/trash/records/layout=6/run=RUN/    the run's files, as they were
+
+The ledger has an entry of what was moved here and one that it is gone from `records`. Both list
+the checksums that it had before, so that what was changed stays found, here and when it is back.
+"""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from predictor.errors import InputError
+from warehouse.store.checksums import noted
+from warehouse.store.durable import writing
+from warehouse.store.folder import RUN_NAME, name_of, run_folder
+from warehouse.store.ledger import Held, check_key, enter, folder_name, read_ledger
+from warehouse.store.writer import _lock as lock_run
+
+TRASH = "trash"
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A run in the trash.
+
+    Attributes:
+        run: The run.
+        megabytes: Size of its files.
+    """
+
+    run: str
+    megabytes: float
+
+
+def removed_runs(warehouse: Path) -> list[Removed]:
+    """The runs in the trash, in the order of their names."""
+    return [
+        Removed(name_of(folder), sum(path.stat().st_size for path in folder.iterdir()) / 1e6)
+        for folder in _folders(warehouse)
+    ]
+
+
+def remove(warehouse: Path, run: str) -> None:
+    """Move a run to the trash. Called again after a crash, it completes what was begun.
+
+    Raises:
+        InputError: There is no such run, or a run of this name is in the trash.
+        WarehouseError: The run is being written, or the warehouse cannot be.
+    """
+    folder = run_folder(warehouse, run)
+    place = warehouse / TRASH / folder_name(warehouse, folder)
+    if place.exists():
+        raise InputError(
+            f"run {run!r}",
+            "was removed before, and another one of this name is in the trash",
+            f"remove that for good with: shockwave rm {run} --purge",
+        )
+    with writing(warehouse):
+        lock = lock_run(folder / ".lock", run)
+        try:
+            check_key(warehouse)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            _move_entry(warehouse, folder, place)
+            folder.rename(place)
+        finally:
+            os.close(lock)
+
+
+def restore(warehouse: Path, run: str) -> None:
+    """Move a run back from the trash. Called again after a crash, it completes what was begun.
+
+    Raises:
+        InputError: It is not in the trash, or there is a run of this name.
+        WarehouseError: The warehouse cannot be written.
+    """
+    place = _in_trash(warehouse, run)
+    folder = warehouse / place.relative_to(warehouse / TRASH)
+    if folder.exists():
+        raise InputError(
+            f"run {run!r}", "is in the warehouse", f"remove it first, or purge: rm {run} --purge"
+        )
+    with writing(warehouse):
+        check_key(warehouse)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _move_entry(warehouse, place, folder)
+        place.rename(folder)
+
+
+def purge(warehouse: Path, run: str) -> None:
+    """Remove a run from the trash for good.
+
+    Raises:
+        InputError: It is not in the trash.
+        WarehouseError: The warehouse cannot be written.
+    """
+    place = _in_trash(warehouse, run)
+    with writing(warehouse):
+        check_key(warehouse)
+        held = read_ledger(warehouse).held.get(folder_name(warehouse, place), Held())
+        if not held.gone:
+            enter(warehouse, place, dict.fromkeys(held.files, ""))
+        shutil.rmtree(place)
+
+
+def _move_entry(warehouse: Path, source: Path, target: Path) -> None:
+    """Enter that the files of a folder are in another; nothing of a run that is not entered."""
+    here = read_ledger(warehouse).held.get(folder_name(warehouse, source), Held())
+    if here.gone:  # already entered as moved, or never entered: then it is not in `target` either
+        return
+    last = here.states[-1] if here.states else None
+    rounds, last_hash = (last.rounds, last.last_hash) if last else (0, "")
+    # What a killed process noted but did not enter is entered with the rest, as `resume` does.
+    files = {name: digest for name, digest in here.files.items() if digest}
+    files |= {n: s for n, s in (noted(source) or {}).items() if n not in here.files}
+    enter(warehouse, target, files, rounds=rounds, last_hash=last_hash)
+    enter(warehouse, source, dict.fromkeys(here.files, ""))
+
+
+def _in_trash(warehouse: Path, run: str) -> Path:
+    folder = next((path for path in _folders(warehouse) if name_of(path) == run), None)
+    if folder is None:
+        raise InputError(f"run {run!r}", "is not in the trash", "see shockwave runs --trash")
+    return folder
+
+
+def _folders(warehouse: Path) -> list[Path]:
+    found = (warehouse / TRASH).glob("records/**/run=*")
+    return sorted((path for path in found if RUN_NAME.fullmatch(name_of(path))), key=name_of)
