@@ -1,67 +1,90 @@
-"""How many true run times the recorded 80 % intervals held, and how wide they were.
+"""How many truths the 80 % intervals of a run held, and how wide they were.
 
-    python benchmarks/coverage.py [--policy shockwave] [--seeds 10-11] [--json]
+    python -m benchmarks.coverage [--policy shockwave] [--seeds 10-11] [--every 15] [--json]
 
-Runs are the public traces (in the folder `shockwave` of that which SHOCKWAVE_DATA names), for each
-seed 120 generated jobs on 32 GPUs and 16 on 16, and streams of 200 jobs on 16 GPUs at loads 0.3 to
-1.1. `width` is the mean width over the mean true run time left. `baseline` is the width of split
+Forecasts are of the run time left, as recorded, and of the next start of waiting jobs and the
+finish of all jobs, as `why` tells them; these of each EVERY-th round. Runs are the public traces
+(in the folder `shockwave` of that which SHOCKWAVE_DATA names), for each seed 120 generated jobs on
+32 GPUs and 16 on 16, and streams of 200 jobs on 16 GPUs at loads 0.3 to 1.1. `width` is the mean
+width over the mean truth, both in seconds from the forecast on. `baseline` is the width of split
 conformal prediction on the same forecasts: an interval about each point forecast, by the relative
 errors of the jobs that finished before it, in the same mode and tenth of progress, or in more of
-them where these have too few. `ours` is the width of the recorded intervals with such a baseline.
+them where these have too few. `ours` is the width of the intervals with such a baseline, `baseline
+held` how many truths that held.
 """
 
 import argparse
 import json
 import math
-import os
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.workloads import TRACES, gpus_of, open_workload, trace_folder
 from flows.cli.terminal import print_table
 from flows.runs.garbage import rare_collections
 from flows.runs.start import make_start, prepare
-from flows.runs.workload_source import Source
 from predictor.forecast import HELD
-from predictor.intervals import TENTHS
-from tasks.record import Estimate, RoundRecord, Settings, Timings, one_pool
-from tasks.round import run_round
-from tasks.sources import Workload
-from warehouse.workloads.generator import generate_workload
-from warehouse.workloads.trace import read_workload
+from predictor.intervals import TENTHS, tenth_of
+from tasks.record import RoundRecord, Settings, Timings, one_pool
+from tasks.rollouts import expected
+from tasks.round import ROUND, Round, Run, solve, timed
 
-TRACES = {
-    "120 jobs": ("jobs120_gpus32.trace", "tacc_throughputs.json", 32),
-    "220 jobs": ("jobs220_gpus64.trace", "wisr_throughputs.json", 64),
-}
 LOADS = (0.3, 0.5, 0.7, 0.9, 1.1)
+LEFT, START, FINISH = "run time left", "start", "finish"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A forecast, in seconds.
+
+    Attributes:
+        of: What is forecast.
+        job_id: The job.
+        tenth: Tenth of its epochs.
+        since: When it was made: the job's run time for run times left, else the clock.
+        point: The point forecast, from then on, as are both ends.
+        low: Lower end of its interval.
+        high: Upper end.
+    """
+
+    of: str
+    job_id: int
+    tenth: int
+    since: float
+    point: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A recorded interval and what came of it.
+    """An interval and what came of it.
 
     Attributes:
+        of: What was forecast.
         mode: Adaptation mode of the job.
         tenth: Tenth of its epochs.
-        held: Whether it held the true run time left.
+        held: Whether it held the truth.
         width: Its width in seconds.
         baseline: That of split conformal prediction; NaN where it has too few scores.
-        left: The truth.
+        baseline_held: Whether that one held the truth.
+        left: The truth, in seconds from the forecast on.
     """
 
+    of: str
     mode: str
     tenth: int
     held: bool
     width: float
     baseline: float
+    baseline_held: bool
     left: float
 
 
@@ -69,24 +92,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--policy", default="shockwave")
     parser.add_argument("--seeds", default="10-11", help="FIRST-LAST")
+    parser.add_argument("--every", type=int, default=15, help="rounds between played forecasts")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     asked = parser.parse_args()
     first, last = map(int, asked.seeds.split("-"))
-    names = [*TRACES] if "SHOCKWAVE_DATA" in os.environ else []
+    names = [*TRACES] if trace_folder() else []
     for seed in range(first, last + 1):
         names += [f"generated 32 {seed}", f"generated 16 {seed}"]
         names += [f"load {load} {seed}" for load in LOADS]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        found = dict(
-            zip(names, pool.map(intervals, names, [asked.policy] * len(names)), strict=True)
-        )
-    groups: defaultdict[str, list[Interval]] = defaultdict(list)
-    for name, ones in found.items():
+        every = [asked.every] * len(names)
+        found = pool.map(intervals, names, [asked.policy] * len(names), every)
+        by_name = dict(zip(names, found, strict=True))
+    groups: defaultdict[tuple[str, str], list[Interval]] = defaultdict(list)
+    for name, ones in by_name.items():
         kind = name if name in TRACES else name.rpartition(" ")[0]
         for one in ones:
             for group in ("all", one.mode, f"tenth {one.tenth}", kind):
-                groups[group].append(one)
-    rows = [row(group, groups[group]) for group in sorted(groups)]
+                groups[one.of, group].append(one)
+    rows = [row(*group, groups[group]) for group in sorted(groups)]
     if asked.json:
         for one_row in rows:
             print(json.dumps(one_row))
@@ -94,97 +118,135 @@ def main() -> None:
         print_table(list(rows[0]), [list(one_row.values()) for one_row in rows])
 
 
-def row(group: str, ones: list[Interval]) -> dict[str, Any]:
+def row(of: str, group: str, ones: list[Interval]) -> dict[str, Any]:
     """The figures of a group of intervals."""
-    left = np.mean([one.left for one in ones])
     both = [one for one in ones if not math.isnan(one.baseline)]
-    left_of_both = np.mean([one.left for one in both])
+
+    def relative(widths: list[float], some: list[Interval]) -> float:
+        return float(sum(widths) / sum(one.left for one in some)) if some else math.nan
+
     return {
+        "of": of,
         "group": group,
         "intervals": len(ones),
         "held": float(np.mean([one.held for one in ones])),
-        "width": float(np.mean([one.width for one in ones]) / left),
-        "ours": float(np.mean([one.width for one in both]) / left_of_both),
-        "baseline": float(np.mean([one.baseline for one in both]) / left_of_both),
+        "width": relative([one.width for one in ones], ones),
+        "ours": relative([one.width for one in both], both),
+        "baseline": relative([one.baseline for one in both], both),
+        "baseline held": float(np.mean([one.baseline_held for one in both])) if both else math.nan,
     }
 
 
-def open_workload(name: str) -> tuple[Workload, int]:
-    """A workload by its name, and its GPUs."""
-    if name in TRACES:
-        trace, profile, gpus = TRACES[name]
-        data = Path(os.environ["SHOCKWAVE_DATA"]) / "shockwave"
-        return read_workload(data / trace, data / profile, data / "gns_regimes.csv"), gpus
-    kind, size, seed = name.split(" ")
-    if kind == "load":
-        return Source(jobs=200, contention_factor=float(size), seed=int(seed)).open(16), 16
-    gpus = int(size)
-    jobs, gap = (120, 45.0) if gpus == 32 else (16, 90.0)
-    rng = np.random.default_rng(int(seed))
-    return generate_workload(jobs, rng=rng, mean_interarrival_seconds=gap), gpus
-
-
 class Kept:
-    """A sink that keeps the estimates and ends, in their order."""
+    """A sink that keeps forecasts and the ends of jobs in their order, and what became of them."""
 
     def __init__(self) -> None:
-        self.happened: list[Estimate | int] = []
+        self.happened: list[Made | int] = []
+        self.clocks: list[float] = []
+        self.leased: defaultdict[int, list[float]] = defaultdict(list)
+        self.ends: dict[int, float] = {}
 
     def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
         """See `Sink.append`."""
-        self.happened += [event.job_id for event in record.finished if event.ends_job]
-        self.happened += record.estimates
+        for event in record.finished:
+            if event.ends_job:
+                self.happened.append(event.job_id)
+                self.ends[event.job_id] = event.at_seconds
+        for lease in record.leases:
+            self.leased[lease.job_id].append(record.clock_seconds)
+        self.happened += [
+            Made(
+                LEFT,
+                one.job_id,
+                min(int(one.done * TENTHS), TENTHS - 1),
+                one.run_seconds,
+                one.remaining_seconds,
+                one.low_seconds,
+                one.high_seconds,
+            )
+            for one in record.estimates
+        ]
+
+    def play(self, run: Run, this: Round) -> None:
+        """Keep when a solved round's jobs are expected to start and finish."""
+        clock = this.observation.clock_seconds
+        for job_id, one in expected(run, this, this.active.keys()).items():
+            tenth = tenth_of(this.state.beliefs[job_id])
+            told = [(FINISH, one.finish, one.finish_low, one.finish_high)]
+            if job_id not in this.plan.placement:
+                told.append((START, one.start, one.start_low, one.start_high))
+            self.happened += [
+                Made(of, job_id, tenth, clock, *(time - clock for time in times))
+                for of, *times in told
+            ]
+
+    def truth(self, made: Made, total: dict[int, float]) -> float:
+        """What came true of a forecast, in seconds from when it was made."""
+        if made.of == LEFT:
+            return total[made.job_id] - made.since
+        if made.of == FINISH:
+            return self.ends[made.job_id] - made.since
+        return next(at for at in self.leased[made.job_id] if at >= made.since) - made.since
 
 
-def intervals(name: str, policy: str) -> list[Interval]:
-    """The intervals that a run of a workload recorded."""
-    workload, gpus = open_workload(name)
-    kept = Kept()
-    start = make_start(workload, Settings(policy=policy, pools=one_pool(gpus)))
+def intervals(name: str, policy: str, every: int) -> list[Interval]:
+    """The intervals of a run of a workload.
+
+    Args:
+        name: The workload.
+        policy: The policy.
+        every: Rounds between those in which starts and finishes are forecast.
+    """
+    workload, kept = open_workload(name), Kept()
+    start = make_start(workload, Settings(policy=policy, pools=one_pool(gpus_of(name))))
     with prepare(start).under_way(kept) as run, rare_collections():
         while not run.finished:
-            run_round(run)
+            this = Round()
+            for step in ROUND:
+                timed(step, run, this)
+                if step is solve and run.state.round % every == every // 2:
+                    kept.play(run, this)
         total = {belief.spec.job_id: belief.run_seconds for belief in run.state.ended}
     modes = {spec.job_id: spec.mode.value for spec in workload.specs}
-    return list(held(kept.happened, total, modes))
+    return list(held(kept, total, modes))
 
 
-def held(
-    happened: list[Estimate | int], total: dict[int, float], modes: dict[int, str]
-) -> Iterator[Interval]:
-    """Each estimate's interval, beside that of split conformal prediction."""
-    made: defaultdict[int, dict[int, float]] = defaultdict(dict)
-    errors: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+def held(kept: Kept, total: dict[int, float], modes: dict[int, str]) -> Iterator[Interval]:
+    """Each forecast's interval, beside that of split conformal prediction."""
+    made: defaultdict[int, dict[tuple[str, int], float]] = defaultdict(dict)
+    errors: defaultdict[tuple[str, int, str], list[float]] = defaultdict(list)
 
     @cache
-    def reach(mode: str, tenth: int) -> float:
+    def reach(of: str, tenth: int, mode: str) -> float:
         """Conformal quantile of the relative errors, of all modes or all tenths if these lack."""
+        alike = {key: ones for key, ones in errors.items() if key[0] == of}
         for known in (
-            errors[mode, tenth],
-            [one for key, ones in errors.items() if key[1] == tenth for one in ones],
-            [one for ones in errors.values() for one in ones],
+            errors[of, tenth, mode],
+            [one for key, ones in alike.items() if key[1] == tenth for one in ones],
+            [one for ones in alike.values() for one in ones],
         ):
             rank = math.ceil(HELD * (len(known) + 1))
             if rank <= len(known):
                 return sorted(known)[rank - 1]
         return math.nan
 
-    for one in happened:
+    for one in kept.happened:
         if isinstance(one, int):
-            for tenth, error in made.pop(one, {}).items():
-                errors[modes[one], tenth].append(abs(error))
+            for key, error in made.pop(one, {}).items():
+                errors[*key, modes[one]].append(abs(error))
             reach.cache_clear()
             continue
-        left = total[one.job_id] - one.run_seconds
-        tenth = min(int(one.done * TENTHS), TENTHS - 1)
-        made[one.job_id].setdefault(tenth, left / one.remaining_seconds - 1.0)
-        share = reach(modes[one.job_id], tenth)
+        left = kept.truth(one, total)
+        made[one.job_id].setdefault((one.of, one.tenth), left / one.point - 1.0)
+        share = reach(one.of, one.tenth, modes[one.job_id])
         yield Interval(
+            one.of,
             modes[one.job_id],
-            tenth,
-            one.low_seconds <= left <= one.high_seconds,
-            one.high_seconds - one.low_seconds,
-            (min(share, 1.0) + share) * one.remaining_seconds,
+            one.tenth,
+            one.low <= left <= one.high,
+            one.high - one.low,
+            (min(share, 1.0) + share) * one.point,
+            abs(left / one.point - 1.0) <= share,
             left,
         )
 

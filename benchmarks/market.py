@@ -1,6 +1,6 @@
 """Hold the market against the published one, the rule it must beat, and itself with parts removed.
 
-    python benchmarks/market.py [DATA] [--seeds 10-19] [--ablations] [--plot FILE] [--json]
+    python -m benchmarks.market [DATA] [--seeds 10-19] [--ablations] [--plot FILE] [--json]
 
 Workloads are the two public traces (DATA, by default `shockwave` in the folder that the
 environment variable SHOCKWAVE_DATA names) and, for each seed, 120 generated jobs on 32 GPUs
@@ -13,7 +13,6 @@ work that arrives from t on per GPU.
 
 import argparse
 import json
-import os
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -24,9 +23,9 @@ from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.figure import Figure
 
+from benchmarks.workloads import TRACES, gpus_of, open_workload, trace_folder
 from flows.cli.terminal import print_table
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
@@ -34,14 +33,9 @@ from predictor.basis import Basis
 from tasks.record import Parameter, Settings, one_pool
 from tasks.sources import Workload
 from warehouse.analytics.questions import Analytics
-from warehouse.workloads.generator import generate_workload
-from warehouse.workloads.trace import read_workload
 
-TRACES = {
-    120: ("jobs120_gpus32", "tacc_throughputs", 32),
-    220: ("jobs220_gpus64", "wisr_throughputs", 64),
-}
-SIZES = {32: (120, 45.0), 64: (240, 22.5)}
+GENERATED = (32, 64)
+"""GPUs of the generated workloads."""
 
 RIVALS = ("shockwave", "slack", "shockwave-published")
 
@@ -75,8 +69,7 @@ class Case:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    folder = os.environ.get("SHOCKWAVE_DATA")
-    default = folder and Path(folder) / "shockwave"
+    default = trace_folder()
     parser.add_argument("data", type=Path, nargs="?" if default else None, default=default)
     parser.add_argument("--seeds", default="10-19", help="FIRST-LAST of generated workloads")
     parser.add_argument("--ablations", action="store_true", help="remove one part after another")
@@ -84,8 +77,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     options = parser.parse_args()
     first, last = map(int, options.seeds.split("-"))
-    traces = [f"{jobs}" for jobs in TRACES]
-    generated = [f"{seed}@{gpus}" for seed in range(first, last + 1) for gpus in SIZES]
+    traces = [*TRACES]
+    generated = [
+        f"generated {gpus} {seed}" for seed in range(first, last + 1) for gpus in GENERATED
+    ]
     if options.ablations:
         names = [*traces, *generated[:6]]
         asked = {
@@ -131,23 +126,11 @@ def main() -> None:
 
 
 def _settings(name: str, **changes: object) -> Settings:
-    gpus = int(name.split("@")[1]) if "@" in name else TRACES[int(name)][2]
     values = changes.pop("set", {})
     assert isinstance(values, dict)
-    settings = Settings(policy="shockwave", pools=one_pool(gpus))
+    settings = Settings(policy="shockwave", pools=one_pool(gpus_of(name)))
     parameters = tuple(Parameter(key, value) for key, value in sorted(values.items()))
     return replace(settings, parameters=parameters, **changes)  # type: ignore[arg-type]
-
-
-def _workload(name: str, data: Path) -> Workload:
-    if "@" not in name:
-        trace, profile, _ = TRACES[int(name)]
-        return read_workload(
-            data / f"{trace}.trace", data / f"{profile}.json", data / "gns_regimes.csv"
-        )
-    seed, gpus = map(int, name.split("@"))
-    jobs, gap = SIZES[gpus]
-    return generate_workload(jobs, rng=np.random.default_rng(seed), mean_interarrival_seconds=gap)
 
 
 def limit(workload: Workload, gpus: int) -> float:
@@ -169,7 +152,7 @@ def _run(asked: dict[str, list[Case]], data: Path) -> dict[str, list[dict[str, f
 
 def _simulate(job: tuple[Case, Path]) -> dict[str, float]:
     case, data = job
-    workload = _workload(case.workload, data)
+    workload = open_workload(case.workload, data)
     with tempfile.TemporaryDirectory() as folder:
         run = simulate(make_start(workload, case.settings), Path(folder))
         columns, rows = Analytics(Path(folder)).query("FROM run_summary", [run])

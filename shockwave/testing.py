@@ -104,7 +104,8 @@ class _Checked:
 
 def _check_plans(run: Run, this: Round, where: str) -> None:
     """Plan the coming round twice, and check the plan."""
-    asked = situation(run, this, run.header.settings.inventory)
+    asked = situation(run, this)
+    assert asked is not None  # no node is ever drained here
     plan = run.policy.plan(asked)
     for problem in unfit(asked, plan):
         raise AssertionError(f"{where}: {problem}")

@@ -77,6 +77,10 @@ class ActiveJob:
             self._run_times[allocation] = found
         return found
 
+    def know(self, time: RunTime) -> None:
+        """Take a residual run time on its own allocation as given, in place of the forecast's."""
+        self._run_times[self.own] = time
+
 
 @dataclass(frozen=True)
 class Situation:

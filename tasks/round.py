@@ -182,29 +182,12 @@ def _menu(run: Run, inventory: Inventory, spec: JobSpec) -> tuple[Allocation, ..
     return inventory.menu(spec.demand) or (run.throughput.reference(spec),)
 
 
-def solve(run: Run, this: Round) -> None:
-    """Plan the window and place the jobs of the coming round on the nodes in service."""
-    nodes, seen = this.nodes, this.observation
-    if nodes.inventory is None:
-        report = SolveReport(run.policy.name, reason="no node is in service", drained=seen.drained)
-        this.plan = Plan({}, report)
-        return
-    plan = decide(run.policy, situation(run, this, nodes.inventory))
-    placement = {job_id: nodes.known_as(gpus) for job_id, gpus in plan.placement.items()}
-    this.plan = replace(
-        plan, placement=placement, report=replace(plan.report, drained=seen.drained)
-    )
-
-
-def situation(run: Run, this: Round, inventory: Inventory) -> Situation:
-    """The policy input of the coming round.
-
-    Args:
-        run: The run.
-        this: The round, predicted.
-        inventory: The nodes in service.
-    """
-    settings, state, clock = run.header.settings, this.state, this.observation.clock_seconds
+def situation(run: Run, this: Round) -> Situation | None:
+    """The policy input of a round that was predicted; None where no node is in service."""
+    settings, state, inventory = run.header.settings, this.state, this.nodes.inventory
+    clock = this.observation.clock_seconds
+    if inventory is None:
+        return None
     return Situation(
         clock_seconds=clock,
         inventory=inventory,
@@ -219,6 +202,21 @@ def situation(run: Run, this: Round, inventory: Inventory) -> Situation:
         ended_gpu_seconds=state.ended_gpu_seconds,
         memory=state.memory,
         even=state.even,
+    )
+
+
+def solve(run: Run, this: Round) -> None:
+    """Plan the window and place the jobs of the coming round on the nodes in service."""
+    nodes, seen = this.nodes, this.observation
+    told = situation(run, this)
+    if told is None:
+        report = SolveReport(run.policy.name, reason="no node is in service", drained=seen.drained)
+        this.plan = Plan({}, report)
+        return
+    plan = decide(run.policy, told)
+    placement = {job_id: nodes.known_as(gpus) for job_id, gpus in plan.placement.items()}
+    this.plan = replace(
+        plan, placement=placement, report=replace(plan.report, drained=seen.drained)
     )
 
 

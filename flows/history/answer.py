@@ -1,10 +1,10 @@
 """The answer to why a job runs, waits or was preempted: its fields, from a round solved again."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from predictor.intervals import Scored
 from solver.plan import Plan
+from tasks.rollouts import expected
 from tasks.round import Round, Run
 
 
@@ -63,15 +63,14 @@ class Answer:
     free_gpus: int
     price: float | None
     holders: tuple[Holder, ...]
-    next_round: int | None
-    planned_rounds: int
     start_seconds: float | None
+    start_low_seconds: float | None
+    start_high_seconds: float | None
     finish_seconds: float | None
     finish_low_seconds: float | None
     finish_high_seconds: float | None
     history: tuple[Step, ...]
     total_gpus: int
-    window: int
     tried_again_seconds: float | None
     drained: tuple[int, ...]
 
@@ -100,22 +99,16 @@ def answer(
     """
     settings, plan, belief = run.header.settings, this.plan, this.state.beliefs[job_id]
     spec, job = belief.spec, this.active[job_id]
-    expected = job.run_time(job.own)
-    low, high = this.state.calibration.interval(Scored.of(belief, expected))
+    time = job.run_time(job.own)
+    low, high = this.state.calibration.interval(Scored.of(belief, time))
     clock = this.observation.clock_seconds
     worth = dict(zip(plan.order, plan.worth, strict=True)) if plan.worth else {}
     gpus = plan.placement.get(job_id, ())
     status = "runs" if gpus else "preempted" if job_id in this.state.leases else "waits"
-    turns = next((turn.rounds for turn in plan.turns if turn.job_id == job_id), ())
-    if gpus and 0 not in turns:
-        turns = (0, *turns)
-    window = settings.window if plan.turns else 1
-    ends = [
-        _finish(clock, left, turns, window, settings.round_seconds)
-        for left in (expected.remaining, low, high)
-    ]
+    ahead = expected(run, this, {job_id}).get(job_id)
+    ends = (ahead.finish, ahead.finish_low, ahead.finish_high) if ahead else (None, None, None)
     contention = max(1.0, this.state.arrived / settings.reference_gpus)
-    total = belief.run_seconds + expected.remaining
+    total = belief.run_seconds + time.remaining
     rhos = [
         None if end is None else (end - spec.arrival_seconds) / (contention * total) for end in ends
     ]
@@ -134,7 +127,7 @@ def answer(
         gpus=gpus,
         batch_size=belief.batch_size,
         progress=belief.share_done,
-        remaining_seconds=expected.remaining,
+        remaining_seconds=time.remaining,
         low_seconds=low,
         high_seconds=high,
         ftf=rhos[0],
@@ -156,15 +149,14 @@ def answer(
             Holder(job, len(plan.placement[job]), worth.get(job))
             for job in sorted(plan.placement, key=lambda job: (-worth.get(job, 0.0), job))
         ),
-        next_round=number + turns[0] if turns else None,
-        planned_rounds=len(turns),
-        start_seconds=clock + turns[0] * settings.round_seconds if turns else None,
+        start_seconds=ahead.start if ahead else None,
+        start_low_seconds=ahead.start_low if ahead else None,
+        start_high_seconds=ahead.start_high if ahead else None,
         finish_seconds=ends[0],
         finish_low_seconds=ends[1],
         finish_high_seconds=ends[2],
         history=history,
         total_gpus=settings.gpus,
-        window=window,
         tried_again_seconds=_tried_again(this.state.backoff.waits.get(job_id, 0.0), clock),
         drained=this.observation.drained,
     )
@@ -173,24 +165,6 @@ def answer(
 def _tried_again(waits_until: float, clock: float) -> float | None:
     """When a job that failed may be launched again; None if it may be launched now."""
     return waits_until if waits_until > clock else None
-
-
-def _finish(
-    clock: float, left: float, turns: Sequence[int], window: int, round_seconds: float
-) -> float | None:
-    """End of a job that runs in its planned rounds, then at their share of the window."""
-    if not turns:
-        return None
-    rounds = left / round_seconds
-    whole = int(rounds)
-    if rounds <= len(turns):
-        if whole == len(turns):
-            return clock + (turns[-1] + 1) * round_seconds
-        return clock + (turns[whole] + rounds - whole) * round_seconds
-    if window <= 1:  # no plan ahead: assumes that the job is never preempted
-        return clock + left
-    beyond = (rounds - len(turns)) * (window / len(turns))
-    return clock + (window + beyond) * round_seconds
 
 
 def _free(plan: Plan, job_id: int, gpus: int) -> int:

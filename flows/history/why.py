@@ -4,7 +4,6 @@ The round is solved again from its records.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from containers.runtime import EventKind
@@ -12,7 +11,6 @@ from flows.history.answer import Answer, Step, answer
 from flows.history.forks import check_own, taken_over
 from flows.runs.start import prepare
 from predictor.errors import InputError, WarehouseError
-from solver.policies.shockwave import Shockwave
 from tasks.record import RoundRecord
 from tasks.replay import Comparison, Recording
 from tasks.round import Round, collect, displaced, predict, solve
@@ -50,9 +48,6 @@ def why(job_id: int, warehouse: Path, name: str | None = None, number: int | Non
     for step in (collect, predict, solve):
         step(run, this)
     _check_same(name, this, recorded[number])
-    if isinstance(run.policy, Shockwave):  # who runs is decided, the window is not laid out yet
-        run.policy = replace(run.policy, preview=1.0)
-        solve(run, this)
     history = tuple(_history(job_id, recorded[: number + 2], number))
     return answer(run, this, job_id, number, history)
 

@@ -23,7 +23,7 @@ def in_words(answer: Answer) -> Iterator[str]:
     yield from _standing(a)
     yield from _preempted(a)
     yield from _room(a)
-    yield from _plan(a)
+    yield from _ahead(a)
     yield from _past(a)
 
 
@@ -49,7 +49,7 @@ def _standing(a: Answer) -> Iterator[str]:
         else f"{line}: a GPU of this round is worth {a.worth:.4g} to it{weight}."
     )
     if a.price is not None:
-        yield f"The market prices one more GPU-round of the window at {a.price:.4g}."
+        yield f"The market prices one more GPU-round at {a.price:.4g}."
 
 
 def _room(a: Answer) -> Iterator[str]:
@@ -87,24 +87,18 @@ def _preempted(a: Answer) -> Iterator[str]:
     yield f"{line}."
 
 
-def _plan(a: Answer) -> Iterator[str]:
-    if a.next_round is None:
-        yield (
-            f"The plan has no round for it within the next {a.window} rounds; "
-            "it is made anew every round."
-            if a.window > 1
-            else f"The policy {a.policy} plans no further than this round."
-        )
+def _ahead(a: Answer) -> Iterator[str]:
+    if a.start_seconds is None or a.finish_seconds is None:
+        yield f"When it will run under the policy {a.policy} cannot be foretold."
         return
-    assert a.start_seconds is not None
-    when = (
-        "now"
-        if a.next_round == a.round
-        else f"in round {a.next_round}, at about {a.start_seconds:,.0f} s"
+    start = (
+        ""
+        if a.status == "runs"
+        else f"start at about {a.start_seconds:,.0f} s "
+        f"(80 %: {a.start_low_seconds:,.0f} to {a.start_high_seconds:,.0f} s) and "
     )
-    rounds = f", {a.planned_rounds} of the next {a.window} rounds" if a.window > 1 else ""
     yield (
-        f"The plan lets it run {when}{rounds}; it should end at {a.finish_seconds:,.0f} s "
+        f"It should {start}end at about {a.finish_seconds:,.0f} s "
         f"(80 %: {a.finish_low_seconds:,.0f} to {a.finish_high_seconds:,.0f} s), "
         f"with ρ {a.ftf:.2f} ({a.ftf_low:.2f} to {a.ftf_high:.2f})."
     )

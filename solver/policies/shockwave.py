@@ -1,6 +1,6 @@
 """The Volatile Fisher Market (Shockwave, NSDI '23) for the coming round, with new bids."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from solver.bidding import (
 )
 from solver.clearing import clear
 from solver.guarantees import guarantees
-from solver.market import Floats
+from solver.market import Floats, Market
 from solver.plan import Plan, Situation, SolveReport, Turn, next_round
 
 
@@ -78,42 +78,24 @@ class Shockwave:
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
-        jobs = situation.jobs
-        if not jobs:
+        if not situation.jobs:
             return Plan({}, SolveReport(self.name))
         ahead = outlook(situation)
-        horizon = self.horizon(situation, ahead)
-        parameters = UtilityParameters(
-            self.lateness, self.crowded, self.fair_share, self.blur_rounds, self.blur_share
-        )
-        seconds = situation.round_seconds
-        factors = hysteresis(situation, self.favour, self.fresh, self.fresh_rounds)
-        coming, *window = (
-            market(
-                situation,
-                ahead,
-                utilities(ahead, parameters, horizon=horizon, window=rounds, round_seconds=seconds),
-                factors,
-            )
-            for rounds in ((1, situation.window) if self.preview else (1,))
-        )
-        (bids,) = window or (coming,)
-        worth = coming.utility[:, 1] / ahead.gangs
-        order = self.ranked(ahead, worth)
-        placement = next_round(situation, [jobs[row] for row in order])
-        first = [row for row, job in enumerate(jobs) if job.job_id in placement]
+        plan, coming = self._placed(situation, ahead)
+        bids = self._market(situation, ahead, situation.window) if self.preview else coming
+        rows = {job.job_id: row for row, job in enumerate(situation.jobs)}
+        order = [rows[job_id] for job_id in plan.order]
+        first = [row for job_id, row in rows.items() if job_id in plan.placement]
         cleared = clear(bids, order, self.backend, first)
         kept = guarantees(bids, cleared.timetable, ahead.budgets)
-        return Plan(
+        return replace(
+            plan,
             turns=tuple(
                 Turn(job.job_id, tuple(np.flatnonzero(row).tolist()))
-                for job, row in zip(jobs, cleared.timetable, strict=True)
+                for job, row in zip(situation.jobs, cleared.timetable, strict=True)
                 if self.preview and row.any()
             ),
-            placement=placement,
             bids=bids.bids,
-            order=tuple(jobs[row].job_id for row in order),
-            worth=tuple(worth[order].tolist()),
             report=SolveReport(
                 policy=self.name,
                 backend=cleared.backend,
@@ -128,6 +110,40 @@ class Shockwave:
                 wanting=kept.wanting,
             ),
         )
+
+    def placed(self, situation: Situation) -> Plan:
+        """The coming round alone, without its market: order, worth and placement as of `plan`."""
+        if not situation.jobs:
+            return Plan({}, SolveReport(self.name))
+        return self._placed(situation, outlook(situation))[0]
+
+    def _placed(self, situation: Situation, ahead: Outlook) -> tuple[Plan, Market]:
+        """The coming round, and the market of that round, whose bids rank the jobs."""
+        coming = self._market(situation, ahead, 1)
+        worth = coming.utility[:, 1] / ahead.gangs
+        order = self.ranked(ahead, worth)
+        jobs = [situation.jobs[row] for row in order]
+        return Plan(
+            placement=next_round(situation, jobs),
+            report=SolveReport(self.name),
+            order=tuple(job.job_id for job in jobs),
+            worth=tuple(worth[order].tolist()),
+        ), coming
+
+    def _market(self, situation: Situation, ahead: Outlook, window: int) -> Market:
+        """The market of a window that begins with the coming round."""
+        parameters = UtilityParameters(
+            self.lateness, self.crowded, self.fair_share, self.blur_rounds, self.blur_share
+        )
+        utility = utilities(
+            ahead,
+            parameters,
+            horizon=self.horizon(situation, ahead),
+            window=window,
+            round_seconds=situation.round_seconds,
+        )
+        factors = hysteresis(situation, self.favour, self.fresh, self.fresh_rounds)
+        return market(situation, ahead, utility, factors)
 
     def ranked(self, ahead: Outlook, worth: Floats) -> list[int]:
         """Rows of the jobs by descending priority: the longest overdue, then by worth.

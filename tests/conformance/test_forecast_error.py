@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.coverage import intervals
+from benchmarks.coverage import FINISH, LEFT, START, intervals
 from flows.judging.forecast_error import ForecastError, forecast_errors
 from predictor.job import Mode
 from warehouse.workloads.trace import read_workload
@@ -56,10 +56,14 @@ def test_intervals_hold_four_fifths_of_the_truths(rows: dict[str, list[ForecastE
     assert 0.8 <= held <= 0.95  # more, as many of these forecasts are exact
 
 
-def test_so_do_those_that_a_run_records(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_do_those_that_a_run_records_and_those_of_starts_and_finishes(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SHOCKWAVE_DATA", str(data.parent))
-    found = intervals("120 jobs", "shockwave")
-    assert np.mean([one.held for one in found]) == pytest.approx(0.8, abs=0.05)
+    found = intervals("120 jobs", "shockwave", 20)
     assert all(one.width > 0.0 for one in found)
-    both = [one for one in found if one.baseline == one.baseline]
-    assert np.mean([one.width for one in both]) < np.mean([one.baseline for one in both])
+    for of, within in ((LEFT, 0.05), (START, 0.12), (FINISH, 0.08)):
+        ones = [one for one in found if one.of == of]
+        assert np.mean([one.held for one in ones]) == pytest.approx(0.8, abs=within)
+        both = [one for one in ones if one.baseline == one.baseline]
+        assert np.mean([one.width for one in both]) < np.mean([one.baseline for one in both])

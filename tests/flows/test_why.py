@@ -14,7 +14,7 @@ from flows.history.why import why
 from flows.history.words import in_words
 from predictor.errors import InputError, WarehouseError
 from tests.flows.conftest import Command
-from tests.runs import POLICIES, Made, chained, ended, previewed, write
+from tests.runs import POLICIES, Made, chained, ended, write
 from warehouse.analytics.questions import Analytics
 from warehouse.store.folder import make_folder
 from warehouse.store.reader import Reader
@@ -31,50 +31,52 @@ def kept(made: Made, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, st
     return warehouse, write(warehouse, made.start, made.rounds)
 
 
-def answers(made: Made, kept: tuple[Path, str], status: str) -> list[Answer]:
-    """One for each active job of a few rounds, of which it says so."""
+@pytest.fixture(scope="module")
+def answers(made: Made, kept: tuple[Path, str]) -> list[Answer]:
+    """One for each active job of a few rounds."""
     warehouse, run = kept
-    rounds = [record.round for record in made.records if record.events][1::6]
+    rounds = [record.round for record in made.records if record.events][1::9]
     asked = [(job, number) for number in rounds for job in made.states[number + 1].beliefs]
-    told = [why(job, warehouse, run, number) for job, number in asked]
-    found = [answer for answer in told if answer.status == status]
-    assert found, f"no job {status} in rounds {rounds}"
+    return [why(job, warehouse, run, number) for job, number in asked]
+
+
+def of(answers: list[Answer], status: str) -> list[Answer]:
+    """Those of which it says so."""
+    found = [answer for answer in answers if answer.status == status]
+    assert found, f"no job {status}"
     return found
 
 
 @pytest.mark.slow
-def test_a_running_job_holds_its_gpus_and_its_plan_begins_now(
-    made: Made, kept: tuple[Path, str]
-) -> None:
-    for answer in answers(made, kept, "runs"):
+def test_a_running_job_holds_its_gpus_and_has_started(made: Made, answers: list[Answer]) -> None:
+    for answer in of(answers, "runs"):
         record = made.records[answer.round]
         (launch,) = (one for one in record.leases if one.job_id == answer.job_id)
         assert answer.gpus == launch.gpus
-        assert answer.next_round == answer.round
         assert answer.start_seconds == answer.clock_seconds == record.clock_seconds
-        assert answer.finish_low_seconds <= answer.finish_seconds <= answer.finish_high_seconds
+        assert answer.start_low_seconds == answer.start_high_seconds == answer.start_seconds
+        assert answer.finish_low_seconds < answer.finish_seconds < answer.finish_high_seconds
+        assert [answer.price] == [one.price for one in record.solve.prices]
         assert answer.cutoff is not None
         assert answer.worth is not None
         assert answer.worth >= answer.cutoff
 
 
 @pytest.mark.slow
-def test_a_waiting_job_did_not_fit_when_its_turn_came(made: Made, kept: tuple[Path, str]) -> None:
-    ahead = [record.turns for record in previewed(made).records]
-    for answer in answers(made, kept, "waits"):
+def test_a_waiting_job_did_not_fit_when_its_turn_came(made: Made, answers: list[Answer]) -> None:
+    for answer in of(answers, "waits"):
         record = made.records[answer.round]
         assert answer.gpus == ()
         assert answer.free_gpus < answer.scale_factor
         assert {one.job_id for one in answer.holders} == {one.job_id for one in record.leases}
-        turns = [turn.rounds for turn in ahead[answer.round] if turn.job_id == answer.job_id]
-        expected = answer.round + turns[0][0] if turns else None
-        assert answer.next_round == expected
-        assert answer.planned_rounds == (len(turns[0]) if turns else 0)
+        assert answer.clock_seconds < answer.start_low_seconds <= answer.start_seconds
+        assert answer.start_seconds <= answer.start_high_seconds < answer.finish_high_seconds
         assert any(f"needs {answer.scale_factor} GPU" in line for line in in_words(answer))
 
 
-def test_the_forecast_is_that_of_the_record(made: Made, kept: tuple[Path, str]) -> None:
-    for answer in answers(made, kept, "runs"):
+@pytest.mark.slow
+def test_the_forecast_is_that_of_the_record(made: Made, answers: list[Answer]) -> None:
+    for answer in of(answers, "runs"):
         for one in made.records[answer.round].estimates:
             if one.job_id == answer.job_id:
                 assert answer.remaining_seconds == one.remaining_seconds
@@ -93,7 +95,7 @@ def test_a_preemption_names_who_took_the_gpus(made: Made, kept: tuple[Path, str]
         if event.kind is EventKind.PREEMPTED
     ]
     assert preempted
-    for record, event in preempted:
+    for record, event in preempted[::3]:
         others = {
             one.job_id
             for one in record.leases
@@ -123,7 +125,7 @@ def test_the_last_active_round_of_the_latest_run_is_the_default(
     made: Made, kept: tuple[Path, str]
 ) -> None:
     for record in made.records:
-        for event in record.finished:
+        for event in record.finished[:1]:
             answer = why(event.job_id, kept[0])
             assert (answer.run, answer.round) == (kept[1], record.round - 1)
 

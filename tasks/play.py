@@ -1,0 +1,199 @@
+"""A play of the queue: jobs of given lengths, as a policy would schedule them."""
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import numpy as np
+
+from predictor.belief import Belief
+from predictor.forecast import RunTime
+from predictor.job import JobProgress
+from solver.plan import ActiveJob, Plan, Situation
+
+GROWTH = 0.1
+"""Rounds between two plans of a play, as a share of the rounds played. An engineering bound."""
+
+MOST_PLANS = 150
+"""Most plans of a play, which reach some 10⁶ rounds. An engineering bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedJob:
+    """A job of a play: what the policy sees of it, and what it does not.
+
+    Attributes:
+        seen: Policy input.
+        length: Residual run time in this play, in seconds.
+    """
+
+    seen: ActiveJob
+    length: float
+
+    def after(self, ran: float, gpus: tuple[int, ...], lease_rounds: int) -> "PlayedJob":
+        """The job after it ran for some seconds, on its GPUs of the next round so far.
+
+        Its forecast shrinks with what is left: relative errors last until the end.
+        """
+        seen, left = self.seen, max(self.length - ran, 0.0)
+        belief, time = seen.belief, seen.run_time(seen.own)
+        if ran > 0.0:
+            share = left / self.length
+            belief = Belief(belief.spec, belief.observed, _further(belief, ran), belief.paces)
+            time = RunTime(
+                time.remaining * share,
+                time.low * share,
+                time.high * share,
+                tuple([sample * share for sample in time.samples]),
+            )
+        return PlayedJob(_seen(seen, belief, time, gpus, lease_rounds), left)
+
+
+def _further(belief: Belief, ran: float) -> JobProgress:
+    """Progress of a job after it ran, as far as policies look at it."""
+    spec, was, run_seconds = belief.spec, belief.progress, belief.run_seconds + ran
+    if was is None:
+        return JobProgress(spec.job_id, 0, 0.0, spec.batch_size, ran, run_seconds, spec.total_steps)
+    return JobProgress(
+        was.job_id, was.epochs, was.fraction, was.batch_size, ran, run_seconds, was.steps_left
+    )
+
+
+def _seen(
+    job: ActiveJob, belief: Belief, time: RunTime, gpus: tuple[int, ...], lease_rounds: int
+) -> ActiveJob:
+    """A policy input whose run time on its own allocation is given."""
+    seen = ActiveJob(belief, job.forecast, gpus, lease_rounds, job.menu, job.throughput)
+    seen.know(time)
+    return seen
+
+
+@dataclass
+class Play:
+    """A play of the queue.
+
+    Attributes:
+        plan: Plans a round.
+        now: Policy input of the next plan.
+        jobs: Active jobs, by job id.
+        coming: Jobs still to come, by arrival.
+        restart_seconds: What a launch costs.
+        rng: Source of draws.
+        starts: Start of each job that has run, by job id.
+        ends: End of each job that has ended, by job id.
+    """
+
+    plan: Callable[[Situation], Plan]
+    now: Situation
+    jobs: dict[int, PlayedJob]
+    coming: deque[PlayedJob]
+    restart_seconds: float
+    rng: np.random.Generator
+    starts: dict[int, float] = field(default_factory=dict)
+    ends: dict[int, float] = field(default_factory=dict)
+
+    def to_the_end(self, plan: Plan, asked: Set[int]) -> None:
+        """Play until the jobs asked for have ended.
+
+        Args:
+            plan: The first plan.
+            asked: Ids of jobs that are active.
+        """
+        rounds = step = 0
+        for _ in range(MOST_PLANS):
+            before, step = step, max(1, int(rounds * GROWTH))
+            rounds += step
+            self._begin(plan, before)
+            self._carry_out(plan, step)
+            if asked <= self.ends.keys():
+                return
+            plan = self.plan(self.now)
+        for job_id in asked - self.ends.keys():
+            self.starts.setdefault(job_id, math.inf)
+            self.ends[job_id] = math.inf
+
+    def _begin(self, plan: Plan, before: int) -> None:
+        """Note the first starts of a plan: in any of the rounds since the plan before it."""
+        now = self.now
+        for job_id in plan.placement:
+            if job_id not in self.starts:
+                early = int(self.rng.integers(before)) if before else 0
+                self.starts[job_id] = now.clock_seconds - early * now.round_seconds
+
+    def _carry_out(self, plan: Plan, rounds: int) -> None:
+        """Carry a plan out for some rounds, and see what has come of it.
+
+        GPUs of jobs that end go to the next in line at the following round.
+        """
+        clock, seconds = self.now.clock_seconds, self.now.round_seconds
+        until = clock + rounds * seconds
+        began: dict[int, float] = {}
+        held: dict[int, tuple[int, ...]] = {}
+        ending: list[tuple[float, int]] = []
+
+        def launch(job_id: int, gpus: tuple[int, ...], at: float) -> None:
+            self.starts.setdefault(job_id, at)
+            goes_on = self.jobs[job_id].seen.gpus == gpus
+            began[job_id] = at if goes_on else at + self.restart_seconds
+            held[job_id] = gpus
+            heapq.heappush(ending, (began[job_id] + self.jobs[job_id].length, job_id))
+
+        for job_id, gpus in plan.placement.items():
+            launch(job_id, gpus, clock)
+        line = {job: self.jobs[job].seen.gang for job in plan.order if job not in held}
+        taken = set(chain.from_iterable(held.values()))
+        free = [gpu for gpu in range(self.now.inventory.gpus) if gpu not in taken]
+        gone: list[ActiveJob] = []
+        while ending and ending[0][0] <= until:
+            end, job_id = heapq.heappop(ending)
+            self.ends[job_id] = end
+            free += held.pop(job_id)
+            gone.append(self.jobs.pop(job_id).seen)
+            boundary = clock + math.ceil((end - clock) / seconds) * seconds
+            if boundary >= until or (ending and ending[0][0] <= boundary):
+                continue
+            for other, gang in list(line.items()):
+                if gang <= len(free):
+                    del line[other]
+                    launch(other, tuple(sorted(free[:gang])), boundary)
+                    del free[:gang]
+        self._observe(until, rounds, began, held, gone)
+        self.now = replace(self.now, memory=plan.memory or self.now.memory)
+
+    def _observe(
+        self,
+        clock: float,
+        rounds: int,
+        began: Mapping[int, float],
+        held: Mapping[int, tuple[int, ...]],
+        gone: Sequence[ActiveJob],
+    ) -> None:
+        """The policy input after some rounds."""
+        now = self.now
+        for job_id, job in self.jobs.items():
+            gpus = held.get(job_id, ())
+            if gpus:
+                whole = rounds + (job.seen.lease_rounds if job.seen.gpus == gpus else 0)
+                ran = min(max(clock - began[job_id], 0.0), job.length)
+                self.jobs[job_id] = job.after(ran, gpus, whole)
+            elif job.seen.gpus:
+                self.jobs[job_id] = job.after(0.0, (), 0)
+        arrived = []
+        while self.coming and self.coming[0].seen.spec.arrival_seconds <= clock:
+            job = self.coming.popleft()
+            arrived.append(job.seen.spec)
+            self.jobs[job.seen.job_id] = job
+        self.now = replace(
+            now,
+            clock_seconds=clock,
+            jobs=tuple(job.seen for job in self.jobs.values()),
+            jobs_seen=now.jobs_seen + len(arrived),
+            ended_gpu_seconds=(
+                *now.ended_gpu_seconds,
+                *(job.belief.run_seconds * job.gang for job in gone),
+            ),
+            even=now.even.after(clock, arrived, self.jobs, now.inventory.gpus),
+        )

@@ -1,0 +1,174 @@
+"""When jobs will start and finish: the queue played forward under the policy, many times.
+
+Each play draws what nobody knows, how long each active job still trains and which jobs are still
+to come, and lets the policy plan round after round until all active jobs have ended. The plays
+are equally likely futures; of `PLAYS` and the truth, each rank is equally likely for the truth.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+
+from predictor.arrivals import arrivals_after
+from predictor.belief import Belief
+from predictor.forecast import HELD, Forecast, RunTime
+from predictor.intervals import Scored
+from solver.plan import ActiveJob, Plan, Situation
+from solver.policies.shockwave import Shockwave
+from tasks.play import Play, PlayedJob
+from tasks.round import Round, Run, situation
+
+PLAYS = 19
+"""Plays of the queue. An engineering bound."""
+
+LOWEST, HIGHEST = 1, 15
+"""Which of the plays, by time, an interval ends at: the second and the sixteenth. Chosen with
+`SLACK_ROUNDS` for 80 % coverage (docs/predictor.md says on which workloads). In the latest plays
+many more jobs arrive than have been seen."""
+
+SLACK_ROUNDS = 0.25
+"""Widening of an interval at either end, in rounds: all jobs wait for rounds to begin, and plays
+agree to the second where the truth does not."""
+
+MOST_COMING = 2_000
+"""Most jobs that a play lets arrive. An engineering bound."""
+
+LEAST_SECONDS = 1.0
+"""Least residual run time that a play draws. A convention."""
+
+_NOTHING = Forecast(-1, (), (), (), (), (), ())
+"""Forecast of jobs still to come, whose run times are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """When a job is expected to start and to finish, on the run's clock, in seconds.
+
+    Attributes:
+        start: Median of its next start; now if it runs in the round.
+        start_low: Lower end of the interval of 80 % nominal coverage.
+        start_high: Its upper end.
+        finish: Median of its finish.
+        finish_low: Lower end of the interval of 80 % nominal coverage.
+        finish_high: Its upper end.
+    """
+
+    start: float
+    start_low: float
+    start_high: float
+    finish: float
+    finish_low: float
+    finish_high: float
+
+
+def expected(run: Run, this: Round, asked: Set[int]) -> dict[int, Expected]:
+    """When active jobs will start and finish, as far as the policy can tell.
+
+    Args:
+        run: The run, before the round.
+        this: The round, solved.
+        asked: Their ids; a play ends with the last of them.
+
+    Returns:
+        By job id; empty where no node is in service, and under clairvoyant policies, which would
+        have to be told the futures that a play draws.
+    """
+    now = situation(run, this)
+    if now is None or run.policy.clairvoyant:
+        return {}
+    rng = np.random.default_rng((run.header.settings.seed, run.state.round))
+    plays = _played(run, this, now, asked, rng)
+    clock, slack = now.clock_seconds, SLACK_ROUNDS * now.round_seconds
+    found = {}
+    for job_id in sorted(asked):
+        ends = _held((play.ends[job_id] for play in plays), clock, slack)
+        starts = (clock, clock, clock)
+        if job_id not in this.plan.placement:
+            following = clock + now.round_seconds
+            starts = _held((play.starts[job_id] for play in plays), following, slack)
+        if math.isfinite(max(*starts, *ends)):
+            found[job_id] = Expected(*starts, *ends)
+    return found
+
+
+def _played(
+    run: Run, this: Round, now: Situation, asked: Set[int], rng: np.random.Generator
+) -> list[Play]:
+    """The plays, each to the end of the jobs asked for."""
+    policy = run.policy
+    plan = policy.placed if isinstance(policy, Shockwave) else policy.plan
+    first = _in_service(this)
+    levels = {job_id: rng.permutation(PLAYS).tolist() for job_id in this.active}
+    intervals = {job_id: _interval(this, job_id) for job_id in this.active}
+    plays = []
+    for number in range(PLAYS):
+        jobs = {
+            job_id: PlayedJob(
+                job, _quantile(intervals[job_id], (levels[job_id][number] + 0.5) / PLAYS)
+            )
+            for job_id, job in this.active.items()
+        }
+        coming = deque(_coming(run, this, now, jobs, rng))
+        play = Play(plan, now, jobs, coming, run.header.settings.restart_seconds, rng)
+        play.to_the_end(first, asked)
+        plays.append(play)
+    return plays
+
+
+def _in_service(this: Round) -> Plan:
+    """The plan of the round, with GPUs as they are numbered among the nodes in service."""
+    placement = this.plan.placement.items()
+    return replace(this.plan, placement={j: this.nodes.numbered(gpus) for j, gpus in placement})
+
+
+def _interval(this: Round, job_id: int) -> tuple[float, float, float]:
+    """Residual run time: calibrated lower end, point forecast, calibrated upper end."""
+    job = this.active[job_id]
+    time = job.run_time(job.own)
+    low, high = this.state.calibration.interval(Scored.of(job.belief, time))
+    return low, time.remaining, high
+
+
+def _quantile(interval: tuple[float, float, float], level: float) -> float:
+    """A residual run time at a level: linear on either side of the point, through 10 and 90 %."""
+    low, point, high = interval
+    slope = (point - low if level < 0.5 else high - point) / (HELD / 2.0)
+    return max(point + (level - 0.5) * slope, LEAST_SECONDS)
+
+
+def _coming(
+    run: Run, this: Round, now: Situation, active: Mapping[int, PlayedJob], rng: np.random.Generator
+) -> Iterator[PlayedJob]:
+    """Jobs still to come in a play, each like one that has been seen."""
+    seen = {belief.spec.job_id: (belief.spec, belief.run_seconds) for belief in this.state.ended}
+    for job_id, job in active.items():
+        belief = job.seen.belief
+        seen[job_id] = belief.spec, belief.run_seconds + job.length
+    alike = [*seen.values()]
+    arrived = sorted(spec.arrival_seconds for spec, _ in alike)
+    times = arrivals_after(now.clock_seconds, arrived, rng)
+    for job_id, time in enumerate(islice(times, MOST_COMING), start=max(seen, default=0) + 1):
+        spec, length = alike[rng.integers(len(alike))]
+        belief = Belief(replace(spec, job_id=job_id, arrival_seconds=time))
+        menu = now.inventory.menu(spec.demand)
+        if menu:
+            like = ActiveJob(belief, _NOTHING, (), 0, menu, run.throughput)
+            like.know(RunTime(length, length, length, (length,)))
+            yield PlayedJob(like, length)
+
+
+def _held(times: Iterable[float], floor: float, slack: float) -> tuple[float, float, float]:
+    """Median, and the interval of 80 % nominal coverage.
+
+    Args:
+        times: Times in the plays.
+        floor: Least possible time.
+        slack: Widening at either end, in seconds.
+    """
+    ascending = sorted(times)
+    low, high = ascending[LOWEST] - slack, ascending[HIGHEST] + slack
+    return ascending[len(ascending) // 2], max(low, floor), high

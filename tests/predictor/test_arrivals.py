@@ -1,0 +1,43 @@
+"""Jobs to come are drawn from what is known of those that came."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from predictor.arrivals import arrivals_after
+
+
+def last_arrivals(now: float, arrived: list[float], draws: int = 2_000) -> list[float]:
+    """The last arrival of each draw, 0 where none follows; of the first 500."""
+    rng = np.random.default_rng(0)
+    return [max(islice(arrivals_after(now, arrived, rng), 500), default=0.0) for _ in range(draws)]
+
+
+STEADY = [10.0 * number for number in range(1, 101)]
+"""A hundred jobs, ten seconds apart."""
+
+
+def test_jobs_that_came_at_once_say_nothing_of_others() -> None:
+    assert last_arrivals(0.0, [0.0, 0.0]) == [0.0] * 2_000
+    assert last_arrivals(50.0, []) == [0.0] * 2_000
+
+
+def test_a_process_goes_on_as_long_again_with_probability_one_half() -> None:
+    beyond = [last > 2_000.0 for last in last_arrivals(1_000.0, STEADY)]
+    assert np.mean(beyond) == pytest.approx(0.5, abs=0.05)
+
+
+def test_arrivals_come_after_now_in_order_and_at_the_rate_seen() -> None:
+    counts = []
+    for seed in range(300):
+        times = list(islice(arrivals_after(1_005.0, STEADY, np.random.default_rng(seed)), 500))
+        assert times == sorted(times)
+        assert all(time > 1_005.0 for time in times)
+        if len(times) > 20:
+            counts.append((times[20] - times[0]) / 20)
+    assert np.mean(counts) == pytest.approx(10.0, rel=0.1)
+
+
+def test_a_long_silence_is_an_end() -> None:
+    assert np.mean([last > 0.0 for last in last_arrivals(1_300.0, STEADY)]) < 0.05

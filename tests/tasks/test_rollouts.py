@@ -1,0 +1,75 @@
+"""Plays of the queue foretell what the same queue then does."""
+
+import numpy as np
+import pytest
+
+from flows.runs.start import make_start, prepare
+from predictor.basis import Basis
+from tasks.record import Settings, one_pool
+from tasks.rollouts import Expected, expected
+from tasks.round import ROUND, Round, Run, collect, predict, run_round, solve
+from tests.runs import Memory
+from warehouse.workloads.generator import generate_workload
+
+
+def asked(policy: str, jobs: int = 9, gpus: int = 4) -> tuple[dict[int, Expected], Memory, float]:
+    """Forecasts of all jobs in the second round, by when all have come, then the whole run."""
+    workload = generate_workload(jobs, rng=np.random.default_rng(5), mean_interarrival_seconds=1e-6)
+    settings = Settings(policy, one_pool(gpus, gpus), forecasts=Basis.ORACLE)
+    kept = Memory()
+    with prepare(make_start(workload, settings)).under_way(kept) as run:
+        run_round(run)
+        this, found = Round(), {}
+        for step in ROUND:
+            if step is not ROUND[-1]:
+                this.milliseconds[step.__name__] = 0.0
+            step(run, this)
+            if step is solve:
+                found = expected(run, this, this.active.keys())
+                assert found == expected(run, this, this.active.keys())
+        while not run.finished:
+            run_round(run)
+    return found, kept, this.observation.clock_seconds
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "shockwave"])
+def test_known_jobs_start_and_finish_as_foretold(policy: str) -> None:
+    found, kept, clock = asked(policy)
+    records = [record for record, _, _ in kept.rounds]
+    ends = {e.job_id: e.at_seconds for record in records for e in record.finished}
+    assert found.keys() == ends.keys()
+    late = []
+    for job_id, one in found.items():
+        started = next(
+            record.clock_seconds
+            for record in records[1:]
+            if any(lease.job_id == job_id for lease in record.leases)
+        )
+        assert one.start_low <= one.start <= one.start_high
+        assert one.finish_low < one.finish < one.finish_high
+        assert (one.start == clock) is (started == clock)
+        late.append((one.finish - ends[job_id]) / (ends[job_id] - clock))
+    assert np.mean(np.abs(late)) < 0.1
+
+
+def test_nothing_is_foretold_where_nothing_is_known() -> None:
+    found, _, _ = asked("shockwave-published")
+    assert found == {}
+
+
+def test_a_play_ends_with_the_jobs_that_are_asked_for() -> None:
+    workload = generate_workload(6, rng=np.random.default_rng(1), mean_interarrival_seconds=60.0)
+    start = make_start(workload, Settings("shockwave", one_pool(4, 4), seed=3))
+
+    def forecast(run: Run, jobs: set[int]) -> dict[int, Expected]:
+        this = Round()
+        for step in (collect, predict, solve):
+            step(run, this)
+        return expected(run, this, jobs)
+
+    with prepare(start).under_way(Memory()) as run:
+        for _ in range(4):
+            run_round(run)
+        (job_id, *_) = run.state.beliefs
+        found = forecast(run, {job_id})
+    assert found.keys() == {job_id}
