@@ -288,7 +288,7 @@ def _versions(node: Node, daemon: Daemon, info: dict[str, Any]) -> Finding:
             update.append(f"update {name} to {sound}, unless its distribution has mended it")
     if any(gpu.device for gpu in node.gpus):
         found.append("the version of the NVIDIA container toolkit is not told")
-        update.append(f"see that nvidia-ctk --version there is {TOOLKIT[-1].fixed[-1]} or newer")
+        update.append(f"see that nvidia-ctk there is of {TOOLKIT[-1].fixed[-1]} or newer")
     text = ", ".join(found) + (f"; known escapes: {', '.join(known)}" if known else "")
     return Finding(node.name, "versions", True, text, ", ".join(update))
 
