@@ -32,7 +32,7 @@ GAPS_SECONDS = (60.0, 3_000.0)
 JOBS = 7
 """Jobs of a workload; every other one is to be consolidated."""
 
-MOST_ROUNDS = 2_000
+MOST_ROUNDS = 1_000
 """Rounds after which a run is given up; these workloads take some 100. An engineering bound."""
 
 

@@ -11,7 +11,7 @@ def test_it_is_a_policy() -> None:
 
 
 def test_small_gangs_wait_less(tmp_path: Path) -> None:
-    source = Source(jobs=20, seed=3)
+    source = Source(jobs=10, seed=3)
     run = simulate(source, gpus=8, policy="smallest-first", warehouse=tmp_path)
     waited = Warehouse(tmp_path).jobs(run).groupby("scale_factor")["waiting_seconds"].mean()
     assert waited.iloc[0] < waited.iloc[-1]
