@@ -10,6 +10,9 @@ from predictor.errors import InputError
 REPORTS = "SHOCKWAVE_REPORTS"
 """Environment variable with the folder that is served as `/reports`."""
 
+TRACES = "SHOCKWAVE_TRACES"
+"""Environment variable with the folder of the traces that `/traces` takes."""
+
 ANSWER_SECONDS = 10.0
 """Timeout of a health check; a busy server takes seconds to answer. An engineering bound."""
 

@@ -71,17 +71,17 @@ def _with_policies(scope: Scope, send: Send) -> Send:
 
 
 class Locked:
-    """Files that need the secret, and whose scripts cannot reach the UI that serves them.
-
-    Browsers ask for it as user name and password.
+    """Pages that need the secret; browsers ask for it as user name and password.
 
     Args:
-        app: What serves the files.
+        app: What serves them.
         secret: `USER:PASSWORD`.
+        sandbox: Whether their scripts are kept from the UI that is served beside them.
     """
 
-    def __init__(self, app: ASGIApp, secret: str) -> None:
+    def __init__(self, app: ASGIApp, secret: str, *, sandbox: bool = True) -> None:
         self._app = app
+        self._policy = f"{_SANDBOX}; {_OWN}" if sandbox else f"{_OWN}; form-action 'self'"
         self._expected = f"Basic {b64encode(secret.encode()).decode()}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,7 +95,7 @@ class Locked:
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers["Content-Security-Policy"] = f"{_SANDBOX}; {_OWN}"
+                headers["Content-Security-Policy"] = self._policy
                 headers["Cache-Control"] = "no-store"
             await send(message)
 

@@ -8,13 +8,14 @@ from prefect.server.api import collections
 from prefect.server.api.server import create_app as create_prefect
 from prefect.settings import get_current_settings
 from starlette.responses import Response
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from flows.servers.children import end_with_parent
-from flows.servers.command import REPORTS
+from flows.servers.command import REPORTS, TRACES
 from flows.servers.gate import Gate, Locked
+from flows.servers.traces import traces
 
 
 class _Packaged(StaticFiles):
@@ -42,15 +43,21 @@ def create_plain_app() -> FastAPI:
 
 
 def create_app() -> FastAPI:
-    """Prefect's app for `shockwave up`, with the reports."""
+    """Prefect's app for `shockwave up`, with the reports and the page of traces."""
     app = create_plain_app()
     reports = StaticFiles(directory=Path(os.environ[REPORTS]), check_dir=False)
     _hand_out(app, "/reports", reports)
+    page = Locked(traces(Path(os.environ[TRACES])), _secret(), sandbox=False)
+    app.router.routes.insert(0, Route("/traces", page))
     return app
 
 
 def _hand_out(app: FastAPI, path: str, files: StaticFiles) -> None:
     """Hand out files to who has the secret; comes before Prefect's own routes."""
+    app.router.routes.insert(0, Mount(path, Locked(files, _secret())))
+
+
+def _secret() -> str:
     secret = get_current_settings().server.api.auth_string
     assert secret  # create_plain_app has checked it
-    app.router.routes.insert(0, Mount(path, Locked(files, secret.get_secret_value())))
+    return secret.get_secret_value()

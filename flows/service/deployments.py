@@ -61,7 +61,7 @@ DEPLOYMENTS: Sequence[Deployment] = (
     Deployment(
         "simulate",
         "flows.service.stepping:simulate",
-        "Runs a generated workload on the virtual cluster, to its end or for some rounds.",
+        "Runs a trace or generated jobs on the virtual cluster, to their end or for some rounds.",
         ("virtual",),
     ),
     Deployment(

@@ -5,6 +5,7 @@ Prefect renders and validates them before a flow run is created; other invalid i
 """
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, Field
@@ -18,8 +19,8 @@ from flows.runs.settings import (
     SimulationSettings,
     recorded,
 )
-from flows.runs.workload_source import Generated, Source
-from predictor.errors import ShockwaveError
+from flows.runs.workload_source import Jobs, Source
+from predictor.errors import InputError, ShockwaveError
 from tasks.record import Settings
 
 MOST_ROUNDS = 10_000
@@ -70,9 +71,29 @@ class PolicyChoice:
     policy: Annotated[str, POLICY] = DEFAULT_POLICY
 
 
-class SimulationForm(Form, SimulationSettings, ClusterSize, Generated, PolicyChoice):
-    """A generated workload and the settings of its run."""
+def traces_of(warehouse: Path) -> Path:
+    """The folder of a warehouse with the traces that were uploaded."""
+    return warehouse / "traces"
 
+
+class SimulationForm(Form, SimulationSettings, ClusterSize, Jobs, PolicyChoice):
+    """A workload, uploaded or generated, and the settings of its run."""
+
+    trace: Path | None = Field(
+        default=None,
+        title="Trace",
+        description="A file uploaded at /traces; without it, jobs are generated.",
+    )
+    profile: Path | None = Field(
+        default=None,
+        title="Profile",
+        description="Throughput table (JSON) of a public trace, uploaded as well.",
+    )
+    regimes: Path | None = Field(
+        default=None,
+        title="Regimes",
+        description="Regimes (CSV) of a public trace, uploaded as well.",
+    )
     gpus: Annotated[int, GPUS] = 16
     seed: Annotated[int, SEED] = 0
     rounds: int | None = Field(
@@ -84,9 +105,27 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, Generated, PolicyCho
     )
 
     @property
-    def source(self) -> Source:
-        """The workload."""
-        asked = {field.name: getattr(self, field.name) for field in fields(Generated)}
+    def about(self) -> str:
+        """The workload, in words."""
+        return f"{self.jobs} jobs" if self.trace is None else self.trace.name
+
+    def source(self, warehouse: Path) -> Source:
+        """The workload.
+
+        Args:
+            warehouse: The warehouse with the uploaded files.
+
+        Raises:
+            InputError: A file was not uploaded.
+        """
+        asked = {field.name: getattr(self, field.name) for field in fields(Jobs)}
+        folder = traces_of(warehouse)
+        for name in ("trace", "profile", "regimes"):
+            file = asked[name]
+            if file is not None:
+                asked[name] = folder / file.name
+                if file.name != str(file) or not asked[name].is_file():
+                    raise InputError(name, f"{str(file)!r} was not uploaded", "do so at /traces")
         return Source(**asked, seed=self.seed)
 
     @property

@@ -13,7 +13,8 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from flows.servers.children import POLL_SECONDS, child
-from flows.servers.command import REPORTS, answers, server_command, shows
+from flows.servers.command import REPORTS, TRACES, answers, server_command, shows
+from flows.service.forms import traces_of
 from flows.service.listening import Listening
 from predictor.errors import InputError, Interrupted
 from warehouse.analytics.catalog import build
@@ -48,6 +49,11 @@ class Service:
         """The folder that reports are written to and served from."""
         return self.warehouse / "reports"
 
+    @property
+    def traces(self) -> Path:
+        """The folder of uploaded traces."""
+        return traces_of(self.warehouse)
+
     def check(self) -> None:
         """Check the configuration before any process is started.
 
@@ -64,6 +70,7 @@ class Service:
         build(self.warehouse)  # last, as it writes
         with writing(self.warehouse):
             self.reports.mkdir(exist_ok=True)  # served before the first report
+            self.traces.mkdir(exist_ok=True)
 
 
 def _check_database(url: str) -> None:
@@ -182,6 +189,7 @@ def _server_env(service: Service) -> dict[str, str]:
         "PREFECT_SERVER_UI_API_URL": "/api",  # relative, so that any host name works
         "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
         REPORTS: str(service.reports),
+        TRACES: str(service.traces),
     }
     if service.database_url:
         env["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = service.database_url

@@ -47,11 +47,11 @@ def step(form: RoundForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
 
 @flow(
     name="simulate",
-    description="Run a generated workload on the virtual cluster, to its end or for some rounds.",
-    flow_run_name="{form.policy}, {form.jobs} jobs on {form.gpus} GPUs",
+    description="Run a workload on the virtual cluster, to its end or for some rounds.",
+    flow_run_name="{form.policy}, {form.about} on {form.gpus} GPUs",
 )
 def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
-    """Simulate a generated workload, to its end or for some rounds, each as a task run.
+    """Simulate a workload, to its end or for some rounds, each as a task run.
 
     Args:
         form: The workload, the policy and the number of rounds.
@@ -61,12 +61,12 @@ def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State
         Completed with the run's id; failed with the reason.
     """
     try:
-        start = make_start(form.source.open(form.gpus), form.settings)
+        start = make_start(form.source(warehouse).open(form.gpus), form.settings)
         run = run_simulation(
             start,
             warehouse,
             driver=run_task,
-            progress=_progress(form.jobs),
+            progress=_progress(len(start.workload.specs)),
             rounds=form.rounds,
         )
         show_headlines(warehouse, [run], key=f"run-{run}", title=f"Run {run}")

@@ -82,15 +82,21 @@ def test_no_stranger_s_code_is_run(up: Up, tmp_path: Path, attack: str) -> None:
     assert not mark.exists()
 
 
-def test_reports_are_for_its_user_only(up: Up) -> None:
-    path, secret = "/reports/page.html", authorization(up.access)
+@pytest.mark.parametrize("path", ["/reports/page.html", "/traces"])
+def test_its_own_pages_are_for_its_user_only(up: Up, path: str) -> None:
+    secret = authorization(up.access)
     status, body = ask(up.access, "GET", path, headers=secret)
-    assert (status, body) == (200, (up.warehouse / "reports/page.html").read_bytes())
+    assert status == 200
+    if path != "/traces":
+        assert body == (up.warehouse / "reports/page.html").read_bytes()
     assert ask(up.access, "GET", path)[0] == 401
     assert ask(up.access, "GET", path, headers={"Authorization": "Basic Z3Vlc3NlZA=="})[0] == 401
     host = f"{FOREIGN}:{up.port}"
     assert ask(up.access, "GET", path, headers=secret | {"Host": host})[0] == 403
-    assert ask(up.access, "GET", path, headers=secret | {"Origin": f"http://{host}"})[0] == 403
+    for method in ("GET", "POST"):
+        foreign = secret | {"Origin": f"http://{host}"}
+        assert ask(up.access, method, path, headers=foreign)[0] == 403
+    assert ask(up.access, "POST", path)[0] == 401
 
 
 @pytest.fixture

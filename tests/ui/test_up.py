@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 from uuid import UUID
@@ -19,7 +20,12 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 from prefect import Flow, get_client
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+    FlowRunFilter,
+    FlowRunFilterId,
+)
 from prefect.client.schemas.objects import Artifact, FlowRun
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import temporary_settings
@@ -30,8 +36,9 @@ from flows.runs.workload_source import Source
 from flows.servers.access import Access
 from flows.servers.prefect_driver import embedded_prefect
 from flows.service.deployments import DEPLOYMENTS
-from flows.service.forms import MOST_ROUNDS, Form, ReplayForm, RoundForm
+from flows.service.forms import MOST_ROUNDS, Form, ReplayForm, RoundForm, SimulationForm
 from flows.service.replaying import replay
+from flows.service.stepping import simulate as simulation
 from flows.service.stepping import step
 from tasks.record import Settings, one_pool
 from tests.flows.conftest import Command
@@ -216,6 +223,62 @@ def test_a_report_is_linked_and_handed_out(up: Up, client: SyncPrefectClient) ->
     assert len(images) == 4
     for image in images:
         assert fetched(up, image).startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_a_trace_is_uploaded_and_simulated(
+    up: Up, client: SyncPrefectClient, tmp_path: Path
+) -> None:
+    trace = tmp_path / "three.csv"
+    lines = ["job_id,num_gpu,submit_time,iterations,model_name,duration,interval"]
+    lines += [f"{job},{job + 1},{60 * job},10,vgg19,7200,30" for job in range(3)]
+    trace.write_text("\n".join(lines) + "\n")
+    user, _, password = up.access.secret.partition(":")
+    with browser() as opened:
+        page = opened.new_page(http_credentials={"username": user, "password": password})
+        page.goto(f"{up.url}/traces")
+        page.get_by_label("Files").set_input_files(trace)
+        page.get_by_role("button", name="Upload").click()
+        expect(page.get_by_role("cell", name="three.csv")).to_be_visible()
+        shot(page, "traces")
+    assert (up.warehouse / "traces" / "three.csv").read_bytes() == trace.read_bytes()
+    form = {"trace": "three.csv", "format": "tiresias", "gpus": 4, "round_seconds": 3600}
+    flow_run = started(client, "simulate", form)
+    assert outcome(flow_run)[0] == "Completed"
+    assert flow_run.name == "shockwave, three.csv on 4 GPUs"
+    run = re.findall("'(.+)'", str(outcome(flow_run)[1]))[0]
+    rounds = len(Reader(up.warehouse).records(run))
+    assert set(artifacts(client, flow_run.id)) == {
+        *(f"finished-jobs-{run}", f"run-{run}", f"run-{run}-in-words")
+    }
+    tasks = client.read_task_runs(
+        flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id]))
+    )
+    assert sorted(task.name for task in tasks) == sorted(f"round {n}" for n in range(rounds))
+
+
+def test_only_what_was_uploaded_is_simulated(up: Up, client: SyncPrefectClient) -> None:
+    for given in ("nothing.csv", "../runs.csv", "/etc/passwd"):
+        flow_run = called(client, simulation, SimulationForm(trace=Path(given)), up)
+        told = f"Trace: {given!r} was not uploaded; do so at /traces"
+        assert outcome(flow_run) == ("Failed", told)
+
+
+@pytest.mark.parametrize("name", [".hidden", "a/b", "", "ä" * 101, "<script>"])
+def test_a_file_of_another_name_is_refused(up: Up, name: str) -> None:
+    head = f'--x\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
+    kept = set((up.warehouse / "traces").iterdir())
+    headers = {
+        **authorization(up.access),
+        "Content-Type": "multipart/form-data; boundary=x",
+    }
+    body = f"{head}1\r\n--x--\r\n".encode()
+    asked = Request(f"{up.url}/traces", body, headers, method="POST")
+    with pytest.raises(HTTPError) as refused:
+        urlopen(asked)
+    with refused.value as answer:
+        assert answer.code == 400
+        assert b"<script>" not in answer.read()
+    assert set((up.warehouse / "traces").iterdir()) == kept
 
 
 # A walk

@@ -1,0 +1,99 @@
+"""The page on which traces are uploaded to `shockwave up`, for its form `simulate` to name."""
+
+import html
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from warehouse.store.durable import written
+
+MOST_BYTES = 2**28
+"""Largest file that is taken. An engineering bound."""
+
+MOST_FILES = 20
+"""Most files of one upload: a trace has two tables. An engineering bound."""
+
+NAME = re.compile(r"\w[\w.-]{0,99}")
+"""What an uploaded file may be called."""
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Traces</title>
+<meta name="viewport" content="width=device-width">
+<style>
+:root {{ color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }}
+body {{ max-width: 44rem; margin: 2rem auto; padding: 0 1rem }}
+table {{ border-collapse: collapse; width: 100% }}
+th, td {{ text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #8886 }}
+td + td, th + th {{ text-align: right }}
+[role=alert] {{ font-weight: bold }}
+</style></head><body>
+<h1>Traces</h1>
+<p>The deployment <a href="/deployments">simulate</a> runs a file of this list as its
+<i>Trace</i>, with its <i>Profile</i> and <i>Regimes</i> if it needs them.</p>
+{told}{listed}
+<form method="post" enctype="multipart/form-data">
+<p><label>Files: <input type="file" name="file" multiple required></label>
+<button>Upload</button></p></form>
+</body></html>
+"""
+
+
+def traces(folder: Path) -> Starlette:
+    """An app with one address, which lists a folder's files and takes new ones.
+
+    Args:
+        folder: Where they are kept.
+    """
+
+    async def show(request: Request) -> Response:
+        return HTMLResponse(_page(folder))
+
+    async def upload(request: Request) -> Response:
+        async with request.form(max_files=MOST_FILES, max_fields=0) as form:
+            files = [file for file in form.getlist("file") if isinstance(file, UploadFile)]
+            refused = _refused(files)
+            if refused:
+                return HTMLResponse(_page(folder, refused), 400)
+            try:
+                for file in files:
+                    with written(folder / str(file.filename)) as kept:
+                        while part := await file.read(2**20):
+                            kept.write(part)
+            except OSError as error:
+                told = f"{folder} cannot be written ({error.strerror or error})"
+                return HTMLResponse(_page(folder, told), 507)
+        return RedirectResponse(request.url.path, 303)
+
+    return Starlette(
+        routes=[Route("/traces", show), Route("/traces", upload, methods=["POST"])],
+    )
+
+
+def _refused(files: Sequence[UploadFile]) -> str:
+    """Why files are not taken; empty if they are."""
+    if not files:
+        return "no file was chosen"
+    for file in files:
+        name = file.filename or ""
+        if not NAME.fullmatch(name):
+            return f"{name!r} is no name of letters, digits, dots, dashes and underscores"
+        if (file.size or 0) > MOST_BYTES:
+            return f"{name} is larger than {MOST_BYTES // 2**20} MiB"
+    return ""
+
+
+def _page(folder: Path, told: str = "") -> str:
+    files = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name))
+    rows = "".join(
+        f"<tr><td>{html.escape(file.name)}</td><td>{file.stat().st_size:,} B</td></tr>"
+        for file in files
+    )
+    listed = f"<table><tr><th>File</th><th>Size</th></tr>{rows}</table>" if files else ""
+    alert = f'<p role="alert">{html.escape(told)}</p>' if told else ""
+    return _PAGE.format(told=alert, listed=listed or "<p>No file yet.</p>")
