@@ -27,12 +27,12 @@ PLAYS = 19
 
 LOWEST, HIGHEST = 1, 15
 """Which of the plays, by time, an interval ends at: the second and the sixteenth. Chosen with
-`SLACK_ROUNDS` for 80 % coverage (docs/predictor.md says on which workloads). In the latest plays
+the slacks for 80 % coverage (docs/predictor.md says on which workloads). In the latest plays
 many more jobs arrive than have been seen."""
 
-SLACK_ROUNDS = 0.25
-"""Widening of an interval at either end, in rounds: all jobs wait for rounds to begin, and plays
-agree to the second where the truth does not."""
+FINISH_SLACK, START_SLACK = 0.25, 1.25
+"""Widening of an interval at either end, in rounds, of finishes and of starts: plays agree to the
+second where the truth does not, and a job starts a round off for the least difference in bids."""
 
 MOST_COMING = 2_000
 """Most jobs that a play lets arrive. An engineering bound."""
@@ -82,14 +82,16 @@ def expected(run: Run, this: Round, asked: Set[int]) -> dict[int, Expected]:
         return {}
     rng = np.random.default_rng((run.header.settings.seed, run.state.round))
     plays = _played(run, this, now, asked, rng)
-    clock, slack = now.clock_seconds, SLACK_ROUNDS * now.round_seconds
+    clock, seconds = now.clock_seconds, now.round_seconds
     found = {}
     for job_id in sorted(asked):
-        ends = _held((play.ends[job_id] for play in plays), clock, slack)
+        ends = _held((play.ends[job_id] for play in plays), clock, FINISH_SLACK * seconds)
         starts = (clock, clock, clock)
         if job_id not in this.plan.placement:
-            following = clock + now.round_seconds
-            starts = _held((play.starts[job_id] for play in plays), following, slack)
+            following = clock + (1.0 - FINISH_SLACK) * seconds
+            starts = _held(
+                (play.starts[job_id] for play in plays), following, START_SLACK * seconds
+            )
         if math.isfinite(max(*starts, *ends)):
             found[job_id] = Expected(*starts, *ends)
     return found
