@@ -291,7 +291,8 @@ def random_arguments(rng: Random) -> Arguments:
     found = group.commands[command]
     path = [command]
     if hasattr(found, "commands"):
-        found, path = found.commands["check"], [command, "check"]
+        part = rng.choice(sorted(found.commands))
+        found, path = found.commands[part], [command, part]
     parameters = [part for part in found.params if part.name != "help"]
     usual = {
         "gpus": "4",
