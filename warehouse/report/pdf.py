@@ -34,7 +34,7 @@ PADDING_POINTS = 2.0
 HALVINGS = 7
 """Steps to the width: a figure stays 2 % below it at most, and white makes up for that."""
 
-_NOT_VIEWS = ("config", "data", "datasets", "encoding", "params", "title", "transform")
+_NOT_VIEWS = ("config", "data", "datasets", "params", "title", "transform")
 _SIZE = re.compile(r'<svg[^>]*? width="([\d.]+)"')
 
 
@@ -89,7 +89,7 @@ def fitted(spec: Mapping[str, Any], points: float) -> dict[str, Any]:
         low, high = (scale, high) if _width(_scaled(drawn, scale, tall)) <= points else (low, scale)
     made = _scaled(drawn, low, tall)
     sides = dict.fromkeys(("left", "top", "right", "bottom"), PADDING_POINTS)
-    return {**made, "padding": sides | {"right": PADDING_POINTS + points - _width(made)}}
+    return {**made, "padding": sides | {"right": PADDING_POINTS + max(0.0, points - _width(made))}}
 
 
 def _in_columns(spec: Mapping[str, Any], points: float) -> dict[str, Any]:
@@ -106,15 +106,25 @@ def _scaled(view: Any, wide: float, tall: float) -> Any:
     if not isinstance(view, dict):
         return view
     sizes = {"width": wide, "height": tall}
-    made = {}
+    made: dict[str, Any] = {}
     for name, value in view.items():
         if name in sizes and isinstance(value, int | float):
             made[name] = round(value * sizes[name], 1)
         elif name == "fontSize":
             made[name] = TYPE_POINTS
+        elif name == "encoding":
+            made[name] = {channel: _with_legend(drawn) for channel, drawn in value.items()}
         else:
             made[name] = value if name in _NOT_VIEWS else _scaled(value, wide, tall)
     return made
+
+
+def _with_legend(channel: Any) -> Any:
+    """A channel whose legend has as many columns as those of all figures."""
+    legend = channel.get("legend") if isinstance(channel, dict) else None
+    if not legend:
+        return channel
+    return {**channel, "legend": {key: legend[key] for key in legend if key != "columns"}}
 
 
 def _small(points: float) -> dict[str, Any]:
