@@ -51,7 +51,7 @@ def _account(jobs: Jobs, job: int) -> dict[str, Any]:
         "name": f"{row['model']}, {row['mode']}, {_count(row['scale_factor'], 'GPU')}, "
         f"tenant {row['tenant']}, budget {row['budget']:g}",
         "why": list(_why(row, leases)),
-        "ask": _ask(jobs.run, row, leases),
+        "longest": _longest_wait(row, leases),
         "leases": [
             [
                 _hours(lease["start_seconds"]),
@@ -116,16 +116,15 @@ def _longest_absence(leases: Sequence[Row]) -> tuple[float, float]:
     return longest, -since
 
 
-def _ask(run: str, row: Row, leases: Sequence[Row]) -> str:
-    """The command that solves again the round from which it waited longest."""
-    number = row["admitted_round"]
+def _longest_wait(row: Row, leases: Sequence[Row]) -> int | None:
+    """The round from which it waited longest."""
+    number: int | None = row["admitted_round"]
     if leases and row["preemptions"]:
         longest, since = _longest_absence(leases)
         if longest > (row["queueing_seconds"] or 0):
             ended = (x["ended_round"] for x in leases if x["end_seconds"] == since)
             number = next(ended, number)
-    option = "" if number is None else f" --round {number}"
-    return f"shockwave why {row['job_id']} --run {run}{option}"
+    return number
 
 
 def _spans(gpus: Sequence[int]) -> str:

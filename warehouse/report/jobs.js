@@ -28,7 +28,9 @@ const jobs = (() => {
     const rows = points(account);
     const title = element("h4", { tabindex: "-1" }, `Job ${job}: ${account.name}`);
     const why = element("ul", {}, ...account.why.map((line) => element("li", {}, line)));
-    const ask = element("p", {}, "Its longest wait, solved again: ", element("code", {}, account.ask));
+    const round = account.longest === null ? "" : ` --round ${account.longest}`;
+    const command = `shockwave why ${job} --run ${run}${round}`;
+    const ask = element("p", {}, "Its longest wait, solved again: ", element("code", {}, command));
     const spec = (name) => ({ ...data.jobCharts[name], name });
     const both = element(
       "div",
