@@ -1,6 +1,6 @@
 """The trash of a warehouse: runs that were removed, and can be restored.
 
-    WAREHOUSE/trash/records/layout=6/run=RUN/    the run's files, as they were
+    WAREHOUSE/trash/records/layout=7/run=RUN/    the run's files, as they were
 
 The ledger has an entry of what was moved here and one that it is gone from `records`. Both list
 the checksums that it had before, so that what was changed stays found, here and when it is back.
@@ -16,7 +16,7 @@ from warehouse.store.checksums import noted
 from warehouse.store.durable import writing
 from warehouse.store.folder import RUN_NAME, name_of, run_folder
 from warehouse.store.ledger import Held, check_key, enter, folder_name, read_ledger
-from warehouse.store.writer import _lock as lock_run
+from warehouse.store.writer import lock_run
 
 TRASH = "trash"
 
@@ -55,7 +55,7 @@ def remove(warehouse: Path, run: str) -> None:
         raise InputError(
             f"run {run!r}",
             "was removed before, and another one of this name is in the trash",
-            f"remove that for good with: shockwave rm {run} --purge",
+            "purge that one with shockwave rm",
         )
     with writing(warehouse):
         lock = lock_run(folder / ".lock", run)
@@ -79,7 +79,7 @@ def restore(warehouse: Path, run: str) -> None:
     folder = warehouse / place.relative_to(warehouse / TRASH)
     if folder.exists():
         raise InputError(
-            f"run {run!r}", "is in the warehouse", f"remove it first, or purge: rm {run} --purge"
+            f"run {run!r}", "is in the warehouse", "remove it first, or purge the other"
         )
     with writing(warehouse):
         check_key(warehouse)
@@ -121,7 +121,7 @@ def _move_entry(warehouse: Path, source: Path, target: Path) -> None:
 def _in_trash(warehouse: Path, run: str) -> Path:
     folder = next((path for path in _folders(warehouse) if name_of(path) == run), None)
     if folder is None:
-        raise InputError(f"run {run!r}", "is not in the trash", "see shockwave runs --trash")
+        raise InputError(f"run {run!r}", "is not in the trash", "shockwave runs can list the trash")
     return folder
 
 

@@ -120,7 +120,7 @@ class Writer:
                 self._begin(start, packages, taken)
             else:
                 self.run, self._folder = run, place_of(warehouse, run)
-                self._lock = _lock(self._folder / ".lock", run)
+                self._lock = lock_run(self._folder / ".lock", run)
                 try:
                     self._recover()
                 except BaseException:
@@ -140,7 +140,7 @@ class Writer:
                 _remove_if_dead(left_over)
             self._folder = root / f".run={uuid4().hex}"
             self._folder.mkdir()
-            self._lock = _lock(self._folder / ".lock", self._folder.name)
+            self._lock = lock_run(self._folder / ".lock", self._folder.name)
         try:
             for number in count(1):
                 self.run = f"{stem}-{number}"
@@ -377,11 +377,11 @@ def _split(table: pa.Table) -> list[pa.Table]:
 def _remove_if_dead(folder: Path) -> None:
     """Remove a run without a name, unless its process is about to give it one."""
     with contextlib.suppress(WarehouseBusy, FileNotFoundError):
-        os.close(_lock(folder / ".lock", folder.name))
+        os.close(lock_run(folder / ".lock", folder.name))
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _lock(path: Path, run: str) -> int:
+def lock_run(path: Path, run: str) -> int:
     """Lock a run for this process; the operating system releases the lock when the process ends."""
     import fcntl
 
