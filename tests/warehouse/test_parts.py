@@ -40,7 +40,7 @@ def test_rounds_are_in_few_parts_each_in_one(count: int) -> None:
     assert [number for part in parts for number in part] == list(range(count))
     sizes = Counter(map(len, parts))
     assert [*sizes] == sorted(sizes, reverse=True)
-    assert all(size in (1, 16, 256, 4096) and sizes[size] < 16 for size in sizes)
+    assert all(size in (1, 8, 64, 512, 4096) and sizes[size] < 8 for size in sizes)
     assert all(part.start % len(part) == 0 and rounds_of(part_name(part)) == part for part in parts)
 
 
@@ -76,15 +76,15 @@ def test_files_that_were_replaced_stay_for_their_readers_and_are_not_read(
     tmp_path: Path, made: Made
 ) -> None:
     with Writer(tmp_path, made.start) as writer:
-        for one in made.rounds[:17]:
+        for one in made.rounds[:9]:
             writer.append(*one)
-        assert len(names(tmp_path, writer.run)) == 18
+        assert len(names(tmp_path, writer.run)) == 10
         files = round_files(place_of(tmp_path, writer.run))
         assert [path.name for path in files] == [
-            "round=000000-000015.parquet",
-            "round=000016.parquet",
+            "round=000000-000007.parquet",
+            "round=000008.parquet",
         ]
-        assert Analytics(tmp_path).query("SELECT count(*) FROM rounds")[1] == [(17,)]
+        assert Analytics(tmp_path).query("SELECT count(*) FROM rounds")[1] == [(9,)]
         assert audit_all(tmp_path).findings == []
     assert names(tmp_path, writer.run) == [path.name for path in files]
 
@@ -98,7 +98,7 @@ def test_a_run_of_many_small_files_is_put_into_larger_ones_when_it_goes_on(
     assert len(names(tmp_path, run)) == len(made.rounds) == 35
     with Writer(tmp_path, made.start, run=run):
         pass
-    assert len(names(tmp_path, run)) == 5
+    assert len(names(tmp_path, run)) == 7
     assert audit_all(tmp_path).findings == []
 
 

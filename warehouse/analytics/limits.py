@@ -53,7 +53,9 @@ def connected(warehouse: Path, limits: Limits) -> Iterator[duckdb.DuckDBPyConnec
             config["max_temp_directory_size"] = f"{room}B"
         if limits.memory_mib is not None:
             config["memory_limit"] = f"{limits.memory_mib}MiB"
-        yield stack.enter_context(closing(duckdb.connect(config=config)))
+        connection = stack.enter_context(closing(duckdb.connect(config=config)))
+        connection.execute("SET parquet_metadata_cache = true")  # a query scans a file many times
+        yield connection
 
 
 def interruptible(

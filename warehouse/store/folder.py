@@ -5,8 +5,8 @@ analytics.duckdb                    views only (`warehouse.analytics`)
 records/layout=7/run=RUN/           a run whose records have this layout
     header.parquet                  the run's header
     workload.parquet                its jobs and their ground truths
-    round=000000-000015.parquet     a part of its rounds, see `tidy`
-    round=000016.parquet
+    round=000000-000007.parquet     a part of its rounds, see `tidy`
+    round=000008.parquet
     round=all.parquet               all rounds in a single file, once the run has ended
     SHA256SUMS
 records/layout=7/run=_/             the columns of these files, without rows
@@ -42,10 +42,10 @@ RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 """Names of runs, which become names of folders and of containers."""
 
 
-FAN = 16
+FAN = 8
 """Parts that are put into one: a query of a run under way opens at most FAN - 1 files of each size,
-and each round is written again once for each size. With 16, that of a run of 3,000 rounds takes
-about 1.1 times what that of an ended one takes (`benchmarks/under_way.py`)."""
+and each round is written again once for each size. With 8, that of a run of 3,000 rounds takes 1.2
+times what that of an ended one takes, with 16 up to 1.5 times (`benchmarks/under_way.py`)."""
 
 
 def part_name(rounds: range) -> str:
