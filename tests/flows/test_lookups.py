@@ -46,6 +46,16 @@ RUNS = {
     "why": [("why 0 --run {run}", 0)],
     "whatif": [("whatif {run} --round 1 --policy srtf", 0)],
     "report": [("report {run} --out {folder}/page.html", 0)],
+    "runs": [("runs", 0)],
+    "show": [("show {run}", 0)],
+    "diff": [("diff {run} {run}", 0)],
+    "name": [("name {run} first", 0)],
+    "tag": [("tag {run} old", 0)],
+    "note": [("note {run} seen", 0)],
+    "rm": [("rm {run}", 0)],
+    "restore": [("restore {run}", 2)],
+    "export": [("export {run} {folder}/run.tar", 0)],
+    "import": [("import {folder}/cluster.toml", 2)],
     "policies": [("policies", 0)],
     "conformance": [("conformance {folder}", 2)],
     "forecast-error": [("forecast-error --jobs 2", 0)],
@@ -88,7 +98,7 @@ def test_nothing_leaves(command: str, server: Access, finished: Finished, tmp_pa
     (tmp_path / "cluster.toml").write_text(CLUSTER.format(folder=tmp_path))
     lookups = tmp_path / "lookups"
     env = newcomer(tmp_path / "home", lookups) | server.client_env()
-    env["SHOCKWAVE_WAREHOUSE"] = str(tmp_path / "w")
+    env |= {"SHOCKWAVE_WAREHOUSE": str(tmp_path / "w"), "PAGER": "cat"}
     for line, expected in RUNS[command]:
         words = [
             word.format(folder=tmp_path, run=finished.run, unfinished=unfinished).replace(

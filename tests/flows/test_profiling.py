@@ -261,7 +261,8 @@ def test_from_a_profile_to_a_run_and_its_end(
 
     checked = here("cluster", "check", file, "--json")
     assert checked.code == 0, checked.out
-    assert all(row["sound"] and not row["remedy"] for row in checked.rows)
+    assert [row for row in checked.rows if not row["sound"] and row["check"] != "versions"] == []
+    assert [row for row in checked.rows if row["remedy"] and row["check"] != "versions"] == []
     assert {"endpoint", "daemon", "clock", "image", "container"} <= {
         row["check"] for row in checked.rows
     }
