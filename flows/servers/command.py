@@ -51,7 +51,7 @@ def shows(url: str) -> bool:
     Raises:
         InputError: Its certificate does not hold for the URL.
     """
-    return bool(_content(f"{url}/deployments"))
+    return bool(_content(f"{url}/"))
 
 
 def _content(url: str) -> bytes:
