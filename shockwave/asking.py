@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from tasks.replay import Comparison
     from warehouse.store.audit import Audit
 
-NEWEST_LAST = "SELECT s.* FROM run_summary AS s JOIN runs AS r USING (run) ORDER BY created_at, run"
+OLDEST_FIRST = (
+    "SELECT s.* FROM run_summary AS s JOIN runs AS r USING (run) ORDER BY r.created_at, run"
+)
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,7 @@ class Warehouse:
             InputError: There is no such run, or no warehouse.
             WarehouseError: A file is damaged.
         """
-        sql = (
-            "SELECT s.* FROM run_summary AS s JOIN runs AS r USING (run) ORDER BY r.created_at, run"
-        )
-        found = self.sql(sql, *runs)
+        found = self.sql(OLDEST_FIRST, *runs)
         return found.set_index("run").loc[list(runs)].reset_index() if runs else found
 
     def jobs(self, *runs: str) -> "pd.DataFrame":
@@ -188,12 +187,10 @@ def report(
 
     require("report", "report")
     from warehouse.analytics.questions import Analytics
-    from warehouse.report import report_name, runs_of, write_report
+    from warehouse.report import report_name, write_report
 
-    analytics = Analytics(folder_of(warehouse))
-    runs = runs_of(analytics, name)
     path = Path(out) if out else folder_of(warehouse) / "reports" / f"{report_name(name)}.html"
-    return write_report(analytics, runs, path, title or f"Shockwave: {name}")
+    return write_report(Analytics(folder_of(warehouse)), name, path, title or f"Shockwave: {name}")
 
 
 def figures(
@@ -224,10 +221,9 @@ def figures(
 
     require("report", "figures")
     from warehouse.analytics.questions import Analytics
-    from warehouse.report import report_of, runs_of
+    from warehouse.report import report_of
     from warehouse.report.pdf import write_pdfs
 
-    analytics = Analytics(folder_of(warehouse))
-    drawn = report_of(analytics, runs_of(analytics, name)).figures
+    drawn = report_of(Analytics(folder_of(warehouse)), name).figures
     chosen = [figure for figure in drawn if figure.key.startswith(tuple(only) or "")]
     return write_pdfs(chosen, Path(folder), inches)

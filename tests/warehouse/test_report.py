@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 import vl_convert
 
+import shockwave
 from predictor.errors import InputError
 from predictor.throughput import UNTYPED
 from tasks.record import Settings, one_pool
 from tests.reports import HOSTILE, fill, store
 from tests.runs import ended, start_of, tiny, write
 from warehouse.analytics.questions import Analytics
-from warehouse.report import Report, report_name, report_of, runs_of, write_figures, write_report
+from warehouse.report import Report, report_name, report_of, write_figures, write_report
 from warehouse.report.accounts import accounts
 from warehouse.report.comparison import front, paired, policies
 from warehouse.report.figure import COLOURS, Figure, data, thinned
@@ -349,8 +350,9 @@ def test_a_run_of_one_round_has_a_report(tmp_path: Path) -> None:
 
 
 def test_names_of_runs(analytics: Analytics, runs: list[str]) -> None:
-    assert runs_of(analytics, runs[1]) == [runs[1]]
-    assert runs_of(analytics, f"{runs[2]}, {runs[0]},{runs[2]}") == [runs[2], runs[0]]
+    assert [entry.run for entry in entries_of(analytics, runs[1])] == [runs[1]]
+    several = entries_of(analytics, f"{runs[2]}, {runs[0]},{runs[2]}")
+    assert [entry.run for entry in several] == [runs[2], runs[0]]
 
 
 def cells_of(runs: Sequence[tuple[str, str, str, int]]) -> list[CellRow]:
@@ -387,10 +389,14 @@ def test_a_campaign_keeps_its_own_names(campaign: Analytics) -> None:
         "my-fifo, rough",
     ]
     assert {entry.group for entry in entries} == {"crowd on small"}
-    assert runs_of(campaign, "c-1") == [entry.run for entry in entries]
     assert {bar["runs"] for bar in policies(entries).rows} == {2}
     with pytest.raises(InputError, match="has no finished cell yet"):
-        runs_of(campaign, "c-2")
+        entries_of(campaign, "c-2")
+
+
+def test_a_program_reports_a_campaign_by_its_own_names(campaign: Analytics, tmp_path: Path) -> None:
+    page = shockwave.report("c-1", tmp_path / "page.html", warehouse=campaign.warehouse)
+    assert "my-srtf" in page.read_text(encoding="utf-8")
 
 
 def test_differences_are_taken_in_pairs(campaign: Analytics) -> None:
@@ -512,14 +518,14 @@ def test_no_two_reports_share_a_name() -> None:
 )
 def test_unknown_names_are_refused(analytics: Analytics, name: str, problem: str) -> None:
     with pytest.raises(InputError) as refused:
-        runs_of(analytics, name)
+        entries_of(analytics, name)
     assert str(refused.value).startswith(problem)
 
 
 def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
     run = write(tmp_path, tiny(), [])
     with pytest.raises(InputError, match="has no rounds yet"):
-        runs_of(Analytics(tmp_path), run)
+        entries_of(Analytics(tmp_path), run)
 
 
 def test_a_file_that_cannot_be_written_is_refused(

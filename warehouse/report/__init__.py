@@ -4,13 +4,11 @@ from warehouse.report.contents import Report, report_of
 from warehouse.report.output import report_name
 from warehouse.report.page import write_page, write_report
 from warehouse.report.paper import write_figures
-from warehouse.report.selection import runs_of
 
 __all__ = [
     "Report",
     "report_name",
     "report_of",
-    "runs_of",
     "write_figures",
     "write_page",
     "write_report",

@@ -83,26 +83,14 @@ def by_run(analytics: Analytics, sql: str, runs: Sequence[str]) -> dict[str, lis
     return found
 
 
-def runs_of(analytics: Analytics, name: str) -> list[str]:
-    """The runs of a name.
-
-    Args:
-        analytics: The warehouse.
-        name: A run, runs separated by commas, or a campaign.
-
-    Raises:
-        InputError: There is no such run or campaign, or it has no rounds yet.
-    """
-    return list(dict.fromkeys(entry.run for entry in _named(analytics, name)))
-
-
 def entries_of(analytics: Analytics, about: str | Sequence[str]) -> list[Entry]:
     """Runs with their labels and headline figures.
 
     Args:
         analytics: The warehouse.
-        about: A name as in `runs_of`, or runs. A campaign has an entry for each finished cell, in
-            its own order and by its own names of policies, workloads, clusters and options.
+        about: A run, runs separated by commas, a campaign, or a list of runs. A campaign has an
+            entry for each finished cell, in its own order and by its own names of policies,
+            workloads, clusters and options.
 
     Raises:
         InputError: There is no such run or campaign, or it has no rounds yet.
