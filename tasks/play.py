@@ -22,7 +22,7 @@ MOST_PLANS = 150
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedJob:
+class JobInPlay:
     """A job of a play: what the policy sees of it, and what it does not.
 
     Attributes:
@@ -33,7 +33,7 @@ class PlayedJob:
     seen: ActiveJob
     length: float
 
-    def after(self, ran: float, gpus: tuple[int, ...], lease_rounds: int) -> "PlayedJob":
+    def after(self, ran: float, gpus: tuple[int, ...], lease_rounds: int) -> "JobInPlay":
         """The job after it ran for some seconds, on its GPUs of the next round so far.
 
         Its forecast shrinks with what is left: relative errors last until the end.
@@ -49,7 +49,7 @@ class PlayedJob:
                 time.high * share,
                 tuple([sample * share for sample in time.samples]),
             )
-        return PlayedJob(_seen(seen, belief, time, gpus, lease_rounds), left)
+        return JobInPlay(_seen(seen, belief, time, gpus, lease_rounds), left)
 
 
 def _further(belief: Belief, ran: float) -> JobProgress:
@@ -88,8 +88,8 @@ class Play:
 
     plan: Callable[[Situation], Plan]
     now: Situation
-    jobs: dict[int, PlayedJob]
-    coming: deque[PlayedJob]
+    jobs: dict[int, JobInPlay]
+    coming: deque[JobInPlay]
     restart_seconds: float
     rng: np.random.Generator
     starts: dict[int, float] = field(default_factory=dict)

@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -18,8 +19,9 @@ from predictor.belief import Belief
 from predictor.forecast import HELD, Forecast, RunTime
 from predictor.intervals import Scored
 from solver.plan import ActiveJob, Plan, Situation
+from solver.policies import decide
 from solver.policies.shockwave import Shockwave
-from tasks.play import Play, PlayedJob
+from tasks.play import JobInPlay, Play
 from tasks.round import Round, Run, situation
 
 PLAYS = 19
@@ -102,14 +104,14 @@ def _played(
 ) -> list[Play]:
     """The plays, each to the end of the jobs asked for."""
     policy = run.policy
-    plan = policy.placed if isinstance(policy, Shockwave) else policy.plan
+    plan = policy.placed if isinstance(policy, Shockwave) else partial(decide, policy)
     first = _in_service(this)
     levels = {job_id: rng.permutation(PLAYS).tolist() for job_id in this.active}
     intervals = {job_id: _interval(this, job_id) for job_id in this.active}
     plays = []
     for number in range(PLAYS):
         jobs = {
-            job_id: PlayedJob(
+            job_id: JobInPlay(
                 job, _quantile(intervals[job_id], (levels[job_id][number] + 0.5) / PLAYS)
             )
             for job_id, job in this.active.items()
@@ -143,8 +145,8 @@ def _quantile(interval: tuple[float, float, float], level: float) -> float:
 
 
 def _coming(
-    run: Run, this: Round, now: Situation, active: Mapping[int, PlayedJob], rng: np.random.Generator
-) -> Iterator[PlayedJob]:
+    run: Run, this: Round, now: Situation, active: Mapping[int, JobInPlay], rng: np.random.Generator
+) -> Iterator[JobInPlay]:
     """Jobs still to come in a play, each like one that has been seen."""
     seen = {belief.spec.job_id: (belief.spec, belief.run_seconds) for belief in this.state.ended}
     for job_id, job in active.items():
@@ -160,7 +162,7 @@ def _coming(
         if menu:
             like = ActiveJob(belief, _NOTHING, (), 0, menu, run.throughput)
             like.know(RunTime(length, length, length, (length,)))
-            yield PlayedJob(like, length)
+            yield JobInPlay(like, length)
 
 
 def _held(times: Iterable[float], floor: float, slack: float) -> tuple[float, float, float]:

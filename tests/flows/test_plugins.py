@@ -257,6 +257,17 @@ def test_replay_with_other_code_says_so(site: Site, here: Command, tmp_path: Pat
         resume(begun, tmp_path / "w")
 
 
+def test_one_that_fails_as_it_is_played_forward_is_named(
+    site: Site, here: Command, tmp_path: Path
+) -> None:
+    far = "if situation.clock_seconds > 1_000:\n            raise ValueError('too far')\n"
+    site.change("        def rank(", f"        {far}\n        def rank(")
+    run = own(tmp_path / "w", rounds=2)
+    done = here("why", 0, "--run", run, "--round", 0, "--warehouse", tmp_path / "w")
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert done.err.startswith(f"error: policy 'smallest-first' of {PACKAGE}: cannot plan")
+
+
 def test_names_are_ours_first_and_never_ambiguous(site: Site, tmp_path: Path) -> None:
     (info,) = site.folder.glob("*.dist-info")
     other = shutil.copytree(info, site.folder / "another-1.dist-info")
@@ -329,8 +340,11 @@ READERS = {
     "return []": "found no jobs in *",
     "return [1]": "read *, of which job 0 is a int, no BareJob",
     "return [BareJob(0.0, 60.0, 1), BareJob(0.0, 60.0, 0)]": "job 1 has 0 GPUs",
-    "return [BareJob(0.0, -1.0, 1)]": "job 0 runs for -1 s",
+    "return [BareJob(0.0, -1.0, 1)]": "job 0 runs for -1.0 s",
+    "return [BareJob(0.0, None, 1)]": "job 0 runs for None s",
     "return [BareJob(float('nan'), 1.0, 1)]": "job 0 arrives at nan s",
+    "return [BareJob('0', 1.0, 1)]": "job 0 arrives at '0' s",
+    "return [BareJob(0.0, 1.0, 1, tenant=3)]": "job 0 has a tenant or a model that is no text",
 }
 """Last lines of a reader, and what is said of it; * stands for the trace."""
 

@@ -1,7 +1,7 @@
 """Traces of formats that other distributions read."""
 
-import math
 from collections.abc import Iterator, Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +58,15 @@ def _unusable(job: Any) -> Iterator[str]:
     """What keeps an object from being a job."""
     if not isinstance(job, BareJob):
         yield f"is a {type(job).__name__}, no BareJob"
-    elif not math.isfinite(job.arrival_seconds) or abs(job.arrival_seconds) > LARGEST:
-        yield f"arrives at {job.arrival_seconds:g} s"
-    elif not 0 < job.seconds <= MOST_SECONDS:
-        yield f"runs for {job.seconds:g} s"
+    elif not isinstance(job.arrival_seconds, Real) or not abs(job.arrival_seconds) <= LARGEST:
+        yield f"arrives at {job.arrival_seconds!r} s"
+    elif not isinstance(job.seconds, Real) or not 0 < job.seconds <= MOST_SECONDS:
+        yield f"runs for {job.seconds!r} s"
     elif type(job.gpus) is not int or not 0 < job.gpus <= LARGEST:
         yield f"has {job.gpus!r} GPUs, no positive integer"
-    elif not job.tenant.isprintable() or not (job.model or "-").isprintable():
-        yield "has a tenant or a model that cannot be printed"
+    elif not all(_is_name(name) for name in (job.tenant, job.model or "-")):
+        yield "has a tenant or a model that is no text or cannot be printed"
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and name.isprintable()
