@@ -4,6 +4,7 @@ import json
 import shutil
 import tarfile
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.runs import POLICIES, Made, ended, write
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
 from warehouse.store.folder import place_of
-from warehouse.store.labels import LABELS, read_labels
+from warehouse.store.labels import LABELS, Label, read_labels
 from warehouse.store.ledger import read_ledger
 from warehouse.store.trash import TRASH
 
@@ -360,7 +361,8 @@ def test_a_file_that_is_not_whole_is_refused(ask: Ask, warehouse: Path, tmp_path
     ask("rm", run, "--purge")
     before = tree(warehouse)
     folder = f"records/{place_of(warehouse, run).parent.name}/run={run}"
-    for damage in ("cut", "flip", "stranger", "outside", "link", "nothing", "gone"):
+    made = ("stranger", "outside", "link", "sparse", "twice", "label.json")
+    for damage in ("cut", "flip", "nothing", "gone", *made):
         bad = tmp_path / f"{damage}.tar"
         content = bytearray(file.read_bytes())
         if damage == "cut":
@@ -371,21 +373,39 @@ def test_a_file_that_is_not_whole_is_refused(ask: Ask, warehouse: Path, tmp_path
             content = bytearray(b"hello")
         if damage != "gone":
             bad.write_bytes(content)
-        if damage in ("stranger", "outside", "link"):
-            member = tarfile.TarInfo(
-                {"stranger": f"{folder}/run.sh", "outside": "../../header.parquet"}.get(
-                    damage, f"{folder}/header.parquet"
-                )
-            )
+        if damage in made:
+            names = {"stranger": f"{folder}/run.sh", "outside": "../../header.parquet"}
+            names["label.json"] = f"{folder}/label.json"
+            member = tarfile.TarInfo(names.get(damage, f"{folder}/header.parquet"))
+            text = b'{"name": "no name", "tags": [], "note": ""}' if "label" in damage else b""
+            member.size = len(text)
             if damage == "link":
                 member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
-            with tarfile.open(bad, "w") as archive:
-                archive.addfile(member)
+            if damage == "sparse":
+                member.pax_headers = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(2**50)}
+            with tarfile.open(bad, "w", format=tarfile.PAX_FORMAT) as archive:
+                for _ in range(2 if damage == "twice" else 1):
+                    archive.addfile(member, BytesIO(text))
         ran = ask("import", bad)
         assert (ran.code, ran.out) == (2, ""), damage
         assert ran.err.startswith(f"error: {bad}: "), (damage, ran.err)
         assert len(ran.err.splitlines()) == 1
     assert tree(warehouse) == before
+
+
+def test_an_import_takes_no_name_that_stands_for_another_run(
+    ask: Ask, here: Command, warehouse: Path, tmp_path: Path
+) -> None:
+    run, other, file = named(ask, "themis"), named(ask, "srtf"), tmp_path / "run.tar"
+    labels = {run: {"name": other, "tags": ["kept"], "note": ""}}
+    (warehouse / LABELS).write_text(json.dumps(labels))
+    assert ask("export", run, file).code == 0
+    assert rows_of(ask, "show", other)[0]["run"] == other  # an id comes before a name
+    for parts in (("rm", run), ("rm", run, "--purge")):
+        assert ask(*parts).code == 0
+    assert read_labels(warehouse) == {}
+    assert ask("import", file).code == 0
+    assert read_labels(warehouse)[run] == Label(tags=("kept",))
 
 
 def test_only_what_is_whole_is_exported(ask: Ask, warehouse: Path, tmp_path: Path) -> None:

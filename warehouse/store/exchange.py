@@ -14,7 +14,7 @@ import orjson
 from predictor.errors import InputError
 from warehouse.store.audit import Audit, audit
 from warehouse.store.checksums import CHECKSUMS, checksum
-from warehouse.store.durable import temporary_name, writing
+from warehouse.store.durable import give_name, temporary_name, writing, written
 from warehouse.store.folder import (
     RUN_NAME,
     WHOLE,
@@ -25,7 +25,7 @@ from warehouse.store.folder import (
     roots,
     run_folder,
 )
-from warehouse.store.labels import Label, label_run, read_labels
+from warehouse.store.labels import Label, label_of, label_run, read_labels
 from warehouse.store.ledger import HEADER_FILE, Ledger, check_key, enter
 
 LABEL = "label.json"
@@ -92,8 +92,9 @@ def import_run(warehouse: Path, file: Path) -> Audit:
                 raise InputError(f"run {run!r}", "is in the warehouse already", remedy)
             target.parent.mkdir(parents=True, exist_ok=True)
             sums = {path.name: checksum(path) for path in sorted(folder.glob("*.parquet"))}
-            folder.rename(target)
+            # Ahead: a process that is killed in between leaves it to the same command.
             enter(warehouse, target, sums, rounds=found.rounds, last_hash=found.last_hash)
+            give_name(folder, target)
         if label is not None:
             label_run(warehouse, run, label)
     return found
@@ -130,17 +131,19 @@ def _unpacked(file: Path, warehouse: Path, fresh: Path) -> tuple[Path, Label | N
             for member in archive:
                 path = PurePosixPath(member.name)
                 known = path.parent.parent.as_posix() in places and path.name in (*FILES, LABEL)
-                content = archive.extractfile(member) if known and member.isreg() else None
+                plain = known and member.isreg() and not member.issparse()  # none is larger than it
+                content = archive.extractfile(member) if plain else None
                 folder = fresh / path.parent
                 if content is None or not RUN_NAME.fullmatch(name_of(folder)):
                     raise ValueError
+                if (folder / path.name).exists():
+                    raise ValueError
                 found.add(folder)
                 if path.name == LABEL:
-                    row = orjson.loads(content.read(2**20))
-                    label = Label(str(row["name"]), tuple(map(str, row["tags"])), str(row["note"]))
+                    label = label_of(orjson.loads(content.read(2**20)))
                     continue
                 folder.mkdir(parents=True, exist_ok=True)
-                with (folder / path.name).open("xb") as target:
+                with written(folder / path.name) as target:
                     shutil.copyfileobj(content, target)
         (folder,) = found
     return folder, label

@@ -178,10 +178,10 @@ def each_group(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
         WarehouseError: The file is damaged or missing.
     """
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(regular(path)) as file:
             for group in range(file.num_row_groups):
                 yield file.read_row_group(group, schema.names).select(schema.names)
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
         raise _damaged(path, error) from None
 
 

@@ -77,6 +77,7 @@ def audit_all(
 
     Raises:
         InputError: The ledger's key cannot be used.
+        WarehouseError: The ledger cannot be read.
     """
     found = _audit_all(warehouse, expected, progress)
     if not found.findings:

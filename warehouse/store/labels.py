@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from predictor.errors import InputError, WarehouseError
-from warehouse.store.durable import alone, write_text, writing
+from warehouse.store.durable import alone, regular, write_text, writing
 from warehouse.store.folder import RUN_NAME, place_of, run_folder
 
 LABELS = "labels.json"
@@ -38,6 +39,22 @@ class Label:
     note: str = ""
 
 
+def label_of(row: Any) -> Label:
+    """The label that a stored object is.
+
+    Raises:
+        ValueError: It has a name or a tag that is no word, or a note that is too long.
+        KeyError: It lacks one of them.
+        TypeError: It is no object, or one of them is of another type.
+    """
+    name, tags, note = row["name"], tuple(row["tags"]), row["note"]
+    if (name != "" and not WORD.fullmatch(name)) or not all(map(WORD.fullmatch, tags)):
+        raise ValueError("no words")
+    if not isinstance(note, str) or len(note) > NOTE_LENGTH:
+        raise ValueError("no note")
+    return Label(name, tags, note)
+
+
 def read_labels(warehouse: Path) -> dict[str, Label]:
     """The labels by run.
 
@@ -46,8 +63,8 @@ def read_labels(warehouse: Path) -> dict[str, Label]:
     """
     path = warehouse / LABELS
     try:
-        rows = orjson.loads(path.read_bytes()).items()
-        return {run: Label(row["name"], tuple(row["tags"]), row["note"]) for run, row in rows}
+        rows = orjson.loads(regular(path).read_bytes()).items()
+        return {run: label_of(row) for run, row in rows}
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -57,7 +74,9 @@ def read_labels(warehouse: Path) -> dict[str, Label]:
 
 
 def run_named(warehouse: Path, text: str) -> str:
-    """The run with an id or name; the text itself if no run has the name."""
+    """The run with an id or name; the text itself if no run has the name. Ids come first."""
+    if _is_id(warehouse, text):
+        return text
     return next((run for run, label in read_labels(warehouse).items() if label.name == text), text)
 
 
@@ -70,7 +89,7 @@ def name_run(warehouse: Path, run: str, name: str) -> Label:
     """
     if name:
         _check_word("name", name)
-        if RUN_NAME.fullmatch(name) and place_of(warehouse, name).is_dir():
+        if _is_id(warehouse, name):
             raise InputError("name", f"{name!r} is a run's id", "choose another name")
 
     def named(labels: dict[str, Label]) -> Label:
@@ -113,9 +132,32 @@ def note_run(warehouse: Path, run: str, note: str) -> Label:
 
 
 def label_run(warehouse: Path, run: str, label: Label) -> None:
-    """Give a run a label; without its name where another run has that."""
-    taken = {other.name for other in read_labels(warehouse).values()}
-    _change(warehouse, run, lambda _: replace(label, name="") if label.name in taken else label)
+    """Give a run the label that it had elsewhere; without its name where another run has that.
+
+    Raises:
+        InputError: There is no such run.
+        WarehouseError: The file cannot be written.
+    """
+
+    def labelled(labels: dict[str, Label]) -> Label:
+        taken = label.name in {other.name for other in labels.values()}
+        return replace(label, name="") if taken or _is_id(warehouse, label.name) else label
+
+    _change(warehouse, run, labelled)
+
+
+def forget_run(warehouse: Path, run: str) -> None:
+    """Remove the label of a run that is gone.
+
+    Raises:
+        WarehouseError: The file cannot be written.
+    """
+    if run in read_labels(warehouse):
+        _store(warehouse, run, lambda labels: Label())
+
+
+def _is_id(warehouse: Path, text: str) -> bool:
+    return bool(RUN_NAME.fullmatch(text)) and place_of(warehouse, text).is_dir()
 
 
 def _check_word(field: str, text: str) -> None:
@@ -127,8 +169,13 @@ def _check_word(field: str, text: str) -> None:
 
 
 def _change(warehouse: Path, run: str, change: Callable[[dict[str, Label]], Label]) -> Label:
-    """Change the label of an existing run; waits while another process changes one."""
+    """Change the label of an existing run."""
     run_folder(warehouse, run)
+    return _store(warehouse, run, change)
+
+
+def _store(warehouse: Path, run: str, change: Callable[[dict[str, Label]], Label]) -> Label:
+    """Change the label of a run; waits while another process changes one."""
     path = warehouse / LABELS
     with writing(warehouse), alone(warehouse / ".labels.lock"):
         labels = read_labels(warehouse)

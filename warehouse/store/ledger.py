@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from predictor.errors import InputError, WarehouseError
+from predictor.errors import InputError, WarehouseError, remedy_of
 from tasks.rows import content_hash, typed_fields
 from warehouse.store.durable import alone, regular, writing
 from warehouse.store.folder import WHOLE, replaces, rounds_of
@@ -190,13 +190,17 @@ def read_ledger(warehouse: Path) -> Ledger:
 
     Raises:
         InputError: The key cannot be used.
-        OSError: The ledger cannot be read, or is no regular file.
+        WarehouseError: The ledger cannot be read, or is no regular file.
     """
     key = given_key(warehouse)
     try:
         *lines, rest = regular(warehouse / LEDGER).read_bytes().split(b"\n")
     except FileNotFoundError:
         return Ledger(problems=((1, "is missing, and a key is given"),) if key else ())
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror or error})"
+        remedy = remedy_of(error, "restore it from a backup")
+        raise WarehouseError(str(warehouse / LEDGER), problem, remedy) from None
     entries: list[Entry] = []
     problems = list(_problems(lines, key, entries))
     if rest:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from predictor.errors import InputError
 from warehouse.store.checksums import noted
-from warehouse.store.durable import writing
-from warehouse.store.folder import RUN_NAME, name_of, run_folder
+from warehouse.store.durable import give_name, writing
+from warehouse.store.folder import RUN_NAME, name_of, place_of, run_folder
+from warehouse.store.labels import forget_run
 from warehouse.store.ledger import Held, check_key, enter, folder_name, read_ledger
 from warehouse.store.writer import lock_run
 
@@ -63,7 +64,7 @@ def remove(warehouse: Path, run: str) -> None:
             check_key(warehouse)
             place.parent.mkdir(parents=True, exist_ok=True)
             _move_entry(warehouse, folder, place)
-            folder.rename(place)
+            give_name(folder, place)
         finally:
             os.close(lock)
 
@@ -85,11 +86,11 @@ def restore(warehouse: Path, run: str) -> None:
         check_key(warehouse)
         folder.parent.mkdir(parents=True, exist_ok=True)
         _move_entry(warehouse, place, folder)
-        place.rename(folder)
+        give_name(place, folder)
 
 
 def purge(warehouse: Path, run: str) -> None:
-    """Remove a run from the trash for good.
+    """Remove a run from the trash for good, and its label unless there is a run of this name.
 
     Raises:
         InputError: It is not in the trash.
@@ -102,6 +103,8 @@ def purge(warehouse: Path, run: str) -> None:
         if not held.gone:
             enter(warehouse, place, dict.fromkeys(held.files, ""))
         shutil.rmtree(place)
+    if not place_of(warehouse, run).exists():
+        forget_run(warehouse, run)
 
 
 def _move_entry(warehouse: Path, source: Path, target: Path) -> None:
@@ -126,5 +129,7 @@ def _in_trash(warehouse: Path, run: str) -> Path:
 
 
 def _folders(warehouse: Path) -> list[Path]:
+    root = warehouse.resolve() / TRASH
     found = (warehouse / TRASH).glob("records/**/run=*")
-    return sorted((path for path in found if RUN_NAME.fullmatch(name_of(path))), key=name_of)
+    there = (path for path in found if path.resolve().is_relative_to(root))  # no link leads out
+    return sorted((path for path in there if RUN_NAME.fullmatch(name_of(path))), key=name_of)

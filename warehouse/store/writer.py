@@ -382,7 +382,18 @@ def _remove_if_dead(folder: Path) -> None:
 
 
 def lock_run(path: Path, run: str) -> int:
-    """Lock a run for this process; the operating system releases the lock when the process ends."""
+    """Lock a run for this process; the operating system releases the lock when the process ends.
+
+    Args:
+        path: The lock's file.
+        run: The run's name, for the error.
+
+    Returns:
+        A descriptor of the file; closing it releases the lock.
+
+    Raises:
+        WarehouseBusy: Another process holds it.
+    """
     import fcntl
 
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
