@@ -1,7 +1,7 @@
 """The cells of a campaign: expansion of the plan, cache keys, and execution of a cell."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -9,7 +9,7 @@ from time import perf_counter
 
 from flows.campaigns.plan import Campaign, WorkloadPlan
 from flows.runs.code_version import code_of
-from flows.runs.simulation import resume, simulate
+from flows.runs.simulation import Watch, resume, simulate
 from flows.runs.start import make_start, past_jobs, prepare
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
@@ -131,10 +131,6 @@ class Starts:
 def cell_key(start: Start, code: str) -> str:
     """The key that a finished cell is looked up by: the hash of its start and of the code."""
     return hashlib.sha256(f"{start.digest} {code}".encode()).hexdigest()
-
-
-Watch = Callable[[Start], Callable[[Run], None]]
-"""Takes the start of a run and returns the callback for its rounds."""
 
 
 def finish(

@@ -17,7 +17,7 @@ from tasks.record import Parameter
 from warehouse.store.durable import check_writable
 
 if TYPE_CHECKING:
-    from flows.campaigns.cells import Watch
+    from flows.runs.simulation import Watch
 
 
 def parameters_of(policy: str, asked: Iterable[Parameter]) -> tuple[Parameter, ...]:

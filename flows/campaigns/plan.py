@@ -85,7 +85,7 @@ class WorkloadPlan(Part, Jobs, Named):
     @classmethod
     def _known(cls, name: str) -> str:
         if name not in (names := format_names()):
-            raise ValueError(f"unknown format {name!r}; known are {', '.join(names)}")
+            raise ValueError(f"unknown format {name!r}; {meant(name, names)}")
         return name
 
     @property

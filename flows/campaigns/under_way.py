@@ -26,7 +26,7 @@ from prefect.artifacts import (
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture, as_completed
 
-from flows.campaigns.cells import Cell, Starts, Watch, cell_key, expand, finish
+from flows.campaigns.cells import Cell, Starts, cell_key, expand, finish
 from flows.campaigns.plan import Campaign
 from flows.campaigns.runners import (
     Runner,
@@ -37,6 +37,7 @@ from flows.campaigns.runners import (
 )
 from flows.campaigns.summary import summarize
 from flows.runs.code_version import code_of
+from flows.runs.simulation import Watch
 from predictor.errors import Interrupted, ShockwaveError
 from tasks.record import Start
 from tasks.round import Run

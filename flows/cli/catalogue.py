@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli.options import Json, RunId, Warehouse
-from flows.cli.output import print_rows, say
+from flows.cli.output import less, print_rows, say
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 
@@ -168,7 +168,7 @@ def diff(
     found = difference(warehouse, run, other)
     settings = [{"setting": name, "one": a, "other": b} for name, a, b in found.settings]
     figures = [
-        {"figure": name, "one": a, "other": b, "difference": _less(b, a)}
+        {"figure": name, "one": a, "other": b, "difference": less(b, a)}
         for name, a, b in found.figures
     ]
     if as_json:
@@ -190,7 +190,3 @@ def diff(
         say(f"round {found.first_round} is the first that differs: in {', '.join(found.fields)}")
     else:
         say(f"the same up to round {found.first_round}, which only one of them has")
-
-
-def _less(after: float | None, before: float | None) -> float | None:
-    return None if after is None or before is None else after - before

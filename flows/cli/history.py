@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import Gpus, Json, RunId, SetOption, Warehouse
-from flows.cli.output import print_rows, say
+from flows.cli.output import less, print_rows, say
 from warehouse import DEFAULT_WAREHOUSE
 
 QUERY_SECONDS = 600
@@ -166,7 +166,7 @@ def whatif(
     )
     outcome = run_whatif(run, warehouse, number, change, keep, watch=progress().run)
     figures = [
-        {"figure": name, "recorded": before, "whatif": after, "difference": _less(after, before)}
+        {"figure": name, "recorded": before, "whatif": after, "difference": less(after, before)}
         for name, before, after in outcome.figures
     ]
     jobs = [
@@ -174,7 +174,7 @@ def whatif(
             "job_id": job_id,
             "jct_seconds": before,
             "jct_seconds_whatif": after,
-            "difference_seconds": _less(after, before),
+            "difference_seconds": less(after, before),
             "ftf": ftf,
             "ftf_whatif": ftf_whatif,
         }
@@ -185,7 +185,8 @@ def whatif(
         return
     print_rows(figures, as_json)
     if gpus is not None:
-        typer.echo(f"\nftf of both is held against an equal share of {outcome.reference_gpus} GPUs")
+        say("")
+        say(f"ftf of both is held against an equal share of {outcome.reference_gpus} GPUs")
     changed = [job for job in jobs if job["jct_seconds"] != job["jct_seconds_whatif"]]
     changed.sort(key=lambda job: -abs(job["difference_seconds"] or math.inf))
     say("")
@@ -194,7 +195,3 @@ def whatif(
     if keep is not None:
         say("")
         say(f"kept as run {outcome.run} in the warehouse {keep}")
-
-
-def _less(after: float | None, before: float | None) -> float | None:
-    return None if after is None or before is None else after - before

@@ -64,7 +64,7 @@ def run(
             seed=source.seed,
             runtime="docker",
         ),
-        past_jobs(warehouse, earlier_runs(history)),
+        past_jobs(warehouse, earlier_runs(warehouse, history)),
     )
     check_before_run(nodes)
     with driving(driver) as call:

@@ -49,3 +49,8 @@ def print_rows(rows: Iterable[dict[str, Any]], as_json: bool, *, paged: bool = F
         from flows.cli.terminal import print_table
 
         print_table(list(table[0]), [list(row.values()) for row in table], paged=paged)
+
+
+def less(after: float | None, before: float | None) -> float | None:
+    """The difference of two figures; None where one of them is missing."""
+    return None if after is None or before is None else after - before

@@ -97,7 +97,7 @@ def simulate(
         settings,
         warehouse,
         parameters=parse_parameters(parameters or ()),
-        history=earlier_runs(history),
+        history=earlier_runs(warehouse, history),
         runtime=runtime,
     )
     with driving(driver) as call:
@@ -125,7 +125,9 @@ def compare(
     size = cluster.size(default=16)
     names = [name.strip() for name in policies.split(",")]
     values = parse_parameters(parameters or ())
-    plan = planned(source, size, settings, names, warehouse, values, tuple(earlier_runs(history)))
+    plan = planned(
+        source, size, settings, names, warehouse, values, tuple(earlier_runs(warehouse, history))
+    )
     shown = progress()
     shown.expect(len(names))
     shown.stage("importing Prefect")
@@ -177,8 +179,10 @@ def resume(
     print_summary(warehouse, [run], perf_counter() - started, as_json)
 
 
-def earlier_runs(history: str | None) -> list[str]:
-    """The runs that `--history` names."""
+def earlier_runs(warehouse: Path, history: str | None) -> list[str]:
+    """The ids of the runs that `--history` names."""
+    from warehouse.store.labels import run_named
+
     if history is None:
         return []
     names = history.split(",")
@@ -186,7 +190,7 @@ def earlier_runs(history: str | None) -> list[str]:
         raise InputError(
             "history", f"{history!r} is not a list RUN,RUN,…", "name runs or leave it out"
         )
-    return names
+    return [run_named(warehouse, name) for name in names]
 
 
 @contextmanager

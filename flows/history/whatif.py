@@ -1,7 +1,7 @@
 """Fork a run's history at a round, change something, and run it forward."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +10,7 @@ from typing import Any
 from flows.history.forks import taken_over
 from flows.history.job_file import read_job
 from flows.runs.code_version import packages
-from flows.runs.simulation import Progress, carry_out, finish
+from flows.runs.simulation import Watch, carry_out, finish, unwatched
 from flows.runs.start import make_header, prepare
 from predictor.errors import InputError
 from tasks.layouts import VERSION
@@ -47,14 +47,6 @@ FIGURES = (
     "rounds",
 )
 """Columns of `run_summary` that are compared."""
-
-
-Watch = Callable[[Start], Progress]
-
-
-def unwatched(start: Start) -> Progress:
-    """A watch of nothing."""
-    return lambda run: None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,14 @@ Driver = Callable[[Run], Round]
 Progress = Callable[[Run], None]
 """Called after every round."""
 
+Watch = Callable[[Start], Progress]
+"""Takes the start of a run and returns the callback for its rounds."""
+
+
+def unwatched(start: Start) -> Progress:
+    """A watch of nothing."""
+    return lambda run: None
+
 
 def simulate(
     start: Start,

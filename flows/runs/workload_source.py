@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from flows.runs.setting import Setting, check_bounds
 from flows.runs.settings import SEED
-from predictor.errors import InputError
+from predictor.errors import InputError, meant
 from predictor.job import Mode
 from predictor.plugins import Kind, find_plugin, plugins
 from warehouse.workloads.kinds import MOST_JOBS, Arrivals, Format
@@ -163,13 +163,12 @@ class Source(Jobs):
         check_bounds(Source, self)
         generated = self.trace is None
         if self.format not in (names := format_names()):
-            known = ", ".join(names)
-            raise InputError("format", f"unknown format {self.format!r}", f"known are {known}")
-        meant = OF_TRACES | FOR_FORMAT.get(self.format, FOR_PLUGIN)
+            raise InputError("format", f"unknown format {self.format!r}", meant(self.format, names))
+        taken = OF_TRACES | FOR_FORMAT.get(self.format, FOR_PLUGIN)
         if generated:
-            meant = FOR_GENERATED
+            taken = FOR_GENERATED
         for field in fields(self):
-            if getattr(self, field.name) == field.default or field.name in meant:
+            if getattr(self, field.name) == field.default or field.name in taken:
                 continue
             if generated:
                 raise InputError(field.name, "belongs to a trace", "give the trace as well")

@@ -327,7 +327,10 @@ def test_a_trace_of_ones_own_format_is_read_by_its_name(
     assert here("replay", row["run"], "--warehouse", tmp_path / "w").code == 0
     for options, error in (
         (("--format", "spaced", "--only", "a=b"), "--only: says nothing about a spaced trace"),
-        (("--format", "spacd"), "--format: unknown format 'spacd'; known are public, tiresias, "),
+        (
+            ("--format", "spacd"),
+            "--format: unknown format 'spacd'; did you mean spaced? known are public, ",
+        ),
     ):
         refused = here(*asked, *options, *kept)
         assert refused.code == 2

@@ -33,6 +33,7 @@ from warehouse.report.tiles import of_run, published_beside
 from warehouse.report.timeline import SOLVES, market, solver
 from warehouse.store.campaigns import write_cells
 from warehouse.store.files import CellRow, CellStatus
+from warehouse.store.labels import name_run
 
 pytestmark = pytest.mark.slow
 
@@ -353,6 +354,12 @@ def test_names_of_runs(analytics: Analytics, runs: list[str]) -> None:
     assert [entry.run for entry in entries_of(analytics, runs[1])] == [runs[1]]
     several = entries_of(analytics, f"{runs[2]}, {runs[0]},{runs[2]}")
     assert [entry.run for entry in several] == [runs[2], runs[0]]
+
+
+def test_a_run_is_reported_by_the_name_that_it_was_given(tmp_path: Path) -> None:
+    run = store(tmp_path, ended())
+    name_run(tmp_path, run, "Baseline")
+    assert [entry.run for entry in entries_of(Analytics(tmp_path), f"Baseline,{run}")] == [run]
 
 
 def cells_of(runs: Sequence[tuple[str, str, str, int]]) -> list[CellRow]:

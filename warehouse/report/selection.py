@@ -8,6 +8,7 @@ from predictor.errors import InputError
 from warehouse.analytics.questions import Analytics
 from warehouse.store.campaigns import read_cells
 from warehouse.store.files import CellRow
+from warehouse.store.labels import run_named
 
 DETAILED = 4
 """Most runs with chapters of their own; a campaign can have hundreds. An engineering choice."""
@@ -126,7 +127,8 @@ def _named(analytics: Analytics, about: str | Sequence[str]) -> Sequence[_Run | 
     """What a name stands for: runs that have begun, or finished cells."""
     known = dict(analytics.query(BEGUN)[1])
     parts = about.split(",") if isinstance(about, str) else about
-    names = list(dict.fromkeys(filter(None, (part.strip() for part in parts))))
+    asked = filter(None, (part.strip() for part in parts))
+    names = list(dict.fromkeys(run_named(analytics.warehouse, part) for part in asked))
     if len(names) == 1 and names[0] not in known:
         cells = _cells(analytics, names[0])
         if cells:
