@@ -70,7 +70,7 @@ class Interrupted(ShockwaveError):
 
 
 def remedy_of(error: BaseException, usual: str) -> str:
-    """The usual remedy, unless what lacks is files that may be open: libraries say so in words."""
+    """The usual remedy, unless the limit of open files is reached, which libraries say in words."""
     lacking = os.strerror(errno.EMFILE) in str(error) or os.strerror(errno.ENFILE) in str(error)
     return "allow more open files (ulimit -n)" if lacking else usual
 

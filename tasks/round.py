@@ -208,12 +208,12 @@ def situation(run: Run, this: Round) -> Situation | None:
 def solve(run: Run, this: Round) -> None:
     """Plan the window and place the jobs of the coming round on the nodes in service."""
     nodes, seen = this.nodes, this.observation
-    told = situation(run, this)
-    if told is None:
+    given = situation(run, this)
+    if given is None:
         report = SolveReport(run.policy.name, reason="no node is in service", drained=seen.drained)
         this.plan = Plan({}, report)
         return
-    plan = decide(run.policy, told)
+    plan = decide(run.policy, given)
     placement = {job_id: nodes.known_as(gpus) for job_id, gpus in plan.placement.items()}
     this.plan = replace(
         plan, placement=placement, report=replace(plan.report, drained=seen.drained)

@@ -278,7 +278,7 @@ def _versions(node: Node, daemon: Daemon, info: dict[str, Any]) -> Finding:
         try:
             open_ = [one for one in escapes if one.concerns(version)]
         except ValueError:
-            found.append(f"the version of {name} is not told")
+            found.append(f"the version of {name} is unknown")
             continue
         found.append(f"{name} {version}")
         open_ = [one for one in open_ if plugins or not one.authorization]
@@ -287,7 +287,7 @@ def _versions(node: Node, daemon: Daemon, info: dict[str, Any]) -> Finding:
             sound = " or ".join(open_[-1].fixed)
             update.append(f"update {name} to {sound}, unless its distribution has mended it")
     if any(gpu.device for gpu in node.gpus):
-        found.append("the version of the NVIDIA container toolkit is not told")
+        found.append("the version of the NVIDIA container toolkit is unknown")
         update.append(f"see that nvidia-ctk there is of {TOOLKIT[-1].fixed[-1]} or newer")
     text = ", ".join(found) + (f"; known escapes: {', '.join(known)}" if known else "")
     return Finding(node.name, "versions", True, text, ", ".join(update))

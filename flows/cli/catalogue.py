@@ -152,8 +152,8 @@ def _print_label(run: str, label: dict[str, Any], as_json: bool) -> None:
         print_rows([{"run": run} | label], as_json)
         return
     label["tags"] = " ".join(label["tags"])
-    told = "; ".join(f"{field} {text}" for field, text in label.items() if text)
-    say(f"{run}: {told or 'no name, tags or note'}")
+    fields = "; ".join(f"{field} {text}" for field, text in label.items() if text)
+    say(f"{run}: {fields or 'no name, tags or note'}")
 
 
 def diff(

@@ -95,8 +95,8 @@ class Task:
     def __str__(self) -> str:
         """The task and how far it is, in words."""
         counted = f"{self.done:,}{f' of {self.total:,}' if self.total else ''} {self.unit}"
-        told = ", ".join(filter(None, [counted if self.unit else "", self.state]))
-        return f"{self.name}: {told}" if told else self.name
+        parts = ", ".join(filter(None, [counted if self.unit else "", self.state]))
+        return f"{self.name}: {parts}" if parts else self.name
 
 
 class Progress:

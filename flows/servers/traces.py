@@ -36,7 +36,7 @@ td + td, th + th {{ text-align: right }}
 <h1>Traces</h1>
 <p>The deployment <a href="/deployments">simulate</a> runs a file of this list as its
 <i>Trace</i>, with its <i>Profile</i> and <i>Regimes</i> if it needs them.</p>
-{told}{listed}
+{alert}{listed}
 <form method="post" enctype="multipart/form-data">
 <p><label>Files: <input type="file" name="file" multiple required></label>
 <button>Upload</button></p></form>
@@ -66,8 +66,8 @@ def traces(folder: Path) -> Starlette:
                         while part := await file.read(2**20):
                             kept.write(part)
             except OSError as error:
-                told = f"{folder} cannot be written ({error.strerror or error})"
-                return HTMLResponse(_page(folder, told), 507)
+                problem = f"{folder} cannot be written ({error.strerror or error})"
+                return HTMLResponse(_page(folder, problem), 507)
         return RedirectResponse(request.url.path, 303)
 
     return Starlette(
@@ -88,12 +88,12 @@ def _refused(files: Sequence[UploadFile]) -> str:
     return ""
 
 
-def _page(folder: Path, told: str = "") -> str:
+def _page(folder: Path, problem: str = "") -> str:
     files = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name))
     rows = "".join(
         f"<tr><td>{html.escape(file.name)}</td><td>{file.stat().st_size:,} B</td></tr>"
         for file in files
     )
     listed = f"<table><tr><th>File</th><th>Size</th></tr>{rows}</table>" if files else ""
-    alert = f'<p role="alert">{html.escape(told)}</p>' if told else ""
-    return _PAGE.format(told=alert, listed=listed or "<p>No file yet.</p>")
+    alert = f'<p role="alert">{html.escape(problem)}</p>' if problem else ""
+    return _PAGE.format(alert=alert, listed=listed or "<p>No file yet.</p>")

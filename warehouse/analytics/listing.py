@@ -55,8 +55,8 @@ class Selection:
 def list_runs(analytics: Analytics, asked: Selection) -> list[dict[str, Any]]:
     """The runs of a warehouse, a row each with `COLUMNS`, or with those of `of_jobs`.
 
-    Identical runs, which start from the same and end in the same hash, are told once: `same` says
-    how many there are. Those with a name, a tag or a note are told in any case.
+    Identical runs, which start from the same and end in the same hash, have one row: `same` says
+    how many there are. Those with a name, a tag or a note have one each in any case.
 
     Raises:
         InputError: A condition or the order is wrong, or there is no warehouse.
@@ -128,8 +128,8 @@ WITH {shadow} figures AS (
     FROM {figures} AS s
     JOIN (SELECT run, seed, created_at, first_hash FROM runs) AS r USING (run)
 ),
-told AS (SELECT * FROM figures {once})
-SELECT {", ".join(columns)} FROM told
+listed AS (SELECT * FROM figures {once})
+SELECT {", ".join(columns)} FROM listed
 WHERE {" AND ".join(conditions)}
 ORDER BY {order}
 {limit}
