@@ -49,7 +49,8 @@ def check_policy(name: str, parameters: Mapping[str, float] | None = None) -> No
 
     Raises:
         AssertionError: It does not hold; says what, and in which round of which workload.
-        ShockwaveError: There is no such policy, or it fails.
+        ShockwaveError: There is no such policy, or it cannot be imported.
+        Exception: What the policy itself raises, with the lines of its code.
     """
     for (gpus, per_node), gap in product(CLUSTERS, GAPS_SECONDS):
         asked = Settings(
