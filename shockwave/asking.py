@@ -205,7 +205,8 @@ def figures(
 
     Args:
         name: A run, runs separated by commas, or a campaign.
-        folder: The folder; each figure becomes `KEY.pdf`.
+        folder: The folder; each figure becomes `KEY.pdf`, further choices of it
+            `KEY-CHOICE.pdf`.
         inches: Width: 3.3 for a column, 7 for a page of two columns.
         only: Beginnings of the keys of those to write, such as `comparison`; all by default.
         warehouse: Folder that keeps the records; see `folder_of`.

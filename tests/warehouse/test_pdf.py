@@ -16,11 +16,21 @@ def test_a_figure_fills_the_width_and_no_more(tmp_path: Path) -> None:
     made = ended("srtf", jobs=4)
     run = write(tmp_path, made.start, made.rounds)
     for figure in report_of(Analytics(tmp_path), [run]).figures:
-        if figure.chart is not None and figure.key.startswith(("comparison", "gantt")):
-            drawn = fitted(figure.spec, 237.6)
+        for spec in figure.specs.values() if figure.key.startswith("gantt") else ():
+            drawn = fitted(spec, 237.6)
             white = drawn["padding"]["right"]
             assert _width(drawn) == pytest.approx(237.6, abs=0.5), figure.key
             assert 2.0 <= white < 30.0, f"{figure.key}: {white} points of white"
+
+
+@pytest.mark.slow
+def test_each_choice_of_a_figure_is_a_file_of_its_own(tmp_path: Path) -> None:
+    made = ended("srtf", jobs=4)
+    run = write(tmp_path, made.start, made.rounds)
+    (figure,) = (f for f in report_of(Analytics(tmp_path), run).figures if "fairness" in f.key)
+    names = [file.name for file in write_pdfs([figure], tmp_path / "pdf")]
+    assert names[0] == f"{figure.key}.pdf"
+    assert len({*names}) == len(figure.specs) > 1
 
 
 def test_a_width_out_of_bounds_is_refused(tmp_path: Path) -> None:

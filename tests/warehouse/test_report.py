@@ -219,7 +219,7 @@ def test_prices_and_gaps_are_drawn_where_a_market_is_cleared(policy: str, tmp_pa
     assert (shown.chart is not None) == (policy == "shockwave")
     assert bool(shown.missing) == (policy != "shockwave")
     assert any(price is not None for price, _ in solves) == (policy == "shockwave")
-    assert ("vconcat" in planned.spec) == (policy == "shockwave")
+    assert ("vconcat" in planned.specs[""]) == (policy == "shockwave")
     if policy == "shockwave":
         assert {"price", "envious"} <= set(shown.rows[0])
         assert any(row["price"] is not None for row in shown.rows)

@@ -96,19 +96,8 @@ class Figure:
     choices: Mapping[str, alt.TopLevelMixin] = field(default_factory=dict)
 
     @property
-    def spec(self) -> dict[str, Any]:
-        """The chart as Vega-Lite, in the theme of all figures.
-
-        Raises:
-            ValueError: There is no chart.
-        """
-        if self.chart is None:
-            raise ValueError(f"{self.key} has no chart")
-        return self._themed(self.chart)
-
-    @property
     def specs(self) -> dict[str, dict[str, Any]]:
-        """All charts as Vega-Lite, by choice; that of a figure without choices has no name."""
+        """All charts as Vega-Lite, in their theme, by choice; a single one has no name."""
         charts = self.choices or ({} if self.chart is None else {"": self.chart})
         return {name: self._themed(chart) for name, chart in charts.items()}
 

@@ -34,13 +34,13 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
                 "png": vl_convert.vegalite_to_png(text, vl_version=VEGA_LITE, scale=SCALE),
             }
             for kind, drawing in drawings.items():
-                path = folder / f"{_name(figure, choice)}.{kind}"
+                path = folder / f"{file_name(figure, choice)}.{kind}"
                 write_bytes(path, drawing)
                 written.append(path)
     return written
 
 
-def _name(figure: Figure, choice: str) -> str:
-    """The first choice has the figure's name; others add their own."""
+def file_name(figure: Figure, choice: str) -> str:
+    """The name of a chart's file: the first choice has the figure's, others add their own."""
     first = next(iter(figure.choices), "")
     return figure.key if choice == first else f"{figure.key}-{report_name(choice)}"

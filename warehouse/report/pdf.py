@@ -11,7 +11,7 @@ import vl_convert
 from predictor.errors import InputError
 from warehouse.report.figure import CONFIG, WIDTH, Figure
 from warehouse.report.output import write_bytes
-from warehouse.report.paper import VEGA_LITE
+from warehouse.report.paper import VEGA_LITE, file_name
 
 POINTS_PER_INCH = 72
 """A pixel of a figure is a point of its PDF."""
@@ -41,7 +41,7 @@ _SIZE = re.compile(r'<svg[^>]*? width="([\d.]+)"')
 def write_pdfs(
     figures: Sequence[Figure], folder: Path, inches: float = COLUMN_INCHES
 ) -> list[Path]:
-    """Write each figure that has a chart as `KEY.pdf`, so wide, on white.
+    """Write each chart as `KEY.pdf`, so wide, on white; further choices as `KEY-CHOICE.pdf`.
 
     Fonts are embedded as TrueType, which submission systems ask for.
 
@@ -64,10 +64,10 @@ def write_pdfs(
         )
     written = []
     for figure in figures:
-        if figure.chart is not None:
-            spec = fitted(figure.spec, inches * POINTS_PER_INCH)
-            path = folder / f"{figure.key}.pdf"
-            write_bytes(path, vl_convert.vegalite_to_pdf(json.dumps(spec), vl_version=VEGA_LITE))
+        for choice, drawn in figure.specs.items():
+            text = json.dumps(fitted(drawn, inches * POINTS_PER_INCH))
+            path = folder / f"{file_name(figure, choice)}.pdf"
+            write_bytes(path, vl_convert.vegalite_to_pdf(text, vl_version=VEGA_LITE))
             written.append(path)
     return written
 
