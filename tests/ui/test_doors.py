@@ -96,7 +96,7 @@ def test_its_own_pages_are_for_its_user_only(up: Up, path: str) -> None:
     for method in ("GET", "POST"):
         foreign = secret | {"Origin": f"http://{host}"}
         assert ask(up.access, method, path, headers=foreign)[0] == 403
-    assert ask(up.access, "POST", path)[0] == 401
+    assert ask(up.access, "POST", path)[0] in (401, 403)
 
 
 @pytest.fixture
