@@ -235,10 +235,12 @@ def test_a_trace_is_uploaded_and_simulated(
     user, _, password = up.access.secret.partition(":")
     with browser() as opened:
         page = opened.new_page(http_credentials={"username": user, "password": password})
+        page.set_default_timeout(HANG_SECONDS * 1e3)
         page.goto(f"{up.url}/traces")
         page.get_by_label("Files").set_input_files(trace)
         page.get_by_role("button", name="Upload").click()
-        expect(page.get_by_role("cell", name="three.csv")).to_be_visible()
+        uploaded = page.get_by_role("cell", name="three.csv")
+        expect(uploaded).to_be_visible(timeout=HANG_SECONDS * 1e3)
         shot(page, "traces")
     assert (up.warehouse / "traces" / "three.csv").read_bytes() == trace.read_bytes()
     form = {"trace": "three.csv", "format": "tiresias", "gpus": 4, "round_seconds": 3600}
