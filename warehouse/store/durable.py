@@ -106,6 +106,32 @@ def alone(lock: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def lock_run(path: Path, run: str) -> int:
+    """Lock a run for this process; the operating system releases the lock when the process ends.
+
+    Args:
+        path: The lock's file.
+        run: The run's name, for the error.
+
+    Returns:
+        A descriptor of the file; closing it releases the lock.
+
+    Raises:
+        WarehouseBusy: Another process holds it.
+    """
+    import fcntl
+
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise WarehouseBusy(
+            f"run {run!r}", "is being written by another process", "wait for it or stop it"
+        ) from None
+    return handle
+
+
 @contextlib.contextmanager
 def writing(warehouse: Path) -> Iterator[None]:
     """Convert errors of the operating system to `WarehouseBusy`."""

@@ -13,11 +13,10 @@ from pathlib import Path
 
 from predictor.errors import InputError
 from warehouse.store.checksums import noted
-from warehouse.store.durable import give_name, writing
+from warehouse.store.durable import give_name, lock_run, writing
 from warehouse.store.folder import RUN_NAME, name_of, place_of, run_folder
 from warehouse.store.labels import forget_run
 from warehouse.store.ledger import Held, check_key, enter, folder_name, read_ledger
-from warehouse.store.writer import lock_run
 
 TRASH = "trash"
 

@@ -25,7 +25,7 @@ from tasks.record import Package, RoundRecord, Start, Timings
 from tasks.rows import from_row
 from warehouse.store.arrow import rows_to_table, to_table
 from warehouse.store.checksums import CHECKSUMS, checksum, drop, mend, note, noted
-from warehouse.store.durable import alone, give_name, left_overs, writing
+from warehouse.store.durable import alone, give_name, left_overs, lock_run, writing
 from warehouse.store.files import (
     GROUP_ROUNDS,
     HEADER,
@@ -379,29 +379,3 @@ def _remove_if_dead(folder: Path) -> None:
     with contextlib.suppress(WarehouseBusy, FileNotFoundError):
         os.close(lock_run(folder / ".lock", folder.name))
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def lock_run(path: Path, run: str) -> int:
-    """Lock a run for this process; the operating system releases the lock when the process ends.
-
-    Args:
-        path: The lock's file.
-        run: The run's name, for the error.
-
-    Returns:
-        A descriptor of the file; closing it releases the lock.
-
-    Raises:
-        WarehouseBusy: Another process holds it.
-    """
-    import fcntl
-
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise WarehouseBusy(
-            f"run {run!r}", "is being written by another process", "wait for it or stop it"
-        ) from None
-    return handle
