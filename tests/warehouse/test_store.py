@@ -23,7 +23,7 @@ from warehouse.analytics.catalog import build
 from warehouse.analytics.limits import interruptible
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import CHECKSUMS, note
-from warehouse.store.folder import EMPTY, place_of, present, run_folders
+from warehouse.store.folder import EMPTY, RESTORE, WHOLE, place_of, present, run_folders
 from warehouse.store.holdings import audit_all
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
@@ -620,7 +620,20 @@ def test_a_query_of_a_run_that_lacks_a_file(part: tuple[Path, str], name: str) -
     for runs in (None, [run]):
         with pytest.raises(WarehouseError) as caught:
             Analytics(warehouse).query("FROM runs", runs)
-        assert str(caught.value) == f"{missing}: is missing; restore it from a backup"
+        assert str(caught.value) == f"{missing}: is missing; {RESTORE}"
+
+
+def test_an_ended_run_without_its_rounds_is_not_one_without_rounds(tmp_path: Path) -> None:
+    made = ended("srtf", jobs=1)
+    run = write(tmp_path, made.start, made.rounds)
+    (missing := folder(tmp_path, run) / WHOLE).unlink()
+    for ask in (
+        lambda: Analytics(tmp_path).query("FROM runs", [run]),
+        lambda: Reader(tmp_path).records(run),
+    ):
+        with pytest.raises(WarehouseError, match="is missing; ") as caught:
+            ask()
+        assert caught.value.place == str(missing)
 
 
 def test_an_endless_query_can_be_interrupted() -> None:

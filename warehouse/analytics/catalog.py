@@ -26,6 +26,7 @@ from warehouse.store.checksums import CHECKSUMS, checksum, noted
 from warehouse.store.durable import alone, regular, temporary_name, writing
 from warehouse.store.folder import (
     EMPTY,
+    RESTORE,
     WHOLE,
     WORKLOAD_FILE,
     check_files,
@@ -211,7 +212,7 @@ def verify_records(warehouse: Path, runs: Iterable[str]) -> None:
                 problem = f"is not in {CHECKSUMS}: it is none of the files that were written"
                 remedy = "move it elsewhere; shockwave audit says more"
                 raise WarehouseError(str(folder / name), problem, remedy)
-    verify(warehouse, stored, "restore it from a backup; shockwave audit says more")
+    verify(warehouse, stored, f"{RESTORE}; shockwave audit says more")
 
 
 def all_copied(warehouse: Path, runs: Sequence[str] | None, copies: Copies) -> bool:

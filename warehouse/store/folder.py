@@ -42,6 +42,9 @@ RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 """Names of runs, which become names of folders and of containers."""
 
 
+RESTORE = "restore it from a backup, or remove its run with shockwave rm"
+"""What to do about a damaged file."""
+
 FAN = 8
 """Parts that are put into one: a query of a run under way opens at most FAN - 1 files of each size,
 and each round is written again once for each size. With 8, that of a run of 3,000 rounds takes 1.2
@@ -327,7 +330,7 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
             needed.append(WORKLOAD_FILE)
         for name in filter(None, (_first_missing(folder, parts), *needed)):
             if not (folder / name).exists():
-                raise WarehouseError(str(folder / name), "is missing", "restore it from a backup")
+                raise WarehouseError(str(folder / name), "is missing", RESTORE)
 
 
 def _check_files_only(folder: Path) -> None:
@@ -335,8 +338,7 @@ def _check_files_only(folder: Path) -> None:
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(".parquet") and not entry.is_file(follow_symlinks=False):
-                remedy = "restore it from a backup"
-                raise WarehouseError(entry.path, "is not a regular file", remedy)
+                raise WarehouseError(entry.path, "is not a regular file", RESTORE)
 
 
 def _first_missing(folder: Path, parts: Sequence[str]) -> str | None:
@@ -349,6 +351,8 @@ def _first_missing(folder: Path, parts: Sequence[str]) -> str | None:
             gone = [name for name in noted(folder) or {} if end in (rounds_of(name) or ())]
             return max(gone, key=len, default=part_name(range(end, end + 1)))
         end = max(end, rounds.stop)
+    if not parts and WHOLE in (noted(folder) or {}):  # it has its name before the parts go
+        return WHOLE
     return None
 
 

@@ -12,6 +12,7 @@ from tasks.chain import broken
 from tasks.record import Package, RoundRecord, RunHeader, Start
 from tasks.rows import from_row
 from tasks.sources import Workload
+from warehouse.store.checksums import noted
 from warehouse.store.decoding import (
     GARBLED,
     LayoutError,
@@ -21,7 +22,14 @@ from warehouse.store.decoding import (
     stored_round,
 )
 from warehouse.store.files import WORKLOAD, PlayedJob, read_parquet
-from warehouse.store.folder import WORKLOAD_FILE, name_of, round_files, run_folder
+from warehouse.store.folder import (
+    RESTORE,
+    WHOLE,
+    WORKLOAD_FILE,
+    name_of,
+    round_files,
+    run_folder,
+)
 
 Decoded = TypeVar("Decoded")
 
@@ -95,7 +103,12 @@ class Reader:
         """
         folder = run_folder(self.warehouse, run)
         header, rounds = self._header(folder), dict[int, StoredRound]()
-        for path in round_files(folder):
+        files = round_files(folder)
+        if not files and WHOLE in (noted(folder) or {}):
+            if (folder / WHOLE).exists():
+                return self.records(run)  # compacted in the meantime
+            raise WarehouseError(str(folder / WHOLE), "is missing", RESTORE)
+        for path in files:
             try:
                 for found in _decoded(path, partial(_rounds_in, path, header)):
                     rounds[found.record.round] = found
@@ -105,9 +118,7 @@ class Reader:
                 return self.records(run)  # compacted in the meantime
         if sorted(rounds) != list(range(len(rounds))):
             missing = min(set(range(len(rounds))) - set(rounds))
-            raise WarehouseError(
-                f"{folder}", f"round {missing} is missing", "restore it from a backup"
-            )
+            raise WarehouseError(f"{folder}", f"round {missing} is missing", RESTORE)
         before = header.digest
         for number in range(len(rounds)):
             found = rounds[number]
@@ -173,7 +184,7 @@ def _decoded(path: Path, decode: Callable[[], Decoded]) -> Decoded:
         ) from None
     except GARBLED:
         problem = "does not hold what was recorded"
-        raise WarehouseError(str(path), problem, "restore it from a backup") from None
+        raise WarehouseError(str(path), problem, RESTORE) from None
 
 
 def _changed(run: str, part: str) -> WarehouseError:
