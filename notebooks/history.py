@@ -67,10 +67,10 @@ def _(Analytics, chosen, records, report_of):
 @app.cell
 def _(alt, figures, mo):
     def _shown(figure):
-        chart = mo.md(f"*{figure.missing}*")
-        if figure.chart is not None:
-            chart = alt.Chart.from_dict(figure.spec)
-        return mo.vstack([mo.md(f"## {figure.title}"), chart, mo.md(figure.about)])
+        charts = {name: alt.Chart.from_dict(spec) for name, spec in figure.specs.items()}
+        drawn = list(charts.values()) or [mo.md(f"*{figure.missing}*")]
+        shown = mo.ui.tabs(charts) if figure.choices else drawn[0]
+        return mo.vstack([mo.md(f"## {figure.title}"), shown, mo.md(figure.about)])
 
     mo.vstack([_shown(figure) for figure in figures])
     return

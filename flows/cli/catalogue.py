@@ -62,6 +62,8 @@ def runs(
     more = bool(limit) and len(rows) > limit
     rows = rows[: limit or None]
     print_rows(rows if as_json else _without_usual(rows), as_json, paged=True)
+    if not rows and not as_json:
+        say("(no run is like that)", err=True)
     if more and not as_json:
         say(f"(the first {limit} only; --limit 0 lists all)")
 

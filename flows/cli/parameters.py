@@ -24,7 +24,8 @@ def parse_parameters(texts: Iterable[str]) -> tuple[Parameter, ...]:
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            raise InputError("parameters", f"{text!r} is not NAME=VALUE", "give a finite number")
+            problem = f"{text!r} is not NAME=VALUE with a finite number"
+            raise InputError("parameters", problem, "give one, such as favour=1.5")
         if name in found:
             raise InputError(f"parameters.{name}", "is given twice", "give it once")
         found[name] = number

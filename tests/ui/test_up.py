@@ -228,9 +228,9 @@ def test_a_report_is_linked_and_handed_out(up: Up, client: SyncPrefectClient) ->
 def test_a_trace_is_uploaded_and_simulated(
     up: Up, client: SyncPrefectClient, tmp_path: Path
 ) -> None:
-    trace = tmp_path / "three.csv"
+    trace = tmp_path / "five.csv"
     lines = ["job_id,num_gpu,submit_time,iterations,model_name,duration,interval"]
-    lines += [f"{job},{job + 1},{60 * job},10,vgg19,7200,30" for job in range(3)]
+    lines += [f"{job},1,{60 * job},10,vgg19,7200,30" for job in range(5)]
     trace.write_text("\n".join(lines) + "\n")
     user, _, password = up.access.secret.partition(":")
     with browser() as opened:
@@ -239,14 +239,14 @@ def test_a_trace_is_uploaded_and_simulated(
         page.goto(f"{up.url}/traces")
         page.get_by_label("Files").set_input_files(trace)
         page.get_by_role("button", name="Upload").click()
-        uploaded = page.get_by_role("cell", name="three.csv")
+        uploaded = page.get_by_role("cell", name="five.csv")
         expect(uploaded).to_be_visible(timeout=HANG_SECONDS * 1e3)
         shot(page, "traces")
-    assert (up.warehouse / "traces" / "three.csv").read_bytes() == trace.read_bytes()
-    form = {"trace": "three.csv", "format": "tiresias", "gpus": 4, "round_seconds": 3600}
+    assert (up.warehouse / "traces" / "five.csv").read_bytes() == trace.read_bytes()
+    form = {"trace": "five.csv", "format": "tiresias", "gpus": 4, "round_seconds": 3600}
     flow_run = started(client, "simulate", form)
     assert outcome(flow_run)[0] == "Completed"
-    assert flow_run.name == "shockwave, three.csv on 4 GPUs"
+    assert flow_run.name == "shockwave, five.csv on 4 GPUs"
     run = re.findall("'(.+)'", str(outcome(flow_run)[1]))[0]
     rounds = len(Reader(up.warehouse).records(run))
     assert set(artifacts(client, flow_run.id)) == {
