@@ -31,11 +31,14 @@ def test_a_command_that_fails_changes_nothing() -> None:
 
 
 def test_each_mark_stands_before_a_table_and_names_a_benchmark() -> None:
+    marked = set[str]()
     for file in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = file.read_text(encoding="utf-8")
+        marked |= {*commands(text)}
         assert text.count("<!-- figures: ") == len(TABLE.findall(text)), file
         for command in commands(text):
             python, option, module, *_ = command.split()
             assert (python, option) == ("python", "-m")
             path = ROOT.joinpath(*module.split("."))
             assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), command
+    assert len(marked) >= 2
