@@ -252,10 +252,11 @@ def test_a_trace_is_uploaded_and_simulated(
     assert set(artifacts(client, flow_run.id)) == {
         *(f"finished-jobs-{run}", f"run-{run}", f"run-{run}-in-words")
     }
-    tasks = client.read_task_runs(
-        flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id]))
+    mine = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id]))
+    wait_for(  # Prefect stores task runs a little later
+        lambda: sorted(task.name for task in client.read_task_runs(flow_run_filter=mine)),
+        lambda names: names == sorted(f"round {number}" for number in range(rounds)),
     )
-    assert sorted(task.name for task in tasks) == sorted(f"round {n}" for n in range(rounds))
 
 
 def test_only_what_was_uploaded_is_simulated(up: Up, client: SyncPrefectClient) -> None:
