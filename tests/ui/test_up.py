@@ -48,7 +48,7 @@ from tests.ui.browser import browser, log_in
 from tests.ui.service import Up, ready, running, start
 from tests.waiting import HANG_SECONDS, wait_for
 from warehouse.analytics.questions import Analytics
-from warehouse.store.folder import present
+from warehouse.store.folder import WHOLE, present
 from warehouse.store.reader import Reader
 
 pytestmark = pytest.mark.prefect
@@ -394,8 +394,12 @@ def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient)
     flow_run = client.create_flow_run_from_deployment(
         found.id, parameters={**found.parameters, "form": form}
     )
-    begun = "run=*/round=000003.parquet"  # of no other run: those have ended
-    wait_for(lambda: list(present(up.warehouse).glob(begun)))
+
+    def begun() -> list[Path]:  # no other run: those have ended
+        folders = {part.parent for part in present(up.warehouse).glob("run=*-*/round=*.parquet")}
+        return [folder for folder in folders if not (folder / WHOLE).exists()]
+
+    wait_for(begun)
     processes = up.descendants()
     assert len(processes) >= 3  # the server, what serves, the flow run
 
@@ -406,8 +410,8 @@ def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient)
             "SELECT state_type FROM flow_run WHERE replace(id, '-', '') = ?", [flow_run.id.hex]
         )
     assert state == "CANCELLED"
-    (part,) = present(up.warehouse).glob(begun)
-    run = part.parent.name.removeprefix("run=")
+    (folder,) = begun()
+    run = folder.name.removeprefix("run=")
     rounds = len(Reader(up.warehouse).records(run))
     resume(run, up.warehouse, rounds=1)
     assert len(Reader(up.warehouse).records(run)) == rounds + 1

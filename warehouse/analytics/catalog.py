@@ -87,7 +87,11 @@ def _build(warehouse: Path) -> None:
             made = Path(elsewhere) / DATABASE
             with contextlib.closing(duckdb.connect(str(made))) as connection:
                 create_views(connection, warehouse, later=True)
-            copyfile(made, fresh)
+            try:
+                copyfile(made, fresh)
+            except OSError as error:
+                fresh.unlink(missing_ok=True)
+                raise OSError(error.errno, error.strerror, str(database)) from None
     except duckdb.Error as error:
         check_files(warehouse)
         raise WarehouseError(
