@@ -88,6 +88,12 @@ def test_a_folder_that_is_a_link_is_refused_by_all(
         assert_refused(here(*asked, "--warehouse", warehouse), str(place), "is a link")
 
 
+@pytest.mark.parametrize("file", ["", "."])
+def test_an_output_without_a_name_is_refused(here: Command, finished: Finished, file: str) -> None:
+    ran = here("export", finished.run, file, "--warehouse", finished.warehouse)
+    assert_refused(ran, ".: exists", "name a new file")
+
+
 def test_a_warehouse_that_is_a_link_is_one(
     here: Command, finished: Finished, tmp_path: Path
 ) -> None:

@@ -158,7 +158,7 @@ def check_writable(path: Path) -> None:
         folder = path if path.is_dir() else path.parent
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
-        probe = temporary_name(folder / path.name)
+        probe = temporary_name(folder / (path.name or "probe"))  # "." has none
         probe.touch(exist_ok=False)
         probe.unlink()
     except OSError as error:
