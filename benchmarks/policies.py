@@ -1,6 +1,6 @@
 """Every policy on the public traces, and what it costs as its user meets it.
 
-    python -m benchmarks.policies [DATA] [--policies all] [--json | --markdown]
+    python -m benchmarks.policies [DATA] [--policies all] [--json]
 
 Three workloads: the public traces of 120 jobs on 32 GPUs and 220 on 64, and 900 generated jobs on
 256 GPUs that arrive 1.3 times as fast as they could be served. DATA is the folder with the public
@@ -35,9 +35,7 @@ def main() -> None:
     default = folder and Path(folder) / "shockwave"
     parser.add_argument("data", type=Path, nargs="?" if default else None, default=default)
     parser.add_argument("--policies", default=",".join(POLICIES), help="comma-separated")
-    shape = parser.add_mutually_exclusive_group()
-    shape.add_argument("--json", action="store_true", help="print one JSON object a line")
-    shape.add_argument("--markdown", action="store_true", help="print the tables of the docs")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     options = parser.parse_args()
     data: Path = options.data
     policies = options.policies.split(",")
@@ -51,14 +49,8 @@ def main() -> None:
         for name in policies:
             for workload, rows in found.items():
                 print(json.dumps({"workload": workload, "policy": name} | rows[name]))
-    elif options.markdown:
-        print("\n".join(tables(found, recorded)))
     else:
-        from flows.cli.terminal import print_table
-
-        for table in tables(found, recorded):
-            heads, _, *rows = [line.strip("| \n").split(" | ") for line in table.splitlines()]
-            print_table(heads, rows)
+        print("\n".join(tables(found, recorded)))
 
 
 def public(case: Case, policy: str, data: Path) -> tuple[object, ...]:

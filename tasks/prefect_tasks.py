@@ -17,7 +17,7 @@ from prefect.tasks import Task
 
 from predictor.errors import WarehouseBusy
 from solver.plan import SolveReport
-from tasks.round import ROUND, Round, Run, Step, record, timed
+from tasks.round import ROUND, Round, Run, Step, record, take_steps, timed
 
 RETRY_SECONDS = (1.0, 5.0)
 """Delays before the first and second retry after a transient error. An engineering choice."""
@@ -83,8 +83,7 @@ def call_tasks(run: str, number: int) -> None:
 
 def call_steps(run: str, number: int) -> None:
     """Run the round's steps in order, without tasks of their own."""
-    for step in ROUND:
-        timed(step, *_under_way[run, number])
+    take_steps(*_under_way[run, number])
 
 
 def publish(run: Run, this: Round) -> None:

@@ -328,7 +328,7 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
         needed = ["header.parquet"] if parts else []
         if needed and folder.parent != earlier(warehouse):
             needed.append(WORKLOAD_FILE)
-        for name in filter(None, (_first_missing(folder, parts), *needed)):
+        for name in filter(None, (first_missing(folder, parts), *needed)):
             if not (folder / name).exists():
                 raise WarehouseError(str(folder / name), "is missing", RESTORE)
 
@@ -341,7 +341,7 @@ def _check_files_only(folder: Path) -> None:
                 raise WarehouseError(entry.path, "is not a regular file", RESTORE)
 
 
-def _first_missing(folder: Path, parts: Sequence[str]) -> str | None:
+def first_missing(folder: Path, parts: Sequence[str]) -> str | None:
     """The name of the file with the first round that is in none of those there."""
     from warehouse.store.checksums import noted
 

@@ -12,7 +12,6 @@ from tasks.chain import broken
 from tasks.record import Package, RoundRecord, RunHeader, Start
 from tasks.rows import from_row
 from tasks.sources import Workload
-from warehouse.store.checksums import noted
 from warehouse.store.decoding import (
     GARBLED,
     LayoutError,
@@ -24,8 +23,8 @@ from warehouse.store.decoding import (
 from warehouse.store.files import WORKLOAD, PlayedJob, read_parquet
 from warehouse.store.folder import (
     RESTORE,
-    WHOLE,
     WORKLOAD_FILE,
+    first_missing,
     name_of,
     round_files,
     run_folder,
@@ -104,10 +103,11 @@ class Reader:
         folder = run_folder(self.warehouse, run)
         header, rounds = self._header(folder), dict[int, StoredRound]()
         files = round_files(folder)
-        if not files and WHOLE in (noted(folder) or {}):
-            if (folder / WHOLE).exists():
-                return self.records(run)  # compacted in the meantime
-            raise WarehouseError(str(folder / WHOLE), "is missing", RESTORE)
+        gone = None if files else first_missing(folder, [])
+        if gone and (folder / gone).exists():
+            return self.records(run)  # compacted in the meantime
+        if gone:
+            raise WarehouseError(str(folder / gone), "is missing", RESTORE)
         for path in files:
             try:
                 for found in _decoded(path, partial(_rounds_in, path, header)):
