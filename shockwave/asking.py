@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shockwave.folder import folder_of
+from shockwave.folder import folder_of, id_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,20 +40,20 @@ class Warehouse:
         """The headline figures of runs, a row a run: the view `run_summary`.
 
         Args:
-            runs: Their ids, in whose order the rows are; all by default, the oldest first.
+            runs: Their ids or names, in whose order the rows are; all by default, the oldest first.
 
         Raises:
             InputError: There is no such run, or no warehouse.
             WarehouseError: A file is damaged.
         """
         found = self.sql(OLDEST_FIRST, *runs)
-        return found.set_index("run").loc[list(runs)].reset_index() if runs else found
+        return found.set_index("run").loc[self._ids(runs)].reset_index() if runs else found
 
     def jobs(self, *runs: str) -> "pd.DataFrame":
         """How jobs fared, a row a job: the view `job_outcomes`.
 
         Args:
-            runs: Ids of their runs; all by default.
+            runs: Ids or names of their runs; all by default.
 
         Raises:
             InputError: There is no such run, or no warehouse.
@@ -74,13 +74,16 @@ class Warehouse:
         """
         from warehouse.analytics.questions import Analytics
 
-        return Analytics(self.path).frame(query, runs or None)
+        return Analytics(self.path).frame(query, self._ids(runs) or None)
 
     def arrow(self, query: str, *runs: str) -> "pa.Table":
         """The result of a SELECT over the views, as an Arrow table; otherwise as `sql`."""
         from warehouse.analytics.questions import Analytics
 
-        return Analytics(self.path).table(query, runs or None)
+        return Analytics(self.path).table(query, self._ids(runs) or None)
+
+    def _ids(self, runs: Sequence[str]) -> list[str]:
+        return [id_of(run, self.path) for run in runs]
 
 
 def why(
@@ -94,7 +97,7 @@ def why(
 
     Args:
         job: The job's id.
-        run: The run; by default the newest.
+        run: Its id or name; by default the newest.
         round: The round; by default the last in which the job was active.
         warehouse: Folder that keeps the records; see `folder_of`.
 
@@ -103,7 +106,8 @@ def why(
     """
     from flows.history.why import why as explain
 
-    return explain(job, folder_of(warehouse), run, round)
+    folder = folder_of(warehouse)
+    return explain(job, folder, None if run is None else id_of(run, folder), round)
 
 
 def whatif(
@@ -117,7 +121,7 @@ def whatif(
     """Fork a run at a round, change something, run it forward, and compare.
 
     Args:
-        run: The run.
+        run: Its id or name.
         round: The first round that is decided anew.
         change: What is changed from that round on.
         keep: A new folder for a warehouse with the fork; by default the fork is deleted.
@@ -128,14 +132,15 @@ def whatif(
     """
     from flows.history.whatif import whatif as fork
 
-    return fork(run, folder_of(warehouse), round, change, None if keep is None else Path(keep))
+    folder, into = folder_of(warehouse), None if keep is None else Path(keep)
+    return fork(id_of(run, folder), folder, round, change, into)
 
 
 def replay(run: str, *, warehouse: str | Path | None = None) -> "Comparison":
     """Predict and solve the recorded rounds of a run again; `differences` is empty if all agree.
 
     Args:
-        run: The run.
+        run: Its id or name.
         warehouse: Folder that keeps the records; see `folder_of`.
 
     Raises:
@@ -143,14 +148,15 @@ def replay(run: str, *, warehouse: str | Path | None = None) -> "Comparison":
     """
     from flows.history.replay import replay as decide_again
 
-    return decide_again(run, folder_of(warehouse))
+    folder = folder_of(warehouse)
+    return decide_again(id_of(run, folder), folder)
 
 
 def audit(run: str, *, warehouse: str | Path | None = None) -> "Audit":
     """Verify that the records of a run are whole; `findings` is empty if they are.
 
     Args:
-        run: The run.
+        run: Its id or name.
         warehouse: Folder that keeps the records; see `folder_of`.
 
     Raises:
@@ -158,7 +164,8 @@ def audit(run: str, *, warehouse: str | Path | None = None) -> "Audit":
     """
     from warehouse.store.audit import audit as verify
 
-    return verify(folder_of(warehouse), run)
+    folder = folder_of(warehouse)
+    return verify(folder, id_of(run, folder))
 
 
 def report(

@@ -11,7 +11,7 @@ from flows.runs.settings import DEFAULT_POLICY, ClusterSize, SimulationSettings
 from flows.runs.workload_source import Source
 from flows.servers.teardown import silence_teardown
 from shockwave.asking import Warehouse
-from shockwave.folder import folder_of
+from shockwave.folder import folder_of, id_of
 from tasks.record import Parameter
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def simulate(
         gpus_per_node: GPUs of a node; divides `gpus`.
         policy: Name of the policy.
         parameters: Parameters of the policy that differ from its defaults, by name.
-        history: Earlier runs whose finished jobs to learn from.
+        history: Earlier runs, by id or name, whose finished jobs to learn from.
         settings: Settings of the run: round, restart, window, fidelity and others.
         runtime: `virtual`, as in the published simulator, or `faithful`, as in containers.
         warehouse: Folder that keeps the records; see `folder_of`.
@@ -64,7 +64,7 @@ def simulate(
         settings,
         folder_of(warehouse),
         parameters=_parameters(parameters),
-        history=tuple(history),
+        history=_ids(history, warehouse),
         runtime=runtime,
     )
     return run(start, folder_of(warehouse))
@@ -89,7 +89,7 @@ def compare(
         gpus: GPUs of the cluster.
         gpus_per_node: GPUs of a node; divides `gpus`.
         parameters: Parameters by name; each is set for the policies that have it.
-        history: Earlier runs whose finished jobs to learn from.
+        history: Earlier runs, by id or name, whose finished jobs to learn from.
         settings: Settings of all runs.
         warehouse: Folder that keeps the records; see `folder_of`.
 
@@ -109,7 +109,7 @@ def compare(
         list(policies),
         folder_of(warehouse),
         _parameters(parameters),
-        tuple(history),
+        _ids(history, warehouse),
     )
     return run_comparison(plan, folder_of(warehouse))
 
@@ -206,6 +206,10 @@ def _end_quietly() -> None:
 
 def _parameters(given: Mapping[str, float] | None) -> tuple[Parameter, ...]:
     return tuple(Parameter(name, float(value)) for name, value in sorted((given or {}).items()))
+
+
+def _ids(runs: Sequence[str], warehouse: str | Path | None) -> tuple[str, ...]:
+    return tuple(id_of(run, folder_of(warehouse)) for run in runs)
 
 
 def _with_paths(source: Source) -> Source:

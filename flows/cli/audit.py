@@ -9,6 +9,7 @@ import typer
 from flows.cli.options import Json, Warehouse
 from flows.cli.output import print_rows, say
 from warehouse import DEFAULT_WAREHOUSE
+from warehouse.wording import counted
 
 if TYPE_CHECKING:
     from warehouse.store.audit import Audit, Finding
@@ -87,27 +88,30 @@ def _print_run(found: "Audit", as_json: bool) -> None:
         summary = {"run": found.run, "findings": len(found.findings)}
         print_rows([summary | {name: getattr(found, name) for name in FIELDS}], as_json)
         return
-    counted = f"{found.run}: {found.rounds} rounds, {found.jobs} jobs, {found.files} files"
-    open_ends = f", {found.unended} jobs under way" if found.unended else ""
+    what = (found.rounds, "round"), (found.jobs, "job"), (found.files, "file")
+    held = f"{found.run}: {', '.join(counted(*one) for one in what)}"
+    open_ends = f", {counted(found.unended, 'job')} under way" if found.unended else ""
     verdict = "chain and rounds are whole"
     if found.findings:
         first = found.first_broken
         where = "" if first is None else f", the first broken record is round {first}"
-        verdict = f"{_counted(len(found.findings), 'finding')}{where}"
+        verdict = f"{counted(len(found.findings), 'finding')}{where}"
     bytes_too = "" if found.checksums else "; recorded without checksums of its files"
     entered = "; not in the ledger" if found.entered is None else ""
     if found.entered is not None and found.entered < found.rounds:
         entered = f"; {found.entered} of the rounds are in the ledger"
-    say(f"{counted}{open_ends}: {verdict}{bytes_too}{entered}")
+    say(f"{held}{open_ends}: {verdict}{bytes_too}{entered}")
 
 
 def _print_all(warehouse: Path, found: "Holdings", as_json: bool) -> None:
     entries = len(found.ledger.entries)
+    rounds = sum(one.rounds for one in found.runs)
+    files = sum(one.files for one in found.runs) + found.files
     summary = {
         "findings": len(found.findings),
         "runs": len(found.runs),
-        "rounds": sum(one.rounds for one in found.runs),
-        "files": sum(one.files for one in found.runs) + found.files,
+        "rounds": rounds,
+        "files": files,
         "entries": entries,
         "signed": found.ledger.signed,
         "last_hash": found.last_hash,
@@ -117,14 +121,10 @@ def _print_all(warehouse: Path, found: "Holdings", as_json: bool) -> None:
         return
     verdict = "whole, and as the ledger has it"
     if found.findings:
-        verdict = _counted(len(found.findings), "finding")
+        verdict = counted(len(found.findings), "finding")
     signed = f", {found.ledger.signed} signed" if found.ledger.signed else ""
     say(
-        f"{warehouse}: {_counted(len(found.runs), 'run')}, {summary['rounds']} rounds, "
-        f"{summary['files']} files: {verdict}"
+        f"{warehouse}: {counted(len(found.runs), 'run')}, {counted(rounds, 'round')}, "
+        f"{counted(files, 'file')}: {verdict}"
     )
     say(f"ledger: {entries} entries{signed}, the last has the hash {found.last_hash}")
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"

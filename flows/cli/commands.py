@@ -105,6 +105,11 @@ PANELS = {
 }
 """By panel of the help: its commands, each with the module that defines it and its summary."""
 
+WITHOUT_RECORDS = frozenset(
+    ("generate", "profile", "cluster", "policies", "conformance", "forecast-error", "solve")
+)
+"""Commands without a warehouse."""
+
 COMMANDS = {name: command for panel in PANELS.values() for name, command in panel.items()}
 """By command: the module in this package that defines its function, and its summary."""
 

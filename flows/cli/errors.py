@@ -1,9 +1,21 @@
 """Errors on the command line: one line each, in which a field is the option that sets it."""
 
+import os
+import re
 from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
 from typing import Any
 
+from flows.cli.commands import COMMANDS, WITHOUT_RECORDS
 from predictor.errors import InputError, ShockwaveError, first_line, remedy_of
+from warehouse import DEFAULT_WAREHOUSE
+
+WAREHOUSE_VARIABLE = "SHOCKWAVE_WAREHOUSE"
+"""Environment variable with the warehouse of commands that are given none."""
+
+_COMMAND = re.compile(r"shockwave ([a-z-]+)( \S+-\d+)?(?![\w-])")
+"""A command in a remedy, and the id of its run."""
 
 
 def reported(error: BaseException) -> ShockwaveError | None:
@@ -28,7 +40,30 @@ def reported(error: BaseException) -> ShockwaveError | None:
         return None
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "shockwave"
-    return InputError(command, first_line(usage()).rstrip("."), f"see {command} --help")
+    remedy = f"see {command} --help"
+    option = getattr(error, "option_name", "")
+    if option and context and context.parent is None:
+        remedy = f"options follow the command, as in shockwave COMMAND {option}; {remedy}"
+    return InputError(command, first_line(usage()).rstrip("."), remedy)
+
+
+def option_of(warehouse: Path) -> str:
+    """The option that has another command read a warehouse; empty if it does so anyway."""
+    usual = os.environ.get(WAREHOUSE_VARIABLE) or DEFAULT_WAREHOUSE
+    return "" if warehouse == Path(usual) else f" --warehouse {quote(str(warehouse))}"
+
+
+def with_warehouse(remedy: str, warehouse: Path) -> str:
+    """A remedy whose commands read the warehouse that this one was given."""
+    given = option_of(warehouse)
+    if not given or "--warehouse" in remedy:
+        return remedy
+
+    def complete(found: re.Match[str]) -> str:
+        reads = found[1] in COMMANDS and found[1] not in WITHOUT_RECORDS
+        return found[0] + given * reads
+
+    return _COMMAND.sub(complete, remedy)
 
 
 def printable(text: str) -> str:

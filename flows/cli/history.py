@@ -10,6 +10,7 @@ import typer
 from flows.cli.options import Gpus, Json, RunId, SetOption, Warehouse
 from flows.cli.output import less, print_rows, say
 from warehouse import DEFAULT_WAREHOUSE
+from warehouse.wording import counted
 
 QUERY_SECONDS = 600
 """Time that a query may take. An engineering bound; no sweep is recorded."""
@@ -43,7 +44,7 @@ def replay(
             print_rows([line], as_json)
         else:
             say(f"round {difference.round}: {difference.field} differs")
-    rounds = f"{comparison.rounds} round{'s' * (comparison.rounds != 1)}"
+    rounds = counted(comparison.rounds, "round")
     different = len({difference.round for difference in comparison.differences})
     if as_json:
         summary = {
@@ -114,7 +115,7 @@ def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
 
     check_warehouse(warehouse)
     runs = materialise(warehouse, progress().counted("copying marts", "runs"))
-    copied = f"marts of {runs} ended run{'s' * (runs != 1)} copied"
+    copied = f"marts of {counted(runs, 'ended run')} copied"
     say(f"{warehouse / 'analytics.duckdb'}: {', '.join(VIEWS)}; {copied}")
 
 

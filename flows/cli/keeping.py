@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
+from flows.cli.errors import option_of
 from flows.cli.options import Json, RunId, Warehouse
 from flows.cli.output import print_rows, say
 from warehouse import DEFAULT_WAREHOUSE
+from warehouse.wording import counted
 
 
 def rm(
@@ -32,7 +34,7 @@ def rm(
     elif purge:
         say(f"{run}: removed for good")
     else:
-        say(f"{run}: in the trash; back with: shockwave restore {run}")
+        say(f"{run}: in the trash; back with: shockwave restore {run}{option_of(warehouse)}")
 
 
 def restore(run: RunId, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
@@ -65,7 +67,7 @@ def export(
         row = {"run": run, "file": str(file), "bytes": size, "rounds": found.rounds}
         print_rows([row], as_json)
     else:
-        say(f"{file}: {run}, {found.rounds} rounds, {size / 1e6:.1f} MB")
+        say(f"{file}: {run}, {counted(found.rounds, 'round')}, {size / 1e6:.1f} MB")
 
 
 def import_(
@@ -82,4 +84,5 @@ def import_(
     if as_json:
         print_rows([{"run": found.run, "rounds": found.rounds, "jobs": found.jobs}], as_json)
     else:
-        say(f"{found.run}: {found.rounds} rounds, {found.jobs} jobs, chain and rounds are whole")
+        held = f"{counted(found.rounds, 'round')}, {counted(found.jobs, 'job')}"
+        say(f"{found.run}: {held}, chain and rounds are whole")

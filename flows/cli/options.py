@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from flows.cli.errors import place_as_option
+from flows.cli.errors import WAREHOUSE_VARIABLE, place_as_option, with_warehouse
 from flows.cli.progress import working
 from flows.runs.setting import Setting, settings_in
 from flows.runs.settings import BACKEND, GPUS, GPUS_PER_NODE, POLICY, ClusterSize
@@ -47,7 +47,10 @@ class Command(TyperCommand):
                 return super().invoke(ctx)
         except ShockwaveError as error:
             place = place_as_option(error.place, self.params)
-            raise type(error)(place, error.problem, error.remedy) from error
+            remedy, kept = error.remedy, ctx.params.get("warehouse")
+            if kept is not None:
+                remedy = with_warehouse(remedy, Path(kept))
+            raise type(error)(place, error.problem, remedy) from error
 
 
 def _use_ids(given: dict[str, Any]) -> None:
@@ -80,7 +83,7 @@ def option(setting: Setting, *names: str, panel: str | None = None) -> Any:
 
 Warehouse = Annotated[
     Path,
-    typer.Option(envvar="SHOCKWAVE_WAREHOUSE", help="Folder that keeps the records of all runs."),
+    typer.Option(envvar=WAREHOUSE_VARIABLE, help="Folder that keeps the records of all runs."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout.")]
 RunId = Annotated[str, typer.Argument(help="A recorded run, by its id or name.")]

@@ -32,6 +32,9 @@ SAY_SECONDS = 9.0
 """Time between two lines: none is later than ten seconds after the last, delays included. A choice
 of layout."""
 
+FIRST_SECONDS = 3.0
+"""Time until the first line: what takes less needs none. A choice of layout."""
+
 VARIABLE = "SHOCKWAVE_PROGRESS"
 """Environment variable with another time between lines, in seconds; 0 for no progress at all."""
 
@@ -67,13 +70,13 @@ class Pace:
         self._times.append(at)
         self._shares.append(max(share, self._shares[-1]))
 
-    def left(self, at: float) -> float | None:
-        """Seconds that the rest will take, by the pace since half of the time; None if unknown."""
+    def left(self, at: float, until: float = 1.0) -> float | None:
+        """Seconds until a share is done, by the pace since half of the time; None if unknown."""
         half = bisect_right(self._times, (self._times[0] + at) / 2) - 1
         done = self._shares[-1] - self._shares[half]
         if done <= 0.0:
             return None
-        return (at - self._times[half]) / done * (1.0 - self._shares[-1])
+        return (at - self._times[half]) / done * (until - self._shares[-1])
 
 
 class Task:
@@ -115,7 +118,8 @@ class Progress:
         say: Callable[[str], None] = _to_stderr,
     ) -> None:
         self._command, self._clock, self._say = command, clock, say
-        self._began = self._said_at = clock()
+        self._began = clock()
+        self._said_at: float | None = None
         self._pace: Pace | None = None
         self._tasks: list[Task] = []
         self._expected = 0
@@ -191,9 +195,14 @@ class Progress:
 
     @property
     def left(self) -> str:
-        """The estimate of the time left, in words; empty if there is none."""
-        seconds = self._pace.left(self._clock()) if self._pace else None
-        return f", about {_duration(seconds)} left" if seconds else ""
+        """The estimate of the time left, in words; empty if there is none.
+
+        Of several tasks the first says nothing of the others yet: the estimate is of it alone.
+        """
+        first = self._expected > 1 and len(self._counted) == 1
+        until = 1.0 / self._expected if first else 1.0
+        seconds = self._pace.left(self._clock(), until) if self._pace else None
+        return f", about {_duration(seconds)} left{' of this one' * first}" if seconds else ""
 
     @property
     def elapsed(self) -> float:
@@ -203,7 +212,10 @@ class Progress:
     def tick(self, every: float = SAY_SECONDS) -> None:
         """Say what happens, if nothing was said for a while."""
         now = self._clock()
-        if now - self._said_at >= every:
+        since, patience = self._said_at, every
+        if since is None:
+            since, patience = self._began, min(every, FIRST_SECONDS)
+        if now - since >= patience:
             self._said_at = now
             self._say(f"{self.elapsed:5.0f} s  {self.text}")
 

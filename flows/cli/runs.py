@@ -5,12 +5,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from shlex import quote
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.cli.errors import option_of
 from flows.cli.options import (
     ClusterOptions,
     DriverName,
@@ -138,7 +138,7 @@ def compare(
     print_summary(warehouse, runs, perf_counter() - started, as_json)
     if not as_json:
         here = os.path.relpath(Path(sys.argv[0]).parent)
-        kept = "" if warehouse == DEFAULT_WAREHOUSE else f" --warehouse {quote(str(warehouse))}"
+        kept = option_of(warehouse)
         say(
             "\nEvery round is kept. Ask, for instance:\n"
             f'  {here}/shockwave sql "SELECT job_id, model, mode, jct_seconds, ftf '

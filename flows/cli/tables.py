@@ -13,6 +13,7 @@ from rich.cells import cell_len, chop_cells
 
 from flows.cli.errors import printable
 from warehouse.analytics.values import plain
+from warehouse.wording import counted
 
 Line = tuple[str, str]
 """Text and its style: plain, `bold` or `dim`."""
@@ -192,6 +193,6 @@ def _blocks(names: Sequence[str], cells: Iterable[Sequence[str]], width: int) ->
 
 
 def _left_out(names: Sequence[str], width: int) -> Iterator[Line]:
-    counted = f"{len(names)} column{'s' * (len(names) != 1)}"
-    text = f"({counted} left out: {', '.join(names)}; to see all, add: | less -S)"
+    what = counted(len(names), "column")
+    text = f"({what} left out: {', '.join(names)}; to see all, add: | less -S)"
     yield from ((line, "dim") for line in wrapped(text, width))

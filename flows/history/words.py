@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from containers.runtime import EventKind
 from flows.history.answer import Answer
+from warehouse.wording import counted
 
 SHOWN = 6
 """Largest number of jobs or events that are listed. A choice of layout."""
@@ -15,7 +16,7 @@ def in_words(answer: Answer) -> Iterator[str]:
     verb = {"runs": "runs", "waits": "waits", "preempted": "was preempted"}[a.status]
     yield f"Job {a.job_id} {verb} in round {a.round} of {a.run}, at {a.clock_seconds:,.0f} s."
     yield (
-        f"{a.model}, {a.mode}, {_count(a.scale_factor, 'GPU')}, tenant {a.tenant}, "
+        f"{a.model}, {a.mode}, {counted(a.scale_factor, 'GPU')}, tenant {a.tenant}, "
         f"budget {a.budget:g}; batch size {a.batch_size}, {a.progress:.0%} of its epochs done, "
         f"{a.remaining_seconds:,.0f} s of run time left "
         f"(80 %: {a.low_seconds:,.0f} to {a.high_seconds:,.0f} s)."
@@ -61,13 +62,13 @@ def _room(a: Answer) -> Iterator[str]:
         return
     busy = sum(holder.gpus for holder in a.holders)
     shown = "; ".join(
-        f"job {holder.job_id} ({_count(holder.gpus, 'GPU')}"
+        f"job {holder.job_id} ({counted(holder.gpus, 'GPU')}"
         + (f", worth {holder.worth:.4g})" if holder.worth is not None else ")")
         for holder in a.holders[-SHOWN:]
     )
     more = f", {len(a.holders) - SHOWN} before them" if len(a.holders) > SHOWN else ""
     yield (
-        f"It needs {_count(a.scale_factor, 'GPU')}; "
+        f"It needs {counted(a.scale_factor, 'GPU')}; "
         f"{'one was' if a.free_gpus == 1 else f'{max(a.free_gpus, 0)} were'} left when its turn "
         f"came. {busy} of {a.total_gpus} are held, by those in line before it or in the gaps it "
         f"does not fit{more}{'; the last: ' * bool(shown)}{shown}."
@@ -111,7 +112,3 @@ def _past(a: Answer) -> Iterator[str]:
             gpus = ""
         reason = f": {step.reason}" if step.reason else ""
         yield f"Round {step.round}: {step.kind}{gpus}{reason}."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

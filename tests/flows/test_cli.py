@@ -16,7 +16,8 @@ import typer
 
 from flows.cli import runs
 from flows.cli.app import application
-from flows.cli.commands import COMMANDS
+from flows.cli.commands import COMMANDS, WITHOUT_RECORDS
+from flows.cli.errors import with_warehouse
 from flows.cli.terminal import USUAL_WIDTH, print_side_by_side
 from solver.policies import POLICIES
 from tests.flows.conftest import PROGRAM, Command, Finished, Ran, tree
@@ -321,6 +322,49 @@ def test_sql_asks_recipes_by_name(here: Command, finished: Finished) -> None:
     assert_refused(
         here("sql", "--recipe", "worst-job", *asked), "no 'worst-job'; did you mean worst-jobs? "
     )
+    for recipe, job, said in (
+        ("why-it-waited", 99, f"job 99: is not in run '{finished.run}'; name one of its jobs"),
+        ("worst-jobs", 1, "--job: the recipe worst-jobs is of no single job; leave it out"),
+    ):
+        assert_refused(here("sql", "--recipe", recipe, "--job", job, *asked), said)
+
+
+def test_options_before_the_command_are_sent_behind_it(here: Command) -> None:
+    ran = here("--warehouse", "w", "runs")
+    assert_refused(ran, "options follow the command, as in shockwave COMMAND --warehouse;")
+
+
+@pytest.mark.parametrize(
+    ("command", "remedy"),
+    [
+        ("show nope", "list them with: shockwave runs{given}"),
+        ("restore nope", "shockwave runs{given} can list the trash"),
+    ],
+)
+def test_remedies_name_the_warehouse_that_was_given(
+    here: Command, finished: Finished, monkeypatch: pytest.MonkeyPatch, command: str, remedy: str
+) -> None:
+    given = f" --warehouse {finished.warehouse}"
+    assert_refused(here(*command.split(), *given.split()), remedy.format(given=given))
+    monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(finished.warehouse))
+    assert_refused(here(*command.split()), remedy.format(given=""))
+
+
+def test_remedies_know_which_commands_read_a_warehouse() -> None:
+    reads = {
+        name for name, one in GROUP.commands.items() for p in one.params if p.name == "warehouse"
+    }
+    assert {*COMMANDS} - reads == WITHOUT_RECORDS
+    kept = Path("a b")
+    assert with_warehouse("see shockwave audit fifo-0f0f0f-1", kept) == (
+        "see shockwave audit fifo-0f0f0f-1 --warehouse 'a b'"
+    )
+    for same in (
+        "see shockwave policies",
+        "shockwave resume x-1 --warehouse w",
+        "shockwave is off",
+    ):
+        assert with_warehouse(same, kept) == same
 
 
 @pytest.mark.parametrize("options", [["--json"], []])

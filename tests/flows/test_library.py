@@ -1,18 +1,23 @@
 """The library: its page as it stands, and names that are cheap to import and all documented."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prefect.client.orchestration import SyncPrefectClient
 
 import shockwave
 from tests.documents import check_python
+from tests.flows.conftest import Finished
+from warehouse.store.labels import name_run
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "library.md"
+ROUGH = shockwave.Settings(round_seconds=3600)
 
 
 @pytest.mark.slow
@@ -41,6 +46,24 @@ def test_every_name_is_there_and_on_the_page() -> None:
     assert dir(shockwave) == shockwave.__all__
     with pytest.raises(AttributeError, match="has no attribute 'simulat'"):
         _ = shockwave.simulat
+
+
+def test_a_run_may_be_given_by_its_name(finished: Finished, tmp_path: Path) -> None:
+    shutil.copytree(finished.warehouse, tmp_path, dirs_exist_ok=True)
+    name_run(tmp_path, finished.run, "Baseline")
+    here: Any = {"warehouse": tmp_path}
+    records = shockwave.Warehouse(tmp_path)
+    assert records.runs("Baseline")["run"].tolist() == [finished.run]
+    assert set(records.jobs("Baseline")["run"]) == {finished.run}
+    assert records.arrow("SELECT run FROM runs", "Baseline").num_rows == 1
+    assert shockwave.why(1, "Baseline", 2, **here).run == finished.run
+    assert shockwave.audit("Baseline", **here).run == finished.run
+    assert shockwave.replay("Baseline", **here).differences == []
+    assert shockwave.whatif("Baseline", 3, shockwave.Change(gpus=8), **here).figures
+    learned = shockwave.simulate(
+        shockwave.Source(jobs=1), gpus=4, history=["Baseline"], settings=ROUGH, **here
+    )
+    assert learned != finished.run
 
 
 HEAVY = ("numpy", "pandas", "duckdb", "prefect", "pydantic", "flows", "solver", "warehouse")

@@ -12,7 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.cli.progress import SAY_SECONDS, VARIABLE, Pace, Progress, progress, working
+from flows.cli.progress import (
+    FIRST_SECONDS,
+    SAY_SECONDS,
+    VARIABLE,
+    Pace,
+    Progress,
+    progress,
+    working,
+)
 from flows.runs.simulation import simulate
 from tests.flows.conftest import PROGRAM, Command, Finished, tree
 from tests.newcomer import in_terminal, outside
@@ -45,7 +53,9 @@ def test_a_line_comes_in_time_whatever_the_work(waits: list[float]) -> None:
         show(number, len(waits))
     times = [0.0, *said, clock.now]
     assert all(later - earlier <= 10.0 for earlier, later in itertools.pairwise(times))
-    assert all(b - a >= SAY_SECONDS for a, b in itertools.pairwise([0.0, *said]))
+    assert all(b - a >= SAY_SECONDS for a, b in itertools.pairwise(said))
+    assert all(FIRST_SECONDS <= first <= FIRST_SECONDS + 0.5 for first in said[:1])
+    assert said or clock.now < FIRST_SECONDS + 0.5
 
 
 def test_the_estimate_is_exact_at_a_steady_pace_and_learns_a_new_one() -> None:
@@ -108,7 +118,14 @@ def test_several_tasks_are_estimated_together() -> None:
     for done in (0, 1, 2):
         clock.now += 10.0
         show(done, 4)
-    assert shown.text == "1 of 2, fifo: 2 of 4 jobs, about 60 s left"
+    assert shown.text == "1 of 2, fifo: 2 of 4 jobs, about 20 s left of this one"
+    clock.now += 20.0
+    show(4, 4)
+    second = shown.counted("gavel", "jobs")  # four times as slow
+    for done in (0, 1, 2):
+        clock.now += 40.0
+        second(done, 4)
+    assert shown.text == "2 of 2, gavel: 2 of 4 jobs, about 80 s left"
 
 
 @pytest.mark.parametrize(

@@ -312,12 +312,32 @@ def test_a_removal_that_was_cut_off_is_completed(
     assert_clean(ask)
 
 
-def test_a_run_of_the_same_name_is_never_overwritten(
+def test_a_run_in_the_trash_keeps_its_id_and_label(
     ask: Ask, warehouse: Path, made: dict[str, Made]
 ) -> None:
     run = named(ask, "srtf")
+    ask("name", run, "Baseline")
     ask("rm", run)
+    again = write(warehouse, made["srtf"].start, made["srtf"].rounds)
+    assert again != run
+    build(warehouse)
+    assert rows_of(ask, "show", again)[0]["name"] == ""
+    assert rows_of(ask, "restore", "Baseline") == [{"run": run, "removed": False}]
+    assert rows_of(ask, "show", run)[0]["name"] == "Baseline"
+    assert_clean(ask)
+    for one in (run, again):
+        ask("rm", one)
+        ask("rm", one, "--purge")
     assert write(warehouse, made["srtf"].start, made["srtf"].rounds) == run
+
+
+def test_a_run_of_the_same_name_is_never_overwritten(
+    ask: Ask, warehouse: Path, tmp_path: Path
+) -> None:
+    run = named(ask, "srtf")
+    assert ask("export", run, tmp_path / "run.tar").code == 0
+    ask("rm", run)
+    assert ask("import", tmp_path / "run.tar").code == 0
     before = tree(warehouse)
     assert "is in the warehouse" in ask("restore", run).err
     assert "another one of this name is in the trash" in ask("rm", run).err

@@ -105,10 +105,13 @@ class Analytics:
             Column names and rows.
 
         Raises:
-            InputError: There is no such recipe, no such run, or no warehouse.
+            InputError: There is no such recipe, run or job, the recipe is of no job, or there is
+                no warehouse.
             WarehouseError: A file is damaged.
         """
         found = recipe(name)
+        if job is not None and not found.of_one_job:
+            raise InputError("job", f"the recipe {name} is of no single job", "leave it out")
         check_warehouse(self.warehouse)
         if run is None and found.of_one_run:
             newest = "SELECT run FROM runs ORDER BY created_at DESC, run DESC LIMIT 1"
@@ -118,12 +121,18 @@ class Analytics:
         seen = run is not None and next(
             run_folder(self.warehouse, run).glob("round=*.parquet"), None
         )
+        if job is not None and seen and run is not None:
+            self._check_job(run, job)
         return self._ask(
             found.sql,
             lambda relation: (relation.columns, relation.fetchall()),
             [run] if run is not None and seen else None if found.of_every_run else self._once(),
             {"run": run, "job": job},
         )
+
+    def _check_job(self, run: str, job: int) -> None:
+        if not self.query(f"SELECT 1 FROM jobs WHERE job_id = {job}", [run])[1]:
+            raise InputError(f"job {job}", f"is not in run {run!r}", "name one of its jobs")
 
     def _once(self) -> list[str] | None:
         """The runs, of identical ones the newest only; None if there are none of these."""

@@ -27,6 +27,7 @@ class Recipe:
         asked_by: Its audience: operators, researchers or tenants.
         of_one_run: Whether it concerns a single run.
         of_every_run: Whether it concerns each of several identical runs.
+        of_one_job: Whether it concerns a single job.
         sql: A single SELECT over the views.
     """
 
@@ -35,6 +36,7 @@ class Recipe:
     asked_by: str
     of_one_run: bool
     of_every_run: bool
+    of_one_job: bool
     sql: str
 
 
@@ -63,5 +65,11 @@ def _read(path: Path) -> Recipe:
     assert head is not None, f"{path.name} does not begin with a question and who asks it"
     name = path.stem.split("-", 1)[1]
     return Recipe(
-        name, head["question"], head["asked_by"], head["of"] == "one", head["of"] == "every", text
+        name=name,
+        question=head["question"],
+        asked_by=head["asked_by"],
+        of_one_run=head["of"] == "one",
+        of_every_run=head["of"] == "every",
+        of_one_job="getvariable('job')" in text,
+        sql=text,
     )

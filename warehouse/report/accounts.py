@@ -8,6 +8,7 @@ from warehouse.analytics.intervals import in_three_digits
 from warehouse.report.figure import Row
 from warehouse.report.jobs import Jobs
 from warehouse.report.table import Table
+from warehouse.wording import counted
 
 
 def table(jobs: Jobs) -> Table:
@@ -48,7 +49,7 @@ def accounts(jobs: Jobs) -> dict[str, dict[str, Any]]:
 def _account(jobs: Jobs, job: int) -> dict[str, Any]:
     row, leases = jobs.rows[job], jobs.leases[job]
     return {
-        "name": f"{row['model']}, {row['mode']}, {_count(row['scale_factor'], 'GPU')}, "
+        "name": f"{row['model']}, {row['mode']}, {counted(row['scale_factor'], 'GPU')}, "
         f"tenant {row['tenant']}, budget {row['budget']:g}",
         "why": list(_why(row, leases)),
         "longest": _longest_wait(row, leases),
@@ -101,7 +102,7 @@ def _why(row: Row, leases: Sequence[Row]) -> Iterator[str]:
     if row["preemptions"]:
         longest, since = _longest_absence(leases)
         yield (
-            f"It was preempted {_count(row['preemptions'], 'time')}; longest, for "
+            f"It was preempted {counted(row['preemptions'], 'time')}; longest, for "
             f"{_told(longest)}, from {_told(since)} on."
         )
 
@@ -148,7 +149,3 @@ def _told(seconds: float) -> str:
     if seconds < 3600:
         return f"{in_three_digits(seconds / 60)} min"
     return f"{in_three_digits(seconds / 3600)} h"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

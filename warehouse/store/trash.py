@@ -42,6 +42,11 @@ def removed_runs(warehouse: Path) -> list[Removed]:
     ]
 
 
+def is_removed(warehouse: Path, run: str) -> bool:
+    """Whether a run is in the trash: it keeps its id, which no new run gets."""
+    return any(name_of(folder) == run for folder in _folders(warehouse))
+
+
 def remove(warehouse: Path, run: str) -> None:
     """Move a run to the trash. Called again after a crash, it completes what was begun.
 

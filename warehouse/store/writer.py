@@ -61,6 +61,7 @@ from warehouse.store.ledger import (
     folder_name,
     read_ledger,
 )
+from warehouse.store.trash import is_removed
 
 READ_SECONDS = 10.0
 """Time for which files that were replaced stay, for queries that have listed them. An engineering
@@ -145,7 +146,7 @@ class Writer:
             for number in count(1):
                 self.run = f"{stem}-{number}"
                 folder = place_of(self._warehouse, self.run)
-                if folder.exists() or taken(self.run):
+                if folder.exists() or is_removed(self._warehouse, self.run) or taken(self.run):
                     continue
                 self._write_start(start, packages)
                 with contextlib.suppress(FileExistsError):

@@ -15,6 +15,7 @@ import numpy as np
 from predictor.errors import InputError
 from predictor.job import Mode
 from tasks.sources import Workload, by_arrival
+from warehouse.wording import counted
 from warehouse.workloads.families import FAMILIES, Family, generated_profile
 from warehouse.workloads.fields import LARGEST, Row, read_rows
 from warehouse.workloads.generator import Request, draw_family, draw_model, draw_modes, draw_regimes
@@ -106,7 +107,7 @@ def read_job_table(
         raise InputError(str(path), "holds no jobs to read", "give a table with at least one")
     source = [path.name, *(f"{column}={value}" for column, value in only.items())]
     if skipped:
-        source.append(f"{skipped} line{'s' * (skipped != 1)} skipped")
+        source.append(f"{counted(skipped, 'line')} skipped")
     return drawn(", ".join(source), jobs, rng, modes)
 
 
