@@ -68,7 +68,7 @@ def course(belief: Belief, throughput: Throughput) -> Course:
     changed = changes(spec, belief.observed, throughput)
     seconds = sum([seconds for _, _, seconds in timed])
     return Course(
-        kind=spec.kind,
+        kind=spec.cohort,
         mode=spec.mode,
         epochs=spec.epochs,
         changes=changed,
@@ -120,11 +120,11 @@ class History:
         First those of its kind, then of its model, then of its mode. A group that is too
         small is repeated cyclically; an empty group is -1.
         """
-        key = spec.mode, spec.kind
+        key = spec.mode, spec.cohort
         if key not in self._relatives:
             courses = self.courses.get(spec.mode, ())
             latest = range(len(courses) - 1, -1, -1)
-            kind, model = spec.kind, spec.model
+            kind, model = spec.cohort, spec.model
             groups = (
                 (SAME_KIND, (row for row in latest if courses[row].kind == kind)),
                 (

@@ -3,9 +3,22 @@
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from predictor.allocation import Demand
 from predictor.errors import InputError
+from predictor.image import check_launch
+
+
+class JobKind(StrEnum):
+    """What a job promises its scheduler (docs/jobs.md)."""
+
+    ADAPTIVE = "adaptive"
+    """Reports its epochs, and can be preempted: the telemetry contract of docs/images.md."""
+    CHECKPOINTING = "checkpointing"
+    """Saves on SIGTERM, and goes on from its folder."""
+    OPAQUE = "opaque"
+    """Nothing; it is never preempted."""
 
 
 class Mode(StrEnum):
@@ -46,8 +59,16 @@ class JobSpec:
             epochs. The last epoch may be cut short.
         consolidate: Whether it must run on as few nodes as possible, because a single large
             tensor dominates its gradients (Tiresias, NSDI '19, section 3.3).
-        max_seconds: Time for which it may hold GPUs, over all its leases; unlimited if 0. In
-            rows only if it is set, so that other jobs' records have the hashes that they had.
+        max_seconds: Time for which it may hold GPUs, over all its leases; unlimited if 0. This
+            and the fields below are in rows only if they are set, so that other jobs' records
+            have the hashes that they had.
+        kind: What it promises its scheduler. The work of an adaptive job is its epochs, that of
+            others, which are `timed`, seconds on its own allocation (`timed_job`).
+        name: Its name; jobs of the same name, tenant and image are expected to take as long.
+        image: Image of its containers; by default that of the node.
+        command: What they run, as arguments, never a shell's text; by default what the image
+            says, and for an adaptive job its folder.
+        environment: Variables that they get, as `NAME=VALUE`.
 
     Raises:
         InputError: A field is out of range; the message names it.
@@ -67,8 +88,16 @@ class JobSpec:
     total_steps: int = 0
     consolidate: bool = False
     max_seconds: float = field(default=0.0, metadata={"optional": True})
+    kind: JobKind = field(default=JobKind.ADAPTIVE, metadata={"optional": True})
+    name: str = field(default="", metadata={"optional": True})
+    image: str = field(default="", metadata={"optional": True})
+    command: tuple[str, ...] = field(default=(), metadata={"optional": True})
+    environment: tuple[str, ...] = field(default=(), metadata={"optional": True})
 
     def __post_init__(self) -> None:
+        if self.name or self.image or self.command or self.environment:
+            place = f"job {self.job_id}"
+            check_launch(place, self.name, self.image, self.command, self.environment)
         for name in ("batch_size", "epochs", "samples_per_epoch", "budget"):
             value = getattr(self, name)
             if not 0 < value < float("inf"):
@@ -95,6 +124,8 @@ class JobSpec:
                 f"{self.max_batch_size} is below the initial batch size {self.batch_size}",
                 "declare the largest batch size that adaptation may reach",
             )
+        if self.timed:
+            self._check_timed()
         steps_per_epoch = self.steps_per_epoch(self.batch_size)
         if not self.total_steps:
             object.__setattr__(self, "total_steps", self.epochs * steps_per_epoch)
@@ -104,6 +135,33 @@ class JobSpec:
                 f"{self.total_steps} steps are not {self.epochs} epochs of {steps_per_epoch}",
                 "give steps that end in the last epoch",
             )
+
+    def _check_timed(self) -> None:
+        if not self.max_seconds:
+            raise InputError(
+                f"job {self.job_id}, max_seconds",
+                f"is missing, and the job is {self.kind.value}",
+                "give the seconds for which it may hold GPUs",
+            )
+        seconds = math.ceil(self.max_seconds)
+        if (self.mode, self.epochs, self.max_batch_size) != (Mode.STATIC, 1, 1) or (
+            self.samples_per_epoch != seconds or self.total_steps not in (0, seconds)
+        ):
+            raise InputError(
+                f"job {self.job_id}, kind",
+                f"a job that is {self.kind.value} has no epochs and batch sizes",
+                "leave them out",
+            )
+
+    @property
+    def timed(self) -> bool:
+        """Whether its work is seconds on its own allocation: up to `max_seconds`."""
+        return self.kind is not JobKind.ADAPTIVE
+
+    @property
+    def preemptible(self) -> bool:
+        """Whether it can give its GPUs back before its end, and go on later."""
+        return self.kind is not JobKind.OPAQUE
 
     def steps_per_epoch(self, batch_size: int) -> int:
         """Training steps of a whole epoch at a batch size."""
@@ -125,8 +183,8 @@ class JobSpec:
         return (self.epochs - 1 - epochs) * whole + math.ceil(last * whole / initial)
 
     @property
-    def kind(self) -> tuple[str, int, int]:
-        """Model, initial batch size and least GPUs; jobs of a kind change alike, a priori."""
+    def cohort(self) -> tuple[str, int, int]:
+        """Model, initial batch size and least GPUs; jobs of a cohort change alike, a priori."""
         return self.model, self.batch_size, self.demand.least
 
     @property
@@ -140,6 +198,49 @@ class JobSpec:
         while sizes[-1] * 2 < self.max_batch_size:
             sizes.append(sizes[-1] * 2)
         return (*sizes, self.max_batch_size)
+
+
+def timed_job(
+    job_id: int,
+    kind: JobKind,
+    demand: Demand,
+    max_seconds: float,
+    arrival_seconds: float,
+    *,
+    image: str = "",
+    **others: Any,
+) -> JobSpec:
+    """A job whose work is seconds on its own allocation.
+
+    It has one epoch, of a step for each second up to its limit, and most end in the midst of it.
+
+    Args:
+        job_id: Its id.
+        kind: Checkpointing or opaque.
+        demand: GPUs of its gang.
+        max_seconds: Its limit.
+        arrival_seconds: Submission time, from the start of the run.
+        image: Its image, which stands for its model, too.
+        others: Other fields of `JobSpec`.
+
+    Raises:
+        InputError: A field is out of range.
+    """
+    return JobSpec(
+        job_id=job_id,
+        model=image or kind.value,
+        batch_size=1,
+        max_batch_size=1,
+        demand=demand,
+        mode=Mode.STATIC,
+        epochs=1,
+        samples_per_epoch=math.ceil(max_seconds) if 0 < max_seconds < math.inf else 1,
+        arrival_seconds=arrival_seconds,
+        max_seconds=max_seconds,
+        kind=kind,
+        image=image,
+        **others,
+    )
 
 
 @dataclass(frozen=True, slots=True)

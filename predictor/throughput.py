@@ -79,7 +79,8 @@ def reachable_batch_sizes(throughput: Throughput, job: JobSpec) -> tuple[int, ..
 class Profile:
     """A measured throughput table of whole jobs on exclusive GPUs.
 
-    It is independent of the number of nodes.
+    It is independent of the number of nodes. Timed jobs are not in it: they make a step a second
+    on each allocation that they can run on.
 
     Attributes:
         rates: (model, batch size, GPU type, GPUs) to steps per second of the whole job. A
@@ -114,11 +115,15 @@ class Profile:
 
     def can_run(self, job: JobSpec, batch_size: int, allocation: Allocation) -> bool:
         """See `Throughput.can_run`."""
+        if job.timed:
+            return _admits(job.demand, allocation)
         key = job.model, batch_size, allocation.gpu_type, allocation.gpus
         return self.rates.get(key, 0.0) > 0.0
 
     def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
         """See `Throughput.rate`."""
+        if job.timed and _admits(job.demand, allocation):
+            return 1.0
         rate = self.rates.get((job.model, batch_size, allocation.gpu_type, allocation.gpus), 0.0)
         if rate > 0.0:
             return rate
@@ -149,3 +154,9 @@ class Profile:
     @cached_property
     def _references(self) -> dict[Demand, Allocation]:
         return {}
+
+
+def _admits(demand: Demand, allocation: Allocation) -> bool:
+    """Whether an allocation is one that a job asked for."""
+    gpus, kind = allocation.gpus, allocation.gpu_type
+    return demand.least <= gpus <= demand.most and demand.allows(kind)

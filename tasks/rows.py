@@ -53,8 +53,13 @@ def typed_fields(record: Any) -> tuple[tuple[str, Any], ...]:
 
 @cache
 def _defaults(record: Any) -> Mapping[str, Any]:
-    """The defaults of a dataclass's optional fields, by name."""
-    return {field.name: field.default for field in fields(record) if "optional" in field.metadata}
+    """The defaults of a dataclass's optional fields as plain data, by name."""
+    hints = dict(typed_fields(record))
+    return {
+        field.name: _encoder(hints[field.name])(field.default)
+        for field in fields(record)
+        if "optional" in field.metadata
+    }
 
 
 def _same(value: Any) -> Any:

@@ -207,7 +207,7 @@ def _learned_of(
     Jobs of the same kind as a finished job, and all jobs of a mode whose number of courses
     reached a power of two.
     """
-    kinds = {(spec.mode, spec.kind) for spec in ended}
+    kinds = {(spec.mode, spec.cohort) for spec in ended}
     modes = {
         spec.mode
         for spec in ended
@@ -216,7 +216,7 @@ def _learned_of(
     return {
         job_id
         for job_id, belief in beliefs.items()
-        if belief.spec.mode in modes or (belief.spec.mode, belief.spec.kind) in kinds
+        if belief.spec.mode in modes or (belief.spec.mode, belief.spec.cohort) in kinds
     }
 
 

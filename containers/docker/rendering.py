@@ -4,7 +4,7 @@ A container has the GPUs of its lease only, no privileges, a network only if its
 nodes, and write access to its job's folder only.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import blake2s
 from typing import Any
 
@@ -45,11 +45,20 @@ class Rendered:
     options: dict[str, Any]
 
 
+TRAINED = (
+    *("job_id", "model", "batch_size", "max_batch_size", "mode", "epochs", "samples_per_epoch"),
+    "total_steps",
+)
+"""Fields of an adaptive job in its `job.json`."""
+TIMED = "job_id", "kind", "name", "max_seconds"
+"""Fields of a timed job there."""
+
+
 def described(spec: JobSpec) -> dict[str, Any]:
-    """A job as in the trainer's `job.json`."""
-    job = asdict(spec)
-    for key in ("demand", "arrival_seconds", "tenant", "budget", "consolidate", "max_seconds"):
-        del job[key]
+    """A job as in its `job.json`."""
+    job = {key: getattr(spec, key) for key in (TIMED if spec.timed else TRAINED)}
+    if spec.timed:
+        return {**job, "gpus": spec.demand.least}
     return {**job, "scale_factor": spec.demand.least, "seed": spec.job_id}
 
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -5,7 +6,9 @@ from hypothesis import given
 
 from predictor.allocation import Demand
 from predictor.errors import InputError
-from predictor.job import JobSpec, Mode
+from predictor.image import LONGEST, MOST
+from predictor.job import JobKind, JobSpec, Mode, timed_job
+from tasks.rows import from_row, to_row
 from tests.strategies import job_specs
 
 LM = JobSpec(
@@ -72,3 +75,65 @@ def test_batch_sizes_ascend_from_the_declared_one_to_at_most_the_largest(spec: J
     assert sizes[0] == spec.batch_size
     assert sizes[-1] <= spec.max_batch_size
     assert list(sizes) == sorted(set(sizes))
+
+
+def opaque(**fields: Any) -> JobSpec:
+    given = {"max_seconds": 90.5, "image": "python:3-slim", **fields}
+    return timed_job(3, JobKind.OPAQUE, Demand.gang(2), arrival_seconds=0.0, **given)
+
+
+def test_the_work_of_a_timed_job_is_a_step_for_each_second_of_its_limit() -> None:
+    spec = opaque()
+    assert (spec.timed, spec.preemptible) == (True, False)
+    assert (spec.epochs, spec.total_steps, spec.batch_sizes) == (1, 91, (1,))
+    assert spec.model == "python:3-slim"
+    checkpointing = replace(spec, kind=JobKind.CHECKPOINTING)
+    assert (checkpointing.timed, checkpointing.preemptible) == (True, True)
+    assert (LM.timed, LM.preemptible) == (False, True)
+
+
+def test_what_a_job_runs_is_in_its_row_only_if_it_is_declared() -> None:
+    fields = {"kind", "name", "image", "command", "environment"}
+    assert fields.isdisjoint(to_row(LM))
+    spec = opaque(name="sweep", command=("python", "-c", "print(1)\n"), environment=("A=b=c",))
+    row = to_row(spec)
+    assert (row["kind"], row["command"]) == ("opaque", ["python", "-c", "print(1)\n"])
+    assert from_row(JobSpec, row) == spec
+    assert from_row(JobSpec, to_row(LM)) == LM
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"max_seconds": 0.0}, "max_seconds: is missing, and the job is opaque"),
+        ({"name": "a/b"}, "name: 'a/b' is not a name"),
+        ({"image": "-v"}, "image: '-v' is not an image"),
+        ({"image": "Python"}, "image: 'Python' is not an image"),
+        ({"image": "a" * 300}, "is not an image"),
+        ({"command": ("a\0b",)}, "command: 'a.x00b' is too long, or no text"),
+        ({"command": ("\ud800",)}, "is too long, or no text"),
+        ({"command": ("a" * (LONGEST + 1),)}, "is too long, or no text"),
+        ({"command": ("a",) * (MOST + 1)}, "command: has more than 1,000 entries"),
+        ({"environment": ("A",)}, "environment: 'A' is not NAME=VALUE"),
+        ({"environment": ("1A=b",)}, "environment: '1A=b' is not NAME=VALUE"),
+        ({"environment": ("A=b", "A=c")}, "environment: A is there twice"),
+        ({"environment": ("NVIDIA_VISIBLE_DEVICES=all",)}, "is set by the scheduler"),
+        ({"environment": ("SHOCKWAVE_LEASE=x",)}, "is set by the scheduler"),
+    ],
+)
+def test_what_cannot_be_launched_is_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        opaque(**fields)
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["python", "host:5000/team/train:V1.2", f"a@sha256:{'0' * 64}", f"sha256:{'f' * 64}"],
+)
+def test_images_are_named_as_docker_names_them(image: str) -> None:
+    assert opaque(image=image).image == image
+
+
+def test_a_timed_job_has_no_epochs_of_its_own() -> None:
+    with pytest.raises(InputError, match="job 7, kind: a job that is checkpointing has no epochs"):
+        changed(kind=JobKind.CHECKPOINTING, max_seconds=60.0)

@@ -4,7 +4,7 @@ import pytest
 
 from predictor.allocation import Allocation, Demand
 from predictor.errors import InputError
-from predictor.job import JobSpec, Mode
+from predictor.job import JobKind, JobSpec, Mode, timed_job
 from predictor.throughput import UNTYPED, Profile, epoch_seconds, reachable_batch_sizes
 
 SPEC = JobSpec(
@@ -99,3 +99,15 @@ def test_a_combination_that_cannot_run_is_named(batch_size: int, gpus: int) -> N
 def test_a_gpu_type_on_which_a_job_cannot_run_is_named() -> None:
     with pytest.raises(InputError, match="with batch size 32 on 2 GPUs of type v100"):
         TYPED.rate(SPEC, 32, Allocation("v100", 2))
+
+
+def test_a_timed_job_makes_a_step_a_second_on_what_it_asked_for() -> None:
+    spec = timed_job(1, JobKind.OPAQUE, Demand(2, 2, ("a", "b")), 60.0, 0.0)
+    for profile in (Profile({}), TYPED):
+        for kind in ("a", "b"):
+            assert profile.can_run(spec, 1, Allocation(kind, 2, 2))
+            assert profile.rate(spec, 1, Allocation(kind, 2, 2)) == 1.0
+        for other in (Allocation("c", 2), Allocation("a", 1), Allocation("a", 4)):
+            assert not profile.can_run(spec, 1, other)
+            with pytest.raises(InputError, match="unknown model 'opaque'"):
+                profile.rate(spec, 1, other)

@@ -50,7 +50,7 @@ def published_truth(spec: JobSpec, profile: Profile, gns: GnsTable) -> GroundTru
         InputError: The profile cannot run the job's initial batch size.
     """
     if spec.mode is Mode.GNS:
-        table = gns.get(spec.kind, (Regime(spec.batch_size, math.inf),))
+        table = gns.get(spec.cohort, (Regime(spec.batch_size, math.inf),))
         profiled, targets = _gns_profiled(spec, table), _gns_targets(table)
     elif spec.mode is Mode.ACCORDION:
         profiled, targets = _accordion(spec)

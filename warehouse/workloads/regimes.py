@@ -67,7 +67,7 @@ class OwnRegimes:
         )
 
     def _check(self, spec: JobSpec) -> None:
-        kind = spec.kind
+        kind = spec.cohort
         if kind != self.kind:
             raise InputError(
                 self.row.place,

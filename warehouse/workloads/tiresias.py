@@ -54,7 +54,7 @@ def read_tiresias(jobs: Path) -> Workload:
         specs=ordered,
         truths=truths,
         profile=Profile.of_type(
-            {spec.kind: 1.0 for spec in specs},
+            {spec.cohort: 1.0 for spec in specs},
             source=str(jobs),
         ),
         places={job_id: row.place for job_id, row in numbered},

@@ -1,0 +1,80 @@
+"""Image, command and environment of a job's containers: what a job may ask for."""
+
+import re
+from collections.abc import Sequence
+
+from predictor.errors import InputError
+
+DIGEST = "sha256:[0-9a-f]{64}"
+"""Id of an image: a digest of all that is in it."""
+IMAGE = re.compile(
+    rf"{DIGEST}|[a-z0-9][a-z0-9._-]*(:[0-9]{{1,5}})?(/[a-z0-9][a-z0-9._-]*)*"
+    rf"(:\w[\w.-]{{0,127}})?(@{DIGEST})?",
+    re.ASCII,
+)
+"""An image by name, tag or digest, as Docker writes it."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+"""A job's name."""
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""Name of an environment variable (POSIX)."""
+OURS = re.compile(r"(SHOCKWAVE|NVIDIA)_.*|MASTER_(ADDR|PORT)|NNODES|NODE_RANK|LOCAL_WORKERS")
+"""Variables that the scheduler sets. Those of NVIDIA choose the GPUs of a container."""
+LONGEST_IMAGE = 255
+LONGEST = 2**15
+"""Longest argument or variable in characters. Linux takes four times as many bytes."""
+MOST = 1_000
+"""Most arguments, and most variables."""
+
+
+def check_launch(
+    place: str, name: str, image: str, command: Sequence[str], environment: Sequence[str]
+) -> None:
+    """Refuse what cannot be launched, or would change what a container may do.
+
+    Args:
+        place: The job, for the error's place.
+        name: Its name; may be empty.
+        image: Its image; may be empty.
+        command: Arguments.
+        environment: Variables as `NAME=VALUE`.
+
+    Raises:
+        InputError: A field is invalid.
+    """
+    if name and not NAME.fullmatch(name):
+        remedy = "use letters, digits, '.', '_' and '-', at most 100"
+        raise InputError(f"{place}, name", f"{name!r} is not a name", remedy)
+    if image and not (len(image) <= LONGEST_IMAGE and IMAGE.fullmatch(image)):
+        raise InputError(
+            f"{place}, image", f"{image[:80]!r} is not an image", "give one like python:3-slim"
+        )
+    for field, texts in (("command", command), ("environment", environment)):
+        if len(texts) > MOST:
+            raise InputError(f"{place}, {field}", f"has more than {MOST:,} entries", "give fewer")
+        for text in texts:
+            if len(text) > LONGEST or "\0" in text or not _encodable(text):
+                raise InputError(
+                    f"{place}, {field}",
+                    f"{text[:40]!r} is too long, or no text",
+                    f"give at most {LONGEST:,} characters of Unicode other than NUL",
+                )
+    names = [text.partition("=")[0] for text in environment]
+    for text, variable in zip(environment, names, strict=True):
+        if "=" not in text or not VARIABLE.fullmatch(variable):
+            raise InputError(
+                f"{place}, environment", f"{text[:80]!r} is not NAME=VALUE", "correct the name"
+            )
+        if OURS.fullmatch(variable):
+            raise InputError(
+                f"{place}, environment", f"{variable} is set by the scheduler", "leave it out"
+            )
+        if names.count(variable) > 1:
+            raise InputError(f"{place}, environment", f"{variable} is there twice", "give it once")
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
