@@ -6,7 +6,7 @@ the even share that a job has had so far is known without looking ahead.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from predictor.job import JobSpec
@@ -34,7 +34,12 @@ class EvenShare:
     joined: Mapping[int, float] = field(default_factory=dict)
 
     def after(
-        self, clock_seconds: float, arrivals: Iterable[JobSpec], active: Iterable[int], gpus: int
+        self,
+        clock_seconds: float,
+        arrivals: Iterable[JobSpec],
+        active: Iterable[int],
+        gpus: int,
+        held: Collection[int] = (),
     ) -> "EvenShare":
         """The even share some time later.
 
@@ -43,13 +48,17 @@ class EvenShare:
             arrivals: Jobs that have arrived since.
             active: Ids of the jobs that are active by then.
             gpus: GPUs in service by then; 0 if none is.
+            held: Ids of active jobs that are on hold by then, and so compete with none: what the
+                virtual clock has advanced is no service of theirs.
         """
-        virtual = self.virtual_seconds + (clock_seconds - self.clock_seconds) / self.contention
+        passed = (clock_seconds - self.clock_seconds) / self.contention
+        virtual = self.virtual_seconds + passed
         joined = dict(self.joined)
         for spec in arrivals:
             joined[spec.job_id] = virtual - (clock_seconds - spec.arrival_seconds) / self.contention
         kept = {job_id: joined[job_id] for job_id in active}
-        contention = max(1.0, len(kept) / gpus) if gpus else math.inf
+        kept |= {job_id: min(kept[job_id] + passed, virtual) for job_id in held}
+        contention = max(1.0, (len(kept) - len(held)) / gpus) if gpus else math.inf
         return EvenShare(clock_seconds, virtual, contention, kept)
 
     def service(self, job_id: int) -> float:

@@ -1,7 +1,7 @@
 """Exponential back-off of jobs whose containers fail, and when such jobs are given up."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from containers.runtime import ContainerEvent, EventKind, Observation
@@ -65,6 +65,15 @@ class BackOff:
         return BackOff(
             {key: count for key, count in failures.items() if key[0] not in ended},
             {job_id: until for job_id, until in waits.items() if job_id not in ended},
+        )
+
+    def without(self, job_ids: Collection[int]) -> "BackOff":
+        """The back-off with a new beginning for some jobs."""
+        if not job_ids:
+            return self
+        return BackOff(
+            {key: count for key, count in self.failures.items() if key[0] not in job_ids},
+            {job_id: until for job_id, until in self.waits.items() if job_id not in job_ids},
         )
 
     def ready(self, job_id: int, clock_seconds: float) -> bool:

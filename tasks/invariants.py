@@ -12,6 +12,7 @@ from itertools import chain, pairwise
 from containers.runtime import ContainerEvent, EventKind
 from predictor.job import EpochReport, JobProgress, JobSpec
 from tasks.backoff import PATIENCE
+from tasks.commands import Orders
 from tasks.record import RoundRecord, RunHeader
 from tasks.sources import Workload
 
@@ -33,6 +34,8 @@ class Invariants:
         started: Jobs that were ever launched.
         epochs: Reported epochs by job id.
         run_seconds: Last reported run time by job id.
+        entries: Entries of a service's inbox that were taken in.
+        orders: Standing orders.
     """
 
     header: RunHeader
@@ -44,6 +47,8 @@ class Invariants:
     started: set[int] = field(default_factory=set)
     epochs: Counter[int] = field(default_factory=Counter)
     run_seconds: dict[int, float] = field(default_factory=dict)
+    entries: int = 0
+    orders: Orders = field(default_factory=Orders)
 
     def broken(self, record: RoundRecord) -> Iterator[str]:
         """Check the next round; yields each violated invariant in words."""
@@ -76,6 +81,28 @@ class Invariants:
                 yield f"job {spec.job_id} is admitted before it arrives"
             self.active[spec.job_id] = spec
         self.arrived += len(record.arrivals)
+        if self.header.service:
+            yield from self._taken_in(record)
+        self.orders = self.orders.after(self.active, record.commands)
+
+    def _taken_in(self, record: RoundRecord) -> Iterator[str]:
+        """Whether each entry of the inbox was taken in once, and cancelled jobs are withdrawn."""
+        numbers = [spec.job_id for spec in record.arrivals]
+        if record.truths and [truth.job_id for truth in record.truths] != numbers:
+            yield "the ground truths are not those of the jobs that arrived"
+        numbers += [command.number for command in record.commands]
+        due = range(self.entries + 1, self.entries + len(numbers) + 1)
+        if sorted(numbers) != [*due] and not self.header.settings.forked:
+            yield f"entries {sorted(numbers)} are taken in, not {due.start} to {due.stop - 1}"
+        self.entries += len(numbers)
+        since = self.clock_seconds if record.round else -math.inf
+        times = {spec.job_id: spec.arrival_seconds for spec in record.arrivals}
+        times |= {command.number: command.at_seconds for command in record.commands}
+        for number, at in times.items():
+            if not since < at <= record.clock_seconds:
+                yield f"entry {number} is of another round"
+        for job in sorted(self.orders.cancelled & self.active.keys()):
+            yield f"job {job} was cancelled and goes on"
 
     def _reported(self, report: EpochReport) -> Iterator[str]:
         job = report.job_id
@@ -158,6 +185,8 @@ class Invariants:
             spec = self.active.get(job)
             if spec is None:
                 yield f"job {job} is launched and not active"
+            elif not self.orders.may_run(job):
+                yield f"job {job} is launched against an order"
             elif not spec.demand.least <= len(gpus) <= spec.demand.most:
                 asked = f"{spec.demand.least} to {spec.demand.most}"
                 yield f"job {job} gets {len(gpus)} GPUs and asked for {asked}"

@@ -5,11 +5,12 @@ the run's state is a fold over records and any round can be solved again. Record
 chain that starts with the header's hash: two runs with the same last hash are identical.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from containers.runtime import ContainerEvent, Lease, Observation
+from containers.virtual.truth import GroundTruth
 from predictor.allocation import Allocation
 from predictor.basis import Basis
 from predictor.belief import Belief, Pace
@@ -20,6 +21,7 @@ from solver.fidelity import Fidelity
 from solver.inventory import Inventory, Pool
 from solver.market import Bid
 from solver.plan import SolveReport, Turn
+from tasks.commands import Command
 from tasks.rows import content_hash, to_row
 from tasks.sources import Workload
 
@@ -186,6 +188,8 @@ class RunHeader:
         workload: Hash of the workload's jobs and ground truths, which are stored beside it.
         profile: Throughputs of the models in use.
         history: Finished jobs of earlier runs, from which this run learns.
+        service: Whether jobs and commands come from outside, so that the workload is empty and
+            the rounds have what they took in.
     """
 
     version: int
@@ -194,6 +198,7 @@ class RunHeader:
     workload: str
     profile: tuple[Measurement, ...]
     history: tuple[PastJob, ...] = ()
+    service: bool = field(default=False, metadata={"optional": True})
 
     @cached_property
     def throughputs(self) -> Profile:
@@ -270,6 +275,9 @@ class RoundRecord:
         leases: All leases of this round, continued ones included.
         events: Outcomes of preemptions and launches; a continued lease has none.
         previous_hash: Hash of the previous record; of the header in round 0.
+        commands: Commands that a service took in at its start.
+        truths: Ground truths of the jobs that arrived, of a service on a virtual cluster. Entries
+            of its inbox are jobs or commands: the records say up to which they were taken in.
     """
 
     version: int
@@ -288,6 +296,8 @@ class RoundRecord:
     leases: tuple[Lease, ...]
     events: tuple[ContainerEvent, ...]
     previous_hash: str
+    commands: tuple[Command, ...] = field(default=(), metadata={"optional": True})
+    truths: tuple[GroundTruth, ...] = field(default=(), metadata={"optional": True})
 
     @property
     def ended(self) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Protocol
 
 from containers.runtime import ContainerEvent, Lease, Observation, Runtime
+from containers.virtual.truth import GroundTruth
 from predictor.allocation import Allocation
 from predictor.forecast import Forecast, forecast
 from predictor.intervals import Calibration, Scored
@@ -19,6 +20,7 @@ from predictor.throughput import Throughput
 from solver.inventory import InService, Inventory
 from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
 from solver.policies import decide
+from tasks.commands import Command
 from tasks.layouts import FIRST_WITH_WORK
 from tasks.record import Estimate, RoundRecord, RunHeader, Timings, record_hash
 from tasks.sources import JobSource
@@ -83,6 +85,8 @@ class Round:
     Attributes:
         observation: What the runtime reported (collect).
         arrivals: Jobs admitted (collect).
+        commands: Commands taken in (collect).
+        truths: Ground truths that were made for these jobs (collect).
         state: The run's state after the observation (predict).
         forecasts: New or changed forecasts (predict).
         nodes: Nodes in service (predict).
@@ -95,6 +99,8 @@ class Round:
 
     observation: Observation = field(init=False)
     arrivals: tuple[JobSpec, ...] = field(init=False)
+    commands: tuple[Command, ...] = field(init=False)
+    truths: tuple[GroundTruth, ...] = field(init=False)
     state: RunState = field(init=False)
     forecasts: tuple[Forecast, ...] = field(init=False)
     nodes: InService = field(init=False)
@@ -106,21 +112,26 @@ class Round:
 
 
 def collect(run: Run, this: Round) -> None:
-    """Let the round before pass, read what happened in it, admit the jobs that arrived."""
-    taken = run.state.arrived
+    """Let the round before pass, read what happened in it, take in jobs and commands."""
+    taken, orders = run.state.taken, run.state.orders
     if run.state.round:
         began = perf_counter()
         run.runtime.advance(run.source.next_arrival(taken))
         this.waited_ms = (perf_counter() - began) * 1e3
-    this.observation = run.state.given_up(run.runtime.observe())
-    run.runtime.reap(this.observation.ended)
-    this.arrivals = run.source.until(this.observation.clock_seconds, taken)
+    for job_id in sorted(orders.cancelled):
+        run.runtime.withdraw(job_id)
+    seen = run.state.given_up(run.runtime.observe())
+    run.runtime.reap(seen.ended)
+    new = run.source.until(seen.clock_seconds, taken)
+    this.arrivals, this.commands, this.truths = new.jobs, new.commands, new.truths
+    drained = orders.nodes_after(new.commands)
+    this.observation = replace(seen, drained=tuple(sorted(drained.union(seen.drained))))
     run.runtime.admit(this.arrivals)
 
 
 def predict(run: Run, this: Round) -> None:
     """Update the beliefs, and forecast the jobs with news."""
-    state, news = run.state.observed(run.header, this.observation, this.arrivals)
+    state, news = run.state.observed(run.header, this.observation, this.arrivals, this.commands)
     this.forecasts = _expected(run, state, news)
     known = dict(state.forecasts) | {found.job_id: found for found in this.forecasts}
     this.state = replace(state, forecasts=known)
@@ -152,7 +163,9 @@ def with_work(run: Run, record: RoundRecord) -> RoundRecord:
     """
     if record.version >= FIRST_WITH_WORK:
         return record
-    state, news = run.state.observed(run.header, record.observation, record.arrivals)
+    state, news = run.state.observed(
+        run.header, record.observation, record.arrivals, record.commands
+    )
     return replace(record, forecasts=_expected(run, state, news))
 
 
@@ -196,7 +209,9 @@ def situation(run: Run, this: Round) -> Situation | None:
         jobs=tuple(
             job
             for job_id, job in this.active.items()
-            if state.backoff.ready(job_id, clock) and inventory.menu(job.spec.demand)
+            if state.backoff.ready(job_id, clock)
+            and state.orders.may_run(job_id)
+            and inventory.menu(job.spec.demand)
         ),
         jobs_seen=state.arrived,
         ended_gpu_seconds=state.ended_gpu_seconds,
@@ -274,6 +289,8 @@ def record(run: Run, this: Round) -> None:
         leases=tuple(Lease(job_id, gpus) for job_id, gpus in this.plan.placement.items()),
         events=this.events,
         previous_hash=run.state.last_hash,
+        commands=this.commands,
+        truths=this.truths,
     )
     timings = Timings(*(this.milliseconds[step.__name__] for step in ROUND[:-1]))
     digest = record_hash(kept)

@@ -132,6 +132,7 @@ def _dropper(hint: Any) -> Callable[[Any], None] | None:
     def drop_all(row: dict[str, Any]) -> None:
         _without(defaults, row)
         for name, drop in parts:
-            drop(row[name])
+            if name in row:
+                drop(row[name])
 
     return drop_all if defaults or parts else None

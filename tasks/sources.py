@@ -1,5 +1,6 @@
-"""Sources of jobs."""
+"""Sources of jobs and commands."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,56 +12,105 @@ from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.throughput import Profile
 from solver.inventory import Inventory
+from tasks.commands import Command
 from tasks.rows import content_hash, to_row
 
 
-class JobSource(Protocol):
-    """Jobs in the order of their arrival.
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a run has taken in so far.
 
-    A source is stateless: the number of jobs taken is part of a run's state, so that a
-    resumed, forked or replayed run gets the same jobs.
+    Attributes:
+        jobs: Number of jobs.
+        commands: Number of commands.
+        clock_seconds: The run's clock when it last took something in, or looked.
     """
 
-    def until(self, clock_seconds: float, taken: int) -> tuple[JobSpec, ...]:
-        """The jobs that arrived by a time and are not taken yet.
+    jobs: int = 0
+    commands: int = 0
+    clock_seconds: float = -math.inf
+
+    @property
+    def entries(self) -> int:
+        """Entries of an inbox: each is a job or a command."""
+        return self.jobs + self.commands
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What a round takes in.
+
+    Attributes:
+        jobs: Jobs, by arrival.
+        commands: Commands, in order.
+        truths: Ground truths of these jobs that were made for them: those of a service on a
+            virtual cluster. A trace has its own.
+    """
+
+    jobs: tuple[JobSpec, ...] = ()
+    commands: tuple[Command, ...] = ()
+    truths: tuple[GroundTruth, ...] = ()
+
+
+class JobSource(Protocol):
+    """Jobs, and commands about them, in the order of their arrival.
+
+    A source is stateless: what was taken is part of a run's state, so that a resumed, forked or
+    replayed run gets the same.
+    """
+
+    def until(self, clock_seconds: float, taken: Taken) -> Intake:
+        """What arrived by a time and is not taken yet.
 
         Args:
             clock_seconds: The run's clock.
-            taken: Number of jobs taken so far.
+            taken: What was taken so far.
         """
         ...
 
-    def next_arrival(self, taken: int) -> float | None:
-        """Arrival of the next job on the run's clock in seconds; None if unknown."""
+    def next_arrival(self, taken: Taken) -> float | None:
+        """Time of the next arrival on the run's clock in seconds; None if unknown."""
         ...
 
-    def exhausted(self, taken: int) -> bool:
-        """Whether no further job can arrive."""
+    def exhausted(self, taken: Taken) -> bool:
+        """Whether nothing further can arrive."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs that are all declared when a run begins.
+    """Jobs that are all known when a run begins, and commands, as of a service's history.
 
     Attributes:
         jobs: By arrival and then job id.
+        commands: By time.
+        truths: What was made for these jobs, in their order; see `Intake`.
     """
 
     jobs: tuple[JobSpec, ...]
+    commands: tuple[Command, ...] = ()
+    truths: tuple[GroundTruth, ...] = ()
 
-    def until(self, clock_seconds: float, taken: int) -> tuple[JobSpec, ...]:
+    def until(self, clock_seconds: float, taken: Taken) -> Intake:
         """See `JobSource.until`."""
-        coming = self.jobs[taken:]
-        return tuple(takewhile(lambda job: job.arrival_seconds <= clock_seconds, coming))
+        coming = self.jobs[taken.jobs :]
+        jobs = tuple(takewhile(lambda job: job.arrival_seconds <= clock_seconds, coming))
+        given = self.commands[taken.commands :]
+        return Intake(
+            jobs=jobs,
+            commands=tuple(takewhile(lambda command: command.at_seconds <= clock_seconds, given)),
+            truths=self.truths[taken.jobs : taken.jobs + len(jobs)],
+        )
 
-    def next_arrival(self, taken: int) -> float | None:
+    def next_arrival(self, taken: Taken) -> float | None:
         """See `JobSource.next_arrival`."""
-        return self.jobs[taken].arrival_seconds if taken < len(self.jobs) else None
+        times = [job.arrival_seconds for job in self.jobs[taken.jobs : taken.jobs + 1]]
+        given = self.commands[taken.commands : taken.commands + 1]
+        return min([*times, *(command.at_seconds for command in given)], default=None)
 
-    def exhausted(self, taken: int) -> bool:
+    def exhausted(self, taken: Taken) -> bool:
         """See `JobSource.exhausted`."""
-        return taken >= len(self.jobs)
+        return taken.jobs >= len(self.jobs) and taken.commands >= len(self.commands)
 
 
 @dataclass(frozen=True)
@@ -73,6 +123,8 @@ class Workload:
         truths: Ground truths in the same order, for virtual clusters only.
         profile: Throughput profile, known to the scheduler.
         places: File and line by job id, for error messages; empty for generated jobs.
+        commands: Commands of a service, by time.
+        service: Whether its jobs came to a service, which made their truths, if any.
     """
 
     source: str
@@ -80,6 +132,8 @@ class Workload:
     truths: tuple[GroundTruth, ...]
     profile: Profile
     places: Mapping[int, str] = field(default_factory=dict, compare=False)
+    commands: tuple[Command, ...] = ()
+    service: bool = False
 
     @cached_property
     def digest(self) -> str:
@@ -90,7 +144,7 @@ class Workload:
     @property
     def trace(self) -> Trace:
         """Its jobs as a source."""
-        return Trace(self.specs)
+        return Trace(self.specs, self.commands, self.truths if self.service else ())
 
     def figures(self) -> dict[str, str | int | float]:
         """Summary: source, number of jobs, isolated work in GPU-hours, and last arrival."""

@@ -1,5 +1,6 @@
 """The live state of a run: a fold over its records."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +15,9 @@ from predictor.learning import learned
 from solver.even_share import EvenShare
 from solver.inventory import InService
 from tasks.backoff import BackOff
+from tasks.commands import Command, CommandKind, Orders
 from tasks.record import RoundRecord, RunHeader, Start
-from tasks.sources import JobSource
+from tasks.sources import JobSource, Taken
 from tasks.time_held import TimeHeld
 
 
@@ -39,6 +41,8 @@ class RunState:
         history: Courses learned from them, and from the header's finished jobs.
         awaited: Forecasts of active jobs to be scored, one a tenth of their epochs, by job id.
         calibration: Scores of the forecasts of finished jobs.
+        commanded: Number of commands taken in.
+        orders: Standing orders.
         memory: The policy's last state.
         last_hash: Hash of the last record, or of the header.
     """
@@ -57,6 +61,8 @@ class RunState:
     history: History
     awaited: Mapping[int, tuple[Scored, ...]]
     calibration: Calibration
+    commanded: int
+    orders: Orders
     memory: str
     last_hash: str
 
@@ -81,13 +87,22 @@ class RunState:
             history=history,
             awaited={},
             calibration=Calibration(),
+            commanded=0,
+            orders=Orders(),
             memory="",
             last_hash=start.digest,
         )
 
     def finished(self, source: JobSource) -> bool:
-        """Whether every job has arrived and ended."""
-        return self.round > 0 and not self.beliefs and source.exhausted(self.arrived)
+        """Whether every job has arrived, and has ended or is on hold for ever."""
+        waiting = self.beliefs.keys() - (self.orders.held - self.orders.cancelled)
+        return self.round > 0 and not waiting and source.exhausted(self.taken)
+
+    @property
+    def taken(self) -> Taken:
+        """What was taken in so far."""
+        clock = self.even.clock_seconds if self.round else -math.inf
+        return Taken(self.arrived, self.commanded, clock)
 
     def given_up(self, seen: Observation) -> Observation:
         """A round's observation, with the end of jobs that reached a limit."""
@@ -98,7 +113,11 @@ class RunState:
         )
 
     def observed(
-        self, header: RunHeader, seen: Observation, arrivals: Sequence[JobSpec]
+        self,
+        header: RunHeader,
+        seen: Observation,
+        arrivals: Sequence[JobSpec],
+        commands: Sequence[Command] = (),
     ) -> tuple["RunState", tuple[int, ...]]:
         """The state updated with a round's observation, before planning.
 
@@ -106,6 +125,7 @@ class RunState:
             header: The run's header.
             seen: The runtime's observation.
             arrivals: Jobs admitted.
+            commands: Commands taken in.
 
         Returns:
             The state, and the active jobs to forecast, by ascending job id: jobs that
@@ -136,6 +156,8 @@ class RunState:
         beliefs |= {spec.job_id: Belief(spec) for spec in arrivals}
         if arrivals:
             beliefs = dict(sorted(beliefs.items()))
+        beliefs |= _with_budgets(beliefs, commands)
+        orders = self.orders.after(beliefs.keys(), commands)
         changed = {entry.job_id for entry in seen.progress}
         changed |= {spec.job_id for spec in arrivals}
         changed |= beliefs.keys() - forecasts.keys()
@@ -154,8 +176,11 @@ class RunState:
                 arrivals,
                 beliefs,
                 InService(header.settings.inventory_in(self.round), seen.drained).gpus,
+                orders.held,
             ),
-            backoff=self.backoff.after(seen, header.settings.round_seconds),
+            backoff=self.backoff.after(seen, header.settings.round_seconds).without(
+                orders.requeued
+            ),
             held=self.held.after(seen, (self.beliefs[job_id].spec for job_id in self.leases)),
             ended=(*self.ended, *ended),
             ended_gpu_seconds=(
@@ -165,6 +190,8 @@ class RunState:
             history=history,
             awaited=awaited,
             calibration=calibration,
+            commanded=self.commanded + len(commands),
+            orders=orders,
         ), tuple(sorted(changed & beliefs.keys()))
 
     def decided(self, header: RunHeader, record: RoundRecord, digest: str) -> "RunState":
@@ -199,6 +226,19 @@ class RunState:
         )
 
 
+def _with_budgets(beliefs: Mapping[int, Belief], commands: Sequence[Command]) -> dict[int, Belief]:
+    """The beliefs about jobs that commands gave another budget."""
+    budgets = {
+        command.target: command.value
+        for command in commands
+        if command.kind is CommandKind.BUDGET and command.target in beliefs
+    }
+    return {
+        job_id: replace(beliefs[job_id], spec=replace(beliefs[job_id].spec, budget=budget))
+        for job_id, budget in budgets.items()
+    }
+
+
 def _learned_of(
     beliefs: Mapping[int, Belief], ended: Sequence[JobSpec], before: History, after: History
 ) -> set[int]:
@@ -229,5 +269,5 @@ def advance(header: RunHeader, state: RunState, record: RoundRecord, digest: str
         record: The round.
         digest: Its hash.
     """
-    observed, _ = state.observed(header, record.observation, record.arrivals)
+    observed, _ = state.observed(header, record.observation, record.arrivals, record.commands)
     return observed.decided(header, record, digest)

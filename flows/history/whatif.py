@@ -228,7 +228,7 @@ def _forked(
     coming = [spec.job_id for spec in known.specs[arrived:]]
     for job_id in set(change.without) & set(coming):
         del jobs[job_id]
-    free = max(spec.job_id for spec in known.specs) + 1
+    free = max((spec.job_id for spec in known.specs), default=0) + 1
     added = [
         read_job(path, job_id, rounds[number].clock_seconds, known)
         for job_id, path in enumerate(change.jobs, start=free)
@@ -251,7 +251,7 @@ def _forked(
     earlier = tuple(fork for fork in settings.forked if fork.round < number)
     asked = replace(change.settings(settings), forked=(*earlier, latest))
     header = replace(
-        make_header(workload, asked),
+        make_header(workload, asked, service=recorded.header.service),
         profile=recorded.header.profile,
         history=recorded.header.history,
     )

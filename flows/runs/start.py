@@ -36,9 +36,15 @@ from tasks.state import RunState, advance
 from warehouse.store.reader import Reader
 
 
-def make_start(workload: Workload, asked: Settings, history: tuple[PastJob, ...] = ()) -> Start:
+def make_start(
+    workload: Workload,
+    asked: Settings,
+    history: tuple[PastJob, ...] = (),
+    *,
+    service: bool = False,
+) -> Start:
     """The start of a run of a workload; see `make_header`."""
-    header = make_header(workload, asked, history)
+    header = make_header(workload, asked, history, service=service)
     return Start(header, replace(workload, profile=header.throughputs), record_hash(header))
 
 
@@ -86,7 +92,11 @@ def check_history(history: Sequence[str], forecasts: Basis) -> None:
 
 
 def make_header(
-    workload: Workload, asked: Settings, history: tuple[PastJob, ...] = ()
+    workload: Workload,
+    asked: Settings,
+    history: tuple[PastJob, ...] = (),
+    *,
+    service: bool = False,
 ) -> RunHeader:
     """The header of a run of a workload.
 
@@ -95,6 +105,8 @@ def make_header(
         asked: The settings; a pool without a GPU type takes the type of the workload's profile.
         history: Finished jobs of earlier runs; jobs without an entry in the profile are left
             out.
+        service: Whether it is a service's: any model of the profile may come, and jobs are in the
+            rounds that take them in.
 
     Raises:
         InputError: A setting is invalid, or a job does not fit the cluster.
@@ -111,6 +123,9 @@ def make_header(
             f"give less than the round's {settings.round_seconds:g}",
         )
     models = {spec.model for spec in workload.specs}
+    if service:
+        models = {model for model, *_ in profile.rates}
+        workload = replace(workload, specs=(), truths=())
     return RunHeader(
         version=VERSION,
         settings=settings,
@@ -130,6 +145,7 @@ def make_header(
                 for size in {job.spec.batch_size, *(regime.batch_size for regime in job.observed)}
             )
         ),
+        service=service,
     )
 
 
@@ -219,7 +235,8 @@ def prepare(start: Start) -> Prepared:
     policy = _policy_of(settings)
     virtual = settings.runtime is RuntimeKind.VIRTUAL
     place = VirtualPlace(workload.truths) if virtual else FaithfulPlace(workload.truths)
-    place.check(terms(header), workload.specs)
+    if not header.service:  # each of its jobs is checked before it is accepted
+        place.check(terms(header), workload.specs)
     oracle = policy.clairvoyant or settings.forecasts is Basis.ORACLE
     return Prepared(
         start=start,

@@ -12,6 +12,7 @@ from predictor.job import JobSpec
 from solver.fidelity import Fidelity
 from solver.policies import POLICIES
 from tasks.record import Settings, Start, one_pool
+from tasks.sources import Taken
 from tests.runs import Made, make
 from tests.strategies import examples
 from warehouse.workloads.generator import generate_workload
@@ -48,7 +49,7 @@ def starts(draw: st.DrawFn, policy: str) -> Start:
 
 def jobs_of(made: Made) -> tuple[JobSpec, ...]:
     """All jobs of a run's workload, admitted or not."""
-    return made.run.source.until(float("inf"), 0)
+    return made.run.source.until(float("inf"), Taken()).jobs
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -21,7 +21,7 @@ from warehouse.analytics.definitions import (
     named,
     view_sql,
 )
-from warehouse.analytics.sources import ROUNDS, listed, runs_before, stored_rows
+from warehouse.analytics.sources import ROUNDS, listed, runs_before, services, stored_rows
 from warehouse.store.checksums import CHECKSUMS, checksum, noted
 from warehouse.store.durable import alone, regular, temporary_name, writing
 from warehouse.store.folder import (
@@ -307,5 +307,8 @@ def seal(connection: duckdb.DuckDBPyConnection, warehouse: Path) -> None:
 
 def _views_digest(warehouse: Path) -> str:
     copies = read_copies(warehouse)
-    seen = (definitions_digest(), copies.folder.name, copies.runs, runs_before(warehouse))
+    seen = (
+        *(definitions_digest(), copies.folder.name, copies.runs),
+        *(runs_before(warehouse), services(warehouse)),
+    )
     return hashlib.sha256(repr((warehouse.resolve(), *seen)).encode()).hexdigest()

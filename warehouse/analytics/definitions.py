@@ -10,6 +10,7 @@ from pathlib import Path
 import duckdb
 
 LAYOUT5 = Path(__file__).parent / "views" / "layout5"
+SERVICES = Path(__file__).parent / "views" / "services"
 
 STAGING = (
     "headers",
@@ -61,6 +62,11 @@ def layout5_sql(name: str) -> str:
         name: Kind of rows: `headers`, `workloads` or `rounds`.
     """
     return (LAYOUT5 / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def services_sql() -> str:
+    """The query that gives the jobs of services, from their rounds, as workloads have them."""
+    return (SERVICES / "workloads.sql").read_text(encoding="utf-8")
 
 
 def named(sql: str) -> set[str]:

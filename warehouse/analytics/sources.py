@@ -5,10 +5,11 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from warehouse.analytics.definitions import layout5_sql
+from warehouse.analytics.definitions import layout5_sql, services_sql
 from warehouse.store.folder import (
     EMPTY,
     RUN_NAME,
+    SERVICE,
     WHOLE,
     WORKLOAD_FILE,
     earlier,
@@ -60,6 +61,14 @@ def stored_rows(
         old_pattern = "header.parquet" if place == "workloads" else pattern
         left_out = [(run, old_pattern if name == WORKLOAD_FILE else name) for run, name in without]
         parts.append((layout5_sql(place), _files(root, old_pattern, before, left_out, later)))
+    if place == "workloads":
+        found = [run for run in services(warehouse) if new is None or run in new]
+        found = [run for run in found if run not in {run for run, _ in without}]
+        if found:
+            root = present(warehouse).resolve()
+            paths = [f"{glob.escape(str(root / f'run={run}'))}/{ROUNDS}" for run in found]
+            rounds = f"read_parquet([{listed(paths)}], hive_partitioning = false)"
+            parts.append((services_sql(), rounds))
     return f"({' UNION ALL BY NAME '.join(sql.replace('{stored}', part) for sql, part in parts)})"
 
 
@@ -70,6 +79,12 @@ def runs_before(warehouse: Path) -> dict[Path, list[str]]:
         if path.parent in found:
             found[path.parent].append(name_of(path))
     return found
+
+
+def services(warehouse: Path) -> list[str]:
+    """The runs of services that have a round."""
+    there = present(warehouse).glob(f"run={SERVICE}-*")
+    return sorted(name_of(folder) for folder in there if next(folder.glob(ROUNDS), None))
 
 
 def _files(

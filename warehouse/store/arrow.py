@@ -5,6 +5,7 @@ The types of a record are its schema: an int is an int64, a float a double, a st
 """
 
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache
@@ -32,6 +33,12 @@ def arrow_schema(record: Any) -> pa.Schema:
     return pa.schema([pa.field(name, _arrow_type(hint)) for name, hint in typed_fields(record)])
 
 
+def required_schema(record: Any) -> pa.Schema:
+    """The Arrow schema of a dataclass without its optional fields."""
+    optional = {field.name for field in fields(record) if "optional" in field.metadata}
+    return pa.schema([column for column in arrow_schema(record) if column.name not in optional])
+
+
 def to_table(schema: pa.Schema, *parts: Any) -> pa.Table:
     """A table of a single row: the fields of several dataclasses."""
     return rows_to_table(schema, *([part] for part in parts))
@@ -41,17 +48,21 @@ def rows_to_table(schema: pa.Schema, *parts: Sequence[Any]) -> pa.Table:
     """A row for each dataclass of a sequence; several sequences become adjacent columns.
 
     Args:
-        schema: The columns: the fields of the first sequence's kind, then of the next.
+        schema: The columns: the fields of the first sequence's kind, then of the next; without
+            optional ones that have no column.
         *parts: Sequences of one length, at least 1, each of dataclasses of one kind.
 
     Columns are built from buffers: from plain rows `pyarrow` takes three times as long, and
     imports pandas.
     """
     columns: list[pa.Array] = []
+    names = {*schema.names}
     for part in parts:
         kind: Any = type(part[0])
         columns += (
-            _array(hint, list(map(attrgetter(name), part))) for name, hint in typed_fields(kind)
+            _array(hint, list(map(attrgetter(name), part)))
+            for name, hint in typed_fields(kind)
+            if name in names
         )
     return pa.Table.from_arrays(columns, schema=schema)
 

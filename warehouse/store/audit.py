@@ -38,7 +38,7 @@ from warehouse.store.folder import (
     unknown_run,
 )
 from warehouse.store.ledger import LEDGER, Held, Ledger, folder_name, read_ledger
-from warehouse.store.reader import read_workload
+from warehouse.store.reader import read_workload, taken_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +156,9 @@ def _audit(
     if header is not None:
         findings += _chain(stored, header.content)
     if header is not None and workload is not None:
+        if header.header.service:
+            kept = [stored[number].round.record for number in sorted(stored)]
+            workload = taken_in(workload, kept)
         invariants = Invariants(header.header, workload)
         for number in range(len(stored)):
             if number not in stored:

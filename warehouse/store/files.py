@@ -13,7 +13,7 @@ from containers.virtual.truth import GroundTruth
 from predictor.errors import WarehouseError, first_line, remedy_of
 from predictor.job import JobSpec
 from tasks.record import Package, RoundRecord, RunHeader, Timings
-from warehouse.store.arrow import arrow_schema
+from warehouse.store.arrow import arrow_schema, required_schema
 from warehouse.store.durable import Ahead, regular, written
 
 
@@ -93,8 +93,11 @@ class CellRow:
     reason: str
 
 
-HEADER = pa.schema([*arrow_schema(HeaderLabel), *arrow_schema(RunHeader)])
-ROUND = pa.schema([*arrow_schema(RoundLabel), *arrow_schema(RoundRecord)])
+HEADER = pa.schema([*arrow_schema(HeaderLabel), *required_schema(RunHeader)])
+ROUND = pa.schema([*arrow_schema(RoundLabel), *required_schema(RoundRecord)])
+SERVICE_HEADER = pa.schema([*arrow_schema(HeaderLabel), *arrow_schema(RunHeader)])
+SERVICE_ROUND = pa.schema([*arrow_schema(RoundLabel), *arrow_schema(RoundRecord)])
+"""Columns of a service's files, which have what it took in."""
 WORKLOAD = arrow_schema(PlayedJob)
 CELLS = arrow_schema(CellRow)
 GROUP_ROUNDS = 64

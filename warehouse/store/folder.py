@@ -38,6 +38,9 @@ WORKLOAD_FILE = "workload.parquet"
 """The workload of a run."""
 EMPTY = "run=_"
 """A partition without rows, so that the views' patterns always match a file."""
+SERVICE = "service"
+"""Beginning of the ids of services' runs, by which queries find the rounds with their jobs."""
+
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 """Names of runs, which become names of folders and of containers."""
 

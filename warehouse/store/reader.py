@@ -1,7 +1,7 @@
 """Reads the records of runs, of every released layout: headers, workloads and rounds."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -53,7 +53,7 @@ class Reader:
         return self._header(run_folder(self.warehouse, run)).header
 
     def start(self, run: str) -> Start:
-        """The start of a run: header and workload.
+        """The start of a run: header and workload, of a service what it has taken in so far.
 
         Raises:
             InputError: No such run.
@@ -61,7 +61,10 @@ class Reader:
         """
         folder = run_folder(self.warehouse, run)
         stored = self._header(folder)
-        return Start(stored.header, read_workload(folder, stored), stored.digest)
+        workload = read_workload(folder, stored)
+        if stored.header.service:
+            workload = taken_in(workload, [record for record, _ in self.records(run)])
+        return Start(stored.header, workload, stored.digest)
 
     def created_at(self, run: str) -> datetime:
         """The creation time of a run.
@@ -173,6 +176,23 @@ def read_workload(folder: Path, stored: StoredHeader) -> Workload:
     if header.workload and _decoded(path, lambda: workload.digest) != header.workload:
         raise _changed(name_of(folder), "workload")
     return workload
+
+
+def taken_in(workload: Workload, records: Iterable[RoundRecord]) -> Workload:
+    """The workload of a service: the jobs and commands that its rounds took in.
+
+    Args:
+        workload: The workload without them.
+        records: Its rounds, in order.
+    """
+    rounds = list(records)
+    return replace(
+        workload,
+        specs=tuple(spec for record in rounds for spec in record.arrivals),
+        truths=tuple(truth for record in rounds for truth in record.truths),
+        commands=tuple(command for record in rounds for command in record.commands),
+        service=True,
+    )
 
 
 def _decoded(path: Path, decode: Callable[[], Decoded]) -> Decoded:

@@ -10,6 +10,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -30,6 +31,8 @@ from warehouse.store.files import (
     GROUP_ROUNDS,
     HEADER,
     ROUND,
+    SERVICE_HEADER,
+    SERVICE_ROUND,
     WORKLOAD,
     HeaderLabel,
     PlayedJob,
@@ -41,6 +44,7 @@ from warehouse.store.files import (
 )
 from warehouse.store.folder import (
     EMPTY,
+    SERVICE,
     WHOLE,
     WORKLOAD_FILE,
     make_folder,
@@ -109,6 +113,7 @@ class Writer:
                 "go on with the version that began it, or fork it with shockwave whatif",
             )
         self._warehouse = warehouse
+        self._columns = SERVICE_ROUND if start.header.service else ROUND
         self._parts: list[str] = []  # the files with the rounds, in order, each round in one
         self._loose: dict[str, pa.Table] = {}  # rounds that are in no larger part yet
         self._replaced: dict[str, float] = {}  # files, and when that was
@@ -135,7 +140,9 @@ class Writer:
 
         Its folder gets the name when they are in it, which is atomic.
         """
-        root, stem = present(self._warehouse), f"{start.header.settings.policy}-{start.digest[:6]}"
+        header = start.header
+        stem = f"{SERVICE if header.service else header.settings.policy}-{start.digest[:6]}"
+        root = present(self._warehouse)
         with alone(root / EMPTY / ".lock"):
             for left_over in root.glob(".run=*"):
                 _remove_if_dead(left_over)
@@ -162,12 +169,16 @@ class Writer:
     def _write_start(self, start: Start, packages: Sequence[Package]) -> None:
         """Write the workload and the header."""
         (self._folder / CHECKSUMS).unlink(missing_ok=True)  # of another name
-        jobs = zip(start.workload.specs, start.workload.truths, strict=True)
+        header, workload = start.header, start.workload
+        if header.service:  # its jobs are in its rounds
+            workload = replace(workload, specs=(), truths=())
+        jobs = zip(workload.specs, workload.truths, strict=True)
         played = [PlayedJob(self.run, spec, truth) for spec, truth in jobs]
         groups = [rows_to_table(WORKLOAD, played)] if played else []
         write_groups(self._folder / WORKLOAD_FILE, WORKLOAD, groups, self._note)
         label = HeaderLabel(self.run, datetime.now(UTC), tuple(packages), start.digest)
-        write_table(self._folder / HEADER_FILE, to_table(HEADER, label, start.header), self._note)
+        columns = SERVICE_HEADER if header.service else HEADER
+        write_table(self._folder / HEADER_FILE, to_table(columns, label, header), self._note)
 
     def _note(self, path: Path, temporary: Path) -> None:
         """Note the checksum of a file, before it gets its name."""
@@ -247,7 +258,7 @@ class Writer:
             WarehouseError: It cannot be written.
         """
         label = RoundLabel(self.run, record_digest, timings)
-        table = to_table(ROUND, label, record)
+        table = to_table(self._columns, label, record)
         path = self._folder / part_name(range(record.round, record.round + 1))
         with writing(self._warehouse):
             write_table(path, table, self._note)
@@ -281,7 +292,7 @@ class Writer:
     def _merge(self, name: str) -> None:
         """Write a file with all rounds of others, which then go."""
         parts = [part for part in self._parts if part == name or replaces(name, part)]
-        write_groups(self._folder / name, ROUND, self._groups(parts), self._note)
+        write_groups(self._folder / name, self._columns, self._groups(parts), self._note)
         at = self._parts.index(parts[0])
         self._parts[at : at + len(parts)] = [name]
         self._replace([part for part in parts if part != name])
@@ -291,7 +302,9 @@ class Writer:
         waiting: list[pa.Table] = []
         for part in parts:
             loose = self._loose.get(part)
-            for table in _read_rounds(self._folder / part) if loose is None else [loose]:
+            for table in (
+                _read_rounds(self._folder / part, self._columns) if loose is None else [loose]
+            ):
                 waiting.append(table)
                 if sum(map(len, waiting)) >= GROUP_ROUNDS:
                     *full, rest = _split(pa.concat_tables(waiting))
@@ -359,15 +372,15 @@ class Writer:
             os.close(self._lock)
 
 
-def _read_rounds(path: Path) -> Iterator[pa.Table]:
+def _read_rounds(path: Path, columns: pa.Schema) -> Iterator[pa.Table]:
     """Stored rounds in the present columns; a field that there was not yet has its default."""
-    for table in each_group(path, ROUND):
-        if table.schema.equals(ROUND):
+    for table in each_group(path, columns):
+        if table.schema.equals(columns):
             yield table
         else:
             rows = table.to_pylist()
             labels = [from_row(RoundLabel, row) for row in rows]
-            yield rows_to_table(ROUND, labels, [from_row(RoundRecord, row) for row in rows])
+            yield rows_to_table(columns, labels, [from_row(RoundRecord, row) for row in rows])
 
 
 def _split(table: pa.Table) -> list[pa.Table]:

@@ -1,0 +1,117 @@
+"""Commands that a service takes in, and the standing orders that they add up to."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class CommandKind(StrEnum):
+    """What a command asks for. Its target is a job or a node."""
+
+    CANCEL = "cancel"
+    """The job gets no more GPUs, and is withdrawn at the next round boundary."""
+    HOLD = "hold"
+    """The job gets no GPUs until it is released."""
+    RELEASE = "release"
+    """The job is no longer on hold."""
+    REQUEUE = "requeue"
+    """The job gets no GPUs in the coming round and then waits in line; its back-off is over."""
+    BUDGET = "budget"
+    """The job's budget in the market is the command's value."""
+    DRAIN = "drain"
+    """The node is out of service; jobs on it are preempted, with their checkpoints."""
+    UNCORDON = "uncordon"
+    """The node is in service again."""
+    REFUSED = "refused"
+    """A submission that could not be taken in; the reason says why."""
+
+    @property
+    def of_node(self) -> bool:
+        """Whether the target is a node."""
+        return self in (CommandKind.DRAIN, CommandKind.UNCORDON)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command as a round took it in.
+
+    A command about a job that is not active has no effect: the job may just have ended.
+
+    Attributes:
+        number: Its entry in the inbox, from 1.
+        kind: What it asks for.
+        target: Job id, or index of a node.
+        at_seconds: When it was accepted, on the run's clock.
+        value: The new budget; 0 for other kinds.
+        by: Who gave it; empty if unknown.
+        reason: Reason of a refusal, in words.
+    """
+
+    number: int
+    kind: CommandKind
+    target: int
+    at_seconds: float
+    value: float = 0.0
+    by: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """Standing orders of a run: a fold over its commands.
+
+    Attributes:
+        held: Active jobs on hold.
+        cancelled: Active jobs to be withdrawn at the next round boundary.
+        requeued: Active jobs that get no GPUs in the coming round.
+        drained: Nodes that are out of service.
+    """
+
+    held: frozenset[int] = frozenset()
+    cancelled: frozenset[int] = frozenset()
+    requeued: frozenset[int] = frozenset()
+    drained: frozenset[int] = frozenset()
+
+    def may_run(self, job_id: int) -> bool:
+        """Whether a job may get GPUs in the coming round."""
+        return not any(job_id in kept for kept in (self.held, self.cancelled, self.requeued))
+
+    def after(self, active: Collection[int], commands: Sequence[Command]) -> "Orders":
+        """The orders after further commands.
+
+        Args:
+            active: Jobs that are active by then.
+            commands: The commands, in order.
+        """
+        if not commands and self == _NONE:
+            return self
+        held, cancelled, requeued = {*self.held}, {*self.cancelled}, set[int]()
+        for command in commands:
+            match command.kind:
+                case CommandKind.CANCEL:
+                    cancelled.add(command.target)
+                case CommandKind.HOLD:
+                    held.add(command.target)
+                case CommandKind.RELEASE:
+                    held.discard(command.target)
+                case CommandKind.REQUEUE:
+                    requeued.add(command.target)
+        return Orders(
+            held=frozenset(held.intersection(active)),
+            cancelled=frozenset(cancelled.intersection(active)),
+            requeued=frozenset(requeued.intersection(active)),
+            drained=self.nodes_after(commands),
+        )
+
+    def nodes_after(self, commands: Sequence[Command]) -> frozenset[int]:
+        """The nodes that are out of service after further commands."""
+        drained = {*self.drained}
+        for command in commands:
+            if command.kind is CommandKind.DRAIN:
+                drained.add(command.target)
+            elif command.kind is CommandKind.UNCORDON:
+                drained.discard(command.target)
+        return frozenset(drained)
+
+
+_NONE = Orders()

@@ -1,0 +1,151 @@
+"""The inbox: what is accepted is there, once, in order, whoever asks how often and is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from predictor.allocation import Demand
+from predictor.errors import InputError, WarehouseBusy
+from predictor.job import JobSpec, Mode
+from tasks.commands import CommandKind
+from warehouse.inbox.inbox import FILE, SUBMIT, Inbox, Request
+
+JOB = JobSpec(0, "conv-small", 32, 32, Demand.gang(1), Mode.STATIC, 5, 40_000, 0.0, "a")
+POSTGRES = os.environ.get("SHOCKWAVE_POSTGRES", "")
+
+
+@pytest.fixture(params=["", *([POSTGRES] if POSTGRES else [])])
+def inbox(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Inbox]:
+    with Inbox(tmp_path, request.param) as made:
+        yield made
+
+
+def test_entries_are_numbered_in_order_and_a_job_has_its_number_as_id(inbox: Inbox) -> None:
+    before = inbox.last()
+    first = inbox.submit(JOB, by="ann")
+    second = inbox.command(CommandKind.HOLD, first.number, by="bob")
+    assert [first.number, second.number] == [before + 1, before + 2]
+    assert first.job == replace(JOB, job_id=first.number)
+    assert inbox.after(before) == [first, second]
+    assert inbox.after(first.number, most=1) == [second]
+    assert inbox.find(str(first.number)) == first
+    assert inbox.find(str(second.number)) is None
+    named = [inbox.submit(replace(JOB, name="train")) for _ in range(2)]
+    assert inbox.find("train") == named[1] != named[0]
+    assert inbox.find("other") is None
+
+
+def test_a_key_is_accepted_once(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        first = inbox.submit(JOB, key="k1")
+        assert inbox.submit(JOB, key="k1") == first
+        held = inbox.command(CommandKind.HOLD, 1, key="k2")
+        assert inbox.command(CommandKind.HOLD, 1, key="k2") == held
+        with pytest.raises(InputError, match="key: 'k1' is that of entry 1"):
+            inbox.submit(replace(JOB, tenant="b"), key="k1")
+        with pytest.raises(InputError, match="key: 'k2' is that of entry 2"):
+            inbox.command(CommandKind.CANCEL, 1, key="k2")
+        assert inbox.last() == 2
+
+
+def test_of_a_refused_batch_nothing_is_accepted(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB, key="a")
+        other = replace(JOB, tenant="b")
+        batch = [Request(SUBMIT, JOB, key="b"), Request(SUBMIT, other, key="a")]
+        with pytest.raises(InputError):
+            inbox.accept(batch)
+        assert inbox.last() == 1
+        again = inbox.accept([batch[0], Request(SUBMIT, JOB)])
+        assert [entry.number for entry in again] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(SUBMIT),
+        Request("launch", target=1),
+        Request(CommandKind.REFUSED.value, target=1),
+        Request(SUBMIT, replace(JOB, name="7")),
+        Request(SUBMIT, JOB, key="x" * 300),
+        Request(SUBMIT, JOB, by="\n"),
+    ],
+)
+def test_what_is_no_request_is_refused(tmp_path: Path, request_: Request) -> None:
+    with Inbox(tmp_path) as inbox:
+        with pytest.raises(InputError):
+            inbox.accept([request_])
+        assert inbox.last() == 0
+
+
+def test_an_inbox_is_of_one_run_and_its_file_of_one_user(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        assert inbox.run == ""
+        inbox.belongs_to("service-1")
+        inbox.belongs_to("service-1")
+        with pytest.raises(InputError, match="is the inbox of run 'service-1'"):
+            inbox.belongs_to("service-2")
+        assert inbox.run == "service-1"
+    assert (tmp_path / FILE).stat().st_mode & 0o077 == 0
+
+
+def test_a_damaged_database_is_a_line(tmp_path: Path) -> None:
+    (tmp_path / FILE).parent.mkdir()
+    (tmp_path / FILE).write_bytes(b"no database" * 100)
+    with pytest.raises(WarehouseBusy, match="not a database"):
+        Inbox(tmp_path)
+    with pytest.raises(InputError, match="is no URL"):
+        Inbox(tmp_path, "::")
+
+
+def test_many_at_once_lose_and_double_nothing(inbox: Inbox) -> None:
+    before = inbox.last()
+    keys = [f"r{before}.{number % 60}" for number in range(120)]
+    with ThreadPoolExecutor(6) as pool:
+        accepted = list(pool.map(lambda key: inbox.submit(JOB, key=key), keys))
+    there = inbox.after(before)
+    assert [entry.number for entry in there] == [*range(before + 1, before + 61)]
+    assert {entry.number: entry for entry in accepted} == {entry.number: entry for entry in there}
+
+
+SUBMITTER = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from tests.warehouse.test_inbox import JOB
+from warehouse.inbox.inbox import Inbox
+with Inbox(Path(sys.argv[1])) as inbox:
+    for number in range(int(sys.argv[2]), 10_000):
+        job = replace(JOB, name=f"n-{number}")
+        print(inbox.submit(job, key=job.name).job.name, flush=True)
+"""
+
+
+@pytest.mark.process
+def test_what_was_acknowledged_is_there_after_kills(tmp_path: Path) -> None:
+    acknowledged: list[str] = []
+    for kill in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", SUBMITTER, str(tmp_path), str(len(acknowledged))],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as submitter:
+            assert submitter.stdout
+            lines = submitter.stdout
+            acknowledged += [lines.readline().strip() for _ in range(5 + kill)]
+            with suppress(ProcessLookupError):
+                os.kill(submitter.pid, signal.SIGKILL)
+            acknowledged += submitter.stdout.read().split()
+    with Inbox(tmp_path) as inbox:
+        there = [entry.job.name for entry in inbox.after(0) if entry.job]
+    assert len({*there}) == len(there)
+    assert {*acknowledged} <= {*there}
+    assert len(there) <= len({*acknowledged}) + 3

@@ -1,0 +1,164 @@
+"""The inbox's database: SQLite, or Postgres by URL, brought to the present tables."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, select, table
+from sqlalchemy import column as sql_column
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from predictor.errors import InputError, WarehouseBusy, first_line
+from warehouse.inbox.tables import ENTRIES, VERSION, VERSION_TABLE
+from warehouse.store.durable import writing
+
+BUSY_SECONDS = 60.0
+"""Time for which a transaction waits for another. An engineering bound."""
+
+POSTGRES = "postgresql+asyncpg"
+
+Result = TypeVar("Result")
+
+
+class Database:
+    """A database of entries; may be used by several threads.
+
+    Args:
+        file: Its SQLite file, made if it is missing; of Postgres, unused.
+        url: URL of a Postgres database (`postgresql+asyncpg://…`); any other means the file.
+
+    Raises:
+        InputError: The URL is none, or the database cannot be reached.
+        WarehouseError: The file cannot be written.
+    """
+
+    def __init__(self, file: Path, url: str = "") -> None:
+        try:
+            asked = make_url(url) if url else None
+        except ArgumentError:
+            raise InputError("database_url", "is no URL of a database", _REMEDY) from None
+        postgres = asked is not None and asked.drivername == POSTGRES
+        self._postgres = _Postgres(asked) if asked is not None and postgres else None
+        self._sqlite = None if postgres else _sqlite(file)
+        self._shown = str(asked) if postgres else str(file)  # a URL is shown without its password
+        self.write(_to_present)
+
+    def read(self, work: Callable[[Connection], Result]) -> Result:
+        """Do something in a transaction that sees one state.
+
+        Raises:
+            WarehouseBusy: The database does not answer.
+        """
+        return self._do(work, write=False)
+
+    def write(self, work: Callable[[Connection], Result]) -> Result:
+        """Do something in a transaction that is alone; on return it is on disk.
+
+        Raises:
+            WarehouseBusy: The database does not answer, or cannot be written.
+        """
+        return self._do(work, write=True)
+
+    def _do(self, work: Callable[[Connection], Result], *, write: bool) -> Result:
+        try:
+            if self._postgres:
+                return self._postgres.do(work, write=write)
+            assert self._sqlite
+            options = {"immediate": write}
+            with self._sqlite.connect().execution_options(**options) as found, found.begin():
+                return work(found)
+        except (SQLAlchemyError, OSError, TimeoutError) as error:
+            reason = first_line(getattr(error, "orig", None) or error)
+            problem = f"the inbox's database does not answer ({reason})"
+            raise WarehouseBusy(self._shown, problem, "try again, or start the database") from None
+
+    def close(self) -> None:
+        """Close all connections."""
+        if self._postgres:
+            self._postgres.close()
+        if self._sqlite:
+            self._sqlite.dispose()
+
+
+_REMEDY = f"give {POSTGRES}://USER:PASSWORD@HOST:PORT/NAME"
+
+
+def _sqlite(file: Path) -> Engine:
+    """An engine whose commits are flushed to disk; the file is readable by its user only."""
+    with writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+    url = URL.create("sqlite", database=str(file))
+    engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
+
+    @event.listens_for(engine, "connect")
+    def durable(connection: Any, record: object) -> None:
+        connection.isolation_level = None  # transactions begin below, not in the driver
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        alone = connection.get_execution_options().get("immediate")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if alone else "BEGIN")
+
+    return engine
+
+
+class _Postgres:
+    """Transactions on Postgres, whose driver knows coroutines only, in a thread of their own."""
+
+    def __init__(self, url: URL) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._engine: AsyncEngine = create_async_engine(url, pool_pre_ping=True)
+
+    def do(self, work: Callable[[Connection], Result], *, write: bool) -> Result:
+        async def doing() -> Result:
+            async with asyncio.timeout(BUSY_SECONDS), self._engine.connect() as connection:
+                if not write:
+                    return await connection.run_sync(work)
+                async with connection.begin():
+                    # Numbers are given in the order of commits; readers go on.
+                    await connection.run_sync(_lock)
+                    return await connection.run_sync(work)
+
+        return asyncio.run_coroutine_threadsafe(doing(), self._loop).result()
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._engine.dispose(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+LOCK = 0x5AFE
+"""Advisory lock of Postgres that a writing transaction holds."""
+
+
+def _lock(connection: Connection) -> None:
+    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
+
+
+def _to_present(connection: Connection) -> None:
+    """Bring a database to the present tables."""
+    version = table(VERSION_TABLE, sql_column("version_num"))
+    if inspect(connection).has_table(VERSION_TABLE):
+        if connection.scalar(select(version.c.version_num)) == VERSION:
+            return
+    elif inspect(connection).has_table(ENTRIES.name):
+        raise InputError("database_url", "has tables of another program", "give another database")
+    # Alembic takes a tenth of a second to import, once in a database's life.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "warehouse.inbox:migrations")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

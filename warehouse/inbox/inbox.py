@@ -1,0 +1,260 @@
+"""Entries of the inbox: accepted, found, and read in order."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, func, insert, select
+
+from predictor.errors import InputError
+from predictor.job import JobSpec
+from tasks.commands import CommandKind
+from tasks.rows import from_row, to_row
+from warehouse.inbox.database import Database
+from warehouse.inbox.tables import ENTRIES, SERVICE
+
+SUBMIT = "submit"
+"""Kind of an entry that is a job; the others are those of commands."""
+
+FILE = Path("inbox") / "inbox.sqlite"
+"""The database in a warehouse, where no other is given."""
+
+MOST_TEXT = 200
+"""Characters of a key, or of who hands something in, at most."""
+
+MOST_READ = 10_000
+"""Entries read at a time, at most. An engineering bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A job or a command that somebody hands in.
+
+    Attributes:
+        kind: `submit`, or the kind of a command.
+        job: A job's declaration; its job id and arrival are given when it is taken in.
+        target: A command's job or node.
+        value: A command's value, such as a budget.
+        by: Who hands it in.
+        key: Makes it idempotent: a second one with the same key is the first.
+    """
+
+    kind: str
+    job: JobSpec | None = None
+    target: int = -1
+    value: float = 0.0
+    by: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An accepted request.
+
+    Attributes:
+        number: Its number, from 1; of a job also its id.
+        kind: `submit`, or the kind of a command.
+        target: A command's job or node; of a job -1.
+        value: A command's value.
+        by: Who handed it in.
+        accepted_at: When, in seconds since the epoch.
+        job: A job's declaration, with its id, without its arrival.
+    """
+
+    number: int
+    kind: str
+    target: int
+    value: float
+    by: str
+    accepted_at: float
+    job: JobSpec | None
+
+
+class Inbox:
+    """The inbox of a service.
+
+    Args:
+        warehouse: The service's warehouse.
+        url: See `Database`.
+
+    Raises:
+        ShockwaveError: See `Database`.
+    """
+
+    def __init__(self, warehouse: Path, url: str = "") -> None:
+        self._database = Database(warehouse / FILE, url)
+
+    def accept(self, requests: Sequence[Request]) -> list[Entry]:
+        """Accept requests, all or none; once this returns, a crash does not lose them.
+
+        A request whose key is known is not accepted again: this returns its entry.
+
+        Raises:
+            InputError: A key is that of another request, or a request is invalid.
+            WarehouseBusy: The database does not answer; what it may have accepted is known by
+                asking again with the same keys.
+        """
+        for request in requests:
+            _check(request)
+
+        def work(connection: Connection) -> list[Entry]:
+            last = connection.scalar(select(func.max(ENTRIES.c.number))) or 0
+            now, found = time.time(), []
+            for request in requests:
+                entry = _known(connection, request)
+                if entry is None:
+                    last += 1
+                    row = _row(request, last, now)
+                    connection.execute(insert(ENTRIES), row)
+                    entry = _entry(row)
+                found.append(entry)
+            return found
+
+        return self._database.write(work)
+
+    def submit(self, job: JobSpec, *, by: str = "", key: str = "") -> Entry:
+        """Accept a job; see `accept`."""
+        return self.accept([Request(SUBMIT, job=job, by=by, key=key)])[0]
+
+    def command(
+        self, kind: CommandKind, target: int, *, value: float = 0.0, by: str = "", key: str = ""
+    ) -> Entry:
+        """Accept a command; see `accept`."""
+        given = Request(kind.value, target=target, value=value, by=by, key=key)
+        return self.accept([given])[0]
+
+    def after(self, number: int, most: int = MOST_READ) -> list[Entry]:
+        """The entries after a number, in order.
+
+        Args:
+            number: A number; 0 for all.
+            most: How many at most.
+        """
+        asked = select(ENTRIES).where(ENTRIES.c.number > number).order_by(ENTRIES.c.number)
+        return self._database.read(
+            lambda connection: [
+                _entry(row) for row in connection.execute(asked.limit(most)).mappings()
+            ]
+        )
+
+    def last(self) -> int:
+        """The number of the last entry; 0 if there is none."""
+        asked = select(func.max(ENTRIES.c.number))
+        return self._database.read(lambda connection: connection.scalar(asked) or 0)
+
+    def find(self, job: str) -> Entry | None:
+        """The entry of a job by its id, or of the latest job of a name; None if there is none."""
+        jobs = select(ENTRIES).where(ENTRIES.c.kind == SUBMIT).order_by(ENTRIES.c.number.desc())
+        asked = jobs.where(ENTRIES.c.name == job)
+        if job.isascii() and job.isdigit() and len(job) < 19:
+            asked = jobs.where(ENTRIES.c.number == int(job))
+
+        def work(connection: Connection) -> Entry | None:
+            row = connection.execute(asked).mappings().first()
+            return _entry(row) if row else None
+
+        return self._database.read(work)
+
+    @property
+    def run(self) -> str:
+        """The id of the service's run; empty before its first start."""
+        asked = select(SERVICE.c.value).where(SERVICE.c.name == "run")
+        return self._database.read(lambda connection: connection.scalar(asked) or "")
+
+    def belongs_to(self, run: str) -> None:
+        """Note the run that takes the entries in, once and for all.
+
+        Raises:
+            InputError: It is another run.
+        """
+
+        def work(connection: Connection) -> str:
+            asked = select(SERVICE.c.value).where(SERVICE.c.name == "run")
+            found: str | None = connection.scalar(asked)
+            if found is None:
+                connection.execute(insert(SERVICE), {"name": "run", "value": run})
+            return found or run
+
+        if (found := self._database.write(work)) != run:
+            raise InputError(
+                "database_url", f"is the inbox of run {found!r}", "give another database"
+            )
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._database.close()
+
+    def __enter__(self) -> "Inbox":
+        """The inbox itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close all connections."""
+        self.close()
+
+
+def _check(request: Request) -> None:
+    if request.kind == SUBMIT and request.job is None:
+        raise InputError("job", "is missing", "give its declaration")
+    if request.kind not in (SUBMIT, *CommandKind) or request.kind == CommandKind.REFUSED:
+        raise InputError("kind", f"{request.kind!r} is no command", f"give {', '.join(_GIVEN)}")
+    for field, text in (("key", request.key), ("by", request.by)):
+        if len(text) > MOST_TEXT or not text.isprintable():
+            problem = f"is longer than {MOST_TEXT} characters, or has control characters"
+            raise InputError(field, problem, "give a shorter one of letters and digits")
+    if request.job is not None and request.job.name.isdigit():
+        raise InputError("name", f"{request.job.name!r} is like a job's id", "add a letter")
+
+
+_GIVEN = (SUBMIT, *(kind.value for kind in CommandKind if kind is not CommandKind.REFUSED))
+
+
+def _known(connection: Connection, request: Request) -> Entry | None:
+    """The entry of the same key.
+
+    Raises:
+        InputError: It is of another request.
+    """
+    if not request.key:
+        return None
+    asked = select(ENTRIES).where(ENTRIES.c.key == request.key)
+    row = connection.execute(asked).mappings().first()
+    if row is None:
+        return None
+    new = _row(request, row["number"], row["accepted_at"])
+    if any(row[part] != new[part] for part in ("kind", "target", "value", "job")):
+        problem = f"{request.key!r} is that of entry {row['number']}, which asks for something else"
+        raise InputError("key", problem, "give another key")
+    return _entry(row)
+
+
+def _row(request: Request, number: int, now: float) -> dict[str, Any]:
+    """A request as a row; what is given when a job is taken in is left open."""
+    job = request.job and replace(request.job, job_id=0, arrival_seconds=0.0)
+    return {
+        "number": number,
+        "kind": request.kind,
+        "name": job.name if job else "",
+        "key": request.key or None,
+        "target": request.target,
+        "value": request.value,
+        "submitter": request.by,
+        "job": json.dumps(to_row(job), sort_keys=True) if job else "",
+        "accepted_at": now,
+    }
+
+
+def _entry(row: Mapping[str, Any] | RowMapping) -> Entry:
+    number, job = int(row["number"]), row["job"]
+    return Entry(
+        number=number,
+        kind=row["kind"],
+        target=row["target"],
+        value=row["value"],
+        by=row["submitter"],
+        accepted_at=row["accepted_at"],
+        job=replace(from_row(JobSpec, json.loads(job)), job_id=number) if job else None,
+    )

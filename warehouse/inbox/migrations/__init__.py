@@ -1,0 +1,1 @@
+"""Migrations of the inbox's database, by Alembic."""

@@ -1,0 +1,12 @@
+"""Runs migrations on the connection that `warehouse.inbox.database` hands over."""
+
+from alembic import context
+
+from warehouse.inbox.tables import METADATA, VERSION_TABLE
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=METADATA,
+    version_table=VERSION_TABLE,
+)
+context.run_migrations()

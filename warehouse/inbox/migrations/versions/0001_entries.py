@@ -1,0 +1,34 @@
+"""Entries, and the service that takes them."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+
+def upgrade() -> None:
+    """Create the tables."""
+    op.create_table(
+        "shockwave_entries",
+        sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("kind", sa.String(20), nullable=False),
+        sa.Column("name", sa.String(100), nullable=False, index=True),
+        sa.Column("key", sa.String(200), unique=True),
+        sa.Column("target", sa.BigInteger, nullable=False),
+        sa.Column("value", sa.Double, nullable=False),
+        sa.Column("submitter", sa.String(200), nullable=False),
+        sa.Column("job", sa.Text, nullable=False),
+        sa.Column("accepted_at", sa.Double, nullable=False),
+    )
+    op.create_table(
+        "shockwave_service",
+        sa.Column("name", sa.String(20), primary_key=True),
+        sa.Column("value", sa.Text, nullable=False),
+    )
+
+
+def downgrade() -> None:
+    """Remove the tables."""
+    op.drop_table("shockwave_service")
+    op.drop_table("shockwave_entries")

@@ -1,0 +1,35 @@
+"""Tables of the inbox; migrations bring databases to them."""
+
+from sqlalchemy import BigInteger, Column, Double, MetaData, String, Table, Text
+
+VERSION = "0001"
+"""The newest migration."""
+
+VERSION_TABLE = "shockwave_version"
+"""Table with the migration that a database is at; Prefect has one of its own."""
+
+METADATA = MetaData()
+
+ENTRIES = Table(
+    "shockwave_entries",
+    METADATA,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", String(20), nullable=False),
+    Column("name", String(100), nullable=False, index=True),
+    Column("key", String(200), unique=True),
+    Column("target", BigInteger, nullable=False),
+    Column("value", Double, nullable=False),
+    Column("submitter", String(200), nullable=False),
+    Column("job", Text, nullable=False),
+    Column("accepted_at", Double, nullable=False),
+)
+"""An entry a row. `name`: of jobs only, not unique. `key`: makes an entry idempotent. `job`: a
+declaration as JSON, empty for commands. `accepted_at`: in seconds since the epoch."""
+
+SERVICE = Table(
+    "shockwave_service",
+    METADATA,
+    Column("name", String(20), primary_key=True),
+    Column("value", Text, nullable=False),
+)
+"""What is known of the service that takes the entries: `run`, the id of its run."""
