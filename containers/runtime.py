@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from predictor.allocation import Allocation
 from predictor.job import EpochReport, JobProgress, JobSpec
 from predictor.throughput import Profile
+from solver.inventory import Inventory
 
 
 @dataclass(frozen=True)
@@ -18,12 +20,34 @@ class Terms:
         round_seconds: Maximum length of a round.
         restart_seconds: From a launch to the first training step, where it is simulated.
         throughputs: Throughput profile, where training is simulated.
+        inventory: The cluster, where training is simulated; None for one of which all jobs run
+            on their reference allocations.
     """
 
     run: str
     round_seconds: float
     restart_seconds: float = 0.0
     throughputs: Profile = field(default_factory=lambda: Profile({}))
+    inventory: Inventory | None = None
+
+    def menu(self, job: JobSpec) -> tuple[Allocation, ...]:
+        """The allocations that a job may be given in a simulation."""
+        if self.inventory is None or len(self.inventory.pools) == 1:
+            return (self.throughputs.reference(job),)
+        return self.inventory.menu_of(job, job.batch_size, self.throughputs)
+
+    def moves(self, before: Sequence[int], now: Sequence[int]) -> bool:
+        """Whether a job moves to another pool, with GPUs held before and from now on."""
+        inventory = self.inventory
+        if inventory is None or len(inventory.pools) == 1 or not before:
+            return False
+        return inventory.pool(before[0]) != inventory.pool(now[0])
+
+    def allocation(self, job: JobSpec, gpus: Sequence[int]) -> Allocation:
+        """The allocation that GPUs are to a job, as far as its rate in a simulation goes by it."""
+        if self.inventory is None or len(self.inventory.pools) == 1:
+            return self.throughputs.reference(job)
+        return self.inventory.allocation(gpus)
 
 
 @dataclass(frozen=True)

@@ -34,13 +34,17 @@ class Belief:
         spec: The declared job.
         observed: Regimes so far, the current regime included, in order.
         progress: Last reported progress; None before the job first ran.
-        paces: Measured speeds by batch size, in order of first visit.
+        paces: Measured speeds by batch size, in order of first visit, in seconds of the
+            reference allocation.
+        elsewhere_seconds: What its run time would be longer on its reference allocation than it
+            was; 0 if it ran there only.
     """
 
     spec: JobSpec
     observed: tuple[Regime, ...] = ()
     progress: JobProgress | None = None
     paces: tuple[Pace, ...] = ()
+    elsewhere_seconds: float = 0.0
 
     @property
     def fraction(self) -> float:
@@ -58,6 +62,11 @@ class Belief:
     def run_seconds(self) -> float:
         """Time spent training so far, restarts excluded."""
         return self.progress.run_seconds if self.progress else 0.0
+
+    @property
+    def reference_seconds(self) -> float:
+        """What its run time so far would have been on its reference allocation."""
+        return self.run_seconds + self.elsewhere_seconds
 
     @property
     def steps_left(self) -> int:
@@ -102,12 +111,15 @@ class Belief:
             for pace in self.paces
         ]
 
-    def after(self, reports: Sequence[EpochReport], progress: JobProgress | None) -> "Belief":
+    def after(
+        self, reports: Sequence[EpochReport], progress: JobProgress | None, speed: float = 1.0
+    ) -> "Belief":
         """The belief updated with new reports.
 
         Args:
             reports: New epoch reports of this job, in order.
             progress: Reported progress, if the job ran.
+            speed: Profiled rate on the allocation on which it ran, over that on its reference.
         """
         observed = list(self.observed)
         for report in reports:
@@ -115,14 +127,16 @@ class Belief:
                 observed[-1] = Regime(report.batch_size, observed[-1].epochs + report.epochs)
             else:
                 observed.append(Regime(report.batch_size, report.epochs))
+        seconds = progress.seconds if progress else 0.0
         return replace(
             self,
             observed=tuple(observed),
             progress=progress or self.progress,
-            paces=self._timed(progress) if progress else self.paces,
+            paces=self._timed(progress, speed) if progress else self.paces,
+            elsewhere_seconds=self.elsewhere_seconds + seconds * (speed - 1.0),
         )
 
-    def _timed(self, progress: JobProgress) -> tuple[Pace, ...]:
+    def _timed(self, progress: JobProgress, speed: float) -> tuple[Pace, ...]:
         """Paces, with the steps since the last report if the batch size did not change."""
         steps = self.steps_left - progress.steps_left
         if progress.batch_size != self.batch_size or steps <= 0 or progress.seconds <= 0.0:
@@ -130,7 +144,7 @@ class Belief:
         paces = {pace.batch_size: pace for pace in self.paces}
         before = paces.get(progress.batch_size, Pace(progress.batch_size, 0, 0.0))
         paces[progress.batch_size] = Pace(
-            progress.batch_size, before.steps + steps, before.seconds + progress.seconds
+            progress.batch_size, before.steps + steps, before.seconds + progress.seconds * speed
         )
         return tuple(paces.values())
 

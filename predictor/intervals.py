@@ -47,7 +47,7 @@ class Scored:
     Attributes:
         mode: Adaptation mode of the job.
         tenth: Tenth of its epochs in which it was made.
-        run_seconds: Run time of the job by then.
+        run_seconds: Run time of the job by then, on its reference allocation.
         time: The residual run time as forecast, with the posterior's quantiles.
     """
 
@@ -64,7 +64,7 @@ class Scored:
             belief: What was believed of the job.
             time: The forecast.
         """
-        return cls(belief.spec.mode, tenth_of(belief), belief.run_seconds, time)
+        return cls(belief.spec.mode, tenth_of(belief), belief.reference_seconds, time)
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -104,7 +104,7 @@ class Calibration:
 
         Args:
             forecasts: Forecasts that were made of it.
-            run_seconds: Its whole run time.
+            run_seconds: Its whole run time, on its reference allocation.
         """
         scores = dict(self.scores)
         for made in forecasts:

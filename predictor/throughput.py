@@ -4,7 +4,7 @@ Work (epochs and steps by regime), allocations and throughput are kept apart; ru
 seconds are their product.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -75,6 +75,12 @@ def reachable_batch_sizes(throughput: Throughput, job: JobSpec) -> tuple[int, ..
     return tuple(sizes) or (job.batch_size,)
 
 
+def runs_on(throughput: Throughput, job: JobSpec, allocation: Allocation) -> bool:
+    """Whether a job makes progress on an allocation at every batch size that it can reach."""
+    sizes = reachable_batch_sizes(throughput, job)
+    return all(throughput.can_run(job, size, allocation) for size in sizes)
+
+
 @dataclass(frozen=True)
 class Profile:
     """A measured throughput table of whole jobs on exclusive GPUs.
@@ -107,6 +113,11 @@ class Profile:
         """
         typed = {(model, size, gpu_type, gpus): r for (model, size, gpus), r in rates.items()}
         return cls(typed, source)
+
+    def of_types(self, gpu_types: Collection[str]) -> "Profile":
+        """The part of the table that is about some GPU types."""
+        rates = {key: rate for key, rate in self.rates.items() if key[2] in gpu_types}
+        return Profile(rates, self.source)
 
     @cached_property
     def gpu_types(self) -> tuple[str, ...]:
@@ -143,16 +154,25 @@ class Profile:
         )
 
     def reference(self, job: JobSpec) -> Allocation:
-        """The least GPUs of its demand, of the first type that it can run on, on one node."""
-        found = self._references.get(job.demand)
+        """The least GPUs of its demand, on one node, of the type on which it is fastest.
+
+        That is at its declared batch size, and the first of types that are equally fast.
+        """
+        key = job.demand if len(self.gpu_types) < 2 else (job.demand, job.model, job.batch_size)
+        found = self._references.get(key)
         if found is None:
+            gpus = job.demand.least
             known = [kind for kind in self.gpu_types if job.demand.allows(kind)]
-            found = Allocation(known[0] if known else UNTYPED, job.demand.least)
-            self._references[job.demand] = found
+            fastest = max(
+                known,
+                key=lambda kind: self.rates.get((job.model, job.batch_size, kind, gpus), 0.0),
+                default=UNTYPED,
+            )
+            found = self._references[key] = Allocation(fastest, gpus)
         return found
 
     @cached_property
-    def _references(self) -> dict[Demand, Allocation]:
+    def _references(self) -> dict[Demand | tuple[Demand, str, int], Allocation]:
         return {}
 
 

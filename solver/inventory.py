@@ -1,12 +1,15 @@
 """The cluster's inventory: typed nodes and their GPUs, numbered consecutively."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 
 from predictor.allocation import Allocation, Demand
 from predictor.errors import InputError
+from predictor.job import JobSpec
+from predictor.throughput import Throughput, runs_on
 
 MOST_GPUS = 1_000_000
 """Bound on the size of a cluster: placement keeps a table over all GPUs."""
@@ -21,14 +24,17 @@ class Pool:
             workload's table.
         gpus: Number of GPUs in total.
         gpus_per_node: GPUs per node. With 1, placement has no effect.
+        price: Of a GPU-hour, in any currency; 0 if none is given. In rows only if it is set.
 
     Raises:
-        InputError: The number of GPUs is out of range, or not a multiple of whole nodes.
+        InputError: The number of GPUs or the price is out of range, or the GPUs are no whole
+            nodes.
     """
 
     gpu_type: str
     gpus: int
     gpus_per_node: int = 1
+    price: float = field(default=0.0, metadata={"optional": True})
 
     def __post_init__(self) -> None:
         if self.gpus < 1:
@@ -41,6 +47,8 @@ class Pool:
                 f"{self.gpus} GPUs are not whole nodes of {self.gpus_per_node}",
                 "give a divisor of the number of GPUs",
             )
+        if not 0.0 <= self.price < float("inf"):
+            raise InputError("price", f"{self.price} is no price", "give a number from 0 on")
 
     @property
     def nodes(self) -> int:
@@ -98,10 +106,33 @@ class Inventory:
             for kind in self.types
         }
 
+    @cached_property
+    def pools_of(self) -> dict[str, tuple[int, ...]]:
+        """Numbers of the pools of each type, from 0."""
+        numbers = range(len(self.pools))
+        return {
+            kind: tuple(n for n in numbers if self.pools[n].gpu_type == kind) for kind in self.types
+        }
+
+    @cached_property
+    def first_gpus(self) -> tuple[int, ...]:
+        """Index of the first GPU of each pool."""
+        return tuple(first_gpu for _, first_gpu, _ in self._offsets)
+
     def node(self, gpu: int) -> int:
         """The node of a GPU."""
         pool, first_gpu, first_node = self._pool_of(gpu)
         return first_node + (gpu - first_gpu) // pool.gpus_per_node
+
+    def pool(self, gpu: int) -> int:
+        """Number of the pool of a GPU, from 0."""
+        self._pool_of(gpu)
+        return bisect_right(self.first_gpus, gpu) - 1
+
+    def allocation(self, gpus: Sequence[int]) -> Allocation:
+        """The allocation that some GPUs of a pool are, of which there must be one."""
+        kind = self.pools[self.pool(gpus[0])].gpu_type
+        return Allocation(kind, len(gpus), len(set(map(self.node, gpus))))
 
     def gpus_of(self, node: int) -> range:
         """The GPUs of a node."""
@@ -124,6 +155,29 @@ class Inventory:
         if demand not in self._menus:
             self._menus[demand] = tuple(self._menu(demand))
         return self._menus[demand]
+
+    def menu_of(
+        self, job: JobSpec, batch_size: int, throughput: Throughput
+    ) -> tuple[Allocation, ...]:
+        """The allocations that a job can run on: fewest GPUs first, of these the fastest first.
+
+        On GPUs of a single type they are those that it can bid for, whether it runs there or not.
+
+        Args:
+            job: The job.
+            batch_size: Its current batch size.
+            throughput: Throughput model.
+        """
+        menu = self.menu(job.demand)
+        if len(self.types) == 1:
+            return menu
+        rates = {
+            allocation: throughput.rate(job, batch_size, allocation)
+            for allocation in menu
+            if runs_on(throughput, job, allocation)
+            and throughput.can_run(job, batch_size, allocation)
+        }
+        return tuple(sorted(rates, key=lambda found: (found.gpus, -rates[found])))
 
     def _menu(self, demand: Demand) -> Iterable[Allocation]:
         found: dict[tuple[str, int], Allocation] = {}
@@ -202,6 +256,6 @@ def _of_nodes(whole: Inventory, nodes: Sequence[int]) -> Inventory:
     for pool in whole.pools:
         kept = sum(first <= node < first + pool.nodes for node in nodes)
         if kept:
-            pools.append(Pool(pool.gpu_type, kept * pool.gpus_per_node, pool.gpus_per_node))
+            pools.append(replace(pool, gpus=kept * pool.gpus_per_node))
         first += pool.nodes
     return Inventory(tuple(pools))

@@ -1,4 +1,7 @@
-"""Placement: GPU indices of each gang."""
+"""Placement of gangs within a pool: which of its GPUs each gang gets.
+
+GPUs are numbered from 0 within the pool. `solver.plan.next_round` chooses the pools.
+"""
 
 from bisect import bisect_left
 from collections import Counter
@@ -9,7 +12,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from solver.inventory import Inventory
+from solver.inventory import Pool
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -31,7 +34,7 @@ class Gang:
 
 
 def place(
-    inventory: Inventory, gangs: Sequence[Gang], held: Mapping[int, Sequence[int]]
+    pool: Pool, gangs: Sequence[Gang], held: Mapping[int, Sequence[int]]
 ) -> dict[int, tuple[int, ...]]:
     """Assign GPUs to gangs in order; gangs that hold GPUs keep them.
 
@@ -41,7 +44,7 @@ def place(
     the nodes with the most room.
 
     Args:
-        inventory: The GPUs, of a single pool.
+        pool: The GPUs.
         gangs: Gangs by descending priority.
         held: Current leases by job; those of jobs without a gang here are free.
 
@@ -49,9 +52,12 @@ def place(
         GPU indices by job, ascending, disjoint, in the order of `gangs`. Gangs that do
         not fit are left out.
     """
-    pool = inventory.only
     size = pool.gpus_per_node
-    staying = {gang.job_id: tuple(held[gang.job_id]) for gang in gangs if held.get(gang.job_id)}
+    staying = {
+        gang.job_id: tuple(held[gang.job_id])
+        for gang in gangs
+        if len(held.get(gang.job_id, ())) == gang.gpus
+    }
     idle = np.ones((pool.nodes, size), bool)
     idle.reshape(-1)[list(chain.from_iterable(staying.values()))] = False
     room: Ints = idle.sum(axis=1)
@@ -71,7 +77,7 @@ def place(
 
 
 def make_room(
-    inventory: Inventory, gangs: Sequence[Gang], first: int, placed: Mapping[int, Sequence[int]]
+    pool: Pool, gangs: Sequence[Gang], first: int, placed: Mapping[int, Sequence[int]]
 ) -> dict[int, tuple[int, ...]]:
     """Defragment: move gangs to make room for a consolidated gang.
 
@@ -82,7 +88,7 @@ def make_room(
     last resort is exact where gang and node sizes are powers of two, else a heuristic.
 
     Args:
-        inventory: The GPUs, of a single pool.
+        pool: The GPUs.
         gangs: Gangs by descending priority.
         first: Position of the first gang without room.
         placed: Placement of the gangs before it, and of those after it that found room.
@@ -95,7 +101,7 @@ def make_room(
     after = [other for other in gangs[first + 1 :] if other.job_id in placed]
 
     def beside(others: int) -> dict[int, tuple[int, ...]]:
-        return place(inventory, [*gangs[:first], *after[:others], gang], placed)
+        return place(pool, [*gangs[:first], *after[:others], gang], placed)
 
     too_many = bisect_left(
         range(len(after) + 1), True, key=lambda others: gang.job_id not in beside(others)
@@ -105,24 +111,25 @@ def make_room(
         return {other.job_id: layout[other.job_id] for other in wanted}
     by_size = sorted(wanted, key=lambda other: (not other.consolidate, -other.gpus))
     gang_first = [gang, *(other for other in by_size if other is not gang)]
-    layout = place(inventory, gang_first, _off_the_emptiest_nodes(inventory, wanted, placed))
+    layout = place(pool, gang_first, _off_the_emptiest_nodes(pool, wanted, placed))
     if len(layout) < len(wanted):
-        layout = place(inventory, by_size, {})
+        layout = place(pool, by_size, {})
     return layout if len(layout) == len(wanted) else {}
 
 
 def _off_the_emptiest_nodes(
-    inventory: Inventory, gangs: Sequence[Gang], placed: Mapping[int, Sequence[int]]
+    pool: Pool, gangs: Sequence[Gang], placed: Mapping[int, Sequence[int]]
 ) -> dict[int, Sequence[int]]:
     """Placement of the gangs that hold no GPUs of the nodes to clear for the last gang."""
     *others, last = gangs
-    busy = Counter(inventory.node(gpu) for gang in others for gpu in placed[gang.job_id])
-    nodes = sorted(range(inventory.nodes), key=lambda node: busy[node])
-    cleared = set(nodes[: inventory.only.fewest_nodes(last.gpus)])
+    size = pool.gpus_per_node
+    busy = Counter(gpu // size for gang in others for gpu in placed[gang.job_id])
+    nodes = sorted(range(pool.nodes), key=lambda node: busy[node])
+    cleared = set(nodes[: pool.fewest_nodes(last.gpus)])
     return {
         gang.job_id: placed[gang.job_id]
         for gang in others
-        if cleared.isdisjoint(map(inventory.node, placed[gang.job_id]))
+        if cleared.isdisjoint(gpu // size for gpu in placed[gang.job_id])
     }
 
 

@@ -1,9 +1,10 @@
 """Policy input, plans, and the protocol of policies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import ClassVar, Protocol
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple, Protocol
 
 from predictor.allocation import Allocation
 from predictor.belief import Belief
@@ -12,7 +13,7 @@ from predictor.job import JobSpec
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Throughput
 from solver.even_share import EvenShare
-from solver.inventory import Inventory
+from solver.inventory import Inventory, Pool
 from solver.market import Bid, Price
 from solver.placement import Gang, make_room, place
 
@@ -28,10 +29,12 @@ class ActiveJob:
         forecast: The work left, as forecast.
         gpus: GPUs of its current lease; empty if it does not run.
         lease_rounds: Rounds that it has held them.
-        menu: The allocations that it can bid for, not empty.
+        menu: The allocations that it can bid for, not empty: fewest GPUs first, of these the
+            fastest first.
         throughput: Throughput model.
         schedule: True batch sizes and durations of all its epochs, for clairvoyant policies
             only; else empty.
+        held: The allocation of its lease, on a cluster of several GPU types; else None.
     """
 
     belief: Belief
@@ -41,6 +44,7 @@ class ActiveJob:
     menu: tuple[Allocation, ...]
     throughput: Throughput
     schedule: tuple[ProfiledRegime, ...] = ()
+    held: Allocation | None = None
     _run_times: dict[Allocation, RunTime] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -57,8 +61,19 @@ class ActiveJob:
 
     @property
     def own(self) -> Allocation:
-        """The first of its menu: the only allocation of a gang on a single GPU type."""
-        return self.menu[0]
+        """The allocation that it holds, else the first of its menu.
+
+        It is the only allocation of a gang on a single GPU type.
+        """
+        return self.held or self.menu[0]
+
+    @property
+    def choices(self) -> tuple[Allocation, ...]:
+        """The first allocation of each GPU type of its menu, in the order of the menu."""
+        if len(self.menu) == 1:
+            return self.menu
+        first = {allocation.gpu_type: allocation for allocation in reversed(self.menu)}
+        return tuple(found for found in self.menu if first[found.gpu_type] is found)
 
     @property
     def gang(self) -> int:
@@ -77,9 +92,9 @@ class ActiveJob:
             self._run_times[allocation] = found
         return found
 
-    def know(self, time: RunTime) -> None:
-        """Take a residual run time on its own allocation as given, in place of the forecast's."""
-        self._run_times[self.own] = time
+    def know(self, time: RunTime, allocation: Allocation) -> None:
+        """Take a residual run time on an allocation as given, in place of the forecast's."""
+        self._run_times[allocation] = time
 
 
 @dataclass(frozen=True)
@@ -191,6 +206,7 @@ class Policy(Protocol):
         clairvoyant: Whether its policy input contains the jobs' true schedules.
         work_conserving: Whether no GPU idles that a waiting job could use;
             `Fidelity.REFERENCE` may deviate.
+        several_pools: Whether it places jobs on several pools.
     """
 
     name: ClassVar[str]
@@ -199,64 +215,139 @@ class Policy(Protocol):
     looks_ahead: ClassVar[bool] = False
     clairvoyant: ClassVar[bool] = False
     work_conserving: ClassVar[bool] = False
+    several_pools: ClassVar[bool] = False
 
     def plan(self, situation: Situation) -> Plan:
         """Plan at least the coming round."""
         ...
 
 
-def next_round(situation: Situation, order: Sequence[ActiveJob]) -> dict[int, tuple[int, ...]]:
+class Claim(NamedTuple):
+    """A job and an allocation that it is to get, if there is room."""
+
+    job: ActiveJob
+    allocation: Allocation
+
+
+def claims(jobs: Iterable[ActiveJob]) -> list[Claim]:
+    """Claims of jobs in their order: each on one type of its menu after the other."""
+    return [Claim(job, allocation) for job in jobs for allocation in job.choices]
+
+
+def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[int, ...]]:
     """Place the jobs of the coming round by list scheduling: in order, with backfilling.
 
-    Running jobs keep their GPUs, unless a consolidated job of higher priority needs some of
-    them to move (`solver.placement.make_room`). Only if no lay-out has room for it is that
-    job skipped, so neither lower priorities nor fragmentation keep it waiting.
+    A job may have several claims, of which the first with room is met. Running jobs keep their
+    GPUs where they stay in their pool, unless a consolidated job of higher priority needs some
+    of them to move (`solver.placement.make_room`). Only if no lay-out of a pool has room for a
+    claim is it skipped, so neither lower priorities nor fragmentation keep a job waiting.
 
     Args:
         situation: Policy input.
-        order: Jobs by descending priority.
+        order: Claims by descending priority.
 
     Returns:
-        GPU indices by job.
+        GPU indices by job, each job's of one pool.
     """
     inventory = situation.inventory
-    held: Mapping[int, tuple[int, ...]] = {job.job_id: job.gpus for job in order if job.gpus}
-    skipped_from: dict[int, int] = {}
+    held = _held(inventory, order)
+    skipped_from: dict[tuple[int, int], int] = {}
     while True:
-        chosen = _fitting(inventory.gpus, order, skipped_from)
-        gangs = [
-            Gang(job.job_id, job.gang, job.spec.consolidate)
-            for job in (order[position] for position in chosen)
-        ]
-        placed = place(inventory, gangs, held)
+        chosen = fitting(inventory, order, skipped_from)
+        found: dict[int, tuple[int, ...]] = {}
+        for number, first in enumerate(inventory.first_gpus):
+            positions = [position for position, there in chosen.items() if there == number]
+            gangs = [
+                Gang(job.job_id, allocation.gpus, job.spec.consolidate)
+                for job, allocation in (order[position] for position in positions)
+            ]
+            placed = _laid_out(inventory.pools[number], gangs, held[number])
+            if len(placed) < len(gangs):
+                unmet = next(n for n, gang in enumerate(gangs) if gang.job_id not in placed)
+                skipped_from[number, gangs[unmet].gpus] = positions[unmet]
+                break
+            found |= {job: tuple([first + gpu for gpu in gpus]) for job, gpus in placed.items()}
+        else:
+            jobs = (order[position].job.job_id for position in chosen)
+            return {job_id: found[job_id] for job_id in jobs}
+
+
+def _held(inventory: Inventory, order: Sequence[Claim]) -> list[dict[int, tuple[int, ...]]]:
+    """By pool, the GPUs in it that each job holds, numbered within the pool."""
+    held: list[dict[int, tuple[int, ...]]] = [{} for _ in inventory.pools]
+    for job, _ in order:
+        if job.gpus:
+            number = inventory.pool(job.gpus[0])
+            first = inventory.first_gpus[number]
+            held[number][job.job_id] = tuple([gpu - first for gpu in job.gpus])
+    return held
+
+
+def _laid_out(
+    pool: Pool, gangs: Sequence[Gang], held: dict[int, tuple[int, ...]]
+) -> dict[int, tuple[int, ...]]:
+    """GPUs of gangs in a pool; leaves gangs out where no lay-out has room for one of them.
+
+    Args:
+        pool: The pool.
+        gangs: Gangs that fit it by number, by descending priority.
+        held: GPUs held in the pool, by job; updated with those who have to move.
+    """
+    while True:
+        placed = place(pool, gangs, held)
         if len(placed) == len(gangs):
             return placed
         first = next(n for n, gang in enumerate(gangs) if gang.job_id not in placed)
-        layout = make_room(inventory, gangs, first, placed)
-        if layout:
-            taken = set(chain.from_iterable(layout.values()))
-            held = {job: gpus for job, gpus in held.items() if taken.isdisjoint(gpus)} | layout
-        else:
-            skipped_from[gangs[first].gpus] = chosen[first]
+        layout = make_room(pool, gangs, first, placed)
+        if not layout:
+            return placed
+        taken = set(chain.from_iterable(layout.values()))
+        for job_id in [job for job, gpus in held.items() if not taken.isdisjoint(gpus)]:
+            del held[job_id]
+        held |= layout
 
 
-def _fitting(gpus: int, order: Sequence[ActiveJob], skipped_from: Mapping[int, int]) -> list[int]:
-    """Positions of the jobs that fit by number of GPUs.
+def fitting(
+    inventory: Inventory,
+    order: Sequence[Claim],
+    skipped_from: Mapping[tuple[int, int], int] = MappingProxyType({}),
+) -> dict[int, int]:
+    """The claims that are met by number of GPUs, at most one of each job.
 
     Args:
-        gpus: GPUs in service.
-        order: Jobs by descending priority.
-        skipped_from: By gang size, the position from which on consolidated jobs are skipped:
-            a gang of that size found no room there, so later ones do not either.
+        inventory: The nodes in service.
+        order: Claims by descending priority.
+        skipped_from: By pool and gang size, the position from which on consolidated jobs are
+            skipped: a gang of that size found no room there, so later ones do not either.
+
+    Returns:
+        The number of the pool, by position of the claim, in order.
     """
-    free, chosen = gpus, []
-    for position, job in enumerate(order):
-        if not free:
+    free, left = [pool.gpus for pool in inventory.pools], inventory.gpus
+    chosen: dict[int, int] = {}
+    met: set[int] = set()
+    for position, (job, allocation) in enumerate(order):
+        if not left:
             break
-        gang = job.gang
-        if gang <= free and not (
-            job.spec.consolidate and position >= skipped_from.get(gang, len(order))
-        ):
-            chosen.append(position)
-            free -= gang
+        if job.job_id in met:
+            continue
+        gpus = allocation.gpus
+        for number in _pools_for(inventory, job, allocation):
+            if gpus <= free[number] and not (
+                job.spec.consolidate and position >= skipped_from.get((number, gpus), len(order))
+            ):
+                chosen[position] = number
+                met.add(job.job_id)
+                free[number] -= gpus
+                left -= gpus
+                break
     return chosen
+
+
+def _pools_for(inventory: Inventory, job: ActiveJob, allocation: Allocation) -> Sequence[int]:
+    """Numbers of the pools of an allocation's type, first the one in which the job runs."""
+    numbers = inventory.pools_of.get(allocation.gpu_type, ())
+    if len(numbers) < 2 or not job.gpus:
+        return numbers
+    there = inventory.pool(job.gpus[0])
+    return sorted(numbers, key=lambda number: number != there)

@@ -192,9 +192,23 @@ class Invariants:
                 yield f"job {job} gets {len(gpus)} GPUs and asked for {asked}"
             if any(gpu >= following for gpu, following in pairwise(gpus)):
                 yield f"the GPUs of job {job} are not in order"
+            if spec and gpus:
+                yield from self._off_the_menu(spec, gpus, record.round)
         yield from self._carried_out(record, now)
         self.leases = now
         self.started |= now.keys()
+
+    def _off_the_menu(self, spec: JobSpec, gpus: tuple[int, ...], number: int) -> Iterator[str]:
+        """Whether GPUs are of one pool, and of a type that the job can run on."""
+        inventory = self.header.settings.inventory_in(number)
+        if len(inventory.pools) == 1 or not all(0 <= gpu < inventory.gpus for gpu in gpus):
+            return
+        if len(set(map(inventory.pool, gpus))) > 1:
+            yield f"the GPUs {list(gpus)} of job {spec.job_id} span pools"
+        found = inventory.allocation(gpus)
+        runs = self.header.throughputs.can_run(spec, spec.batch_size, found)
+        if not (runs and spec.demand.allows(found.gpu_type)):
+            yield f"job {spec.job_id} gets GPUs of type {found.gpu_type} and cannot run there"
 
     def _carried_out(self, record: RoundRecord, now: dict[int, tuple[int, ...]]) -> Iterator[str]:
         """Whether the events explain the change from the last leases to the current leases."""

@@ -9,6 +9,7 @@ from itertools import chain
 
 import numpy as np
 
+from predictor.allocation import Allocation
 from predictor.belief import Belief
 from predictor.forecast import RunTime
 from predictor.job import JobProgress
@@ -27,29 +28,68 @@ class JobInPlay:
 
     Attributes:
         seen: Policy input.
-        length: Residual run time in this play, in seconds.
+        length: Residual run time in this play, on the first allocation of its menu, in seconds.
     """
 
     seen: ActiveJob
     length: float
 
-    def after(self, ran: float, gpus: tuple[int, ...], lease_rounds: int) -> "JobInPlay":
+    def after(
+        self,
+        ran: float,
+        gpus: tuple[int, ...],
+        lease_rounds: int,
+        held: Allocation | None = None,
+    ) -> "JobInPlay":
         """The job after it ran for some seconds, on its GPUs of the next round so far.
 
         Its forecast shrinks with what is left: relative errors last until the end.
+
+        Args:
+            ran: The seconds.
+            gpus: The GPUs.
+            lease_rounds: Rounds that it has held them.
+            held: Their allocation, on a cluster of several GPU types.
         """
-        seen, left = self.seen, max(self.length - ran, 0.0)
-        belief, time = seen.belief, seen.run_time(seen.own)
+        seen = self.seen
+        left = max(self.length - ran / slowness(seen, held), 0.0)
+        belief, time = seen.belief, seen.run_time(seen.menu[0])
         if ran > 0.0:
             share = left / self.length
             belief = Belief(belief.spec, belief.observed, _further(belief, ran), belief.paces)
-            time = RunTime(
-                time.remaining * share,
-                time.low * share,
-                time.high * share,
-                tuple([sample * share for sample in time.samples]),
-            )
-        return JobInPlay(_seen(seen, belief, time, gpus, lease_rounds), left)
+            time = _times(time, share)
+        there = ActiveJob(
+            belief, seen.forecast, gpus, lease_rounds, seen.menu, seen.throughput, held=held
+        )
+        know(there, time)
+        return JobInPlay(there, left)
+
+
+def slowness(job: ActiveJob, held: Allocation | None) -> float:
+    """How many times as long a job takes on an allocation as on the first of its menu."""
+    first = job.menu[0]
+    if held is None or held.gpu_type == first.gpu_type:
+        return 1.0
+    return job.rate(first) / job.rate(held)
+
+
+def know(job: ActiveJob, time: RunTime) -> None:
+    """Take the residual run time on the first allocation of a job's menu as given.
+
+    On other GPU types it is in proportion to the present rates.
+    """
+    for allocation in {*job.menu, *filter(None, [job.held])}:
+        slower = slowness(job, allocation)
+        job.know(time if slower == 1.0 else _times(time, slower), allocation)
+
+
+def _times(time: RunTime, factor: float) -> RunTime:
+    return RunTime(
+        time.remaining * factor,
+        time.low * factor,
+        time.high * factor,
+        tuple([sample * factor for sample in time.samples]),
+    )
 
 
 def _further(belief: Belief, ran: float) -> JobProgress:
@@ -60,15 +100,6 @@ def _further(belief: Belief, ran: float) -> JobProgress:
     return JobProgress(
         was.job_id, was.epochs, was.fraction, was.batch_size, ran, run_seconds, was.steps_left
     )
-
-
-def _seen(
-    job: ActiveJob, belief: Belief, time: RunTime, gpus: tuple[int, ...], lease_rounds: int
-) -> ActiveJob:
-    """A policy input whose run time on its own allocation is given."""
-    seen = ActiveJob(belief, job.forecast, gpus, lease_rounds, job.menu, job.throughput)
-    seen.know(time)
-    return seen
 
 
 @dataclass
@@ -128,8 +159,8 @@ class Play:
 
         GPUs of jobs that end go to the next in line at the following round.
         """
-        clock, seconds = self.now.clock_seconds, self.now.round_seconds
-        until = clock + rounds * seconds
+        clock, round_seconds = self.now.clock_seconds, self.now.round_seconds
+        until = clock + rounds * round_seconds
         began: dict[int, float] = {}
         held: dict[int, tuple[int, ...]] = {}
         ending: list[tuple[float, int]] = []
@@ -139,11 +170,13 @@ class Play:
             goes_on = self.jobs[job_id].seen.gpus == gpus
             began[job_id] = at if goes_on else at + self.restart_seconds
             held[job_id] = gpus
-            heapq.heappush(ending, (began[job_id] + self.jobs[job_id].length, job_id))
+            job = self.jobs[job_id]
+            seconds = job.length * slowness(job.seen, self._allocation(gpus))
+            heapq.heappush(ending, (began[job_id] + seconds, job_id))
 
         for job_id, gpus in plan.placement.items():
             launch(job_id, gpus, clock)
-        line = {job: self.jobs[job].seen.gang for job in plan.order if job not in held}
+        line = {job: self.jobs[job].seen for job in plan.order if job not in held}
         taken = set(chain.from_iterable(held.values()))
         free = [gpu for gpu in range(self.now.inventory.gpus) if gpu not in taken]
         gone: list[ActiveJob] = []
@@ -152,16 +185,34 @@ class Play:
             self.ends[job_id] = end
             free += held.pop(job_id)
             gone.append(self.jobs.pop(job_id).seen)
-            boundary = clock + math.ceil((end - clock) / seconds) * seconds
+            boundary = clock + math.ceil((end - clock) / round_seconds) * round_seconds
             if boundary >= until or (ending and ending[0][0] <= boundary):
                 continue
-            for other, gang in list(line.items()):
-                if gang <= len(free):
+            for other, job in list(line.items()):
+                taken = set(self._room(job, free))
+                if taken:
                     del line[other]
-                    launch(other, tuple(sorted(free[:gang])), boundary)
-                    del free[:gang]
+                    launch(other, tuple(sorted(taken)), boundary)
+                    free = [gpu for gpu in free if gpu not in taken]
         self._observe(until, rounds, began, held, gone)
         self.now = replace(self.now, memory=plan.memory or self.now.memory)
+
+    def _allocation(self, gpus: tuple[int, ...]) -> Allocation | None:
+        """The allocation that GPUs are, on a cluster of several types."""
+        inventory = self.now.inventory
+        return inventory.allocation(gpus) if gpus and len(inventory.types) > 1 else None
+
+    def _room(self, job: ActiveJob, free: Sequence[int]) -> Sequence[int]:
+        """The first free GPUs that a job can run on; none if there are too few."""
+        inventory = self.now.inventory
+        if len(inventory.pools) == 1:
+            return free[: job.gang] if job.gang <= len(free) else ()
+        for allocation in job.choices:
+            for number in inventory.pools_of[allocation.gpu_type]:
+                there = [gpu for gpu in free if inventory.pool(gpu) == number]
+                if allocation.gpus <= len(there):
+                    return there[: allocation.gpus]
+        return ()
 
     def _observe(
         self,
@@ -177,8 +228,9 @@ class Play:
             gpus = held.get(job_id, ())
             if gpus:
                 whole = rounds + (job.seen.lease_rounds if job.seen.gpus == gpus else 0)
-                ran = min(max(clock - began[job_id], 0.0), job.length)
-                self.jobs[job_id] = job.after(ran, gpus, whole)
+                there = self._allocation(gpus)
+                ran = min(max(clock - began[job_id], 0.0), job.length * slowness(job.seen, there))
+                self.jobs[job_id] = job.after(ran, gpus, whole, there)
             elif job.seen.gpus:
                 self.jobs[job_id] = job.after(0.0, (), 0)
         arrived = []

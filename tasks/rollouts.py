@@ -21,7 +21,7 @@ from predictor.intervals import Scored
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import decide
 from solver.policies.shockwave import Shockwave
-from tasks.play import JobInPlay, Play
+from tasks.play import JobInPlay, Play, know
 from tasks.round import Round, Run, situation
 
 PLAYS = 19
@@ -130,9 +130,9 @@ def _in_service(this: Round) -> Plan:
 
 
 def _interval(this: Round, job_id: int) -> tuple[float, float, float]:
-    """Residual run time: calibrated lower end, point forecast, calibrated upper end."""
+    """Residual run time on the first of its menu: calibrated lower end, point, upper end."""
     job = this.active[job_id]
-    time = job.run_time(job.own)
+    time = job.run_time(job.menu[0])
     low, high = this.state.calibration.interval(Scored.of(job.belief, time))
     return low, time.remaining, high
 
@@ -148,20 +148,22 @@ def _coming(
     run: Run, this: Round, now: Situation, active: Mapping[int, JobInPlay], rng: np.random.Generator
 ) -> Iterator[JobInPlay]:
     """Jobs still to come in a play, each like one that has been seen."""
-    seen = {belief.spec.job_id: (belief.spec, belief.run_seconds) for belief in this.state.ended}
+    seen = {
+        belief.spec.job_id: (belief.spec, belief.reference_seconds) for belief in this.state.ended
+    }
     for job_id, job in active.items():
         belief = job.seen.belief
-        seen[job_id] = belief.spec, belief.run_seconds + job.length
+        seen[job_id] = belief.spec, belief.reference_seconds + job.length
     alike = [*seen.values()]
     arrived = sorted(spec.arrival_seconds for spec, _ in alike)
     times = arrivals_after(now.clock_seconds, arrived, rng)
     for job_id, time in enumerate(islice(times, MOST_COMING), start=max(seen, default=0) + 1):
         spec, length = alike[rng.integers(len(alike))]
         belief = Belief(replace(spec, job_id=job_id, arrival_seconds=time))
-        menu = now.inventory.menu(spec.demand)
+        menu = now.inventory.menu_of(spec, spec.batch_size, run.throughput)
         if menu:
             like = ActiveJob(belief, _NOTHING, (), 0, menu, run.throughput)
-            like.know(RunTime(length, length, length, (length,)))
+            know(like, RunTime(length, length, length, (length,)))
             yield JobInPlay(like, length)
 
 

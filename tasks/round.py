@@ -12,6 +12,7 @@ from typing import Protocol
 from containers.runtime import ContainerEvent, Lease, Observation, Runtime
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Allocation
+from predictor.belief import Belief
 from predictor.forecast import Forecast, forecast
 from predictor.intervals import Calibration, Scored
 from predictor.job import JobSpec
@@ -176,7 +177,8 @@ def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]
     for job_id, belief in state.beliefs.items():
         expected, gpus = state.forecasts[job_id], nodes.numbered(state.leases.get(job_id, ()))
         rounds = state.lease_rounds[job_id] if gpus else 0
-        menu = _menu(run, inventory, belief.spec)
+        menu = _menu(run, inventory, belief)
+        held = inventory.allocation(gpus) if gpus and len(inventory.types) > 1 else None
         job = run.active.get(job_id)
         if not (
             job
@@ -185,14 +187,15 @@ def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]
             and (job.gpus, job.lease_rounds, job.menu) == (gpus, rounds, menu)
         ):
             schedule = run.schedules.get(job_id, ()) if run.policy.clairvoyant else ()
-            job = ActiveJob(belief, expected, gpus, rounds, menu, run.throughput, schedule)
+            job = ActiveJob(belief, expected, gpus, rounds, menu, run.throughput, schedule, held)
         active[job_id] = job
     return active
 
 
-def _menu(run: Run, inventory: Inventory, spec: JobSpec) -> tuple[Allocation, ...]:
+def _menu(run: Run, inventory: Inventory, belief: Belief) -> tuple[Allocation, ...]:
     """Allocations that a job can bid for; its reference where too few nodes are in service."""
-    return inventory.menu(spec.demand) or (run.throughput.reference(spec),)
+    menu = inventory.menu_of(belief.spec, belief.batch_size, run.throughput)
+    return menu or (run.throughput.reference(belief.spec),)
 
 
 def situation(run: Run, this: Round) -> Situation | None:
@@ -211,7 +214,7 @@ def situation(run: Run, this: Round) -> Situation | None:
             for job_id, job in this.active.items()
             if state.backoff.ready(job_id, clock)
             and state.orders.may_run(job_id)
-            and inventory.menu(job.spec.demand)
+            and job.menu[0] in inventory.menu(job.spec.demand)
         ),
         jobs_seen=state.arrived,
         ended_gpu_seconds=state.ended_gpu_seconds,

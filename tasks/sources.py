@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 from typing import Protocol
@@ -161,18 +161,54 @@ class Workload:
         """Refuse a workload with a job that a cluster can never run.
 
         Raises:
-            InputError: A job needs more GPUs, or other GPU types, than the cluster has, or the
-                cluster has several pools.
+            InputError: A job needs more GPUs, or other GPU types, than a pool of the cluster has.
         """
-        pool = inventory.only
+        pools = inventory.pools
+        has = ", ".join(f"{pool.gpus} {pool.gpu_type}" for pool in pools)
         for spec in self.specs:
-            if not inventory.menu(spec.demand):
+            if not inventory.menu_of(spec, spec.batch_size, self.profile):
                 raise InputError(
                     f"{self.places.get(spec.job_id, self.source)}, job {spec.job_id}",
                     f"needs {spec.demand.least} GPUs{' of type ' * bool(spec.demand.types)}"
-                    f"{' or '.join(spec.demand.types)}, and the cluster has {pool.gpus}",
+                    f"{' or '.join(spec.demand.types)}"
+                    f"{', of one type that it can run on' * (len(pools) > 1)}, "
+                    f"and the cluster has {has if len(pools) > 1 else inventory.gpus}",
                     "give a larger cluster or leave the job out",
                 )
+
+    def on(self, inventory: Inventory) -> "Workload":
+        """The workload as it is on a cluster.
+
+        On several GPU types, isolated run times are those at the mean of a job's rates, by GPUs:
+        at the speed of an even share of the cluster, which has as much of each type (the
+        proportional rate of Gavel, OSDI '20). The profile has these types only.
+        """
+        if len(self.profile.gpu_types) < 2:
+            return self
+        profile = self.profile.of_types(inventory.types)
+        found = replace(self, profile=profile)
+        if len(inventory.types) == 1:
+            return found
+        jobs = zip(self.specs, self.truths, strict=True)
+        return replace(found, truths=tuple(_shared(*job, profile, inventory) for job in jobs))
+
+
+def _shared(
+    spec: JobSpec, truth: GroundTruth, profile: Profile, inventory: Inventory
+) -> GroundTruth:
+    """A truth whose isolated run time is at the mean rate of a cluster's GPUs."""
+    menu, total = inventory.menu(spec.demand), inventory.gpus
+    alone = shared = 0.0
+    for size, epochs in ((regime.batch_size, regime.epochs) for regime in truth.profiled):
+        rates = {
+            found.gpu_type: profile.rate(spec, size, found)
+            for found in menu
+            if profile.can_run(spec, size, found)
+        }
+        mean = sum(inventory.capacities[kind] * rate for kind, rate in rates.items()) / total
+        alone += epochs / size / rates[profile.reference(spec).gpu_type]
+        shared += epochs / size / mean
+    return replace(truth, isolated_seconds=truth.isolated_seconds * shared / alone)
 
 
 def by_arrival(

@@ -137,8 +137,9 @@ class RunState:
             reports[report.job_id].append(report)
         beliefs, forecasts, leases = dict(self.beliefs), dict(self.forecasts), dict(self.leases)
         for entry in seen.progress:
-            job_id = entry.job_id
-            beliefs[job_id] = beliefs[job_id].after(reports.get(job_id, ()), entry)
+            belief = beliefs[entry.job_id]
+            speed = self._speed(header, belief)
+            beliefs[entry.job_id] = belief.after(reports.get(entry.job_id, ()), entry, speed)
         ended: list[Belief] = []
         history, awaited, calibration = self.history, dict(self.awaited), self.calibration
         for event in seen.finished:
@@ -152,7 +153,7 @@ class RunState:
                 continue  # a truncated trajectory is not learned from
             ended.append(belief)
             history = learned(history, belief, header.throughputs, header.settings.seed)
-            calibration = calibration.after(made, belief.run_seconds)
+            calibration = calibration.after(made, belief.reference_seconds)
         beliefs |= {spec.job_id: Belief(spec) for spec in arrivals}
         if arrivals:
             beliefs = dict(sorted(beliefs.items()))
@@ -193,6 +194,17 @@ class RunState:
             commanded=self.commanded + len(commands),
             orders=orders,
         ), tuple(sorted(changed & beliefs.keys()))
+
+    def _speed(self, header: RunHeader, belief: Belief) -> float:
+        """How fast a job ran in the last round, over its rate on its reference allocation."""
+        inventory, job = header.settings.inventory_in(self.round - 1), belief.spec
+        if len(inventory.types) == 1:
+            return 1.0
+        held, rate = inventory.allocation(self.leases[job.job_id]), header.throughputs.rate
+        reference = header.throughputs.reference(job)
+        if held.gpu_type == reference.gpu_type:
+            return 1.0
+        return rate(job, belief.batch_size, held) / rate(job, belief.batch_size, reference)
 
     def decided(self, header: RunHeader, record: RoundRecord, digest: str) -> "RunState":
         """The state after a round, from the state updated with the round's observation.

@@ -8,11 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from flows.runs.start import make_start, prepare
+from predictor.allocation import Demand
 from predictor.job import JobSpec
+from predictor.throughput import Profile
+from solver.inventory import Pool
 from tasks.record import (
     Parameter,
     RoundRecord,
     RunHeader,
+    RuntimeKind,
     Settings,
     Start,
     Timings,
@@ -36,6 +40,39 @@ def tiny(
         jobs, rng=np.random.default_rng(seed), mean_interarrival_seconds=gap_seconds
     )
     return make_start(workload, Settings(policy, one_pool(8), round_seconds=600.0, seed=seed))
+
+
+POOLS = (Pool("v100", 2, 2, 2.48), Pool("p100", 4, 2), Pool("k80", 4, 1))
+"""GPUs 0 and 1, 2 to 5, 6 to 9."""
+
+SPEED = {"v100": 1.0, "p100": 0.5, "k80": 0.25}
+"""Rates over those of a V100; a Recommendation job is the faster the slower others are."""
+
+
+def mixed(
+    policy: str = "srtf",
+    *,
+    jobs: int = 10,
+    seed: int = 7,
+    pools: tuple[Pool, ...] = POOLS,
+    runtime: RuntimeKind = RuntimeKind.VIRTUAL,
+) -> Start:
+    """A workload on GPUs of three types; ResNet-50 cannot run on K80s."""
+    workload = generate_workload(jobs, rng=np.random.default_rng(seed))
+    rates = {
+        (model, size, kind, gpus): rate
+        * (1.0 / speed if model == "Recommendation" else speed)
+        * (model != "ResNet-50" or kind != "k80")
+        for (model, size, _, gpus), rate in workload.profile.rates.items()
+        for kind, speed in SPEED.items()
+    }
+    specs = tuple(
+        replace(spec, demand=Demand.gang(min(spec.demand.least, 2))) for spec in workload.specs
+    )
+    typed = replace(workload, specs=specs, profile=Profile(rates))
+    return make_start(
+        typed, Settings(policy, pools, round_seconds=600.0, seed=seed, runtime=runtime)
+    )
 
 
 def start_of(header: RunHeader, workload: Workload) -> Start:

@@ -12,6 +12,7 @@ from itertools import accumulate
 
 from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Standing, Terms
 from containers.virtual.truth import GroundTruth, TruthPlace, check_jobs
+from predictor.allocation import Allocation
 from predictor.job import EpochReport, JobProgress, JobSpec, add_report
 from predictor.throughput import Profile
 
@@ -24,6 +25,7 @@ class _Job:
         spec: What was declared.
         truth: What it will do.
         profile: How fast it is.
+        allocation: On what it runs.
         epoch: Completed epochs.
         steps: Training steps done of the epoch under way.
         reported: Completed epochs that were reported.
@@ -36,6 +38,7 @@ class _Job:
     spec: JobSpec
     truth: GroundTruth
     profile: Profile
+    allocation: Allocation
     epoch: int = 0
     steps: float = 0.0
     reported: int = 0
@@ -60,8 +63,7 @@ class _Job:
         """Train for a time, or to the end; returns the time that it took."""
         left = seconds
         while self.epoch < self.spec.epochs and left > 0.0:
-            allocation = self.profile.reference(self.spec)
-            rate = self.profile.rate(self.spec, self.batch_size, allocation)
+            rate = self.profile.rate(self.spec, self.batch_size, self.allocation)
             before, after = (
                 self.spec.steps_after(epoch, self.batch_size)
                 for epoch in (self.epoch, self.epoch + 1)
@@ -153,8 +155,9 @@ class FaithfulCluster:
         """See `Runtime.admit`."""
         check_jobs(jobs, self._truths, self._terms, published_rules=False)
         for spec in jobs:
-            truth = self._truths[spec.job_id]
-            self._jobs.setdefault(spec.job_id, _Job(spec, truth, self._terms.throughputs))
+            truth, profile = self._truths[spec.job_id], self._terms.throughputs
+            job = _Job(spec, truth, profile, profile.reference(spec))
+            self._jobs.setdefault(spec.job_id, job)
 
     def withdraw(self, job_id: int) -> None:
         """See `Runtime.withdraw`."""
@@ -183,6 +186,7 @@ class FaithfulCluster:
         else:
             kind = EventKind.RESUMED if job.started else EventKind.STARTED
             self._leases[lease.job_id] = _Holder(lease.gpus, self._terms.restart_seconds)
+            job.allocation = self._terms.allocation(job.spec, lease.gpus)
         job.started = True
         return ContainerEvent(lease.job_id, kind, self._clock, lease.gpus)
 

@@ -61,9 +61,8 @@ def check_jobs(
         sizes = {regime.batch_size for regime in truths[spec.job_id].targets}
         if published_rules:
             sizes |= _on_the_way(spec, max(sizes))
-        profile = terms.throughputs
-        allocation = profile.reference(spec)
-        slowest = min(profile.rate(spec, size, allocation) for size in sorted(sizes))
+        menu, rate = terms.menu(spec), terms.throughputs.rate
+        slowest = min(rate(spec, size, found) for found in menu for size in sorted(sizes))
         if published_rules and slowest * terms.round_seconds < 1:
             raise InputError(
                 f"job {spec.job_id}",

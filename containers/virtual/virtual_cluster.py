@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Standing, Terms
 from containers.virtual.truth import GroundTruth, TruthPlace, check_jobs
+from predictor.allocation import Allocation
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.throughput import Profile
 
@@ -68,9 +69,11 @@ class _Jobs:
         self.seconds, self.run_seconds = np.zeros((2, len(truths)))
         self.started, self._doubles = np.zeros((2, len(truths)), bool)
         self._samples = np.zeros(len(truths), np.int64)
+        self._allocations: dict[int, Allocation] = {}
         # The batch size that a job strives for, and the epoch in which it will be another.
         self._target, self._next_target = np.zeros((2, len(truths)), np.int64)
         self._reported_epochs, self._reported_steps = np.zeros((2, len(truths)), np.int64)
+        self._open_seconds = np.zeros(len(truths))  # of the epoch under way, on earlier GPUs
         self.steps_per_epoch, self.rate = np.ones(len(truths), np.int64), np.ones(len(truths))
 
     def add(self, specs: Iterable[JobSpec]) -> None:
@@ -79,19 +82,31 @@ class _Jobs:
         rows = np.searchsorted(self.ids, np.array([spec.job_id for spec in new], np.int64))
         for spec, row in zip(new, rows.tolist(), strict=True):
             self._specs[row], self.rows[spec.job_id] = spec, row
+            self._allocations[row] = self._profile.reference(spec)
             self.batch_size[row] = self.next_batch_size[row] = spec.batch_size
             self.total_steps[row] = spec.total_steps
             self._samples[row] = spec.samples_per_epoch
             self._doubles[row] = spec.mode is Mode.GNS
         self._tune(rows)
 
+    def move(self, job_id: int, terms: Terms, gpus: Sequence[int]) -> None:
+        """Put a job on GPUs, where its rate may be another."""
+        row = self.rows[job_id]
+        allocation = terms.allocation(self._specs[row], gpus)
+        if allocation == self._allocations[row]:
+            return
+        self._open_seconds[row] += (self.steps[row] - self._reported_steps[row]) / self.rate[row]
+        self._reported_steps[row] = self.steps[row]
+        self._allocations[row] = allocation
+        self._tune(np.array([row]))
+
     def _tune(self, rows: Ints) -> None:
-        """Look up what follows from the batch size."""
+        """Look up what follows from the batch size and the allocation."""
         sizes = self.batch_size[rows]
         self.steps_per_epoch[rows] = _ceil(self._samples[rows] / sizes)
         for row, size in zip(rows.tolist(), sizes.tolist(), strict=True):
             spec = self._specs[row]
-            self.rate[row] = self._profile.rate(spec, size, self._profile.reference(spec))
+            self.rate[row] = self._profile.rate(spec, size, self._allocations[row])
 
     def epochs_begun(self, rows: Ints) -> Ints:
         """Inside its tenth epoch a job is at 10."""
@@ -136,8 +151,11 @@ class _Jobs:
             self._reported_epochs[rows].tolist(),
             (epochs - self._reported_epochs[rows]).tolist(),
             self.batch_size[rows].tolist(),
-            ((steps - self._reported_steps[rows]) / self.rate[rows]).tolist(),
+            (
+                self._open_seconds[rows] + (steps - self._reported_steps[rows]) / self.rate[rows]
+            ).tolist(),
         )
+        self._open_seconds[rows] = 0.0
         self._reported_epochs[rows], self._reported_steps[rows] = epochs, steps
         return list(reports)
 
@@ -230,8 +248,11 @@ class VirtualCluster:
         return tuple(map(self._launch, leases))
 
     def _launch(self, lease: Lease) -> ContainerEvent:
-        row = self._jobs.rows[lease.job_id]
-        if self._ran[row] or self._leases.get(lease.job_id) == lease.gpus:
+        row, held = self._jobs.rows[lease.job_id], self._leases.get(lease.job_id, ())
+        if self._terms.moves(held, lease.gpus):
+            self._ran[row] = False  # it pays a restart
+        self._jobs.move(lease.job_id, self._terms, lease.gpus)
+        if self._ran[row] or held == lease.gpus:
             kind = EventKind.RENEWED
         else:
             kind = EventKind.RESUMED if self._jobs.started[row] else EventKind.STARTED

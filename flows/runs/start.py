@@ -16,9 +16,9 @@ from predictor.basis import Basis
 from predictor.errors import InputError
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import UNTYPED, Profile, Throughput, epoch_seconds
-from solver.inventory import Pool
+from solver.inventory import Inventory
 from solver.plan import Policy
-from solver.policies import make_policy
+from solver.policies import for_several_pools, make_policy
 from tasks.layouts import VERSION
 from tasks.record import (
     Measurement,
@@ -44,7 +44,10 @@ def make_start(
     service: bool = False,
 ) -> Start:
     """The start of a run of a workload; see `make_header`."""
-    header = make_header(workload, asked, history, service=service)
+    settings = _typed(asked, workload.profile)
+    workload.check_fits(settings.inventory)
+    workload = workload.on(settings.inventory)
+    header = make_header(workload, settings, history, service=service)
     return Start(header, replace(workload, profile=header.throughputs), record_hash(header))
 
 
@@ -112,8 +115,14 @@ def make_header(
         InputError: A setting is invalid, or a job does not fit the cluster.
     """
     profile = workload.profile
-    settings = replace(asked, pools=tuple(_typed(pool, profile) for pool in asked.pools))
-    _policy_of(settings)
+    settings = _typed(asked, profile)
+    several = getattr(_policy_of(settings), "several_pools", False)
+    if len(settings.pools) > 1 and not several:
+        raise InputError(
+            "policy",
+            f"{settings.policy} schedules one pool of GPUs",
+            f"give one pool, or one of {', '.join(for_several_pools())}",
+        )
     workload.check_fits(settings.inventory)
     check_bounds(SimulationSettings, settings)
     if settings.restart_seconds >= settings.round_seconds:
@@ -149,18 +158,29 @@ def make_header(
     )
 
 
-def _typed(pool: Pool, profile: Profile) -> Pool:
-    """A pool with its GPU type, by default the only type of the profile."""
-    if pool.gpu_type:
-        return pool
+def _typed(asked: Settings, profile: Profile) -> Settings:
+    """Settings whose pools have a GPU type of the profile, by default the only one.
+
+    Raises:
+        InputError: A type is missing, and the profile has several; or it lacks one of several.
+    """
     types = profile.gpu_types or (UNTYPED,)
-    if len(types) > 1:
-        raise InputError(
-            "gpu_type",
-            f"is missing, and the profile has {', '.join(types)}",
-            "give one of these",
-        )
-    return replace(pool, gpu_type=types[0])
+    pools = []
+    for pool in asked.pools:
+        if not pool.gpu_type and len(types) > 1:
+            raise InputError(
+                "gpu_type",
+                f"is missing, and the profile has {', '.join(types)}",
+                "give one of these",
+            )
+        pools.append(pool if pool.gpu_type else replace(pool, gpu_type=types[0]))
+        if max(len(asked.pools), len(types)) > 1 and pools[-1].gpu_type not in types:
+            raise InputError(
+                "pools",
+                f"the profile has no GPUs of type {pools[-1].gpu_type!r}",
+                f"it has {', '.join(types)}",
+            )
+    return replace(asked, pools=tuple(pools))
 
 
 @lru_cache
@@ -251,7 +271,11 @@ def prepare(start: Start) -> Prepared:
 def terms(header: RunHeader, name: str = "") -> Terms:
     """The terms of a run for its runtime."""
     settings = header.settings
-    return Terms(name, settings.round_seconds, settings.restart_seconds, header.throughputs)
+    forks = (Inventory(fork.pools) for fork in settings.forked)
+    largest = max((settings.inventory, *forks), key=lambda inventory: inventory.gpus)
+    return Terms(
+        name, settings.round_seconds, settings.restart_seconds, header.throughputs, largest
+    )
 
 
 def past_jobs(warehouse: Path, runs: Iterable[str]) -> tuple[PastJob, ...]:

@@ -60,6 +60,11 @@ def policy_names() -> list[str]:
     return [*POLICIES, *(name for name in plugins(Kind.POLICY) if name not in POLICIES)]
 
 
+def for_several_pools() -> list[str]:
+    """Names of our policies that schedule clusters of several pools."""
+    return [name for name, policy in POLICIES.items() if getattr(policy, "several_pools", False)]
+
+
 def policy_plugin(name: str) -> Plugin | None:
     """The plugin that brings a policy; None for ours and for unknown ones.
 

@@ -1,10 +1,9 @@
 """First in, first out."""
 
-from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import takewhile
 
-from solver.plan import Plan, Situation
+from solver.plan import Plan, Situation, claims, fitting
 from solver.policies.listed import run_list
 
 
@@ -24,6 +23,7 @@ class Fifo:
     looks_ahead = False
     clairvoyant = False
     work_conserving = True
+    several_pools = True
 
     backfill: float = 1.0
 
@@ -31,6 +31,7 @@ class Fifo:
         """See `Policy.plan`."""
         order = sorted(situation.jobs, key=lambda job: (job.spec.arrival_seconds, job.spec.job_id))
         if not self.backfill:
-            ends = accumulate(job.gang for job in order)
-            order = order[: bisect_right(list(ends), situation.inventory.gpus)]
+            asked = claims(order)
+            met = {asked[n].job.job_id for n in fitting(situation.inventory, asked)}
+            order = list(takewhile(lambda job: job.job_id in met, order))
         return run_list(self.name, situation, order)

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from solver.plan import ActiveJob, Plan, Situation, SolveReport, next_round
+from solver.plan import ActiveJob, Plan, Situation, SolveReport, claims, next_round
 
 
 def run_list(policy: str, situation: Situation, order: Sequence[ActiveJob]) -> Plan:
-    """Plan the coming round only.
+    """Plan the coming round only, each job on the fastest GPU type that has room in its turn.
 
     Args:
         policy: Name for the report.
@@ -14,7 +14,7 @@ def run_list(policy: str, situation: Situation, order: Sequence[ActiveJob]) -> P
         order: All active jobs by descending priority.
     """
     return Plan(
-        placement=next_round(situation, order),
+        placement=next_round(situation, claims(order)),
         report=SolveReport(policy),
         order=tuple(job.job_id for job in order),
     )

@@ -20,7 +20,7 @@ import orjson
 
 from solver.fidelity import Fidelity
 from solver.market import Floats
-from solver.plan import ActiveJob, Plan, Situation, SolveReport, next_round
+from solver.plan import ActiveJob, Plan, Situation, SolveReport, claims, next_round
 
 RECOMPUTE_SECONDS = 1000.0
 """The published simulator's minimum time between two computations."""
@@ -165,7 +165,7 @@ def run_shares(
         return not leased, -share / account.received, -account.deficit, -share, job.job_id
 
     order = sorted(situation.jobs, key=rank)
-    placement = next_round(situation, _assigned(situation, order, accounts))
+    placement = next_round(situation, claims(_assigned(situation, order, accounts)))
     return Plan(
         placement=placement,
         report=report,

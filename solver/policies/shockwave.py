@@ -15,7 +15,7 @@ from solver.bidding import (
 from solver.clearing import clear
 from solver.guarantees import guarantees
 from solver.market import Floats, Market
-from solver.plan import Plan, Situation, SolveReport, Turn, next_round
+from solver.plan import Plan, Situation, SolveReport, Turn, claims, next_round
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Shockwave:
         order = self.ranked(ahead, worth)
         jobs = [situation.jobs[row] for row in order]
         return Plan(
-            placement=next_round(situation, jobs),
+            placement=next_round(situation, claims(jobs)),
             report=SolveReport(self.name),
             order=tuple(job.job_id for job in jobs),
             worth=tuple(worth[order].tolist()),

@@ -15,7 +15,7 @@ from predictor.published_predictor import (
 )
 from solver.counts import Counts, relative_gap, solve_counts
 from solver.market import Floats, Market
-from solver.plan import ActiveJob, Plan, Situation, SolveReport, next_round
+from solver.plan import ActiveJob, Plan, Situation, SolveReport, claims, next_round
 from solver.published_window import filled_with_longest, laid_out_by_priority, published_market
 
 RESOLVE_ROUNDS = 8
@@ -152,7 +152,7 @@ class PublishedShockwave:
         now, *rest = schedule or ((),)
         by_id = {job.job_id: job for job in jobs}
         return Plan(
-            placement=next_round(situation, [by_id[job] for job in now if job in by_id]),
+            placement=next_round(situation, claims(by_id[job] for job in now if job in by_id)),
             order=tuple(job for job in now if job in by_id),
             report=report,
             memory=Memory(number + 1, accounts, tuple(rest)).written(),

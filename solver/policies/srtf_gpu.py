@@ -19,6 +19,7 @@ class SrtfGpu:
     looks_ahead = False
     clairvoyant = False
     work_conserving = True
+    several_pools = True
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""

@@ -59,6 +59,7 @@ class TiresiasLas:
     looks_ahead = False
     clairvoyant = False
     work_conserving = True
+    several_pools = True
 
     first_threshold: float = 3_250.0
     second_threshold: float = 7_200.0

@@ -5,7 +5,13 @@ import pytest
 from predictor.allocation import Allocation, Demand
 from predictor.errors import InputError
 from predictor.job import JobKind, JobSpec, Mode, timed_job
-from predictor.throughput import UNTYPED, Profile, epoch_seconds, reachable_batch_sizes
+from predictor.throughput import (
+    UNTYPED,
+    Profile,
+    epoch_seconds,
+    reachable_batch_sizes,
+    runs_on,
+)
 
 SPEC = JobSpec(
     job_id=0,
@@ -39,8 +45,8 @@ def test_an_epoch_takes_its_steps_over_the_rate() -> None:
 
 
 def test_an_epoch_takes_as_long_as_its_allocation_makes_it() -> None:
-    assert epoch_seconds(TYPED, SPEC, 16) == 300.0  # on its reference, k80
-    assert epoch_seconds(TYPED, SPEC, 16, Allocation("v100", 2)) == 75.0
+    assert epoch_seconds(TYPED, SPEC, 16) == 75.0  # on its reference, v100
+    assert epoch_seconds(TYPED, SPEC, 16, Allocation("k80", 2)) == 300.0
     assert epoch_seconds(TYPED, SPEC, 16, Allocation("k80", 4)) == 200.0
 
 
@@ -59,12 +65,13 @@ def test_a_job_that_nothing_is_known_of_reaches_what_it_declares() -> None:
     assert reachable_batch_sizes(PROFILE, unknown) == (16,)
 
 
-def test_a_job_is_measured_by_its_least_gpus_of_the_first_type_that_it_can_run_on() -> None:
+def test_a_job_is_measured_by_its_least_gpus_of_the_type_on_which_it_is_fastest() -> None:
     assert TYPED.gpu_types == ("k80", "v100")
     for demand, reference in (
-        (Demand.gang(2), Allocation("k80", 2)),
-        (Demand(1, 4), Allocation("k80", 1)),
-        (Demand(2, 2, ("v100",)), Allocation("v100", 2)),
+        (Demand.gang(2), Allocation("v100", 2)),
+        (Demand(4, 8), Allocation("k80", 4)),  # the other is not known
+        (Demand(1, 4), Allocation("k80", 1)),  # neither is: the first by name
+        (Demand(2, 2, ("k80",)), Allocation("k80", 2)),
         (Demand(2, 2, ("a100",)), Allocation(UNTYPED, 2)),
     ):
         job = dataclasses.replace(SPEC, demand=demand)
@@ -74,9 +81,20 @@ def test_a_job_is_measured_by_its_least_gpus_of_the_first_type_that_it_can_run_o
 
 
 def test_batch_sizes_are_reached_on_the_reference() -> None:
-    fast = dataclasses.replace(SPEC, demand=Demand(2, 2, ("v100",)))
-    assert reachable_batch_sizes(TYPED, SPEC) == (16, 32)
-    assert reachable_batch_sizes(TYPED, fast) == (16,)
+    slow = dataclasses.replace(SPEC, demand=Demand(2, 2, ("k80",)))
+    assert reachable_batch_sizes(TYPED, SPEC) == (16,)
+    assert reachable_batch_sizes(TYPED, slow) == (16, 32)
+
+
+def test_a_job_runs_on_what_has_all_its_batch_sizes() -> None:
+    slow = dataclasses.replace(SPEC, demand=Demand(2, 4, ("k80",)))
+    assert runs_on(TYPED, slow, Allocation("k80", 2))
+    assert not runs_on(TYPED, slow, Allocation("k80", 4))
+    assert not runs_on(TYPED, slow, Allocation("v100", 2))
+
+
+def test_a_table_of_some_types() -> None:
+    assert TYPED.of_types(("v100", "a100")).rates == {("ResNet-18", 16, "v100", 2): 40.0}
 
 
 def test_an_unknown_model_is_named_with_the_known_ones() -> None:

@@ -1,18 +1,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.allocation import Allocation, Demand
 from predictor.belief import Belief
-from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from predictor.throughput import UNTYPED, Profile
-from solver.inventory import Inventory, Pool
+from solver.inventory import Inventory
 from solver.placement import Gang, place
-from solver.plan import ActiveJob, Situation, next_round
+from solver.plan import ActiveJob, Situation, claims, next_round
 from tests.strategies import certain, cluster, examples
 
 
@@ -22,20 +20,20 @@ def gangs(**sizes: int) -> list[Gang]:
 
 
 def test_jobs_get_the_first_free_gpus_in_order() -> None:
-    assert place(cluster(8), gangs(j3=2, j1=4), {}) == {3: (0, 1), 1: (2, 3, 4, 5)}
+    assert place(cluster(8).only, gangs(j3=2, j1=4), {}) == {3: (0, 1), 1: (2, 3, 4, 5)}
 
 
 def test_a_running_job_stays_where_it_is() -> None:
-    placed = place(cluster(4), gangs(j1=2, j2=1), {2: (0,), 9: (1, 2)})
+    placed = place(cluster(4).only, gangs(j1=2, j2=1), {2: (0,), 9: (1, 2)})
     assert placed == {1: (1, 2), 2: (0,)}
 
 
 def test_what_does_not_fit_is_left_out() -> None:
-    assert place(cluster(4), gangs(j1=4, j2=1), {}) == {1: (0, 1, 2, 3)}
+    assert place(cluster(4).only, gangs(j1=4, j2=1), {}) == {1: (0, 1, 2, 3)}
 
 
 def test_a_gang_goes_to_the_node_with_the_least_room_that_suffices() -> None:
-    nodes, held = cluster(12, 4), {9: (0,), 8: (4, 5)}
+    nodes, held = cluster(12, 4).only, {9: (0,), 8: (4, 5)}
     running = [Gang(9, 1), Gang(8, 2)]
     assert place(nodes, [*running, Gang(1, 2)], held)[1] == (6, 7)
     assert place(nodes, [*running, Gang(1, 3)], held)[1] == (1, 2, 3)
@@ -43,23 +41,15 @@ def test_a_gang_goes_to_the_node_with_the_least_room_that_suffices() -> None:
 
 
 def test_a_large_gang_takes_whole_nodes_and_one_more() -> None:
-    nodes, held = cluster(16, 4), {9: (0, 1)}
+    nodes, held = cluster(16, 4).only, {9: (0, 1)}
     assert place(nodes, [Gang(9, 2), Gang(1, 10)], held)[1] == (2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 
 
 def test_only_a_gang_that_may_is_spread() -> None:
-    nodes, held = cluster(8, 4), {9: (0, 1), 8: (4, 5, 6)}
+    nodes, held = cluster(8, 4).only, {9: (0, 1), 8: (4, 5, 6)}
     running = [Gang(9, 2), Gang(8, 3)]
     assert place(nodes, [*running, Gang(1, 3)], held)[1] == (2, 3, 7)
     assert 1 not in place(nodes, [*running, Gang(1, 3, consolidate=True)], held)
-
-
-def test_only_a_cluster_of_one_pool_is_placed() -> None:
-    mixed = Inventory((Pool("v100", 4, 4), Pool("k80", 4, 4)))
-    with pytest.raises(InputError, match="the cluster has several"):
-        place(mixed, [Gang(0, 2)], {})
-    with pytest.raises(InputError, match="the cluster has several"):
-        served(mixed, job(0, 2))
 
 
 @given(
@@ -80,7 +70,7 @@ def test_gpus_are_disjoint_and_running_jobs_stay(
         if goes_on and gpus <= room:
             wanted.append(Gang(job, gpus, consolidate))
             room -= gpus
-    placed = place(nodes, wanted, held)
+    placed = place(nodes.only, wanted, held)
     used = [gpu for gpus in placed.values() for gpu in gpus]
     assert len(used) == len(set(used))
     assert set(used) <= set(range(16))
@@ -117,7 +107,7 @@ def strict(job_id: int, gpus: int, held: tuple[int, ...] = ()) -> ActiveJob:
 
 
 def served(inventory: Inventory, *jobs: ActiveJob) -> dict[int, tuple[int, ...]]:
-    return next_round(situation(inventory, *jobs), jobs)
+    return next_round(situation(inventory, *jobs), claims(jobs))
 
 
 def test_the_last_in_the_way_of_a_consolidated_gang_makes_way_for_it() -> None:
@@ -194,7 +184,7 @@ def by_number(told: Situation) -> list[int]:
 @examples(300)
 @given(crowds((1, 2, 4, 8, 16), (1, 1, 2, 4, 8, 16)))
 def test_powers_of_two_never_lose_their_turn_to_placement(told: Situation) -> None:
-    placed = next_round(told, told.jobs)
+    placed = next_round(told, claims(told.jobs))
     check(told, placed)
     assert list(placed) == by_number(told)
 
@@ -202,7 +192,7 @@ def test_powers_of_two_never_lose_their_turn_to_placement(told: Situation) -> No
 @examples(300)
 @given(crowds((2, 4, 8, 16), (1, 2, 3, 5, 6, 11)))
 def test_any_gangs_are_placed_whole_and_the_first_is_served(told: Situation) -> None:
-    placed = next_round(told, told.jobs)
+    placed = next_round(told, claims(told.jobs))
     check(told, placed)
     if told.jobs:
         assert told.jobs[0].job_id in placed
@@ -215,9 +205,9 @@ def test_any_gangs_are_placed_whole_and_the_first_is_served(told: Situation) -> 
 @examples(200)
 @given(crowds((1, 2, 4, 8, 16), (1, 2, 3, 4, 6)))
 def test_who_runs_where_all_fit_stays(told: Situation) -> None:
-    placed = next_round(told, told.jobs)
+    placed = next_round(told, claims(told.jobs))
     again = situation(
         told.inventory,
         *(replace(active, gpus=placed.get(active.job_id, ())) for active in told.jobs),
     )
-    assert next_round(again, again.jobs) == placed
+    assert next_round(again, claims(again.jobs)) == placed

@@ -814,7 +814,7 @@ def test_the_parts_of_a_record_have_views(analytics: Analytics) -> None:
 
 def test_what_is_stored_can_be_asked_for_as_it_is(analytics: Analytics) -> None:
     figures = "(version, source, workload, settings.pools)"
-    pool = {"gpu_type": UNTYPED, "gpus": 2, "gpus_per_node": 1}
+    pool = {"gpu_type": UNTYPED, "gpus": 2, "gpus_per_node": 1, "price": 0.0}
     assert column(analytics, "headers", figures) == [
         (VERSION, "by hand", START.header.workload, [pool])
     ]
@@ -950,7 +950,7 @@ def test_runs_tell_what_was_asked(tmp_path: Path) -> None:
         "fidelity": "fair",
         "parameters": [],
         "gpus_per_node": 1,
-        "pools": [{"gpu_type": UNTYPED, "gpus": 2, "gpus_per_node": 1}],
+        "pools": [{"gpu_type": UNTYPED, "gpus": 2, "gpus_per_node": 1, "price": 0.0}],
         "trace": "by hand",
         "gpus": 2,
         "reference_gpus": 2,

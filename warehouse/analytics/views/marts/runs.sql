@@ -15,7 +15,12 @@ SELECT
         list_sum(list_transform(h.settings.forked[1].pools, lambda p: p.gpus))::BIGINT, i.gpus
     ) AS reference_gpus,
     h.settings.pools[1].gpus_per_node AS gpus_per_node,
-    h.settings.pools AS pools,
+    list_transform(h.settings.pools, lambda p: {
+        'gpu_type': p.gpu_type,
+        'gpus': p.gpus,
+        'gpus_per_node': p.gpus_per_node,
+        'price': coalesce(p.price, 0.0)
+    }) AS pools,
     coalesce(j.jobs, 0) AS jobs,
     h.settings.round_seconds AS round_seconds,
     h.settings.restart_seconds AS restart_seconds,

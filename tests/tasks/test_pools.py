@@ -1,0 +1,156 @@
+"""Runs on clusters of several pools, from the first round to the last."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from containers.runtime import EventKind, Lease, Standing
+from containers.virtual.faithful import FaithfulPlace
+from containers.virtual.virtual_cluster import VirtualPlace
+from flows.runs.start import make_start, terms
+from predictor.errors import InputError
+from predictor.throughput import Profile
+from solver.inventory import Inventory, Pool
+from solver.policies import POLICIES, for_several_pools
+from tasks.invariants import Invariants
+from tasks.record import RuntimeKind, Settings
+from tasks.state import RunState, advance
+from tests.runs import POOLS, SPEED, Made, make, mixed
+from warehouse.workloads.generator import generate_workload
+
+INVENTORY = Inventory(POOLS)
+
+
+def broken(made: Made) -> list[str]:
+    invariants = Invariants(made.header, made.start.workload)
+    found = [fault for record in made.records for fault in invariants.broken(record)]
+    assert invariants.unended == []
+    return found
+
+
+@pytest.mark.parametrize("runtime", [RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL])
+@pytest.mark.parametrize("policy", for_several_pools())
+def test_every_round_is_sound_and_its_records_give_the_state(
+    policy: str, runtime: RuntimeKind
+) -> None:
+    made = make(mixed(policy, runtime=runtime))
+    assert broken(made) == []
+    state = RunState.initial(made.start)
+    for record, digest, _ in made.rounds:
+        state = advance(made.header, state, record, digest)
+    assert state == made.states[-1]
+    kinds = {INVENTORY.allocation(lease.gpus).gpu_type for r in made.records for lease in r.leases}
+    assert kinds == set(SPEED)
+
+
+def test_paces_are_told_in_seconds_of_the_reference_whatever_a_job_ran_on() -> None:
+    made = make(mixed("fifo", runtime=RuntimeKind.FAITHFUL))
+    profile, moved = made.header.throughputs, 0
+    for belief in made.states[-1].ended:
+        for pace in belief.paces:
+            rate = profile.rate(belief.spec, pace.batch_size, profile.reference(belief.spec))
+            assert pace.seconds == pytest.approx(pace.steps / rate, rel=0.05)
+        moved += belief.elsewhere_seconds != 0.0
+    assert moved
+
+
+def test_records_tell_the_run_time_on_what_a_job_holds_or_else_on_its_fastest() -> None:
+    made, leases = make(mixed()), dict[int, tuple[int, ...]]()
+    profile, specs = made.header.throughputs, {spec.job_id: spec for spec in made.specs}
+    elsewhere = 0
+    for record in made.records:
+        for event in record.finished:
+            leases.pop(event.job_id, None)
+        for estimate in record.estimates:
+            gpus, spec = leases.get(estimate.job_id, ()), specs[estimate.job_id]
+            if gpus:
+                assert estimate.allocation == INVENTORY.allocation(gpus)
+                elsewhere += estimate.allocation.gpu_type != "v100"
+            else:
+                assert estimate.allocation.gpu_type == profile.reference(spec).gpu_type
+        leases = {lease.job_id: lease.gpus for lease in record.leases}
+    assert elsewhere
+
+
+@pytest.mark.parametrize("place", [VirtualPlace, FaithfulPlace])
+def test_a_move_to_another_pool_is_a_restart_and_changes_the_rate(
+    place: type[VirtualPlace] | type[FaithfulPlace],
+) -> None:
+    start = mixed()
+    spec = next(
+        spec
+        for spec in start.workload.specs
+        if spec.model not in ("Recommendation", "ResNet-50") and spec.demand.least == 1
+    )
+    asked = replace(terms(start.header), restart_seconds=100.0)
+    runtime = place(start.workload.truths).open(asked, Standing(jobs=(spec,)))
+    progress, kinds = [], []
+    for number, gpu in enumerate((6, 7, 0, 0)):
+        (event,) = runtime.launch(number, [Lease(spec.job_id, (gpu,))])
+        runtime.advance(None)
+        (entry,) = runtime.observe().progress
+        kinds.append(event.kind)
+        progress.append(entry)
+    within = EventKind.RENEWED if place is VirtualPlace else EventKind.RESUMED
+    assert kinds == [EventKind.STARTED, within, EventKind.RESUMED, EventKind.RENEWED]
+    assert progress[2].seconds == pytest.approx(500.0, abs=1.0)
+    assert progress[3].seconds == pytest.approx(600.0, abs=1.0)
+    rate = start.header.throughputs.rate(spec, spec.batch_size, INVENTORY.allocation((6,)))
+    done = spec.total_steps - progress[0].steps_left
+    assert done == pytest.approx(rate * progress[0].seconds, abs=2)
+    assert progress[3].batch_size == spec.batch_size
+    faster = (progress[2].steps_left - progress[3].steps_left) / progress[3].seconds
+    assert faster == pytest.approx(4.0 * rate, rel=0.01)
+
+
+def test_an_isolated_run_time_is_that_at_the_mean_speed_of_the_gpus() -> None:
+    start = mixed()
+    profile = start.header.throughputs
+    mean = (2 * 1.0 + 4 * 0.5 + 4 * 0.25) / 10
+    for spec, truth in zip(start.workload.specs, start.workload.truths, strict=True):
+        (alone,) = {
+            sum(
+                regime.epochs
+                * spec.samples_per_epoch
+                / regime.batch_size
+                / profile.rate(spec, regime.batch_size, profile.reference(spec))
+                for regime in truth.profiled
+            )
+        }
+        expected = {"Recommendation": 4.0 / (0.2 + 0.4 * 2.0 + 0.4 * 4.0), "ResNet-50": 1 / 0.4}
+        slower = expected.get(spec.model, 1 / mean)
+        assert truth.isolated_seconds == pytest.approx(alone * slower, rel=0.02)
+
+
+def test_one_pool_of_a_table_of_several_types_is_like_a_table_of_that_type() -> None:
+    two = mixed("shockwave", pools=(Pool("v100", 8),))
+    workload = replace(two.workload, profile=Profile(two.header.throughputs.rates))
+    one = make_start(workload, two.header.settings)
+    assert one.digest == two.digest
+    assert two.header.throughputs.gpu_types == ("v100",)
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES.keys() - set(for_several_pools())))
+def test_policies_for_one_pool_say_so(policy: str) -> None:
+    with pytest.raises(InputError, match=f"policy: {policy} schedules one pool of GPUs; give one"):
+        mixed(policy)
+
+
+def test_a_pool_of_a_type_that_the_profile_lacks_is_refused() -> None:
+    with pytest.raises(InputError, match="the profile has no GPUs of type 'a100'; it has k80, p1"):
+        mixed(pools=(*POOLS, Pool("a100", 4)))
+
+
+def test_a_job_that_fits_no_pool_is_refused() -> None:
+    workload = generate_workload(9, rng=np.random.default_rng(1))
+    rates = {
+        (m, b, kind, g): r
+        for (m, b, _, g), r in workload.profile.rates.items()
+        for kind in ("v100", "k80")
+    }
+    settings = Settings("fifo", (Pool("v100", 1), Pool("k80", 1)))
+    with pytest.raises(
+        InputError, match="of one type that it can run on, and the cluster has 1 v100, 1 k80"
+    ):
+        make_start(replace(workload, profile=Profile(rates)), settings)
