@@ -27,12 +27,20 @@ class Step:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A time for which the job held no GPUs, in seconds on the run's clock."""
+
+    from_seconds: float
+    to_seconds: float
+
+
 @dataclass(frozen=True)
 class Answer:
     """Why a job has or has no GPUs in a round; `docs/cli.md` explains each field.
 
-    Points in time (`clock`, `start`, `finish`) are in seconds on the run's clock; all other
-    seconds are durations. A field is None where the policy computes no such number.
+    Points in time (`clock`, `arrival`, `start`, `finish`) are in seconds on the run's clock; all
+    other seconds are durations. A field is None where the policy computes no such number.
     """
 
     run: str
@@ -45,6 +53,8 @@ class Answer:
     model: str
     mode: str
     scale_factor: int
+    arrival_seconds: float
+    waits: tuple[Wait, ...]
     status: str
     gpus: tuple[int, ...]
     batch_size: int
@@ -86,6 +96,7 @@ def answer(
     this: Round,
     job_id: int,
     number: int,
+    waits: tuple[Wait, ...],
     history: tuple[Step, ...],
 ) -> Answer:
     """The answer about a job, from its round solved again.
@@ -95,6 +106,7 @@ def answer(
         this: The round, solved.
         job_id: The job, active in it.
         number: The round's number.
+        waits: When it held no GPUs so far.
         history: Events of the job so far, and its end if the round is its last.
     """
     settings, plan, belief = run.header.settings, this.plan, this.state.beliefs[job_id]
@@ -123,6 +135,8 @@ def answer(
         model=spec.model,
         mode=spec.mode.value,
         scale_factor=job.gang,
+        arrival_seconds=spec.arrival_seconds,
+        waits=waits,
         status=status,
         gpus=gpus,
         batch_size=belief.batch_size,

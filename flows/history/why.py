@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from containers.runtime import EventKind
-from flows.history.answer import Answer, Step, answer
+from flows.history.answer import Answer, Step, Wait, answer
 from flows.history.forks import check_own, taken_over
 from flows.runs.start import prepare
 from predictor.errors import InputError, WarehouseError
@@ -49,7 +49,9 @@ def why(job_id: int, warehouse: Path, name: str | None = None, number: int | Non
         step(run, this)
     _check_same(name, this, recorded[number])
     history = tuple(_history(job_id, recorded[: number + 2], number))
-    return answer(run, this, job_id, number, history)
+    arrival = next(s.arrival_seconds for s in start.workload.specs if s.job_id == job_id)
+    waits = tuple(_waits(job_id, arrival, recorded[: number + 1]))
+    return answer(run, this, job_id, number, waits, history)
 
 
 def _latest(warehouse: Path) -> str:
@@ -94,6 +96,21 @@ def _check_same(name: str, this: Round, record: RoundRecord) -> None:
             "the replayed decision differs from the recorded decision",
             f"ask with the version that recorded it; see shockwave replay {name}",
         )
+
+
+def _waits(job_id: int, arrival: float, recorded: Sequence[RoundRecord]) -> Iterator[Wait]:
+    """When the job held no GPUs, from its arrival to the last of these rounds."""
+    since: float | None = arrival
+    for record in recorded:
+        clock = record.clock_seconds
+        if clock < arrival:
+            continue
+        held = any(lease.job_id == job_id for lease in record.leases)
+        if held and since is not None and since < clock:
+            yield Wait(since, clock)
+        since = None if held else clock if since is None else since
+    if since is not None and since < clock:
+        yield Wait(since, clock)
 
 
 def _history(job_id: int, recorded: Sequence[RoundRecord], last: int) -> Iterator[Step]:

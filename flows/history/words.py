@@ -21,11 +21,26 @@ def in_words(answer: Answer) -> Iterator[str]:
         f"{a.remaining_seconds:,.0f} s of run time left "
         f"(80 %: {a.low_seconds:,.0f} to {a.high_seconds:,.0f} s)."
     )
+    yield _waited(a)
     yield from _standing(a)
     yield from _preempted(a)
     yield from _room(a)
     yield from _ahead(a)
     yield from _past(a)
+
+
+def _waited(a: Answer) -> str:
+    arrived = f"It arrived at {a.arrival_seconds:,.0f} s"
+    if not a.waits:
+        return f"{arrived}, and has not waited."
+    long = sorted(a.waits, key=lambda wait: wait.from_seconds - wait.to_seconds)[:SHOWN]
+    shown = ", ".join(
+        f"{wait.from_seconds:,.0f} to {wait.to_seconds:,.0f} s" for wait in a.waits if wait in long
+    )
+    times = f" in {len(a.waits)} parts" if len(a.waits) > 1 else ""
+    longest = f", the {SHOWN} longest" if len(a.waits) > SHOWN else ""
+    total = sum(wait.to_seconds - wait.from_seconds for wait in a.waits)
+    return f"{arrived}, and has waited for {total:,.0f} s{times} so far{longest}: {shown}."
 
 
 def _standing(a: Answer) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,26 @@ def test_a_waiting_job_did_not_fit_when_its_turn_came(made: Made, answers: list[
         assert answer.clock_seconds < answer.start_low_seconds <= answer.start_seconds
         assert answer.start_seconds <= answer.start_high_seconds < answer.finish_high_seconds
         assert any(f"needs {answer.scale_factor} GPU" in line for line in in_words(answer))
+
+
+@pytest.mark.slow
+def test_it_tells_when_the_job_waited(made: Made, answers: list[Answer]) -> None:
+    for answer in answers:
+        clocks = [record.clock_seconds for record in made.records[: answer.round + 1]]
+        spec = next(spec for spec in made.specs if spec.job_id == answer.job_id)
+        waited = max(
+            0.0, next(c for c in clocks if c >= spec.arrival_seconds) - spec.arrival_seconds
+        )
+        for record, until in zip(made.records, clocks[1:], strict=False):
+            held = {lease.job_id for lease in record.leases}
+            if record.clock_seconds >= spec.arrival_seconds and answer.job_id not in held:
+                waited += until - record.clock_seconds
+        assert answer.arrival_seconds == spec.arrival_seconds
+        assert sum(w.to_seconds - w.from_seconds for w in answer.waits) == pytest.approx(waited)
+        assert all(a.to_seconds < b.from_seconds for a, b in pairwise(answer.waits))
+        assert all(wait.from_seconds < wait.to_seconds for wait in answer.waits)
+        (line,) = (line for line in in_words(answer) if line.startswith("It arrived at "))
+        assert ("has not waited" in line) is (waited == 0.0)
 
 
 @pytest.mark.slow
