@@ -184,8 +184,25 @@ class Campaign:
         groups = summarize(self.warehouse, read_cells(self.warehouse, self.name))
         return pd.DataFrame([group.row() for group in groups])
 
+    def differences(self) -> "pd.DataFrame":
+        """How policies differ from the first one over pairs of cells that share all else.
+
+        A row a policy: mean differences, in percent of the first or in percentage points, with the
+        bounds of their 95 % intervals.
+
+        Raises:
+            WarehouseError: A run is damaged, or the campaign was never run.
+        """
+        import pandas as pd
+
+        from flows.campaigns.summary import differences
+        from warehouse.store.campaigns import read_cells
+
+        pairs = differences(self.warehouse, read_cells(self.warehouse, self.name))
+        return pd.DataFrame([one.row() for one in pairs])
+
     def cells(self) -> "pd.DataFrame":
-        """The finished cells, a row a cell: its parts and its run's figures, to be paired by seed.
+        """The finished cells, a row a cell: its parts and its run's figures.
 
         Raises:
             WarehouseError: A run is damaged, or the campaign was never run.

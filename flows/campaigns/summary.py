@@ -1,11 +1,12 @@
-"""A campaign's figures: means over seeds with confidence intervals."""
+"""A campaign's figures: means over seeds and paired differences, with confidence intervals."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from warehouse.analytics.intervals import Interval, interval
+from warehouse.analytics.intervals import Interval, as_columns, interval
+from warehouse.analytics.paired import Difference, difference
 from warehouse.analytics.questions import Analytics
 from warehouse.store.files import CellRow, CellStatus
 
@@ -20,6 +21,15 @@ FIGURES = (
     "nash_welfare",
 )
 """Columns of the view `run_summary` that are averaged over seeds."""
+
+PAIRED = {
+    "makespan_percent": ("makespan_s", 1.0),
+    "mean_jct_percent": ("mean_jct_s", 1.0),
+    "jct_p99_percent": ("jct_p99_s", 1.0),
+    "worst_ftf_percent": ("worst_ftf", 1.0),
+    "unfair_points": ("unfair_fraction", 100.0),
+}
+"""Differences in pairs: of which column, and in which multiple of it where it is not in percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +62,7 @@ class Group:
             "seeds": self.seeds,
         }
         for name, figure in self.figures.items():
-            half = None if figure is None else figure.half_width
-            row[name] = None if figure is None else figure.mean
-            row[f"{name}_low"] = None if figure is None or half is None else figure.mean - half
-            row[f"{name}_high"] = None if figure is None or half is None else figure.mean + half
+            row |= as_columns(name, figure)
         return row
 
     def shown(self) -> dict[str, object]:
@@ -83,13 +90,7 @@ def summarize(warehouse: Path, cells: Iterable[CellRow]) -> list[Group]:
     Raises:
         WarehouseError: A run is damaged.
     """
-    done = [cell for cell in cells if cell.status is CellStatus.FINISHED]
-    if not done:
-        return []
-    runs = sorted({cell.run for cell in done})
-    names = ", ".join(FIGURES)
-    _, rows = Analytics(warehouse).query(f"SELECT run, {names} FROM run_summary", runs)
-    found = {run: dict(zip(FIGURES, figures, strict=True)) for run, *figures in rows}
+    done, found = _finished(warehouse, cells)
     groups: defaultdict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for cell in done:
         groups[cell.policy, cell.workload, cell.cluster, cell.options].append(cell.run)
@@ -99,6 +100,83 @@ def summarize(warehouse: Path, cells: Iterable[CellRow]) -> list[Group]:
         )
         for key, group in groups.items()
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """How a policy differs from another in the same circumstances.
+
+    Attributes:
+        policy: Name of the policy.
+        against: Name of the other one.
+        figures: Differences by the keys of `PAIRED`; None where no pair has a value.
+    """
+
+    policy: str
+    against: str
+    figures: dict[str, Difference | None]
+
+    def row(self) -> dict[str, object]:
+        """Plain numbers: mean and bounds of the interval of each difference."""
+        row: dict[str, object] = self._named()
+        for name, one in self.figures.items():
+            row |= as_columns(name, None if one is None else one.change)
+        return row
+
+    def shown(self) -> dict[str, object]:
+        """The differences as formatted for a table."""
+        texts = {name: "" if one is None else str(one.change) for name, one in self.figures.items()}
+        return self._named() | texts
+
+    def _named(self) -> dict[str, object]:
+        pairs = max((one.pairs for one in self.figures.values() if one), default=0)
+        return {"policy": self.policy, "against": self.against, "pairs": pairs}
+
+
+def differences(warehouse: Path, cells: Iterable[CellRow]) -> list[Pairs]:
+    """How policies differ from the first over pairs of cells that share all but the policy.
+
+    Args:
+        warehouse: The warehouse with the runs.
+        cells: The cells, in the order of the campaign; unfinished cells are left out.
+
+    Raises:
+        WarehouseError: A run is damaged.
+    """
+    done, found = _finished(warehouse, cells)
+    names = list(dict.fromkeys(cell.policy for cell in done))
+    by_policy: defaultdict[str, dict[tuple[str, str, str, int], str]] = defaultdict(dict)
+    for cell in done:
+        by_policy[cell.policy][cell.workload, cell.cluster, cell.options, cell.seed] = cell.run
+
+    def compared(policy: str, key: str) -> Difference | None:
+        column, scale = PAIRED[key]
+
+        def value(run: str | None) -> float | None:
+            number = found[run][column] if run else None
+            return None if number is None else scale * number
+
+        base = by_policy[names[0]]
+        pairs = ((value(run), value(base.get(where))) for where, run in by_policy[policy].items())
+        return difference(pairs, percent=key.endswith("_percent"))
+
+    return [
+        Pairs(policy, names[0], {key: compared(policy, key) for key in PAIRED})
+        for policy in names[1:]
+    ]
+
+
+def _finished(
+    warehouse: Path, cells: Iterable[CellRow]
+) -> tuple[list[CellRow], dict[str, dict[str, float | None]]]:
+    """The finished cells, and the figures of their runs."""
+    done = [cell for cell in cells if cell.status is CellStatus.FINISHED]
+    if not done:
+        return [], {}
+    runs = sorted({cell.run for cell in done})
+    names = ", ".join(FIGURES)
+    _, rows = Analytics(warehouse).query(f"SELECT run, {names} FROM run_summary", runs)
+    return done, {run: dict(zip(FIGURES, figures, strict=True)) for run, *figures in rows}
 
 
 def _of(values: Sequence[float | None]) -> Interval | None:

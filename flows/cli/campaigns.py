@@ -84,14 +84,15 @@ def _keep_file(file: Path, warehouse: Path, campaign: str) -> None:
 
 
 def _report(warehouse: Path, campaign: str, as_json: bool) -> None:
-    """Print the means over seeds."""
-    from flows.campaigns.summary import summarize
+    """Print the means over seeds, and how the policies differ from the first."""
+    from flows.campaigns.summary import differences, summarize
     from warehouse.store.campaigns import read_cells
 
     cells = read_cells(warehouse, campaign)
-    groups = summarize(warehouse, cells)
+    groups, pairs = summarize(warehouse, cells), differences(warehouse, cells)
     if as_json:
-        print_rows([{"campaign": campaign} | group.row() for group in groups], as_json)
+        rows = [*(group.row() for group in groups), *(one.row() for one in pairs)]
+        print_rows([{"campaign": campaign} | row for row in rows], as_json)
         return
     finished = [cell for cell in cells if cell.status == "finished"]
     say(
@@ -99,3 +100,6 @@ def _report(warehouse: Path, campaign: str, as_json: bool) -> None:
         f"{sum(cell.seconds for cell in finished):,.0f} s of runs; means over seeds ± 95 %"
     )
     print_rows([group.shown() for group in groups], as_json)
+    if pairs:
+        say(f"\ndifferences from {pairs[0].against} over pairs that share all else, ± 95 %")
+        print_rows([one.shown() for one in pairs], as_json)

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli.options import Json, RunId, Warehouse
-from flows.cli.output import less, print_rows, say
+from flows.cli.output import jct_row, less, print_rows, say
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
+from warehouse.wording import counted
 
 FEW_RUNS = 50
 """Runs that are listed by default. A choice of layout."""
@@ -166,8 +167,9 @@ def diff(
 ) -> None:
     """Compare two runs: settings, outcomes, and the first round that differs."""
     from flows.history.difference import difference
+    from warehouse.analytics.paired import job_by_job
 
-    found = difference(warehouse, run, other)
+    found, jobs = difference(warehouse, run, other), job_by_job(warehouse, run, [other]).get(other)
     settings = [{"setting": name, "one": a, "other": b} for name, a, b in found.settings]
     figures = [
         {"figure": name, "one": a, "other": b, "difference": less(b, a)}
@@ -175,7 +177,8 @@ def diff(
     ]
     if as_json:
         rounds = {"rounds": found.rounds, "first_round": found.first_round, "fields": found.fields}
-        print_rows([*settings, *figures, rounds], as_json)
+        paired = [{"jobs": jobs.pairs} | jct_row(jobs, as_json)] if jobs else []
+        print_rows([*settings, *figures, *paired, rounds], as_json)
         return
     say(f"one: {run}; other: {other}")
     say("")
@@ -186,6 +189,11 @@ def diff(
     say("")
     print_rows(figures, as_json)
     say("")
+    if jobs is not None:
+        say(
+            f"job by job, JCT differs by {jobs.change} s (95 %) over "
+            f"{counted(jobs.pairs, 'job')}: {jobs.less} end sooner, {jobs.more} later"
+        )
     if found.first_round is None:
         say(f"all {found.rounds[0]} rounds are the same")
     elif found.fields:

@@ -5,13 +5,16 @@ import shutil
 import sys
 from collections.abc import Iterable
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from flows.cli.errors import printable
 from flows.cli.progress import end_bar
 from warehouse.analytics.values import plain
+
+if TYPE_CHECKING:
+    from warehouse.analytics.paired import Difference
 
 
 def terminal_width() -> int | None:
@@ -54,3 +57,15 @@ def print_rows(rows: Iterable[dict[str, Any]], as_json: bool, *, paged: bool = F
 def less(after: float | None, before: float | None) -> float | None:
     """The difference of two figures; None where one of them is missing."""
     return None if after is None or before is None else after - before
+
+
+def jct_row(found: "Difference | None", as_json: bool) -> dict[str, Any]:
+    """A difference of jobs' JCTs, in seconds, as a part of a row."""
+    from warehouse.analytics.intervals import as_columns
+
+    name, change = "jct_difference_s", None if found is None else found.change
+    row: dict[str, Any] = (
+        as_columns(name, change) if as_json else {name: None if change is None else str(change)}
+    )
+    counts = (None, None) if found is None else (found.less, found.more)
+    return row | dict(zip(("sooner", "later"), counts, strict=True))

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
@@ -24,7 +24,7 @@ from flows.cli.options import (
     Warehouse,
     takes,
 )
-from flows.cli.output import print_rows, say
+from flows.cli.output import jct_row, print_rows, say
 from flows.runs.settings import DEFAULT_POLICY, SimulationSettings
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
@@ -32,6 +32,7 @@ from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
     from flows.runs.simulation import Driver
+    from warehouse.analytics.paired import Difference
 
 
 STARTING = "starting Prefect; its first start on a machine takes some 20 s"
@@ -135,7 +136,10 @@ def compare(
 
     shown.stage(STARTING if starts_server() else "reaching Prefect")
     runs = run_comparison(plan, warehouse, shown.run)
-    print_summary(warehouse, runs, perf_counter() - started, as_json)
+    from warehouse.analytics.paired import job_by_job
+
+    jobs = job_by_job(warehouse, runs[0], runs[1:])
+    print_summary(warehouse, runs, perf_counter() - started, as_json, jobs)
     if not as_json:
         here = os.path.relpath(Path(sys.argv[0]).parent)
         kept = option_of(warehouse)
@@ -208,14 +212,32 @@ def driving(driver: DriverName) -> "Iterator[Driver]":
         yield run_round_in_prefect
 
 
-def print_summary(warehouse: Path, runs: list[str], wall_seconds: float, as_json: bool) -> None:
-    """Print the headline figures of runs."""
+def print_summary(
+    warehouse: Path,
+    runs: list[str],
+    wall_seconds: float,
+    as_json: bool,
+    jobs: "Mapping[str, Difference] | None" = None,
+) -> None:
+    """Print the headline figures of runs.
+
+    Args:
+        warehouse: The warehouse that holds them.
+        runs: The runs.
+        wall_seconds: How long they took.
+        as_json: Whether to print JSON lines.
+        jobs: By run, how JCTs of its jobs differ from those of the same jobs in the first run.
+    """
     from warehouse.analytics.questions import Analytics
 
     columns, rows = Analytics(warehouse).query("FROM run_summary", runs)
     found = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
     wall = {"wall_s": round(wall_seconds, 3)}
     figures = [{name: (found[run] | wall)[name] for name in SIMULATE_FIELDS} for run in runs]
+    if jobs:
+        figures = [
+            row | jct_row(jobs.get(run), as_json) for run, row in zip(runs, figures, strict=True)
+        ]
     if as_json:
         print_rows(figures, as_json)
     else:

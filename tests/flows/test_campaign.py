@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from threading import Thread
 
 import pytest
@@ -34,6 +35,7 @@ from tests.flows.conftest import PROGRAM, Command, tree
 from tests.newcomer import elsewhere, in_terminal, lookups_of, newcomer
 from tests.ui.service import descendants, free_port, running
 from tests.waiting import HANG_SECONDS, wait_for
+from warehouse.analytics.questions import Analytics
 from warehouse.store.campaigns import read_cells
 from warehouse.store.files import CellStatus
 from warehouse.store.folder import place_of, present
@@ -252,10 +254,14 @@ def test_what_prefect_shows(here: Command, client: SyncPrefectClient, tmp_path: 
     ran = here("campaign", path, "--runner", "threads", "--warehouse", warehouse, "--json")
     assert (ran.code, ran.err) == (0, "")
     name = campaign_id(read_campaign(path))
-    fifo, shockwave = ran.rows
+    fifo, shockwave, paired = ran.rows
     assert list(fifo)[:6] == ["campaign", "policy", "workload", "cluster", "options", "seeds"]
     assert (fifo["campaign"], fifo["policy"], fifo["seeds"]) == (name, "fifo", 2)
     assert shockwave["policy"] == "shockwave"
+    assert (paired["policy"], paired["against"], paired["pairs"]) == ("shockwave", "fifo", 2)
+    assert paired["makespan_percent_low"] <= paired["makespan_percent"]
+    changes = cell_changes(warehouse, name, "mean_jct_s")
+    assert paired["mean_jct_percent"] == pytest.approx(100 * fmean(changes))
     assert fifo["makespan_s_low"] < fifo["makespan_s"] < fifo["makespan_s_high"]
     assert (warehouse / "campaigns" / name / "campaign.toml").read_text() == PLAN
 
@@ -269,6 +275,17 @@ def test_what_prefect_shows(here: Command, client: SyncPrefectClient, tmp_path: 
     assert isinstance(cells, str)
     for row in read_cells(warehouse, name):
         assert f"| {row.cell} | finished | {row.run} |" in cells
+
+
+def cell_changes(warehouse: Path, name: str, figure: str) -> list[float]:
+    """By seed, the change of a figure from fifo to shockwave, as a share."""
+    query = f"SELECT c.policy, {figure} FROM campaign_cells AS c JOIN run_summary USING (run)"
+    query += f" WHERE campaign = '{name}' ORDER BY cell"
+    by_policy: dict[str, list[float]] = {}
+    for policy, value in Analytics(warehouse).query(query)[1]:
+        by_policy.setdefault(policy, []).append(value)
+    pairs = zip(by_policy["fifo"], by_policy["shockwave"], strict=True)
+    return [after / before - 1 for before, after in pairs]
 
 
 def test_a_failed_cell_stops_no_other(

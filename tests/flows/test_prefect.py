@@ -279,6 +279,11 @@ def test_compare_is_a_flow_run_with_a_task_run_a_policy(
     assert [row["policy"] for row in ran.rows] == ["fifo", "shockwave", "fifo"]
     first, second, again = (row["run"] for row in ran.rows)
     assert again == first.removesuffix("-1") + "-2"
+    assert [row["jct_difference_s"] for row in ran.rows] == [
+        None,
+        pytest.approx(ran.rows[1]["mean_jct_s"] - ran.rows[0]["mean_jct_s"]),
+        0.0,
+    ]
     parameters = [Reader(tmp_path).header(run).settings.parameters for run in (first, second)]
     assert parameters == [(), (Parameter("lateness", 1e-4),)]
 

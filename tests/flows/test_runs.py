@@ -237,6 +237,16 @@ def test_labels_that_make_no_sense_are_refused(ask: Ask, warehouse: Path) -> Non
     assert f"{LABELS}: cannot be read" in ran.err
 
 
+def test_runs_are_held_against_each_other_job_by_job(ask: Ask, warehouse: Path) -> None:
+    one, other = named(ask, "srtf"), named(ask, "themis")
+    figures = {row["run"]: row["mean_jct_s"] for row in rows_of(ask, "runs", "--identical")}
+    (jobs,) = (row for row in rows_of(ask, "diff", one, other) if "jct_difference_s" in row)
+    assert jobs["jct_difference_s"] == pytest.approx(figures[other] - figures[one])
+    assert jobs["jct_difference_s_low"] < jobs["jct_difference_s"] < jobs["jct_difference_s_high"]
+    assert 0 < jobs["sooner"] + jobs["later"] <= jobs["jobs"]
+    assert f"{jobs['sooner']} end sooner, {jobs['later']} later" in ask("diff", one, other).out
+
+
 # The trash
 
 

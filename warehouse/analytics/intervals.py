@@ -51,6 +51,16 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(fmean(values), quantile * stdev(values) / math.sqrt(len(values)))
 
 
+def as_columns(name: str, found: Interval | None) -> dict[str, float | None]:
+    """A mean and the ends of its interval as columns; None where there is no such number."""
+    wide = None if found is None or found.half_width is None else found
+    return {
+        name: None if found is None else found.mean,
+        f"{name}_low": None if wide is None else wide.low,
+        f"{name}_high": None if wide is None else wide.high,
+    }
+
+
 def in_three_digits(value: float) -> str:
     """A number as people read it: three digits, or whole from 1,000 on."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import altair as alt
 
-from warehouse.analytics.intervals import Interval, interval
+from warehouse.analytics.intervals import Interval
+from warehouse.analytics.paired import difference
 from warehouse.report.figure import (
     COLOURS,
     LABEL,
@@ -101,23 +102,16 @@ def _differences(
     unit = "points" if metric is UNFAIR else "%"
     rows: list[Row] = []
     for policy in others:
-        pairs = [
-            (value, reference)
-            for entry in entries
-            if entry.policy == policy
-            and (value := metric.of(entry)) is not None
-            and (reference := against.get(entry.circumstances)) is not None
-        ]
-        if metric is UNFAIR:
-            changes = [value - reference for value, reference in pairs]
-        else:
-            changes = [100 * (value / reference - 1) for value, reference in pairs if reference]
-        if changes:
+        of_policy = (entry for entry in entries if entry.policy == policy)
+        found = difference(
+            ((metric.of(entry), against.get(entry.circumstances)) for entry in of_policy),
+            percent=metric is not UNFAIR,
+        )
+        if found is not None:
             name = f"{metric.title.split(' (')[0]} ({unit})"
-            numbers = _row(interval(changes), len(changes))
+            numbers = _row(found.change, found.pairs)
             numbers["pairs"] = numbers.pop("runs")
-            better = sum(change < 0 for change in changes)
-            rows.append({"metric": name, "label": policy, **numbers, "better": better})
+            rows.append({"metric": name, "label": policy, **numbers, "better": found.less})
     return rows
 
 

@@ -1,0 +1,78 @@
+"""Differences of a figure over pairs that share all but one thing, with confidence intervals."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from warehouse.analytics.intervals import Interval, interval
+from warehouse.analytics.questions import Analytics
+
+BOTH = """
+SELECT o.run, o.jct_seconds, b.jct_seconds
+FROM (SELECT run, job_id, jct_seconds FROM job_outcomes) AS o
+JOIN (SELECT * FROM jobs) AS j USING (run, job_id)
+JOIN (SELECT run, job_id, jct_seconds FROM job_outcomes) AS b USING (job_id)
+JOIN (SELECT * FROM jobs) AS k ON k.run = b.run AND k.job_id = b.job_id
+WHERE b.run = '{base}' AND o.run <> b.run
+    AND (j.model, j.mode, j.scale_factor, j.epochs, j.arrival_seconds)
+        = (k.model, k.mode, k.scale_factor, k.epochs, k.arrival_seconds)
+ORDER BY o.run, o.job_id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The mean difference of a figure over pairs.
+
+    Attributes:
+        pairs: Number of pairs.
+        change: The mean with its 95 % confidence interval.
+        less: Pairs in which the figure is less than the reference.
+        more: Pairs in which it is more.
+    """
+
+    pairs: int
+    change: Interval
+    less: int
+    more: int
+
+
+def difference(
+    pairs: Iterable[tuple[float | None, float | None]], *, percent: bool = False
+) -> Difference | None:
+    """The difference of values from their references; None without a pair.
+
+    Args:
+        pairs: Values, each with its reference; pairs that lack either are left out.
+        percent: Whether differences are in percent of the reference, which must not be 0.
+    """
+    known = [(value, base) for value, base in pairs if value is not None and base is not None]
+    if percent:
+        changes = [100 * (value / base - 1) for value, base in known if base]
+    else:
+        changes = [value - base for value, base in known]
+    if not changes:
+        return None
+    less, more = sum(change < 0 for change in changes), sum(change > 0 for change in changes)
+    return Difference(len(changes), interval(changes), less, more)
+
+
+def job_by_job(warehouse: Path, base: str, others: Iterable[str]) -> dict[str, Difference]:
+    """How JCTs of jobs differ from those of the same jobs in another run, in seconds.
+
+    Args:
+        warehouse: The warehouse.
+        base: The run that others are held against.
+        others: These runs; one that shares no ended job with it has no difference.
+
+    Raises:
+        InputError: There is no such run.
+        WarehouseError: A file is damaged.
+    """
+    runs = sorted({base, *others})
+    _, rows = Analytics(warehouse).query(BOTH.format(base=base), runs)
+    pairs: dict[str, list[tuple[float | None, float | None]]] = {}
+    for run, value, reference in rows:
+        pairs.setdefault(run, []).append((value, reference))
+    found = {run: difference(of) for run, of in pairs.items()}
+    return {run: one for run, one in found.items() if one is not None}
