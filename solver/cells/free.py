@@ -1,0 +1,125 @@
+"""Buddies: the free cells of a pool, split and merged, and whether they keep every promise."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+
+from predictor.errors import InputError
+from solver.cells.layout import CellPool
+from solver.cells.tree import Physical
+
+
+def _index(cell: Physical) -> int:
+    return cell.index
+
+
+class FreeCells:
+    """The free cells of a pool, and how many it still owes to tenants.
+
+    A cell is in the list if it is whole and free and not a part of a free one. What the lists
+    contain follows from the cells that are bound, not from the order in which they were.
+
+    Args:
+        pool: The pool.
+        trees: Its trees, all free.
+
+    Attributes:
+        lists: Free cells by level, in the order of the pool.
+        owed: Promised cells that no physical cell serves, by level.
+    """
+
+    def __init__(self, pool: CellPool, trees: Sequence[Physical]) -> None:
+        self._pool = pool
+        self.lists: list[list[Physical]] = [[] for _ in pool.levels]
+        self.owed = [0] * len(pool.levels)
+        for tree in trees:
+            self._add(tree)
+
+    def holds(self, cell: Physical) -> bool:
+        """Whether a cell is free, whole or as a part of a free one."""
+        at: Physical | None = cell
+        while at is not None and not at.free:
+            at = at.parent
+        return at is not None
+
+    def whole(self, cell: Physical) -> Physical:
+        """The cell of the lists that a free cell is a part of, or is."""
+        while not cell.free:
+            assert cell.parent is not None, "the cell is not free"
+            cell = cell.parent
+        return cell
+
+    def take(self, cell: Physical) -> None:
+        """Take a free cell out, splitting the one that it is a part of."""
+        whole = self.whole(cell)
+        self._remove(whole)
+        while cell is not whole:
+            assert cell.parent is not None
+            for buddy in cell.parent.children:
+                if buddy is not cell:
+                    self._add(buddy)
+            cell = cell.parent
+
+    def give(self, cell: Physical) -> None:
+        """Put a cell back, merging buddies that are all free."""
+        while cell.parent is not None:
+            buddies = [buddy for buddy in cell.parent.children if buddy is not cell]
+            if not all(buddy.free for buddy in buddies):
+                break
+            for buddy in buddies:
+                self._remove(buddy)
+            cell = cell.parent
+        self._add(cell)
+
+    def left(self) -> Iterator[tuple[int, int]]:
+        """By level from the highest: how many cells are left once all above are delivered.
+
+        The promises can be kept, all at once, if and only if none is negative (HiveD's safety
+        condition): a level has its own free cells and the parts of those above that nobody is owed.
+        """
+        return self._left([len(cells) for cells in self.lists], self.owed)
+
+    def safe(self, level: int, source: int) -> bool:
+        """Whether all promises still can be kept once one is, with a part of a free cell.
+
+        Args:
+            level: Level of the promised cell.
+            source: Level of the free cell that is split for it.
+        """
+        free = [len(cells) for cells in self.lists]
+        free[source] -= 1
+        for below in range(level, source):
+            free[below] += self._pool.levels[below + 1].parts - 1
+        owed = list(self.owed)
+        owed[level] -= 1
+        return all(left >= 0 for _, left in self._left(free, owed))
+
+    def check(self) -> None:
+        """Refuse promises that cannot be kept together.
+
+        Raises:
+            InputError: At a level, more cells are promised than there are.
+        """
+        for level, left in self.left():
+            if left < 0:
+                name, owed = self._pool.levels[level].name, self.owed[level]
+                raise InputError(
+                    f"pools.{self._pool.name}",
+                    f"{owed} cells {name!r} are promised and {owed + left} are there for it",
+                    "promise fewer cells, or smaller ones",
+                )
+
+    def _left(self, free: Sequence[int], owed: Sequence[int]) -> Iterator[tuple[int, int]]:
+        left = 0
+        for level in reversed(range(len(free))):
+            left = left + free[level] - owed[level]
+            yield level, left
+            left *= self._pool.levels[level].parts
+
+    def _add(self, cell: Physical) -> None:
+        cell.free = True
+        insort(self.lists[cell.level], cell, key=_index)
+
+    def _remove(self, cell: Physical) -> None:
+        cell.free = False
+        cells = self.lists[cell.level]
+        del cells[bisect_left(cells, cell.index, key=_index)]

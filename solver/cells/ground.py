@@ -1,0 +1,103 @@
+"""The cells of a cluster as they are declared, without gangs: trees, promises, health."""
+
+from predictor.errors import InputError, meant
+from solver.cells.free import FreeCells
+from solver.cells.gangs import Slot
+from solver.cells.health import hopeless
+from solver.cells.layout import NODE, Layout
+from solver.cells.tree import Physical, Promised, physical_trees, promised_tree
+
+
+class Ground:
+    """Physical and promised cells of a layout. All nodes are healthy at first.
+
+    Args:
+        layout: Pools, tenants and pins.
+
+    Attributes:
+        layout: The same.
+        nodes: Nodes by pool, in the order of the layout.
+        slots: GPUs by node and index.
+        free: Free cells by pool.
+        promised: Promised cells by tenant and pool, in the order of the layout.
+        pinned: Pinned cells by tenant and name of the pin.
+
+    Raises:
+        InputError: The promises cannot be kept together, or a pin names what is not there.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.nodes: dict[str, list[Physical]] = {}
+        self.slots: dict[Slot, Physical] = {}
+        self.free: dict[str, FreeCells] = {}
+        self.promised: dict[tuple[str, str], list[Promised]] = {}
+        self.pinned: dict[tuple[str, str], Promised] = {}
+        self._bad: dict[str, list[Physical]] = {pool.name: [] for pool in layout.pools}
+        for pool in layout.pools:
+            trees, level = physical_trees(pool), pool.level(NODE)
+            self.free[pool.name] = FreeCells(pool, trees)
+            self.nodes[pool.name] = [node for tree in trees for node in tree.of_level(level)]
+            for node in self.nodes[pool.name]:
+                for gpu in node.of_level(0):
+                    self.slots[Slot(node.nodes[0], gpu.gpu)] = gpu
+        for tenant in layout.tenants:
+            count = 0
+            for promise in tenant.cells:
+                pool = layout.pool(promise.pool)
+                level = pool.level(promise.level)
+                for _ in range(promise.number):
+                    cell = promised_tree(pool, level, tenant.name, count)
+                    count += 2 * cell.gpus * len(pool.levels)
+                    self.promised.setdefault((tenant.name, pool.name), []).append(cell)
+                self.free[pool.name].owed[level] += promise.number
+            for name in tenant.pins:
+                self._pin(tenant.name, name)
+        for free in self.free.values():
+            free.check()
+
+    def report(self, name: str, healthy: bool) -> None:
+        """Take note that a node is healthy, or bad.
+
+        Raises:
+            InputError: There is no such node.
+        """
+        nodes = [node for pool in self.nodes.values() for node in pool]
+        named = [node for node in nodes if node.nodes[0] == name]
+        if not named:
+            known = (node.nodes[0] for node in nodes)
+            raise InputError("node", f"there is no node {name!r}", meant(name, known))
+        for node in named:
+            if healthy is (node.bad > 0):
+                bad = self._bad[node.pool.name]
+                (bad.remove if healthy else bad.append)(node)
+                for level in range(node.level):
+                    for part in node.of_level(level):
+                        part.bad = 0 if healthy else 1
+                above: Physical | None = node
+                while above is not None:
+                    above.bad += -1 if healthy else 1
+                    above = above.parent
+
+    def lost(self, tenant: str, pool: str, pin: str = "") -> set[Promised]:
+        """Promised nodes of a tenant, or parts of nodes, that can only be had on bad nodes."""
+        cells = [self.pinned[tenant, pin]] if pin else self.promised.get((tenant, pool), [])
+        return hopeless(cells, self.free[pool], self._bad[pool])
+
+    def _pin(self, tenant: str, name: str) -> None:
+        """Bind a pinned cell for good."""
+        pin = self.layout.pin(name)
+        pool = self.layout.pool(pin.pool)
+        index = pool.gpus_of(pin.node)[0] if pin.gpu is None else pin.gpu
+        gpu = self.slots.get(Slot(pin.node, index))
+        if gpu is None or gpu.pool is not pool:
+            raise InputError(
+                f"pins.{name}", f"{pin.node!r} has no such GPU", "name one of the pool"
+            )
+        physical = gpu.above(pool.level(pin.level))
+        if not self.free[pool.name].holds(physical):
+            raise InputError(f"pins.{name}", "the cell overlaps with another pin's", "pin another")
+        cell = promised_tree(pool, physical.level, tenant, 0)
+        self.pinned[tenant, name] = cell
+        self.free[pool.name].take(physical)
+        cell.bound, physical.promise, physical.pinned = physical, cell, True

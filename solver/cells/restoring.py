@@ -1,0 +1,97 @@
+"""Gangs that run already find their promised cells again, after a restart or in another layout."""
+
+from collections.abc import Sequence
+
+from predictor.errors import InputError
+from solver.cells.gangs import Gang, Request, RunningGang
+from solver.cells.ground import Ground
+from solver.cells.holding import Holdings
+from solver.cells.tree import Physical, Promised
+
+
+def restore(running: RunningGang, ground: Ground, holdings: Holdings) -> None:
+    """Take in a gang that runs. If it no longer fits the promises, it goes on as opportunistic.
+
+    Args:
+        running: The gang. GPUs that are no longer there do not count.
+        ground: The cells.
+        holdings: Who holds them; changed.
+
+    Raises:
+        InputError: Its name or one of its GPUs is taken.
+    """
+    request = running.request
+    if request.name in holdings.gangs:
+        raise InputError(request.name, "two gangs have this name", "restore each once")
+    pairs = [
+        (ground.slots[slot], level)
+        for slots, levels in zip(running.slots, running.levels, strict=True)
+        for slot, level in zip(slots, levels, strict=True)
+        if slot in ground.slots
+    ]
+    for gpu, _ in pairs:
+        if gpu.user is not None:
+            place = f"GPU {gpu.gpu} of node {gpu.nodes[0]} is held already"
+            raise InputError(request.name, place, "restore each GPU once")
+    gang = Gang(request, running, [gpu for gpu, _ in pairs], None)
+    holdings.start(gang)
+    claims: list[Promised] = []
+    for gpu, level in pairs:
+        claim = _claim(gpu, level, request, ground, holdings)
+        if claim is None:
+            holdings.serve(gang, None)
+            return
+        claims.append(claim)
+        holdings.release(gpu)
+        gang.claims = claims
+        holdings.hold(gpu, gang)
+    gang.claims = claims
+
+
+def _claim(
+    gpu: Physical, level: str, request: Request, ground: Ground, holdings: Holdings
+) -> Promised | None:
+    """The promised GPU that a GPU can serve; gangs of lower priority are demoted for it."""
+    names = [known.name for known in gpu.pool.levels]
+    if not request.guaranteed or level not in names:
+        return None
+    if not request.pin:
+        roots = ground.promised.get((request.tenant, gpu.pool.name), [])
+    elif (request.tenant, request.pin) in ground.pinned:
+        roots = [ground.pinned[request.tenant, request.pin]]
+    else:
+        return None
+    whole = names.index(level)
+    candidates: Sequence[Promised] = [root for root in roots if root.level == whole]
+    claim: Promised | None = None
+    for at in range(whole, -1, -1):
+        claim = _serves(gpu.above(at), candidates, request.priority, ground, holdings)
+        if claim is None:
+            return None
+        candidates = claim.children
+    return claim
+
+
+def _serves(
+    cell: Physical,
+    candidates: Sequence[Promised],
+    priority: int,
+    ground: Ground,
+    holdings: Holdings,
+) -> Promised | None:
+    """The promised cell that a physical one serves, or can: the one held least, if by less."""
+    if cell.promise is not None:
+        return cell.promise if cell.promise in candidates else None
+    open_ones = [one for one in candidates if one.bound is None or not one.bound.pinned]
+    least = min(open_ones, key=lambda one: (one.priority, one.index), default=None)
+    if least is None or least.priority >= priority:
+        return None
+    if least.bound is not None:
+        for gpu in list(least.bound.of_level(0)):
+            if gpu.promise is not None and gpu.user is not None:
+                holdings.serve(gpu.user, None)
+    if least.parent is None:
+        free = ground.free[cell.pool.name]
+        if not free.holds(cell) or not free.safe(cell.level, free.whole(cell).level):
+            return None
+    return least

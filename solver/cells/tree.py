@@ -1,0 +1,177 @@
+"""Cells as trees: those that are there, and those that tenants are promised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Self
+
+from solver.cells.layout import NODE, CellPool
+
+if TYPE_CHECKING:
+    from solver.cells.gangs import Gang
+
+FREE = -2
+"""Priority of a cell that no gang holds."""
+
+
+class Cell:
+    """A cell, in the tree of its pool or of a tenant's cell.
+
+    Attributes:
+        pool: Its pool.
+        level: Index of its level, 0 for a GPU.
+        index: Position among all cells of the pool or tenant, by which ties are broken.
+        parent: The cell that it is a part of; None for the root of a tree.
+        children: Its buddies one level below.
+        held: Number of its GPUs held, by priority.
+    """
+
+    __slots__ = ("children", "held", "index", "level", "parent", "pool")
+
+    def __init__(self, pool: CellPool, level: int, index: int, parent: Self | None) -> None:
+        self.pool = pool
+        self.level = level
+        self.index = index
+        self.parent = parent
+        self.children: list[Self] = []
+        self.held: dict[int, int] = {}
+        if parent is not None:
+            parent.children.append(self)
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs."""
+        return self.pool.levels[self.level].gpus
+
+    @property
+    def priority(self) -> int:
+        """The highest priority by which a GPU of it is held."""
+        return max(self.held, default=FREE)
+
+    def count(self, priority: int, change: int) -> None:
+        """Count a GPU that is held by a priority, or no longer, here and above."""
+        cell: Cell | None = self
+        while cell is not None:
+            held = cell.held.get(priority, 0) + change
+            if held:
+                cell.held[priority] = held
+            else:
+                del cell.held[priority]
+            cell = cell.parent
+
+    def above(self, level: int) -> Self:
+        """The cell of a level, or else of the highest one, that this is a part of."""
+        cell = self
+        while cell.level < level and cell.parent is not None:
+            cell = cell.parent
+        return cell
+
+    def of_level(self, level: int) -> Iterator[Self]:
+        """Its cells of a level, in order."""
+        if self.level == level:
+            yield self
+        else:
+            for child in self.children:
+                yield from child.of_level(level)
+
+
+class Physical(Cell):
+    """A cell that is there.
+
+    Attributes:
+        promise: The promised cell that it serves.
+        pinned: Whether it serves it for good.
+        free: Whether it is free, as a whole and not as a part of a larger free cell.
+        bad: Number of its nodes that are bad; for parts of a node, that of the node.
+        nodes: Names of its nodes; of a part of a node, that node.
+        gpu: Index on its node, for a GPU.
+        user: The gang that runs on it, for a GPU.
+        taker: The gang that has reserved it and waits for the user to go, for a GPU.
+    """
+
+    __slots__ = ("bad", "free", "gpu", "nodes", "pinned", "promise", "taker", "user")
+
+    def __init__(
+        self,
+        pool: CellPool,
+        level: int,
+        index: int,
+        parent: Physical | None,
+        nodes: tuple[str, ...],
+    ) -> None:
+        super().__init__(pool, level, index, parent)
+        self.promise: Promised | None = None
+        self.pinned = False
+        self.free = False
+        self.bad = 0
+        self.nodes = nodes
+        self.gpu = 0
+        self.user: Gang | None = None
+        self.taker: Gang | None = None
+
+
+class Promised(Cell):
+    """A cell that a tenant is promised, or a part of one.
+
+    Attributes:
+        tenant: The tenant.
+        bound: The physical cell that serves it; None while no gang holds a GPU of it.
+    """
+
+    __slots__ = ("bound", "tenant")
+
+    def __init__(
+        self, pool: CellPool, level: int, index: int, parent: Promised | None, tenant: str
+    ) -> None:
+        super().__init__(pool, level, index, parent)
+        self.tenant = tenant
+        self.bound: Physical | None = None
+
+    @property
+    def root(self) -> Promised:
+        """The whole cell as it was promised."""
+        return self if self.parent is None else self.parent.root
+
+
+def physical_trees(pool: CellPool) -> list[Physical]:
+    """The trees of a pool, with its nodes and GPUs in the order declared."""
+    node_level, top = pool.level(NODE), len(pool.levels) - 1
+    count = 0
+
+    def grown(level: int, parent: Physical | None, nodes: tuple[str, ...]) -> Physical:
+        nonlocal count
+        cell = Physical(pool, level, count, parent, nodes)
+        count += 1
+        parts = pool.levels[level].parts
+        for part in range(parts):
+            share = len(nodes) // parts
+            own = nodes[part * share : (part + 1) * share] if level > node_level else nodes
+            grown(level - 1, cell, own)
+        return cell
+
+    share = pool.levels[top].gpus // pool.levels[node_level].gpus
+    trees = [
+        grown(top, None, pool.nodes[first : first + share])
+        for first in range(0, len(pool.nodes), share)
+    ]
+    for tree in trees:
+        for node in tree.of_level(node_level):
+            indices = pool.gpus_of(node.nodes[0])
+            for gpu, index in zip(node.of_level(0), indices, strict=True):
+                gpu.gpu = index
+    return trees
+
+
+def promised_tree(pool: CellPool, level: int, tenant: str, first: int) -> Promised:
+    """The tree of a promised cell, its parts numbered from `first` on."""
+    count = first
+
+    def grown(level: int, parent: Promised | None) -> Promised:
+        nonlocal count
+        cell = Promised(pool, level, count, parent, tenant)
+        count += 1
+        for _ in range(pool.levels[level].parts):
+            grown(level - 1, cell)
+        return cell
+
+    return grown(level, None)
