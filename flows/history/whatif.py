@@ -29,7 +29,7 @@ from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
 from warehouse.store.durable import check_writable, writing
 from warehouse.store.reader import Reader
-from warehouse.store.writer import Writer
+from warehouse.store.writer import DELAY_SECONDS, Writer
 
 FIGURES = (
     "makespan_s",
@@ -193,7 +193,9 @@ def fork(
     start = _forked(name, recorded, [record for record, _ in rounds], number, change)
     prepared = prepare(start)
     with (
-        Writer(into, start, packages=packages(start.header.settings)) as writer,
+        Writer(
+            into, start, packages=packages(start.header.settings), delay_seconds=DELAY_SECONDS
+        ) as writer,
         prepared.under_way(writer, writer.run) as run,
     ):
         for record, _ in rounds[:number]:

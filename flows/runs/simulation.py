@@ -14,7 +14,7 @@ from tasks.record import RoundRecord, RuntimeKind, Start
 from tasks.round import Round, Run, collect, run_round
 from warehouse.analytics.catalog import build
 from warehouse.store.reader import Reader
-from warehouse.store.writer import Writer
+from warehouse.store.writer import DELAY_SECONDS, Writer
 
 Driver = Callable[[Run], Round]
 """Executes the steps of a round."""
@@ -58,7 +58,9 @@ def simulate(
     prepared = prepare(start)
     build(warehouse)
     with (
-        Writer(warehouse, start, packages=packages(start.header.settings)) as writer,
+        Writer(
+            warehouse, start, packages=packages(start.header.settings), delay_seconds=DELAY_SECONDS
+        ) as writer,
         prepared.under_way(writer, writer.run) as run,
     ):
         return finish(run, warehouse, writer, driver, progress, rounds)
@@ -98,7 +100,7 @@ def resume(
     check_plugins(name, start, reader)
     build(warehouse)
     with (
-        Writer(warehouse, start, run=name) as writer,
+        Writer(warehouse, start, run=name, delay_seconds=DELAY_SECONDS) as writer,
         prepare(start).under_way(writer, name) as run,
     ):
         for record, digest in reader.records(name):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from predictor.errors import WarehouseError
 from tests.runs import Made, ended, write
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
@@ -70,6 +71,45 @@ def test_a_run_under_way_is_in_few_files_and_reads_the_same_after_each_round(
     assert audit_all(tmp_path).findings == []
     rounds = [number for (number,) in Analytics(tmp_path).query("SELECT round FROM rounds")[1]]
     assert sorted(rounds) == list(range(len(expected)))
+
+
+def test_rounds_that_are_written_together_are_the_same_on_disk(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warehouse.store.writer.GROUP_ROUNDS", 16)
+    kept = {}
+    for delay in (0.0, 1e9):
+        warehouse = tmp_path / str(delay)
+        with Writer(warehouse, made.start, delay_seconds=delay) as writer:
+            for one in made.rounds[:5]:
+                writer.append(*one)
+        assert names(warehouse, writer.run) == [part_name(range(n, n + 1)) for n in range(5)]
+        with Writer(warehouse, made.start, run=writer.run, delay_seconds=delay) as again:
+            for number, one in enumerate(made.rounds[5:29], start=6):
+                again.append(*one)
+                seen = number if not delay else 5 if number < 21 else 21
+                assert len(Reader(warehouse).records(again.run)) == seen
+        files = [path.name for path in round_files(place_of(warehouse, writer.run))]
+        assert files == list(map(part_name, tidy(29)))
+        with Writer(warehouse, made.start, run=writer.run, delay_seconds=delay) as last:
+            for one in made.rounds[29:]:
+                last.append(*one)
+            last.compact()
+        assert audit_all(warehouse).findings == []
+        kept[delay] = (place_of(warehouse, writer.run) / WHOLE).read_bytes()
+    assert kept[0.0] == kept[1e9]
+
+
+def test_after_a_failed_write_no_later_round_is_written(tmp_path: Path, made: Made) -> None:
+    with Writer(tmp_path, made.start, delay_seconds=1e9) as writer:
+        place = place_of(tmp_path, writer.run)
+        for one in made.rounds[:3]:
+            writer.append(*one)
+        (place / part_name(range(1, 2))).mkdir()
+        with pytest.raises(WarehouseError):
+            writer.compact()
+        (place / part_name(range(1, 2))).rmdir()
+    assert names(tmp_path, writer.run) == [part_name(range(0, 1))]
 
 
 def test_files_that_were_replaced_stay_for_their_readers_and_are_not_read(

@@ -577,7 +577,8 @@ def test_a_warehouse_that_moved_is_rebuilt_by_its_next_run(tmp_path: Path, made:
         assert connection.execute("SELECT count(*) FROM rounds").fetchone() == (5,)
 
 
-def test_queries_see_a_run_grow(tmp_path: Path) -> None:
+def test_queries_see_a_run_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.runs.simulation.DELAY_SECONDS", 0.0)
     analytics, seen = Analytics(tmp_path), []
 
     def told(run: Run) -> None:

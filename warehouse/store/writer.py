@@ -1,6 +1,7 @@
 """Writes runs to a warehouse: a file per round, put into larger ones as the run goes on.
 
 A run under way has the parts of `warehouse.store.folder.tidy`, one that has ended a single file.
+Rounds that can be simulated again may be written together, see `Writer`.
 A file's checksum is noted before it gets its name, and a file that is replaced goes last: at every
 moment each round is in a file with a checksum, and what the ledger has is there.
 """
@@ -76,7 +77,14 @@ ENTRY_SECONDS = 300.0
 recorded."""
 
 
+DELAY_SECONDS = 1.0
+"""Time for which rounds of a virtual cluster wait to be written together: the simulation that a
+crash may cost. An engineering choice; no sweep is recorded."""
+
+
 _HASH = pa.schema([ROUND.field("hash")])
+
+_Waiting = tuple[RoundLabel, RoundRecord]
 
 
 class Writer:
@@ -91,6 +99,8 @@ class Writer:
         start: Header and workload of the run.
         packages: Installed packages.
         taken: Returns whether a name is in use elsewhere, so that a new run cannot have it.
+        delay_seconds: Time for which rounds may wait to be written together; 0 to write each
+            before `append` returns.
 
     Raises:
         InputError: The run's records are of an older layout, or the ledger cannot be signed.
@@ -105,6 +115,7 @@ class Writer:
         run: str | None = None,
         packages: Sequence[Package] = (),
         taken: Callable[[str], bool] = lambda name: False,
+        delay_seconds: float = 0.0,
     ) -> None:
         if start.header.version != VERSION:
             raise InputError(
@@ -114,6 +125,8 @@ class Writer:
             )
         self._warehouse = warehouse
         self._columns = SERVICE_ROUND if start.header.service else ROUND
+        self._delay_seconds, self._wrote_at = delay_seconds, monotonic()
+        self._waiting: list[_Waiting] = []  # rounds that are not written yet
         self._parts: list[str] = []  # the files with the rounds, in order, each round in one
         self._loose: dict[str, pa.Table] = {}  # rounds that are in no larger part yet
         self._replaced: dict[str, float] = {}  # files, and when that was
@@ -254,21 +267,46 @@ class Writer:
     def append(self, record: RoundRecord, record_digest: str, timings: Timings) -> None:
         """Write a round durably: once this returns, a crash does not lose it.
 
+        With `delay_seconds`, that holds for the rounds of that time at the latest.
+
         Raises:
             WarehouseError: It cannot be written.
         """
-        label = RoundLabel(self.run, record_digest, timings)
-        table = to_table(self._columns, label, record)
-        path = self._folder / part_name(range(record.round, record.round + 1))
+        self._waiting.append((RoundLabel(self.run, record_digest, timings), record))
+        waited = monotonic() - self._wrote_at
+        if waited >= self._delay_seconds or len(self._waiting) >= GROUP_ROUNDS:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        """Write the rounds that wait, in the parts in which they are to be.
+
+        After an error none waits any more, so that none is written without those before it.
+        """
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        stop = waiting[-1][1].round + 1
         with writing(self._warehouse):
-            write_table(path, table, self._note)
-            self._parts.append(path.name)
-            self._loose[path.name] = table
+            while waiting:
+                first = waiting[0][1].round
+                alone = range(first, first + 1)
+                part = next((part for part in tidy(stop) if part.start == first), alone)
+                self._write_part(part, waiting[: len(part)])
+                del waiting[: len(part)]
             self._clear(monotonic() - READ_SECONDS)
-            if len(tidy(record.round + 1)[-1]) > 1:
-                self._fold(record.round + 1)
+            self._fold(stop)
             if monotonic() - self._entered_at > ENTRY_SECONDS:
                 self._enter_all()
+        self._wrote_at = monotonic()
+
+    def _write_part(self, part: range, rounds: Sequence[_Waiting]) -> None:
+        """Write a file with some rounds."""
+        labels, records = zip(*rounds, strict=True)
+        table, path = rows_to_table(self._columns, labels, records), self._folder / part_name(part)
+        write_table(path, table, self._note)
+        self._parts.append(path.name)
+        if len(part) == 1:
+            self._loose[path.name] = table
 
     def compact(self) -> None:
         """Put the rounds of an ended run into one file.
@@ -276,6 +314,7 @@ class Writer:
         Raises:
             WarehouseError: A file is damaged, or the folder cannot be written.
         """
+        self._write_waiting()
         with writing(self._warehouse):
             if self._parts not in ([], [WHOLE]):
                 self._merge(WHOLE)
@@ -285,6 +324,8 @@ class Writer:
 
     def _fold(self, rounds: int) -> None:
         """Put the rounds of a run under way into the parts in which they are to be."""
+        if WHOLE in self._parts:
+            return
         for name in map(part_name, tidy(rounds)):
             if name not in self._parts:
                 self._merge(name)
@@ -357,8 +398,9 @@ class Writer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Release the run, with an entry for what the ledger lacks of it."""
+        """Write what waits and release the run, with an entry for what the ledger lacks of it."""
         try:
+            self._write_waiting()
             there = {name for name in self._new if (self._folder / name).exists()}
             self._new = {name: self._new[name] for name in there}  # else a write failed
             if self._new:
