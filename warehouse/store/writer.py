@@ -10,7 +10,7 @@ import contextlib
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
@@ -21,13 +21,13 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from predictor.errors import InputError, ShockwaveError, WarehouseBusy, WarehouseError
+from predictor.errors import InputError, ShockwaveError, WarehouseBusy
 from tasks.layouts import VERSION
 from tasks.record import Package, RoundRecord, Start, Timings
 from tasks.rows import from_row
 from warehouse.store.arrow import rows_to_table, to_table
-from warehouse.store.checksums import CHECKSUMS, checksum, drop, mend, note, noted
-from warehouse.store.durable import alone, give_name, left_overs, lock_run, writing
+from warehouse.store.checksums import CHECKSUMS, drop, mend, note, noted
+from warehouse.store.durable import alone, give_name, lock_run, writing
 from warehouse.store.files import (
     GROUP_ROUNDS,
     HEADER,
@@ -60,12 +60,10 @@ from warehouse.store.folder import (
 )
 from warehouse.store.ledger import (
     HEADER_FILE,
-    Held,
     check_key,
     enter,
-    folder_name,
-    read_ledger,
 )
+from warehouse.store.recovery import check_noted, finish_writes, not_entered
 from warehouse.store.trash import is_removed
 
 READ_SECONDS = 10.0
@@ -203,66 +201,18 @@ class Writer:
         Raises:
             WarehouseError: A file is missing, or was changed.
         """
-        self._finish_writes()
+        finish_writes(self._folder)
         names, known = part_names(self._folder), noted(self._folder)
         if known is not None:
-            self._check_noted(names, known)
+            check_noted(self._folder, names, known)
             newest = [name for name in names if len(rounds_of(name) or ()) == 1][-1:]
             mend(self._folder, trusted=newest)  # earlier versions noted a file once it was there
-        self._new = self._not_entered()
+        self._new = not_entered(self._warehouse, self._folder, self.run)
         self._parts = [path.name for path in round_files(self._folder)]
         self._replace([name for name in names if name not in self._parts])
         if WHOLE not in names:
             self._fold(self._position()[0])
             self._clear()
-
-    def _finish_writes(self) -> None:
-        """Give temporary files their names where their checksums were noted; remove others."""
-        known = noted(self._folder) or {}
-        for left_over in left_overs(self._folder):
-            name = left_over.name[1:-33]
-            if known.get(name) == checksum(left_over):
-                left_over.replace(self._folder / name)
-            else:
-                left_over.unlink()
-
-    def _check_noted(self, names: Sequence[str], known: Mapping[str, str]) -> None:
-        """Refuse a run without one of its files, or with another that has rounds of several.
-
-        Raises:
-            WarehouseError: A file is missing, and its rounds are in no other, or is not noted.
-        """
-        for name in names:
-            if name not in known and any(replaces(name, other) for other in names):
-                problem, remedy = f"is not in {CHECKSUMS}", "move it elsewhere"
-                raise WarehouseError(str(self._folder / name), problem, remedy)
-        for name in sorted(known):
-            replaced = any(replaces(other, name) for other in names)
-            if not replaced and not (self._folder / name).exists():
-                raise WarehouseError(
-                    str(self._folder / name), "is gone", "restore it from a backup"
-                )
-
-    def _not_entered(self) -> dict[str, str]:
-        """Checksums of files that the last writer, which was killed, did not enter.
-
-        Raises:
-            WarehouseError: A file that was entered has been changed or removed since.
-        """
-        entries = read_ledger(self._warehouse).held
-        state = entries.get(folder_name(self._warehouse, self._folder), Held())
-        for name, digest in state.files.items():
-            path = self._folder / name
-            if path.exists():
-                problem = "was changed: the ledger has another checksum"
-                sound = checksum(path) == digest
-            else:
-                problem = "is gone, and the ledger has it"
-                sound = not digest
-            if not sound:
-                raise WarehouseError(str(path), problem, f"see shockwave audit {self.run}")
-        sums = noted(self._folder) or {}
-        return {name: sums[name] for name in sums if name not in state.files}
 
     def append(self, record: RoundRecord, record_digest: str, timings: Timings) -> None:
         """Write a round durably: once this returns, a crash does not lose it.
