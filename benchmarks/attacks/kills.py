@@ -41,6 +41,7 @@ import numpy as np
 import scipy.special  # noqa: F401 (what a run would import, each process by itself)
 
 from benchmarks.attacks.boundaries import dying_at
+from flows.runs import simulation
 from flows.runs.simulation import resume, simulate
 from flows.runs.start import make_start
 from tasks.record import Settings, Start, one_pool
@@ -82,7 +83,14 @@ def run(warehouse: Path) -> None:
 
 
 def acknowledged(run: Run) -> None:
-    ACKNOWLEDGED[0] = run.state.round
+    if not simulation.DELAY_SECONDS:
+        ACKNOWLEDGED[0] = run.state.round
+
+
+def run_written_together(warehouse: Path) -> None:
+    """A run, or the rest of it, whose rounds wait for each other; none of them is acknowledged."""
+    simulation.DELAY_SECONDS, writer.GROUP_ROUNDS = 1e9, 5
+    run(warehouse)
 
 
 def half_a_run(warehouse: Path) -> None:
@@ -122,6 +130,7 @@ def copies(warehouse: Path) -> None:
 SCENES: dict[str, tuple[Callable[[Path], None], Callable[[Path], None]]] = {
     "a new warehouse": (nothing, build),
     "a run": (build, run),
+    "a run written together": (build, run_written_together),
     "the rest of a run": (half_a_run, run),
     "a run of many files": (many_small_files, run),
     "a campaign": (run, campaign),
@@ -133,6 +142,7 @@ SCENES: dict[str, tuple[Callable[[Path], None], Callable[[Path], None]]] = {
 def main() -> int:
     options = parse()
     bad, holdings.WAIT_SECONDS, writer.READ_SECONDS, folder.FAN = 0, 0.0, 0.0, 2
+    simulation.DELAY_SECONDS = 0.0  # as in containers
     with tempfile.TemporaryDirectory() as place:
         for name in SCENES:
             started = perf_counter()
