@@ -10,6 +10,7 @@ from solver.cells.gangs import (
     Gang,
     Placed,
     Preempts,
+    PromisedCell,
     Request,
     RunningGang,
     Slot,
@@ -127,39 +128,28 @@ class Cells:
         gangs = self._holdings.gangs.items()
         return tuple(name for name, gang in gangs if gang.waiting)
 
-    def promises(self, tenant: str, pool: str) -> tuple[tuple[str, bool, bool], ...]:
-        """A tenant's cells of a pool, without those that are pinned.
-
-        Returns:
-            Of each its level, whether a gang has claimed it, and whether it can be had on healthy
-            nodes only.
-        """
-        lost = {cell.root for cell in self._ground.lost(tenant, pool)}
-        return tuple(
-            (
-                cell.pool.levels[cell.level].name,
-                cell.bound is not None,
-                cell not in lost and not (cell.bound and cell.bound.bad),
-            )
-            for cell in self._ground.promised.get((tenant, pool), ())
-        )
-
-    def claimed(self) -> tuple[tuple[str, str, frozenset[Slot]], ...]:
-        """The promised cells that are taken, as they hold GPUs or are pinned.
-
-        Returns:
-            Of each its tenant, its level, and the GPUs of the physical cell that serves it.
-        """
+    def promised(self, tenant: str) -> tuple[PromisedCell, ...]:
+        """How a tenant's cells are, in the order of the layout, pinned ones last."""
         ground = self._ground
-        cells = [cell for promised in ground.promised.values() for cell in promised]
+        lost = {
+            cell.root for pool in ground.layout.pools for cell in ground.lost(tenant, pool.name)
+        }
+        named = [
+            ("", cell)
+            for (whose, _), cells in ground.promised.items()
+            for cell in cells
+            if whose == tenant
+        ]
+        named += [(pin, cell) for (whose, pin), cell in ground.pinned.items() if whose == tenant]
         return tuple(
-            (
-                cell.tenant,
+            PromisedCell(
+                cell.pool.name,
                 cell.pool.levels[cell.level].name,
-                frozenset(Slot(gpu.nodes[0], gpu.gpu) for gpu in cell.bound.of_level(0)),
+                pin,
+                frozenset(map(_slot, cell.bound.of_level(0))) if cell.bound else frozenset(),
+                not cell.bound.bad if cell.bound else cell not in lost,
             )
-            for cell in (*cells, *ground.pinned.values())
-            if cell.bound is not None
+            for pin, cell in named
         )
 
     def _check(self, request: Request) -> None:
@@ -267,7 +257,7 @@ def _gang(
     claims: Sequence[Sequence[Promised]] | None,
 ) -> Gang:
     """A new gang on its GPUs."""
-    slots = tuple(tuple(Slot(gpu.nodes[0], gpu.gpu) for gpu in member) for member in gpus)
+    slots = tuple(tuple(map(_slot, member)) for member in gpus)
     flat = [gpu for member in gpus for gpu in member]
     if claims is None:
         levels = tuple(tuple("" for _ in member) for member in gpus)
@@ -277,6 +267,11 @@ def _gang(
     )
     served = [claim for member in claims for claim in member]
     return Gang(request, RunningGang(request, slots, levels), flat, served)
+
+
+def _slot(gpu: Physical) -> Slot:
+    """A GPU's name."""
+    return Slot(gpu.nodes[0], gpu.gpu)
 
 
 def _healthy(cell: Physical, nodes: Container[str] | None) -> bool:

@@ -110,6 +110,25 @@ Answer = Placed | Preempts | Waits
 
 
 @dataclass(frozen=True, slots=True)
+class PromisedCell:
+    """How a cell that a tenant is promised is.
+
+    Attributes:
+        pool: Its pool.
+        level: Name of its level.
+        pin: Name of the pin; empty for any cell of its level.
+        slots: The GPUs that serve it; empty while no gang has taken it.
+        healthy: Whether it is, or can be had, on healthy nodes only.
+    """
+
+    pool: str
+    level: str
+    pin: str
+    slots: frozenset[Slot]
+    healthy: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RunningGang:
     """A running gang as it is kept while the cells are made anew.
 

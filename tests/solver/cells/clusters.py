@@ -62,4 +62,5 @@ def all_nodes(cells_layout: Layout) -> set[str]:
 
 def health(cells: Cells, tenant: str, pool: str) -> list[bool]:
     """Of each unclaimed cell of a tenant in a pool, whether it can be had on healthy nodes."""
-    return [healthy for _, claimed, healthy in cells.promises(tenant, pool) if not claimed]
+    of_pool = (cell for cell in cells.promised(tenant) if cell.pool == pool)
+    return [cell.healthy for cell in of_pool if not cell.slots]

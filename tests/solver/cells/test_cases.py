@@ -74,7 +74,8 @@ def test_the_table_of_requests() -> None:
         cells.end(name)
     assert not cells.priorities()
     assert not cells.waiting()
-    assert all(not claimed for _, claimed, _ in cells.promises("VC1", "racks of 4"))
+    assert {cell.pin for cell in cells.promised("VC1") if cell.slots} == {"CT1", "YQW", "IB"}
+    assert not any(cell.slots for cell in cells.promised("VC2"))
     # all is as at first
     assert where(cells.ask(gang(1, "VC1", 0, (1,)))) == [("0.0.1.0", [0])]
     assert nodes(cells.ask(FIVE)) == ["0.0.3.0", "0.0.3.1"]
@@ -262,16 +263,8 @@ def test_reconfiguration() -> None:
     for one in reversed(before.gangs()):
         cells.end(one.request.name)
     assert not cells.priorities()
-    assert all(
-        not claimed
-        for tenant in ("VC1", "VC2")
-        for pool in cells_pools()
-        for _, claimed, _ in cells.promises(tenant, pool)
-    )
-
-
-def cells_pools() -> list[str]:
-    return [pool.name for pool in design().pools]
+    assert all(cell.pin for cell in cells.promised("VC1") if cell.slots)
+    assert not any(cell.slots for cell in cells.promised("VC2"))
 
 
 def test_a_restart_changes_nothing_but_reservations() -> None:

@@ -103,10 +103,10 @@ def can_be_allocated(pool: CellPool, promised: Counter[int], taken: frozenset[Sl
 def unclaimed(cells: Cells, layout: Layout, pool: CellPool) -> Counter[int]:
     """How many cells of each level of a pool are promised and not taken."""
     return Counter(
-        pool.level(level)
+        pool.level(cell.level)
         for tenant in layout.tenants
-        for level, claimed, _ in cells.promises(tenant.name, pool.name)
-        if not claimed
+        for cell in cells.promised(tenant.name)
+        if cell.pool == pool.name and not cell.slots
     )
 
 
@@ -179,14 +179,18 @@ steps = st.lists(
 
 def seen(cells: Cells) -> tuple[object, ...]:
     """All that can be seen of the cells."""
-    return cells.gangs(), cells.priorities(), cells.waiting(), cells.claimed()
+    promised = [cells.promised(tenant) for tenant in TENANTS]
+    return cells.gangs(), cells.priorities(), cells.waiting(), promised
 
 
 def hold(cells: Cells, layout: Layout) -> None:
     """Check what holds at any time."""
-    claimed = cells.claimed()
-    taken = frozenset().union(*(gpus for _, _, gpus in claimed)) if claimed else frozenset()
-    assert sum(len(gpus) for _, _, gpus in claimed) == len(taken), "cells overlap"
+    served = {
+        tenant: [slot for cell in cells.promised(tenant) for slot in cell.slots]
+        for tenant in TENANTS
+    }
+    taken = frozenset(slot for slots in served.values() for slot in slots)
+    assert sum(map(len, served.values())) == len(taken), "cells overlap"
     for pool in layout.pools:
         owed = unclaimed(cells, layout, pool)
         assert can_be_allocated(pool, owed, taken), "a promise cannot be kept"
@@ -198,9 +202,7 @@ def hold(cells: Cells, layout: Layout) -> None:
         assert tuple(len(gpus) for gpus in one.slots) == request.members
         assert all(len({slot.node for slot in gpus}) == 1 for gpus in one.slots)
         if running[request.name] > OPPORTUNISTIC:
-            own = frozenset().union(
-                *(gpus for tenant, _, gpus in claimed if tenant == request.tenant)
-            )
+            own = {*served[request.tenant]}
             assert all(slot in own for gpus in one.slots for slot in gpus), "not in its cells"
 
 
@@ -275,9 +277,10 @@ def everybody_asks_for_all(cells: Cells, layout: Layout) -> None:
         for pool in layout.pools:
             sizes = {level.name: level.gpus for level in pool.levels}
             members: list[int] = []
-            for level, _, _ in cells.promises(tenant.name, pool.name):
-                size = min(sizes[level], sizes[NODE])
-                members += [size] * (sizes[level] // size)
+            for cell in cells.promised(tenant.name):
+                if cell.pool == pool.name and not cell.pin:
+                    size = min(sizes[cell.level], sizes[NODE])
+                    members += [size] * (sizes[cell.level] // size)
             if members:
                 name = f"all of {tenant.name} in {pool.name}"
                 request = Request(name, tenant.name, HIGHEST, tuple(members), pool.gpu_type)
