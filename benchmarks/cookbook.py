@@ -80,7 +80,7 @@ print(json.dumps({"recipe": sys.argv[2]} | figures))
 
 
 def main() -> None:
-    options = parse()
+    options = parser_of(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.warehouse or Path(temporary)
         if not (folder / WHOLE).exists():
@@ -92,14 +92,15 @@ def main() -> None:
                 print("  ".join(f"{name} {value}" for name, value in figures.items()), flush=True)
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+def parser_of(doc: str) -> argparse.ArgumentParser:
+    """The options of a benchmark on such a warehouse, by its description."""
+    parser = argparse.ArgumentParser(description=doc.split("\n\n")[0])
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=500, help="in which every slot is busy")
     parser.add_argument("--slots", type=int, default=200, help="jobs that run at once")
     parser.add_argument("--warehouse", type=Path, help="where to make it, and to keep it")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
-    return parser.parse_args()
+    return parser
 
 
 def in_a_process(folder: Path, name: str) -> dict[str, Any]:

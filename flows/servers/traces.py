@@ -10,11 +10,12 @@ from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import Message, Receive
 
 from warehouse.store.durable import written
 
 MOST_BYTES = 2**28
-"""Largest file that is taken. An engineering bound."""
+"""Most bytes of one upload, as they are sent. An engineering bound."""
 
 MOST_FILES = 20
 """Most files of one upload: a trace has two tables. An engineering bound."""
@@ -55,24 +56,53 @@ def traces(folder: Path) -> Starlette:
         return HTMLResponse(_page(folder))
 
     async def upload(request: Request) -> Response:
-        async with request.form(max_files=MOST_FILES, max_fields=0) as form:
-            files = [file for file in form.getlist("file") if isinstance(file, UploadFile)]
-            refused = _refused(files)
-            if refused:
-                return HTMLResponse(_page(folder, refused), 400)
-            try:
+        bounded = Request(request.scope, _bounded(request.receive))
+        try:
+            async with bounded.form(max_files=MOST_FILES, max_fields=0) as form:
+                files = [file for file in form.getlist("file") if isinstance(file, UploadFile)]
+                refused = _refused(files)
+                if refused:
+                    return HTMLResponse(_page(folder, refused), 400)
                 for file in files:
                     with written(folder / str(file.filename)) as kept:
                         while part := await file.read(2**20):
                             kept.write(part)
-            except OSError as error:
-                problem = f"{folder} cannot be written ({error.strerror or error})"
-                return HTMLResponse(_page(folder, problem), 507)
+        except _TooLargeError:
+            problem = f"the files are larger than {MOST_BYTES // 2**20} MiB together"
+            return HTMLResponse(_page(folder, problem), 413)
+        except OSError as error:
+            problem = f"{folder} cannot be written ({error.strerror or error})"
+            return HTMLResponse(_page(folder, problem), 507)
         return RedirectResponse(request.url.path, 303)
 
     return Starlette(
         routes=[Route("/traces", show), Route("/traces", upload, methods=["POST"])],
     )
+
+
+class _TooLargeError(Exception):
+    """More was sent than is taken."""
+
+
+def _bounded(receive: Receive) -> Receive:
+    """What is sent, as far as it is taken; the rest is read, for an answer to be seen, and let go.
+
+    Raises, when called:
+        _TooLargeError: There was more.
+    """
+    taken = 0
+
+    async def received() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > MOST_BYTES:
+            while message.get("more_body", False):
+                message = await receive()
+            raise _TooLargeError
+        return message
+
+    return received
 
 
 def _refused(files: Sequence[UploadFile]) -> str:
@@ -83,13 +113,12 @@ def _refused(files: Sequence[UploadFile]) -> str:
         name = file.filename or ""
         if not NAME.fullmatch(name):
             return f"{name!r} is no name of letters, digits, dots, dashes and underscores"
-        if (file.size or 0) > MOST_BYTES:
-            return f"{name} is larger than {MOST_BYTES // 2**20} MiB"
     return ""
 
 
 def _page(folder: Path, problem: str = "") -> str:
-    files = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name))
+    there = folder.iterdir() if folder.is_dir() else ()
+    files = sorted(path for path in there if NAME.fullmatch(path.name) and path.is_file())
     rows = "".join(
         f"<tr><td>{html.escape(file.name)}</td><td>{file.stat().st_size:,} B</td></tr>"
         for file in files

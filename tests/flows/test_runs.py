@@ -378,10 +378,13 @@ def test_a_run_travels_with_its_label(
     assert here("replay", "Baseline", *other).code == 0
     assert here("audit", "--all", *other).code == 0
     assert [path.name for path in (tmp_path / "other").glob(".import*")] == []
+    left = tmp_path / "other" / ".import-0" / "records"  # by an import that was killed
+    left.mkdir(parents=True)
     again = here("import", tmp_path / "one.tar", *other)
     assert again.code == 2
     problem = "is in the warehouse already; it is the same run: there is nothing to do"
     assert again.err == f"error: run {run!r}: {problem}\n"
+    assert not left.exists()
 
 
 def test_a_file_that_is_not_whole_is_refused(ask: Ask, warehouse: Path, tmp_path: Path) -> None:

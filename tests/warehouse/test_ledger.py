@@ -298,6 +298,18 @@ def test_records_beside_the_runs_are_found(tmp_path: Path, made: Made) -> None:
     assert len(problems(tmp_path)) == 4
 
 
+@pytest.mark.parametrize("place", ["records/run.sh", "{run}/x.txt", "{run}/a/b.lock", "trash/x"])
+def test_what_is_no_record_is_found_among_them(tmp_path: Path, made: Made, place: str) -> None:
+    run = folder_name(tmp_path, place_of(tmp_path, write(tmp_path, made.start, made.rounds)))
+    name = place.format(run=run)
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(b"planted")
+    found = audit_all(tmp_path)
+    assert problems(tmp_path) == [f"{name} is none of a run's files: move it elsewhere"]
+    accept(tmp_path, found)  # is no way to make it one
+    assert len(problems(tmp_path)) == 1
+
+
 def test_what_the_database_is_read_with_is_found(tmp_path: Path, made: Made) -> None:
     write(tmp_path, made.start, made.rounds)
     build(tmp_path)

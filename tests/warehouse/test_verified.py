@@ -1,7 +1,9 @@
 """What is read is verified: a file or copy that was changed is an error, and not an answer."""
 
+import hashlib
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import CHECKSUMS, checksum
 from warehouse.store.folder import WHOLE, place_of
-from warehouse.store.verified import NOTE
+from warehouse.store.verified import NOTE, Verification
+from warehouse.store.writer import Writer
 
 pytestmark = pytest.mark.slow
 
@@ -140,6 +143,35 @@ def test_a_file_is_verified_once_for_each_of_its_versions(kept: tuple[Path, Path
         Analytics(warehouse).query(SUMMARY)
 
 
+def test_what_was_written_here_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = ended("srtf", jobs=2)
+    run = write(tmp_path, made.start, made.rounds)
+    write(tmp_path, made.start, made.rounds[:3], compact=False)
+    read: list[Path] = []
+    monkeypatch.setattr(Verification, "_checksum", lambda self, path: read.append(path))
+    materialise(tmp_path)
+    analytics = Analytics(tmp_path)
+    for query in (SUMMARY, "SELECT count(*) FROM placements"):
+        analytics.query(query)
+    empty = place_of(tmp_path, run).parent / "run=_"
+    assert {path.parent for path in read} == {empty}
+    flip(place_of(tmp_path, run) / WHOLE)
+    analytics.query(SUMMARY, [run])
+    assert place_of(tmp_path, run) / WHOLE in read
+
+
+def test_what_was_changed_while_it_was_written_is_not_noted(tmp_path: Path) -> None:
+    made = ended("srtf", jobs=2)
+    with Writer(tmp_path, made.start) as writer:
+        header = place_of(tmp_path, writer.run) / "header.parquet"
+        flip(header)
+        note_again(header)
+    known = orjson.loads((tmp_path / NOTE).read_bytes())
+    assert [Path(name).name for name in known] == ["workload.parquet"]
+
+
 @pytest.mark.parametrize("content", ["[", "[1]", '{"records": 1}'])
 def test_a_note_that_is_none_is_written_anew(kept: tuple[Path, Path], content: str) -> None:
     warehouse, _ = kept
@@ -217,6 +249,26 @@ def test_a_changed_record_is_not_copied(kept: tuple[Path, Path]) -> None:
 def test_a_query_is_ended_in_time(kept: tuple[Path, Path]) -> None:
     with pytest.raises(InputError, match=r"timeout: the query was ended after 0\.2 s"):
         Analytics(kept[0], Limits(seconds=0.2)).query(ENDLESS)
+
+
+def test_verification_ends_with_its_query(
+    kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chunk = 16  # bytes, of which there are enough for a long time
+    monkeypatch.setattr("warehouse.store.verified.CHUNK_BYTES", chunk)
+    slow = hashlib.sha256
+
+    class Slow:
+        def __init__(self) -> None:
+            self._digest = slow()
+
+        def update(self, content: bytes) -> None:
+            time.sleep(0.01)
+            self._digest.update(content)
+
+    monkeypatch.setattr("warehouse.store.verified.hashlib.sha256", Slow)
+    with pytest.raises(InputError, match=r"timeout: the query was ended after 0\.2 s"):
+        Analytics(kept[0], Limits(seconds=0.2)).query("SELECT count(*) FROM placements")
 
 
 def test_a_query_spills_into_the_warehouse_alone(

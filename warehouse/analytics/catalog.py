@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
+from threading import Event
 
 import duckdb
 
@@ -26,6 +27,7 @@ from warehouse.store.checksums import CHECKSUMS, checksum, noted
 from warehouse.store.durable import alone, regular, temporary_name, writing
 from warehouse.store.folder import (
     EMPTY,
+    MISPLACED,
     RESTORE,
     WHOLE,
     WORKLOAD_FILE,
@@ -38,7 +40,7 @@ from warehouse.store.folder import (
     run_folders,
     sums,
 )
-from warehouse.store.verified import verify
+from warehouse.store.verified import Verification
 
 DATABASE = "analytics.duckdb"
 STAMP = ".views"
@@ -172,7 +174,9 @@ def create_views(
     _create(connection, "main", names, joined)
 
 
-def verify_read(warehouse: Path, runs: Sequence[str] | None, sql: str, copies: Copies) -> None:
+def verifying_read(
+    warehouse: Path, runs: Sequence[str] | None, sql: str, copies: Copies, ended: Event
+) -> Callable[[], None]:
     """Verify the files that a query over the views reads, as far as they have checksums.
 
     Args:
@@ -180,20 +184,27 @@ def verify_read(warehouse: Path, runs: Sequence[str] | None, sql: str, copies: C
         runs: The runs in the views; all by default.
         sql: The query.
         copies: The copies in use.
+        ended: Set when nobody waits for it any more.
+
+    Returns:
+        What waits for the end of it, which goes on meanwhile.
 
     Raises:
-        WarehouseError: A file was changed; it is named.
+        WarehouseError: A file was changed or added; it is named. What is returned raises it, too.
     """
     names, folder = named(sql) - {"campaign_cells"}, warehouse.resolve()
     copied = _copied(copies, runs)
+    read, marts = _others(warehouse, runs, copied), dict[Path, str]()
     if copied:
         marts = {copies.file(name): copies.checksums[name] for name in MARTS if name in names}
-        verify(folder, marts, "make the copies anew with: shockwave views")
-    read = _others(warehouse, runs, copied)
     if names.intersection(STAGING):
         read |= {*copied}
-    if names:
-        verify_records(folder, read)
+    stored = _checksums(folder, read) if names else {}
+    both = [
+        Verification(folder, marts, "make the copies anew with: shockwave views", ended),
+        Verification(folder, stored, f"{RESTORE}; shockwave audit says more", ended),
+    ]
+    return lambda: _finish(both)
 
 
 def verify_records(warehouse: Path, runs: Iterable[str]) -> None:
@@ -201,6 +212,43 @@ def verify_records(warehouse: Path, runs: Iterable[str]) -> None:
 
     Raises:
         WarehouseError: A file was changed or added; it is named.
+    """
+    stored = _checksums(warehouse, runs)
+    _finish([Verification(warehouse, stored, f"{RESTORE}; shockwave audit says more")])
+
+
+def _finish(begun: Iterable[Verification]) -> None:
+    for verification in begun:
+        verification.finish()
+        _check_names(verification.fresh)
+        verification.note()
+
+
+def _check_names(verified: Iterable[Path]) -> None:
+    """Refuse the folder of a run that was copied or renamed: its header has another name.
+
+    Raises:
+        WarehouseError: There is one.
+    """
+    headers = [path for path in verified if path.name == "header.parquet"]
+    headers = [path for path in headers if path.parent.name != EMPTY]
+    if not headers:
+        return
+    files = listed([glob.escape(str(path)) for path in headers])
+    stored: list[tuple[str, str]] = []
+    with contextlib.suppress(duckdb.Error), contextlib.closing(duckdb.connect()) as connection:
+        rows = f"read_parquet([{files}], filename = true, hive_partitioning = false)"
+        stored = connection.execute(f"SELECT filename, run FROM {rows}").fetchall()
+    for name, run in stored:
+        if name_of(Path(name).parent) != run:
+            raise WarehouseError(name, f"is of run {run!r}", MISPLACED)
+
+
+def _checksums(warehouse: Path, runs: Iterable[str]) -> dict[Path, str]:
+    """The noted checksums of the files of runs, as far as they have any.
+
+    Raises:
+        WarehouseError: A file was added; it is named.
     """
     folders = [place_of(warehouse, run) for run in sorted(runs)]
     folders += [root / EMPTY for root in roots(warehouse)]
@@ -216,7 +264,7 @@ def verify_records(warehouse: Path, runs: Iterable[str]) -> None:
                 problem = f"is not in {CHECKSUMS}: it is none of the files that were written"
                 remedy = "move it elsewhere; shockwave audit says more"
                 raise WarehouseError(str(folder / name), problem, remedy)
-    verify(warehouse, stored, f"{RESTORE}; shockwave audit says more")
+    return stored
 
 
 def all_copied(warehouse: Path, runs: Sequence[str] | None, copies: Copies) -> bool:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Thread
+from threading import Event, Thread
 from typing import TypeVar
 
 import duckdb
@@ -62,6 +62,7 @@ def interruptible(
     connection: duckdb.DuckDBPyConnection,
     work: Callable[[], Answer],
     seconds: float | None = None,
+    ended: Event | None = None,
 ) -> Answer:
     """Run a function on a connection so that an interrupt ends its query.
 
@@ -72,6 +73,7 @@ def interruptible(
         connection: The connection.
         work: What to do on it.
         seconds: Wall time after which the query is ended; None for no bound.
+        ended: Set when the query is ended, for what the function does besides.
 
     Raises:
         InputError: It took longer.
@@ -89,14 +91,18 @@ def interruptible(
         if wait([answer], seconds).done:
             return answer.result()
     except KeyboardInterrupt:
-        _end(connection, answer)
+        _end(connection, answer, ended)
         raise
-    _end(connection, answer)
+    _end(connection, answer, ended)
     problem = f"the query was ended after {seconds:g} s"
     raise InputError("timeout", problem, "ask for less, or allow more seconds")
 
 
-def _end(connection: duckdb.DuckDBPyConnection, answer: Future[Answer]) -> None:
+def _end(
+    connection: duckdb.DuckDBPyConnection, answer: Future[Answer], ended: Event | None
+) -> None:
+    if ended is not None:
+        ended.set()
     while not wait([answer], timeout=0.05).done:  # the query may not have started yet
         connection.interrupt()
     with suppress(BaseException):

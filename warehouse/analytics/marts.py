@@ -28,6 +28,7 @@ from warehouse.store.folder import (
     sums,
 )
 from warehouse.store.ledger import Held, enter, folder_name, read_ledger
+from warehouse.store.verified import note_written, version_of
 
 LOCK = ".lock"
 """Held by the process that writes copies."""
@@ -125,7 +126,10 @@ def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], N
             if place.exists():  # with some copies deleted
                 shutil.rmtree(place)
             fresh.replace(place)
-            checksums = {path.stem: checksum(path) for path in sorted(place.glob("*.parquet"))}
+            files = sorted(place.glob("*.parquet"))
+            made = {path.name: (version_of(path), checksum(path)) for path in files}
+            checksums = {path.stem: made[path.name][1] for path in files}
+            note_written(warehouse.resolve(), place, made)
         note = {
             "generation": place.name,
             "views": definitions_digest(),

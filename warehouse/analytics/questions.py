@@ -5,12 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
 from predictor.errors import InputError, WarehouseError, first_line, remedy_of
-from warehouse.analytics.catalog import all_copied, create_views, seal, verify_read
+from warehouse.analytics.catalog import all_copied, create_views, seal, verifying_read
 from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import VIEWS, needed, read_twice
 from warehouse.analytics.limits import UNLIMITED, Limits, connected, interruptible
@@ -154,11 +155,13 @@ class Analytics:
     ) -> Answer:
         check_warehouse(self.warehouse)
         check_runs(self.warehouse, runs)
+        ended = Event()
         try:
             with connected(self.warehouse, self.limits) as connection:
 
                 def work() -> Answer:
                     copies = read_copies(self.warehouse)
+                    verified = verifying_read(self.warehouse, runs, sql, copies, ended)
                     copied = all_copied(self.warehouse, runs, copies)
                     names, tables = needed(sql, copied=copied), read_twice(sql)
                     create_views(
@@ -169,10 +172,10 @@ class Analytics:
                     seal(connection, self.warehouse)
                     # Binding fails for everything but a single SELECT.
                     connection.sql("FROM query($1)", params=[sql])
-                    verify_read(self.warehouse, runs, sql, copies)
+                    verified()
                     return read(connection.sql(sql))
 
-                return interruptible(connection, work, self.limits.seconds)
+                return interruptible(connection, work, self.limits.seconds, ended)
         except duckdb.OutOfMemoryException as error:
             problem = f"is too little for the query ({first_line(error)})"
             raise InputError("memory", problem, "ask for less, or allow more memory") from None
@@ -189,3 +192,5 @@ class Analytics:
             raise InputError(
                 "query", first_line(error), f"give one SELECT over {', '.join(VIEWS)}"
             ) from None
+        finally:
+            ended.set()

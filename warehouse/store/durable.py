@@ -6,6 +6,7 @@ A reader never sees a partial file, and a crash loses no acknowledged write.
 import contextlib
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -130,6 +131,27 @@ def lock_run(path: Path, run: str) -> int:
             f"run {run!r}", "is being written by another process", "wait for it or stop it"
         ) from None
     return handle
+
+
+def held_folder(root: Path, prefix: str, lock: Path) -> tuple[Path, int]:
+    """Make a folder that this process holds; those that killed processes left are removed.
+
+    Args:
+        root: Where it is made.
+        prefix: Beginning of its name, and of those that are removed.
+        lock: The file of a lock that all take who make such folders.
+
+    Returns:
+        The folder, and a descriptor; closing it gives the folder up.
+    """
+    with alone(lock):
+        for left_over in root.glob(f"{prefix}*"):
+            with contextlib.suppress(WarehouseBusy, FileNotFoundError, NotADirectoryError):
+                os.close(lock_run(left_over / ".lock", left_over.name))
+                shutil.rmtree(left_over, ignore_errors=True)
+        folder = root / f"{prefix}{uuid4().hex}"
+        folder.mkdir()
+        return folder, lock_run(folder / ".lock", folder.name)
 
 
 @contextlib.contextmanager

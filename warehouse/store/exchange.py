@@ -1,5 +1,6 @@
 """Runs as files, to keep elsewhere or give away: tar archives of a run's folder and its label."""
 
+import os
 import shutil
 import tarfile
 from collections.abc import Iterator
@@ -7,26 +8,28 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 
 import orjson
 
 from predictor.errors import InputError
 from warehouse.store.audit import Audit, audit
 from warehouse.store.checksums import CHECKSUMS, checksum
-from warehouse.store.durable import give_name, temporary_name, writing, written
+from warehouse.store.durable import give_name, held_folder, temporary_name, writing, written
 from warehouse.store.folder import (
+    EMPTY,
     RUN_NAME,
     WHOLE,
     WORKLOAD_FILE,
     make_folder,
     name_of,
     place_of,
+    present,
     roots,
     run_folder,
 )
 from warehouse.store.labels import Label, label_of, label_run, read_labels
 from warehouse.store.ledger import HEADER_FILE, Ledger, check_key, enter
+from warehouse.store.verified import note_written, version_of
 
 LABEL = "label.json"
 FILES = (HEADER_FILE, WORKLOAD_FILE, WHOLE, CHECKSUMS)
@@ -80,8 +83,7 @@ def import_run(warehouse: Path, file: Path) -> Audit:
     with writing(warehouse):
         check_key(warehouse)
         make_folder(warehouse)
-        with TemporaryDirectory(prefix=".import-", dir=warehouse) as scratch:
-            fresh = Path(scratch)
+        with _scratch(warehouse) as fresh:
             folder, label = _unpacked(file, warehouse, fresh)
             run = name_of(folder)
             found = audit(fresh, run, ledger=Ledger())
@@ -91,13 +93,27 @@ def import_run(warehouse: Path, file: Path) -> Audit:
                 remedy = _what_there_is(warehouse, found)
                 raise InputError(f"run {run!r}", "is in the warehouse already", remedy)
             target.parent.mkdir(parents=True, exist_ok=True)
-            sums = {path.name: checksum(path) for path in sorted(folder.glob("*.parquet"))}
+            files = sorted(folder.glob("*.parquet"))
+            made = {path.name: (version_of(path), checksum(path)) for path in files}
+            sums = {name: digest for name, (_, digest) in made.items()}
             # Ahead: a process that is killed in between leaves it to the same command.
             enter(warehouse, target, sums, rounds=found.rounds, last_hash=found.last_hash)
             give_name(folder, target)
+            note_written(warehouse, target, made)
         if label is not None:
             label_run(warehouse, run, label)
     return found
+
+
+@contextmanager
+def _scratch(warehouse: Path) -> Iterator[Path]:
+    """A folder in the warehouse to unpack into; what killed imports left of theirs goes as well."""
+    folder, lock = held_folder(warehouse, ".import-", present(warehouse) / EMPTY / ".lock")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
 
 
 def _what_there_is(warehouse: Path, found: Audit) -> str:

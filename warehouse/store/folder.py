@@ -22,6 +22,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,8 @@ RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 
 RESTORE = "restore it from a backup, or remove its run with shockwave rm"
 """What to do about a damaged file."""
+MISPLACED = "move the folder out of the warehouse, or give it that name back"
+"""What to do about a run's folder that was copied or renamed."""
 
 FAN = 8
 """Parts that are put into one: a query of a run under way opens at most FAN - 1 files of each size,
@@ -320,6 +323,9 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
         WarehouseError: A file is missing, or something else is in its place; the error names it.
     """
     folders = run_folders(warehouse)
+    for one, other in pairwise(folders):
+        if one.name == other.name:
+            raise WarehouseError(str(one), f"is a run that is in {other.parent}, too", MISPLACED)
     if runs is not None:
         folders = [place_of(warehouse, run) for run in sorted(runs)]
     for folder in (*folders, *(root / EMPTY for root in roots(warehouse))):

@@ -4,6 +4,7 @@ Every file that a query can read is in the ledger, and every file in the ledger 
 written. What is derived from records (`marts`, `analytics.duckdb`) may be removed at any time.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -107,6 +108,7 @@ def _audit_all(
     _runs(warehouse, found, of_runs, progress)
     _others(warehouse, found, {name: one for name, one in states.items() if not _of_run(name)})
     found.add(_cells(warehouse, {one.run: one.last_hash for one in found.runs}))
+    found.add(_foreign(warehouse))
     return found
 
 
@@ -185,6 +187,18 @@ def _files(warehouse: Path) -> Iterator[Path]:
             if path.is_file() and not hidden and path.suffix not in (".lock", ".run"):
                 yield path
     yield from filter(Path.is_file, (warehouse / name for name in DATABASE_FILES))
+
+
+def _foreign(warehouse: Path) -> Iterator[Finding]:
+    """What is among the records, or in the trash, and is none of a run's files."""
+    for name in ("records", "trash"):
+        for path in sorted((warehouse / name).rglob("*")):
+            place = path.relative_to(warehouse)
+            begins = any(part.startswith(".run=") for part in place.parts)
+            known = path.suffix == ".parquet" or path.name in (CHECKSUMS, ".lock")
+            being_written = re.fullmatch(r"\..+\.[0-9a-f]{32}", path.name)
+            if path.is_symlink() or not (path.is_dir() or begins or known or being_written):
+                yield Finding(None, place.as_posix(), "is none of a run's files: move it elsewhere")
 
 
 def _cells(warehouse: Path, last_hashes: Mapping[str, str]) -> Iterator[Finding]:

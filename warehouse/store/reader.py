@@ -22,6 +22,7 @@ from warehouse.store.decoding import (
 )
 from warehouse.store.files import WORKLOAD, PlayedJob, read_parquet
 from warehouse.store.folder import (
+    MISPLACED,
     RESTORE,
     WORKLOAD_FILE,
     first_missing,
@@ -136,6 +137,8 @@ class Reader:
         def decode() -> StoredHeader:
             # Conversion of timestamps would import pandas, which takes longer than the rest.
             (row,) = read_parquet(path).drop_columns(["created_at"]).to_pylist()
+            if row["run"] != name_of(folder):
+                raise WarehouseError(str(path), f"is of run {row['run']!r}", MISPLACED)
             return stored_header(row)
 
         found = _decoded(path, decode)

@@ -17,17 +17,16 @@ from itertools import count
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from uuid import uuid4
 
 import pyarrow as pa
 
-from predictor.errors import InputError, ShockwaveError, WarehouseBusy
+from predictor.errors import InputError, ShockwaveError
 from tasks.layouts import VERSION
 from tasks.record import Package, RoundRecord, Start, Timings
 from tasks.rows import from_row
 from warehouse.store.arrow import rows_to_table, to_table
 from warehouse.store.checksums import CHECKSUMS, drop, mend, note, noted
-from warehouse.store.durable import alone, give_name, lock_run, writing
+from warehouse.store.durable import give_name, held_folder, lock_run, writing
 from warehouse.store.files import (
     GROUP_ROUNDS,
     HEADER,
@@ -65,6 +64,7 @@ from warehouse.store.ledger import (
 )
 from warehouse.store.recovery import check_noted, finish_writes, not_entered
 from warehouse.store.trash import is_removed
+from warehouse.store.verified import Version, note_written, version_of
 
 READ_SECONDS = 10.0
 """Time for which files that were replaced stay, for queries that have listed them. An engineering
@@ -129,6 +129,7 @@ class Writer:
         self._loose: dict[str, pa.Table] = {}  # rounds that are in no larger part yet
         self._replaced: dict[str, float] = {}  # files, and when that was
         self._new: dict[str, str] = {}  # checksums of files that the ledger lacks
+        self._written: dict[str, tuple[Version, str]] = {}  # files, for queries not to verify
         self._entered_at = monotonic()
         with writing(warehouse):
             check_key(warehouse)
@@ -151,15 +152,9 @@ class Writer:
 
         Its folder gets the name when they are in it, which is atomic.
         """
-        header = start.header
+        header, root = start.header, present(self._warehouse)
         stem = f"{SERVICE if header.service else header.settings.policy}-{start.digest[:6]}"
-        root = present(self._warehouse)
-        with alone(root / EMPTY / ".lock"):
-            for left_over in root.glob(".run=*"):
-                _remove_if_dead(left_over)
-            self._folder = root / f".run={uuid4().hex}"
-            self._folder.mkdir()
-            self._lock = lock_run(self._folder / ".lock", self._folder.name)
+        self._folder, self._lock = held_folder(root, ".run=", root / EMPTY / ".lock")
         try:
             for number in count(1):
                 self.run = f"{stem}-{number}"
@@ -193,7 +188,8 @@ class Writer:
 
     def _note(self, path: Path, temporary: Path) -> None:
         """Note the checksum of a file, before it gets its name."""
-        self._new[path.name] = note(path, temporary)
+        self._new[path.name] = digest = note(path, temporary)
+        self._written[path.name] = version_of(temporary), digest
 
     def _recover(self) -> None:
         """Bring to an end what the last writer, which may have been killed, had begun.
@@ -319,6 +315,7 @@ class Writer:
         for name in gone:
             (self._folder / name).unlink(missing_ok=True)
             del self._replaced[name]
+            self._written.pop(name, None)
         if gone:
             drop(self._folder, gone)
 
@@ -357,6 +354,7 @@ class Writer:
                 self._enter_all()
             with writing(self._warehouse):
                 self._clear()
+            note_written(self._warehouse, self._folder, self._written)
         except ShockwaveError:
             if error is None:  # else that one says more
                 raise
@@ -378,10 +376,3 @@ def _read_rounds(path: Path, columns: pa.Schema) -> Iterator[pa.Table]:
 def _split(table: pa.Table) -> list[pa.Table]:
     """Row groups; the last one is not full, and may be empty."""
     return [table[at : at + GROUP_ROUNDS] for at in range(0, len(table) + 1, GROUP_ROUNDS)]
-
-
-def _remove_if_dead(folder: Path) -> None:
-    """Remove a run without a name, unless its process is about to give it one."""
-    with contextlib.suppress(WarehouseBusy, FileNotFoundError):
-        os.close(lock_run(folder / ".lock", folder.name))
-        shutil.rmtree(folder, ignore_errors=True)

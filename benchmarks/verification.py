@@ -1,0 +1,96 @@
+"""What it costs that queries verify the files that they read, on 10 million rows.
+
+    python -m benchmarks.verification [--runs 100] [--rounds 500] [--slots 200] [--asked 5]
+                                      [--warehouse FOLDER] [--json]
+
+Of a warehouse as `benchmarks/cookbook.py` makes it each query is asked ASKED times in turns, each
+time in a process of its own: without verification (`without`), where the files' checksums are
+noted, as they are by who writes them and by queries before (`noted`), and where no file is known,
+as in a warehouse that was copied from elsewhere (`unknown`). Figures are the least wall and
+processor seconds from the query to its rows. Exit code 1 if `noted` takes more than 1.1 times as
+much processor time as `without`, and 10 ms more.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks import cookbook
+
+WAYS = ("without", "noted", "unknown")
+MOST_RATIO = 1.1
+LEAST_SECONDS = 0.01
+QUERIES = (
+    "SELECT run, count(*) FROM placements GROUP BY run",
+    "SELECT run, max(batch_size) FROM telemetry GROUP BY run",
+    "SELECT run, avg(remaining_seconds) FROM forecasts GROUP BY run",
+    "FROM run_summary",
+    "SELECT run, max(ftf) FROM job_outcomes GROUP BY run",
+    "SELECT run, sum(run_seconds) FROM leases GROUP BY run",
+)
+"""Of records, and of copies of marts."""
+ASK = """
+import sys
+from pathlib import Path
+from time import perf_counter, process_time
+from warehouse.analytics import questions
+from warehouse.store.verified import NOTE
+
+warehouse, way, query = Path(sys.argv[1]), *sys.argv[2:]
+if way == "without":
+    questions.verifying_read = lambda *given: lambda: None
+if way == "unknown":
+    (warehouse / NOTE).unlink(missing_ok=True)
+started, busy = perf_counter(), process_time()
+questions.Analytics(warehouse).query(query)
+print(perf_counter() - started, process_time() - busy)
+"""
+
+
+def main() -> int:
+    parser = cookbook.parser_of(__doc__)
+    parser.add_argument("--asked", type=int, default=5, help="times that each query is asked")
+    options = parser.parse_args()
+    slow = False
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.warehouse or Path(temporary)
+        if not (folder / cookbook.WHOLE).exists():
+            cookbook.generate(folder, options.runs, options.rounds, options.slots)
+        for row in measure(folder, options.asked):
+            text = "  ".join(f"{name} {value}" for name, value in row.items())
+            print(json.dumps(row) if options.json else text, flush=True)
+            more = row["noted_cpu_s"] - row["without_cpu_s"]
+            slow |= more > max(LEAST_SECONDS, (MOST_RATIO - 1) * row["without_cpu_s"])
+    return int(slow)
+
+
+def measure(folder: Path, asked: int) -> Iterator[dict[str, Any]]:
+    for query in QUERIES:
+        found: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
+        ask(folder, "unknown", query)  # what the operating system has not read yet
+        for _ in range(asked):
+            for way in WAYS:
+                found[way].append(ask(folder, way, query))
+                if way == "unknown":
+                    ask(folder, "noted", query)
+        row: dict[str, Any] = {"query": query}
+        for way in WAYS:
+            wall, busy = zip(*found[way], strict=True)
+            row |= {f"{way}_s": round(min(wall), 3), f"{way}_cpu_s": round(min(busy), 3)}
+        yield row
+
+
+def ask(folder: Path, way: str, query: str) -> tuple[float, float]:
+    """Wall and processor seconds of a query in a process of its own."""
+    command = [sys.executable, "-c", ASK, str(folder), way, query]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    wall, busy = map(float, output.split())
+    return wall, busy
+
+
+if __name__ == "__main__":
+    sys.exit(main())
