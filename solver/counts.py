@@ -75,7 +75,8 @@ def solve_counts(market: Market, backend: str = "auto") -> Counts:
     """
     backends = choose_backends(backend)
     most = _last_useful(market)
-    if (_used(market, most) <= market.capacities * market.window).all():
+    several = len(market.jobs) < len(most)
+    if not several and (_used(market, most) <= market.capacities * market.window).all():
         prices = _prices(market, np.zeros(len(market.types)))
         reason = "every job gets all"
         return Counts(most, market.objective(most), prices, "none", reason, "optimal")
@@ -201,6 +202,7 @@ def _reduced(
             capacities=market.capacities * market.window - _used(market, fixed),
             type_of=market.type_of[free],
             most=most[free],
+            job_of=market.job_of[free],
         ),
         offset,
         scale,

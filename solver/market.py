@@ -78,17 +78,18 @@ class Price:
 
 @dataclass(frozen=True, eq=False)
 class Market:
-    """A window problem, as tables over all jobs; row j is the bid of job j.
+    """A window problem, as tables over rows: an allocation that a job bids on.
 
-    Each job bids on a single allocation; several would need a row per allocation.
+    The rows of a job follow each other; together they run at most once in a round. In the text
+    below a row is a job wherever each job bids on a single allocation.
 
     Attributes:
         types: GPU types.
         capacities: GPUs of each type in each round, shape (types,).
         window: T, rounds in the window.
         regularizer: k, welfare lost per second of the longest remaining run time.
-        job_ids: The jobs, shape (jobs,).
-        allocations: The allocation that each job bids on.
+        job_ids: The job of each row, shape (jobs,).
+        allocations: The allocation that each row is for.
         weights: w_j, shape (jobs,).
         utility: Weighted utilities of 0…T rounds, shape (jobs, T + 1).
         remaining: Residual run times in seconds, shape (jobs, T + 1).
@@ -119,11 +120,26 @@ class Market:
         slopes = np.diff(self.remaining)
         if (slopes > scale).any() or (np.diff(slopes) < -scale).any():
             raise ValueError("remaining time must be non-increasing and convex in rounds")
+        distinct = len(np.unique(self.job_ids))
+        if distinct < len(self.jobs):
+            raise ValueError("the rows of a job must follow each other")
+        if distinct < len(self.job_ids) and self.regularizer:
+            raise ValueError("with several rows a job nothing is charged for the longest one")
 
     @cached_property
     def gangs(self) -> Ints:
         """GPUs of each job's gang, shape (jobs,)."""
         return np.array([allocation.gpus for allocation in self.allocations], dtype=np.int64)
+
+    @cached_property
+    def jobs(self) -> Ints:
+        """First row of each job, shape (jobs,)."""
+        return np.flatnonzero(np.diff(self.job_ids, prepend=self.job_ids[:1] - 1))
+
+    @cached_property
+    def job_of(self) -> Ints:
+        """Index of the job of each row, ascending, shape (rows,)."""
+        return np.repeat(np.arange(len(self.jobs)), np.diff(self.jobs, append=len(self.job_ids)))
 
     @cached_property
     def type_of(self) -> Ints:
@@ -145,15 +161,19 @@ class Market:
     @cached_property
     def bids(self) -> tuple[Bid, ...]:
         """The bids, as recorded."""
+        rows = [
+            BidRow(allocation, tuple(utility), tuple(remaining))
+            for allocation, utility, remaining in zip(
+                self.allocations, self.utility.tolist(), self.remaining.tolist(), strict=True
+            )
+        ]
+        firsts = [*self.jobs.tolist(), len(rows)]
+        job_ids = self.job_ids[self.jobs].tolist()
+        weights = np.maximum.reduceat(self.weights, self.jobs).tolist() if rows else []
         return tuple(
-            Bid(job_id, weight, (BidRow(allocation, tuple(utility), tuple(remaining)),))
-            for job_id, allocation, weight, utility, remaining in zip(
-                self.job_ids.tolist(),
-                self.allocations,
-                self.weights.tolist(),
-                self.utility.tolist(),
-                self.remaining.tolist(),
-                strict=True,
+            Bid(job_id, weight, tuple(rows[first:end]))
+            for job_id, weight, first, end in zip(
+                job_ids, weights, firsts, firsts[1:], strict=False
             )
         )
 

@@ -52,7 +52,7 @@ def gang_bid(
 def market_of(
     capacities: Mapping[str, int], window: int, regularizer: float, bids: Sequence[Bid]
 ) -> Market:
-    """The market of bids with a single row each; without any, of no jobs."""
+    """The market of some bids; without any, of no jobs."""
     rows = [row for bid in bids for row in bid.rows]
     none = np.empty((0, window + 1))
     return Market(
@@ -60,9 +60,9 @@ def market_of(
         capacities=np.array(list(capacities.values())),
         window=window,
         regularizer=regularizer,
-        job_ids=np.array([bid.job_id for bid in bids], dtype=np.int64),
+        job_ids=np.array([bid.job_id for bid in bids for _ in bid.rows], dtype=np.int64),
         allocations=tuple(row.allocation for row in rows),
-        weights=np.array([bid.weight for bid in bids]),
+        weights=np.array([bid.weight for bid in bids for _ in bid.rows]),
         utility=np.array([row.utility for row in rows]) if rows else none,
         remaining=np.array([row.remaining_seconds for row in rows]) if rows else none,
     )

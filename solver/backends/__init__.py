@@ -2,13 +2,15 @@
 
     max  Σ_j U_j(n_j) − k z    s. t.  Σ_{j on c} g_j n_j ≤ C_c,  n_j ∈ {0…T_j},  z ≥ r_j(n_j)
 
-One integer per job, one epigraph variable z ≥ 0, measured from the longest remaining time
-that no counts can reduce, and a capacity C_c for each GPU type c. A back end returns counts,
-a proven bound and the price of a GPU-round of each type, the dual of its capacity row in the
+One integer per bid row, that is per job and allocation that it bids on: the rows of a job have at
+most T rounds together. There is one epigraph variable z ≥ 0, measured from the longest remaining
+time that no counts can reduce, and a capacity C_c for each GPU type c. A back end returns counts, a
+proven bound and the price of a GPU-round of each type, the dual of its capacity row in the
 relaxation. Effort is bounded by deterministic work, not by time.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -33,6 +35,7 @@ class CountProblem:
         capacities: C, GPU-rounds of each GPU type, shape (types,).
         type_of: Index of the GPU type that each job bids on, shape (jobs,).
         most: T_j, the last useful round of each job, shape (jobs,); r_j(T_j) is at most 0.
+        job_of: The job of each row, ascending, shape (jobs,); by default each row is a job.
     """
 
     utility: Floats
@@ -42,6 +45,24 @@ class CountProblem:
     capacities: Ints
     type_of: Ints
     most: Ints
+    job_of: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        if len(self.job_of) != len(self.most):
+            object.__setattr__(self, "job_of", np.arange(len(self.most)))
+
+    @property
+    def window(self) -> int:
+        """T, rounds in the window."""
+        return int(self.utility.shape[1]) - 1
+
+    @cached_property
+    def shared(self) -> tuple[Ints, ...]:
+        """The rows of each job that bids on several allocations."""
+        starts = np.flatnonzero(np.diff(self.job_of, prepend=-1))
+        return tuple(
+            rows for rows in np.split(np.arange(len(self.most)), starts[1:]) if len(rows) > 1
+        )
 
     @property
     def capacity(self) -> int:

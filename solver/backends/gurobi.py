@@ -60,6 +60,8 @@ class Gurobi:
                     model.addConstr((problem.gangs * (problem.type_of == kind)) @ counts <= most)
                     for kind, most in enumerate(problem.capacities.tolist())
                 ]
+                for rows in problem.shared:
+                    model.addConstr(counts[rows.tolist()].sum() <= problem.window)
                 for job, intercept, slope in cuts(problem):
                     model.addConstr(longest - slope * variables[job] >= intercept)
                 _set_utility(model, variables, envelope, problem)

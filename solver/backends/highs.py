@@ -116,6 +116,8 @@ def _model(problem: CountProblem, table: Floats, *, integer: bool) -> _Rows:
     for kind, most in enumerate(problem.capacities.tolist()):
         use = [(job, float(gang)) for job, gang in enumerate(gangs) if type_of[job] == kind]
         rows.row(use, -np.inf, most)
+    for shared in problem.shared:
+        rows.row([(row, 1.0) for row in shared.tolist()], -np.inf, float(problem.window))
     for job, intercept, slope in cuts(problem):
         rows.row([(longest, 1.0), (job, -slope)], intercept, np.inf)
     for job, most in enumerate(problem.most.tolist()):

@@ -21,6 +21,7 @@ import numpy as np
 
 from solver.backends import RELATIVE_GAP, CountProblem, CountSolution
 from solver.backends.core import solve_core
+from solver.backends.transport import solve_round
 from solver.market import Floats, Ints
 
 TARGET_GAP = 1e-7
@@ -45,7 +46,16 @@ class Lagrangian:
     name = "lagrangian"
 
     def solve(self, problem: CountProblem) -> CountSolution:
-        """See `Backend.solve`; the gap is relative to the stake, see `_Dual`."""
+        """See `Backend.solve`; the gap is relative to the stake, see `_Dual`.
+
+        A round of several GPU types is solved by `solver.backends.transport`.
+        """
+        if (
+            (len(problem.capacities) > 1 or problem.shared)
+            and problem.window == 1
+            and not problem.regularizer
+        ):
+            return solve_round(problem)
         dual = _Dual(problem)
         at = dual.minimise()
         price = at.price
