@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from predictor.allocation import Allocation
 from predictor.basis import Basis
-from predictor.belief import Belief
+from predictor.belief import LEAST_LEFT, Belief
+from predictor.durations import gaps, interval, quantiles, shares_of
 from predictor.history import NOTHING, History
 from predictor.job import JobSpec, Mode
 from predictor.posterior import Evidence, Sequences, evidence, is_settled, sequences, settled
@@ -124,7 +125,8 @@ def forecast(
     """Forecast every job.
 
     With l_k epochs of s_k seconds left in stage k of a sequence, the residual run time is
-    R = Σ l_k s_k on the job's reference allocation. Trajectories are ranked by R.
+    R = Σ l_k s_k on the job's reference allocation. Trajectories are ranked by R. Timed jobs are
+    forecast from their limits and from jobs like them (`predictor.durations`).
 
     Args:
         beliefs: A belief per job.
@@ -138,12 +140,20 @@ def forecast(
     Returns:
         A forecast per belief, in the same order.
     """
-    jobs = [evidence(belief, throughput, history) for belief in beliefs]
+    found: dict[int, Forecast] = {
+        row: _timed(belief, history, trajectories, basis, schedules or {})
+        for row, belief in enumerate(beliefs)
+        if belief.spec.timed
+    }
+    jobs = {
+        row: evidence(belief, throughput, history)
+        for row, belief in enumerate(beliefs)
+        if row not in found
+    }
     groups: defaultdict[Mode | None, list[int]] = defaultdict(list)
-    for row, job in enumerate(jobs):
+    for row, job in jobs.items():
         learns = basis is Basis.POSTERIOR and not is_settled(job, throughput)
         groups[job.spec.mode if learns else None].append(row)
-    found: dict[int, Forecast] = {}
     for mode, rows in groups.items():
         group = [jobs[row] for row in rows]
         if mode:
@@ -154,6 +164,38 @@ def forecast(
             ahead = settled(group, throughput)
         found.update(zip(rows, _summarised(group, ahead, trajectories), strict=True))
     return tuple(found[row] for row in range(len(beliefs)))
+
+
+def _timed(
+    belief: Belief,
+    history: History,
+    trajectories: bool,
+    basis: Basis,
+    schedules: Mapping[int, tuple[ProfiledRegime, ...]],
+) -> Forecast:
+    """The forecast of a timed job, whose only epoch is as long as its limit."""
+    spec = belief.spec
+    done = belief.run_seconds / spec.max_seconds
+    ends = gaps(shares_of(history.shares, spec), done)
+    (median,), (low, high) = quantiles(ends, np.array([0.5])), interval(ends, HELD)
+    shares = quantiles(ends, LEVELS[0]).tolist() if trajectories else []
+    if basis is not Basis.POSTERIOR:
+        whole = sum([part.epochs * part.epoch_seconds for part in schedules.get(spec.job_id, ())])
+        median = low = high = whole / spec.max_seconds if basis is Basis.ORACLE else 1.0
+        shares = [median] * trajectories
+
+    def left(share: float) -> Work:
+        return (max(float(share) - done, LEAST_LEFT),)
+
+    return Forecast(
+        job_id=spec.job_id,
+        batch_sizes=(spec.batch_size,),
+        slowness=(0.0,),
+        median=left(median),
+        low=left(low),
+        high=left(high),
+        trajectories=tuple(map(left, shares)),
+    )
 
 
 def _summarised(jobs: Sequence[Evidence], ahead: Sequences, trajectories: bool) -> list[Forecast]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.belief import Belief, changes
+from predictor.durations import Shares
 from predictor.job import JobSpec, Mode
 from predictor.throughput import Throughput, reachable_batch_sizes
 
@@ -86,10 +87,12 @@ class History:
         courses: By mode, in the order of their ends.
         counts: By mode, expected number of finished jobs that each mixture component
             (`predictor.posterior.COMPONENTS`) generated: the sum of their posteriors.
+        shares: Shares of their limits that timed jobs took (`predictor.durations`).
     """
 
     courses: Mapping[Mode, tuple[Course, ...]] = field(default_factory=dict)
     counts: Mapping[Mode, tuple[float, ...]] = field(default_factory=dict)
+    shares: Shares = field(default_factory=dict)
 
     def size(self, mode: Mode) -> int:
         """Number of courses of a mode."""

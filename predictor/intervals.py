@@ -113,6 +113,19 @@ class Calibration:
                 scores[group] = (*scores.get(group, ()), found)[-KEPT:]
         return Calibration(scores)
 
+    def interval_of(self, belief: Belief, time: RunTime) -> tuple[float, float]:
+        """The interval of a job's residual run time, in seconds: see `interval`.
+
+        That of a timed job is left as it is: `predictor.durations` has conformal ones.
+
+        Args:
+            belief: What is believed of the job.
+            time: The forecast.
+        """
+        return (
+            (time.low, time.high) if belief.spec.timed else self.interval(Scored.of(belief, time))
+        )
+
     def interval(self, made: Scored) -> tuple[float, float]:
         """The interval of 80 % nominal coverage of a residual run time, in seconds.
 

@@ -66,14 +66,30 @@ class Inventory:
 
     Attributes:
         pools: Pools of nodes, not empty.
+        kept: GPUs that are not to be given out, ascending: jobs that are not preempted hold them.
     """
 
     pools: tuple[Pool, ...]
+    kept: tuple[int, ...] = ()
+
+    def without(self, kept: Iterable[int]) -> "Inventory":
+        """The inventory without GPUs that are not to be given out."""
+        return replace(self, kept=tuple(sorted(kept)))
 
     @cached_property
     def gpus(self) -> int:
-        """Number of GPUs."""
-        return sum(pool.gpus for pool in self.pools)
+        """Number of GPUs that can be given out: all that are not kept."""
+        return sum(self.free)
+
+    def kept_in(self, number: int) -> list[int]:
+        """Kept GPUs of a pool, ascending."""
+        first = self.first_gpus[number]
+        return [gpu for gpu in self.kept if first <= gpu < first + self.pools[number].gpus]
+
+    @cached_property
+    def free(self) -> tuple[int, ...]:
+        """Number of GPUs of each pool that can be given out."""
+        return tuple(pool.gpus - len(self.kept_in(n)) for n, pool in enumerate(self.pools))
 
     @cached_property
     def nodes(self) -> int:
@@ -100,9 +116,13 @@ class Inventory:
 
     @cached_property
     def capacities(self) -> dict[str, int]:
-        """GPUs of each type, in the order of `types`."""
+        """GPUs of each type that can be given out, in the order of `types`."""
         return {
-            kind: sum(pool.gpus for pool in self.pools if pool.gpu_type == kind)
+            kind: sum(
+                free
+                for pool, free in zip(self.pools, self.free, strict=True)
+                if pool.gpu_type == kind
+            )
             for kind in self.types
         }
 
@@ -181,9 +201,9 @@ class Inventory:
 
     def _menu(self, demand: Demand) -> Iterable[Allocation]:
         found: dict[tuple[str, int], Allocation] = {}
-        for pool in self.pools:
+        for pool, free in zip(self.pools, self.free, strict=True):
             if demand.allows(pool.gpu_type):
-                for gpus in range(demand.least, min(demand.most, pool.gpus) + 1):
+                for gpus in range(demand.least, min(demand.most, free) + 1):
                     allocation = Allocation(pool.gpu_type, gpus, pool.fewest_nodes(gpus))
                     key = allocation.gpu_type, gpus
                     found[key] = min(found.get(key, allocation), allocation)

@@ -5,7 +5,7 @@ GPUs are numbered from 0 within the pool. `solver.plan.next_round` chooses the p
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -34,7 +34,10 @@ class Gang:
 
 
 def place(
-    pool: Pool, gangs: Sequence[Gang], held: Mapping[int, Sequence[int]]
+    pool: Pool,
+    gangs: Sequence[Gang],
+    held: Mapping[int, Sequence[int]],
+    kept: Collection[int] = (),
 ) -> dict[int, tuple[int, ...]]:
     """Assign GPUs to gangs in order; gangs that hold GPUs keep them.
 
@@ -47,6 +50,7 @@ def place(
         pool: The GPUs.
         gangs: Gangs by descending priority.
         held: Current leases by job; those of jobs without a gang here are free.
+        kept: GPUs that are not to be given out.
 
     Returns:
         GPU indices by job, ascending, disjoint, in the order of `gangs`. Gangs that do
@@ -59,7 +63,7 @@ def place(
         if len(held.get(gang.job_id, ())) == gang.gpus
     }
     idle = np.ones((pool.nodes, size), bool)
-    idle.reshape(-1)[list(chain.from_iterable(staying.values()))] = False
+    idle.reshape(-1)[[*kept, *chain.from_iterable(staying.values())]] = False
     room: Ints = idle.sum(axis=1)
     free = int(room.sum())
     placed: dict[int, tuple[int, ...]] = {}
@@ -77,7 +81,11 @@ def place(
 
 
 def make_room(
-    pool: Pool, gangs: Sequence[Gang], first: int, placed: Mapping[int, Sequence[int]]
+    pool: Pool,
+    gangs: Sequence[Gang],
+    first: int,
+    placed: Mapping[int, Sequence[int]],
+    kept: Collection[int] = (),
 ) -> dict[int, tuple[int, ...]]:
     """Defragment: move gangs to make room for a consolidated gang.
 
@@ -92,6 +100,7 @@ def make_room(
         gangs: Gangs by descending priority.
         first: Position of the first gang without room.
         placed: Placement of the gangs before it, and of those after it that found room.
+        kept: GPUs that are not to be given out.
 
     Returns:
         GPU indices by job for all gangs up to and including that gang; empty if it cannot
@@ -101,7 +110,7 @@ def make_room(
     after = [other for other in gangs[first + 1 :] if other.job_id in placed]
 
     def beside(others: int) -> dict[int, tuple[int, ...]]:
-        return place(pool, [*gangs[:first], *after[:others], gang], placed)
+        return place(pool, [*gangs[:first], *after[:others], gang], placed, kept)
 
     too_many = bisect_left(
         range(len(after) + 1), True, key=lambda others: gang.job_id not in beside(others)
@@ -111,20 +120,24 @@ def make_room(
         return {other.job_id: layout[other.job_id] for other in wanted}
     by_size = sorted(wanted, key=lambda other: (not other.consolidate, -other.gpus))
     gang_first = [gang, *(other for other in by_size if other is not gang)]
-    layout = place(pool, gang_first, _off_the_emptiest_nodes(pool, wanted, placed))
+    layout = place(pool, gang_first, _off_the_emptiest_nodes(pool, wanted, placed, kept), kept)
     if len(layout) < len(wanted):
-        layout = place(pool, by_size, {})
+        layout = place(pool, by_size, {}, kept)
     return layout if len(layout) == len(wanted) else {}
 
 
 def _off_the_emptiest_nodes(
-    pool: Pool, gangs: Sequence[Gang], placed: Mapping[int, Sequence[int]]
+    pool: Pool,
+    gangs: Sequence[Gang],
+    placed: Mapping[int, Sequence[int]],
+    kept: Collection[int],
 ) -> dict[int, Sequence[int]]:
     """Placement of the gangs that hold no GPUs of the nodes to clear for the last gang."""
     *others, last = gangs
     size = pool.gpus_per_node
     busy = Counter(gpu // size for gang in others for gpu in placed[gang.job_id])
-    nodes = sorted(range(pool.nodes), key=lambda node: busy[node])
+    never = {gpu // size for gpu in kept}  # none of them can be cleared
+    nodes = sorted(range(pool.nodes), key=lambda node: (node in never, busy[node]))
     cleared = set(nodes[: pool.fewest_nodes(last.gpus)])
     return {
         gang.job_id: placed[gang.job_id]

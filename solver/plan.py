@@ -1,6 +1,6 @@
 """Policy input, plans, and the protocol of policies."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
@@ -261,7 +261,8 @@ def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[
                 Gang(job.job_id, allocation.gpus, job.spec.consolidate)
                 for job, allocation in (order[position] for position in positions)
             ]
-            placed = _laid_out(inventory.pools[number], gangs, held[number])
+            kept = [gpu - first for gpu in inventory.kept_in(number)]
+            placed = _laid_out(inventory.pools[number], gangs, held[number], kept)
             if len(placed) < len(gangs):
                 unmet = next(n for n, gang in enumerate(gangs) if gang.job_id not in placed)
                 skipped_from[number, gangs[unmet].gpus] = positions[unmet]
@@ -284,7 +285,10 @@ def _held(inventory: Inventory, order: Sequence[Claim]) -> list[dict[int, tuple[
 
 
 def _laid_out(
-    pool: Pool, gangs: Sequence[Gang], held: dict[int, tuple[int, ...]]
+    pool: Pool,
+    gangs: Sequence[Gang],
+    held: dict[int, tuple[int, ...]],
+    kept: Collection[int],
 ) -> dict[int, tuple[int, ...]]:
     """GPUs of gangs in a pool; leaves gangs out where no lay-out has room for one of them.
 
@@ -292,13 +296,14 @@ def _laid_out(
         pool: The pool.
         gangs: Gangs that fit it by number, by descending priority.
         held: GPUs held in the pool, by job; updated with those who have to move.
+        kept: GPUs that are not to be given out.
     """
     while True:
-        placed = place(pool, gangs, held)
+        placed = place(pool, gangs, held, kept)
         if len(placed) == len(gangs):
             return placed
         first = next(n for n, gang in enumerate(gangs) if gang.job_id not in placed)
-        layout = make_room(pool, gangs, first, placed)
+        layout = make_room(pool, gangs, first, placed, kept)
         if not layout:
             return placed
         taken = set(chain.from_iterable(layout.values()))
@@ -323,7 +328,7 @@ def fitting(
     Returns:
         The number of the pool, by position of the claim, in order.
     """
-    free, left = [pool.gpus for pool in inventory.pools], inventory.gpus
+    free, left = list(inventory.free), inventory.gpus
     chosen: dict[int, int] = {}
     met: set[int] = set()
     for position, (job, allocation) in enumerate(order):

@@ -194,6 +194,7 @@ class Invariants:
                 yield f"the GPUs of job {job} are not in order"
             if spec and gpus:
                 yield from self._off_the_menu(spec, gpus, record.round)
+        yield from self._kept(record, now)
         yield from self._carried_out(record, now)
         self.leases = now
         self.started |= now.keys()
@@ -209,6 +210,23 @@ class Invariants:
         runs = self.header.throughputs.can_run(spec, spec.batch_size, found)
         if not (runs and spec.demand.allows(found.gpu_type)):
             yield f"job {spec.job_id} gets GPUs of type {found.gpu_type} and cannot run there"
+
+    def _kept(self, record: RoundRecord, now: dict[int, tuple[int, ...]]) -> Iterator[str]:
+        """Whether jobs that are not preempted keep their GPUs.
+
+        They lose them by an order, and where their nodes go out of service.
+        """
+        settings = self.header.settings
+        for job, gpus in self.leases.items():
+            spec = self.active.get(job)
+            if spec is None or spec.preemptible or now.get(job) == gpus:
+                continue
+            if not self.orders.may_run(job):
+                continue
+            inventory, whole = settings.inventory_in(record.round), settings.inventory
+            there = gpus[-1] < min(inventory.gpus, whole.gpus)
+            if there and {*map(whole.node, gpus)}.isdisjoint(record.solve.drained):
+                yield f"job {job} is {spec.kind.value} and loses its GPUs {list(gpus)}"
 
     def _carried_out(self, record: RoundRecord, now: dict[int, tuple[int, ...]]) -> Iterator[str]:
         """Whether the events explain the change from the last leases to the current leases."""

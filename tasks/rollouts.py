@@ -17,7 +17,7 @@ import numpy as np
 from predictor.arrivals import arrivals_after
 from predictor.belief import Belief
 from predictor.forecast import HELD, Forecast, RunTime
-from predictor.intervals import Scored
+from solver.kept import around_kept
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import decide
 from solver.policies.shockwave import Shockwave
@@ -104,7 +104,9 @@ def _played(
 ) -> list[Play]:
     """The plays, each to the end of the jobs asked for."""
     policy = run.policy
-    plan = policy.placed if isinstance(policy, Shockwave) else partial(decide, policy)
+    plan = partial(decide, policy)
+    if isinstance(policy, Shockwave):
+        plan = partial(around_kept, policy.name, policy.placed)
     first = _in_service(this)
     levels = {job_id: rng.permutation(PLAYS).tolist() for job_id in this.active}
     intervals = {job_id: _interval(this, job_id) for job_id in this.active}
@@ -133,7 +135,7 @@ def _interval(this: Round, job_id: int) -> tuple[float, float, float]:
     """Residual run time on the first of its menu: calibrated lower end, point, upper end."""
     job = this.active[job_id]
     time = job.run_time(job.menu[0])
-    low, high = this.state.calibration.interval(Scored.of(job.belief, time))
+    low, high = this.state.calibration.interval_of(job.belief, time)
     return low, time.remaining, high
 
 

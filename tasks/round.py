@@ -14,7 +14,7 @@ from containers.virtual.truth import GroundTruth
 from predictor.allocation import Allocation
 from predictor.belief import Belief
 from predictor.forecast import Forecast, forecast
-from predictor.intervals import Calibration, Scored
+from predictor.intervals import Calibration
 from predictor.job import JobSpec
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Throughput
@@ -304,7 +304,7 @@ def record(run: Run, this: Round) -> None:
 def _estimate(job: ActiveJob, calibration: Calibration) -> Estimate:
     """A job's forecast in seconds on its own allocation."""
     time = job.run_time(job.own)
-    low, high = calibration.interval(Scored.of(job.belief, time))
+    low, high = calibration.interval_of(job.belief, time)
     return Estimate(
         job_id=job.job_id,
         allocation=job.own,

@@ -149,10 +149,12 @@ class RunState:
             belief = beliefs.pop(event.job_id)
             forecasts.pop(event.job_id, None)
             made = awaited.pop(event.job_id, ())
-            if event.kind is not EventKind.FINISHED:
-                continue  # a truncated trajectory is not learned from
+            whole = event.kind is EventKind.FINISHED
+            if whole or self._took_its_limit(seen, belief.spec):
+                history = learned(history, belief, header.throughputs, header.settings.seed)
+            if not whole:
+                continue  # any other truncated trajectory is not learned from
             ended.append(belief)
-            history = learned(history, belief, header.throughputs, header.settings.seed)
             calibration = calibration.after(made, belief.reference_seconds)
         beliefs |= {spec.job_id: Belief(spec) for spec in arrivals}
         if arrivals:
@@ -195,6 +197,10 @@ class RunState:
             orders=orders,
         ), tuple(sorted(changed & beliefs.keys()))
 
+    def _took_its_limit(self, seen: Observation, spec: JobSpec) -> bool:
+        """Whether a timed job ended at its limit, which then is how long it took."""
+        return spec.timed and spec.job_id in self.leases and self.held.is_over(seen, spec)
+
     def _speed(self, header: RunHeader, belief: Belief) -> float:
         """How fast a job ran in the last round, over its rate on its reference allocation."""
         inventory, job = header.settings.inventory_in(self.round - 1), belief.spec
@@ -217,6 +223,8 @@ class RunState:
         awaited = dict(self.awaited)
         for found in record.forecasts:
             belief, made = self.beliefs[found.job_id], awaited.get(found.job_id, ())
+            if belief.spec.timed:
+                continue  # its intervals need no calibration
             if not made or made[-1].tenth < tenth_of(belief):
                 allocation = header.throughputs.reference(belief.spec)
                 time = run_time(found, belief.spec, header.throughputs, allocation)

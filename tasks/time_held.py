@@ -31,11 +31,17 @@ class TimeHeld:
         seconds = dict(self.seconds)
         for spec in holders:
             if spec.max_seconds:
-                passed = seen.clock_seconds - self.clock_seconds
-                seconds[spec.job_id] = seconds.get(spec.job_id, 0.0) + passed
+                seconds[spec.job_id] = self._held(seen, spec)
         for job_id in seen.ended:
             seconds.pop(job_id, None)
         return TimeHeld(seen.clock_seconds, seconds)
+
+    def _held(self, seen: Observation, holder: JobSpec) -> float:
+        return self.seconds.get(holder.job_id, 0.0) + seen.clock_seconds - self.clock_seconds
+
+    def is_over(self, seen: Observation, holder: JobSpec) -> bool:
+        """Whether a job that held GPUs in the round has held them for as long as it may."""
+        return 0.0 < holder.max_seconds <= self._held(seen, holder)
 
     def given_up(
         self, seen: Observation, holders: Mapping[int, tuple[JobSpec, tuple[int, ...]]]

@@ -33,6 +33,9 @@ _BY_SSH = "http://ssh:22"
 LOG_LINES = 20
 """Last log lines of a crashed container, searched for its last words."""
 
+MOST_LOG_LINES = 100_000
+"""Last log lines of a container that are kept. Docker keeps 20 MB (`rendering.py`)."""
+
 NO_HOST = {"com.docker.network.bridge.inhibit_ipv4": "true"}
 """Options of a private network: a bridge without an address, so that the host is unreachable."""
 
@@ -249,6 +252,12 @@ class Daemon:
         """Remove a container, running or not."""
         with _translated(WORK_SECONDS), contextlib.suppress(docker.errors.NotFound):
             self._slow_client.api.remove_container(found.id, force=True, v=True)
+
+    def log(self, found: Found) -> bytes:
+        """What a container printed, its latest lines; empty if it is gone."""
+        with _translated(), contextlib.suppress(docker.errors.NotFound):
+            return bytes(self._slow_client.api.logs(found.id, tail=MOST_LOG_LINES))
+        return b""
 
     def remove_network(self, name: str) -> None:
         """Remove a private network, if it exists."""

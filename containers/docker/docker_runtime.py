@@ -8,20 +8,20 @@ leased again.
 
 import errno
 import json
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from containers.docker.clock import Clock
 from containers.docker.daemon import Found, NodeGone, Refused
 from containers.docker.ends import meaning
 from containers.docker.fleet import Fleet, Placed
-from containers.docker.folder import excess
+from containers.docker.folder import excess, make_folder, replace_file
 from containers.docker.nodes import Nodes
+from containers.docker.own_images import check_images, image_of
 from containers.docker.rendering import described, render
 from containers.docker.telemetry import JobLog
+from containers.docker.timing import TimedLog
 from containers.docker.usage import gpu_share
 from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Standing, Terms
 from predictor.job import EpochReport, JobProgress, JobSpec
@@ -45,6 +45,7 @@ class _Held:
     Attributes:
         gpus: GPUs of the lease.
         end: Kind, clock and reason of its end; None while it runs.
+        image: In words, the id of its job's own image, once started; empty without one.
         adopted: Whether it began under a previous scheduler process.
         quiet_rounds: Consecutive rounds without a sign of life.
         cpu_seconds: Processor time of its containers at the last observation, by id.
@@ -52,6 +53,7 @@ class _Held:
 
     gpus: tuple[int, ...]
     end: tuple[EventKind, float, str] | None = None
+    image: str = ""
     adopted: bool = False
     quiet_rounds: int = 0
     cpu_seconds: dict[str, float] = field(default_factory=dict)
@@ -88,6 +90,7 @@ class DockerRuntime:
     def __init__(self, nodes: Nodes, clock: Clock, terms: Terms, standing: Standing) -> None:
         self._nodes, self._run, self._clock = nodes, terms.run, clock
         self._round_seconds, self._began = terms.round_seconds, standing.clock_seconds
+        check_images(nodes, standing.jobs)
         self._logs = {
             spec.job_id: self._log(
                 spec,
@@ -112,11 +115,13 @@ class DockerRuntime:
 
     def admit(self, jobs: Sequence[JobSpec]) -> None:
         """See `Runtime.admit`."""
+        check_images(self._nodes, jobs)
         for spec in jobs:
             self._logs.setdefault(spec.job_id, self._log(spec))
 
-    def _log(self, spec: JobSpec, epochs: int = 0, run_seconds: float = 0.0) -> JobLog:
-        return JobLog(self._nodes.folder(self._run, spec.job_id), spec, epochs, run_seconds)
+    def _log(self, spec: JobSpec, epochs: int = 0, run_seconds: float = 0.0) -> JobLog | TimedLog:
+        log = TimedLog if spec.timed else JobLog
+        return log(self._nodes.folder(self._run, spec.job_id), spec, epochs, run_seconds)
 
     def withdraw(self, job_id: int) -> None:
         """See `Runtime.withdraw`; the next launch ends its containers."""
@@ -157,7 +162,7 @@ class DockerRuntime:
         ]
         self._started.update(lease.job_id for lease in leases)
         return tuple(
-            ContainerEvent(lease.job_id, kind, now, lease.gpus)
+            ContainerEvent(lease.job_id, kind, now, lease.gpus, self._leases[lease.job_id].image)
             for lease, kind in zip(leases, kinds, strict=True)
         )
 
@@ -199,8 +204,11 @@ class DockerRuntime:
     def _start(self, number: int, lease: Lease) -> None:
         """Start a lease's containers; failures are reported at the end of the round."""
         held, places = self._leases[lease.job_id], self._nodes.by_node(lease.gpus)
-        rendered = render(self._nodes, self._run, number, lease)
+        spec = self._logs[lease.job_id].spec
         try:
+            image = image_of(self._fleet, self._nodes, self._run, spec, places)
+            held.image = f"of image {image}" if image else ""
+            rendered = render(self._nodes, self._run, number, lease, spec, image)
             for gpu in lease.gpus:
                 if gpu in self._occupied:
                     raise Refused(f"GPU {gpu} is still held by {self._occupied[gpu]}")
@@ -219,17 +227,13 @@ class DockerRuntime:
             held.end = (kind, self._clock.now(), problem)
 
     def _write_job(self, job_id: int, lease: str) -> None:
-        """Write the trainer's `job.json`, and the lease that may write to the job's folder."""
+        """Write the job's `job.json`, and the lease that may write to its folder."""
         log = self._logs[job_id]
-        folder = log.folder
-        folder.mkdir(parents=True, exist_ok=True)
-        room = os.statvfs(folder)
-        if room.f_blocks and not room.f_bavail:  # root may have some room left
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        make_folder(log.folder)
         log.begin()
-        _replace(folder / "job.json", json.dumps(described(log.spec)))
-        _replace(folder / "lease", lease)
-        self._nodes.hand_over(folder)
+        replace_file(log.folder / "job.json", json.dumps(described(log.spec)))
+        replace_file(log.folder / "lease", lease)
+        self._nodes.hand_over(log.folder)
 
     def advance(self, idle_until: float | None) -> None:
         """See `Runtime.advance`; idle rounds end as well, to query gone nodes again."""
@@ -294,7 +298,7 @@ class DockerRuntime:
         passed = self._clock.now() - self._began + self._nodes.grace_seconds
         for job_id, lease in sorted(self._leases.items()):
             trained = lease.end is not None and lease.end[0] is EventKind.FINISHED
-            new, stands, alive = self._logs[job_id].read(trained=trained, most_seconds=passed)
+            new, stands, alive = self._read(job_id, lease, trained=trained, most_seconds=passed)
             reports += new
             progress.append(self._with_usage(stands, lease, found))
             self._judge(lease, stands, self._logs[job_id].spec.epochs, alive=alive)
@@ -313,6 +317,16 @@ class DockerRuntime:
             progress=tuple(progress),
             drained=tuple(sorted(self._fleet.gone)),
         )
+
+    def _read(
+        self, job_id: int, lease: _Held, *, trained: bool, most_seconds: float
+    ) -> tuple[tuple[EpochReport, ...], JobProgress, bool]:
+        """What a job did since the last observation, and whether it showed a sign of life."""
+        log = self._logs[job_id]
+        if isinstance(log, JobLog):
+            return log.read(trained=trained, most_seconds=most_seconds)
+        until = lease.end[1] if lease.end else self._clock.now()
+        return *log.read(trained=trained, held_seconds=max(until - self._began, 0.0)), True
 
     def _with_usage(
         self, stands: JobProgress, lease: _Held, found: Sequence[Placed]
@@ -379,13 +393,3 @@ def _is_of_lease(found: Found, begins: int | None) -> bool:
     if begins is None:
         return found.begun
     return found.running and found.round == begins
-
-
-def _replace(path: Path, text: str) -> None:
-    """Replace a file in a job's folder, where its name may be a link made by the job."""
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    with temporary.open("x") as file:
-        os.fchmod(file.fileno(), 0o644)  # independent of the umask
-        file.write(text)
-    temporary.replace(path)

@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from containers.docker.daemon import CONNECTIONS, Daemon, Exit, Found, NodeGone, Refused
+from containers.docker.logs import keep, log_file
 from containers.docker.nodes import Nodes
 from containers.docker.rendering import Rendered, network_name
 from containers.docker.usage import Meter, Usage
@@ -88,6 +89,21 @@ class Fleet:
             raise NodeGone(self.gone[rendered.node])
         self._daemon(rendered.node).start(rendered)
 
+    def image(self, node: int, name: str) -> str:
+        """The id of an image on a node.
+
+        Args:
+            node: Index of the node.
+            name: The image.
+
+        Raises:
+            NodeGone: The node does not answer.
+            Refused: It lacks the image, or the image has volumes.
+        """
+        if node in self.gone:
+            raise NodeGone(self.gone[node])
+        return self._daemon(node).image(name)
+
     def end(
         self, placed: Iterable[Placed], grace_seconds: float
     ) -> tuple[dict[int, str], list[Placed]]:
@@ -106,6 +122,7 @@ class Fleet:
                     remarks[entry.job_id] = (
                         f"killed, as SIGTERM did not end it in {grace_seconds:g} s"
                     )
+                self._keep_log(daemon, entry)
                 daemon.remove(entry.container)
             except (NodeGone, Refused) as error:
                 remarks[entry.job_id] = f"its container could not be ended: {error}"
@@ -117,6 +134,19 @@ class Fleet:
             with suppress(NodeGone, Refused):
                 self._daemon(node).remove_network(network_name(self._run, job_id))
         return remarks, left
+
+    def _keep_log(self, daemon: Daemon, entry: Placed) -> None:
+        """Keep the log of an ended container; a job's log is not worth more than its end."""
+        if entry.container.begun:
+            with suppress(OSError):
+                path = log_file(self._nodes, self._run, entry.job_id)
+                keep(path, entry.container.name, daemon.log(entry.container))
+
+    def log(self, entry: Placed) -> bytes:
+        """What a container has printed so far; nothing if its node does not answer."""
+        with suppress(NodeGone, Refused):
+            return self._daemon(entry.node).log(entry.container)
+        return b""
 
     def _spans(self, entry: Placed) -> bool:
         return len(self._nodes.by_node(entry.container.gpus)) > 1

@@ -39,3 +39,29 @@ def excess(folder: Path, most_bytes: int) -> str:
             if error.errno in HIDING:
                 return f"its folder cannot be measured: {error.strerror}"
     return ""
+
+
+def make_folder(folder: Path) -> None:
+    """Make a job's folder, where there is room for what a job writes.
+
+    Raises:
+        OSError: The storage is full, or cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    room = os.statvfs(folder)
+    if room.f_blocks and not room.f_bavail:  # root may have some room left
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Replace a file, also where its name may be a link made by a job.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)
+    with temporary.open("x") as file:
+        os.fchmod(file.fileno(), 0o644)  # independent of the umask
+        file.write(text)
+    temporary.replace(path)

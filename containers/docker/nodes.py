@@ -92,6 +92,7 @@ class Nodes:
         hung_rounds: Consecutive rounds without a completed step or epoch after which a job counts
             as hung.
         network: An attachable Docker network, for gangs that span daemons.
+        images: Patterns of the images that jobs may name themselves, as of `fnmatch`.
         rendezvous_port: Port on which the first container of such a gang listens.
 
     Raises:
@@ -109,6 +110,7 @@ class Nodes:
     hung_rounds: int = 3
     network: str = ""
     rendezvous_port: int = 29500
+    images: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not USER.fullmatch(self.user):

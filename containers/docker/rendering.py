@@ -80,7 +80,14 @@ def _short(name: str) -> str:
     return f"{name[: LONGEST_NAME - len(mark) - 1]}-{mark}"
 
 
-def render(nodes: Nodes, run: str, number: int, lease: Lease) -> tuple[Rendered, ...]:
+def render(
+    nodes: Nodes,
+    run: str,
+    number: int,
+    lease: Lease,
+    spec: JobSpec | None = None,
+    image: str = "",
+) -> tuple[Rendered, ...]:
     """The containers of a lease, one per node, in the order of the nodes.
 
     Args:
@@ -88,6 +95,8 @@ def render(nodes: Nodes, run: str, number: int, lease: Lease) -> tuple[Rendered,
         run: The run's id.
         number: The round in which the lease begins.
         lease: The lease.
+        spec: The job, where it may declare what its containers run.
+        image: Id of its own image; by default that of the node.
     """
     places = nodes.by_node(lease.gpus)
     endpoints = {nodes.nodes[place].endpoint for place in places}
@@ -96,7 +105,10 @@ def render(nodes: Nodes, run: str, number: int, lease: Lease) -> tuple[Rendered,
     names = [container_name(run, lease.job_id, number, rank) for rank in range(len(places))]
     rendered = []
     for rank, (place, local) in enumerate(places.items()):
-        environment = {"SHOCKWAVE_LEASE": names[0]}
+        environment = _own_environment(spec) | {
+            "SHOCKWAVE_JOB_FOLDER": JOB_FOLDER,
+            "SHOCKWAVE_LEASE": names[0],
+        }
         if nodes.datasets is not None:
             environment["SHOCKWAVE_DATA_FOLDER"] = DATASETS
         if not any(gpu.device for gpu in nodes.nodes[place].gpus):
@@ -111,8 +123,8 @@ def render(nodes: Nodes, run: str, number: int, lease: Lease) -> tuple[Rendered,
             }
         node = nodes.nodes[place]
         options = {
-            "image": node.image,
-            "command": [JOB_FOLDER],
+            "image": image or node.image,
+            "command": _command(spec),
             "labels": {
                 RUN: run,
                 JOB: str(lease.job_id),
@@ -128,10 +140,27 @@ def render(nodes: Nodes, run: str, number: int, lease: Lease) -> tuple[Rendered,
             **_hardware(nodes, node, local),
             **_confined(nodes, len(local)),
         }
+        if image:
+            options["stop_signal"] = "SIGTERM"  # whatever the image says
         if "devices_by_id" in options and len(lease.gpus) > 1:
             options["shm_size"] = SHARED_BYTES
         rendered.append(Rendered(place, names[rank], network, options))
     return tuple(rendered)
+
+
+def _command(spec: JobSpec | None) -> list[str]:
+    """Arguments of a container; none leaves those of its image. No shell reads them."""
+    if spec is None or not (spec.command or spec.timed):
+        return [JOB_FOLDER]
+    return list(spec.command)
+
+
+def _own_environment(spec: JobSpec | None) -> dict[str, str]:
+    """The variables that a job declares; the user of containers has no home in other images."""
+    if spec is None:
+        return {}
+    home = {"HOME": "/tmp"} if spec.image else {}
+    return home | dict(text.split("=", 1) for text in spec.environment)
 
 
 def _mounts(nodes: Nodes, run: str, job_id: int) -> list[dict[str, str | bool]]:

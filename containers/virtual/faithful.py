@@ -59,16 +59,25 @@ class _Job:
         held = (regime for regime, end in zip(targets, ends, strict=True) if epoch < end)
         return next(held, targets[-1]).batch_size
 
+    @property
+    def _steps(self) -> float:
+        """Steps of the epoch under way; the only one of a timed job ends with it."""
+        if self.spec.timed:
+            return self.truth.isolated_seconds
+        spec, size = self.spec, self.batch_size
+        return spec.steps_after(self.epoch, size) - spec.steps_after(self.epoch + 1, size)
+
+    def restart(self) -> None:
+        """Go back to the first step, where the job keeps nothing."""
+        if not self.spec.preemptible:
+            self.steps = 0.0
+
     def train(self, seconds: float) -> float:
         """Train for a time, or to the end; returns the time that it took."""
         left = seconds
         while self.epoch < self.spec.epochs and left > 0.0:
             rate = self.profile.rate(self.spec, self.batch_size, self.allocation)
-            before, after = (
-                self.spec.steps_after(epoch, self.batch_size)
-                for epoch in (self.epoch, self.epoch + 1)
-            )
-            steps = before - after
+            steps = self._steps
             missing = (steps - self.steps) / rate
             took = min(missing, left)
             left -= took
@@ -98,11 +107,11 @@ class _Job:
         return JobProgress(
             job_id=spec.job_id,
             epochs=self.epoch,
-            fraction=self.steps / spec.steps_per_epoch(size),
+            fraction=min(self.steps / spec.steps_per_epoch(size), 1.0),
             batch_size=size,
             seconds=seconds,
             run_seconds=self.run_seconds,
-            steps_left=spec.steps_after(self.epoch, size) - math.floor(self.steps),
+            steps_left=max(spec.steps_after(self.epoch, size) - math.floor(self.steps), 0),
         )
 
 
@@ -165,6 +174,8 @@ class FaithfulCluster:
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.preempt`."""
+        for job in reasons:
+            self._jobs[job].restart()
         return tuple(
             ContainerEvent(job, EventKind.PREEMPTED, self._clock, self._lease_of(job), reason)
             for job, reason in reasons.items()

@@ -17,7 +17,7 @@ class GroundTruth:
     Attributes:
         job_id: The job.
         isolated_seconds: Isolated run time on its own GPUs, the reference of finish-time
-            fairness.
+            fairness; of a timed job, how long it takes.
         profiled: Batch size of each epoch in such a run, run-length encoded.
         targets: Batch size that the job strives for in each epoch, run-length encoded
             from epoch 0; the last one holds on. A GNS job approaches a larger target by

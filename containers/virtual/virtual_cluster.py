@@ -6,6 +6,7 @@ overhead, completion inside a round, changes of batch size that take effect at a
 round's end. `docs/simulation.md` spells them out.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
@@ -57,6 +58,7 @@ class _Jobs:
         run_seconds: Time spent training.
         stalled_rounds: Rounds without a step left to run.
         started: Whether the job was ever launched.
+        timed: Whether its only epoch ends with it, when nobody knows beforehand.
     """
 
     def __init__(self, truths: Sequence[GroundTruth], profile: Profile) -> None:
@@ -67,7 +69,8 @@ class _Jobs:
         self.batch_size, self.next_batch_size = np.ones((2, len(truths)), np.int64)
         self.total_steps, self.steps, self.stalled_rounds = np.zeros((3, len(truths)), np.int64)
         self.seconds, self.run_seconds = np.zeros((2, len(truths)))
-        self.started, self._doubles = np.zeros((2, len(truths)), bool)
+        self.started, self._doubles, self.timed = np.zeros((3, len(truths)), bool)
+        self._declared_steps = np.zeros(len(truths), np.int64)
         self._samples = np.zeros(len(truths), np.int64)
         self._allocations: dict[int, Allocation] = {}
         # The batch size that a job strives for, and the epoch in which it will be another.
@@ -84,7 +87,10 @@ class _Jobs:
             self._specs[row], self.rows[spec.job_id] = spec, row
             self._allocations[row] = self._profile.reference(spec)
             self.batch_size[row] = self.next_batch_size[row] = spec.batch_size
-            self.total_steps[row] = spec.total_steps
+            self.total_steps[row] = self._declared_steps[row] = spec.total_steps
+            self.timed[row] = spec.timed
+            if spec.timed:
+                self.total_steps[row] = math.ceil(self._truths[row].isolated_seconds)
             self._samples[row] = spec.samples_per_epoch
             self._doubles[row] = spec.mode is Mode.GNS
         self._tune(rows)
@@ -163,6 +169,9 @@ class _Jobs:
         """Progress of jobs."""
         epochs, steps = self._reported_epochs[rows], self.steps_per_epoch[rows]
         begun = np.maximum(self.steps[rows] - epochs * steps, 0)
+        left = self.total_steps[rows] - self.steps[rows]
+        going = self.timed[rows] & (left > 0)
+        left[going] = np.maximum(self._declared_steps[rows] - self.steps[rows], 0)[going]
         progress = map(
             JobProgress,
             self.ids[rows].tolist(),
@@ -171,9 +180,15 @@ class _Jobs:
             self.batch_size[rows].tolist(),
             self.seconds[rows].tolist(),
             self.run_seconds[rows].tolist(),
-            (self.total_steps[rows] - self.steps[rows]).tolist(),
+            left.tolist(),
         )
         return tuple(progress)
+
+    def restart(self, job_id: int) -> None:
+        """Take a job that keeps nothing back to its first step."""
+        row = self.rows[job_id]
+        if not self._specs[row].preemptible:
+            self.steps[row] = 0
 
 
 def _ceil(numbers: Floats) -> Ints:
@@ -238,6 +253,8 @@ class VirtualCluster:
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.preempt`."""
+        for job in reasons:
+            self._jobs.restart(job)
         return tuple(
             ContainerEvent(job, EventKind.PREEMPTED, self._clock, self._leases.pop(job, ()), reason)
             for job, reason in reasons.items()
@@ -305,6 +322,7 @@ class VirtualCluster:
         jobs = self._jobs
         # The epoch that a job ends in is complete, however short.
         complete = np.where(ended, jobs.epochs_begun(rows), jobs.epochs_complete(rows))
+        complete = np.where(jobs.timed[rows], ended, complete)
         reports = jobs.report(rows, complete)
         for row, at in zip(rows[ended].tolist(), at_seconds[ended].tolist(), strict=True):
             job_id = int(jobs.ids[row])

@@ -91,7 +91,11 @@ class WorkloadPlan(Part, Jobs, Named):
     @property
     def draws(self) -> bool:
         """Whether its jobs depend on a seed."""
-        return self.trace is None or self.format not in (Format.PUBLIC, Format.TIRESIAS)
+        return self.trace is None or self.format not in (
+            Format.PUBLIC,
+            Format.TIRESIAS,
+            Format.JOBS,
+        )
 
     def source(self, seed: int) -> Source:
         """The source of its jobs under a seed; 0 replaces the seed if no job depends on it."""

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from predictor.intervals import Scored
 from solver.plan import Plan
 from tasks.rollouts import expected
 from tasks.round import Round, Run
@@ -112,7 +111,7 @@ def answer(
     settings, plan, belief = run.header.settings, this.plan, this.state.beliefs[job_id]
     spec, job = belief.spec, this.active[job_id]
     time = job.run_time(job.own)
-    low, high = this.state.calibration.interval(Scored.of(belief, time))
+    low, high = this.state.calibration.interval_of(belief, time)
     clock = this.observation.clock_seconds
     worth = dict(zip(plan.order, plan.worth, strict=True)) if plan.worth else {}
     gpus = plan.placement.get(job_id, ())
@@ -182,6 +181,9 @@ def _tried_again(waits_until: float, clock: float) -> float | None:
 
 
 def _free(plan: Plan, job_id: int, gpus: int) -> int:
-    """GPUs left by the jobs ranked before it."""
+    """GPUs left by the jobs ranked before it, and by those that keep theirs."""
     before = plan.order[: plan.order.index(job_id)] if job_id in plan.order else plan.order
+    if plan.order:
+        kept = plan.placement.keys() - {*plan.order}
+        gpus -= sum(len(plan.placement[job]) for job in kept)
     return gpus - sum(len(plan.placement.get(job, ())) for job in before)

@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from flows.history.forks import taken_over
-from flows.history.job_file import read_job
 from flows.runs.code_version import packages
+from flows.runs.job_file import read_job
 from flows.runs.simulation import Watch, carry_out, finish, unwatched
 from flows.runs.start import make_header, prepare
 from predictor.errors import InputError

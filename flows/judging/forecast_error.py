@@ -64,6 +64,8 @@ def forecast_errors(workload: Workload, seed: int = 0) -> tuple[ForecastError, .
     rows: defaultdict[tuple[Mode, int], list[tuple[float, float, float, bool]]] = defaultdict(list)
     profile, history, calibration = workload.profile, History(), Calibration()
     for spec, truth in zip(workload.specs, workload.truths, strict=True):
+        if spec.timed:
+            continue  # it has no trajectory to be forecast
         whole = Belief(spec, truth.profiled)
         schedule = tuple(
             ProfiledRegime(

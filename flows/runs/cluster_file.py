@@ -19,6 +19,8 @@ HOST = re.compile(r"(\w[\w.-]*@)?(\w[\w.-]*|\[[0-9A-Fa-f:.]+\])(:\d+)?", re.ASCI
 """User, host and port, without characters that a shell or `ssh` could interpret."""
 CPUSET = r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"
 IMAGE = r"^[a-z0-9][a-z0-9._/:@-]*$"
+PATTERN = r"^[a-z0-9*?][A-Za-z0-9._/:@*?-]*$"
+"""Images that jobs may name themselves."""
 BYTES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 ENDPOINTS = {"unix": "unix:///SOCKET", "ssh": "ssh://USER@HOST", "tcp": "tcp://HOST:PORT"}
 LEAST_BYTES, MOST_BYTES = 4 * 2**20, 2**50
@@ -144,6 +146,9 @@ class ClusterFile(Part):
     hung_rounds: Annotated[int, Field(ge=1, le=1000)] = 3
     network: Annotated[str, Field(pattern=r"^([a-zA-Z0-9][a-zA-Z0-9_.-]*)?$")] = ""
     rendezvous_port: Annotated[int, Field(ge=1024, le=65535)] = 29500
+    images: list[Annotated[str, Field(pattern=PATTERN, max_length=255)]] = Field(
+        default_factory=list, max_length=1000
+    )
 
     @field_validator("storage", "datasets", "mounts")
     @classmethod
@@ -192,6 +197,7 @@ class ClusterFile(Part):
             hung_rounds=self.hung_rounds,
             network=self.network,
             rendezvous_port=self.rendezvous_port,
+            images=tuple(self.images),
         )
 
 

@@ -12,6 +12,7 @@ from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerPlace
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Nodes
+from containers.docker.own_images import check_images
 from containers.runtime import Standing
 from flows.runs.code_version import packages
 from flows.runs.simulation import Driver, Progress, check_plugins, finish
@@ -59,6 +60,7 @@ def run_live(
         ShockwaveError: The warehouse cannot be written, or the profile lacks an entry.
     """
     check_nodes(start.header, nodes)
+    check_images(nodes, start.workload.specs)
     prepared = prepare(start)
 
     def taken(name: str) -> bool:  # a run of another warehouse has its jobs' folders there

@@ -302,7 +302,9 @@ def _true_schedules(workload: Workload, profile: Profile) -> dict[int, tuple[Pro
             ProfiledRegime(
                 regime.batch_size,
                 int(regime.epochs),
-                epoch_seconds(profile, spec, regime.batch_size),
+                truth.isolated_seconds
+                if spec.timed
+                else epoch_seconds(profile, spec, regime.batch_size),
             )
             for regime in truth.profiled
         )

@@ -37,7 +37,7 @@ class FromTrace:
         str, Setting("Format", "What the trace is: public, table, …", choices=format_names)
     ] = Format.PUBLIC.value
     profile: Annotated[
-        Path | None, Setting("Profile", "Throughput table (JSON) of a public trace.")
+        Path | None, Setting("Profile", "Throughput table (JSON) of a public trace or jobs.")
     ] = None
     regimes: Annotated[Path | None, Setting("Regimes", "Regimes (CSV) of a public trace.")] = None
     columns: Annotated[str, Setting("Columns", "What a table's columns mean: ROLE=COLUMN,…")] = ""
@@ -114,6 +114,7 @@ FOR_PLUGIN = {"seed", "modes"}
 FOR_FORMAT: Mapping[str, set[str]] = {
     Format.PUBLIC: {"profile", "regimes"},
     Format.TIRESIAS: set(),
+    Format.JOBS: {"profile"},
     Format.PHILLY: {"seed", "modes", "only", "skip_unusable"},
     Format.TABLE: {"seed", "modes", "only", "skip_unusable", "columns"},
 }
@@ -153,6 +154,8 @@ class Source(Jobs):
                     "give the throughput table of a public trace, or the format of another",
                 )
             return read_workload(self.trace, self.profile, self.regimes, gpu_type)
+        if format_ is Format.JOBS:
+            return self._read_jobs(self.trace, gpu_type)
         if format_ is Format.TIRESIAS:
             from warehouse.workloads.tiresias import read_tiresias
 
@@ -213,6 +216,14 @@ class Source(Jobs):
         if gpus is None:
             raise InputError("gpus", "missing", "a contention factor is that of a cluster")
         return mix.interarrival_seconds(factor, gpus)
+
+    def _read_jobs(self, trace: Path, gpu_type: str) -> "Workload":
+        from flows.runs.job_file import read_jobs_file
+        from predictor.throughput import Profile
+        from warehouse.workloads.trace import read_throughputs
+
+        profile = read_throughputs(self.profile, gpu_type) if self.profile else Profile({})
+        return read_jobs_file(trace, profile)
 
     def _read_plugged(self, trace: Path) -> "Workload":
         import numpy as np

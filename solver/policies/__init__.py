@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from predictor.errors import InputError, meant
 from predictor.plugins import Kind, Plugin, find_plugin, plugins
 from solver.counts import choose_backends
 from solver.fidelity import Fidelity
+from solver.kept import around_kept
 from solver.plan import Plan, Policy, Situation
 from solver.policies.allox import AlloX
 from solver.policies.fifo import Fifo
@@ -90,15 +92,16 @@ def policy_class(name: str) -> type[Any]:
 
 
 def decide(policy: Policy, situation: Situation) -> Plan:
-    """The plan of a policy; one of another distribution is held to what plans must be.
+    """The plan of a policy, around the jobs that keep their GPUs (`solver.kept`).
+
+    One of another distribution is held to what plans must be.
 
     Raises:
         PluginError: A policy of another distribution failed.
     """
     plugin = policy_plugin(policy.name)
-    if plugin is None:
-        return policy.plan(situation)
-    return plan_of(plugin, policy, situation)
+    plan = policy.plan if plugin is None else partial(plan_of, plugin, policy)
+    return around_kept(policy.name, plan, situation)
 
 
 def parameters(policy: type[Any]) -> dict[str, float]:

@@ -72,7 +72,11 @@ def unfit(situation: Situation, plan: object) -> Iterator[str]:
         yield f"it is a {type(plan).__name__}, no Plan"
         return
     gangs = {job.job_id: {allocation.gpus for allocation in job.menu} for job in situation.jobs}
-    yield from _misplaced(plan.placement, gangs, situation.inventory.gpus)
+    inventory = situation.inventory
+    yield from _misplaced(plan.placement, gangs, inventory.gpus + len(inventory.kept))
+    held = {gpu for gpus in plan.placement.values() for gpu in gpus}.intersection(inventory.kept)
+    if held:
+        yield f"it gives GPU {min(held)} away, which is kept"
     yield from _unreported(plan)
     busy = [0] * situation.window
     for turn in plan.turns:

@@ -209,7 +209,7 @@ def _measured(before: Memory, job: ActiveJob, situation: Situation) -> Account:
 
 def _calibrated(account: Account, job: ActiveJob, situation: Situation) -> Account:
     """The account with durations calibrated to the measured throughput."""
-    if not account.measured_round:
+    if not account.measured_round or job.spec.timed:
         return account
     factor = calibrated(
         job.schedule,
@@ -222,7 +222,12 @@ def _calibrated(account: Account, job: ActiveJob, situation: Situation) -> Accou
 
 
 def _remaining(account: Account, job: ActiveJob) -> float:
-    """Predicted residual run time, in seconds; 1 s once all epochs are complete."""
+    """Predicted residual run time, in seconds; 1 s once all epochs are complete.
+
+    The published system knows no timed jobs, whose only epoch would be complete from the start.
+    """
+    if job.spec.timed:
+        return max(job.schedule[0].epoch_seconds - job.belief.run_seconds, 1.0)
     done = epochs_done(job)
     if done >= job.spec.epochs:
         return 1.0

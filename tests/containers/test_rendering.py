@@ -46,6 +46,7 @@ def test_a_lease_on_one_node_is_one_container_without_a_network() -> None:
         "shockwave.gpus": "1,2",
     }
     assert one.options["environment"] == {
+        "SHOCKWAVE_JOB_FOLDER": "/job",
         "SHOCKWAVE_LEASE": one.name,
         "NVIDIA_VISIBLE_DEVICES": "void",
     }

@@ -26,3 +26,5 @@ class Format(StrEnum):
     """The compact CSV table of the Philly trace; models and regimes are drawn."""
     TABLE = "table"
     """Any CSV table of jobs, by the meaning of its columns; models and regimes are drawn."""
+    JOBS = "jobs"
+    """A TOML file of jobs of any kind (docs/jobs.md)."""

@@ -48,6 +48,10 @@ def write_workload(workload: Workload, folder: Path, *, overwrite: bool = False)
         InputError: A file exists already, or the folder cannot be written.
     """
     files = Files.within(folder)
+    timed = next((spec for spec in workload.specs if spec.timed or spec.image), None)
+    if timed is not None:
+        problem = "the format has no place for what it runs"
+        raise InputError(f"job {timed.job_id}", problem, "keep its TOML file")
     for path in files:
         if path.is_dir():
             raise InputError(str(path), "is a folder", "give another folder to write to")

@@ -1,0 +1,72 @@
+"""Images that jobs name themselves: which may be run, and which one a job goes on with."""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from containers.docker.daemon import Refused
+from containers.docker.fleet import Fleet
+from containers.docker.folder import replace_file
+from containers.docker.nodes import Nodes
+from predictor.errors import InputError
+from predictor.job import JobSpec
+
+REMEDY = "add it to images in the cluster file, or give one that is there"
+
+
+def may_run(nodes: Nodes, spec: JobSpec) -> bool:
+    """Whether a job may run on a cluster: on the node's image, or on one that is listed."""
+    return not spec.image or any(fnmatchcase(spec.image, form) for form in nodes.images)
+
+
+def check_images(nodes: Nodes, jobs: Iterable[JobSpec]) -> None:
+    """Refuse jobs whose image may not be run.
+
+    Raises:
+        InputError: There is such a job.
+    """
+    for spec in jobs:
+        if not may_run(nodes, spec):
+            problem = f"{spec.image} is none of the images that jobs may name here"
+            raise InputError(f"job {spec.job_id}, image", problem, REMEDY)
+
+
+def image_of(fleet: Fleet, nodes: Nodes, run: str, spec: JobSpec, places: Iterable[int]) -> str:
+    """The id of a job's own image: of the one that it began with; empty without one.
+
+    The id is noted beside the job's folder at its first start, where no container can write.
+
+    Args:
+        fleet: The daemons.
+        nodes: The cluster.
+        run: The run.
+        spec: The job.
+        places: Indices of the nodes that it starts on.
+
+    Raises:
+        NodeGone: A node does not answer.
+        Refused: A node lacks the image, has another one under its name, or it has volumes.
+        OSError: The id cannot be noted.
+    """
+    if not spec.image:
+        return ""
+    noted = _noted(nodes, run, spec.job_id)
+    began_with = noted.read_text() if noted.exists() else ""
+    for place in places:
+        found = fleet.image(place, spec.image)
+        began_with = began_with or found
+        if found != began_with:
+            try:
+                fleet.image(place, began_with)
+            except Refused:
+                raise Refused(
+                    f"image {spec.image} of node {nodes.nodes[place].name} is {found}, not the one "
+                    f"that the job began with: load {began_with}"
+                ) from None
+    if not noted.exists():
+        replace_file(noted, began_with)
+    return began_with
+
+
+def _noted(nodes: Nodes, run: str, job_id: int) -> Path:
+    return nodes.folder(run, job_id).with_suffix(".image")

@@ -1,0 +1,55 @@
+"""What is known of a timed job in containers: for how long it ran."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from predictor.job import EpochReport, JobProgress, JobSpec
+
+
+@dataclass
+class TimedLog:
+    """The time for which a timed job ran, as the scheduler measures it.
+
+    Attributes:
+        folder: The job's folder.
+        spec: The declared job.
+        epochs: 1 once it ended.
+        run_seconds: Time for which its containers ran.
+    """
+
+    folder: Path
+    spec: JobSpec
+    epochs: int = 0
+    run_seconds: float = 0.0
+
+    def begin(self) -> None:
+        """A lease begins."""
+
+    def read(
+        self, *, trained: bool, held_seconds: float
+    ) -> tuple[tuple[EpochReport, ...], JobProgress]:
+        """What is new since the last call.
+
+        Args:
+            trained: Whether it ended.
+            held_seconds: Time for which its containers ran since then.
+
+        Returns:
+            A report of its only epoch when it ends, and its progress: up to its limit.
+        """
+        spec, whole = self.spec, self.spec.total_steps
+        self.run_seconds += held_seconds
+        reports: tuple[EpochReport, ...] = ()
+        if trained and not self.epochs:
+            self.epochs = 1
+            reports = (EpochReport(spec.job_id, 0, 1, spec.batch_size, self.run_seconds),)
+        left = 0 if self.epochs else max(whole - int(self.run_seconds), 0)
+        return reports, JobProgress(
+            job_id=spec.job_id,
+            epochs=self.epochs,
+            fraction=0.0 if self.epochs else 1.0 - left / whole,
+            batch_size=spec.batch_size,
+            seconds=held_seconds,
+            run_seconds=self.run_seconds,
+            steps_left=left,
+        )

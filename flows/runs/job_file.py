@@ -1,0 +1,270 @@
+"""A job, or several, as a TOML file: what is declared, and what it will do in a simulation."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from containers.virtual.truth import GroundTruth
+from flows.runs.toml_file import first_mistake, read_toml
+from predictor.allocation import Demand
+from predictor.errors import InputError
+from predictor.job import JobKind, JobSpec, Mode, Regime, timed_job
+from predictor.throughput import Profile
+from tasks.sources import Workload, by_arrival
+from warehouse.workloads.kinds import MOST_JOBS
+from warehouse.workloads.regimes import isolated_seconds
+
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Pair = Annotated[list[Count], Field(min_length=2, max_length=2)]
+Seconds = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
+
+TRAINED = ("model", "batch_size", "epochs")
+"""Fields that an adaptive job must have, and no other may."""
+ADAPTED = ("max_batch_size", "mode", "samples_per_epoch", "regimes")
+"""Fields that an adaptive job may have, and no other."""
+
+
+class JobFile(BaseModel):
+    """The fields of a job's file (docs/jobs.md)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    kind: Annotated[
+        JobKind, Field(strict=False, description="What the job promises its scheduler.")
+    ] = JobKind.ADAPTIVE
+    name: Annotated[
+        str,
+        Field(description="Jobs of a name, tenant and image are expected to take as long."),
+    ] = ""
+    image: Annotated[str, Field(description="Image; by default that of the node.")] = ""
+    command: Annotated[
+        list[str], Field(description="Arguments; by default those of the image.")
+    ] = Field(default_factory=list)
+    environment: Annotated[dict[str, str], Field(description="Environment variables.")] = Field(
+        default_factory=dict
+    )
+    max_seconds: Annotated[
+        Seconds, Field(description="Seconds for which it may hold GPUs; 0 for any time.")
+    ] = 0.0
+    scale_factor: Annotated[Count, Field(description="GPUs of its gang.")] = 1
+    tenant: Annotated[str, Field(min_length=1)] = "default"
+    budget: Annotated[
+        float, Field(gt=0, allow_inf_nan=False, description="Weight in the market.")
+    ] = 1.0
+    consolidate: Annotated[
+        bool, Field(description="Whether it must run on as few nodes as possible.")
+    ] = False
+    model: Annotated[str | None, Field(min_length=1, description="A key of the profile.")] = None
+    batch_size: Annotated[Count | None, Field(description="In the first epoch.")] = None
+    epochs: Count | None = None
+    max_batch_size: Annotated[
+        Count | None, Field(description="By default the largest of its regimes.")
+    ] = None
+    mode: Annotated[Mode, Field(strict=False, description="Adaptation mode.")] = Mode.STATIC
+    samples_per_epoch: Annotated[
+        Count | None, Field(description="By default those of jobs of its model.")
+    ] = None
+    regimes: Annotated[
+        list[Pair] | None,
+        Field(min_length=1, description="Batch size and epochs of each, for simulation."),
+    ] = None
+    seconds: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            le=10**9,
+            allow_inf_nan=False,
+            description="How long a job takes that is not adaptive, for simulation; by default "
+            "its max_seconds.",
+        ),
+    ] = None
+
+    @property
+    def timed(self) -> bool:
+        """See `JobSpec.timed`."""
+        return self.kind is not JobKind.ADAPTIVE
+
+    @property
+    def truth(self) -> tuple[Regime, ...]:
+        """The true regimes of the job."""
+        given = self.regimes or [[self.batch_size or 1, self.epochs or 1]]
+        return tuple(Regime(size, epochs) for size, epochs in given)
+
+    @model_validator(mode="after")
+    def _check(self) -> "JobFile":
+        problem = self._timed_problem() if self.timed else self._adaptive_problem()
+        if problem:
+            raise ValueError(problem)
+        return self
+
+    def _timed_problem(self) -> str:
+        given = [name for name in (*TRAINED, *ADAPTED) if name in self.model_fields_set]
+        if given:
+            return f"{given[0]}: is of adaptive jobs only; leave it out"
+        if not self.max_seconds:
+            return "max_seconds: is missing; give the seconds for which it may hold GPUs"
+        if not self.image:
+            return "image: is missing; give the image of its containers"
+        return ""
+
+    def _adaptive_problem(self) -> str:
+        missing = [name for name in TRAINED if getattr(self, name) is None]
+        if missing:
+            return f"{missing[0]}: is missing; add it"
+        if self.seconds is not None:
+            return "seconds: is of jobs that are not adaptive; leave it out"
+        sizes = [regime.batch_size for regime in self.truth]
+        if sizes[0] != self.batch_size:
+            return f"regimes begin with batch size {sizes[0]}; begin with batch_size"
+        if sum(regime.epochs for regime in self.truth) != self.epochs:
+            return f"regimes do not add up to {self.epochs} epochs; correct their epochs"
+        if max(sizes) > (self.max_batch_size or max(sizes)):
+            return "a regime is above max_batch_size; raise max_batch_size"
+        if self.mode is Mode.STATIC and len(sizes) > 1:
+            return "a static job never changes its batch size; give another mode"
+        if self.mode is Mode.GNS and sizes != sorted(sizes):
+            return "the batch size of a GNS job never shrinks; give ascending batch sizes"
+        return ""
+
+    def spec(self, job_id: int, arrival_seconds: float, samples: Mapping[str, int]) -> JobSpec:
+        """The job as declared.
+
+        Args:
+            job_id: Its id.
+            arrival_seconds: Its arrival on the run's clock.
+            samples: Samples per epoch by model, where the file has none.
+
+        Raises:
+            InputError: A field is invalid.
+        """
+        demand = Demand.gang(self.scale_factor)
+        shared: dict[str, Any] = {
+            "name": self.name,
+            "image": self.image,
+            "command": tuple(self.command),
+            "environment": tuple(f"{name}={value}" for name, value in self.environment.items()),
+            "tenant": self.tenant,
+            "budget": self.budget,
+            "consolidate": self.consolidate,
+        }
+        if self.timed:
+            return timed_job(job_id, self.kind, demand, self.max_seconds, arrival_seconds, **shared)
+        assert self.model is not None
+        assert self.batch_size is not None
+        assert self.epochs is not None
+        found = self.samples_per_epoch or samples.get(self.model)
+        if found is None:
+            raise InputError("samples_per_epoch", "is missing, and no job has this model", "add it")
+        largest = max(regime.batch_size for regime in self.truth)
+        return JobSpec(
+            job_id=job_id,
+            model=self.model,
+            batch_size=self.batch_size,
+            max_batch_size=self.max_batch_size or largest,
+            demand=demand,
+            mode=self.mode,
+            epochs=self.epochs,
+            samples_per_epoch=found,
+            arrival_seconds=arrival_seconds,
+            max_seconds=self.max_seconds,
+            **shared,
+        )
+
+    def true(self, spec: JobSpec, profile: Profile) -> GroundTruth:
+        """What the job will do in a simulation.
+
+        Args:
+            spec: The job as declared.
+            profile: Throughputs.
+
+        Raises:
+            InputError: The profile cannot run it.
+        """
+        if self.timed:
+            whole = (Regime(1, 1),)
+            return GroundTruth(spec.job_id, self.seconds or spec.max_seconds, whole, whole)
+        seconds = isolated_seconds(spec, self.truth, profile)
+        return GroundTruth(spec.job_id, seconds, self.truth, self.truth)
+
+
+class ArrivingJob(JobFile):
+    """A job of a file of several."""
+
+    arrival_seconds: Annotated[
+        Seconds, Field(description="Its arrival, from the start of the run.")
+    ] = 0.0
+
+
+class JobsFile(BaseModel):
+    """A file of several jobs: a list `jobs`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    jobs: list[ArrivingJob] = Field(min_length=1, max_length=MOST_JOBS)
+
+
+def read_job(
+    path: Path, job_id: int, arrival_seconds: float, workload: Workload
+) -> tuple[JobSpec, GroundTruth]:
+    """Read a job and its ground truth.
+
+    Args:
+        path: The file.
+        job_id: The job's id.
+        arrival_seconds: Its arrival on the run's clock, in seconds.
+        workload: The run's workload: supplies the profile and, by default, the samples per
+            epoch of other jobs of the same model.
+
+    Raises:
+        InputError: The file cannot be read, or a field is invalid; the error names it.
+    """
+    given = read_toml(path, "a job's TOML file")
+    try:
+        job = JobFile.model_validate(given)
+    except ValidationError as error:
+        raise first_mistake(path, error, JobFile, "a job") from None
+    like = {spec.model: spec.samples_per_epoch for spec in workload.specs}
+    return _made(job, str(path), job_id, arrival_seconds, like, workload.profile)
+
+
+def read_jobs_file(path: Path, profile: Profile) -> Workload:
+    """Read a workload from a file of jobs; their ids are their places in it.
+
+    Args:
+        path: The file.
+        profile: Throughputs of adaptive jobs.
+
+    Raises:
+        InputError: The file cannot be read, or a field is invalid; the error names it.
+    """
+    given = read_toml(path, "a TOML file of jobs")
+    try:
+        file = JobsFile.model_validate(given)
+    except ValidationError as error:
+        raise first_mistake(path, error, JobsFile, "a file of jobs") from None
+    like = {job.model: job.samples_per_epoch for job in file.jobs if job.model}
+    known = {model: samples for model, samples in like.items() if samples}
+    places = {number: f"{path}: jobs[{number}]" for number in range(len(file.jobs))}
+    specs, truths = by_arrival(
+        _made(job, places[number], number, job.arrival_seconds, known, profile)
+        for number, job in enumerate(file.jobs)
+    )
+    return Workload(path.name, specs, truths, profile, places)
+
+
+def _made(
+    job: JobFile,
+    place: str,
+    job_id: int,
+    arrival_seconds: float,
+    samples: Mapping[str, int],
+    profile: Profile,
+) -> tuple[JobSpec, GroundTruth]:
+    try:
+        spec = job.spec(job_id, arrival_seconds, samples)
+        return spec, job.true(spec, profile)
+    except InputError as error:
+        field = error.place.removeprefix(f"job {job_id}, ")
+        raise InputError(f"{place}: {field}", error.problem, error.remedy) from None

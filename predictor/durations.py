@@ -1,0 +1,97 @@
+"""How long timed jobs take, as a share of their declared limit.
+
+All that is known of such a job is its limit and how long jobs like it took. If it and they are
+exchangeable, its share falls into each of the m + 1 gaps between 0, their m shares and 1 with
+probability 1 / (m + 1): Hill's assumption A(n) (JASA 1968), the predictive distribution of
+conformal prediction without covariates (Vovk, Shen, Manokhin and Xie, Machine Learning 2019).
+Of a job that ran for a share of its limit, the same holds among jobs like it that took longer.
+Without any, its share is uniform over what is left of its limit.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.belief import Belief
+from predictor.job import JobSpec
+
+Floats = NDArray[np.float64]
+
+Alike = tuple[str, str, str]
+"""Name, tenant and image: jobs that are taken to be exchangeable. Without a name, all of the
+tenant with the image."""
+
+Shares = Mapping[Alike, tuple[float, ...]]
+"""Shares of their limits that ended jobs took, in the order of their ends."""
+
+ENOUGH = 9
+"""Jobs of a name that are preferred to more jobs of other names: with fewer, an interval of 80 %
+reaches from 0 to the limit."""
+
+KEPT = 128
+"""Latest shares kept of jobs alike. An engineering bound on memory; no sweep is recorded."""
+
+KEPT_ALIKE = 4096
+"""Latest names kept. An engineering bound on memory; no sweep is recorded."""
+
+
+def alike(spec: JobSpec) -> tuple[Alike, ...]:
+    """The jobs that a timed job is like, the narrowest first."""
+    of_all = "", spec.tenant, spec.image
+    return ((spec.name, spec.tenant, spec.image), of_all) if spec.name else (of_all,)
+
+
+def share_taken(belief: Belief) -> float:
+    """The share of its limit that an ended job took, in [0, 1]."""
+    return min(sum([pace.seconds for pace in belief.paces]) / belief.spec.max_seconds, 1.0)
+
+
+def with_share(shares: Shares, belief: Belief) -> dict[Alike, tuple[float, ...]]:
+    """The shares with another ended job's; without measurements it says nothing."""
+    found = dict(shares)
+    if belief.paces:
+        for key in alike(belief.spec):
+            found[key] = (*found.pop(key, ()), share_taken(belief))[-KEPT:]
+    return dict(list(found.items())[-KEPT_ALIKE:])
+
+
+def shares_of(shares: Shares, spec: JobSpec) -> tuple[float, ...]:
+    """Shares of jobs like one: of its name, if these are enough."""
+    known = [shares.get(key, ()) for key in alike(spec)]
+    return next((found for found in known if len(found) >= ENOUGH), known[-1])
+
+
+def gaps(past: Sequence[float], done: float) -> Floats:
+    """Ends of the gaps into which a job's share falls with equal probability, ascending.
+
+    Args:
+        past: Shares of jobs like it.
+        done: The share for which it ran so far.
+    """
+    done = min(done, 1.0)
+    return np.array([done, *sorted(share for share in past if share > done), 1.0])
+
+
+def quantiles(ends: Floats, levels: Floats) -> Floats:
+    """Quantiles of a job's share: uniform within each gap, which the theory leaves open.
+
+    Args:
+        ends: Ends of the gaps.
+        levels: Quantile levels in [0, 1].
+    """
+    return np.interp(levels, np.linspace(0.0, 1.0, len(ends)), ends)
+
+
+def interval(ends: Floats, coverage: float) -> tuple[float, float]:
+    """An interval of a job's share with at least this probability, as likely missed on each side.
+
+    Its ends are ends of gaps, so that it holds whatever the distribution is.
+
+    Args:
+        ends: Ends of the gaps.
+        coverage: Least probability.
+    """
+    outside = math.floor((1.0 - coverage) / 2.0 * (len(ends) - 1) + 1e-9)
+    return float(ends[outside]), float(ends[-1 - outside])

@@ -1,0 +1,127 @@
+"""Jobs that are not preempted keep their GPUs, and policies plan around them.
+
+Their GPUs are no part of what a policy is given. So that a stream of such jobs does not keep a
+larger gang waiting, the gang that has waited longest for GPUs of theirs has a reservation: it can
+start when enough of them have reached their limits, and no job that is not preempted is started
+that could delay this (EASY backfilling: Lifka, JSSPP '95).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from predictor.allocation import Allocation
+from solver.inventory import Inventory
+from solver.plan import ActiveJob, Plan, Situation, SolveReport
+
+ALL_HELD = "all GPUs are held by jobs that are not preempted"
+
+
+def around_kept(name: str, plan: Callable[[Situation], Plan], situation: Situation) -> Plan:
+    """The plan of a policy for the GPUs that no job keeps, and the leases of those that do.
+
+    Args:
+        name: Name of the policy.
+        plan: The policy.
+        situation: Policy input, with all jobs.
+    """
+    keeping = [job for job in situation.jobs if job.gpus and not job.spec.preemptible]
+    if not keeping:
+        return plan(situation)
+    kept = {job.job_id: job.gpus for job in keeping}
+    inventory = situation.inventory.without(chain.from_iterable(kept.values()))
+    waiting = [job for job in situation.jobs if job.job_id not in kept]
+    delayed = _delaying(situation, inventory, keeping, waiting)
+    jobs = tuple(_fitting(inventory, (job for job in waiting if job.job_id not in delayed)))
+    if not inventory.gpus:
+        return Plan(kept, SolveReport(name, reason=ALL_HELD))
+    found = plan(replace(situation, inventory=inventory, jobs=jobs))
+    return replace(found, placement={**kept, **found.placement})
+
+
+def _fitting(inventory: Inventory, jobs: Iterator[ActiveJob]) -> Iterator[ActiveJob]:
+    """Jobs with the allocations that fit; those without any are left out."""
+    for job in jobs:
+        there = inventory.menu(job.spec.demand)
+        menu = tuple(allocation for allocation in job.menu if allocation in there)
+        if menu:
+            yield job if menu == job.menu else replace(job, menu=menu)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reservation:
+    """When a gang can start at the latest, and what is left of the GPUs of its type then.
+
+    Attributes:
+        gpu_type: GPU type.
+        seconds: Time until then.
+        extra: GPUs left beside the gang.
+    """
+
+    gpu_type: str
+    seconds: float
+    extra: int
+
+
+def _delaying(
+    situation: Situation,
+    inventory: Inventory,
+    keeping: Sequence[ActiveJob],
+    waiting: Sequence[ActiveJob],
+) -> set[int]:
+    """Jobs that would not be preempted, and could delay the gang that has a reservation."""
+    reserved = _reserved(situation, inventory, keeping, waiting)
+    found: set[int] = set()
+    if reserved is None:
+        return found
+    extra = reserved.extra
+    for job in waiting:
+        spec = job.spec
+        ends = spec.max_seconds + situation.round_seconds
+        if spec.preemptible or not spec.demand.allows(reserved.gpu_type):
+            continue
+        if ends > reserved.seconds and job.gang > extra:
+            found.add(job.job_id)
+        elif ends > reserved.seconds:
+            extra -= job.gang
+    return found
+
+
+def _reserved(
+    situation: Situation,
+    inventory: Inventory,
+    keeping: Sequence[ActiveJob],
+    waiting: Sequence[ActiveJob],
+) -> _Reservation | None:
+    """The reservation of the gang that has waited longest, where kept GPUs are in its way."""
+    blocked = (job for job in waiting if not inventory.menu(job.spec.demand))
+    first = min(blocked, key=lambda job: (job.spec.arrival_seconds, job.job_id), default=None)
+    if first is None:
+        return None
+    found = [_of_type(situation, inventory.capacities, keeping, own) for own in first.menu]
+    return min(found, key=lambda reservation: reservation.seconds)
+
+
+def _of_type(
+    situation: Situation,
+    free: Mapping[str, int],
+    keeping: Sequence[ActiveJob],
+    wanted: Allocation,
+) -> _Reservation:
+    """When there are enough GPUs of a type: at the latest at the limits of the jobs on them."""
+    left, seconds = free[wanted.gpu_type], 0.0
+    for until, gpus in sorted(_limits(situation, keeping, wanted.gpu_type)):
+        if left >= wanted.gpus:
+            break
+        left, seconds = left + gpus, until
+    return _Reservation(wanted.gpu_type, seconds, left - wanted.gpus)
+
+
+def _limits(
+    situation: Situation, keeping: Sequence[ActiveJob], gpu_type: str
+) -> Iterator[tuple[float, int]]:
+    """Seconds until jobs reach their limits at the latest, and their GPUs of a type."""
+    for job in keeping:
+        if job.own.gpu_type == gpu_type:
+            held = job.lease_rounds * situation.round_seconds
+            yield max(job.spec.max_seconds - held, 0.0), len(job.gpus)
