@@ -12,7 +12,7 @@ from tasks.record import Package, Settings
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("containers", "flows", "predictor", "solver", "tasks", "warehouse")
-DEPENDENCIES = ("gurobipy", "highspy", "numpy", "scipy")
+DEPENDENCIES = ("clarabel", "gurobipy", "highspy", "numpy", "scipy")
 """Packages whose versions can change plans and forecasts. PyTorch only trains the jobs."""
 
 

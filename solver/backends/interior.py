@@ -1,8 +1,11 @@
-"""Linear programs over shares of time, solved by an interior-point method.
+"""Linear programs over shares of time, solved by interior-point methods.
 
 Most of these programs have many optima. A simplex method would return a vertex, which
-gives some jobs all the slack and others none; the interior-point method, without a
+gives some jobs all the slack and others none; an interior-point method, without a
 crossover, returns a point in the middle of the optimal face and so spreads the slack.
+
+On several GPU types that takes a method that stays near the central path: HiGHS ends far from the
+middle where jobs do equally well on all types, so Clarabel solves these programs.
 """
 
 from typing import Any
@@ -15,27 +18,93 @@ from solver.market import Floats
 
 def best_shares(
     gangs: Floats,
-    gpus: int,
+    gpus: Floats,
+    speeds: Floats,
     *,
     value: Floats | None = None,
-    lower: Floats | None = None,
+    least: Floats | None = None,
     floor_weights: Floats | None = None,
 ) -> Floats:
-    """Shares of time x in [0, 1] with Σ g_j x_j ≤ G.
+    """Shares of time x_jk in [0, 1] of jobs on GPU types.
+
+    Σ_k x_jk ≤ 1 for each job and Σ_j g_j x_jk ≤ c_k for each type (Narayanan et al., Gavel,
+    OSDI '20, section 3.1). A job's effective speed is s_j = Σ_k v_jk x_jk.
 
     Args:
         gangs: g, GPUs that each job holds when it runs, shape (jobs,).
-        gpus: G.
-        value: c, shape (jobs,): maximise Σ c_j x_j.
-        lower: Least shares, shape (jobs,).
-        floor_weights: a, shape (jobs,): maximise min_j a_j x_j.
+        gpus: c, GPUs of each type, shape (types,).
+        speeds: v, relative to that on some type, shape (jobs, types); 1 where there is but one.
+        value: Shape (jobs, types): maximise Σ value_jk x_jk.
+        least: Least effective speeds, shape (jobs,).
+        floor_weights: a, shape (jobs,): maximise min_j a_j s_j over the jobs with a finite a_j.
 
     Returns:
-        x, shape (jobs,), clipped to [0, 1].
+        x, shape (jobs, types), clipped to [0, 1].
 
     Raises:
-        SolverError: HiGHS found no solution.
+        SolverError: The solver found no solution.
     """
+    jobs, types = speeds.shape
+    if types == 1:
+        worth = None if value is None else value[:, 0]
+        return _of_one_type(gangs, float(gpus[0]), worth, least, floor_weights)[:, None]
+    from scipy import sparse
+
+    shares, floors = jobs * types, floor_weights is not None
+    one_each = sparse.kron(sparse.identity(jobs), np.ones((1, types)), "csr")
+    speed = one_each @ sparse.diags(speeds.reshape(-1))
+    rows = [
+        sparse.kron(gangs[None, :], sparse.identity(types)),
+        one_each,
+        -sparse.identity(shares),
+    ]
+    most = [gpus, np.ones(jobs), np.zeros(shares)]
+    if least is not None:
+        needy = least > 0.0
+        rows.append(-speed[needy])
+        most.append(-least[needy])
+    if floor_weights is not None:
+        finite = np.isfinite(floor_weights)
+        rows.append(-sparse.diags(floor_weights[finite]) @ speed[finite])
+        most.append(np.zeros(int(finite.sum())))
+    matrix = sparse.vstack(rows, "csc")
+    cost = np.zeros(shares) if value is None else -value.reshape(-1)
+    if floors:  # the last column is the minimum
+        floor = np.zeros(matrix.shape[0])
+        floor[matrix.shape[0] - int(finite.sum()) :] = 1.0
+        matrix = sparse.hstack([matrix, floor[:, None]], "csc")
+        cost = np.append(cost, -1.0)
+    solution = _central(cost, matrix, np.concatenate(most))
+    return np.clip(solution[:shares].reshape(jobs, types), 0.0, 1.0)
+
+
+def _central(cost: Floats, matrix: Any, most: Floats) -> Floats:
+    """The x with matrix · x ≤ most and the least cost · x, in the middle of the optimal face."""
+    import clarabel
+    from scipy import sparse
+
+    settings = clarabel.DefaultSettings()
+    settings.verbose, settings.max_threads = False, 1
+    columns, cones = len(cost), [clarabel.NonnegativeConeT(len(most))]
+    quadratic = sparse.csc_matrix((columns, columns))
+    solution = clarabel.DefaultSolver(quadratic, cost, matrix, most, cones, settings).solve()
+    if solution.status not in (clarabel.SolverStatus.Solved, clarabel.SolverStatus.AlmostSolved):
+        raise SolverError(
+            "allocation of shares",
+            f"Clarabel says {solution.status}",
+            "report it with the run's records",
+        )
+    return np.array(solution.x)
+
+
+def _of_one_type(
+    gangs: Floats,
+    gpus: float,
+    value: Floats | None,
+    lower: Floats | None,
+    floor_weights: Floats | None,
+) -> Floats:
+    """The shares of a single type, by HiGHS; arrays of shape (jobs,)."""
     import highspy
 
     jobs = len(gangs)

@@ -4,11 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from solver.fidelity import Fidelity
 from solver.market import Floats
 from solver.plan import Plan, Situation
 from solver.policies.shares import Contenders, run_shares
+
+Ints = npt.NDArray[np.int64]
+
+LEAST_RATE = 1e-10
+"""In place of a throughput of 0, so that matchings avoid it, as published; a numerical bound."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +22,7 @@ class AlloX:
     """Minimum-cost matching of jobs to GPUs and positions in their queues.
 
     Le et al., AlloX (EuroSys '20), sections 3.1 and 3.3: a job at position k from the end of
-    a GPU's queue adds k times its run time to the sum of completion times, so the minimum
+    a GPU's queue adds k times its run time there to the sum of completion times, so the minimum
     is a bipartite matching of jobs to (GPU, k). Jobs with an exclusive GPU keep it. Against
     starvation only the oldest of the others are matched: a fraction α, but at least as many
     as there are free GPUs. The head of each queue gets x_j = 1 / g_j. The paper has jobs of
@@ -35,6 +41,7 @@ class AlloX:
     looks_ahead = False
     clairvoyant = False
     work_conserving = True
+    several_pools = True
     solver = "scipy"
 
     fidelity: Fidelity = Fidelity.FAIR
@@ -46,39 +53,52 @@ class AlloX:
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
-        shares = np.array([max(account.share, 0.0) for account in jobs.accounts])
-        unsettled = np.flatnonzero(shares != 1.0)
-        free = jobs.gpus - (len(shares) - len(unsettled))
+        shares = np.maximum([account.share for account in jobs.accounts], 0.0)
+        settled = (shares == 1.0).any(axis=1)
+        unsettled = np.flatnonzero(~settled)
+        free = (jobs.gpus - shares[settled].sum(axis=0)).astype(int)
         oldest = unsettled[np.argsort(-jobs.ages[unsettled], kind="stable")]
-        oldest = oldest[: max(int(self.alpha * len(oldest)), free)]
-        for job in oldest[first_in_line(jobs.seconds_left[oldest], jobs.ages[oldest], free)]:
-            shares[job] = 1.0 / jobs.gangs[job]
+        oldest = oldest[: max(int(self.alpha * len(oldest)), int(free.sum()))]
+        seconds = jobs.steps_left[oldest, None] / np.maximum(jobs.rates[oldest], LEAST_RATE)
+        for kind, heads in enumerate(first_in_line(seconds, jobs.ages[oldest], free)):
+            for job in oldest[heads].tolist():
+                shares[job] = 0.0
+                shares[job, kind] = 1.0 / jobs.gangs[job]
         return shares, ()
 
 
-def first_in_line(seconds: Floats, ages: Floats, queues: int) -> list[int]:
+def first_in_line(seconds: Floats, ages: Floats, free: Ints) -> list[list[int]]:
     """Heads of the queues in a matching with the least sum of completion times.
 
     Args:
-        seconds: Residual run times, shape (jobs,).
+        seconds: Residual run times on each GPU type, shape (jobs, types).
         ages: Seconds since arrival, shape (jobs,).
-        queues: Number of queues.
+        free: GPUs of each type, each with a queue, shape (types,).
 
     Returns:
-        Indices of jobs, by queue.
+        Indices of jobs, by type and queue.
     """
     from scipy.optimize import linear_sum_assignment  # half a second that others need not wait
 
+    kinds = np.repeat(np.arange(len(free)), free)
+    queues = len(kinds)
     if not len(seconds) or not queues:
-        return []
-    depth = -(-len(seconds) // queues)  # no optimum has a longer queue
+        return [[] for _ in free]
+    # Some queue is no longer than the mean, and moving a job to its end slows it by this at most.
+    usable = seconds[:, free > 0]
+    slower = float((usable.max(axis=1) / np.maximum(usable.min(axis=1), LEAST_RATE)).max())
+    depth = int(min(len(seconds), -(-len(seconds) // queues) * max(slower, 1.0)))
     places = np.repeat(np.arange(1, depth + 1), queues)
+    times = seconds[:, np.tile(kinds, depth)]
 
-    rows, columns = linear_sum_assignment(seconds[:, None] * places + ages[:, None])
+    rows, columns = linear_sum_assignment(times * places + ages[:, None])
     from_the_end, queue = np.divmod(columns, queues)
     first: dict[int, tuple[int, int]] = {}
     for row, depth_of_row, line in zip(
         rows.tolist(), from_the_end.tolist(), queue.tolist(), strict=True
     ):
         first[line] = max(first.get(line, (-1, -1)), (depth_of_row, row))
-    return [first[line][1] for line in sorted(first)]
+    heads: list[list[int]] = [[] for _ in free]
+    for line in sorted(first):
+        heads[kinds[line]].append(first[line][1])
+    return heads

@@ -29,6 +29,7 @@ class GandivaFair:
     looks_ahead = False
     clairvoyant = False
     work_conserving = True
+    several_pools = True
     solver = "none"
 
     fidelity: Fidelity = Fidelity.FAIR
@@ -39,4 +40,6 @@ class GandivaFair:
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
-        return np.full(len(jobs.rates), min(1.0, jobs.gpus / len(jobs.rates))), ()
+        count = len(jobs.rates)
+        shares = np.minimum(1.0, jobs.gpus / count)
+        return np.tile(shares / max(1.0, shares.sum()), (count, 1)), ()

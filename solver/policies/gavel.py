@@ -1,4 +1,4 @@
-"""Max-min fairness in GPU time."""
+"""Max-min fairness in normalised throughput."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,33 +9,45 @@ from solver.market import Floats
 from solver.plan import Plan, Situation
 from solver.policies.shares import Contenders, run_shares
 
+DIGITS = 5
+"""Digits of shares that count where jobs are alike, below a solver's precision."""
+
 
 @dataclass(frozen=True)
 class Gavel:
-    """Least attained service as a linear program: maximise min_j g_j x_j / w_j.
+    """Least attained service as a linear program: maximise min_j g_j T_j(x) / (w_j p_j).
 
-    Narayanan et al., Gavel (OSDI '20), section 4.1, on a single GPU type (there, the
-    heterogeneity-agnostic policy). Reactive: assumes the current regime to the end.
+    T_j(x) = Σ_k T_jk x_jk is the throughput that a job gets, p_j = Σ_k T_jk c_k / Σ_k c_k what it
+    would get if its time were divided as the GPUs are. Narayanan et al., Gavel (OSDI '20),
+    section 4.1. On a single GPU type that is GPU time. Reactive: assumes the current regime
+    to the end.
 
     Attributes:
         fidelity: See `solver.policies.shares`.
+        aware: 0 for the published policy without `_perf`: all GPU types count as alike.
     """
 
     name = "gavel"
-    summary = "max-min fairness in GPU time, by priority weight"
+    summary = "max-min fairness in throughput, by priority weight"
     source = "Narayanan et al., Gavel (OSDI '20), section 4.1"
     looks_ahead = False
     clairvoyant = False
     work_conserving = True
+    several_pools = True
     solver = "highs"
 
     fidelity: Fidelity = Fidelity.FAIR
+    aware: float = 1.0
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
-        return run_shares(self, self.name, situation)
+        return run_shares(self, self.name, situation, shuffled=not self.aware)
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
-        weights = jobs.gangs / jobs.weights
-        return best_shares(jobs.gangs, jobs.gpus, floor_weights=weights), ()
+        jobs = jobs if self.aware else jobs.alike()
+        proportional = jobs.speeds @ jobs.gpus / jobs.gpus.sum()
+        weights = jobs.gangs / jobs.weights / proportional
+        shares = best_shares(jobs.gangs, jobs.gpus, jobs.speeds, floor_weights=weights)
+        # Where all types are alike, so are the shares of alike jobs, but for rounding errors.
+        return (shares if self.aware else shares.round(DIGITS)), ()

@@ -1,11 +1,15 @@
 """A static equal share for each job, the yardstick of fairness."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import orjson
 
+from solver.fidelity import Fidelity
+from solver.market import Floats
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies.listed import run_list
+from solver.policies.shares import Contenders, run_shares
 
 SLACK_SECONDS = 1e-6
 """Numerical tolerance of an entitlement, in seconds."""
@@ -20,6 +24,12 @@ class Isolated:
     job runs only while its run time since admission is within its entitlement, the largest
     deficit first. GPUs idle rather than exceed an entitlement. Without any deficit the job
     closest to one runs alone, since a simulation's clock would otherwise stand still.
+
+    On several GPU types it is that of Gavel (OSDI '20): 1 / N of each type, by its round-based
+    mechanism (`solver.policies.shares`), so that no GPU idles.
+
+    Attributes:
+        fidelity: See `solver.policies.shares`.
     """
 
     name = "isolated"
@@ -28,9 +38,19 @@ class Isolated:
     looks_ahead = False
     clairvoyant = False
     work_conserving = False
+    several_pools = True
+    solver = "none"
+
+    fidelity: Fidelity = Fidelity.FAIR
+
+    def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
+        """See `SharePolicy.allocate`."""
+        return jobs.equal_shares, ()
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
+        if len(situation.inventory.types) > 1:
+            return run_shares(self, self.name, situation, shuffled=True)
         clock = situation.clock_seconds
         before, rows = orjson.loads(situation.memory) if situation.memory else (clock, [])
         elapsed = clock - before

@@ -12,7 +12,7 @@ from solver.policies.shares import Contenders, run_shares
 
 @dataclass(frozen=True)
 class MaxSumThroughput:
-    """Maximise Σ_j steps per second_j · x_j.
+    """Maximise Σ_jk steps per second_jk · x_jk.
 
     Narayanan et al., Gavel (OSDI '20), section 4.2. Throughputs are not normalised, which
     favours models with short steps, as in the comparison of the Shockwave paper (NSDI '23,
@@ -28,6 +28,7 @@ class MaxSumThroughput:
     looks_ahead = False
     clairvoyant = False
     work_conserving = True
+    several_pools = True
     solver = "highs"
 
     fidelity: Fidelity = Fidelity.FAIR
@@ -38,4 +39,4 @@ class MaxSumThroughput:
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
-        return best_shares(jobs.gangs, jobs.gpus, value=jobs.rates), ()
+        return best_shares(jobs.gangs, jobs.gpus, jobs.speeds, value=jobs.rates), ()

@@ -29,6 +29,7 @@ class OpenShop:
 
     Attributes:
         fidelity: See `solver.policies.shares`.
+        aware: 0 for the published policy without `_perf`: all GPU types count as alike.
     """
 
     name = "ossp"
@@ -37,27 +38,38 @@ class OpenShop:
     looks_ahead = False
     clairvoyant = False
     work_conserving = True
+    several_pools = True
     solver = "highs"
 
     fidelity: Fidelity = Fidelity.FAIR
+    aware: float = 1.0
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
-        return run_shares(self, self.name, situation)
+        return run_shares(self, self.name, situation, shuffled=not self.aware)
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
-        gpu_seconds = float(jobs.gangs @ np.maximum(jobs.seconds_left, 0.0))
-        longest = float(jobs.seconds_left.max())
-
-        def too_short(seconds: float) -> bool:
-            return longest > seconds or gpu_seconds > jobs.gpus * seconds
-
+        jobs = jobs if self.aware else jobs.alike()
+        shortest = least_makespan(jobs)
         low, high = SHORTEST_SECONDS, LONGEST_SECONDS
-        while too_short(high):
+        while shortest > high:
             low, high = high, 10.0 * high
         while TOLERANCE * low < high:
             middle = (low + high) / 2.0
-            low, high = (middle, high) if too_short(middle) else (low, middle)
-        lower = np.maximum(jobs.seconds_left / high, 0.0)
-        return best_shares(jobs.gangs, jobs.gpus, lower=lower), ()
+            low, high = (middle, high) if shortest > middle else (low, middle)
+        least = np.maximum(jobs.work_left, 0.0) / high
+        return best_shares(jobs.gangs, jobs.gpus, jobs.speeds, least=least), ()
+
+
+def least_makespan(jobs: Contenders) -> float:
+    """The least T in which every job can do the work that it has left, in seconds."""
+    work_left = np.maximum(jobs.work_left, 0.0)
+    if len(jobs.gpus) == 1:
+        return max(float(work_left.max()), float(jobs.gangs @ work_left) / float(jobs.gpus[0]))
+    if not work_left.any():
+        return 0.0
+    alone = work_left / jobs.speeds.max(axis=1)
+    weights = np.divide(alone.max(), work_left, out=np.full_like(alone, np.inf), where=alone > 0.0)
+    shares = best_shares(jobs.gangs, jobs.gpus, jobs.speeds, floor_weights=weights)
+    return float((work_left / (jobs.speeds * shares).sum(axis=1)).max())

@@ -1,29 +1,47 @@
 """Policies that compute shares of time, and how shares become rounds.
 
 Gavel's round-based mechanism (Narayanan et al., OSDI '20, section 5): a policy computes
-the share of time x_j in [0, 1] of each job; each round, jobs are scheduled by decreasing
-priority x_j / (run time since the shares were computed), then by the deficit of run time
-from before, then by share, with backfilling.
+the share of time x_jk in [0, 1] of each job on each GPU type; each round, jobs are scheduled by
+decreasing priority x_jk / (run time there since the shares were computed), then by the deficit
+of run time from before, then by share, with backfilling. A job runs on one type at a time.
 
 With `Fidelity.FAIR` shares are computed again on every arrival, end and change of
-throughput. With `Fidelity.REFERENCE` the published simulator's limits hold: no computation
-within 1,000 s of the last (but for that at clock 0), nor after a change of batch size. A job
-that arrived since has no share, and GPUs assigned to it idle.
+throughput, and all pairs of job and type stand in one line. With `Fidelity.REFERENCE` the limits of
+the published simulators hold: that of Shockwave on a single GPU type, that of Gavel on several.
+There is no computation within a minimum time of the last (but for that at clock 0), nor after a
+change of batch size. A job that arrived since has no share, and GPUs assigned to it idle. Of
+several types, one is filled after the other.
 """
 
+import random
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import orjson
 
 from solver.fidelity import Fidelity
+from solver.inventory import Inventory
 from solver.market import Floats
-from solver.plan import ActiveJob, Plan, Situation, SolveReport, claims, next_round
+from solver.plan import (
+    ActiveJob,
+    Claim,
+    Plan,
+    Situation,
+    SolveReport,
+    claims,
+    fitting,
+    next_round,
+)
 
-RECOMPUTE_SECONDS = 1000.0
-"""The published simulator's minimum time between two computations."""
+RECOMPUTE_SECONDS, RECOMPUTE_SECONDS_OF_TYPES = 1000.0, 1920.0
+"""Minimum time between two computations in the published simulators: Shockwave's, with a single
+GPU type, and Gavel's, with several."""
+
+SHUFFLE_SEED = 5
+"""Default seed of the random orders of GPU types in Gavel's published simulator."""
 
 NO_SHARE = -1.0
 """Share of a job that arrived after the last computation."""
@@ -33,10 +51,10 @@ NO_LEASE = -1.0
 
 
 class Account(NamedTuple):
-    """A job's share and received run time.
+    """A job's shares and received run times, by GPU type.
 
     Attributes:
-        share: x_j, or `NO_SHARE`.
+        share: x_jk, or `NO_SHARE`.
         received: Run time since the last computation, plus half a round, in seconds.
         deficit: Deficit of run time before the last computation, in seconds.
         rate: Throughput at the last computation, in steps per second.
@@ -44,12 +62,23 @@ class Account(NamedTuple):
         notes: Policy-specific numbers of the last computation.
     """
 
-    share: float
-    received: float
-    deficit: float
-    rate: float
+    share: tuple[float, ...]
+    received: tuple[float, ...]
+    deficit: tuple[float, ...]
+    rate: tuple[float, ...]
     held_since: float
     notes: tuple[float, ...] = ()
+
+    @classmethod
+    def new(cls, types: int, received: float) -> "Account":
+        """The account of a job that arrived since the last computation."""
+        nothing = (0.0,) * types
+        return cls((NO_SHARE,) * types, (received,) * types, nothing, nothing, NO_LEASE)
+
+    @property
+    def shared(self) -> bool:
+        """Whether it took part in the last computation."""
+        return self.share[0] >= 0.0
 
 
 @dataclass(frozen=True)
@@ -60,30 +89,70 @@ class Ledger:
         computed_at: Clock of the last computation, in seconds.
         stale: Whether the shares have to be computed again.
         accounts: By job id.
+        types: GPU types of the accounts, where there are several.
+        rounds: Rounds planned so far, where there are several types.
     """
 
     computed_at: float = 0.0
     stale: bool = True
     accounts: Mapping[int, Account] = field(default_factory=dict)
+    types: tuple[str, ...] = ()
+    rounds: int = 0
 
     @classmethod
     def read(cls, memory: str) -> "Ledger":
         """Decode the JSON of `written`; empty text is an empty ledger."""
         if not memory:
             return cls()
-        computed_at, stale, rows = orjson.loads(memory)
-        accounts = {
-            job: Account(share, received, deficit, rate, held_since, tuple(notes))
-            for job, share, received, deficit, rate, held_since, *notes in rows
-        }
-        return cls(computed_at, stale, accounts)
+        computed_at, stale, rows, *of_types = orjson.loads(memory)
+        types, rounds = of_types or ((), 0)
+        accounts: dict[int, Account] = {}
+        for job, *by_type, held_since, notes in ((*row[:6], row[6:]) for row in rows):
+            share, received, deficit, rate = (tuple(kept) if types else (kept,) for kept in by_type)
+            accounts[job] = Account(share, received, deficit, rate, held_since, tuple(notes))
+        return cls(computed_at, stale, accounts, tuple(types), rounds)
 
     def written(self) -> str:
-        """As JSON: computed_at, stale, and a row of numbers per job."""
+        """As JSON: computed_at, stale, and a row of numbers per job.
+
+        With several types four of the numbers are lists, and types and rounds follow.
+        """
         rows: list[list[Any]] = [
-            [job, *account[:5], *account.notes] for job, account in self.accounts.items()
+            [
+                job,
+                *(kept if self.types else kept[0] for kept in account[:4]),
+                account.held_since,
+                *account.notes,
+            ]
+            for job, account in self.accounts.items()
         ]
-        return orjson.dumps([self.computed_at, self.stale, rows]).decode()
+        of_types = (self.types, self.rounds) if self.types else ()
+        return orjson.dumps([self.computed_at, self.stale, rows, *of_types]).decode()
+
+    def of(self, types: tuple[str, ...], received: float) -> "Ledger":
+        """The same for other GPU types, of which some may be new or gone.
+
+        What a ledger of a single type says is not carried over, as it does not name the type.
+        """
+        if types == self.types or not self.accounts:
+            return replace(self, types=types)
+        new = Account.new(1, received)
+        names = types or ("",)
+        places = [self.types.index(kind) if kind in self.types else -1 for kind in names]
+
+        def moved(kept: tuple[float, ...], at_first: tuple[float, ...]) -> tuple[float, ...]:
+            return tuple(kept[place] if place >= 0 else at_first[0] for place in places)
+
+        accounts = {
+            job: account._replace(
+                share=moved(account.share, new.share),
+                received=moved(account.received, new.received),
+                deficit=moved(account.deficit, new.deficit),
+                rate=moved(account.rate, new.rate),
+            )
+            for job, account in self.accounts.items()
+        }
+        return Ledger(self.computed_at, True, accounts, types, self.rounds)
 
 
 @dataclass(frozen=True)
@@ -91,33 +160,53 @@ class Contenders:
     """The active jobs as arrays, one entry per job in the order of the situation.
 
     Attributes:
-        gpus: G.
-        gangs: g.
-        rates: Throughputs at the current batch size, in steps per second.
+        gpus: c, GPUs of each type, shape (types,).
+        gangs: g, shape (jobs,).
+        rates: Throughputs at the current batch size, in steps per second, shape (jobs, types); 0
+            where a job cannot run.
         steps_left: Training steps left at that batch size.
         ages: Seconds since arrival.
         weights: Budgets.
         accounts: Their accounts.
+        prices: Of a GPU-hour of each type, shape (types,).
     """
 
-    gpus: int
+    gpus: Floats
     gangs: Floats
     rates: Floats
     steps_left: Floats
     ages: Floats
     weights: Floats
     accounts: Sequence[Account]
+    prices: Floats = field(default_factory=lambda: np.zeros(0))
 
     @property
-    def seconds_left(self) -> Floats:
-        """Residual run time at the current throughput, in seconds."""
-        return self.steps_left / self.rates
+    def speeds(self) -> Floats:
+        """Work done in a second, shape (jobs, types): steps, of a single type seconds.
+
+        The unit decides at which of many optimal points a solver ends. These are the published.
+        """
+        return np.ones_like(self.rates) if len(self.gpus) == 1 else self.rates
+
+    @property
+    def work_left(self) -> Floats:
+        """Work left in the unit of `speeds`, shape (jobs,)."""
+        return self.steps_left / self.rates[:, 0] if len(self.gpus) == 1 else self.steps_left
 
     @property
     def equal_shares(self) -> Floats:
-        """Shares of time under an equal division of the GPUs: min(1, G / (N g))."""
-        equal = self.gpus / (len(self.gangs) * self.gangs)
-        return np.minimum(1.0, equal)
+        """Shares of time under an equal division of each type, shape (jobs, types).
+
+        They are c_k / (N g_j), divided by their sum for a job where that is above 1.
+        """
+        equal = self.gpus / (len(self.gangs) * self.gangs[:, None])
+        within: Floats = equal / np.maximum(1.0, equal.sum(axis=1, keepdims=True))
+        return within
+
+    def alike(self) -> "Contenders":
+        """The same as if all types were as fast as the first that a job can run on."""
+        first = np.take_along_axis(self.rates, (self.rates > 0.0).argmax(axis=1)[:, None], axis=1)
+        return replace(self, rates=np.broadcast_to(first, self.rates.shape))
 
 
 class SharePolicy(Protocol):
@@ -134,12 +223,32 @@ class SharePolicy(Protocol):
         ...
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
-        """Shares of time, and notes on each job (or none at all)."""
+        """Shares of time, shape (jobs, types), and notes on each job (or none at all)."""
         ...
 
 
+class Candidate(NamedTuple):
+    """A job on an allocation, as it stands in line.
+
+    Attributes:
+        claim: The job and the allocation.
+        kind: Number of its GPU type.
+        rank: Ascending: within a lease first, then by priority, deficit and share, descending.
+    """
+
+    claim: Claim
+    kind: int
+    rank: tuple[bool, float, float, float, int]
+
+
 def run_shares(
-    policy: SharePolicy, name: str, situation: Situation, *, lease_seconds: float = 0.0
+    policy: SharePolicy,
+    name: str,
+    situation: Situation,
+    *,
+    lease_seconds: float = 0.0,
+    shuffled: bool = False,
+    fills: bool = True,
 ) -> Plan:
     """Plan the coming round by shares.
 
@@ -148,6 +257,9 @@ def run_shares(
         name: Its name, for the report.
         situation: Policy input.
         lease_seconds: Least length of a lease, within which a job is not preempted.
+        shuffled: Whether under `Fidelity.REFERENCE` types are filled in random order; else in
+            the order of the pools.
+        fills: Whether jobs run on idle GPUs of types that they have no share of.
     """
     if not situation.jobs:
         return Plan({}, SolveReport(name), memory=Ledger().written())
@@ -156,56 +268,76 @@ def run_shares(
     if ledger.stale and _is_due(ledger, situation, policy.fidelity):
         ledger = _computed(policy, ledger, situation)
         report = SolveReport(name, policy.solver, "shares of time", "optimal")
-    accounts, clock = ledger.accounts, situation.clock_seconds
-
-    def rank(job: ActiveJob) -> tuple[bool, float, float, float, int]:
-        account = accounts[job.job_id]
-        share = max(account.share, 0.0)
-        leased = account.held_since >= 0.0 and clock - account.held_since < lease_seconds
-        return not leased, -share / account.received, -account.deficit, -share, job.job_id
-
-    order = sorted(situation.jobs, key=rank)
-    placement = next_round(situation, claims(_assigned(situation, order, accounts)))
+    line = _line(ledger, situation, lease_seconds)
+    if policy.fidelity is Fidelity.REFERENCE:
+        kinds = _order_of_types(len(situation.inventory.types), ledger.rounds, shuffled)
+        line.sort(key=lambda candidate: kinds.index(candidate.kind))
+    if not fills:
+        line = [candidate for candidate in line if candidate.rank[1] < 0.0]
+    placement = next_round(situation, _assigned(situation, line, ledger))
     return Plan(
         placement=placement,
         report=report,
-        memory=_leased(ledger, placement, clock).written(),
-        order=tuple(job.job_id for job in order),
+        memory=_after(ledger, placement, situation.clock_seconds).written(),
+        order=tuple(dict.fromkeys(candidate.claim.job.job_id for candidate in line)),
     )
+
+
+def rates_by_type(job: ActiveJob, inventory: Inventory) -> tuple[float, ...]:
+    """A job's throughput on each GPU type; 0 where it cannot run."""
+    rates = {choice.gpu_type: job.rate(choice) for choice in job.choices}
+    return tuple(rates.get(kind, 0.0) for kind in inventory.types)
+
+
+def _types(inventory: Inventory) -> tuple[str, ...]:
+    """GPU types that a ledger names: none where there is a single one."""
+    return inventory.types if len(inventory.types) > 1 else ()
 
 
 def _updated(situation: Situation, fidelity: Fidelity) -> Ledger:
     """The ledger after the previous round: run times, arrivals and ends."""
-    before = Ledger.read(situation.memory)
+    inventory, half = situation.inventory, situation.round_seconds / 2
+    types, count = _types(inventory), len(inventory.types)
+    before = Ledger.read(situation.memory).of(types, half)
     accounts: dict[int, Account] = {}
     stale, fair = before.stale, fidelity is Fidelity.FAIR
-    half = situation.round_seconds / 2
     for job in situation.jobs:
         account = before.accounts.get(job.job_id)
         if account is None:
-            account, stale = Account(NO_SHARE, half, 0.0, 0.0, NO_LEASE), True
+            account, stale = Account.new(count, half), True
         elif job.gpus and job.belief.progress:
             ran = job.belief.progress.seconds
             stale = stale or ran <= 0.0  # a failure in the published simulator
-            account = account._replace(received=account.received + ran)
-        stale = stale or (fair and account.rate != job.rate(job.own))
+            kind = inventory.types.index(inventory.allocation(job.gpus).gpu_type)
+            received = (
+                time + ran if kind == k else time for k, time in enumerate(account.received)
+            )
+            account = account._replace(received=tuple(received))
+        stale = stale or (fair and account.rate != rates_by_type(job, inventory))
         accounts[job.job_id] = account
     gone = before.accounts.keys() - accounts.keys()
-    return Ledger(before.computed_at, stale or bool(gone), accounts)
+    return replace(before, stale=stale or bool(gone), accounts=accounts)
 
 
 def _is_due(ledger: Ledger, situation: Situation, fidelity: Fidelity) -> bool:
+    if fidelity is Fidelity.FAIR or ledger.computed_at == 0.0:
+        return True
     elapsed = situation.clock_seconds - ledger.computed_at
-    return fidelity is Fidelity.FAIR or ledger.computed_at == 0.0 or elapsed >= RECOMPUTE_SECONDS
+    if not ledger.types:
+        return elapsed >= RECOMPUTE_SECONDS
+    idle = not any(account.shared for account in ledger.accounts.values())
+    return idle or elapsed >= RECOMPUTE_SECONDS_OF_TYPES
 
 
 def _computed(policy: SharePolicy, ledger: Ledger, situation: Situation) -> Ledger:
     jobs, accounts = situation.jobs, list(ledger.accounts.values())
+    inventory = situation.inventory
+    rates = [rates_by_type(job, inventory) for job in jobs]
     shares, notes = policy.allocate(
         Contenders(
-            gpus=situation.inventory.gpus,
+            gpus=np.array(list(inventory.capacities.values()), dtype=float),
             gangs=np.array([job.gang for job in jobs], dtype=float),
-            rates=np.array([job.rate(job.own) for job in jobs]),
+            rates=np.array(rates),
             steps_left=np.array([job.belief.steps_left for job in jobs], dtype=float),
             ages=situation.clock_seconds
             - np.array([job.belief.spec.arrival_seconds for job in jobs]),
@@ -215,29 +347,81 @@ def _computed(policy: SharePolicy, ledger: Ledger, situation: Situation) -> Ledg
     )
     elapsed = situation.clock_seconds - ledger.computed_at
     start = situation.round_seconds / 2
-    return Ledger(
+
+    def deficit(old: Account) -> tuple[float, ...]:
+        return tuple(
+            owed + (max(share, 0.0) * elapsed - (received - start))
+            for owed, share, received in zip(old.deficit, old.share, old.received, strict=True)
+        )
+
+    return replace(
+        ledger,
         computed_at=situation.clock_seconds,
         stale=False,
         accounts={
             job.job_id: Account(
-                share=share,
-                received=start,
-                deficit=old.deficit + (max(old.share, 0.0) * elapsed - (old.received - start)),
-                rate=job.rate(job.own),
+                share=tuple(share),
+                received=(start,) * len(rate),
+                deficit=deficit(old),
+                rate=rate,
                 held_since=old.held_since,
                 notes=note,
             )
-            for job, old, share, note in zip(
-                jobs, accounts, shares.tolist(), notes or [()] * len(jobs), strict=True
+            for job, rate, old, share, note in zip(
+                jobs, rates, accounts, shares.tolist(), notes or [()] * len(jobs), strict=True
             )
         },
     )
 
 
-def _leased(ledger: Ledger, placement: Container[int], clock: float) -> Ledger:
+def _line(ledger: Ledger, situation: Situation, lease_seconds: float) -> list[Candidate]:
+    """All jobs on all types that they can run on, best first."""
+    clock, types = situation.clock_seconds, situation.inventory.types
+    received = np.array([account.received for account in ledger.accounts.values()]).sum(axis=0)
+    time = (received / received.max()).tolist()  # given out on each type since the computation
+    line: list[Candidate] = []
+    for job, account in zip(situation.jobs, ledger.accounts.values(), strict=True):
+        leased = account.held_since >= 0.0 and clock - account.held_since < lease_seconds
+        for claim in claims([job]):
+            kind = types.index(claim.allocation.gpu_type)
+            share = max(account.share[kind], 0.0)
+            priority = share / account.received[kind] * time[kind]
+            rank = not leased, -priority, -account.deficit[kind], -share, job.job_id
+            line.append(Candidate(claim, kind, rank))
+    return sorted(line, key=lambda candidate: candidate.rank)
+
+
+def _assigned(situation: Situation, line: Sequence[Candidate], ledger: Ledger) -> list[Claim]:
+    """The claims that count, with backfilling; GPUs assigned to a job without a share idle."""
+    order = [candidate.claim for candidate in line]
+    shared = [ledger.accounts[claim.job.job_id].shared for claim in order]
+    if all(shared):
+        return order
+    return [order[n] for n in fitting(situation.inventory, order) if shared[n]]
+
+
+def _order_of_types(types: int, number: int, shuffled: bool) -> Sequence[int]:
+    """The order in which GPU types are filled in a round."""
+    if not shuffled or types == 1:
+        return range(types)
+    return _random_orders(types, 1 << (number + 1).bit_length())[number]
+
+
+@lru_cache(maxsize=32)
+def _random_orders(types: int, rounds: int) -> list[list[int]]:
+    """The random order of the types in each round, as published."""
+    generator, orders = random.Random(SHUFFLE_SEED), []
+    for _ in range(rounds):
+        orders.append(list(range(types)))
+        generator.shuffle(orders[-1])
+    return orders
+
+
+def _after(ledger: Ledger, placement: Container[int], clock: float) -> Ledger:
     """The ledger with the leases that start and end in the coming round."""
     return replace(
         ledger,
+        rounds=ledger.rounds + 1,
         accounts={
             job: account._replace(
                 held_since=NO_LEASE
@@ -249,17 +433,3 @@ def _leased(ledger: Ledger, placement: Container[int], clock: float) -> Ledger:
             for job, account in ledger.accounts.items()
         },
     )
-
-
-def _assigned(
-    situation: Situation, order: Sequence[ActiveJob], accounts: Mapping[int, Account]
-) -> list[ActiveJob]:
-    """The jobs that run, with backfilling; GPUs assigned to a job without a share idle."""
-    if all(accounts[job.job_id].share >= 0.0 for job in order):
-        return list(order)
-    free, taken = situation.inventory.gpus, []
-    for job in order:
-        if job.gang <= free:
-            free -= job.gang
-            taken.append(job)
-    return [job for job in taken if accounts[job.job_id].share >= 0.0]

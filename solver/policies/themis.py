@@ -19,6 +19,9 @@ Bools = NDArray[np.bool_]
 PRECISION = 1e-9
 """Relative precision of the bisection for the best ρ, a numerical tolerance."""
 
+STEP = 1e-6
+"""Relative improvement of ρ below which Dinkelbach's method stops, a numerical tolerance."""
+
 
 @dataclass(frozen=True)
 class Themis:
@@ -44,6 +47,7 @@ class Themis:
 
     Attributes:
         fidelity: See `solver.policies.shares`.
+        aware: 0 for the published policy without `_perf`: all GPU types count as alike.
         filter: f (section 3.3): only the fraction 1 − f of the jobs with the worst ρ, but at
             least a single job, take part; the others get what is left.
         lease_seconds: Length of a lease, during which a job keeps its GPUs (section 3.3); by
@@ -56,9 +60,11 @@ class Themis:
     looks_ahead = False
     clairvoyant = False
     work_conserving = True
+    several_pools = True
     solver = "highs"
 
     fidelity: Fidelity = Fidelity.FAIR
+    aware: float = 1.0
     filter: float = 0.0
     lease_seconds: float = 0.0
 
@@ -70,11 +76,18 @@ class Themis:
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
-        return run_shares(self, self.name, situation, lease_seconds=self.lease_seconds)
+        return run_shares(
+            self,
+            self.name,
+            situation,
+            lease_seconds=self.lease_seconds,
+            shuffled=not self.aware,
+        )
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
-        isolated_rates = jobs.rates * jobs.equal_shares
+        jobs = jobs if self.aware else jobs.alike()
+        isolated_rates = (jobs.rates * jobs.equal_shares).sum(axis=1)
         noted = [account.notes or (0.0, 0.0, 0.0) for account in jobs.accounts]
         isolated = np.array(
             [
@@ -93,12 +106,16 @@ class Themis:
         notes = zip(
             isolated.tolist(), jobs.steps_left.tolist(), isolated_rates.tolist(), strict=True
         )
-        lower = least_shares(jobs, alone, self._taking_part(jobs, alone))
-        return best_shares(jobs.gangs, jobs.gpus, lower=lower), list(notes)
+        part = self._taking_part(jobs, alone)
+        if len(jobs.gpus) > 1:
+            return fairest_shares(jobs, alone, part), list(notes)
+        least = least_shares(jobs, alone, part)
+        return best_shares(jobs.gangs, jobs.gpus, jobs.speeds, least=least), list(notes)
 
     def _taking_part(self, jobs: Contenders, alone: Floats) -> Bools:
         """The fraction 1 − f of the jobs with the worst ρ on equal shares, shape (jobs,)."""
-        fairness = (jobs.ages + jobs.seconds_left / jobs.equal_shares) / alone
+        equal = (jobs.speeds * jobs.equal_shares).sum(axis=1)
+        fairness = (jobs.ages + jobs.work_left / equal) / alone
         count = max(1, math.ceil((1.0 - self.filter) * len(fairness)))
         taking_part = np.zeros(len(fairness), dtype=bool)
         taking_part[np.argsort(-fairness, kind="stable")[:count]] = True
@@ -106,7 +123,7 @@ class Themis:
 
 
 def least_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Floats:
-    """The least shares that attain the minimum of the worst ρ, shape (jobs,).
+    """The least shares of a single type that attain the minimum of the worst ρ, shape (jobs,).
 
     Args:
         jobs: The jobs.
@@ -116,14 +133,14 @@ def least_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Floats:
 
     def needed(fairness: float) -> Floats:
         time_left = fairness * alone - jobs.ages
-        left = jobs.seconds_left
+        left = jobs.work_left
         never = np.where((left > 0.0) | (time_left < 0.0), np.inf, 0.0)
         shares = np.divide(left, time_left, out=never, where=time_left > 0.0)
         return np.where(taking_part, shares, 0.0)
 
     def attainable(fairness: float) -> bool:
         shares = needed(fairness)
-        return bool((shares <= 1.0).all() and jobs.gangs @ shares <= jobs.gpus)
+        return bool((shares <= 1.0).all() and jobs.gangs @ shares <= jobs.gpus[0])
 
     low, high = 0.0, 1.0
     while not attainable(high):
@@ -132,3 +149,38 @@ def least_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Floats:
         middle = (low + high) / 2.0
         low, high = (low, middle) if attainable(middle) else (middle, high)
     return needed(high)
+
+
+def fairest_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Floats:
+    """Shares of several types that attain the minimum of the worst ρ, shape (jobs, types).
+
+    For a given ρ, the shares are best that give each job the highest multiple, the same for all,
+    of the speed that it needs for that ρ. What they attain is the next ρ, until it falls no more
+    (Dinkelbach's method).
+
+    Args:
+        jobs: The jobs.
+        alone: Isolated run times on equal shares, in seconds, shape (jobs,).
+        taking_part: Jobs whose ρ counts, shape (jobs,).
+    """
+    ages, left = jobs.ages[taking_part], jobs.work_left[taking_part]
+    alone = alone[taking_part]
+
+    def attained(shares: Floats) -> float:
+        speeds = (jobs.speeds * shares).sum(axis=1)[taking_part]
+        times = np.divide(left, speeds, out=np.full_like(left, np.inf), where=speeds > 0.0)
+        return float(((ages + np.where(left > 0.0, times, 0.0)) / alone).max())
+
+    shares = jobs.equal_shares
+    fairness = attained(shares)
+    while True:
+        weights = np.full(len(jobs.gangs), np.inf)
+        time_left = np.maximum(fairness * alone - ages, 0.0)
+        weights[taking_part] = np.divide(
+            time_left, left, out=np.full_like(left, np.inf), where=left > 0.0
+        )
+        better = best_shares(jobs.gangs, jobs.gpus, jobs.speeds, floor_weights=weights)
+        before, fairness = fairness, attained(better)
+        if fairness > (1.0 - STEP) * before:
+            return better if fairness <= before else shares
+        shares = better
