@@ -88,6 +88,22 @@ def test_start_and_end_as_dates(table: Path) -> None:
     assert workload.truths[0].isolated_seconds == pytest.approx(5_400, abs=60)
 
 
+def test_times_in_other_units(table: Path) -> None:
+    write(table, "at,took,n", "0,1.5,1", "250,0.5,2")
+    units = read(table, {"arrival": "at:ms", "duration": "took:h", "gpus": "n"})
+    write(table, "at,took,n", "0,5400,1", "0.25,1800,2")
+    assert units.specs == read(table).specs
+    assert units.truths == read(table).truths
+    write(table, "at:h,from,to,n", "2026-03-02T08:00,0,90,1", "2026-03-02T09:00,10,40,2")
+    named = {"arrival": "at:h:min", "start": "from:min", "end": "to:min", "gpus": "n"}
+    by_dates = read(table, named)
+    assert [spec.arrival_seconds for spec in by_dates.specs] == [0.0, 3600.0]
+    assert by_dates.truths == units.truths
+    write(table, "at,took,n", "0,5400,1")
+    known = "missing column 'took:hours'; the header has at, took, n"
+    assert known in refusal(table, COLUMNS | {"duration": "took:hours"})
+
+
 def test_gaps_between_dates_are_seconds(table: Path) -> None:
     write(table, "at,took,n", "2020-01-01,60,1", "2020-01-02T00:00:01,60,1")
     assert [spec.arrival_seconds for spec in read(table).specs] == [0.0, 86_401.0]
@@ -161,7 +177,7 @@ def test_a_line_that_can_be_no_job(table: Path, line: str, problem: str) -> None
 
 
 WRONG = [
-    ("x,5,1", "at: 'x' is neither seconds nor an ISO date and time; mend the field"),
+    ("x,5,1", "at: 'x' is neither a number nor an ISO date and time; mend the field"),
     ("1e30,5,1", "at: 1e30 is not a time; mend the field"),
     ("inf,5,1", "at: inf is not a time; mend the field"),
     ("0,x,1", "took: 'x' is not a number; mend the field"),

@@ -34,6 +34,12 @@ ROLES = (
 )
 """What a column can mean."""
 
+UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
+"""Units of times that are numbers, in seconds."""
+
+TIMES = ("arrival", "duration", "start", "end")
+"""Roles whose columns may have a unit."""
+
 _MISSING = ("", "none", "null", "nan", "nat")
 
 
@@ -75,7 +81,8 @@ def read_job_table(
         path: The table, with a header.
         columns: Column by role: `arrival`; `duration`, or `start` and `end`; `gpus` or
             `gpu_percent`, either of them for each of the `instances` if these are given;
-            `tenant` and `model` if there are some.
+            `tenant` and `model` if there are some. A time in another unit than seconds has it
+            behind its column, as in `hours:h`.
         rng: Source of all randomness.
         modes: Share of each adaptation mode.
         only: Required values by column; other lines are not read.
@@ -87,15 +94,16 @@ def read_job_table(
     """
     only = only or {}
     _check_roles(columns)
+    columns, units = _with_units(columns)
     check_weights("modes", modes)
     jobs: list[BareJob] = []
     skipped = 0
     for row in read_rows(path, dict.fromkeys([*columns.values(), *only])):
         if any(row.values[column].strip() != value for column, value in only.items()):
             continue
-        unusable = _why_unusable(row, columns)
+        unusable = _why_unusable(row, columns, units)
         if unusable is None:
-            jobs.append(_parse_job(row, columns))
+            jobs.append(_parse_job(row, columns, units))
         elif skip_unusable:
             skipped += 1
         else:
@@ -130,13 +138,25 @@ def _check_roles(columns: Mapping[str, str]) -> None:
         )
 
 
-def _why_unusable(row: Row, columns: Mapping[str, str]) -> InputError | None:
+def _with_units(columns: Mapping[str, str]) -> tuple[dict[str, str], dict[str, float]]:
+    """Columns by role, and the units of times by role, in seconds."""
+    names, units = dict(columns), dict.fromkeys(TIMES, 1.0)
+    for role in TIMES:
+        name, _, unit = names.get(role, "").rpartition(":")
+        if name and unit in UNITS:
+            names[role], units[role] = name, UNITS[unit]
+    return names, units
+
+
+def _why_unusable(
+    row: Row, columns: Mapping[str, str], units: Mapping[str, float]
+) -> InputError | None:
     """The reason why a well-formed line is not a job; None if it is."""
     remedy = "leave the line out or skip unusable ones"
     for role, column in columns.items():
         if role not in ("tenant", "model") and _missing(row, column):
             return row.refusal(column, "holds no value", remedy)
-    seconds, column = _seconds(row, columns)
+    seconds, column = _seconds(row, columns, units)
     if not seconds > 0:
         return row.refusal(column, f"a run time of {seconds:g} s is not positive", remedy)
     gpus, column = _gpus(row, columns)
@@ -145,13 +165,13 @@ def _why_unusable(row: Row, columns: Mapping[str, str]) -> InputError | None:
     return None
 
 
-def _parse_job(row: Row, columns: Mapping[str, str]) -> BareJob:
-    seconds, column = _seconds(row, columns)
+def _parse_job(row: Row, columns: Mapping[str, str], units: Mapping[str, float]) -> BareJob:
+    seconds, column = _seconds(row, columns, units)
     if seconds > MOST_SECONDS:
         raise row.refusal(column, f"{seconds:g} s are beyond all bounds", "mend the field")
     return BareJob(
         place=row.place,
-        arrival_seconds=_time(row, columns["arrival"]),
+        arrival_seconds=_time(row, columns["arrival"], units["arrival"]),
         seconds=seconds,
         gpus=_gpus(row, columns)[0],
         tenant=_name(row, columns.get("tenant")) or "default",
@@ -167,17 +187,17 @@ def _name(row: Row, column: str | None) -> str | None:
     return None if column is None or _missing(row, column) else row.name(column)
 
 
-def _time(row: Row, column: str) -> float:
-    """Seconds, or an ISO date and time, which is UTC unless it says otherwise."""
+def _time(row: Row, column: str, unit: float) -> float:
+    """A number of the unit, or an ISO date and time, which is UTC unless it says otherwise."""
     text = row.values[column].strip()
     try:
-        seconds = float(text)
+        seconds = float(text) * unit
     except ValueError:
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
             raise row.refusal(
-                column, f"{text!r} is neither seconds nor an ISO date and time", "mend the field"
+                column, f"{text!r} is neither a number nor an ISO date and time", "mend the field"
             ) from None
         seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     if not abs(seconds) <= LARGEST:
@@ -185,16 +205,16 @@ def _time(row: Row, column: str) -> float:
     return seconds
 
 
-def _seconds(row: Row, columns: Mapping[str, str]) -> tuple[float, str]:
+def _seconds(row: Row, columns: Mapping[str, str], units: Mapping[str, float]) -> tuple[float, str]:
     """Run time, and the column for its error messages."""
     if "duration" in columns:
         column = columns["duration"]
-        seconds = row.number(column, float)
+        seconds = row.number(column, float) * units["duration"]
         if not math.isfinite(seconds):
             raise row.refusal(column, f"{seconds} is not a run time", "mend the field")
         return seconds, column
     start, end = columns["start"], columns["end"]
-    return _time(row, end) - _time(row, start), end
+    return _time(row, end, units["end"]) - _time(row, start, units["start"]), end
 
 
 def _gpus(row: Row, columns: Mapping[str, str]) -> tuple[int, str]:
