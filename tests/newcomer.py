@@ -61,19 +61,19 @@ def in_terminal(command: Sequence[object], folder: Path, env: dict[str, str]) ->
         start_new_session=True,
     )
     os.close(theirs)
-    shown: list[str] = []
+    shown: list[bytes] = []
 
     def read() -> None:
         with suppress(OSError):  # the other end is closed
             while part := os.read(ours, 4096):
-                shown.append(part.decode(errors="replace"))
+                shown.append(part)
 
     reader = Thread(target=read, daemon=True)
     reader.start()
     program.wait(HANG_SECONDS)
     reader.join(HANG_SECONDS)
     os.close(ours)
-    return program.returncode, "".join(shown)
+    return program.returncode, b"".join(shown).decode(errors="replace")
 
 
 def lookups_of(file: Path) -> list[list[Any]]:

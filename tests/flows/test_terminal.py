@@ -3,7 +3,9 @@
 import os
 import re
 import shlex
+import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from flows.cli.commands import COMMANDS
 from flows.cli.tables import shown, side_by_side, table
 from flows.cli.terminal import print_side_by_side, print_table
 from tests.flows.conftest import Command, Finished
@@ -125,40 +128,70 @@ QUESTIONS = {
     "policies": "policies",
     "why": "why 1",
 }
+NUMBERS = re.compile(r"(?<![\w./-])-?\d[\d,.]*\d(?![\w/-])")
+"""Numbers of two digits or more that are words of their own."""
+
 EXACT = ("wide", "worst-jobs")
 """Those whose whole output is stored."""
 
 
-@pytest.mark.process
-def test_commands_on_real_terminals(
-    here: Command, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+RECORDS = {
+    "runs": "runs",
+    "show": "show {run}",
+    "diff": "diff {run} {run}",
+    "audit": "audit {run}",
+    "views": "views",
+    "name": "name {run} Baseline",
+    "tag": "tag {run} one two three",
+    "note": 'note {run} "read me before anything else, and then the rest of it all"',
+    "recipe": "sql --recipe life-of-a-job",
+    "no rows": 'sql "FROM run_summary WHERE jobs = 0"',
+    "overview": "--help",
+} | {f"{name} --help": f"{name} --help" for name in COMMANDS}
+"""Other commands that run nothing, and the help of all."""
+
+UNBROKEN = re.compile(r"[0-9a-f]{64}|--[a-z]|/")
+"""In a line that is wider than a narrow terminal: a hash, a command or a file to be copied."""
+
+
+def on_terminals(
+    widths: Sequence[int], commands: Mapping[str, str], warehouse: Path, home: Path
+) -> dict[tuple[str, int], str]:
+    """What commands print on terminals, by command and width; with colour it is the same."""
     script = Path(__file__).with_name("on_terminals.py")
-    env = outside(tmp_path) | {
+    env = outside(home) | {
         "TERM": "xterm-256color",
-        "PAGER": f"tee {tmp_path / 'paged'}",
-        "SHOCKWAVE_WAREHOUSE": str(finished.warehouse),
+        "PAGER": f"tee {home / 'paged'}",
+        "SHOCKWAVE_WAREHOUSE": str(warehouse),
     }
     env.pop("COLUMNS", None)
-    asked = [sys.executable, script, ",".join(map(str, WIDTHS)), *QUESTIONS.values()]
+    asked = [sys.executable, script, ",".join(map(str, widths)), *commands.values()]
     code, out = in_terminal(asked, Path.cwd(), env)
     assert code == 0, out
-    paged = (tmp_path / "paged").read_text()
-    assert len(paged.splitlines()) > 24
-    assert ESCAPES.sub("", paged).splitlines()[0] in out
     _, *parts = out.replace("\r\n", "\n").split("\0")
     seen: dict[tuple[str, int], str] = {}
+    for width, colour, rest in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        number, _, text = rest.partition("\n")
+        assert colour == "colour" or not re.search(r"\x1b\[[349]\d", text)
+        command, text = [*commands][int(number)], ESCAPES.sub("", text)
+        assert seen.setdefault((command, int(width)), text) == text, "colour changes the layout"
+    return seen
+
+
+@pytest.mark.process
+def test_tables_on_real_terminals(
+    here: Command, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = on_terminals(WIDTHS, QUESTIONS, finished.warehouse, tmp_path)
+    paged = (tmp_path / "paged").read_text()
+    assert len(paged.splitlines()) > 24
+    assert ESCAPES.sub("", paged).splitlines()[0] in "".join(seen.values())
     monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(finished.warehouse))
     everything = {
         question: here(*shlex.split(command)).out for question, command in QUESTIONS.items()
     }
-    for width, colour, rest in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
-        asked_for, _, text = rest.partition("\n")
-        question = [*QUESTIONS][int(asked_for)]
-        assert colour == "colour" or not re.search(r"\x1b\[[349]\d", text)
-        text = ESCAPES.sub("", text)
-        assert_sound(text, everything[question], int(width))
-        assert seen.setdefault((question, int(width)), text) == text, "colour changes the layout"
+    for (question, width), text in seen.items():
+        assert_sound(text, everything[question], width)
     for question in EXACT:
         shown_at = "".join(f"== {width} columns\n{seen[question, width]}" for width in WIDTHS)
         shown_at = RUN_DIGITS.sub("-000000-", shown_at)
@@ -166,3 +199,26 @@ def test_commands_on_real_terminals(
         if os.environ.get("STORE"):
             stored.write_text(shown_at, encoding="utf-8")
         assert shown_at == stored.read_text(encoding="utf-8")
+
+
+@pytest.mark.process
+def test_all_that_looks_and_all_help_fits_a_narrow_terminal(
+    here: Command, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = tmp_path / "w"
+    shutil.copytree(finished.warehouse, warehouse)
+    commands = {name: text.format(run=finished.run) for name, text in RECORDS.items()}
+    seen = on_terminals((60, 100), commands, warehouse, tmp_path)
+    assert len(seen) == 2 * len(commands)
+    monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(warehouse))
+    monkeypatch.setenv("COLUMNS", "200")
+    for name, command in commands.items():
+        numbers = {*NUMBERS.findall(here(*shlex.split(command)).out)}
+        for width in (60, 100):
+            text = seen[name, width]
+            lines = text.splitlines()
+            wide = [line for line in lines if cell_len(line) > width]
+            assert all(UNBROKEN.search(line) for line in wide), text
+            assert {*NUMBERS.findall(text)} <= numbers, text
+            narrow = [len(line.strip(" │╭╰╮╯─")) == 1 for line in lines]
+            assert not any(a and b for a, b in pairwise(narrow)), text
