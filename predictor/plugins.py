@@ -1,4 +1,4 @@
-"""Plugins: policies and trace readers that other distributions bring.
+"""Plugins: policies, trace readers and throughput models that other distributions bring.
 
 A distribution declares them as entry points in its `pyproject.toml`, and is installed beside
 Shockwave:
@@ -35,9 +35,10 @@ class Kind(StrEnum):
 
     POLICY = "shockwave.policies"
     TRACES = "shockwave.traces"
+    THROUGHPUTS = "shockwave.throughputs"
 
 
-_NOUNS = {Kind.POLICY: "policy", Kind.TRACES: "format"}
+_NOUNS = {Kind.POLICY: "policy", Kind.TRACES: "format", Kind.THROUGHPUTS: "throughput model"}
 
 
 @dataclass(frozen=True)

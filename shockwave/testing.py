@@ -1,20 +1,24 @@
-"""The conformance kit of policies: what holds of ours must hold of one's own.
+"""The conformance kit of plugins: what holds of ours must hold of one's own.
 
     from shockwave.testing import check_policy
 
     def test_it_is_a_policy():
         check_policy("smallest-first")
 
-It runs a policy on small generated workloads and clusters, in memory, always the same ones.
+It runs a policy on small generated workloads and clusters, in memory, always the same ones. Of a
+throughput model it makes the table that a run records, of the jobs of a trace.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 
 from flows.runs.start import make_start, prepare
+from predictor.errors import InputError
+from predictor.plugins import Kind, find_plugin
 from solver.fidelity import Fidelity
 from solver.policies.plugged import unfit
 from tasks.invariants import Invariants
@@ -22,6 +26,8 @@ from tasks.record import Parameter, RoundRecord, Settings, Start, Timings, one_p
 from tasks.round import ROUND, Round, Run, situation, solve, timed
 from tasks.sources import Workload
 from warehouse.workloads.generator import generate_workload
+from warehouse.workloads.modelled import tabulated
+from warehouse.workloads.trace import read_jobs
 
 CLUSTERS = ((8, 1), (8, 4))
 """GPUs, and GPUs of a node."""
@@ -65,6 +71,31 @@ def check_policy(name: str, parameters: Mapping[str, float] | None = None) -> No
         start = make_start(_workload(gap), asked)
         where = f"{JOBS} jobs every {gap:g} s on {gpus} GPUs, {per_node} a node"
         _Checked(start, where).run()
+
+
+def check_throughputs(name: str, trace: str | Path) -> None:
+    """Check that a throughput model is one.
+
+    It knows the jobs of a trace: each can run at its declared batch size on the fewest GPUs that it
+    asks for. A rate depends on model, batch size, GPU type and GPUs only, and is always the same.
+
+    Args:
+        name: Its name; it is installed.
+        trace: A public trace.
+
+    Raises:
+        AssertionError: It does not hold; says of which job.
+        ShockwaveError: There is no such model, or it failed.
+    """
+    plugin = find_plugin(Kind.THROUGHPUTS, name)
+    if plugin is None:
+        raise InputError(f"throughput model {name!r}", "is not installed", "install its package")
+    jobs = read_jobs(Path(trace))
+    table = tabulated(plugin, jobs)
+    assert tabulated(plugin, jobs).rates == table.rates, "asked again, it gives other rates"
+    for job in jobs:
+        runs = table.can_run(job, job.batch_size, table.reference(job))
+        assert runs, f"job {job.job_id} ({job.model}) cannot run as it is declared"
 
 
 def _workload(gap_seconds: float) -> Workload:

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from flows.campaigns.plan import Campaign
 from flows.runs.toml_file import first_mistake, read_toml
 from predictor.errors import InputError
+from predictor.plugins import Kind, plugins
 
 FILES = ("trace", "profile", "regimes")
 """Fields of a workload that hold paths, relative to the campaign's file."""
@@ -34,6 +35,8 @@ def _resolve_files(path: Path, given: dict[str, Any]) -> None:
     for number, workload in enumerate(workloads if isinstance(workloads, list) else ()):
         for field in FILES:
             if isinstance(workload, dict) and isinstance(workload.get(field), str):
+                if field == "profile" and workload[field] in plugins(Kind.THROUGHPUTS):
+                    continue
                 file = (path.parent / workload[field]).resolve()
                 if not file.is_file():
                     raise InputError(

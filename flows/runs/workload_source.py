@@ -37,7 +37,8 @@ class FromTrace:
         str, Setting("Format", "What the trace is: public, table, …", choices=format_names)
     ] = Format.PUBLIC.value
     profile: Annotated[
-        Path | None, Setting("Profile", "Throughput table (JSON) of a public trace or jobs.")
+        Path | None,
+        Setting("Profile", "Throughputs of a public trace or jobs: JSON, or a model's name."),
     ] = None
     regimes: Annotated[Path | None, Setting("Regimes", "Regimes (CSV) of a public trace.")] = None
     columns: Annotated[str, Setting("Columns", "What a table's columns mean: ROLE=COLUMN,…")] = ""

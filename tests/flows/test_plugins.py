@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from flows.runs.simulation import resume, simulate
 from flows.runs.start import _policy_of, asked_start
 from predictor.errors import InputError, PluginError
 from predictor.plugins import Kind, plugins
-from shockwave.testing import check_policy
+from shockwave.testing import check_policy, check_throughputs
 from solver.policies import POLICIES, policy_names
 from tests.documents import blocks, check_commands, check_python
 from tests.flows.conftest import Command
@@ -286,21 +287,25 @@ def test_names_are_ours_first_and_never_ambiguous(site: Site, tmp_path: Path) ->
 TRACE = "0 1 0.5\n60 2 0.25\n"
 
 
+def install(site: Path, module: str, code: str, entry: str) -> Path:
+    """Put a module with an entry point among what is installed; returns its file."""
+    info = site / f"{module}-1.2.dist-info"
+    info.mkdir(parents=True)
+    name = module.replace("_", "-")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+    points = re.sub(r'project\.entry-points\."(.*)"', r"\1", entry).replace('"', "")
+    (info / "entry_points.txt").write_text(points)
+    file = site / f"{module}.py"
+    file.write_text(code)
+    return file
+
+
 @pytest.fixture
 def spaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The module of the trace reader of the page, installed."""
     page = ROOT / "docs" / "own-trace.md"
-    (code,), (entry,) = blocks(page, "python"), blocks(page, "toml")
-    info = tmp_path / "site" / "spaced_trace-1.2.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: spaced-trace\nVersion: 1.2\n")
-    (info / "entry_points.txt").write_text(
-        entry.replace('project.entry-points."shockwave.traces"', "shockwave.traces").replace(
-            '"', ""
-        )
-    )
-    module = tmp_path / "site" / "spaced_trace.py"
-    module.write_text(code)
+    (code, _), (entry, _) = blocks(page, "python"), blocks(page, "toml")
+    module = install(tmp_path / "site", "spaced_trace", code, entry)
     (tmp_path / "jobs.txt").write_text(TRACE)
     monkeypatch.syspath_prepend(module.parent)
     plugins.cache_clear()
@@ -366,4 +371,70 @@ def test_a_reader_that_fails_is_named(
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("error: format 'spaced' of spaced-trace 1.2: ")
     assert READERS[body].replace("*", str(trace)) in done.err
+    assert not (tmp_path / "w").exists()
+
+
+@pytest.fixture
+def amdahl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The module of the throughput model of the page, installed, and a trace beside it."""
+    page = ROOT / "docs" / "own-trace.md"
+    (_, code), (_, entry) = blocks(page, "python"), blocks(page, "toml")
+    module = install(tmp_path / "site", "amdahl", code, entry)
+    monkeypatch.syspath_prepend(module.parent)
+    plugins.cache_clear()
+    yield module
+    monkeypatch.undo()
+    plugins.cache_clear()
+    sys.modules.pop("amdahl", None)
+
+
+def test_a_throughput_model_of_ones_own_is_recorded_as_its_table(
+    amdahl: Path, here: Command, tmp_path: Path
+) -> None:
+    assert here("generate", tmp_path / "t", "--jobs", 4).code == 0
+    trace = tmp_path / "t" / "jobs.trace"
+    check_throughputs("amdahl", trace)
+    asked = ("simulate", "--gpus", 4, "--trace", trace, "--round-seconds", 3600)
+    kept = ("--warehouse", tmp_path / "w")
+    (row,) = here(*asked, "--profile", "amdahl", *kept, "--json").rows
+    profile = Reader(tmp_path / "w").header(row["run"]).profile
+    assert profile
+    for one in profile:
+        expected = 500 / (0.05 + 0.95 / one.gpus) / (one.batch_size + 32)
+        assert (one.gpu_type, one.steps_per_second) == ("v100", pytest.approx(expected))
+    (tmp_path / "c.toml").write_text(
+        'name = "own"\npolicies = ["fifo"]\nseeds = [1]\n'
+        '[[workloads]]\nname = "w"\ntrace = "t/jobs.trace"\nprofile = "amdahl"\n'
+        '[[clusters]]\nname = "c"\ngpus = 4\n'
+    )
+    (workload,) = shockwave.Campaign.read(tmp_path / "c.toml", tmp_path / "w").plan.workloads
+    assert str(workload.profile) == "amdahl"
+    amdahl.unlink()  # its table is in the record
+    assert here("replay", row["run"], *kept).code == 0
+    refused = here(*asked, "--profile", "amdal", *kept)
+    assert refused.code == 2
+    assert "amdal: No such file or directory" in refused.err
+
+
+MODELS = {
+    "raise OSError('no such disk')": "cannot tell the rate of * OSError: no such disk (amdahl.py:",
+    "return None": "a rate of None steps per second",
+    "return -1.0": "a rate of -1.0 steps per second",
+    "return float('inf')": "a rate of inf steps per second",
+    "return 1.0 + job.job_id": "two rates; a rate may depend on these only",
+}
+"""Last lines of a model, and what is said of it; * stands for a job and what it holds."""
+
+
+@pytest.mark.parametrize("body", MODELS)
+def test_a_throughput_model_that_fails_is_named(
+    body: str, amdahl: Path, here: Command, tmp_path: Path
+) -> None:
+    amdahl.write_text(amdahl.read_text().partition("        speedup =")[0] + f"        {body}\n")
+    assert here("generate", tmp_path / "t", "--jobs", 20).code == 0
+    asked = ("--trace", tmp_path / "t" / "jobs.trace", "--profile", "amdahl")
+    done = here("simulate", "--gpus", 8, *asked, "--warehouse", tmp_path / "w")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: throughput model 'amdahl' of amdahl 1.2: ")
+    assert all(part in done.err for part in MODELS[body].split("*"))
     assert not (tmp_path / "w").exists()

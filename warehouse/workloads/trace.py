@@ -17,10 +17,12 @@ from containers.virtual.truth import GroundTruth
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
+from predictor.plugins import Kind, find_plugin
 from predictor.throughput import Profile
 from tasks.sources import Workload, by_arrival
 from warehouse.workloads.fields import LARGEST, Row, read_text
 from warehouse.workloads.mix import MOST_SECONDS
+from warehouse.workloads.modelled import tabulated
 from warehouse.workloads.published_rules import MAX_BATCH_SIZE, SAMPLES_PER_EPOCH, published_truth
 from warehouse.workloads.regimes import RegimeTable, read_regimes
 
@@ -68,7 +70,8 @@ def read_workload(
 
     Args:
         trace: Tab-separated job list.
-        profile: Throughputs by worker type.
+        profile: Throughputs by worker type; or the name of a throughput model that another
+            distribution brings, where there is no such file.
         regimes: Regimes by kind of GNS job and of single jobs; without it GNS jobs
             never change.
         gpu_type: Worker type of the profile; by default V100, or the only one.
@@ -76,7 +79,11 @@ def read_workload(
     Raises:
         InputError: A file cannot be read or a field is wrong; names file and line.
     """
-    table = read_throughputs(profile, gpu_type)
+    plugin = None if profile.exists() else find_plugin(Kind.THROUGHPUTS, str(profile))
+    if plugin is None:
+        table = read_throughputs(profile, gpu_type)
+    else:
+        table = tabulated(plugin, read_jobs(trace), [gpu_type] if gpu_type else ())
     changes = read_regimes(regimes) if regimes is not None else RegimeTable()
     declared = _jobs(trace)
     jobs = {
