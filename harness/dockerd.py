@@ -30,6 +30,7 @@ NEEDED = ("dockerd", "iptables", "unshare", "nsenter", "setpriv", "ip")
 START_SECONDS = 300.0
 """Far more than a busy machine takes."""
 TRAINER = Path(__file__).parents[1] / "containers" / "images" / "trainer"
+EXAMPLES = Path(__file__).parents[1] / "examples" / "jobs"
 IMAGE = "shockwave-test:trainer"
 STUBBORN = "shockwave-test:stubborn"
 """Its jobs take no notice of SIGTERM."""
@@ -37,6 +38,8 @@ LYING = "shockwave-test:lying"
 """Its jobs end as if they were done."""
 LOUD = "shockwave-test:loud"
 """Its jobs end with code 1 and a word."""
+PLAIN = "shockwave-test:plain"
+"""It runs what it is told to, as images of others do; the example's jobs are in it."""
 FOLDERS = ("usr", "lib", "lib64", "bin", "tmp", "job", "data", "proc", "sys", "dev", "etc")
 LIMITS = Limits(memory_bytes=2**30, pids=64, scratch_bytes=2**26)
 SMALL_BYTES = 64 * 1024
@@ -187,6 +190,7 @@ class Dockerd:
         deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
         self.add_image(STUBBORN, [python(), "-c", deaf])
         self.add_image(LYING, [python(), "-c", "pass"])
+        self.add_image(PLAIN, [])
         self.add_image(LOUD, [python(), "-c", "raise SystemExit('no such data set')"])
 
     def add_image(self, name: str, entrypoint: list[str], *changes: str) -> None:
@@ -204,6 +208,7 @@ class Dockerd:
                 entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
                 tar.addfile(entry)
             tar.add(TRAINER, arcname="opt/trainer")
+            tar.add(EXAMPLES, arcname="opt/jobs")
         quoted = json.dumps(entrypoint)
         repository, tag = name.split(":")
         self.client().api.import_image_from_data(
@@ -295,7 +300,13 @@ def cluster(
         storage,
         "1000:1000",
         limits=limits,
-        **{"mounts": mounts(), "grace_seconds": 10.0, "hung_rounds": 100, **options},
+        **{
+            "mounts": mounts(),
+            "grace_seconds": 10.0,
+            "hung_rounds": 100,
+            "images": (PLAIN,),
+            **options,
+        },
     )
 
 

@@ -64,6 +64,7 @@ def image_of(fleet: Fleet, nodes: Nodes, run: str, spec: JobSpec, places: Iterab
                     f"that the job began with: load {began_with}"
                 ) from None
     if not noted.exists():
+        noted.parent.mkdir(parents=True, exist_ok=True)
         replace_file(noted, began_with)
     return began_with
 

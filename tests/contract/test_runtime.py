@@ -11,7 +11,9 @@ from containers.runtime import EventKind, Lease, Standing, Terms
 from containers.virtual.faithful import FaithfulPlace
 from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualPlace
-from predictor.job import JobSpec, Regime
+from harness.dockerd import PLAIN
+from predictor.allocation import Demand
+from predictor.job import JobKind, JobSpec, Regime, timed_job
 from predictor.throughput import Profile
 from tests.containers.stories import ROUND_SECONDS, Story, job, long, story
 
@@ -201,6 +203,20 @@ def test_a_job_that_ends_before_the_boundary_is_not_withdrawn(begin: Begin) -> N
     told.dispatch({})
     told.runtime.advance(told.seen[-1].clock_seconds + 0.1)  # nobody waits for the boundary
     assert told.look().finished == ()
+
+
+@pytest.mark.parametrize("kind", [JobKind.CHECKPOINTING, JobKind.OPAQUE])
+def test_a_timed_job_ends_when_its_program_does(begin: Begin, kind: JobKind) -> None:
+    spec = timed_job(0, kind, Demand.gang(2), 1_000.0, 0.0, image=PLAIN, command=("sleep", "0.5"))
+    told = begin(spec, round_seconds=1.0)
+    told.play({0: (1, 2)})
+    told.until_over()
+    assert (told.kinds(0)[0], told.last(0).kind) == ("started", EventKind.FINISHED)
+    assert told.epochs(0) == [0]
+    *going, ended = told.progress[0]
+    assert (ended.epochs, ended.steps_left) == (1, 0)
+    assert 0.0 < ended.run_seconds < 1_000.0
+    assert all(0 < entry.steps_left <= 1_000 for entry in going), "nobody knows when it ends"
 
 
 def test_a_job_that_is_given_up_while_it_runs_gives_its_gpus_back(begin: Begin) -> None:
