@@ -26,8 +26,9 @@ USUAL_SETTINGS = SimulationSettings()
 def simulate(
     source: Source = USUAL,
     *,
-    gpus: int,
+    gpus: int | None = None,
     gpus_per_node: int = 1,
+    pools: str = "",
     policy: str = DEFAULT_POLICY,
     parameters: Mapping[str, float] | None = None,
     history: Sequence[str] = (),
@@ -41,6 +42,8 @@ def simulate(
         source: The trace with its tables, or what to generate; its seed is that of the run.
         gpus: GPUs of the cluster.
         gpus_per_node: GPUs of a node; divides `gpus`.
+        pools: In their place, GPUs of several types, such as `v100:12x1,k80:3x4@0.135`: nodes,
+            GPUs of each and the price of a GPU-hour.
         policy: Name of the policy.
         parameters: Parameters of the policy that differ from its defaults, by name.
         history: Earlier runs, by id or name, whose finished jobs to learn from.
@@ -59,7 +62,7 @@ def simulate(
 
     start = asked_start(
         _with_paths(source),
-        ClusterSize(gpus, gpus_per_node),
+        ClusterSize(gpus, gpus_per_node, pools),
         policy,
         settings,
         folder_of(warehouse),
@@ -74,8 +77,9 @@ def compare(
     policies: Sequence[str],
     source: Source = USUAL,
     *,
-    gpus: int,
+    gpus: int | None = None,
     gpus_per_node: int = 1,
+    pools: str = "",
     parameters: Mapping[str, float] | None = None,
     history: Sequence[str] = (),
     settings: SimulationSettings = USUAL_SETTINGS,
@@ -88,6 +92,8 @@ def compare(
         source: The trace with its tables, or what to generate.
         gpus: GPUs of the cluster.
         gpus_per_node: GPUs of a node; divides `gpus`.
+        pools: In their place, GPUs of several types, such as `v100:12x1,k80:3x4@0.135`: nodes,
+            GPUs of each and the price of a GPU-hour.
         parameters: Parameters by name; each is set for the policies that have it.
         history: Earlier runs, by id or name, whose finished jobs to learn from.
         settings: Settings of all runs.
@@ -104,7 +110,7 @@ def compare(
     _end_quietly()
     plan = planned(
         _with_paths(source),
-        ClusterSize(gpus, gpus_per_node),
+        ClusterSize(gpus, gpus_per_node, pools),
         settings,
         list(policies),
         folder_of(warehouse),

@@ -208,7 +208,7 @@ class Play:
         if len(inventory.pools) == 1:
             return free[: job.gang] if job.gang <= len(free) else ()
         for allocation in job.choices:
-            for number in inventory.pools_of[allocation.gpu_type]:
+            for number in inventory.pools_of.get(allocation.gpu_type, ()):
                 there = [gpu for gpu in free if inventory.pool(gpu) == number]
                 if allocation.gpus <= len(there):
                     return there[: allocation.gpus]

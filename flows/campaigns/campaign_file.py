@@ -10,7 +10,7 @@ from flows.runs.toml_file import first_mistake, read_toml
 from predictor.errors import InputError
 from predictor.plugins import Kind, plugins
 
-FILES = ("trace", "profile", "regimes")
+FILES = ("trace", "profile", "throughputs", "regimes")
 """Fields of a workload that hold paths, relative to the campaign's file."""
 
 

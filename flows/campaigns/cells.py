@@ -10,7 +10,7 @@ from time import perf_counter
 from flows.campaigns.plan import Campaign, WorkloadPlan
 from flows.runs.code_version import code_of
 from flows.runs.simulation import Watch, resume, simulate
-from flows.runs.start import make_start, past_jobs, prepare
+from flows.runs.start import make_start, opened, past_jobs, prepare
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from tasks.record import PastJob, Settings, Start
@@ -101,7 +101,7 @@ class Starts:
 
     def __init__(self, warehouse: Path) -> None:
         self._warehouse = warehouse
-        self._workloads: dict[tuple[Source, int], Workload] = {}
+        self._workloads: dict[tuple[Source, int, tuple[str, ...]], Workload] = {}
         self._histories: dict[tuple[str, ...], tuple[PastJob, ...]] = {}
 
     def start(self, cell: Cell) -> Start:
@@ -110,9 +110,9 @@ class Starts:
         Raises:
             ShockwaveError: Its workload, a setting or its history is invalid.
         """
-        asked = cell.source, cell.settings.gpus
+        asked = cell.source, cell.settings.gpus, cell.settings.inventory.types
         if asked not in self._workloads:
-            self._workloads[asked] = cell.source.open(cell.settings.gpus)
+            self._workloads[asked] = opened(cell.source, cell.settings)
         start = make_start(self._workloads[asked], cell.settings, self.history(cell.history))
         prepare(start)
         return start

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flows.campaigns.plan import Campaign
 from flows.runs.settings import ClusterSize, SimulationSettings, recorded
-from flows.runs.start import check_history, make_start, past_jobs, prepare
+from flows.runs.start import check_history, make_start, opened, past_jobs, prepare
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from solver.policies import parameters as parameters_in
@@ -65,7 +65,8 @@ def planned(
         ShockwaveError: A file, a policy or a setting is invalid.
     """
     check_history(history, settings.forecasts)
-    workload, past = source.open(size.gpus), past_jobs(warehouse, history)
+    first = recorded(policies[0], size, settings)
+    workload, past = opened(source, first), past_jobs(warehouse, history)
     for name in policies:
         given = parameters_of(name, parameters)
         asked = recorded(name, size, settings, parameters=given, seed=source.seed)

@@ -11,9 +11,16 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from flows.runs.setting import Setting
-from flows.runs.settings import POLICY, SEED, ClusterSize, SimulationSettings, recorded
+from flows.runs.settings import (
+    POLICY,
+    SEED,
+    ClusterSize,
+    SimulationSettings,
+    pools_of,
+    recorded,
+)
 from flows.runs.workload_source import Jobs, Source, format_names
-from predictor.errors import meant
+from predictor.errors import InputError, meant
 from solver.policies import policy_names
 from tasks.record import Parameter, Settings
 from warehouse.workloads.kinds import Format
@@ -104,7 +111,15 @@ class WorkloadPlan(Part, Jobs, Named):
 
 
 class ClusterPlan(Part, ClusterSize, Named):
-    """A cluster of equal nodes."""
+    """A cluster of equal nodes, or of several pools."""
+
+    @model_validator(mode="after")
+    def _sized(self) -> "ClusterPlan":
+        try:
+            pools_of(self)
+        except InputError as error:
+            raise ValueError(f"{error.place}: {error.problem}; {error.remedy}") from None
+        return self
 
 
 class SettingsPlan(Part, SimulationSettings):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import Gpus, Json, RunId, SetOption, Warehouse
+from flows.cli.options import Gpus, Json, Pools, RunId, SetOption, Warehouse
 from flows.cli.output import less, print_rows, say
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
@@ -148,6 +148,7 @@ def whatif(
     without: Annotated[list[int] | None, typer.Option(help="A job to withdraw.")] = None,
     with_: Annotated[list[Path] | None, typer.Option("--with", help="A job to add (TOML).")] = None,
     gpus: Gpus = None,
+    pools: Pools = "",
     keep: Annotated[Path | None, typer.Option(help="A new folder to keep the fork in.")] = None,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
@@ -157,11 +158,13 @@ def whatif(
     from flows.cli.progress import progress
     from flows.history.whatif import Change
     from flows.history.whatif import whatif as run_whatif
+    from flows.runs.pools import parse_pools
 
     change = Change(
         policy=policy,
         parameters=parse_parameters(parameters or ()),
         gpus=gpus,
+        pools=parse_pools(pools) if pools else (),
         without=tuple(without or ()),
         jobs=tuple(with_ or ()),
     )
@@ -185,7 +188,7 @@ def whatif(
         print_rows([*figures, *jobs], as_json)
         return
     print_rows(figures, as_json)
-    if gpus is not None:
+    if gpus is not None or pools:
         say("")
         say(f"ftf of both is held against an equal share of {outcome.reference_gpus} GPUs")
     changed = [job for job in jobs if job["jct_seconds"] != job["jct_seconds_whatif"]]

@@ -55,7 +55,7 @@ def run(
         raise InputError("trace", "missing: no trainer knows generated jobs", "give a job trace")
     nodes = read_cluster_file(cluster)
     start = make_start(
-        with_default_profile(source, nodes).open(nodes.gpus, nodes.nodes[0].gpu_type),
+        with_default_profile(source, nodes).open(nodes.gpus, (nodes.nodes[0].gpu_type,)),
         recorded(
             policy,
             ClusterSize(nodes.gpus, nodes.gpus_per_node),

@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 from flows.cli.errors import WAREHOUSE_VARIABLE, place_as_option, with_warehouse
 from flows.cli.progress import working
 from flows.runs.setting import Setting, settings_in
-from flows.runs.settings import BACKEND, GPUS, GPUS_PER_NODE, POLICY, ClusterSize
+from flows.runs.settings import BACKEND, GPUS, GPUS_PER_NODE, POLICY, POOLS, ClusterSize
 from flows.runs.workload_source import Source
 from predictor.errors import InputError, ShockwaveError
 
@@ -88,6 +88,7 @@ Warehouse = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout.")]
 RunId = Annotated[str, typer.Argument(help="A recorded run, by its id or name.")]
 Gpus = Annotated[int | None, option(GPUS)]
+Pools = Annotated[str, option(POOLS)]
 Backend = Annotated[str, option(BACKEND)]
 Policy = Annotated[str, option(POLICY)]
 SetOption = Annotated[
@@ -109,6 +110,7 @@ class ClusterOptions:
 
     gpus: Annotated[int | None, GPUS] = None
     gpus_per_node: Annotated[int, GPUS_PER_NODE] = 1
+    pools: Annotated[str, POOLS] = ""
     cluster: Annotated[
         Path | None, Setting("Cluster", "Cluster spec (CSV) of Tiresias, instead of --gpus.")
     ] = None
@@ -123,18 +125,18 @@ class ClusterOptions:
             InputError: No size is given, both size and file are given, or the file is invalid.
         """
         if self.cluster is None:
-            gpus = default if self.gpus is None else self.gpus
-            if gpus is None:
-                raise InputError("gpus", "missing", "give the number of GPUs or --cluster")
-            return ClusterSize(gpus, self.gpus_per_node)
+            gpus = default if self.gpus is None and not self.pools else self.gpus
+            if gpus is None and not self.pools:
+                raise InputError("gpus", "missing", "give the number of GPUs, --pools or --cluster")
+            return ClusterSize(gpus, self.gpus_per_node, self.pools)
         from warehouse.workloads.tiresias import read_cluster
 
         shape = read_cluster(self.cluster)
-        if self.gpus is not None or self.gpus_per_node != 1:
+        if self.gpus is not None or self.gpus_per_node != 1 or self.pools:
             raise InputError(
                 "cluster",
                 "already gives the number of GPUs",
-                "leave out --gpus and --gpus-per-node",
+                "leave out --gpus, --gpus-per-node and --pools",
             )
         return ClusterSize(shape.nodes * shape.gpus_per_node, shape.gpus_per_node)
 

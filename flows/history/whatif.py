@@ -13,6 +13,7 @@ from flows.runs.job_file import read_job
 from flows.runs.simulation import Watch, carry_out, finish, unwatched
 from flows.runs.start import make_header, prepare
 from predictor.errors import InputError
+from solver.inventory import Pool
 from tasks.layouts import VERSION
 from tasks.record import (
     Fork,
@@ -58,6 +59,7 @@ class Change:
         parameters: Parameters of the policy; with the recorded policy, they override the
             recorded parameters.
         gpus: Another number of GPUs.
+        pools: Another cluster, in which the GPUs of both keep their numbers.
         without: Ids of jobs that are withdrawn, or that never arrive.
         jobs: Files of added jobs, which arrive at the first round of the fork.
     """
@@ -65,11 +67,16 @@ class Change:
     policy: str | None = None
     parameters: tuple[Parameter, ...] = ()
     gpus: int | None = None
+    pools: tuple[Pool, ...] = ()
     without: tuple[int, ...] = ()
     jobs: tuple[Path, ...] = ()
 
     def settings(self, recorded: Settings) -> Settings:
-        """The settings of the fork."""
+        """The settings of the fork.
+
+        Raises:
+            InputError: The cluster cannot be changed like this.
+        """
         policy = self.policy or recorded.policy
         kept = recorded.parameters if policy == recorded.policy else ()
         values = {given.name: given for given in (*kept, *self.parameters)}
@@ -77,10 +84,25 @@ class Change:
             recorded,
             policy=policy,
             parameters=tuple(values[name] for name in sorted(values)),
-            pools=recorded.pools
-            if self.gpus is None
-            else (replace(recorded.inventory.only, gpus=self.gpus),),
+            pools=self._cluster(recorded.pools),
         )
+
+    def _cluster(self, recorded: tuple[Pool, ...]) -> tuple[Pool, ...]:
+        """The pools of the fork."""
+        if self.gpus is not None and (self.pools or len(recorded) > 1):
+            raise InputError("gpus", "says nothing of several pools", "give pools in its place")
+        if self.gpus is not None:
+            return (replace(recorded[0], gpus=self.gpus),)
+        for before, now in zip(recorded, self.pools, strict=False):
+            kinds = {(pool.gpu_type, pool.gpus_per_node) for pool in (before, now)}
+            last = before is recorded[-1] and now is self.pools[-1]
+            if len(kinds) > 1 or (before.gpus != now.gpus and not last):
+                raise InputError(
+                    "pools",
+                    f"would give other numbers to the GPUs after the {before.gpu_type}",
+                    "change the number of nodes of the last pool, or add pools behind it",
+                )
+        return self.pools or recorded
 
 
 @dataclass(frozen=True)

@@ -283,7 +283,7 @@ def table_so_far(out: Path, gpu_type: str) -> dict[str, Any]:
     about = _object(out, before, MEASURED)
     _object(out, _object(out, about, gpu_type), "entries")
     if _object(out, before, gpu_type):
-        read_throughputs(out, gpu_type)
+        read_throughputs(out, (gpu_type,))
     return before
 
 

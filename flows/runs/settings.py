@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from flows.runs.setting import Setting
 from predictor.basis import Basis
+from predictor.errors import InputError
 from solver.fidelity import Fidelity
 
 if TYPE_CHECKING:
+    from solver.inventory import Pool
     from tasks.record import Parameter, RuntimeKind, Settings
 
 MOST_GPUS = 1_000_000
@@ -41,15 +43,39 @@ GPUS = Setting("GPUs", "GPUs in the cluster.", least=1, most=MOST_GPUS)
 GPUS_PER_NODE = Setting(
     "GPUs per node", "GPUs that share a node; must divide the GPUs.", least=1, most=MOST_GPUS
 )
+POOLS = Setting(
+    "Pools", "In their place, GPUs of several types: TYPE:NODESxGPUS or TYPE:NODESxGPUS@PRICE,…"
+)
 SEED = Setting("Seed", "Seed of all that is drawn.", least=0, most=MOST_SEED)
 
 
 @dataclass(frozen=True)
 class ClusterSize:
-    """Size of a virtual cluster of equal nodes."""
+    """A virtual cluster: equal nodes, or pools of several GPU types."""
 
-    gpus: Annotated[int, GPUS]
+    gpus: Annotated[int | None, GPUS] = None
     gpus_per_node: Annotated[int, GPUS_PER_NODE] = 1
+    pools: Annotated[str, POOLS] = ""
+
+
+def pools_of(size: ClusterSize) -> "tuple[Pool, ...]":
+    """The pools of a cluster.
+
+    Raises:
+        InputError: It has no size, two sizes, or one that is invalid.
+    """
+    from flows.runs.pools import parse_pools
+    from tasks.record import one_pool
+
+    if not size.pools:
+        if size.gpus is None:
+            raise InputError("gpus", "missing", "give the number of GPUs, or pools")
+        return one_pool(size.gpus, size.gpus_per_node)
+    if size.gpus is not None or size.gpus_per_node != 1:
+        raise InputError(
+            "pools", "already give the number of GPUs", "leave out gpus and gpus_per_node"
+        )
+    return parse_pools(size.pools)
 
 
 @dataclass(frozen=True)
@@ -115,12 +141,12 @@ def recorded(
         seed: Seed of all random draws.
         runtime: Runtime of its jobs.
     """
-    from tasks.record import RuntimeKind, Settings, one_pool
+    from tasks.record import RuntimeKind, Settings
 
     group = SimulationSettings if isinstance(settings, SimulationSettings) else LiveSettings
     return Settings(
         policy=policy,
-        pools=one_pool(size.gpus, size.gpus_per_node),
+        pools=pools_of(size),
         parameters=tuple(parameters),
         seed=seed,
         runtime=RuntimeKind(runtime),

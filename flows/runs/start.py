@@ -81,7 +81,16 @@ def asked_start(
         policy, size, settings, parameters=parameters, seed=source.seed, runtime=runtime
     )
     check_history(history, settings.forecasts)
-    return make_start(source.open(size.gpus), asked, past_jobs(warehouse, history))
+    return make_start(opened(source, asked), asked, past_jobs(warehouse, history))
+
+
+def opened(source: Source, asked: Settings) -> Workload:
+    """The workload of a source, for the cluster of a run.
+
+    Raises:
+        InputError: A file or a setting is invalid, or the profile lacks a GPU type.
+    """
+    return source.open(asked.gpus, tuple(filter(None, asked.inventory.types)))
 
 
 def check_history(history: Sequence[str], forecasts: Basis) -> None:
@@ -162,7 +171,7 @@ def _typed(asked: Settings, profile: Profile) -> Settings:
     """Settings whose pools have a GPU type of the profile, by default the only one.
 
     Raises:
-        InputError: A type is missing, and the profile has several; or it lacks one of several.
+        InputError: A type is missing, and the profile has several; or it lacks a type.
     """
     types = profile.gpu_types or (UNTYPED,)
     pools = []
@@ -174,7 +183,7 @@ def _typed(asked: Settings, profile: Profile) -> Settings:
                 "give one of these",
             )
         pools.append(pool if pool.gpu_type else replace(pool, gpu_type=types[0]))
-        if max(len(asked.pools), len(types)) > 1 and pools[-1].gpu_type not in types:
+        if profile.gpu_types and pools[-1].gpu_type not in types:
             raise InputError(
                 "pools",
                 f"the profile has no GPUs of type {pools[-1].gpu_type!r}",

@@ -4,7 +4,7 @@ The command line derives its options from this module, so modules that read or g
 imported when they are needed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,6 +39,10 @@ class FromTrace:
     profile: Annotated[
         Path | None,
         Setting("Profile", "Throughputs of a public trace or jobs: JSON, or a model's name."),
+    ] = None
+    throughputs: Annotated[
+        Path | None,
+        Setting("Throughputs", "In its place: Gavel's table (CSV, may be .gz) of all GPU types."),
     ] = None
     regimes: Annotated[Path | None, Setting("Regimes", "Regimes (CSV) of a public trace.")] = None
     columns: Annotated[str, Setting("Columns", "What a table's columns mean: ROLE=COLUMN,…")] = ""
@@ -113,9 +117,9 @@ FOR_GENERATED = {"seed", *(field.name for field in fields(Generated))}
 OF_TRACES = {"trace", "format"}
 FOR_PLUGIN = {"seed", "modes"}
 FOR_FORMAT: Mapping[str, set[str]] = {
-    Format.PUBLIC: {"profile", "regimes"},
+    Format.PUBLIC: {"profile", "throughputs", "regimes"},
     Format.TIRESIAS: set(),
-    Format.JOBS: {"profile"},
+    Format.JOBS: {"profile", "throughputs"},
     Format.PHILLY: {"seed", "modes", "only", "skip_unusable"},
     Format.TABLE: {"seed", "modes", "only", "skip_unusable", "columns"},
 }
@@ -129,12 +133,12 @@ class Source(Jobs):
 
     seed: Annotated[int, SEED] = 0
 
-    def open(self, gpus: int | None = None, gpu_type: str = "") -> "Workload":
+    def open(self, gpus: int | None = None, gpu_types: Sequence[str] = ()) -> "Workload":
         """Read or generate the jobs.
 
         Args:
             gpus: GPUs of the cluster; required for a contention factor.
-            gpu_type: GPU type that the profile must have; by default any.
+            gpu_types: GPU types that the profile must have; by default any.
 
         Raises:
             InputError: A file or a setting is invalid.
@@ -148,15 +152,16 @@ class Source(Jobs):
         if format_ is Format.PUBLIC:
             from warehouse.workloads.trace import read_workload
 
-            if self.profile is None:
+            table = self.throughputs or self.profile
+            if table is None:
                 raise InputError(
                     "profile",
                     "missing",
                     "give the throughput table of a public trace, or the format of another",
                 )
-            return read_workload(self.trace, self.profile, self.regimes, gpu_type)
+            return read_workload(self.trace, table, self.regimes, gpu_types)
         if format_ is Format.JOBS:
-            return self._read_jobs(self.trace, gpu_type)
+            return self._read_jobs(self.trace, gpu_types)
         if format_ is Format.TIRESIAS:
             from warehouse.workloads.tiresias import read_tiresias
 
@@ -168,6 +173,8 @@ class Source(Jobs):
         generated = self.trace is None
         if self.format not in (names := format_names()):
             raise InputError("format", f"unknown format {self.format!r}", meant(self.format, names))
+        if self.throughputs and self.profile:
+            raise InputError("throughputs", "stands in place of the profile", "give one")
         taken = OF_TRACES | FOR_FORMAT.get(self.format, FOR_PLUGIN)
         if generated:
             taken = FOR_GENERATED
@@ -218,12 +225,13 @@ class Source(Jobs):
             raise InputError("gpus", "missing", "a contention factor is that of a cluster")
         return mix.interarrival_seconds(factor, gpus)
 
-    def _read_jobs(self, trace: Path, gpu_type: str) -> "Workload":
+    def _read_jobs(self, trace: Path, gpu_types: Sequence[str]) -> "Workload":
         from flows.runs.job_file import read_jobs_file
         from predictor.throughput import Profile
         from warehouse.workloads.trace import read_throughputs
 
-        profile = read_throughputs(self.profile, gpu_type) if self.profile else Profile({})
+        table = self.throughputs or self.profile
+        profile = read_throughputs(table, gpu_types) if table else Profile({})
         return read_jobs_file(trace, profile)
 
     def _read_plugged(self, trace: Path) -> "Workload":

@@ -89,6 +89,11 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, Jobs, PolicyChoice):
         title="Profile",
         description="Throughput table (JSON) of a public trace, uploaded as well.",
     )
+    throughputs: Path | None = Field(
+        default=None,
+        title="Throughputs",
+        description="In its place: Gavel's table (CSV, may be .gz), uploaded as well.",
+    )
     regimes: Path | None = Field(
         default=None,
         title="Regimes",
@@ -109,6 +114,11 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, Jobs, PolicyChoice):
         """The workload, in words."""
         return f"{self.jobs} jobs" if self.trace is None else self.trace.name
 
+    @property
+    def machines(self) -> str:
+        """The cluster, in words."""
+        return self.pools or f"{self.gpus} GPUs"
+
     def source(self, warehouse: Path) -> Source:
         """The workload.
 
@@ -120,7 +130,7 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, Jobs, PolicyChoice):
         """
         asked = {field.name: getattr(self, field.name) for field in fields(Jobs)}
         folder = traces_of(warehouse)
-        for name in ("trace", "profile", "regimes"):
+        for name in ("trace", "profile", "throughputs", "regimes"):
             file = asked[name]
             if file is not None:
                 asked[name] = folder / file.name
@@ -131,7 +141,8 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, Jobs, PolicyChoice):
     @property
     def settings(self) -> Settings:
         """The settings of the run."""
-        return recorded(self.policy, self, self, seed=self.seed)
+        size = ClusterSize(pools=self.pools) if self.pools else self
+        return recorded(self.policy, size, self, seed=self.seed)
 
 
 class ReportForm(Form):

@@ -10,7 +10,7 @@ from prefect.states import Completed
 
 from flows.runs.simulation import Progress, resume
 from flows.runs.simulation import simulate as run_simulation
-from flows.runs.start import make_start
+from flows.runs.start import make_start, opened
 from flows.servers.failures import failed
 from flows.servers.prefect_driver import run_task, run_tasks
 from flows.service.artifacts import show_headlines
@@ -48,7 +48,7 @@ def step(form: RoundForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
 @flow(
     name="simulate",
     description="Run a workload on the virtual cluster, to its end or for some rounds.",
-    flow_run_name="{form.policy}, {form.about} on {form.gpus} GPUs",
+    flow_run_name="{form.policy}, {form.about} on {form.machines}",
 )
 def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[str]:
     """Simulate a workload, to its end or for some rounds, each as a task run.
@@ -61,7 +61,7 @@ def simulate(form: SimulationForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State
         Completed with the run's id; failed with the reason.
     """
     try:
-        start = make_start(form.source(warehouse).open(form.gpus), form.settings)
+        start = make_start(opened(form.source(warehouse), form.settings), form.settings)
         run = run_simulation(
             start,
             warehouse,

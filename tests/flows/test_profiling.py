@@ -236,7 +236,7 @@ def test_the_default_profile_is_for_slots_like_those_that_it_was_measured_on(
 def test_tables_that_come_with_shockwave_say_where_when_and_how(known: Path) -> None:
     about = json.loads(known.read_text())["measured"][known.stem]
     assert {"date", "docker", "system", "image", "method", "gpus"} <= about.keys()
-    rates = read_throughputs(known, known.stem).rates
+    rates = read_throughputs(known, (known.stem,)).rates
     assert {model for model, _, _, _ in rates} == {
         *("ResNet-18", "ResNet-50", "LM", "Transformer", "Recommendation")
     }

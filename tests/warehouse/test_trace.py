@@ -254,16 +254,22 @@ def test_the_only_worker_type_is_taken_whatever_its_name(files: Files) -> None:
 def test_a_worker_type_that_is_asked_for_is_taken_and_no_other(files: Files) -> None:
     slow, fast = ({"('LM (batch size 5)', 1)": {"null": rate}} for rate in (10.0, 40.0))
     files.profile.write_text(json.dumps({"v100": slow, "a100": fast, "measured": {}}))
-    for asked, taken, rate in (("", "v100", 10.0), ("v100", "v100", 10.0), ("a100", "a100", 40.0)):
+    for asked, taken, rate in (
+        ((), "v100", 10.0),
+        (("v100",), "v100", 10.0),
+        (("a100",), "a100", 40.0),
+    ):
         rates = {("LM", 5, taken, 1): rate}
         assert read_throughputs(files.profile, asked).rates == rates
         workload = read_workload(files.trace, files.profile, files.regimes, asked)
         assert workload.profile.rates == rates
+    both = read_throughputs(files.profile, ("a100", "v100"))
+    assert both.rates == {("LM", 5, "v100", 1): 10.0, ("LM", 5, "a100", 1): 40.0}
     with pytest.raises(InputError, match="has no worker type 'h100'; measure it with shockwave"):
-        read_throughputs(files.profile, "h100")
+        read_throughputs(files.profile, ("h100",))
     files.profile.write_text(json.dumps({"v100": slow}))
     with pytest.raises(InputError, match="has no worker type 'a100'"):
-        read_throughputs(files.profile, "a100")
+        read_throughputs(files.profile, ("a100",))
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,12 @@ def read_rows(path: Path, wanted: Collection[str]) -> Iterator[Row]:
         InputError: It cannot be read, a column is missing, or a line is not of the
             header's width; names the line.
     """
-    table = csv.reader(io.StringIO(read_text(path)), strict=True)
+    return rows_of(path, read_text(path), wanted)
+
+
+def rows_of(path: Path, text: str, wanted: Collection[str]) -> Iterator[Row]:
+    """The rows of a CSV table's text; see `read_rows`."""
+    table = csv.reader(io.StringIO(text), strict=True)
     try:
         header = next(table, [])
         _check_header(f"{path}:1", header, wanted)

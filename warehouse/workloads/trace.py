@@ -9,9 +9,9 @@ import ast
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Demand
@@ -20,6 +20,7 @@ from predictor.job import JobSpec, Mode
 from predictor.plugins import Kind, find_plugin
 from predictor.throughput import Profile
 from tasks.sources import Workload, by_arrival
+from warehouse.workloads import gavel
 from warehouse.workloads.fields import LARGEST, Row, read_text
 from warehouse.workloads.mix import MOST_SECONDS
 from warehouse.workloads.modelled import tabulated
@@ -64,7 +65,7 @@ _JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch_size>\d{1,18})\)")
 
 
 def read_workload(
-    trace: Path, profile: Path, regimes: Path | None = None, gpu_type: str = ""
+    trace: Path, profile: Path, regimes: Path | None = None, gpu_types: Collection[str] = ()
 ) -> Workload:
     """Read a trace with its throughput table and, if there is one, its regime table.
 
@@ -74,25 +75,22 @@ def read_workload(
             distribution brings, where there is no such file.
         regimes: Regimes by kind of GNS job and of single jobs; without it GNS jobs
             never change.
-        gpu_type: Worker type of the profile; by default V100, or the only one.
+        gpu_types: Worker types of the profile; by default V100, or the only one.
 
     Raises:
         InputError: A file cannot be read or a field is wrong; names file and line.
     """
     plugin = None if profile.exists() else find_plugin(Kind.THROUGHPUTS, str(profile))
     if plugin is None:
-        table = read_throughputs(profile, gpu_type)
+        table = read_throughputs(profile, gpu_types)
     else:
-        table = tabulated(plugin, read_jobs(trace), [gpu_type] if gpu_type else ())
+        table = tabulated(plugin, read_jobs(trace), gpu_types)
     changes = read_regimes(regimes) if regimes is not None else RegimeTable()
     declared = _jobs(trace)
-    jobs = {
-        job_id: (spec, _truth(place, spec, table, changes))
-        for job_id, (place, spec) in declared.items()
-    }
+    jobs = {job_id: (line.spec, _truth(line, table, changes)) for job_id, line in declared.items()}
     changes.check_jobs(jobs)
     specs, truths = by_arrival(jobs.values())
-    places = {job_id: place for job_id, (place, _) in declared.items()}
+    places = {job_id: line.place for job_id, line in declared.items()}
     return Workload(source=trace.name, specs=specs, truths=truths, profile=table, places=places)
 
 
@@ -102,27 +100,41 @@ def read_jobs(trace: Path) -> tuple[JobSpec, ...]:
     Raises:
         InputError: The file cannot be read or a field is wrong; names file and line.
     """
-    return tuple(spec for _, spec in _jobs(trace).values())
+    return tuple(line.spec for line in _jobs(trace).values())
 
 
-def _jobs(trace: Path) -> dict[int, tuple[str, JobSpec]]:
-    """The jobs of a trace by job id, each with its line."""
-    jobs: dict[int, tuple[str, JobSpec]] = {}
+class _Line(NamedTuple):
+    """A job of a trace, with its place and the number of its columns."""
+
+    place: str
+    spec: JobSpec
+    columns: int
+
+
+def _jobs(trace: Path) -> dict[int, _Line]:
+    """The jobs of a trace by job id."""
+    jobs: dict[int, _Line] = {}
     for number, line in enumerate(read_text(trace).splitlines(), start=1):
         if line.strip():
-            place = f"{trace}:{number}"
+            place, columns = f"{trace}:{number}", line.count("\t") + 1
+            first = next(iter(jobs.values()), None)
+            if first and columns != first.columns and columns in (len(COLUMNS), *gavel.SHAPES):
+                raise InputError(
+                    place, f"{columns} columns after lines of {first.columns}", "mend the line"
+                )
             spec = _parse_job(place, line, position=len(jobs))
             if spec.job_id in jobs:
                 raise InputError(
                     place, f"job {spec.job_id} is there twice", "give each job an id of its own"
                 )
-            jobs[spec.job_id] = place, spec
+            jobs[spec.job_id] = _Line(place, spec, columns)
     if not jobs:
         raise InputError(str(trace), "holds no jobs", "give a trace with at least one line")
     return jobs
 
 
-def _truth(place: str, spec: JobSpec, profile: Profile, changes: RegimeTable) -> GroundTruth:
+def _truth(line: _Line, profile: Profile, changes: RegimeTable) -> GroundTruth:
+    place, spec, columns = line
     own = changes.own.get(spec.job_id)
     if own is not None:
         truth = own.truth(spec, profile)
@@ -132,7 +144,10 @@ def _truth(place: str, spec: JobSpec, profile: Profile, changes: RegimeTable) ->
         )
     else:
         try:
-            truth = published_truth(spec, profile, changes.gns)
+            if columns in gavel.SHAPES:
+                truth = gavel.static_truth(spec, profile)
+            else:
+                truth = published_truth(spec, profile, changes.gns)
         except InputError as error:
             raise InputError(place, error.problem, error.remedy) from None
     if not truth.isolated_seconds <= MOST_SECONDS:
@@ -144,24 +159,28 @@ def _truth(place: str, spec: JobSpec, profile: Profile, changes: RegimeTable) ->
     return truth
 
 
-def read_throughputs(path: Path, gpu_type: str = "") -> Profile:
+def read_throughputs(path: Path, gpu_types: Collection[str] = ()) -> Profile:
     """Read the steps per second of jobs that run alone.
 
     Args:
-        path: The table.
-        gpu_type: Worker type; by default V100, or the only one.
+        path: The table: JSON, or CSV as Gavel has it.
+        gpu_types: Worker types; by default V100, or the only one.
 
     Raises:
-        InputError: The file is not a throughput table, or lacks the worker type.
+        InputError: The file is not a throughput table, or lacks a worker type.
     """
+    if gavel.is_table(path):
+        return gavel.read_table(path, gpu_types)
     document = read_throughput_table(path)
     types = [name for name in document if name != MEASURED]
-    worker_type = gpu_type or (types[0] if len(types) == 1 else WORKER_TYPE)
-    if not isinstance(document.get(worker_type), dict):
-        remedy = "measure it with shockwave profile" if gpu_type else "give a throughput table"
-        raise InputError(str(path), f"has no worker type {worker_type!r}", remedy)
-    rates = dict(_throughputs(path, worker_type, document[worker_type]))
-    return Profile.of_type(rates, worker_type, source=str(path))
+    rates: dict[tuple[str, int, str, int], float] = {}
+    for worker_type in gpu_types or ((types[0],) if len(types) == 1 else (WORKER_TYPE,)):
+        if not isinstance(document.get(worker_type), dict):
+            remedy = "measure it with shockwave profile" if gpu_types else "give a throughput table"
+            raise InputError(str(path), f"has no worker type {worker_type!r}", remedy)
+        alone = _throughputs(path, worker_type, document[worker_type])
+        rates |= {(model, size, worker_type, gpus): r for (model, size, gpus), r in alone}
+    return Profile(rates, source=str(path))
 
 
 def read_throughput_table(path: Path) -> dict[str, Any]:
@@ -261,6 +280,8 @@ def _published_sizes(row: Row, model: str, batch_size: int) -> dict[str, int]:
 
 def _parse_job(place: str, line: str, position: int) -> JobSpec:
     fields = line.split("\t")
+    if len(fields) in gavel.SHAPES:
+        return gavel.parse_job(place, fields, position)
     if len(fields) != len(COLUMNS):
         raise InputError(
             place,

@@ -1,0 +1,111 @@
+"""Clusters of several pools on the command line, in campaigns and forms."""
+
+from pathlib import Path
+
+import pytest
+
+from flows.history.whatif import Change
+from flows.runs.pools import parse_pools
+from flows.runs.settings import ClusterSize, pools_of
+from flows.service.forms import SimulationForm
+from predictor.errors import InputError
+from solver.inventory import Pool
+from tasks.record import Settings, one_pool
+from tests.flows.conftest import Command
+from tests.warehouse.test_gavel import HEADER, TEN
+
+MIXED = "v100:2x1@2.48,k80:1x4"
+POOLS = (Pool("v100", 2, 1, 2.48), Pool("k80", 4, 4))
+
+
+def test_pools_are_types_nodes_gpus_and_prices() -> None:
+    assert parse_pools(MIXED) == POOLS
+    assert parse_pools(" a100-80.g_b:1x8 ") == (Pool("a100-80.g_b", 8, 8),)
+
+
+@pytest.mark.parametrize(
+    "text", ["v100", "v100:2", "v100:2x", ":2x1", "v100:2x1@", "v100:-1x2", ","]
+)
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"pools: .* is not like v100:12x1; give TYPE:NODESxGPUS"):
+        parse_pools(text)
+
+
+@pytest.mark.parametrize("text", ["v100:0x1", "v100:1x0", "v100:9999999x9999999"])
+def test_pools_out_of_bounds_are_named(text: str) -> None:
+    with pytest.raises(InputError, match=f"pools: {text}: "):
+        parse_pools(text)
+
+
+def test_a_cluster_has_one_size() -> None:
+    assert pools_of(ClusterSize(pools=MIXED)) == POOLS
+    assert pools_of(ClusterSize(8, 4)) == one_pool(8, 4)
+    for size in (ClusterSize(8, pools=MIXED), ClusterSize(None, 4, MIXED), ClusterSize()):
+        with pytest.raises(InputError, match=r"already give the number|missing; give the number"):
+            pools_of(size)
+
+
+def test_pools_of_a_form_stand_in_place_of_its_gpus() -> None:
+    assert SimulationForm(pools=MIXED).settings.pools == POOLS
+    assert SimulationForm().settings.pools == one_pool(16)
+    assert (SimulationForm(pools=MIXED).machines, SimulationForm().machines) == (MIXED, "16 GPUs")
+
+
+@pytest.mark.parametrize(
+    ("pools", "fine"),
+    [
+        ("v100:2x1,k80:2x4", True),
+        ("v100:2x1", True),
+        ("v100:2x1,k80:1x4,v100:8x1", True),
+        ("v100:3x1,k80:1x4", False),
+        ("v100:2x1,p100:1x4", False),
+        ("v100:2x1,k80:2x4,v100:8x1", False),
+    ],
+)
+def test_a_what_if_keeps_the_numbers_of_the_gpus(pools: str, fine: bool) -> None:
+    recorded, change = Settings("fifo", POOLS), Change(pools=parse_pools(pools))
+    if fine:
+        assert change.settings(recorded).pools == change.pools
+    else:
+        with pytest.raises(InputError, match="pools: would give other numbers to the GPUs"):
+            change.settings(recorded)
+    with pytest.raises(InputError, match="gpus: says nothing of several pools"):
+        Change(gpus=3).settings(recorded)
+
+
+def test_a_trace_of_gavel_runs_on_several_types_and_can_be_forked(
+    here: Command, tmp_path: Path
+) -> None:
+    table = [f"{kind},LM (batch size 5),1,,,{rate}," for kind, rate in (("v100", 9), ("k80", 2))]
+    (tmp_path / "t.csv").write_text("\n".join([HEADER, *table]))
+    lines = [TEN.replace("\t2\t0.5", "\t1\t1").replace("1000", str(n)) for n in (9000, 20000, 400)]
+    (tmp_path / "t.trace").write_text("\n".join(lines))
+    files = ["--trace", tmp_path / "t.trace", "--throughputs", tmp_path / "t.csv"]
+    warehouse = ["--warehouse", tmp_path / "w"]
+    asked = ["--pools", "v100:1x1,k80:1x1", "--policy", "fifo", *files, *warehouse]
+    (row,) = here("simulate", *asked, "--json").rows
+    # The first has the V100; the next moves there when it ends, and the last has the K80 then.
+    assert row["gpus"] == 2
+    run = row["run"]
+    (held,) = here("sql", f"SELECT pools FROM runs WHERE run = '{run}'", *warehouse, "--json").rows
+    assert [pool["gpu_type"] for pool in held["pools"]] == ["v100", "k80"]
+    more = ["whatif", run, "--round", "1", "--pools", "v100:1x1,k80:2x1", *warehouse, "--json"]
+    figures = {row["figure"]: row for row in here(*more).rows if "figure" in row}
+    assert figures["mean_jct_s"]["whatif"] < figures["mean_jct_s"]["recorded"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--pools", "v100:1x1", "--gpus", "2"], "--pools: already give the number of GPUs"),
+        (["--pools", "gpu:8x1,gpu:8x1"], "--policy: shockwave schedules one pool of GPUs; give"),
+        (["--pools", "v100:8x1", "--policy", "fifo"], "--pools: the profile has no GPUs of type"),
+        (["--throughputs", "t.csv", "--gpus", "1"], "--throughputs: belongs to a trace"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(
+    here: Command, tmp_path: Path, options: list[str], said: str
+) -> None:
+    ran = here("simulate", *options, "--warehouse", tmp_path / "w")
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err

@@ -1,0 +1,122 @@
+"""Gavel's traces and throughputs: by hand, and as published."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from predictor.allocation import Allocation
+from predictor.errors import InputError
+from predictor.job import Mode
+from tasks.sources import Workload
+from warehouse.workloads.trace import read_throughputs, read_workload
+
+HEADER = (
+    "gpu_type,job_type,scale_factor,partner_job_type,partner_scale_factor,"
+    "steps_per_second,partner_steps_per_second"
+)
+TABLE = f"""{HEADER}
+k80,LM (batch size 5),1,,,2.0,
+v100,LM (batch size 5),1,,,10.0,
+v100,LM (batch size 5),2,,,16.0,
+v100,A3C,1,,,4.0,
+v100,A3C,1,LM (batch size 5),1,3.0,6.0
+"""
+TEN = "LM (batch size 5)\tpython3 main.py\tlm\t--steps\t1\t1000\t2\t0.5\t-1.000000\t30.5"
+SEVEN = "LM (batch size 5)\tpython3 main.py\t--steps\t1\t1000\t30.5\t2"
+
+
+def written(folder: Path, trace: str = TEN, table: str = TABLE) -> Workload:
+    (folder / "t.trace").write_text(trace)
+    (folder / "t.csv").write_text(table)
+    return read_workload(folder / "t.trace", folder / "t.csv")
+
+
+def test_a_job_is_static_and_has_its_steps(tmp_path: Path) -> None:
+    for line, budget in ((TEN, 0.5), (SEVEN, 1.0)):
+        workload = written(tmp_path, line + "\n\n" + line)
+        assert [spec.job_id for spec in workload.specs] == [0, 1]
+        spec, truth = workload.specs[0], workload.truths[0]
+        assert (spec.model, spec.batch_size, spec.mode) == ("LM", 5, Mode.STATIC)
+        assert (spec.demand.least, spec.demand.most, spec.total_steps) == (2, 2, 1000)
+        assert (spec.arrival_seconds, spec.budget) == (30.5, budget)
+        assert truth.isolated_seconds == 1000 / 16.0
+        assert workload.profile.gpu_types == ("v100",)
+
+
+def test_a_model_without_a_batch_size_has_one(tmp_path: Path) -> None:
+    (spec,) = written(
+        tmp_path, TEN.replace("LM (batch size 5)", "A3C").replace("\t2\t", "\t1\t")
+    ).specs
+    assert (spec.model, spec.batch_size, spec.epochs) == ("A3C", 1, 1)
+
+
+def test_rates_are_those_of_jobs_alone_on_the_types_that_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(TABLE)
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(TABLE.encode()))
+    for name in ("t.csv", "t.csv.gz"):
+        assert read_throughputs(tmp_path / name, ("k80", "v100")).rates == {
+            ("LM", 5, "k80", 1): 2.0,
+            ("LM", 5, "v100", 1): 10.0,
+            ("LM", 5, "v100", 2): 16.0,
+            ("A3C", 1, "v100", 1): 4.0,
+        }
+    with pytest.raises(InputError, match="has no GPU type 't4'; it has k80, v100"):
+        read_throughputs(tmp_path / "t.csv", ("t4",))
+
+
+@pytest.mark.parametrize(
+    ("trace", "said"),
+    [
+        (TEN + "\n" + SEVEN, "t.trace:2: 7 columns after lines of 10; mend the line"),
+        (TEN + "\tx", "t.trace:1: 11 columns instead of 12"),
+        (TEN.replace("1000", "many"), "t.trace:1, total_steps: 'many' is not a whole number"),
+        (TEN.replace("1000", "0"), "t.trace:1, total_steps: 0 is not positive"),
+        (TEN.replace("30.5", "-1"), "t.trace:1, arrival: -1.0 is not a time from 0 on"),
+        (TEN.replace("0.5", "0"), "t.trace:1, priority_weight: 0.0 is not positive"),
+        (TEN.replace("-1.000000", "soon"), "t.trace:1, slo: 'soon' is not a number"),
+        (TEN.replace("size 5", "size 0"), "t.trace:1, job_type: a batch size of 0"),
+        (SEVEN[:-1] + "0", "t.trace:1, scale_factor: 0 is not positive"),
+        (TEN.replace("\t2\t", "\t4\t"), "t.trace:1: no throughput for LM with batch size 5 on 4"),
+    ],
+)
+def test_a_mistake_in_a_trace_is_told_with_its_line(tmp_path: Path, trace: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        written(tmp_path, trace)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (TABLE.replace("10.0", "fast"), "t.csv:3, steps_per_second: 'fast' is not a number"),
+        (TABLE.replace("10.0", "nan"), "t.csv:3, steps_per_second: nan is no rate"),
+        (TABLE + TABLE.splitlines()[1], "t.csv:7, job_type: this line is there twice"),
+        (TABLE.replace("job_type,scale", "job,scale"), "t.csv:1: missing column 'job_type'"),
+        (TABLE.replace("k80,LM", "k80 LM"), "t.csv:2: 6 fields instead of 7"),
+    ],
+)
+def test_a_mistake_in_a_table_is_told_with_its_line(tmp_path: Path, table: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        written(tmp_path, table=table)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"text")[:-5]])
+def test_a_table_that_cannot_be_unpacked_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"t\.csv\.gz"):
+        read_throughputs(path)
+
+
+def test_the_published_trace_and_table(data: Path) -> None:
+    folder, types = data.parent / "gavel", ("v100", "p100", "k80")
+    workload = read_workload(
+        folder / "physical_static_100.trace", folder / "throughputs.csv.gz", None, types
+    )
+    assert len(workload.specs) == 100
+    assert workload.profile.gpu_types == ("k80", "p100", "v100")
+    recommendation = next(spec for spec in workload.specs if spec.model == "Recommendation")
+    rates = [workload.profile.rate(recommendation, 512, Allocation(kind, 1)) for kind in types]
+    assert rates[1] == max(rates), "always the faster on P100s"

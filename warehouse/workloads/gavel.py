@@ -1,0 +1,168 @@
+"""Gavel's traces and throughputs (Narayanan et al., OSDI '20), as its authors publish them.
+
+A trace is tab-separated without a header, ten columns a job, or seven in its older traces. Jobs are
+static: model and batch size stand in the job type. Throughputs are a CSV table of all GPU types, of
+jobs alone and in pairs. `docs/traces.md` describes both.
+"""
+
+import gzip
+import math
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from containers.virtual.truth import GroundTruth
+from predictor.allocation import Demand
+from predictor.errors import InputError
+from predictor.job import JobSpec, Mode, Regime
+from predictor.throughput import Profile
+from warehouse.workloads.fields import Row, rows_of
+from warehouse.workloads.published_rules import SAMPLES_PER_EPOCH
+
+COLUMNS = (
+    "job_type",
+    "command",
+    "working_directory",
+    "steps_argument",
+    "needs_data",
+    "total_steps",
+    "scale_factor",
+    "priority_weight",
+    "slo",
+    "arrival",
+)
+
+OLDER_COLUMNS = (
+    "job_type",
+    "command",
+    "steps_argument",
+    "needs_data",
+    "total_steps",
+    "arrival",
+    "scale_factor",
+)
+
+SHAPES = {len(columns): columns for columns in (COLUMNS, OLDER_COLUMNS)}
+"""Columns of a trace by their number."""
+
+TABLE_COLUMNS = ("gpu_type", "job_type", "scale_factor", "partner_job_type", "steps_per_second")
+"""Columns of the throughputs that are read."""
+
+USUAL_TYPE = "v100"
+"""GPU type where none is asked for and the table has several."""
+
+EPOCH_STEPS = 1_000
+"""Steps of an epoch where the published simulators give no data set. A convention."""
+
+_JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch_size>\d{1,18})\)")
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file is a CSV table of throughputs, going by its name."""
+    return path.name.lower().endswith((".csv", ".csv.gz"))
+
+
+def read_table(path: Path, gpu_types: Collection[str] = ()) -> Profile:
+    """Read the steps per second of jobs that run alone.
+
+    Args:
+        path: The table; compressed if its name ends in .gz.
+        gpu_types: GPU types that it must have, of which alone it is read; by default V100, or
+            the only one.
+
+    Raises:
+        InputError: The file is no such table, or lacks a GPU type; names file and line.
+    """
+    rates: dict[tuple[str, int, str, int], float] = {}
+    for row in rows_of(path, _text(path), TABLE_COLUMNS):
+        if row.values["partner_job_type"]:
+            continue
+        model, batch_size = job_type(row)
+        rate = row.number("steps_per_second", float)
+        if not 0.0 <= rate < math.inf:
+            raise row.refusal("steps_per_second", f"{rate:g} is no rate", "give 0 or more")
+        key = model, batch_size, row.name("gpu_type"), row.positive("scale_factor", int)
+        if key in rates:
+            raise row.refusal("job_type", "this line is there twice", "leave one out")
+        rates[key] = rate
+    table = Profile(rates, source=str(path))
+    known = table.gpu_types
+    wanted = gpu_types or ((known[0],) if len(known) == 1 else (USUAL_TYPE,))
+    for kind in wanted:
+        if kind not in known:
+            raise InputError(
+                str(path), f"has no GPU type {kind!r}", f"it has {', '.join(known) or 'none'}"
+            )
+    return table.of_types(wanted)
+
+
+def _text(path: Path) -> str:
+    try:
+        packed = path.read_bytes()
+        plain = gzip.decompress(packed) if path.suffix.lower() == ".gz" else packed
+        return plain.decode("utf-8-sig")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        raise InputError(
+            str(path), reason or "is not compressed by gzip", "give a readable file"
+        ) from None
+
+
+def job_type(row: Row) -> tuple[str, int]:
+    """Model and batch size of a job type; 1 where it says none."""
+    text = row.name("job_type")
+    match = _JOB_TYPE.fullmatch(text)
+    if match is None:
+        return text, 1
+    if not int(match["batch_size"]):
+        raise row.refusal("job_type", "a batch size of 0", "mend the job type")
+    return match["model"], int(match["batch_size"])
+
+
+def parse_job(place: str, fields: Sequence[str], position: int) -> JobSpec:
+    """A job from the fields of a line, of which there are as many as `SHAPES` has.
+
+    Args:
+        place: File and line.
+        fields: The fields.
+        position: The job's id.
+
+    Raises:
+        InputError: A field is wrong; names file, line and field.
+    """
+    row = Row(place, dict(zip(SHAPES[len(fields)], fields, strict=True)))
+    model, batch_size = job_type(row)
+    steps = row.positive("total_steps", int)
+    samples = SAMPLES_PER_EPOCH.get(model, EPOCH_STEPS * batch_size)
+    if "slo" in row.values:
+        row.number("slo", float)  # no policy goes by it
+    try:
+        return JobSpec(
+            job_id=position,
+            model=model,
+            batch_size=batch_size,
+            max_batch_size=batch_size,
+            demand=Demand.gang(row.positive("scale_factor", int)),
+            mode=Mode.STATIC,
+            epochs=math.ceil(steps / math.ceil(samples / batch_size)),
+            samples_per_epoch=samples,
+            arrival_seconds=row.number("arrival", float),
+            budget=row.number("priority_weight", float) if "priority_weight" in row.values else 1.0,
+            total_steps=steps,
+        )
+    except InputError as error:
+        field = error.place.split(", ")[-1]
+        raise row.refusal(
+            {"budget": "priority_weight"}.get(field, field), error.problem, error.remedy
+        ) from None
+
+
+def static_truth(spec: JobSpec, profile: Profile) -> GroundTruth:
+    """The truth of a static job: its steps at its one rate.
+
+    Raises:
+        InputError: The profile cannot run it.
+    """
+    held = (Regime(spec.batch_size, spec.epochs),)
+    rate = profile.rate(spec, spec.batch_size, profile.reference(spec))
+    return GroundTruth(spec.job_id, spec.total_steps / rate, held, held)
