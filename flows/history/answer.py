@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from solver.plan import Plan
+from solver.inventory import Inventory
+from solver.plan import ActiveJob, Plan
 from tasks.rollouts import expected
 from tasks.round import Round, Run
 
@@ -32,6 +33,15 @@ class Wait:
 
     from_seconds: float
     to_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How fast a job is on a GPU type, over its fastest, and the price of a GPU-round there."""
+
+    gpu_type: str
+    speed: float
+    price: float | None
 
 
 @dataclass(frozen=True)
@@ -82,6 +92,8 @@ class Answer:
     total_gpus: int
     tried_again_seconds: float | None
     drained: tuple[int, ...]
+    held_type: str | None = None
+    speeds: tuple[Speed, ...] = ()
 
     def __str__(self) -> str:
         """The answer in sentences, one a line."""
@@ -119,7 +131,7 @@ def answer(
     ahead = expected(run, this, {job_id}).get(job_id)
     ends = (ahead.finish, ahead.finish_low, ahead.finish_high) if ahead else (None, None, None)
     contention = max(1.0, this.state.arrived / settings.reference_gpus)
-    total = belief.run_seconds + time.remaining
+    total = _isolated(job, settings.inventory)
     rhos = [
         None if end is None else (end - spec.arrival_seconds) / (contention * total) for end in ends
     ]
@@ -151,7 +163,7 @@ def answer(
         place=plan.order.index(job_id) + 1 if job_id in plan.order else None,
         in_line=len(plan.order),
         cutoff=min((worth[job] for job in plan.placement if job in worth), default=None),
-        free_gpus=_free(plan, job_id, settings.gpus),
+        free_gpus=_free(plan, job, settings.inventory),
         price=next(
             (found.price for found in plan.report.prices if found.gpu_type == job.own.gpu_type),
             None,
@@ -172,7 +184,31 @@ def answer(
         total_gpus=settings.gpus,
         tried_again_seconds=_tried_again(this.state.backoff.waits.get(job_id, 0.0), clock),
         drained=this.observation.drained,
+        held_type=settings.inventory.allocation(gpus).gpu_type if gpus else None,
+        speeds=_speeds(job, plan),
     )
+
+
+def _speeds(job: ActiveJob, plan: Plan) -> tuple[Speed, ...]:
+    """The GPU types that a job can run on, the fastest first; none where there is but one."""
+    if len(job.choices) == 1:
+        return ()
+    fastest = job.rate(job.choices[0])
+    prices = {found.gpu_type: found.price for found in plan.report.prices}
+    return tuple(
+        Speed(found.gpu_type, job.rate(found) / fastest, prices.get(found.gpu_type))
+        for found in job.choices
+    )
+
+
+def _isolated(job: ActiveJob, inventory: Inventory) -> float:
+    """Run time alone, in seconds: on several GPU types at the mean of its rates, by GPUs."""
+    if len(inventory.types) == 1:
+        return job.belief.run_seconds + job.run_time(job.own).remaining
+    first, capacities = job.choices[0], inventory.capacities
+    mean = sum(capacities[found.gpu_type] * job.rate(found) for found in job.choices)
+    alone = job.belief.reference_seconds + job.run_time(first).remaining
+    return alone * job.rate(first) * inventory.gpus / mean
 
 
 def _tried_again(waits_until: float, clock: float) -> float | None:
@@ -180,10 +216,15 @@ def _tried_again(waits_until: float, clock: float) -> float | None:
     return waits_until if waits_until > clock else None
 
 
-def _free(plan: Plan, job_id: int, gpus: int) -> int:
-    """GPUs left by the jobs ranked before it, and by those that keep theirs."""
-    before = plan.order[: plan.order.index(job_id)] if job_id in plan.order else plan.order
-    if plan.order:
-        kept = plan.placement.keys() - {*plan.order}
-        gpus -= sum(len(plan.placement[job]) for job in kept)
-    return gpus - sum(len(plan.placement.get(job, ())) for job in before)
+def _free(plan: Plan, job: ActiveJob, inventory: Inventory) -> int:
+    """GPUs that it can run on, left by the jobs ranked before it and by those that keep theirs."""
+    order = plan.order
+    before = {*order[: order.index(job.job_id)]} if job.job_id in order else {*order}
+    if order:
+        before |= plan.placement.keys() - {*order}
+    held = [plan.placement[other] for other in before if other in plan.placement]
+    if len(inventory.types) == 1:
+        return inventory.gpus - sum(map(len, held))
+    kinds = {found.gpu_type for found in job.choices}
+    taken = [len(gpus) for gpus in held if inventory.allocation(gpus).gpu_type in kinds]
+    return sum(inventory.capacities.get(kind, 0) for kind in kinds) - sum(taken)

@@ -71,10 +71,20 @@ def _standing(a: Answer) -> Iterator[str]:
 def _room(a: Answer) -> Iterator[str]:
     if a.status == "runs":
         held = ", ".join(map(str, a.gpus))
-        yield f"It holds GPU{'s' * (len(a.gpus) > 1)} {held}."
+        there = next((found for found in a.speeds if found.gpu_type == a.held_type), None)
+        kind = ""
+        if there:
+            fastest = a.speeds[0].gpu_type
+            slower = f", at {there.speed:.2f} of its speed on {fastest}"
+            kind = f" ({there.gpu_type}{slower * (there.gpu_type != fastest)})"
+        yield f"It holds GPU{'s' * (len(a.gpus) > 1)} {held}{kind}."
         return
     if a.tried_again_seconds is not None:
         return
+    if a.speeds:
+        best, *others = a.speeds
+        rest = ", ".join(f"{found.gpu_type} would give {found.speed:.2f}" for found in others)
+        yield f"It waits for {best.gpu_type}: {rest} of its speed there."
     busy = sum(holder.gpus for holder in a.holders)
     shown = "; ".join(
         f"job {holder.job_id} ({counted(holder.gpus, 'GPU')}"

@@ -15,7 +15,7 @@ from flows.history.why import why
 from flows.history.words import in_words
 from predictor.errors import InputError, WarehouseError
 from tests.flows.conftest import Command
-from tests.runs import POLICIES, Made, chained, ended, write
+from tests.runs import POLICIES, SPEED, Made, chained, ended, make, mixed, write
 from warehouse.analytics.questions import Analytics
 from warehouse.store.folder import make_folder
 from warehouse.store.reader import Reader
@@ -231,3 +231,33 @@ def test_a_job_that_has_not_arrived_is_told_so(made: Made, tmp_path: Path) -> No
     with pytest.raises(InputError, match=f"job {last}: has not arrived by round 0"):
         why(last, tmp_path)
     assert len(Analytics(tmp_path).query("FROM runs")[1]) == 1
+
+
+def test_types_are_named_with_the_speed_that_they_would_give(tmp_path: Path) -> None:
+    made = make(mixed("fifo", jobs=16))
+    run, inventory = write(tmp_path, made.start, made.rounds), made.header.settings.inventory
+    specs = {spec.job_id: spec for spec in made.specs}
+    number = next(
+        record.round
+        for record in made.records
+        if {inventory.allocation(lease.gpus).gpu_type for lease in record.leases} == set(SPEED)
+        and len(made.states[record.round + 1].beliefs) > len(record.leases)
+    )
+    leases = {lease.job_id: lease.gpus for lease in made.records[number].leases}
+    for job_id in made.states[number + 1].beliefs:
+        answer = why(job_id, tmp_path, run, number)
+        spec = specs[job_id]
+        slow = SPEED if spec.model != "Recommendation" else {k: 0.25 / v for k, v in SPEED.items()}
+        kinds = sorted(SPEED, key=lambda kind: -slow[kind])
+        kinds = [k for k in kinds if (spec.model, k) != ("ResNet-50", "k80")]
+        assert [one.gpu_type for one in answer.speeds] == kinds
+        assert [one.speed for one in answer.speeds] == pytest.approx([slow[k] for k in kinds])
+        if job_id in leases:
+            held = inventory.allocation(leases[job_id]).gpu_type
+            assert answer.held_type == held
+            said = "" if held == kinds[0] else f", at {slow[held]:.2f} of its speed on {kinds[0]}"
+            assert f" ({held}{said})." in str(answer)
+        else:
+            rest = ", ".join(f"{kind} would give {slow[kind]:.2f}" for kind in kinds[1:])
+            assert f"It waits for {kinds[0]}: {rest} of its speed there." in str(answer)
+            assert 0 <= answer.free_gpus < answer.scale_factor * len(kinds)
