@@ -109,6 +109,11 @@ class DockerRuntime:
         self._measured = self._began
         self._end_unleased()
 
+    @property
+    def clock(self) -> Clock:
+        """The run's clock."""
+        return self._clock
+
     def close(self) -> None:
         """Close the connections to the daemons; containers keep running."""
         self._fleet.close()

@@ -69,10 +69,32 @@ PANELS = {
         "import": ("keeping", "Audit the run in a file and add it to the warehouse."),
     },
     "Live": {
-        "up": (
+        "up": ("service", "Start a service that takes jobs in, and Prefect's server with its UI."),
+        "down": ("service", "Stop the service of a warehouse; its jobs go on at its next start."),
+        "status": (
             "service",
-            "Start Prefect's server and UI, and serve the flows that can be started from it.",
+            "Say where the service stands: rounds, GPUs, jobs, and what waits in its inbox.",
         ),
+        "submit": ("jobs", "Hand a job in; once this returns, nothing loses it."),
+        "cancel": ("jobs", "Cancel a job: it gets no more GPUs, and ends with the next round."),
+        "hold": ("jobs", "Put a job on hold: it gets no GPUs until it is released."),
+        "release": ("jobs", "Release a job that is on hold."),
+        "requeue": (
+            "jobs",
+            "Take a job's GPUs for a round, after which it waits in line; its back-off is over.",
+        ),
+        "budget": ("jobs", "Give a job another budget in the market."),
+        "queue": (
+            "jobs",
+            "List the active jobs in line: expected starts and ends, fairness, price.",
+        ),
+        "jobs": ("jobs", "List all jobs of the service."),
+        "events": ("jobs", "List what happened to jobs and nodes, and what was asked of them."),
+        "drain": (
+            "jobs",
+            "Take a node out of service; jobs on it are preempted, with their checkpoints.",
+        ),
+        "uncordon": ("jobs", "Bring a drained node back into service."),
         "cluster": ("live", "Look at a cluster of Docker hosts."),
     },
     "Judge": {

@@ -39,7 +39,7 @@ class Command(TyperCommand):
         Raises:
             ShockwaveError: The error that the command raised, with the option as its place.
         """
-        serves = ctx.info_name == "up"  # until it is stopped, and says what it does
+        serves = ctx.info_name in ("up", "events")  # until stopped; they say what they do
         lines = ctx.params.get("as_json", False)
         try:
             with nullcontext() if serves else working(str(ctx.info_name), lines=lines):

@@ -59,6 +59,17 @@ def run_live(
         Interrupted: The user stopped it; containers run on.
         ShockwaveError: The warehouse cannot be written, or the profile lacks an entry.
     """
+    with begun(start, nodes, warehouse) as (run, writer):
+        return finish(run, warehouse, writer, driver, progress, rounds)
+
+
+@contextmanager
+def begun(start: Start, nodes: Nodes, warehouse: Path) -> Iterator[tuple[Run, Writer]]:
+    """A new run on its nodes, and what writes its records; open within the context.
+
+    Raises:
+        ShockwaveError: See `run_live`.
+    """
     check_nodes(start.header, nodes)
     check_images(nodes, start.workload.specs)
     prepared = prepare(start)
@@ -78,7 +89,7 @@ def run_live(
         ) as writer,
         _running(prepared, nodes, writer, time.time(), Standing(), begun=False) as run,
     ):
-        return finish(run, warehouse, writer, driver, progress, rounds)
+        yield run, writer
 
 
 def resume_live(
@@ -108,6 +119,17 @@ def resume_live(
         ShockwaveError: There is no such run, its records are damaged, or it began on another
             cluster or with other images.
     """
+    with going_on(name, nodes, warehouse) as (run, writer):
+        return finish(run, warehouse, writer, driver, progress, rounds)
+
+
+@contextmanager
+def going_on(name: str, nodes: Nodes, warehouse: Path) -> Iterator[tuple[Run, Writer]]:
+    """A run after its last recorded round, and what writes its records; open within the context.
+
+    Raises:
+        ShockwaveError: See `resume_live`.
+    """
     reader = Reader(warehouse)
     start = reader.start(name)
     header = start.header
@@ -127,7 +149,7 @@ def resume_live(
         standing = _standing(state, clock_seconds, started)
         prepared = replace(prepared, state=state)
         with _running(prepared, nodes, writer, began, standing, begun=bool(recorded)) as run:
-            return finish(run, warehouse, writer, driver, progress, rounds)
+            yield run, writer
 
 
 def check_nodes(header: RunHeader, nodes: Nodes) -> None:

@@ -95,6 +95,8 @@ def resume(
     header = start.header
     if header.settings.forked:
         raise InputError(f"run {name!r}", "is a fork", "fork it anew with shockwave whatif")
+    if header.service:
+        raise InputError(f"run {name!r}", "is a service's", "go on with: shockwave up")
     if header.settings.runtime is RuntimeKind.DOCKER:
         raise InputError(f"run {name!r}", "runs in containers", "give its cluster file")
     check_plugins(name, start, reader)

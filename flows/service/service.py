@@ -1,31 +1,42 @@
-"""`shockwave up`: a Prefect server, and a process that serves the deployments."""
+"""`shockwave up`: a Prefect server, what serves the deployments, and a service's scheduler."""
 
 import asyncio
 import signal
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
+from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from flows.servers.children import POLL_SECONDS, child
+from flows.servers.children import POLL_SECONDS, Child, child
 from flows.servers.command import REPORTS, TRACES, answers, server_command, shows
 from flows.service.forms import traces_of
 from flows.service.listening import Listening
-from predictor.errors import InputError, Interrupted
+from flows.service.options import DATABASE_URL, ServiceOptions
+from flows.service.running import announced
+from predictor.errors import InputError, Interrupted, WarehouseError
 from warehouse.analytics.catalog import build
+from warehouse.inbox.inbox import Inbox
 from warehouse.store.durable import writing
 from warehouse.store.folder import check_warehouse
+from warehouse.store.reader import Reader
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
 DATABASE_SECONDS = 30.0
 """Timeout for connecting to the database. An engineering bound."""
+
+STEADY_SECONDS = 60.0
+"""Life of a scheduler after which its end does not count as one in a row. An engineering choice."""
+
+TRIES = 6
+"""Most ends of schedulers in a row; the last wait is of half a minute. An engineering choice."""
 
 DATABASES = "postgresql+asyncpg://USER:PASSWORD@HOST:PORT/NAME or sqlite+aiosqlite:///PATH"
 
@@ -38,11 +49,13 @@ class Service:
         listening: Where it listens, and under which names it is reached.
         database_url: Prefect's database; SQLite in Prefect's home if empty.
         warehouse: Folder that keeps the records of all runs, absolute.
+        options: Settings of the service that takes jobs in.
     """
 
     listening: Listening
     database_url: str
     warehouse: Path
+    options: ServiceOptions = field(default_factory=ServiceOptions)
 
     @property
     def reports(self) -> Path:
@@ -67,7 +80,11 @@ class Service:
         self.listening.check()
         if self.database_url:
             _check_database(self.database_url)
+        self.options.check()
         build(self.warehouse)  # last, as it writes
+        with Inbox(self.warehouse, self.database_url) as inbox:
+            if name := inbox.run:
+                self.options.check_same(name, Reader(self.warehouse).header(name))
         with writing(self.warehouse):
             self.reports.mkdir(exist_ok=True)  # served before the first report
             self.traces.mkdir(exist_ok=True)
@@ -130,9 +147,12 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
     """
     with _stopping() as stop, ExitStack() as started:
         service.check()
+        listening = service.listening
+        say_ready = started.enter_context(
+            announced(service.warehouse, listening.shown, service.options.speed)
+        )
         from flows.servers.access import access_to, installation_file
 
-        listening = service.listening
         access = access_to(listening.url, listening.proxy)
         report(f"Starting Prefect at {listening.shown}; the first start takes some 20 s.")
         command = server_command("create_app", listening.host, listening.port, listening.tls)
@@ -151,14 +171,71 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
             lambda: serving.reported_ready.is_set() and shows(access.url), stop
         ):
             return
+        scheduler = started.enter_context(closing(Scheduler(service, access.client_env(), report)))
+        if not scheduler.wait_until_ready(stop):
+            return
         report(
             f"The UI asks for a password: the line in {installation_file()}. "
             "Where a browser asks for a user name as well, it is the part before the colon."
         )
         report(f"Ready: {listening.shown}/deployments (Ctrl-C stops it)")
+        say_ready()
         while not stop.wait(POLL_SECONDS):
             server.check()
             serving.check()
+            scheduler.keep(stop)
+
+
+class Scheduler:
+    """The process that schedules, which is started again when it ends by itself.
+
+    Args:
+        service: The configuration.
+        env: Variables with which it reaches Prefect.
+        report: Called with each line of status.
+    """
+
+    def __init__(
+        self, service: Service, env: Mapping[str, str], report: Callable[[str], None]
+    ) -> None:
+        command = [sys.executable, "-m", "flows.service.scheduler", str(service.warehouse)]
+        self._command = [*command, service.options.text]
+        self._env = {
+            **env,
+            **({DATABASE_URL: service.database_url} if service.database_url else {}),
+        }
+        self._report, self._failures = report, 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._child, self._began = Child("scheduler", self._command, self._env), monotonic()
+
+    def wait_until_ready(self, stop: Event) -> bool:
+        """Wait until it schedules; see `Child.wait_until`."""
+        return self._child.wait_until(self._child.reported_ready.is_set, stop)
+
+    def keep(self, stop: Event) -> None:
+        """Start it again if it has ended, sooner the longer it had run.
+
+        Raises:
+            WarehouseError: It ended too often in a row.
+        """
+        try:
+            self._child.check()
+        except WarehouseError as error:
+            self._child.stop()
+            steady = monotonic() - self._began > STEADY_SECONDS
+            self._failures = 1 if steady else self._failures + 1
+            if self._failures > TRIES:
+                raise
+            self._report(f"{error.place} {error.problem}; it goes on from its records")
+            if not stop.wait(2.0**self._failures / 2.0):
+                self._begin()
+                self.wait_until_ready(stop)
+
+    def close(self) -> None:
+        """Stop it."""
+        self._child.stop()
 
 
 @contextmanager

@@ -63,7 +63,14 @@ RUNS = {
     "sql": [("sql FROM_runs", 0)],
     "views": [("views", 0)],
     "cluster": [("cluster check {folder}/cluster.toml", 1)],
+    "submit": [("submit --model conv-small --batch-size 32 --epochs 2", 2)],
+    "queue": [("queue", 2)],
 }
+ORDERS = {"cancel", "hold", "release", "requeue", "budget", "drain", "uncordon"}
+"""Commands that differ from each other in a word, and from `submit` in what they hand in."""
+SHOWN = {"jobs", "events", "status", "down"}
+"""Commands that read what `queue` reads."""
+
 """Each command as it is typed, and its exit code: those of containers find no daemon.
 
 Recorded elsewhere are `up`, whenever a test starts it (tests/ui/service.py), and `campaign` with a
@@ -86,7 +93,7 @@ def test_the_recorder_sees_lookups_of_grandchildren(tmp_path: Path) -> None:
 
 
 def test_every_command_is_listed() -> None:
-    assert {*RUNS, "campaign", "up"} == set(COMMANDS)
+    assert {*RUNS, *ORDERS, *SHOWN, "campaign", "up"} == set(COMMANDS)
 
 
 @pytest.mark.prefect

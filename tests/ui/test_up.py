@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import ssl
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,14 @@ from flows.runs.workload_source import Source
 from flows.servers.access import Access
 from flows.servers.prefect_driver import embedded_prefect
 from flows.service.deployments import DEPLOYMENTS
+from flows.service.desk import Desk
 from flows.service.forms import MOST_ROUNDS, Form, ReplayForm, RoundForm, SimulationForm
 from flows.service.replaying import replay
 from flows.service.stepping import simulate as simulation
 from flows.service.stepping import step
+from predictor.allocation import Demand
+from predictor.job import JobSpec, Mode
+from tasks.commands import CommandKind
 from tasks.record import Settings, one_pool
 from tests.flows.conftest import Command
 from tests.runs import chained, make, write
@@ -48,6 +52,8 @@ from tests.ui.browser import browser, log_in
 from tests.ui.service import Up, ready, running, start
 from tests.waiting import HANG_SECONDS, wait_for
 from warehouse.analytics.questions import Analytics
+from warehouse.inbox.inbox import Inbox
+from warehouse.store.audit import audit
 from warehouse.store.folder import WHOLE, present
 from warehouse.store.reader import Reader
 
@@ -365,6 +371,36 @@ def test_postgres_serves_as_well(tmp_path: Path) -> None:
             assert outcome(started(client, "simulate", form))[0] == "Completed"
         assert not (Path(service.env["PREFECT_HOME"]) / "prefect.db").exists()
         assert service.stop(signal.SIGINT) == 130
+
+
+def test_a_job_is_handed_in_and_the_scheduler_may_be_killed(up: Up) -> None:
+    job = JobSpec(0, "conv-small", 32, 32, Demand.gang(2), Mode.STATIC, 500, 40_000, 0.0)
+    with Inbox(up.warehouse) as inbox:
+        inbox.submit(job, key="a")
+        with Desk(up.warehouse) as desk:
+            wait_for(lambda: desk.jobs()[0].status, lambda status: status == "runs", every=0.5)
+            (scheduler,) = [
+                number
+                for number in up.descendants()
+                if b"flows.service.scheduler" in line_of(number)
+            ]
+            os.kill(scheduler, signal.SIGKILL)
+            inbox.submit(job, key="b")
+            inbox.command(CommandKind.CANCEL, 1)
+            wait_for(
+                lambda: [row.status for row in desk.jobs()],
+                lambda found: found in (["cancelled", "runs"], ["withdrawn", "runs"]),
+                every=0.5,
+            )
+            inbox.command(CommandKind.CANCEL, 2)
+    assert audit(up.warehouse, desk.run).findings == ()
+
+
+def line_of(process: int) -> bytes:
+    """The command line of a process; empty if it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""
 
 
 def test_a_second_one_on_the_same_port_says_so(up: Up, here: Command, tmp_path: Path) -> None:

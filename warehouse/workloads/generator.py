@@ -186,6 +186,29 @@ def draw_regimes(
     )
 
 
+def declared_truth(spec: JobSpec, profile: Profile, seed: int) -> GroundTruth:
+    """A ground truth for a job of which nothing but its declaration is known.
+
+    A job of a mode that adapts changes as generated jobs of that mode do. One that is not adaptive
+    takes anything from a tenth of its limit to all of it.
+
+    Args:
+        spec: The job.
+        profile: Throughputs.
+        seed: Seed of what is drawn, together with the job's id.
+
+    Raises:
+        InputError: The profile cannot run one of the batch sizes.
+    """
+    rng = np.random.default_rng((seed, spec.job_id))
+    if spec.timed:
+        once = (Regime(1, 1),)
+        return GroundTruth(spec.job_id, spec.max_seconds * rng.uniform(0.1, 1.0), once, once)
+    changes = _draw_changes(rng, spec.mode, spec.batch_size, spec.max_batch_size)
+    regimes = _regimes(changes, spec.epochs)
+    return GroundTruth(spec.job_id, isolated_seconds(spec, regimes, profile), regimes, regimes)
+
+
 Changes = list[tuple[float, int]]
 """Fractions of the job's epochs, ascending from 0, each with the batch size from there."""
 

@@ -1,0 +1,269 @@
+"""Jobs of a service: hand them in, steer them, look at them."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from time import sleep
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.cli.options import Json, Warehouse
+from flows.cli.output import print_rows, say
+from flows.service.options import DATABASE_URL
+from predictor.job import Mode
+from warehouse import DEFAULT_WAREHOUSE
+
+if TYPE_CHECKING:
+    from flows.service.desk import Desk
+    from flows.service.rows import EventRow
+    from predictor.job import JobSpec
+    from tasks.commands import CommandKind
+
+FOLLOW_SECONDS = 1.0
+"""Interval in which `--follow` looks for more. An engineering choice."""
+
+JobName = Annotated[str, typer.Argument(help="A job, by its id or name.")]
+Key = Annotated[
+    str, typer.Option(help="Makes it idempotent: again with the same key, it is not repeated.")
+]
+
+
+def desk(warehouse: Path) -> "Desk":
+    """The desk of a warehouse's service."""
+    from flows.service.desk import Desk
+
+    return Desk(Path(warehouse).absolute(), os.environ.get(DATABASE_URL, ""))
+
+
+def submit(
+    job: Annotated[
+        list[str] | None,
+        typer.Argument(help="The job's file (TOML), or after -- its command.", show_default=False),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Its name.")] = None,
+    gpus: Annotated[int | None, typer.Option(help="GPUs of its gang; 1 if not given.")] = None,
+    model: Annotated[str | None, typer.Option(help="Its model, of those of the service.")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="How it adapts its batch size.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Batch size in the first epoch.")] = None,
+    max_batch_size: Annotated[int | None, typer.Option(help="Largest batch size.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs to train.")] = None,
+    samples_per_epoch: Annotated[int | None, typer.Option(help="Size of the data set.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="What it promises: adaptive, checkpointing or opaque.")
+    ] = None,
+    image: Annotated[str | None, typer.Option(help="Image of its containers.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Who it is for.")] = None,
+    priority: Annotated[
+        float | None, typer.Option(help="Its budget in the market, relative to other jobs.")
+    ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(help="Seconds for which it may hold GPUs.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say when it would start and end; submit nothing.")
+    ] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of a job's file, and exit.")
+    ] = False,
+    key: Key = "",
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Hand a job in; once this returns, nothing loses it."""
+    from flows.service.declared import from_file, from_options, job_schema
+
+    if schema:
+        typer.echo(json.dumps(job_schema(), indent=2))
+        return
+    options: dict[str, Any] = {
+        "name": name,
+        "scale_factor": gpus,
+        "model": model,
+        "mode": mode,
+        "batch_size": batch_size,
+        "max_batch_size": max_batch_size,
+        "epochs": epochs,
+        "samples_per_epoch": samples_per_epoch,
+        "kind": kind,
+        "image": image,
+        "tenant": tenant,
+        "budget": priority,
+        "max_seconds": max_seconds,
+    }
+    given = {field: value for field, value in options.items() if value is not None}
+    words = job or []
+    with desk(warehouse) as found:
+        if len(words) == 1 and words[0].endswith(".toml") and image is None:
+            spec = from_file(Path(words[0]), given, found.samples)
+        else:
+            spec = from_options(given | ({"command": words} if words else {}), found.samples)
+        if dry_run:
+            _print_expected(found, spec, as_json)
+            return
+        entry = found.submit(spec, by=_user(), key=key)
+    _accepted(entry.number, entry.number, spec.name, "submit", as_json)
+
+
+def _print_expected(found: "Desk", spec: "JobSpec", as_json: bool) -> None:
+    row = asdict(found.expect(spec))
+    if as_json:
+        print_rows([{field: row[field] for field in row if field != "job_id"}], as_json)
+        return
+    if row["starts_in_s"] is None:
+        say("it can run here; when it would start cannot be told")
+        return
+    for verb, what in (("start", "starts"), ("end", "ends")):
+        low, high = row[f"{what}_low_s"], row[f"{what}_high_s"]
+        say(f"it would {verb} in {row[f'{what}_in_s']:,.0f} s (80 %: {low:,.0f} to {high:,.0f} s)")
+
+
+def _user() -> str:
+    from getpass import getuser
+
+    try:
+        return getuser()
+    except (KeyError, OSError):  # a user without a name
+        return ""
+
+
+def _accepted(number: int, job: int | None, name: str, kind: str, as_json: bool) -> None:
+    if as_json:
+        print_rows([{"entry": number, "kind": kind, "job_id": job, "name": name}], as_json)
+    elif kind == "submit":
+        say(f"job {number}{f' ({name})' * bool(name)} is accepted")
+    else:
+        about = f" of job {job}" if job is not None else ""
+        say(f"{kind}{about} is accepted; the next round takes it in")
+
+
+def _order(
+    kind: "CommandKind", target: str, warehouse: Path, as_json: bool, key: str, value: float = 0.0
+) -> None:
+    with desk(warehouse) as found:
+        entry = found.command(kind, target, value=value, by=_user(), key=key)
+    job = None if kind.of_node else entry.target
+    _accepted(entry.number, job, "" if kind.of_node else target, kind.value, as_json)
+
+
+def cancel(
+    job: JobName, key: Key = "", warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False
+) -> None:
+    """Cancel a job: it gets no more GPUs, and ends with the next round."""
+    from tasks.commands import CommandKind
+
+    _order(CommandKind.CANCEL, job, warehouse, as_json, key)
+
+
+def hold(
+    job: JobName, key: Key = "", warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False
+) -> None:
+    """Put a job on hold: it gets no GPUs until it is released."""
+    from tasks.commands import CommandKind
+
+    _order(CommandKind.HOLD, job, warehouse, as_json, key)
+
+
+def release(
+    job: JobName, key: Key = "", warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False
+) -> None:
+    """Release a job that is on hold."""
+    from tasks.commands import CommandKind
+
+    _order(CommandKind.RELEASE, job, warehouse, as_json, key)
+
+
+def requeue(
+    job: JobName, key: Key = "", warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False
+) -> None:
+    """Take a job's GPUs for a round, after which it waits in line; its back-off is over."""
+    from tasks.commands import CommandKind
+
+    _order(CommandKind.REQUEUE, job, warehouse, as_json, key)
+
+
+def budget(
+    job: JobName,
+    value: Annotated[float, typer.Argument(help="Its budget, relative to other jobs.")],
+    key: Key = "",
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Give a job another budget in the market."""
+    from tasks.commands import CommandKind
+
+    _order(CommandKind.BUDGET, job, warehouse, as_json, key, value)
+
+
+def drain(
+    node: Annotated[str, typer.Argument(help="A node, by its index from 0.")],
+    key: Key = "",
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Take a node out of service; jobs on it are preempted, with their checkpoints."""
+    from tasks.commands import CommandKind
+
+    _order(CommandKind.DRAIN, node, warehouse, as_json, key)
+
+
+def uncordon(
+    node: Annotated[str, typer.Argument(help="A node, by its index from 0.")],
+    key: Key = "",
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Bring a drained node back into service."""
+    from tasks.commands import CommandKind
+
+    _order(CommandKind.UNCORDON, node, warehouse, as_json, key)
+
+
+def queue(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
+    """List the active jobs in line: expected starts and ends, fairness, price."""
+    with desk(warehouse) as found:
+        print_rows([_shown(row) for row in found.queue()], as_json, paged=True)
+
+
+def jobs(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
+    """List all jobs of the service."""
+    with desk(warehouse) as found:
+        print_rows([_shown(row) for row in found.jobs()], as_json, paged=True)
+
+
+def events(
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, until interrupted.")
+    ] = False,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """List what happened to jobs and nodes, and what was asked of them."""
+    last = -1
+    with desk(warehouse) as found:
+        while True:
+            rows = found.events(last)
+            last = max((row.round for row in rows), default=last)
+            if as_json:
+                print_rows(map(_shown, rows), as_json)
+            for row in () if as_json else rows:
+                say(_in_words(row))
+            if not follow:
+                return
+            sleep(FOLLOW_SECONDS)
+
+
+def _in_words(row: "EventRow") -> str:
+    about = "" if row.job_id is None else f" job {row.job_id}{f' ({row.name})' * bool(row.name)}"
+    gpus = f" on GPUs {' '.join(map(str, row.gpus))}" if row.gpus else ""
+    reason = f": {row.reason}" if row.reason else ""
+    return f"{row.at_s:>12,.1f} s  round {row.round}  {row.kind}{about}{gpus}{reason}"
+
+
+def _shown(row: Any) -> dict[str, Any]:
+    """A row as its columns; GPUs as text."""
+    return {
+        field: " ".join(map(str, value)) if isinstance(value, tuple) else value
+        for field, value in asdict(row).items()
+    }

@@ -1,0 +1,223 @@
+"""What users ask of a service, and are told: the surface of the command line and of the API.
+
+It reads the records and the inbox of a warehouse, whether a scheduler runs or not, and writes to
+the inbox alone.
+"""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from flows.service.admission import check_job
+from flows.service.outlook import History, late_rounds, outlook, queue_row, solved
+from flows.service.rows import EventRow, JobRow, QueueRow, Status, events_of, job_row, status_of
+from predictor.errors import InputError
+from predictor.job import JobSpec
+from tasks.commands import CommandKind
+from tasks.record import RunHeader
+from tasks.state import RunState, advance
+from warehouse.inbox.inbox import Entry, Inbox
+from warehouse.store.reader import Reader
+from warehouse.workloads.families import FAMILIES
+
+
+class Desk:
+    """Asks and tells of the service of a warehouse.
+
+    Args:
+        warehouse: The warehouse.
+        url: See `warehouse.inbox.database.Database`.
+
+    Raises:
+        InputError: The warehouse has no service.
+    """
+
+    def __init__(self, warehouse: Path, url: str = "") -> None:
+        self.inbox = Inbox(warehouse, url)
+        self.run = self.inbox.run
+        if not self.run:
+            self.inbox.close()
+            raise InputError(str(warehouse), "has no service", "start one: shockwave up")
+        self._reader = Reader(warehouse)
+        self._header: RunHeader | None = None
+
+    def __enter__(self) -> "Desk":
+        """The desk itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close all connections."""
+        self.inbox.close()
+
+    @property
+    def header(self) -> RunHeader:
+        """The header of the service's run, which never changes."""
+        if self._header is None:
+            self._header = self._reader.header(self.run)
+        return self._header
+
+    @property
+    def samples(self) -> dict[str, int]:
+        """Samples per epoch of the models that are known, by model."""
+        return {family.name: family.samples for family in FAMILIES}
+
+    def submit(self, job: JobSpec, *, by: str = "", key: str = "") -> Entry:
+        """Accept a job: once this returns, a crash does not lose it.
+
+        Args:
+            job: Its declaration; id and arrival are given to it.
+            by: Who submits it.
+            key: Makes it idempotent; see `Request`.
+
+        Raises:
+            InputError: The cluster cannot run it, or a field is invalid.
+            WarehouseBusy: The inbox does not answer.
+        """
+        check_job(job, self.header)
+        return self.inbox.submit(job, by=by, key=key)
+
+    def command(
+        self, kind: CommandKind, target: str, *, value: float = 0.0, by: str = "", key: str = ""
+    ) -> Entry:
+        """Accept a command: once this returns, a crash does not lose it.
+
+        Args:
+            kind: Its kind.
+            target: A job by id or name (the latest of that name), or a node by its index.
+            value: The new budget, of `budget`.
+            by: Who gives it.
+            key: Makes it idempotent; see `Request`.
+
+        Raises:
+            InputError: There is no such job or node, or the value is invalid.
+            WarehouseBusy: The inbox does not answer.
+        """
+        if kind is CommandKind.BUDGET and not 0.0 < value < math.inf:
+            raise InputError("value", f"{value:g} is no budget", "give a positive number")
+        number = self._node(target) if kind.of_node else self.job(target).number
+        return self.inbox.command(kind, number, value=value, by=by, key=key)
+
+    def job(self, target: str) -> Entry:
+        """The entry of a job by its id, or of the latest of its name.
+
+        Raises:
+            InputError: There is none.
+        """
+        found = self.inbox.find(target)
+        if found is None:
+            raise InputError("job", f"there is no job {target!r}", "see shockwave jobs")
+        return found
+
+    def _node(self, target: str) -> int:
+        nodes = self.header.settings.inventory.nodes
+        if not (target.isascii() and target.isdigit() and int(target) < nodes):
+            raise InputError(
+                "node", f"there is no node {target!r}", f"give one from 0 to {nodes - 1}"
+            )
+        return int(target)
+
+    def history(self) -> History:
+        """The service's run so far.
+
+        Raises:
+            WarehouseError: The records are damaged.
+        """
+        start, rounds = self._reader.start(self.run), self._reader.records(self.run)
+        state = RunState.initial(start)
+        for record, digest in rounds:
+            state = advance(start.header, state, record, digest)
+        return History(start, rounds, state)
+
+    def status(self) -> Status:
+        """Where the service stands."""
+        found = self.history()
+        state, settings, records = found.state, found.start.header.settings, found.records
+        last = self.inbox.last()
+        return Status(
+            run=self.run,
+            policy=settings.policy,
+            rounds=state.round,
+            clock_s=state.even.clock_seconds,
+            gpus=settings.gpus,
+            busy_gpus=sum(map(len, state.leases.values())),
+            drained=records[-1].solve.drained if records else (),
+            running=len(state.leases),
+            waiting=len(state.beliefs) - len(state.leases),
+            held=len(state.orders.held),
+            ended=state.arrived - len(state.beliefs),
+            inbox=last,
+            pending=last - state.taken.entries,
+            late=late_rounds(records, settings.round_seconds),
+        )
+
+    def jobs(self) -> list[JobRow]:
+        """All jobs, by id."""
+        found = self.history()
+        state = found.state
+        ends = {e.job_id: e for r in found.records for e in r.finished if e.ends_job}
+        rows = []
+        for spec in found.start.workload.specs:
+            end, belief = ends.get(spec.job_id), state.beliefs.get(spec.job_id)
+            rows.append(
+                job_row(
+                    spec,
+                    end.kind.value if end else status_of(state, spec.job_id),
+                    held_gpus=state.leases.get(spec.job_id, ()),
+                    done=belief.share_done if belief else float(end is not None),
+                    arrival_s=spec.arrival_seconds,
+                    ended_s=end.at_seconds if end else None,
+                    reason=end.reason if end else "",
+                )
+            )
+        refusals = {
+            command.number: command.reason
+            for command in found.start.workload.commands
+            if command.kind is CommandKind.REFUSED
+        }
+        for entry in self.inbox.after(0) if refusals else self._pending(state):
+            if entry.job and (entry.number in refusals or entry.number > state.taken.entries):
+                reason = refusals.get(entry.number, "")
+                rows.append(job_row(entry.job, "refused" if reason else "accepted", reason=reason))
+        return sorted(rows, key=lambda row: row.job_id)
+
+    def _pending(self, state: RunState) -> list[Entry]:
+        return self.inbox.after(state.taken.entries)
+
+    def queue(self) -> list[QueueRow]:
+        """The active jobs: those that run, those in line, the others, those just accepted."""
+        found = self.history()
+        pending = [
+            QueueRow(None, e.number, e.job.name, e.job.tenant, e.job.demand.least, "accepted")
+            for e in self._pending(found.state)
+            if e.job
+        ]
+        if not found.rounds:
+            return pending
+        run, this = solved(self.run, found)
+        ahead = outlook(run, this, {*this.active})
+        rows = [queue_row(run, this, job_id, ahead.get(job_id)) for job_id in this.active]
+        rows.sort(key=lambda row: (row.status != "runs", row.place or math.inf, row.job_id))
+        return [*rows, *pending]
+
+    def expect(self, job: JobSpec) -> QueueRow:
+        """What is expected of a job, had it come in the last round; nothing is accepted.
+
+        Raises:
+            InputError: The cluster cannot run it.
+        """
+        check_job(job, self.header)
+        found = self.history()
+        new = replace(job, job_id=max([self.inbox.last(), 0]) + 1)
+        run, this = solved(self.run, found, new)
+        return queue_row(run, this, new.job_id, outlook(run, this, {new.job_id}).get(new.job_id))
+
+    def events(self, after_round: int = -1) -> list[EventRow]:
+        """What happened and was asked, in order.
+
+        Args:
+            after_round: The last round that is known already.
+        """
+        records = [record for record, _ in self._reader.records(self.run)]
+        names = {spec.job_id: spec.name for record in records for spec in record.arrivals}
+        new = records[max(after_round + 1, 0) :]
+        return [row for record in new for row in events_of(record, names)]

@@ -1,0 +1,75 @@
+"""A service in the background: `shockwave up --detach`."""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import fields
+
+from flows.servers.children import POLL_SECONDS, READY_SECONDS
+from flows.service.options import DATABASE_URL, ServiceOptions
+from flows.service.running import FOLDER, running
+from flows.service.service import Service
+from predictor.errors import WarehouseBusy, WarehouseError
+
+COMMAND = "from flows.cli.main import main; main()"
+
+LOG = "service.log"
+"""What it says, in the folder of the inbox."""
+
+
+def start_detached(service: Service) -> str:
+    """Start a service in the background, wait until it is ready, and say where it is.
+
+    Raises:
+        InputError: See `Service.check`.
+        WarehouseError: It ended, or is not ready in time.
+    """
+    service.check()
+    if running(service.warehouse):
+        place, remedy = str(service.warehouse), "stop it with: shockwave down"
+        raise WarehouseBusy(place, "has a service that is running", remedy)
+    log = service.warehouse / FOLDER / LOG
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-c", COMMAND, "up", *_arguments(service)],
+            env={
+                **os.environ,
+                **({DATABASE_URL: service.database_url} if service.database_url else {}),
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + READY_SECONDS
+    while not ((found := running(service.warehouse)) and found.ready):
+        if process.poll() is not None or time.monotonic() > deadline:
+            lines = log.read_text().splitlines() or ["nothing was said"]
+            raise WarehouseError(str(log), f"the service did not start ({lines[-1]})", "see there")
+        time.sleep(POLL_SECONDS)
+    return f"Ready: {found.url}/deployments (process {found.pid}; shockwave down stops it)"
+
+
+def _arguments(service: Service) -> list[str]:
+    """Its options on a command line; the database's URL, which has a password, is in none."""
+    listening, given = service.listening, service.options
+    default = ServiceOptions()
+    options = {
+        "host": listening.host,
+        "port": listening.port,
+        "tls_cert": listening.tls_cert,
+        "tls_key": listening.tls_key,
+        "behind_proxy": listening.proxy,
+        "warehouse": service.warehouse,
+    } | {
+        field.name: value
+        for field in fields(given)
+        if (value := getattr(given, field.name)) != getattr(default, field.name)
+    }
+    return [
+        text
+        for name, value in options.items()
+        if value not in (None, "")
+        for text in (f"--{name.replace('_', '-')}", str(value))
+    ]

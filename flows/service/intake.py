@@ -1,0 +1,99 @@
+"""What a service's run takes in: from its inbox, or once more from its records."""
+
+import math
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from containers.virtual.truth import GroundTruth
+from predictor.errors import InputError
+from predictor.job import JobSpec
+from tasks.commands import Command, CommandKind
+from tasks.sources import Intake, Taken, Trace
+from warehouse.inbox.inbox import Entry, Inbox
+
+
+@dataclass(frozen=True)
+class FromInbox:
+    """The entries of an inbox as a `JobSource`.
+
+    Each gets a time on the run's clock: when it was accepted, but after the round before.
+
+    Attributes:
+        inbox: The inbox.
+        now: The run's clock in seconds.
+        speed: Seconds of the run in a second.
+        check: Refuses a job that cannot be scheduled.
+        truth: Makes the ground truth of a job; None where jobs are real.
+    """
+
+    inbox: Inbox
+    now: Callable[[], float]
+    speed: float
+    check: Callable[[JobSpec], None]
+    truth: Callable[[JobSpec], GroundTruth] | None = None
+
+    def until(self, clock_seconds: float, taken: Taken) -> Intake:
+        """See `JobSource.until`."""
+        if clock_seconds <= taken.clock_seconds:
+            return Intake()  # no time has passed that an entry could have come in
+        at = max(math.nextafter(taken.clock_seconds, math.inf), 0.0)
+        jobs, commands = list[JobSpec](), list[Command]()
+        for entry in self.inbox.after(taken.entries):
+            at = min(max(at, self._time_of(entry)), clock_seconds)
+            found = self._taken_in(entry, at)
+            (jobs if isinstance(found, JobSpec) else commands).append(found)  # type: ignore[arg-type]
+        truths = tuple(map(self.truth, jobs)) if self.truth else ()
+        return Intake(tuple(jobs), tuple(commands), truths)
+
+    def _time_of(self, entry: Entry) -> float:
+        return self.now() - (time.time() - entry.accepted_at) * self.speed
+
+    def _taken_in(self, entry: Entry, at: float) -> JobSpec | Command:
+        """An entry as a job or a command; a job that cannot be scheduled as its refusal."""
+        if entry.job is None:
+            kind = CommandKind(entry.kind)
+            return Command(entry.number, kind, entry.target, at, entry.value, entry.by)
+        job = replace(entry.job, arrival_seconds=at)
+        try:
+            self.check(job)
+        except InputError as error:
+            refused = CommandKind.REFUSED
+            return Command(entry.number, refused, -1, at, by=entry.by, reason=str(error))
+        return job
+
+    def next_arrival(self, taken: Taken) -> float | None:
+        """See `JobSource.next_arrival`; None while there is none."""
+        waiting = self.inbox.after(taken.entries, most=1)
+        return self._time_of(waiting[0]) if waiting else None
+
+    def exhausted(self, taken: Taken) -> bool:
+        """See `JobSource.exhausted`; never, as anybody may hand something in."""
+        return False
+
+
+@dataclass(frozen=True)
+class Again:
+    """What the rounds of a service took in, once more, as a `JobSource`.
+
+    Attributes:
+        trace: Its jobs and commands.
+        clocks: When its rounds began; idle ones end there again.
+    """
+
+    trace: Trace
+    clocks: tuple[float, ...]
+
+    def until(self, clock_seconds: float, taken: Taken) -> Intake:
+        """See `JobSource.until`."""
+        return self.trace.until(clock_seconds, taken)
+
+    def next_arrival(self, taken: Taken) -> float | None:
+        """Beginning of the next round."""
+        following = bisect_right(self.clocks, taken.clock_seconds)
+        return self.clocks[following] if following < len(self.clocks) else None
+
+    def exhausted(self, taken: Taken) -> bool:
+        """See `JobSource.exhausted`."""
+        return False

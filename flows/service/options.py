@@ -1,0 +1,140 @@
+"""Settings of a service, as asked for on the command line."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from flows.runs.setting import Setting, check_bounds
+from flows.runs.settings import (
+    DEFAULT_POLICY,
+    GPUS,
+    GPUS_PER_NODE,
+    POLICY,
+    SEED,
+    ClusterSize,
+    LiveSettings,
+    recorded,
+)
+from predictor.errors import InputError
+
+if TYPE_CHECKING:
+    from predictor.throughput import Profile
+    from tasks.record import RunHeader, Settings
+
+DATABASE_URL = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
+"""Environment variable with the URL of Prefect's database and, if it is Postgres, the inbox's."""
+
+
+@dataclass(frozen=True)
+class ServiceOptions(LiveSettings):
+    """Settings of a service."""
+
+    policy: Annotated[str, POLICY] = DEFAULT_POLICY
+    gpus: Annotated[int, GPUS] = 8
+    gpus_per_node: Annotated[int, GPUS_PER_NODE] = 1
+    seed: Annotated[int, SEED] = 0
+    speed: Annotated[
+        float,
+        Setting(
+            "Speed",
+            "Seconds that pass on a virtual cluster in a second.",
+            above=0,
+            most=100_000,
+        ),
+    ] = 1.0
+    cluster: Annotated[
+        Path | None,
+        Setting("Cluster", "Cluster file (TOML) of Docker hosts, in place of a virtual cluster."),
+    ] = None
+    profile: Annotated[
+        Path | None,
+        Setting("Profile", "Throughput table (JSON) of the models that jobs may have."),
+    ] = None
+    driver: Annotated[
+        str,
+        Setting("Driver", "Rounds as flow runs (prefect), or as plain calls (plain)."),
+    ] = "prefect"
+
+    @classmethod
+    def parsed(cls, text: str) -> "ServiceOptions":
+        """The settings from their text."""
+        given: dict[str, Any] = json.loads(text)
+        paths = {name: given[name] and Path(given[name]) for name in ("cluster", "profile")}
+        return cls(**{**given, **paths})
+
+    @property
+    def text(self) -> str:
+        """The settings as text, for another process; they hold no secret."""
+        return json.dumps(asdict(self), default=str)
+
+    def check(self) -> None:
+        """Check them, as far as that goes without a process.
+
+        Raises:
+            InputError: A setting is invalid.
+        """
+        from tasks.record import record_hash
+
+        check_bounds(type(self), self)
+        if self.driver not in ("plain", "prefect"):
+            raise InputError("driver", f"unknown driver {self.driver!r}", "give prefect or plain")
+        from flows.service.scheduler import new_start
+
+        assert record_hash(new_start(self).header)
+
+    def recorded(self) -> "Settings":
+        """The settings of its run, as recorded in the header."""
+        from tasks.record import RuntimeKind
+
+        size, kind = ClusterSize(self.gpus, self.gpus_per_node), RuntimeKind.FAITHFUL
+        if self.cluster is not None:
+            from flows.runs.cluster_file import read_cluster_file
+
+            nodes = read_cluster_file(self.cluster)
+            size, kind = ClusterSize(nodes.gpus, nodes.gpus_per_node), RuntimeKind.DOCKER
+        return recorded(self.policy, size, self, seed=self.seed, runtime=kind)
+
+    def profile_read(self) -> "Profile":
+        """The throughputs of the models that its jobs may have.
+
+        Raises:
+            InputError: The table is invalid, or there is none for the cluster's GPUs.
+        """
+        from warehouse.workloads.families import generated_profile
+        from warehouse.workloads.trace import read_throughputs
+
+        if self.cluster is None:
+            return read_throughputs(self.profile) if self.profile else generated_profile()
+        from flows.runs.cluster_file import read_cluster_file
+        from flows.runs.default_profile import PROFILES
+
+        gpu_type = read_cluster_file(self.cluster).nodes[0].gpu_type
+        table = self.profile or PROFILES / f"{gpu_type}.json"
+        if not table.exists():
+            raise InputError(
+                "profile",
+                f"is missing: none is known of {gpu_type}",
+                "measure one: shockwave profile",
+            )
+        return read_throughputs(table, gpu_type)
+
+    def check_same(self, run: str, header: "RunHeader") -> None:
+        """Refuse settings other than those that a service began with, unless none is given.
+
+        Raises:
+            InputError: One differs; the error names it.
+        """
+        from flows.service.scheduler import new_start
+
+        mine = new_start(self).header.settings
+        default = new_start(type(self)(cluster=self.cluster)).header.settings
+        for field in fields(mine):
+            asked, began = getattr(mine, field.name), getattr(header.settings, field.name)
+            if asked not in (began, getattr(default, field.name)):
+                name = "gpus" if field.name == "pools" else field.name
+                raise InputError(
+                    name,
+                    f"is not what the service {run!r} in this warehouse began with",
+                    "leave it out, or give another warehouse",
+                )

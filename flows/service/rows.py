@@ -1,0 +1,199 @@
+"""What users are told of a service, as rows: its jobs and queue, what happened, its state."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from predictor.job import JobSpec
+from tasks.commands import Command, CommandKind
+from tasks.record import RoundRecord
+from tasks.state import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job of a service.
+
+    Attributes:
+        job_id: Its id, the number of its entry.
+        name: Its name; empty if it has none.
+        tenant: Its tenant.
+        model: Its model; empty if it has none.
+        gpus: GPUs that it asks for.
+        status: accepted, refused, waits, runs, held, cancelled, or how it ended.
+        held_gpus: GPUs that it has.
+        done: Completed share of its epochs, in [0, 1].
+        arrival_s: When it came, on the run's clock in seconds; None before it is taken in.
+        ended_s: When it ended.
+        reason: Why it failed or was refused, in words.
+    """
+
+    job_id: int
+    name: str
+    tenant: str
+    model: str
+    gpus: int
+    status: str
+    held_gpus: tuple[int, ...]
+    done: float
+    arrival_s: float | None
+    ended_s: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """An active job and what is expected of it.
+
+    Seconds are from the beginning of the last round on; each comes with an interval of 80 %. They
+    are None where the policy or the forecasts do not tell.
+
+    Attributes:
+        place: Its place in the line of the last round; None if it was in none.
+        job_id: Its id.
+        name: Its name.
+        tenant: Its tenant.
+        gpus: GPUs that it asks for.
+        status: runs, waits, held or cancelled; accepted if no round has taken it in.
+        starts_in_s: When it starts; 0 if it runs.
+        starts_low_s: Lower end.
+        starts_high_s: Upper end.
+        ends_in_s: When it ends.
+        ends_low_s: Lower end.
+        ends_high_s: Upper end.
+        ftf: Its finish-time fairness ρ, if it ends then.
+        price: What a GPU-round of its type costs in the market.
+    """
+
+    place: int | None
+    job_id: int
+    name: str
+    tenant: str
+    gpus: int
+    status: str
+    starts_in_s: float | None = None
+    starts_low_s: float | None = None
+    starts_high_s: float | None = None
+    ends_in_s: float | None = None
+    ends_low_s: float | None = None
+    ends_high_s: float | None = None
+    ftf: float | None = None
+    price: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """What happened to a job or node in a round, or was asked of it.
+
+    Attributes:
+        round: The round that recorded it.
+        at_s: When, on the run's clock in seconds.
+        kind: A kind of event of a container, or of a command; `submit` for a job taken in.
+        job_id: The job; None for nodes.
+        name: Its name.
+        gpus: GPUs that it got or gave back.
+        reason: Why, in words; of commands, what they say.
+    """
+
+    round: int
+    at_s: float
+    kind: str
+    job_id: int | None
+    name: str
+    gpus: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where a service stands.
+
+    Attributes:
+        run: Its run.
+        policy: Its policy.
+        rounds: Rounds recorded.
+        clock_s: The run's clock at the last round, in seconds.
+        gpus: GPUs of its cluster.
+        busy_gpus: GPUs that are held.
+        drained: Nodes that are out of service.
+        running: Jobs that hold GPUs.
+        waiting: Other active jobs.
+        held: Jobs on hold, among those.
+        ended: Jobs that ended.
+        inbox: Entries accepted.
+        pending: Entries that no round has taken in yet.
+        late: Rounds that began a tenth of a round or more after their time.
+    """
+
+    run: str
+    policy: str
+    rounds: int
+    clock_s: float
+    gpus: int
+    busy_gpus: int
+    drained: tuple[int, ...]
+    running: int
+    waiting: int
+    held: int
+    ended: int
+    inbox: int
+    pending: int
+    late: int
+
+
+def job_row(
+    spec: JobSpec,
+    status: str,
+    *,
+    held_gpus: tuple[int, ...] = (),
+    done: float = 0.0,
+    arrival_s: float | None = None,
+    ended_s: float | None = None,
+    reason: str = "",
+) -> JobRow:
+    """A job as a row."""
+    about = spec.job_id, spec.name, spec.tenant, spec.model, spec.demand.least
+    return JobRow(*about, status, held_gpus, done, arrival_s, ended_s, reason)
+
+
+def status_of(state: RunState, job_id: int) -> str:
+    """The status of an active job after a round."""
+    if job_id in state.orders.cancelled:
+        return "cancelled"
+    if job_id in state.orders.held:
+        return "held"
+    return "runs" if job_id in state.leases else "waits"
+
+
+def events_of(record: RoundRecord, names: dict[int, str]) -> Iterator[EventRow]:
+    """What a round recorded, as rows.
+
+    Args:
+        record: The round.
+        names: Names of jobs by id.
+    """
+    for event in record.finished:
+        yield EventRow(
+            *(record.round, event.at_seconds, event.kind.value, event.job_id),
+            *(names.get(event.job_id, ""), event.gpus, event.reason),
+        )
+    for spec in record.arrivals:
+        yield EventRow(record.round, spec.arrival_seconds, "submit", spec.job_id, spec.name, (), "")
+    for command in record.commands:
+        yield _command_event(record, command, names)
+    for event in record.events:
+        yield EventRow(
+            *(record.round, event.at_seconds, event.kind.value, event.job_id),
+            *(names.get(event.job_id, ""), event.gpus, event.reason),
+        )
+
+
+def _command_event(record: RoundRecord, command: Command, names: dict[int, str]) -> EventRow:
+    reason = command.reason or (f"by {command.by}" if command.by else "")
+    if command.kind.of_node:
+        reason, job = f"node {command.target} {reason}".strip(), None
+    else:
+        job = command.number if command.kind is CommandKind.REFUSED else command.target
+    if command.kind is CommandKind.BUDGET:
+        reason = f"{command.value:g} {reason}".strip()
+    name = names.get(job, "") if job is not None else ""
+    return EventRow(record.round, command.at_seconds, command.kind.value, job, name, (), reason)

@@ -1,0 +1,103 @@
+"""The service of a warehouse that is running: its process, and where it is reached."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from flows.servers.children import POLL_SECONDS, STOP_SECONDS
+from predictor.errors import WarehouseBusy, WarehouseError
+from warehouse.store.durable import lock_run, write_text, writing
+
+FOLDER = "inbox"
+"""The folder in the warehouse, with the inbox."""
+
+STATE, LOCK = "service.json", ".service.lock"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A service that is running.
+
+    Attributes:
+        pid: Its process.
+        url: Where its UI is.
+        since: When it was started, in seconds since the epoch.
+        speed: Seconds of its run in a second.
+        ready: Whether it has started all that belongs to it.
+    """
+
+    pid: int
+    url: str
+    since: float
+    speed: float
+    ready: bool = False
+
+
+@contextmanager
+def announced(warehouse: Path, url: str, speed: float) -> Iterator[Callable[[], None]]:
+    """Be the one service of a warehouse within the context; yields what says that it is ready.
+
+    Raises:
+        WarehouseBusy: Another process is.
+    """
+    folder = warehouse / FOLDER
+    with writing(warehouse):
+        folder.mkdir(parents=True, exist_ok=True)
+    lock = _locked(folder)
+    mine = Running(os.getpid(), url, time.time(), speed)
+
+    def write(*, ready: bool) -> None:
+        with writing(warehouse):
+            write_text(folder / STATE, json.dumps({**asdict(mine), "ready": ready}))
+
+    try:
+        write(ready=False)
+        yield lambda: write(ready=True)
+    finally:
+        (folder / STATE).unlink(missing_ok=True)
+        os.close(lock)
+
+
+def _locked(folder: Path) -> int:
+    try:
+        return lock_run(folder / LOCK, "service")
+    except WarehouseBusy:
+        place, remedy = str(folder.parent), "stop it with: shockwave down"
+        raise WarehouseBusy(place, "has a service that is running", remedy) from None
+
+
+def running(warehouse: Path) -> Running | None:
+    """The service of a warehouse; None if none is running."""
+    folder = warehouse / FOLDER
+    if not (folder / LOCK).exists():
+        return None
+    with suppress(WarehouseBusy):
+        os.close(lock_run(folder / LOCK, "service"))
+        return None
+    with suppress(OSError, ValueError, TypeError):
+        return Running(**json.loads((folder / STATE).read_text()))
+    return None  # it has just begun, or is about to end
+
+
+def stop(warehouse: Path) -> bool:
+    """Stop the service of a warehouse, with all that it started; returns whether there was one.
+
+    Raises:
+        WarehouseError: It does not stop.
+    """
+    found = running(warehouse)
+    if found is None:
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(found.pid, signal.SIGTERM)
+    deadline = time.monotonic() + 3 * STOP_SECONDS
+    while (now := running(warehouse)) is not None and now.pid == found.pid:
+        if time.monotonic() > deadline:
+            raise WarehouseError(str(warehouse), f"process {found.pid} does not stop", "kill it")
+        time.sleep(POLL_SECONDS)
+    return True

@@ -1,0 +1,165 @@
+"""The process that schedules a service: `python -m flows.service.scheduler WAREHOUSE OPTIONS`.
+
+It may be killed at any moment: the next one goes on from the records, and takes in what the inbox
+has after them.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+from containers.docker.docker_runtime import DockerRuntime
+from containers.runtime import Standing
+from containers.virtual.real_time import Pace, RealTimeCluster
+from containers.virtual.truth import GroundTruth
+from flows.runs.cluster_file import read_cluster_file
+from flows.runs.code_version import packages
+from flows.runs.garbage import rare_collections
+from flows.runs.live import begun, going_on
+from flows.runs.simulation import Driver, carry_out, check_plugins
+from flows.runs.start import make_start, prepare, terms
+from flows.servers.children import READY, end_with_parent
+from flows.service.admission import check_job, truth_of
+from flows.service.intake import Again, FromInbox
+from flows.service.options import DATABASE_URL, ServiceOptions
+from predictor.job import JobSpec
+from tasks.record import Start
+from tasks.round import Run, run_round
+from tasks.sources import Workload
+from warehouse.analytics.catalog import build
+from warehouse.inbox.inbox import Inbox
+from warehouse.store.reader import Reader
+from warehouse.store.writer import Writer
+
+LOOK_SECONDS = 0.25
+"""Interval in which an idle service looks into its inbox. An engineering choice."""
+
+
+def main(warehouse: Path, options: ServiceOptions) -> None:
+    """Schedule until SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_with_parent()
+    with (
+        Inbox(warehouse, os.environ.get(DATABASE_URL, "")) as inbox,
+        under_way(warehouse, inbox, options) as run,
+        _driving(options) as driver,
+    ):
+        print(READY, flush=True)
+        schedule(run, warehouse, driver)
+
+
+@contextmanager
+def _driving(options: ServiceOptions) -> Iterator[Driver]:
+    """The driver of its rounds; Prefect's settings are in the environment."""
+    if options.driver == "plain":
+        yield run_round
+        return
+    from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
+
+    with embedded_prefect():
+        yield run_round_in_prefect
+
+
+def schedule(
+    run: Run, warehouse: Path, driver: Driver = run_round, rounds: int | None = None
+) -> None:
+    """Drive a service's rounds; where there is no job, until there is an entry, it waits.
+
+    Args:
+        run: The run.
+        warehouse: The warehouse that holds it.
+        driver: Executes a round.
+        rounds: Number of rounds; by default, for ever.
+    """
+    last = None if rounds is None else run.state.round + rounds
+    with rare_collections():
+        while last is None or run.state.round < last:
+            if not run.state.beliefs and run.source.next_arrival(run.state.taken) is None:
+                time.sleep(LOOK_SECONDS)
+                continue
+            driver(run)
+            if run.state.round == 1:
+                build(warehouse)  # its jobs can be asked for now
+
+
+@contextmanager
+def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterator[Run]:
+    """The run of a service, begun or gone on with; open within the context.
+
+    Raises:
+        ShockwaveError: The options are not those that it began with, or the records are damaged.
+    """
+    build(warehouse)
+    name = inbox.run
+    with ExitStack() as opened:
+        if options.cluster is not None:
+            nodes = read_cluster_file(options.cluster)
+            found = going_on(name, nodes, warehouse) if name else None
+            run, _ = opened.enter_context(found or begun(new_start(options), nodes, warehouse))
+            assert isinstance(run.runtime, DockerRuntime)
+            now, speed, truth = run.runtime.clock.now, 1.0, None
+        else:
+            run = opened.enter_context(_virtual(name, warehouse, options))
+            assert isinstance(run.runtime, RealTimeCluster)
+            assert run.runtime.pace
+            pace, truth = run.runtime.pace, run.runtime.made
+            now, speed = pace.now, pace.speed
+        inbox.belongs_to(run.name)
+        check = partial(check_job, header=run.header)
+        run.source = FromInbox(inbox, now, speed, check, truth)
+        yield run
+
+
+def new_start(options: ServiceOptions) -> Start:
+    """The start of a new service."""
+    profile = options.profile_read()
+    return make_start(Workload("inbox", (), (), profile), options.recorded(), service=True)
+
+
+@contextmanager
+def _virtual(name: str, warehouse: Path, options: ServiceOptions) -> Iterator[Run]:
+    """A run on a virtual cluster in real time, after its last recorded round."""
+    reader = Reader(warehouse)
+    start = reader.start(name) if name else new_start(options)
+    if name:
+        options.check_same(name, start.header)
+        check_plugins(name, start, reader)
+    prepared = prepare(start)
+    made = _Truths(start)
+    given = () if name else packages(start.header.settings)
+    with (
+        Writer(warehouse, start, run=name or None, packages=given) as writer,
+        closing(RealTimeCluster(made.of, terms(start.header, writer.run), Standing())) as runtime,
+    ):
+        run = prepared.on(runtime, writer, writer.run)
+        recorded = reader.records(name) if name else []
+        clocks = tuple(record.clock_seconds for record, _ in recorded)
+        run.source = Again(start.workload.trace, clocks)
+        for record, digest in recorded:
+            carry_out(run, record, digest)
+        runtime.pace = Pace(clocks[-1] if clocks else 0.0, options.speed)
+        yield run
+
+
+class _Truths:
+    """Ground truths of a service's jobs: those that were recorded, else made."""
+
+    def __init__(self, start: Start) -> None:
+        self._known = {truth.job_id: truth for truth in start.workload.truths}
+        self._make = truth_of(start.header)
+
+    def of(self, spec: JobSpec) -> GroundTruth:
+        """The ground truth of a job."""
+        if spec.job_id in self._known:
+            return self._known[spec.job_id]
+        assert self._make
+        return self._make(spec)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), ServiceOptions.parsed(sys.argv[2]))

@@ -1,0 +1,83 @@
+"""What users are told of a service, and what they may ask of it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flows.service.desk import Desk
+from predictor.allocation import Demand
+from predictor.errors import InputError
+from predictor.job import Mode
+from tasks.commands import CommandKind
+from tests.flows.test_scheduler import JOB, go
+from warehouse.inbox.inbox import Inbox
+
+
+def statuses(desk: Desk) -> dict[int, str]:
+    return {row.job_id: row.status for row in desk.jobs()}
+
+
+def test_a_warehouse_without_a_service_is_a_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no service; start one"):
+        Desk(tmp_path)
+
+
+def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB)
+    name = go(tmp_path, 1)
+    with Desk(tmp_path) as desk:
+        held = desk.submit(replace(JOB, name="nightly", mode=Mode.STATIC), by="ann")
+        wide = desk.submit(replace(JOB, demand=Demand.gang(4)))
+        last = desk.submit(replace(JOB, demand=Demand.gang(4), name="nightly"))
+        assert statuses(desk) == {1: "runs", 2: "accepted", 3: "accepted", 4: "accepted"}
+        assert [row.status for row in desk.queue()] == ["runs", *["accepted"] * 3]
+        assert desk.job("nightly").number == last.number
+        ahead = desk.expect(replace(JOB, demand=Demand.gang(4)))
+        assert ahead.ends_low_s is not None
+        assert 0.0 <= ahead.ends_low_s <= ahead.ends_in_s <= ahead.ends_high_s  # type: ignore[operator]
+        desk.command(CommandKind.HOLD, str(held.number))
+        desk.command(CommandKind.CANCEL, "nightly", by="ann")
+        go(tmp_path, 1)
+        found = desk.status()
+        assert (found.run, found.rounds, found.pending, found.held) == (name, 2, 0, 1)
+        queue = {row.job_id: row for row in desk.queue()}
+        assert queue[held.number].status == "held"
+        assert queue[held.number].starts_in_s is None
+        assert queue[last.number].status == "cancelled"
+        active = [queue[1], queue[wide.number]]
+        assert {row.status for row in active} == {"runs", "waits"}
+        assert all(row.ends_in_s is not None and row.ftf is not None for row in active)
+        go(tmp_path, 1)
+        assert statuses(desk)[last.number] == "withdrawn"
+        events = desk.events(after_round=0)
+        assert ("cancel", last.number, "nightly", "by ann") in [
+            (row.kind, row.job_id, row.name, row.reason) for row in events
+        ]
+        assert {row.round for row in events} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "value", "problem"),
+    [
+        (CommandKind.CANCEL, "7", 0.0, "there is no job '7'"),
+        (CommandKind.CANCEL, "other", 0.0, "there is no job 'other'"),
+        (CommandKind.BUDGET, "1", 0.0, "is no budget"),
+        (CommandKind.DRAIN, "4", 0.0, "there is no node '4'"),
+    ],
+)
+def test_a_command_about_nothing_is_refused(
+    tmp_path: Path, kind: CommandKind, target: str, value: float, problem: str
+) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB)
+    go(tmp_path, 1)
+    with Desk(tmp_path) as desk:
+        with pytest.raises(InputError, match=problem):
+            desk.command(kind, target, value=value)
+        with pytest.raises(InputError, match="no throughputs of 'x'"):
+            desk.submit(replace(JOB, model="x"))
+        with pytest.raises(InputError, match="8 are asked for, and the cluster has 4"):
+            desk.submit(replace(JOB, demand=Demand.gang(8)))
+        assert desk.inbox.last() == 1

@@ -1,0 +1,135 @@
+"""A service's scheduler: what it takes in, that it goes on after kills, and repeats."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from containers.runtime import EventKind, Standing, Terms
+from containers.virtual.real_time import Pace, RealTimeCluster
+from flows.history.replay import replay
+from flows.service.options import ServiceOptions
+from flows.service.scheduler import schedule, under_way
+from predictor.allocation import Demand
+from predictor.errors import InputError
+from predictor.job import JobSpec, Mode
+from tasks.commands import CommandKind
+from warehouse.analytics.questions import Analytics
+from warehouse.inbox.inbox import Inbox
+from warehouse.store.audit import audit
+from warehouse.store.reader import Reader
+
+FAST = ServiceOptions(gpus=4, speed=100_000.0, driver="plain")
+JOB = JobSpec(0, "conv-small", 32, 128, Demand.gang(2), Mode.GNS, 20, 40_000, 0.0, "a")
+
+
+class Hand:
+    """A clock moved by hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+def test_a_pace_waits_and_does_not_catch_up_on_what_it_missed() -> None:
+    hand = Hand()
+    pace = Pace(100.0, 60.0, hand.now, hand.sleep)
+    pace.reach(220.0)
+    assert (hand.seconds, pace.now()) == (pytest.approx(2.0), pytest.approx(220.0))
+    hand.seconds += 0.5
+    pace.reach(240.0)  # a little late: the clock goes on
+    assert pace.now() == pytest.approx(250.0)
+    hand.seconds += 100.0
+    pace.reach(360.0)
+    assert pace.now() == pytest.approx(360.0)
+
+
+def test_an_idle_round_ends_at_an_arrival_or_with_its_length() -> None:
+    hand = Hand()
+    cluster = RealTimeCluster(lambda spec: pytest.fail("no job"), Terms("", 120.0), Standing())
+    cluster.pace = Pace(0.0, 60.0, hand.now, hand.sleep)
+    cluster.advance(30.0)
+    assert cluster.observe().clock_seconds == pytest.approx(30.0)
+    cluster.advance(None)
+    assert cluster.observe().clock_seconds == pytest.approx(150.0)
+    hand.seconds += 10.0
+    cluster.advance(150.0)  # came long ago
+    assert cluster.observe().clock_seconds == pytest.approx(750.0)
+
+
+def go(warehouse: Path, rounds: int, options: ServiceOptions = FAST) -> str:
+    """Drive some rounds as a process of its own would, then leave everything as a kill does."""
+    with Inbox(warehouse) as inbox, under_way(warehouse, inbox, options) as run:
+        schedule(run, warehouse, rounds=rounds)
+        return run.name
+
+
+def test_a_service_goes_on_from_its_records_and_takes_each_entry_once(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        first = inbox.submit(replace(JOB, name="first"))
+        name = go(tmp_path, 2)
+        assert name.startswith("service-")
+        second = inbox.submit(replace(JOB, mode=Mode.STATIC, name="second"))
+        third = inbox.submit(replace(JOB, demand=Demand.gang(4), name="third"))
+        assert go(tmp_path, 1) == name
+        inbox.command(CommandKind.CANCEL, third.number)
+        big = inbox.submit(replace(JOB, demand=Demand.gang(8)))
+        inbox.command(CommandKind.HOLD, second.number)
+        go(tmp_path, 2)
+        inbox.command(CommandKind.RELEASE, second.number)
+        while True:
+            go(tmp_path, 5)
+            records = [record for record, _ in Reader(tmp_path).records(name)]
+            ended = {event.job_id: event.kind for r in records for event in r.finished}
+            if len(ended) == 3:
+                break
+            inbox.command(CommandKind.BUDGET, first.number, value=1.0)  # another round follows
+        last = inbox.last()
+    assert ended == {
+        first.number: EventKind.FINISHED,
+        second.number: EventKind.FINISHED,
+        third.number: EventKind.WITHDRAWN,
+    }
+    commands = [command for record in records for command in record.commands]
+    jobs = [spec.job_id for record in records for spec in record.arrivals]
+    assert sorted([*jobs, *(c.number for c in commands)]) == [*range(1, last + 1)]
+    (refused,) = [c for c in commands if c.kind is CommandKind.REFUSED]
+    assert refused.number == big.number
+    assert "8 are asked for, and the cluster has 4" in refused.reason
+    assert audit(tmp_path, name).findings == ()
+    assert replay(name, tmp_path).differences == []
+    asked = "SELECT job_id, finish_seconds IS NULL, ftf > 0 FROM job_outcomes ORDER BY job_id"
+    assert Analytics(tmp_path).query(asked)[1] == [
+        (first.number, False, True),
+        (second.number, False, True),
+        (third.number, True, None),
+    ]
+
+
+def test_times_of_entries_are_those_of_their_round(tmp_path: Path) -> None:
+    slow = replace(FAST, speed=600.0)
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB)
+        name = go(tmp_path, 1, slow)
+        inbox.submit(JOB)  # accepted while no scheduler runs: right after the last round
+        go(tmp_path, 2, slow)
+    records = [record for record, _ in Reader(tmp_path).records(name)]
+    (late,) = records[1].arrivals
+    assert records[0].clock_seconds < late.arrival_seconds <= records[1].clock_seconds
+    assert audit(tmp_path, name).findings == ()
+
+
+def test_a_service_keeps_what_it_began_with(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB)
+    go(tmp_path, 1)
+    go(tmp_path, 1, replace(FAST, gpus=8))  # the default: as it began
+    with pytest.raises(InputError, match="gpus: is not what the service"):
+        go(tmp_path, 1, replace(FAST, gpus=16))
+    with pytest.raises(InputError, match="policy: is not"):
+        go(tmp_path, 1, replace(FAST, policy="srtf"))
