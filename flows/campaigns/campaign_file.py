@@ -35,7 +35,8 @@ def _resolve_files(path: Path, given: dict[str, Any]) -> None:
     for number, workload in enumerate(workloads if isinstance(workloads, list) else ()):
         for field in FILES:
             if isinstance(workload, dict) and isinstance(workload.get(field), str):
-                if field == "profile" and workload[field] in plugins(Kind.THROUGHPUTS):
+                named = field in ("profile", "throughputs")
+                if named and workload[field] in plugins(Kind.THROUGHPUTS):
                     continue
                 file = (path.parent / workload[field]).resolve()
                 if not file.is_file():

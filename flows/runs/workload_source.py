@@ -38,7 +38,7 @@ class FromTrace:
     ] = Format.PUBLIC.value
     profile: Annotated[
         Path | None,
-        Setting("Profile", "Throughputs of a public trace or jobs: JSON, or a model's name."),
+        Setting("Profile", "Throughputs of jobs (JSON); of a public trace also a model's name."),
     ] = None
     throughputs: Annotated[
         Path | None,

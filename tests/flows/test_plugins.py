@@ -416,6 +416,25 @@ def test_a_throughput_model_of_ones_own_is_recorded_as_its_table(
     assert "amdal: No such file or directory" in refused.err
 
 
+def test_a_throughput_model_knows_several_gpu_types(
+    amdahl: Path, here: Command, tmp_path: Path
+) -> None:
+    twice = "return 500.0 * speedup * (1 + (allocation.gpu_type == 'a100'))"
+    text = amdahl.read_text().replace('("v100",)', '("v100", "a100")')
+    amdahl.write_text(text.replace("return 500.0 * speedup", twice))
+    assert here("generate", tmp_path / "t", "--jobs", 2, "--scale-factors", "1=1").code == 0
+    asked = ("--trace", tmp_path / "t" / "jobs.trace", "--profile", "amdahl", "--policy", "fifo")
+    (row,) = here(
+        *("simulate", "--pools", "v100:2x1,a100:1x1", *asked, "--round-seconds", 3600),
+        *("--warehouse", tmp_path / "w", "--json"),
+    ).rows
+    rates: dict[tuple[str, int], dict[str, float]] = {}
+    for one in Reader(tmp_path / "w").header(row["run"]).profile:
+        rates.setdefault((one.model, one.batch_size), {})[one.gpu_type] = one.steps_per_second
+    assert rates
+    assert all(of["a100"] == 2 * of["v100"] for of in rates.values())
+
+
 MODELS = {
     "raise OSError('no such disk')": "cannot tell the rate of * OSError: no such disk (amdahl.py:",
     "return None": "a rate of None steps per second",
