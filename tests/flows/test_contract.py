@@ -16,7 +16,7 @@ from flows.service.listening import Listening
 from flows.service.service import Service
 from tests.flows.conftest import Command, Finished, tree
 from tests.flows.test_cli import assert_refused
-from warehouse.store.folder import WHOLE, place_of
+from warehouse.store.folder import WHOLE, place_of, present
 
 
 def linked(path: Path) -> None:
@@ -109,6 +109,21 @@ def test_a_run_that_was_copied_within_the_warehouse_is_refused(
     if copy.name != folder.name:
         assert_refused(here("why", 0, "--run", "copy-000000-1", *given), finished.run)
     assert here("audit", "--all", *given).code == 1
+
+
+@pytest.mark.parametrize("lock", [".views.lock", "ledger.jsonl", "run=_/.lock"])
+def test_a_lock_that_is_a_link_makes_no_file_elsewhere(
+    here: Command, finished: Finished, tmp_path: Path, lock: str
+) -> None:
+    warehouse = tmp_path / "w"
+    shutil.copytree(finished.warehouse, warehouse)
+    records = present(warehouse)
+    place = records / lock if "run=" in lock else warehouse / lock
+    for changed in (place, warehouse / ".views", records / "run=_" / "header.parquet"):
+        changed.unlink(missing_ok=True)  # to be made anew
+    place.symlink_to(tmp_path / "elsewhere")
+    assert_refused(here("simulate", "--gpus", 4, "--jobs", 1, "--warehouse", warehouse), lock)
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_warehouse_that_is_a_link_is_one(

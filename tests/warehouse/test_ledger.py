@@ -1,6 +1,7 @@
 """The ledger has what was written, in a chain, signed where there is a key."""
 
 import hashlib
+import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -469,7 +470,9 @@ def with_a_passphrase(path: Path) -> None:
     path.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, lock))
 
 
-@pytest.mark.parametrize("write_key", [no_file, garbage, of_another_kind, with_a_passphrase])
+@pytest.mark.parametrize(
+    "write_key", [no_file, os.mkfifo, garbage, of_another_kind, with_a_passphrase]
+)
 def test_what_is_no_key_is_refused_in_a_line(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, write_key: Callable[[Path], None]
 ) -> None:

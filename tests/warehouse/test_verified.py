@@ -109,6 +109,14 @@ def test_a_file_beside_those_that_were_written_is_an_error(
         planted.unlink()
 
 
+def test_a_run_without_checksums_is_an_error(kept: tuple[Path, Path]) -> None:
+    warehouse, folder = kept
+    flip(folder / WHOLE)
+    (folder / CHECKSUMS).unlink()
+    with pytest.raises(WarehouseError, match="SHA256SUMS: is missing"):
+        Analytics(warehouse).query(SUMMARY)
+
+
 def test_the_newest_round_is_no_exception(tmp_path: Path) -> None:
     made = ended("srtf", jobs=2)
     run = write(tmp_path, made.start, made.rounds[:3], compact=False)

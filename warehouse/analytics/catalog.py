@@ -32,6 +32,7 @@ from warehouse.store.folder import (
     WHOLE,
     WORKLOAD_FILE,
     check_files,
+    earlier,
     make_folder,
     name_of,
     no_cells,
@@ -248,7 +249,7 @@ def _checksums(warehouse: Path, runs: Iterable[str]) -> dict[Path, str]:
     """The noted checksums of the files of runs, as far as they have any.
 
     Raises:
-        WarehouseError: A file was added; it is named.
+        WarehouseError: A file was added, or there are no checksums; it is named.
     """
     folders = [place_of(warehouse, run) for run in sorted(runs)]
     folders += [root / EMPTY for root in roots(warehouse)]
@@ -257,6 +258,8 @@ def _checksums(warehouse: Path, runs: Iterable[str]) -> dict[Path, str]:
         there = sorted(path.name for path in folder.glob("*.parquet"))
         sums = noted(folder)
         if sums is None:
+            if there and folder.parent != earlier(warehouse):  # layout 3 had none
+                raise WarehouseError(str(folder / CHECKSUMS), "is missing", RESTORE)
             continue
         stored |= {folder / name: digest for name, digest in sums.items()}
         for name in there:

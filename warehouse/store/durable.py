@@ -99,7 +99,7 @@ def alone(lock: Path) -> Iterator[None]:
     import fcntl
 
     with writing(lock):
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -122,7 +122,7 @@ def lock_run(path: Path, run: str) -> int:
     """
     import fcntl
 
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -59,6 +59,8 @@ def given_key(warehouse: Path) -> Key | None:
     from cryptography.exceptions import UnsupportedAlgorithm
 
     try:
+        if not path.is_file():  # a pipe would be waited for, a device read without end
+            raise ValueError("no file")
         return _key(path.read_bytes())
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         problem = f"{path} holds no Ed25519 key without a passphrase ({error})"
