@@ -18,6 +18,10 @@ expected lateness:
 - λ_j rises from 0 to λ with the mean contention of the job's life so far. At a contention of 1
   the fair finish time is the isolated one, which every wait misses, and the longest job alone
   sets the horizon: such deadlines say nothing of who should wait.
+- On several GPU types a job bids on each: e_j is its run time on that type, and its finish time
+  assumes that it runs on its fastest after the window. The fair finish is that in an evenly shared
+  cluster of these types (`solver.shared_cluster`). The horizon is the least makespan of a linear
+  program, and what a round on a type saves of it is added: the job's comparative advantage there.
 - The finish time assumes that the job runs without preemption after the window. The
   expectation is over its forecast's samples, each smoothed by a normal error of a few
   rounds, so that the penalty rises before the deadline is missed.
@@ -25,11 +29,13 @@ expected lateness:
 
 import math
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
+from predictor.allocation import Allocation
 from predictor.forecast import SAMPLES
-from solver.market import Floats, Market
+from solver.market import Floats, Ints, Market
 from solver.plan import Situation
 
 
@@ -56,9 +62,16 @@ class UtilityParameters:
 class Outlook:
     """Policy input of the active jobs, as arrays.
 
+    There is a row for each job and allocation that it bids on; on GPUs of a single type that is a
+    row for each job. The rows of a job follow each other, and differ in `allocations` and `here`.
+
     Attributes:
-        samples: Equally likely residual run times, shape (jobs, samples), seconds.
-        left: Mean residual run times, shape (jobs,), seconds.
+        job_of: Index of each row's job.
+        allocations: The allocation of each row.
+        samples: Equally likely residual run times on the job's fastest allocation, shape
+            (jobs, samples), seconds.
+        left: Mean residual run times there, shape (jobs,), seconds.
+        here: Mean residual run times on the row's allocation, shape (jobs,), seconds.
         run: Run times so far, shape (jobs,), seconds.
         age: Times since submission, shape (jobs,), seconds.
         gangs: GPUs per job, shape (jobs,).
@@ -69,8 +82,11 @@ class Outlook:
             jobs still to come is unknown.
     """
 
+    job_of: Ints
+    allocations: tuple[Allocation, ...]
     samples: Floats
     left: Floats
+    here: Floats
     run: Floats
     age: Floats
     gangs: Floats
@@ -79,6 +95,10 @@ class Outlook:
     budgets: Floats
     contention: float
 
+    def fair(self) -> Floats:
+        """Fair finish time after submission, by sample, on GPUs of a single type."""
+        return self.contention * (self.run[:, None] + self.samples) / self.budgets[:, None]
+
 
 def outlook(situation: Situation) -> Outlook:
     """The outlook of the active jobs, of which there must be some.
@@ -86,11 +106,19 @@ def outlook(situation: Situation) -> Outlook:
     Args:
         situation: Policy input, with forecasts that have trajectories.
     """
-    jobs = situation.jobs
+    one = len(situation.inventory.types) == 1
+    menus = [(job.own,) if one else job.choices for job in situation.jobs]
+    jobs = [job for job, menu in zip(situation.jobs, menus, strict=True) for _ in menu]
     samples = np.empty((len(jobs), SAMPLES))
-    for row, job in enumerate(jobs):
-        samples[row] = job.run_time(job.own).samples  # a settled job's single sample broadcasts
+    for row, (job, allocation) in enumerate(zip(jobs, chain(*menus), strict=True)):
+        samples[row] = job.run_time(allocation).samples  # a settled job's single sample broadcasts
     samples = np.maximum(samples, 1.0)
+    job_of = np.repeat(np.arange(len(menus)), [len(menu) for menu in menus])
+    here = samples.mean(axis=1)
+    if not one:
+        first = np.flatnonzero(np.diff(job_of, prepend=-1))
+        fastest = np.lexsort((here, job_of))[first][job_of]
+        samples = samples[fastest]
     left = samples.mean(axis=1)
     run = np.array([job.belief.run_seconds for job in jobs])
     age = situation.clock_seconds - np.array([job.spec.arrival_seconds for job in jobs])
@@ -98,14 +126,17 @@ def outlook(situation: Situation) -> Outlook:
     waited = service > 0.0
     budgets = np.array([job.spec.budget for job in jobs])
     return Outlook(
+        job_of=job_of,
+        allocations=tuple(chain(*menus)),
         samples=samples,
         left=left,
+        here=here,
         run=run,
         age=age,
-        gangs=np.array([float(job.gang) for job in jobs]),
+        gangs=np.array([float(allocation.gpus) for allocation in chain(*menus)]),
         service=service,
         crowding=np.where(waited, age / np.where(waited, service, 1.0), situation.even.contention),
-        budgets=budgets / budgets.mean(),
+        budgets=budgets / np.mean([job.spec.budget for job in situation.jobs]),
         contention=max(1.0, situation.jobs_seen / situation.inventory.gpus),
     )
 
@@ -120,6 +151,7 @@ def utilities(
     ahead: Outlook,
     parameters: UtilityParameters,
     *,
+    fair: Floats,
     horizon: float,
     window: int,
     round_seconds: float,
@@ -129,20 +161,22 @@ def utilities(
     Args:
         ahead: Outlook of the jobs.
         parameters: Parameters of the utilities.
+        fair: Fair finish times after submission, shape (jobs, samples) or (jobs, 1), seconds.
         horizon: Seconds from now by which all active work is due.
         window: T.
         round_seconds: Δ.
     """
     elapsed = np.arange(window + 1) * round_seconds
-    gained = np.minimum(elapsed, ahead.left[:, None])
+    gained = np.minimum(elapsed, ahead.here[:, None])
     worth = ahead.budgets * finish_time_fairness(ahead) * ahead.gangs**GANG_EXPONENT
-    progress = worth[:, None] * gained / np.maximum(ahead.left, round_seconds)[:, None]
+    progress = worth[:, None] * gained / np.maximum(ahead.here, round_seconds)[:, None]
 
     # Samples come before rounds, so that the largest array has jobs · samples · (T + 1) numbers.
-    fair = ahead.contention * (ahead.run[:, None] + ahead.samples) / ahead.budgets[:, None]
     due = np.minimum(parameters.fair_share * fair - ahead.age[:, None], horizon)[:, :, None]
     left = ahead.samples[:, :, None]
-    finish = np.where(left > elapsed, elapsed[-1] + left - elapsed, left)
+    speed = (ahead.left / ahead.here)[:, None, None]
+    done = elapsed * speed
+    finish = np.where(left > done, elapsed[-1] + left - done, left / speed)
     least = _LEAST * round_seconds
     blur = np.hypot(
         np.maximum(parameters.blur_rounds * round_seconds, least), parameters.blur_share * left
@@ -172,16 +206,28 @@ def _expected_excess(mean: Floats) -> Floats:
     return excess
 
 
-def hysteresis(situation: Situation, favour: float, fresh: float, fresh_rounds: float) -> Floats:
-    """Preemption hysteresis: a factor on the bids of each job, shape (jobs,).
+def hysteresis(
+    situation: Situation, ahead: Outlook, favour: float, fresh: float, fresh_rounds: float
+) -> Floats:
+    """Preemption hysteresis: a factor on each bid, shape (jobs,).
+
+    A job is favoured on the GPU type that it holds alone: to move is to restart.
 
     Args:
         situation: Policy input.
+        ahead: Outlook of the jobs.
         favour: Factor for running jobs.
         fresh: A further factor while a job has held its GPUs for fewer rounds than the next.
         fresh_rounds: Number of such rounds.
     """
-    held = np.array([job.lease_rounds for job in situation.jobs])
+    jobs = situation.jobs
+    rows = zip(ahead.job_of.tolist(), ahead.allocations, strict=True)
+    held = np.array(
+        [
+            jobs[row].lease_rounds * (jobs[row].held in (None, allocation))
+            for row, allocation in rows
+        ]
+    )
     factors: Floats = np.where(held > 0, favour, 1.0)
     factors[(held > 0) & (held < fresh_rounds)] *= fresh
     return factors
@@ -201,8 +247,8 @@ def market(situation: Situation, ahead: Outlook, utility: Floats, hysteresis: Fl
         capacities=np.array(list(situation.inventory.capacities.values())),
         window=utility.shape[1] - 1,
         regularizer=0.0,
-        job_ids=np.array([job.job_id for job in situation.jobs]),
-        allocations=tuple(job.own for job in situation.jobs),
+        job_ids=np.array([job.job_id for job in situation.jobs])[ahead.job_of],
+        allocations=ahead.allocations,
         weights=ahead.budgets * hysteresis,
         utility=(utility - utility[:, :1]) * hysteresis[:, None],
         remaining=np.zeros(utility.shape),

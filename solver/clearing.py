@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from solver.backends import RELATIVE_GAP
-from solver.counts import relative_gap, solve_counts
+from solver.counts import Counts, relative_gap, solve_counts
 from solver.market import Ints, Market, Price
 from solver.repair import Timetable
 from solver.timetable import lay_out
@@ -43,6 +43,7 @@ def clear(
     order: Sequence[int],
     backend: str = "auto",
     coming: Sequence[int] | None = None,
+    counts: Counts | None = None,
 ) -> Clearing:
     """Clear a market.
 
@@ -51,11 +52,12 @@ def clear(
         order: Jobs (rows of the market) by descending priority.
         backend: A key of `solver.counts.BACKENDS`.
         coming: Jobs of the coming round, where that round is fixed; they must fit.
+        counts: The counts, if they are known.
 
     Raises:
         ShockwaveError: The back end is unknown, or no back end could solve the problem.
     """
-    counts = solve_counts(market, backend)
+    counts = counts or solve_counts(market, backend)
     timetable = _lay_out(market, counts.counts, order, coming)
     objective = market.objective(timetable.sum(axis=1))
     span = float((market.utility[:, -1] - market.utility[:, 0]).sum())

@@ -8,6 +8,7 @@ gangs and other bids can violate them, so each plan is audited as laid out.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from solver.market import Floats, Ints, Market
 from solver.repair import Timetable
@@ -59,6 +60,45 @@ def guarantees(market: Market, timetable: Timetable, budgets: Floats) -> Guarant
         envious=prefer((others * budgets / gangs + _TOLERANCE).astype(np.int64)),
         below_share=prefer((share / gangs + _TOLERANCE).astype(np.int64)),
         wanting=int((fits & (more > has + slack)).sum()),
+    )
+
+
+def guarantees_by_type(
+    market: Market, timetable: Timetable, budgets: Floats, prices: Floats, loss: float
+) -> Guarantees:
+    """Audit a round in which jobs choose among GPU types.
+
+    A job is envious if it prefers another (type, price), or nothing, to what it has, by more than
+    the round's loss against its bound. At the prices of that bound none does: what all jobs lose
+    against what they prefer, and the price of idle GPUs, add up to the loss.
+
+    Args:
+        market: The market of the coming round.
+        timetable: The rows that run, shape (rows, 1).
+        budgets: Budget of each row's job, shape (rows,).
+        prices: Price of a GPU of each type, shape (types,).
+        loss: Bound less objective.
+    """
+    runs, firsts, job_of = timetable[:, 0], market.jobs, market.job_of
+    worth = market.utility[:, 1] - market.utility[:, 0]
+    net = worth - market.gangs * prices[market.type_of]
+    has = np.bincount(job_of, np.where(runs, worth, 0.0))
+    earns = np.bincount(job_of, np.where(runs, net, 0.0))
+    likes = np.maximum(np.maximum.reduceat(net, firsts), 0.0)
+    slack = _TOLERANCE * np.maximum(np.maximum.reduceat(worth, firsts), 1e-300)
+    capacities = market.capacities[market.type_of]
+    used = np.bincount(market.type_of, market.gangs * runs, len(market.types))
+    share = capacities * budgets / budgets[firsts].sum()
+    better = worth > (has + slack)[job_of]
+    idle = (market.capacities - used)[market.type_of]
+
+    def jobs(rows: NDArray[np.bool_]) -> int:
+        return int(np.logical_or.reduceat(rows & better, firsts).sum())
+
+    return Guarantees(
+        envious=int((likes - earns > loss + slack).sum()),
+        below_share=jobs(share + _TOLERANCE >= market.gangs),
+        wanting=jobs(idle >= market.gangs),
     )
 
 

@@ -34,6 +34,11 @@ def certain(job_id: int, epochs: float, batch_size: int = 16) -> Forecast:
     return Forecast(job_id, (batch_size,), (0.0,), work, work, work, (work,))
 
 
+def gang_job(job_id: int, model: str, gpus: int) -> JobSpec:
+    """A gang that trains at a batch size of 8, a step an epoch, from the beginning."""
+    return JobSpec(job_id, model, 8, 8, Demand.gang(gpus), Mode.STATIC, 20_000, 8, 0.0)
+
+
 def gang_bid(
     job_id: int,
     gpus: int,

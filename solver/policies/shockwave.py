@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from solver.backends.makespan import least_makespan
 from solver.bidding import (
     Outlook,
     UtilityParameters,
@@ -13,9 +14,11 @@ from solver.bidding import (
     utilities,
 )
 from solver.clearing import clear
-from solver.guarantees import guarantees
-from solver.market import Floats, Market
-from solver.plan import Plan, Situation, SolveReport, Turn, claims, next_round
+from solver.counts import Counts, solve_counts
+from solver.guarantees import guarantees, guarantees_by_type
+from solver.market import Floats, Ints, Market
+from solver.plan import Claim, Plan, Situation, SolveReport, Turn, next_round
+from solver.shared_cluster import SharedCluster, Sharer
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,9 @@ class Shockwave:
     price of a GPU and the audit of guarantees. Every round is planned anew, so a market of the
     whole window would change none: it is cleared on demand (`preview`). `docs/market.md`
     derives the bids.
+
+    On several GPU types a job bids on each. The market is cleared first, which settles who runs on
+    which type; the list is then of those it chose, and after them of all others.
 
     `docs/market.md` says on which workloads the defaults were chosen; the ablations of
     `benchmarks/market.py` remove the parts in turn.
@@ -52,7 +58,12 @@ class Shockwave:
             horizon delays long jobs until they are late.
         lost_rounds: Mean loss of a job to its start and its end, in rounds.
         preview: Where not 0, the market is that of the window, laid out around the coming
-            round: bids, prices, plan and guarantees are of the window. Who runs is the same.
+            round: bids, prices, plan and guarantees are of the window. Who runs is the same. On
+            several GPU types the market is of the coming round.
+        advantage: On several GPU types, what a GPU-second of the least makespan is worth, in the
+            unit of a round's utility.
+        stay: There, the preemption hysteresis of bids on the GPU type that a job holds, in place
+            of `favour` and `fresh`.
     """
 
     name = "shockwave"
@@ -61,6 +72,7 @@ class Shockwave:
     looks_ahead = True
     clairvoyant = False
     work_conserving = True
+    several_pools = True
 
     backend: str = "auto"
     lateness: float = 1.6
@@ -75,26 +87,46 @@ class Shockwave:
     longest_level: float = 0.3
     lost_rounds: float = 0.5
     preview: float = 0.0
+    advantage: float = 0.1
+    stay: float = 1.1
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
         if not situation.jobs:
             return Plan({}, SolveReport(self.name))
         ahead = outlook(situation)
-        plan, coming = self._placed(situation, ahead)
-        bids = self._market(situation, ahead, situation.window) if self.preview else coming
-        rows = {job.job_id: row for row, job in enumerate(situation.jobs)}
-        order = [rows[job_id] for job_id in plan.order]
-        first = [row for job_id, row in rows.items() if job_id in plan.placement]
-        cleared = clear(bids, order, self.backend, first)
-        kept = guarantees(bids, cleared.timetable, ahead.budgets)
+        placed = self._placed(situation, ahead)
+        bids, plan = placed.market, placed.plan
+        preview = self.preview and len(bids.types) == 1
+        if preview:
+            bids = self._market(situation, ahead, self._terms(situation, ahead), situation.window)
+        rows = {
+            (job_id, allocation.gpu_type): row
+            for row, (job_id, allocation) in enumerate(
+                zip(bids.job_ids.tolist(), bids.allocations, strict=True)
+            )
+        }
+        first = [
+            rows[job_id, situation.inventory.allocation(gpus).gpu_type]
+            for job_id, gpus in plan.placement.items()
+        ]
+        cleared = clear(bids, placed.order, self.backend, sorted(first), placed.counts)
+        if len(bids.types) == 1:
+            kept = guarantees(bids, cleared.timetable, ahead.budgets)
+        else:
+            prices = np.array([price.price for price in cleared.prices])
+            kept = guarantees_by_type(
+                bids, cleared.timetable, ahead.budgets, prices, cleared.bound - cleared.objective
+            )
         return replace(
             plan,
             turns=tuple(
                 Turn(job.job_id, tuple(np.flatnonzero(row).tolist()))
                 for job, row in zip(situation.jobs, cleared.timetable, strict=True)
-                if self.preview and row.any()
-            ),
+                if row.any()
+            )
+            if preview
+            else (),
             bids=bids.bids,
             report=SolveReport(
                 policy=self.name,
@@ -115,22 +147,35 @@ class Shockwave:
         """The coming round alone, without its market: order, worth and placement as of `plan`."""
         if not situation.jobs:
             return Plan({}, SolveReport(self.name))
-        return self._placed(situation, outlook(situation))[0]
+        return self._placed(situation, outlook(situation)).plan
 
-    def _placed(self, situation: Situation, ahead: Outlook) -> tuple[Plan, Market]:
+    def _placed(self, situation: Situation, ahead: Outlook) -> "_Placed":
         """The coming round, and the market of that round, whose bids rank the jobs."""
-        coming = self._market(situation, ahead, 1)
+        terms = self._terms(situation, ahead)
+        coming = self._market(situation, ahead, terms, 1)
         worth = coming.utility[:, 1] / ahead.gangs
-        order = self.ranked(ahead, worth)
-        jobs = [situation.jobs[row] for row in order]
-        return Plan(
-            placement=next_round(situation, claims(jobs)),
+        counts, chosen = None, np.zeros(len(worth), dtype=np.int64)
+        if len(coming.types) > 1:
+            # Who runs must not depend on which other solvers are installed.
+            counts = solve_counts(coming, "lagrangian" if self.backend == "auto" else self.backend)
+            chosen = counts.counts
+        order = self.ranked(ahead, worth, chosen)
+        line = [Claim(situation.jobs[ahead.job_of[row]], ahead.allocations[row]) for row in order]
+        first = {
+            claim.job.job_id: float(worth[row])
+            for claim, row in zip(line[::-1], order[::-1], strict=True)
+        }
+        in_line = tuple(dict.fromkeys(claim.job.job_id for claim in line))
+        plan = Plan(
+            placement=next_round(situation, line),
             report=SolveReport(self.name),
-            order=tuple(job.job_id for job in jobs),
-            worth=tuple(worth[order].tolist()),
-        ), coming
+            memory=terms.memory,
+            order=in_line,
+            worth=tuple(first[job_id] for job_id in in_line),
+        )
+        return _Placed(plan, coming, order, counts)
 
-    def _market(self, situation: Situation, ahead: Outlook, window: int) -> Market:
+    def _market(self, situation: Situation, ahead: Outlook, terms: "_Terms", window: int) -> Market:
         """The market of a window that begins with the coming round."""
         parameters = UtilityParameters(
             self.lateness, self.crowded, self.fair_share, self.blur_rounds, self.blur_share
@@ -138,32 +183,107 @@ class Shockwave:
         utility = utilities(
             ahead,
             parameters,
-            horizon=self.horizon(situation, ahead),
+            fair=terms.fair,
+            horizon=terms.horizon,
             window=window,
             round_seconds=situation.round_seconds,
         )
-        factors = hysteresis(situation, self.favour, self.fresh, self.fresh_rounds)
+        if terms.advantage is None:
+            factors = hysteresis(situation, ahead, self.favour, self.fresh, self.fresh_rounds)
+        else:
+            utility += terms.advantage[:, None] * np.arange(window + 1)
+            factors = hysteresis(situation, ahead, self.stay, 1.0, 0.0)
         return market(situation, ahead, utility, factors)
 
-    def ranked(self, ahead: Outlook, worth: Floats) -> list[int]:
-        """Rows of the jobs by descending priority: the longest overdue, then by worth.
+    def _terms(self, situation: Situation, ahead: Outlook) -> "_Terms":
+        """What deadlines and, on several GPU types, comparative advantages are."""
+        lost = self.lost_rounds * situation.round_seconds
+        level = min(int(self.longest_level * ahead.samples.shape[1]), ahead.samples.shape[1] - 1)
+        longest = float(ahead.samples[:, level].max()) * (1.0 + self.blur_share / 2.0)
+        inventory = situation.inventory
+        if len(inventory.types) == 1:
+            work = float(ahead.gangs @ (ahead.left + lost)) / inventory.gpus
+            return _Terms(ahead.fair(), max(work, longest))
+        kinds = {kind: number for number, kind in enumerate(inventory.types)}
+        capacities = np.array(list(inventory.capacities.values()), dtype=np.int64)
+        type_of = np.array([kinds[found.gpu_type] for found in ahead.allocations])
+        program = least_makespan(ahead.here + lost, ahead.gangs, ahead.job_of, type_of, capacities)
+        cluster = self._shared(situation, ahead, capacities[type_of] / inventory.gpus)
+        fair = {sharer.job_id: sharer.fair - sharer.arrival for sharer in cluster.sharers}
+        due = np.array([fair[job.job_id] for job in situation.jobs])[ahead.job_of]
+        return _Terms(
+            fair=(due / ahead.budgets)[:, None],
+            horizon=max(program.seconds, longest),
+            advantage=self.advantage * inventory.gpus * program.worth[ahead.job_of] / ahead.here,
+            memory="" if cluster.written() == situation.memory else cluster.written(),
+        )
+
+    def _shared(self, situation: Situation, ahead: Outlook, share: Floats) -> SharedCluster:
+        """The evenly shared cluster with all active jobs.
+
+        Args:
+            situation: Policy input.
+            ahead: Outlook of the jobs.
+            share: Share of the GPUs that are of each row's type, shape (rows,).
+        """
+        cluster = SharedCluster.read(situation.memory)
+        known = {sharer.job_id for sharer in cluster.sharers}
+        if known.issuperset(job.job_id for job in situation.jobs):
+            return cluster
+        pace = np.bincount(ahead.job_of, share * ahead.left / ahead.here)
+        firsts = np.flatnonzero(np.diff(ahead.job_of, prepend=-1))
+        left, gangs = ahead.left[firsts].tolist(), ahead.gangs[firsts].tolist()
+        arrivals = [
+            Sharer(
+                job.job_id, job.spec.arrival_seconds, left[row], float(pace[row]), gangs[row], 0.0
+            )
+            for row, job in enumerate(situation.jobs)
+            if job.job_id not in known
+        ]
+        active = {job.job_id for job in situation.jobs}
+        return cluster.joined(arrivals, active, situation.inventory.gpus)
+
+    def ranked(self, ahead: Outlook, worth: Floats, chosen: Ints) -> list[int]:
+        """Rows by descending priority: the longest overdue, the market's choice, then by worth.
 
         Args:
             ahead: Outlook of the jobs.
-            worth: Utility per GPU of the coming round, shape (jobs,).
+            worth: Utility per GPU of the coming round, shape (rows,).
+            chosen: 1 for rows that the market chose, else 0, shape (rows,).
         """
         over = ahead.service - self.overdue * (ahead.run + ahead.left)
-        rows: list[int] = np.lexsort((-np.where(over > 0.0, over, worth), over <= 0.0)).tolist()
+        late = over > 0.0
+        first, then = np.where(late, -over, -chosen), np.where(late, -chosen, -worth)
+        rows: list[int] = np.lexsort((then, first, ~late)).tolist()
         return rows
 
-    def horizon(self, situation: Situation, ahead: Outlook) -> float:
-        """Horizon: seconds from now by which all active work can be done.
 
-        The larger of the GPU time left per GPU and the longest residual run time. So the
-        longest job is always due as soon as it can finish, and is never delayed for long.
-        """
-        lost = self.lost_rounds * situation.round_seconds
-        work = float(ahead.gangs @ (ahead.left + lost)) / situation.inventory.gpus
-        level = min(int(self.longest_level * ahead.samples.shape[1]), ahead.samples.shape[1] - 1)
-        longest = float(ahead.samples[:, level].max()) * (1.0 + self.blur_share / 2.0)
-        return max(work, longest)
+@dataclass(frozen=True)
+class _Terms:
+    """What bids are made by.
+
+    Attributes:
+        fair: Fair finish times after submission, shape (rows, samples) or (rows, 1), seconds.
+        horizon: Seconds from now by which all active work can be done: the larger of the work
+            left per GPU, or the least makespan on several GPU types, and the longest residual
+            run time. So the longest job is always due as soon as it can finish, and is never
+            delayed for long.
+        advantage: What a round on each row's type saves of the makespan, shape (rows,); None on
+            GPUs of a single type, where it is the same for all.
+        memory: The policy's state for its next plan; empty to keep the last.
+    """
+
+    fair: Floats
+    horizon: float
+    advantage: Floats | None = None
+    memory: str = ""
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """The coming round, its market, the rows in order, and counts if the market chose them."""
+
+    plan: Plan
+    market: Market
+    order: list[int]
+    counts: Counts | None

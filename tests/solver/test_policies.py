@@ -241,7 +241,12 @@ PARAMETERS = UtilityParameters(
 
 def bid(told: Situation, horizon: float, window: int = WINDOW) -> list[list[float]]:
     tables: list[list[float]] = utilities(
-        outlook(told), PARAMETERS, horizon=horizon, window=window, round_seconds=ROUND_SECONDS
+        outlook(told),
+        PARAMETERS,
+        fair=outlook(told).fair(),
+        horizon=horizon,
+        window=window,
+        round_seconds=ROUND_SECONDS,
     ).tolist()
     return tables
 

@@ -13,6 +13,7 @@ from predictor.allocation import Allocation, Demand
 from predictor.belief import Belief
 from predictor.job import JobSpec, Mode
 from predictor.throughput import Profile
+from solver.even_share import EvenShare
 from solver.inventory import Inventory, Pool
 from solver.plan import ActiveJob, Claim, Situation, claims, next_round
 from solver.policies import for_several_pools, make_policy
@@ -58,7 +59,8 @@ def job(
 
 
 def situation(*jobs: ActiveJob, inventory: Inventory = MIXED) -> Situation:
-    return Situation(0.0, inventory, 100.0, 1, jobs, len(jobs))
+    even = EvenShare(joined={job.job_id: 0.0 for job in jobs})
+    return Situation(0.0, inventory, 100.0, 1, jobs, len(jobs), even=even)
 
 
 def served(*jobs: ActiveJob) -> dict[int, tuple[int, ...]]:

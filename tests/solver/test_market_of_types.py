@@ -1,0 +1,172 @@
+"""`shockwave` on several GPU types: deadlines, the least makespan, who runs on what, the audit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predictor.belief import Belief
+from predictor.throughput import Profile
+from solver.backends.makespan import least_makespan
+from solver.even_share import EvenShare
+from solver.inventory import Inventory, Pool
+from solver.plan import ActiveJob, Plan, Situation
+from solver.policies.shockwave import Shockwave
+from solver.shared_cluster import SharedCluster, Sharer
+from tests.strategies import certain, examples, gang_job
+
+TWO = Inventory((Pool("v100", 1), Pool("k80", 1)))
+MIXED = Inventory((Pool("v100", 4), Pool("k80", 8)))
+
+
+def fluid(inventory: Inventory, seconds: list[list[float]], gangs: list[int]) -> float:
+    """The least makespan of jobs by their run time on each type; 0 where they cannot run."""
+    table = np.array(seconds)
+    jobs, kinds = np.nonzero(table)
+    return least_makespan(
+        table[jobs, kinds],
+        np.array(gangs, dtype=float)[jobs],
+        np.unique(jobs, return_inverse=True)[1],
+        kinds,
+        np.array(list(inventory.capacities.values())),
+    ).seconds
+
+
+def test_the_least_makespan_is_the_longest_job_or_the_work_by_comparative_advantage() -> None:
+    assert fluid(TWO, [[300.0, 900.0]], [1]) == pytest.approx(300.0)
+    # Both are faster on the V100; the second loses little on the K80.
+    assert fluid(TWO, [[400.0, 4000.0], [300.0, 400.0]], [1, 1]) == pytest.approx(400.0)
+    # The second does half its work on the K80, in 500 s, and then the rest on the V100.
+    assert fluid(TWO, [[500.0, 0.0], [500.0, 1000.0]], [1, 1]) == pytest.approx(750.0)
+    assert fluid(MIXED, [[100.0, 0.0]] * 8, [4] * 8) == pytest.approx(800.0)
+
+
+def test_work_is_worth_what_it_adds_to_the_makespan() -> None:
+    arrays = (np.ones(4), np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), np.array([1, 1]))
+    seconds = np.array([500.0, 2000.0, 500.0, 1000.0])
+    whole, more = (least_makespan(seconds * scale, *arrays) for scale in (1.0, 1.01))
+    assert whole.worth.sum() == pytest.approx(whole.seconds)
+    assert more.seconds == pytest.approx(1.01 * whole.seconds)
+    assert 0.0 < whole.prices @ np.array([1, 1]) <= 1.0
+
+
+def test_jobs_of_a_shared_cluster_speed_up_as_others_end() -> None:
+    jobs = [Sharer(0, 0.0, 100.0, 1.0, 1.0, 0.0), Sharer(1, 0.0, 300.0, 0.5, 1.0, 0.0)]
+    # One GPU: half each until job 0 ends after 200 s; job 1 has done 50 s, and 250 s at half speed.
+    both = SharedCluster().joined(jobs, {0, 1}, 1)
+    assert [job.fair for job in both.sharers] == pytest.approx([200.0, 700.0])
+    # At 100 s, with 50 s of work left of job 0, a third comes: a third of the GPU each.
+    later = both.joined([Sharer(2, 100.0, 1000.0, 1.0, 1.0, 0.0)], {1, 2}, 1)
+    assert later.clock_seconds == 100.0
+    assert [job.fair for job in later.sharers][:2] == pytest.approx([250.0, 1250.0])
+    assert SharedCluster.read(later.written()) == later
+    # Once job 0 has ended here and there, it is forgotten; job 1 keeps its finish.
+    last = later.joined([Sharer(3, 260.0, 10.0, 1.0, 1.0, 0.0)], {1, 2, 3}, 1)
+    assert [job.job_id for job in last.sharers] == [1, 2, 3]
+
+
+RATES = {"cnn": (10.0, 1.0), "mlp": (4.0, 5.0), "rnn": (6.0, 3.0)}
+PROFILE = Profile(
+    {
+        (model, 8, kind, gpus): rate * gpus
+        for model, rates in RATES.items()
+        for kind, rate in zip(("v100", "k80"), rates, strict=True)
+        for gpus in (1, 2, 4)
+    }
+)
+
+
+def active(
+    job_id: int,
+    model: str,
+    epochs: float,
+    gpus: int = 1,
+    held: tuple[int, ...] = (),
+    *,
+    inventory: Inventory = MIXED,
+) -> ActiveJob:
+    spec = gang_job(job_id, model, gpus)
+    return ActiveJob(
+        Belief(spec),
+        certain(job_id, epochs, 8),
+        held,
+        len(held),
+        inventory.menu_of(spec, 8, PROFILE),
+        PROFILE,
+        held=inventory.allocation(held) if held else None,
+    )
+
+
+def situation(*jobs: ActiveJob, inventory: Inventory = MIXED, clock: float = 0.0) -> Situation:
+    even = EvenShare(
+        clock, clock / 2.0, max(1.0, len(jobs) / inventory.gpus), {job.job_id: 0.0 for job in jobs}
+    )
+    return Situation(clock, inventory, 100.0, 1, jobs, len(jobs), even=even)
+
+
+def ran_on(plan: Plan, inventory: Inventory = MIXED) -> dict[int, str]:
+    return {job_id: inventory.allocation(gpus).gpu_type for job_id, gpus in plan.placement.items()}
+
+
+def test_jobs_run_where_their_advantage_is() -> None:
+    jobs = [active(n, model, 4000.0, inventory=TWO) for n, model in enumerate(("mlp", "cnn"))]
+    plan = Shockwave().plan(situation(*jobs, inventory=TWO))
+    assert ran_on(plan, TWO) == {0: "k80", 1: "v100"}
+    prices = {price.gpu_type: price.price for price in plan.report.prices}
+    assert [len(bid.rows) for bid in plan.bids] == [2, 2]
+    assert plan.report.gap == pytest.approx(0.0, abs=1e-4)
+    assert (plan.report.envious, plan.report.wanting) == (0, 0)
+    assert prices.keys() == {"v100", "k80"}
+
+
+def test_a_job_stays_on_its_type_unless_moving_is_worth_a_restart() -> None:
+    jobs = [active(0, "rnn", 4000.0, held=(4,)), active(1, "rnn", 3999.0, held=(0,))]
+    few = Inventory((Pool("v100", 1), Pool("k80", 1)))
+    held = [
+        replace(job, gpus=(1 - n,), held=few.allocation((1 - n,)), lease_rounds=3)
+        for n, job in enumerate(jobs)
+    ]
+    told = situation(*held, inventory=few)
+    assert ran_on(Shockwave().plan(told), few) == {0: "k80", 1: "v100"}
+    idle = situation(replace(held[0], held=few.allocation((1,))), inventory=few)
+    assert ran_on(Shockwave().plan(idle), few) == {0: "v100"}
+
+
+def test_deadlines_are_noted_when_jobs_arrive_and_kept_until_the_next() -> None:
+    jobs = [active(n, "cnn", 1000.0) for n in range(3)]
+    first = Shockwave().plan(situation(*jobs[:2]))
+    assert [job.job_id for job in SharedCluster.read(first.memory).sharers] == [0, 1]
+    known = replace(situation(*jobs[:2]), memory=first.memory)
+    assert Shockwave().plan(known).memory == ""
+    more = Shockwave().plan(replace(situation(*jobs), memory=first.memory))
+    assert [job.job_id for job in SharedCluster.read(more.memory).sharers] == [0, 1, 2]
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> Situation:
+    """Jobs of every model and gang that wait or run, at some time."""
+    jobs, free = [], {"v100": list(range(4)), "k80": list(range(4, 12))}
+    for job_id in range(draw(st.integers(1, 14))):
+        gpus, model = draw(st.sampled_from((1, 1, 2, 4))), draw(st.sampled_from(sorted(RATES)))
+        kind = draw(st.sampled_from(("none", "v100", "k80")))
+        held = tuple(free.get(kind, [])[:gpus])
+        if len(held) == gpus:
+            free[kind] = free[kind][gpus:]
+        epochs = draw(st.integers(1, 20_000))
+        jobs.append(active(job_id, model, epochs, gpus, held if len(held) == gpus else ()))
+    return situation(*jobs, clock=float(draw(st.sampled_from((0, 5_000, 90_000)))))
+
+
+@examples(60)
+@given(queues())
+def test_nobody_prefers_another_type_at_its_price_and_no_wanted_gpu_idles(told: Situation) -> None:
+    plan = Shockwave().plan(told)
+    assert (plan.report.envious, plan.report.wanting) == (0, 0)
+    assert 0.0 <= plan.report.gap <= 1.0
+    assert plan.report.objective <= plan.report.bound
+    gangs = {job.job_id: job.gang for job in told.jobs}
+    assert {job: len(gpus) for job, gpus in plan.placement.items()}.items() <= gangs.items()
+    assert Shockwave().placed(told).placement == plan.placement
+    assert sorted(plan.order) == sorted(gangs)
