@@ -208,7 +208,8 @@ def test_a_job_sees_no_docker_socket_and_no_secret(confined: Confined) -> None:
         }
         assert set(inside["environment"]) <= {
             *("PATH", "HOME", "HOSTNAME", "PYTHONPATH", "LC_CTYPE"),
-            *("SHOCKWAVE_LEASE", "SHOCKWAVE_DATA_FOLDER", "NVIDIA_VISIBLE_DEVICES"),
+            *("SHOCKWAVE_LEASE", "SHOCKWAVE_JOB_FOLDER", "SHOCKWAVE_DATA_FOLDER"),
+            "NVIDIA_VISIBLE_DEVICES",
             *("MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK", "LOCAL_WORKERS"),
         }
         assert inside["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"  # slots are no GPUs
