@@ -98,7 +98,10 @@ def test_a_trace_of_gavel_runs_on_several_types_and_can_be_forked(
     ("options", "said"),
     [
         (["--pools", "v100:1x1", "--gpus", "2"], "--pools: already give the number of GPUs"),
-        (["--pools", "gpu:8x1,gpu:8x1"], "--policy: shockwave schedules one pool of GPUs; give"),
+        (
+            ["--pools", "gpu:8x1,gpu:8x1", "--policy", "slack"],
+            "--policy: slack schedules one pool of GPUs; give one pool, or one of",
+        ),
         (["--pools", "v100:8x1", "--policy", "fifo"], "--pools: the profile has no GPUs of type"),
         (["--throughputs", "t.csv", "--gpus", "1"], "--throughputs: belongs to a trace"),
     ],

@@ -194,7 +194,7 @@ def crowds(draw: st.DrawFn) -> Situation:
     return situation(*active(running), inventory=inventory)
 
 
-@examples(300)
+@examples(100)
 @given(crowds(), st.randoms(use_true_random=False))
 def test_no_gpu_is_given_twice_and_no_gang_spans_pools_or_runs_where_it_cannot(
     told: Situation, rng: Random

@@ -25,7 +25,7 @@ NAMES = {
 COUNTED = {"GPUs", "jobs", "rounds", "leases", "nodes", "epochs", "samples", "steps", "reports"}
 SPANS = {"s", "ms", "GPU-hours", "GPU-seconds"}
 UNITS = COUNTED | SPANS | {"bytes", "welfare", "forecasts", "1", "id", "ids"}
-OTHERS = {"index", "indices", "as `metric` says"}
+OTHERS = {"currency", "index", "indices", "as `metric` says"}
 BY_NAME = (
     (r".*(_seconds|_s|_s_p\d+|jct_p\d+_s)|seconds", {"s", "GPU-seconds"}),
     (r".*_ms(_.*)?", {"ms"}),

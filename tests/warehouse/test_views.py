@@ -11,6 +11,7 @@ boundary at 200 and ends inside the round, at 280.
 
 import inspect
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -662,12 +663,48 @@ def test_placement_by_node(tmp_path: Path) -> None:
 
 
 def test_inventories_number_gpus_and_nodes_through(tmp_path: Path) -> None:
-    pools = (Pool("v100", 2, 1), Pool("a100", 4, 2))
+    pools = (Pool("v100", 2, 1, 2.48), Pool("a100", 4, 2))
     smaller = Fork("other-1", "", 1, (Pool("v100", 1, 1),), "fifo", ())
     run = write(tmp_path, with_settings(pools=pools, forked=(smaller,)), [])
     assert Analytics(tmp_path).query("FROM inventories")[1] == [
-        (run, 6, [0, 1, 2, 2, 3, 3], [1, 1, 2, 2], ["v100", "v100", "a100", "a100"])
+        (
+            run,
+            6,
+            [0, 1, 2, 2, 3, 3],
+            [1, 1, 2, 2],
+            ["v100", "v100", "a100", "a100"],
+            [2.48, 2.48, 0.0, 0.0],
+        )
     ]
+
+
+def test_a_lease_costs_its_gpu_hours_at_the_price_of_its_pool(tmp_path: Path) -> None:
+    pools = (Pool("v100", 2, 1, 36.0), Pool("k80", 2, 1, 3.6))
+    away = {0: 2, 1: 3}
+
+    def moved(parts: Iterable[Any]) -> tuple[Any, ...]:
+        """Job 1 on K80s."""
+        return tuple(
+            replace(part, gpus=tuple(away[gpu] for gpu in part.gpus)) if part.job_id == 1 else part
+            for part in parts
+        )
+
+    rounds = [
+        replace(
+            record,
+            leases=moved(record.leases),
+            events=moved(record.events),
+            finished=moved(record.finished),
+        )
+        for record in records()
+    ]
+    start = with_settings(pools=pools)
+    write(tmp_path, start, chained(start, rounds))
+    asked = "(job_id, gpu_type, scale_factor, seconds, cost)"
+    found = column(Analytics(tmp_path), "leases", asked, "round, job_id")
+    assert {(job_id, kind) for job_id, kind, *_ in found} == {(0, "v100"), (1, "k80"), (2, "v100")}
+    for _, kind, gpus, seconds, cost in found:
+        assert cost == pytest.approx(gpus * seconds * {"v100": 0.01, "k80": 0.001}[kind])
 
 
 def test_with_a_gpu_a_node_placement_changes_nothing(analytics: Analytics) -> None:

@@ -2,9 +2,9 @@
 -- grain: one row per run, round and lease that began; one moved to other GPUs begins anew
 -- restart_seconds: what a started or resumed job did not train in its first round, at most what
 -- the run charges a restart. idle_seconds: the rest that was not trained, waiting for rounds to
--- end. A gang is spread where it spans more nodes than it needs.
+-- end. cost: GPU-hours times their price, 0 where none was given. A gang is spread where it spans more nodes than it needs.
 WITH marks AS (
-    SELECT e.*, i.node_of, i.gpus_on, h.settings.restart_seconds AS charge,
+    SELECT e.*, i.node_of, i.gpus_on, i.type_of, i.price_of, h.settings.restart_seconds AS charge,
         lead(e.round) OVER jobs AS next_round,
         lead(e.at_seconds) OVER jobs AS next_seconds,
         lead(e.kind) OVER jobs AS next_kind
@@ -59,5 +59,7 @@ SELECT
     greatest(seconds - run_seconds - restart_seconds, 0) AS idle_seconds,
     len(list_distinct(list_transform(gpus, lambda g: node_of[g + 1]))) AS nodes,
     ceil(scale_factor / gpus_on[node_of[gpus[1] + 1] + 1])::BIGINT AS fewest_nodes,
-    nodes > fewest_nodes AS spread
+    nodes > fewest_nodes AS spread,
+    type_of[node_of[gpus[1] + 1] + 1] AS gpu_type,
+    scale_factor * seconds / 3600 * price_of[node_of[gpus[1] + 1] + 1] AS cost
 FROM measured

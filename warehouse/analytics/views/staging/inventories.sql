@@ -1,6 +1,7 @@
 -- The nodes of each run's cluster.
 -- grain: one row per run
--- node_of: node of each GPU, gpus_on: GPUs of each node, type_of: GPU type of each node, all in
+-- node_of: node of each GPU, gpus_on: GPUs of each node, type_of: GPU type of each node,
+-- price_of: price of a GPU-hour on each node, all in
 -- the order of their numbers from 0, so that the node of GPU g is node_of[g + 1]. Of a fork they
 -- are those of the largest cluster that it ran on.
 SELECT
@@ -10,14 +11,17 @@ SELECT
         range(len(nodes)), lambda i: list_transform(range(nodes[i + 1].gpus), lambda g: i)
     )) AS node_of,
     list_transform(nodes, lambda n: n.gpus) AS gpus_on,
-    list_transform(nodes, lambda n: n.gpu_type) AS type_of
+    list_transform(nodes, lambda n: n.gpu_type) AS type_of,
+    list_transform(nodes, lambda n: n.price) AS price_of
 FROM (
     SELECT
         run,
         gpus,
         flatten(list_transform(pools, lambda p: list_transform(
             range(p.gpus // p.gpus_per_node),
-            lambda n: {'gpus': p.gpus_per_node, 'gpu_type': p.gpu_type}
+            lambda n: {
+                'gpus': p.gpus_per_node, 'gpu_type': p.gpu_type, 'price': coalesce(p.price, 0.0)
+            }
         ))) AS nodes
     FROM (
         SELECT
