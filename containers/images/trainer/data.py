@@ -15,6 +15,8 @@ from trainer.errors import InputError
 from trainer.job import Job
 from trainer.shapes import SHAPES, Shape
 
+PROCESSOR = torch.device("cpu")
+
 FOLDER_VARIABLE = "SHOCKWAVE_DATA_FOLDER"
 """Environment variable with the data folder, which has a folder for each model."""
 
@@ -52,8 +54,12 @@ class DataSet:
         return generator.permutation(job.samples_per_epoch) % self.samples
 
 
-def open_data(job: Job) -> DataSet:
+def open_data(job: Job, device: torch.device = PROCESSOR) -> DataSet:
     """The model's data set; a synthetic one where there is none.
+
+    Args:
+        job: The job.
+        device: Where it trains, and where rows as wide as all items are made.
 
     Raises:
         InputError: The data set is damaged, or the data folder that is asked for is missing.
@@ -66,14 +72,14 @@ def open_data(job: Job) -> DataSet:
     folder = root / job.model
     try:
         if folder.is_dir():
-            return _published(job, folder, shape)
+            return _published(job, folder, shape, device)
     except OSError as error:
         problem = error.strerror or str(error)
         raise InputError(str(error.filename or folder), problem, readers.REMEDY) from None
-    return _synthetic(job, shape)
+    return _synthetic(job, shape, device)
 
 
-def _published(job: Job, folder: Path, shape: Shape) -> DataSet:
+def _published(job: Job, folder: Path, shape: Shape, device: torch.device) -> DataSet:
     most = job.samples_per_epoch
     match job.model:
         case "LM":
@@ -87,14 +93,15 @@ def _published(job: Job, folder: Path, shape: Shape) -> DataSet:
         case "Recommendation":
             source = folder / "ratings.csv"
             rated = readers.read_ratings(source, most, shape.classes)
-            return DataSet("Recommendation/ratings.csv", len(rated[1]) - 1, _users(rated, shape))
+            users = _users(rated, shape, device)
+            return DataSet("Recommendation/ratings.csv", len(rated[1]) - 1, users)
         case _:
             source = folder / "cifar-10-batches-bin"
             pictures = readers.read_pictures(source, most)
             return DataSet(f"{job.model}/{source.name}", len(pictures[1]), _pictures(pictures))
 
 
-def _synthetic(job: Job, shape: Shape) -> DataSet:
+def _synthetic(job: Job, shape: Shape, device: torch.device) -> DataSet:
     samples = min(job.samples_per_epoch, MOST_SYNTHETIC)
     generator = np.random.default_rng((job.seed, 0, 1))
     match job.model:
@@ -103,7 +110,8 @@ def _synthetic(job: Job, shape: Shape) -> DataSet:
         case "Transformer":
             batch = _words(*synthetic.pairs(generator, samples, shape.length))
         case "Recommendation":
-            batch = _users(synthetic.ratings(generator, samples, shape.classes), shape)
+            rated = synthetic.ratings(generator, samples, shape.classes)
+            batch = _users(rated, shape, device)
         case _:
             batch = _pictures(synthetic.pictures(generator, samples, shape.classes))
     return DataSet(SYNTHETIC, samples, batch)
@@ -136,15 +144,16 @@ def _words(*texts: Ints) -> Batch:
     return batch
 
 
-def _users(rated: tuple[Ints, Ints], shape: Shape) -> Batch:
+def _users(rated: tuple[Ints, Ints], shape: Shape, device: torch.device) -> Batch:
+    # Rows as wide as all items take longer to fill and to send to a GPU than a step there.
     items, starts = rated
 
     def batch(indices: Ints) -> tuple[Tensor, ...]:
         counts = starts[indices + 1] - starts[indices]
         rows = np.repeat(np.arange(len(indices)), counts)
         columns = np.concatenate([items[starts[user] : starts[user + 1]] for user in indices])
-        dense = torch.zeros(len(indices), shape.classes)
-        dense[torch.tensor(rows), torch.tensor(columns)] = 1.0
+        dense = torch.zeros(len(indices), shape.classes, device=device)
+        dense[torch.tensor(rows, device=device), torch.tensor(columns, device=device)] = 1.0
         return (dense,)
 
     return batch

@@ -79,7 +79,7 @@ class Training:
         self._writes = gang.rank == 0
         self._pause = _pause()
         self._saved = self._reported = time.monotonic()
-        self._data = open_data(job)
+        self._data = open_data(job, gang.device)
         if self._writes and self._data.source == SYNTHETIC:
             print(f"no data set of {job.model}: training on synthetic data", file=sys.stderr)
         self._mode = adaptation(job)
