@@ -117,7 +117,7 @@ class ServiceOptions(LiveSettings):
                 f"is missing: none is known of {gpu_type}",
                 "measure one: shockwave profile",
             )
-        return read_throughputs(table, gpu_type)
+        return read_throughputs(table, (gpu_type,))
 
     def check_same(self, run: str, header: "RunHeader") -> None:
         """Refuse settings other than those that a service began with, unless none is given.

@@ -8,12 +8,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
 from containers.docker.docker_runtime import DockerRuntime
+from containers.docker.own_images import check_images
 from containers.runtime import Standing
 from containers.virtual.real_time import Pace, RealTimeCluster
 from containers.virtual.truth import GroundTruth
@@ -95,7 +96,7 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
         ShockwaveError: The options are not those that it began with, or the records are damaged.
     """
     build(warehouse)
-    name = inbox.run
+    name, checks = inbox.run, list[Callable[[JobSpec], None]]()
     with ExitStack() as opened:
         if options.cluster is not None:
             nodes = read_cluster_file(options.cluster)
@@ -103,6 +104,7 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
             run, _ = opened.enter_context(found or begun(new_start(options), nodes, warehouse))
             assert isinstance(run.runtime, DockerRuntime)
             now, speed, truth = run.runtime.clock.now, 1.0, None
+            checks.append(lambda spec: check_images(nodes, [spec]))
         else:
             run = opened.enter_context(_virtual(name, warehouse, options))
             assert isinstance(run.runtime, RealTimeCluster)
@@ -110,7 +112,12 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
             pace, truth = run.runtime.pace, run.runtime.made
             now, speed = pace.now, pace.speed
         inbox.belongs_to(run.name)
-        check = partial(check_job, header=run.header)
+        checks.append(partial(check_job, header=run.header))
+
+        def check(spec: JobSpec) -> None:
+            for refuse in checks:
+                refuse(spec)
+
         run.source = FromInbox(inbox, now, speed, check, truth)
         yield run
 

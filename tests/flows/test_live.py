@@ -1,5 +1,6 @@
 """Whole runs of real training jobs in containers, through the Prefect flow and under faults."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +16,17 @@ from flows.runs.simulation import packages
 from flows.runs.start import make_start
 from flows.servers.own_server import own_server
 from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
-from harness.dockerd import Dockerd, cluster
+from flows.service.desk import Desk
+from flows.service.options import ServiceOptions
+from flows.service.scheduler import schedule, under_way
+from harness.dockerd import IMAGE, Dockerd, cluster, mounts
 from predictor.errors import InputError
 from predictor.job import Mode
+from tasks.commands import CommandKind
 from tasks.record import RuntimeKind, Settings, one_pool
 from tasks.sources import Workload
+from tests.containers.stories import job, long
+from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
@@ -136,3 +143,49 @@ def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
         resume_live(other, nodes, tmp_path / "x", rounds=1)
     again(replace(nodes, nodes=(replace(node, endpoint=f"unix://{tmp_path}/moved"),)))
     assert [record.round for record, _ in Reader(tmp_path / "w").records(name)] == [0, 1]
+
+
+def test_a_service_runs_in_containers_what_it_is_handed_and_goes_on(
+    daemon: Dockerd, storage: Path, tmp_path: Path
+) -> None:
+    read = ", ".join(f'"{path}"' for path in mounts())
+    (file := tmp_path / "cluster.toml").write_text(
+        f'''storage = "{storage}"
+user = "1000:1000"
+mounts = [{read}]
+grace_seconds = 1
+[[nodes]]
+name = "one"
+endpoint = "{daemon.endpoint}"
+gpu_type = "cpu"
+image = "{IMAGE}"
+slots = [{{ cpus = 1.0 }}, {{ cpus = 1.0 }}]
+'''
+    )
+    rates = {f"('Recommendation (batch size 32)', {gpus})": {"null": 40.0} for gpus in (1, 2)}
+    table = {"cpu": rates}
+    (profile := tmp_path / "profile.json").write_text(json.dumps(table))
+    options = ServiceOptions(
+        cluster=file, profile=profile, round_seconds=2.0, restart_seconds=1.0, driver="plain"
+    )
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(job(0, epochs=4, samples=320))
+        with under_way(tmp_path, inbox, options) as run:
+            schedule(run, tmp_path, rounds=1)
+        foreign = replace(job(0), image="somebody/else:1")
+        inbox.submit(foreign)
+        cancelled = inbox.submit(long(0))
+        with Desk(tmp_path) as desk:
+            while desk.jobs()[0].status != "finished":
+                assert desk.status().running + desk.status().waiting, desk.jobs()
+                with under_way(tmp_path, inbox, options) as run:
+                    schedule(run, tmp_path, rounds=1)
+            inbox.command(CommandKind.CANCEL, cancelled.number)
+            with under_way(tmp_path, inbox, options) as run:
+                schedule(run, tmp_path, rounds=2)
+            rows = desk.jobs()
+    assert [row.status for row in rows] == ["finished", "refused", "withdrawn"]
+    assert "somebody/else:1 is none of the images" in rows[1].reason
+    assert audit(tmp_path, run.name).findings == ()
+    assert replay(run.name, tmp_path).differences == []
+    daemon.remove_containers()
