@@ -40,12 +40,21 @@ def conformance(
     """Run the published policies as published; exit 1 if a figure is off."""
     from flows.cli.progress import progress
     from flows.judging.conformance import CASES, TOLERANCES
-    from flows.judging.conformance import conformance as run_conformance
+    from flows.judging.conformance import conformance as of_one_type
+    from flows.judging.conformance_of_types import (
+        THROUGHPUTS,
+        conformance_of_types,
+        published_runs,
+    )
 
     show, rows = progress().counted("published policies", "runs"), []
-    for row in run_conformance(folder):
+    if (folder / THROUGHPUTS).exists():
+        judged, count = conformance_of_types(folder), len(published_runs(folder))
+    else:
+        judged, count = of_one_type(folder), len(CASES) * len(TOLERANCES)
+    for row in judged:
         rows.append(row)
-        show(len(rows), len(CASES) * len(TOLERANCES))
+        show(len(rows), count)
         if as_json:
             print_rows([row], as_json)
     if not as_json:

@@ -37,7 +37,7 @@ class Tolerance:
         """Whether a figure is within the tolerance of the published figure."""
         if figure == "unfair_fraction":
             return abs(here - published) <= self.unfair
-        if figure == "worst_ftf":
+        if figure in ("worst_ftf", "worst_rho"):
             low, high = self.worst_range or (
                 published * (1.0 - self.worst),
                 published * (1.0 + self.worst),

@@ -91,6 +91,7 @@ class Ledger:
         accounts: By job id.
         types: GPU types of the accounts, where there are several.
         rounds: Rounds planned so far, where there are several types.
+        planned_at: Clock of the last of them, in seconds.
     """
 
     computed_at: float = 0.0
@@ -98,6 +99,7 @@ class Ledger:
     accounts: Mapping[int, Account] = field(default_factory=dict)
     types: tuple[str, ...] = ()
     rounds: int = 0
+    planned_at: float = 0.0
 
     @classmethod
     def read(cls, memory: str) -> "Ledger":
@@ -105,17 +107,17 @@ class Ledger:
         if not memory:
             return cls()
         computed_at, stale, rows, *of_types = orjson.loads(memory)
-        types, rounds = of_types or ((), 0)
+        types, rounds, planned_at = of_types or ((), 0, 0.0)
         accounts: dict[int, Account] = {}
         for job, *by_type, held_since, notes in ((*row[:6], row[6:]) for row in rows):
             share, received, deficit, rate = (tuple(kept) if types else (kept,) for kept in by_type)
             accounts[job] = Account(share, received, deficit, rate, held_since, tuple(notes))
-        return cls(computed_at, stale, accounts, tuple(types), rounds)
+        return cls(computed_at, stale, accounts, tuple(types), rounds, planned_at)
 
     def written(self) -> str:
         """As JSON: computed_at, stale, and a row of numbers per job.
 
-        With several types four of the numbers are lists, and types and rounds follow.
+        With several types four of the numbers are lists, and three fields follow.
         """
         rows: list[list[Any]] = [
             [
@@ -126,7 +128,7 @@ class Ledger:
             ]
             for job, account in self.accounts.items()
         ]
-        of_types = (self.types, self.rounds) if self.types else ()
+        of_types = (self.types, self.rounds, self.planned_at) if self.types else ()
         return orjson.dumps([self.computed_at, self.stale, rows, *of_types]).decode()
 
     def of(self, types: tuple[str, ...], received: float) -> "Ledger":
@@ -152,7 +154,7 @@ class Ledger:
             )
             for job, account in self.accounts.items()
         }
-        return Ledger(self.computed_at, True, accounts, types, self.rounds)
+        return replace(self, stale=True, accounts=accounts, types=types)
 
 
 @dataclass(frozen=True)
@@ -262,7 +264,7 @@ def run_shares(
         fills: Whether jobs run on idle GPUs of types that they have no share of.
     """
     if not situation.jobs:
-        return Plan({}, SolveReport(name), memory=Ledger().written())
+        return Plan({}, SolveReport(name), memory=_idle(situation).written())
     ledger = _updated(situation, policy.fidelity)
     report = SolveReport(name, reason="shares computed before", status="kept")
     if ledger.stale and _is_due(ledger, situation, policy.fidelity):
@@ -281,6 +283,14 @@ def run_shares(
         memory=_after(ledger, placement, situation.clock_seconds).written(),
         order=tuple(dict.fromkeys(candidate.claim.job.job_id for candidate in line)),
     )
+
+
+def _idle(situation: Situation) -> Ledger:
+    """The ledger after a round without jobs; of several types it goes on."""
+    before = Ledger.read(situation.memory)
+    if not before.types:
+        return Ledger()
+    return _after(replace(before, stale=True, accounts={}), (), situation.clock_seconds)
 
 
 def rates_by_type(job: ActiveJob, inventory: Inventory) -> tuple[float, ...]:
@@ -325,8 +335,9 @@ def _is_due(ledger: Ledger, situation: Situation, fidelity: Fidelity) -> bool:
     elapsed = situation.clock_seconds - ledger.computed_at
     if not ledger.types:
         return elapsed >= RECOMPUTE_SECONDS
-    idle = not any(account.shared for account in ledger.accounts.values())
-    return idle or elapsed >= RECOMPUTE_SECONDS_OF_TYPES
+    # The clock stands still where nothing ran and no job is to come.
+    stuck = ledger.rounds > 0 and situation.clock_seconds == ledger.planned_at
+    return stuck or elapsed >= RECOMPUTE_SECONDS_OF_TYPES
 
 
 def _computed(policy: SharePolicy, ledger: Ledger, situation: Situation) -> Ledger:
@@ -422,6 +433,7 @@ def _after(ledger: Ledger, placement: Container[int], clock: float) -> Ledger:
     return replace(
         ledger,
         rounds=ledger.rounds + 1,
+        planned_at=clock,
         accounts={
             job: account._replace(
                 held_since=NO_LEASE

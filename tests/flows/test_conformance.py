@@ -90,3 +90,14 @@ def test_what_is_missing_or_wrong_is_named(here: Command, folder: Path) -> None:
     assert_refused(here("conformance", folder), str(results), "is not a table with trace, policy")
     results.write_text("trace,policy,source,makespan_s,mean_jct_s,worst_ftf,unfair_fraction\n")
     assert_refused(here("conformance", folder), "has no run of gavel on jobs120_gpus32")
+
+
+def test_what_is_missing_or_wrong_of_gavels_data_is_named(here: Command, tmp_path: Path) -> None:
+    (tmp_path / "throughputs.csv.gz").touch()
+    results = tmp_path / "reference_results.csv"
+    assert_refused(here("conformance", tmp_path), str(results), "give the folder")
+    header = "trace,gpus,policy,makespan_s,mean_jct_s,worst_rho\n"
+    results.write_text(header + "some,8:16,isolated,1,1,1\n")
+    assert_refused(here("conformance", tmp_path), str(results), "gpus (V100:P100:K80)")
+    results.write_text(header + "some,8:16:24,isolated,1,1,1\n")
+    assert_refused(here("conformance", tmp_path), "throughputs.csv.gz")

@@ -390,6 +390,7 @@ def ledgers(draw: st.DrawFn) -> Ledger:
         draw(st.dictionaries(st.integers(0, 10_000), accounts)),
         types,
         draw(st.integers(0, 9_999)) if types else 0,
+        draw(st.floats(0, 1e6)) if types else 0.0,
     )
 
 

@@ -295,3 +295,18 @@ def test_accounts_follow_their_types_when_a_node_leaves() -> None:
     alone = fewer.of((), 180.0).accounts[3]
     assert alone.received == (180.0,)
     assert not alone.shared
+
+
+def test_as_published_a_job_on_an_idle_cluster_waits_until_the_clock_moves_or_stands_still() -> (
+    None
+):
+    policy = make_policy("isolated", fidelity=Fidelity.REFERENCE)
+    told = start(typed(0))
+    gone = replace(after(told, {}), jobs=(), memory=policy.plan(told).memory)
+    told = replace(gone, jobs=(typed(1, 2_300.0),), memory=policy.plan(gone).memory)
+    told = replace(told, clock_seconds=2_400.0)
+    plan = policy.plan(told)
+    assert not plan.placement
+    ledger = Ledger.read(plan.memory)
+    assert (ledger.computed_at, ledger.rounds, ledger.planned_at) == (2_000.0, 3, 2_400.0)
+    assert sorted(policy.plan(replace(told, memory=plan.memory)).placement) == [1]
