@@ -95,6 +95,7 @@ PANELS = {
             "Take a node out of service; jobs on it are preempted, with their checkpoints.",
         ),
         "uncordon": ("jobs", "Bring a drained node back into service."),
+        "token": ("tokens", "Make, list and remove tokens of the API."),
         "cluster": ("live", "Look at a cluster of Docker hosts."),
     },
     "Judge": {

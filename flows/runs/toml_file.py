@@ -1,6 +1,7 @@
 """TOML files; errors name the file and the field."""
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from types import GenericAlias
 from typing import Any, get_args
@@ -42,9 +43,15 @@ def first_mistake(
         model: Model of the file.
         what: Description of the model, for the error message.
     """
-    first = error.errors()[0]
+    return mistake_of(str(path), error.errors()[0], model, what)
+
+
+def mistake_of(
+    path: str, first: Mapping[str, Any], model: type[BaseModel], what: str
+) -> InputError:
+    """One of pydantic's errors as an `InputError`; see `first_mistake`."""
     parts = first["loc"]
-    place = f"{path}: {_field(parts)}" if parts else str(path)
+    place = f"{path}: {_field(parts)}" if parts else path
     if first["type"] == "extra_forbidden":
         known = _fields(model, parts[:-1])
         return InputError(place, f"is no field of {what}", meant(str(parts[-1]), known))

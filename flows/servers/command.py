@@ -10,8 +10,8 @@ from predictor.errors import InputError
 REPORTS = "SHOCKWAVE_REPORTS"
 """Environment variable with the folder that is served as `/reports`."""
 
-TRACES = "SHOCKWAVE_TRACES"
-"""Environment variable with the folder of the traces that `/traces` takes."""
+WAREHOUSE = "SHOCKWAVE_WAREHOUSE"
+"""Environment variable with the warehouse that a server is of."""
 
 ANSWER_SECONDS = 10.0
 """Timeout of a health check; a busy server takes seconds to answer. An engineering bound."""
@@ -23,13 +23,13 @@ def server_command(
     """The command that starts a Prefect server.
 
     Args:
-        factory: Function of `flows.servers.server` that creates the app.
+        factory: `MODULE:FUNCTION` that creates the app.
         host: Address to listen on.
         port: Port to listen on.
         tls: Files of a certificate and its key, to serve HTTPS.
     """
     return [
-        *(sys.executable, "-m", "uvicorn", "--factory", f"flows.servers.server:{factory}"),
+        *(sys.executable, "-m", "uvicorn", "--factory", factory),
         *("--host", host, "--port", str(port)),
         *("--log-level", "error", "--timeout-graceful-shutdown", "3"),
         *(("--ssl-certfile", tls[0], "--ssl-keyfile", tls[1]) if tls else ()),

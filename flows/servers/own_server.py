@@ -106,7 +106,7 @@ def plain_server(env: Mapping[str, str] | None = None) -> Iterator[Access]:
     host, port = "127.0.0.1", _free_port()
     access = access_to(f"http://{host}:{port}")
     own_env = _server_env() | dict(env or {}) | access.server_env()
-    command = server_command("create_plain_app", host, port)
+    command = server_command("flows.servers.server:create_plain_app", host, port)
     with child("Prefect server", command, own_env) as server:
         server.wait_until(lambda: answers(access.url), Event())
         yield access

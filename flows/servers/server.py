@@ -1,6 +1,5 @@
 """Apps of the Prefect servers that Shockwave starts; they end with their parent process."""
 
-import os
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -13,9 +12,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flows.servers.children import end_with_parent
-from flows.servers.command import REPORTS, TRACES
 from flows.servers.gate import Gate, Locked
-from flows.servers.traces import traces
 
 
 class _Packaged(StaticFiles):
@@ -26,10 +23,10 @@ class _Packaged(StaticFiles):
 
 
 class _Beside:
-    """Middleware that leaves one address to another app, which Prefect's own never sees.
+    """Middleware that leaves an address, and what is below it, to another app.
 
     Args:
-        app: Prefect's app.
+        app: Prefect's app, which never sees them.
         path: The address.
         page: The app that answers there.
     """
@@ -38,7 +35,7 @@ class _Beside:
         self._app, self._path, self._page = app, path, page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        ours = scope["type"] == "http" and scope["path"] == self._path
+        ours = scope["type"] == "http" and f"{scope['path']}/".startswith(f"{self._path}/")
         await (self._page if ours else self._app)(scope, receive, send)
 
 
@@ -48,46 +45,47 @@ def create_plain_app() -> FastAPI:
     Raises:
         RuntimeError: The environment is not that of `Access.server_env`.
     """
-    app = _prefect()
-    _close(app)
-    return app
+    return closed(prefect_app())
 
 
-def create_app() -> FastAPI:
-    """Prefect's app for `shockwave up`, with the reports and the page of traces."""
-    app = _prefect()
-    reports = StaticFiles(directory=Path(os.environ[REPORTS]), check_dir=False)
-    _hand_out(app, "/reports", reports)
-    # Prefect asks each form for a token of its own; the gate refuses forms of other pages.
-    page = Locked(traces(Path(os.environ[TRACES])), _secret(), sandbox=False)
-    app.add_middleware(_Beside, path="/traces", page=page)
-    _close(app)
-    return app
+def prefect_app() -> FastAPI:
+    """Prefect's app, with all that it shows of its own, before its gate is closed.
 
-
-def _prefect() -> FastAPI:
+    Raises:
+        RuntimeError: See `create_plain_app`.
+    """
     end_with_parent()
     api = get_current_settings().server.api
     if not (api.auth_string and api.csrf_protection_enabled and api.cors_allowed_origins != "*"):
         raise RuntimeError("a server needs a secret, CSRF protection and its own addresses")
     app = create_prefect()
     views = Path(collections.__file__).parent / "collections_data" / "views"
-    _hand_out(app, "/api/collections/views", _Packaged(directory=views))
+    hand_out(app, "/api/collections/views", _Packaged(directory=views))
     return app
 
 
-def _close(app: FastAPI) -> None:
-    """Put the gate before all else."""
+def closed(app: FastAPI) -> FastAPI:
+    """An app with the gate before all else."""
     origins = get_current_settings().server.api.cors_allowed_origins.split(",")
     app.add_middleware(Gate, origins=origins)  # the last one added is the outermost
+    return app
 
 
-def _hand_out(app: FastAPI, path: str, files: StaticFiles) -> None:
+def beside(app: FastAPI, path: str, page: ASGIApp) -> None:
+    """Serve another app beside Prefect's, which never sees what is asked of it.
+
+    Prefect asks each form and each program for a token of its own; the gate refuses other pages.
+    """
+    app.add_middleware(_Beside, path=path, page=page)
+
+
+def hand_out(app: FastAPI, path: str, files: StaticFiles) -> None:
     """Hand out files to who has the secret; comes before Prefect's own routes."""
-    app.router.routes.insert(0, Mount(path, Locked(files, _secret())))
+    app.router.routes.insert(0, Mount(path, Locked(files, own_secret())))
 
 
-def _secret() -> str:
+def own_secret() -> str:
+    """The secret that this server asks for."""
     secret = get_current_settings().server.api.auth_string
-    assert secret  # _prefect has checked it
+    assert secret  # prefect_app has checked it
     return secret.get_secret_value()

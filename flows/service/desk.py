@@ -10,7 +10,16 @@ from pathlib import Path
 
 from flows.service.admission import check_job
 from flows.service.outlook import History, late_rounds, outlook, queue_row, solved
-from flows.service.rows import EventRow, JobRow, QueueRow, Status, events_of, job_row, status_of
+from flows.service.rows import (
+    EventRow,
+    JobRow,
+    NodeRow,
+    QueueRow,
+    Status,
+    events_of,
+    job_row,
+    status_of,
+)
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from tasks.commands import CommandKind
@@ -221,3 +230,17 @@ class Desk:
         names = {spec.job_id: spec.name for record in records for spec in record.arrivals}
         new = records[max(after_round + 1, 0) :]
         return [row for record in new for row in events_of(record, names)]
+
+    def nodes(self) -> list[NodeRow]:
+        """The nodes, and who holds their GPUs."""
+        found, inventory = self.history(), self.header.settings.inventory
+        drained = found.records[-1].solve.drained if found.rounds else ()
+        holders = {gpu: job for job, gpus in found.state.leases.items() for gpu in gpus}
+        rows = []
+        for node in range(inventory.nodes):
+            gpus = tuple(inventory.gpus_of(node))
+            held = tuple(gpu for gpu in gpus if gpu in holders)
+            kind = inventory.pools[inventory.pool(gpus[0])].gpu_type
+            jobs = tuple(sorted({holders[gpu] for gpu in held}))
+            rows.append(NodeRow(node, kind, gpus, held, jobs, node in drained))
+        return rows

@@ -104,6 +104,27 @@ class EventRow:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node of a service.
+
+    Attributes:
+        node: Its index, from 0.
+        gpu_type: Type of its GPUs; empty for the only type of a cluster.
+        gpus: Its GPUs.
+        held_gpus: Those that are held.
+        jobs: Jobs that hold them, by id.
+        drained: Whether it is out of service.
+    """
+
+    node: int
+    gpu_type: str
+    gpus: tuple[int, ...]
+    held_gpus: tuple[int, ...]
+    jobs: tuple[int, ...]
+    drained: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """Where a service stands.
 

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from flows.servers.children import POLL_SECONDS, Child, child
-from flows.servers.command import REPORTS, TRACES, answers, server_command, shows
+from flows.servers.command import REPORTS, WAREHOUSE, answers, server_command, shows
 from flows.service.forms import traces_of
 from flows.service.listening import Listening
 from flows.service.options import DATABASE_URL, ServiceOptions
@@ -37,6 +37,9 @@ STEADY_SECONDS = 60.0
 
 TRIES = 6
 """Most ends of schedulers in a row; the last wait is of half a minute. An engineering choice."""
+
+APP = "flows.service.app:create_app"
+"""What creates the server's app."""
 
 DATABASES = "postgresql+asyncpg://USER:PASSWORD@HOST:PORT/NAME or sqlite+aiosqlite:///PATH"
 
@@ -155,7 +158,7 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
 
         access = access_to(listening.url, listening.proxy)
         report(f"Starting Prefect at {listening.shown}; the first start takes some 20 s.")
-        command = server_command("create_app", listening.host, listening.port, listening.tls)
+        command = server_command(APP, listening.host, listening.port, listening.tls)
         env = _server_env(service) | access.server_env()
         server = started.enter_context(child("Prefect server", command, env))
         if not server.wait_until(lambda: answers(access.url), stop):
@@ -266,7 +269,7 @@ def _server_env(service: Service) -> dict[str, str]:
         "PREFECT_SERVER_UI_API_URL": "/api",  # relative, so that any host name works
         "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
         REPORTS: str(service.reports),
-        TRACES: str(service.traces),
+        WAREHOUSE: str(service.warehouse),
     }
     if service.database_url:
         env["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = service.database_url

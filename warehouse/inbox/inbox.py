@@ -5,11 +5,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, insert, select
 
-from predictor.errors import InputError
+from predictor.errors import InputError, ShockwaveError, WarehouseBusy
 from predictor.job import JobSpec
 from tasks.commands import CommandKind
 from tasks.rows import from_row, to_row
@@ -23,7 +24,7 @@ FILE = Path("inbox") / "inbox.sqlite"
 """The database in a warehouse, where no other is given."""
 
 MOST_TEXT = 200
-"""Characters of a key, or of who hands something in, at most."""
+"""Characters of a key, a tenant, or of who hands something in, at most."""
 
 MOST_READ = 10_000
 """Entries read at a time, at most. An engineering bound."""
@@ -86,6 +87,8 @@ class Inbox:
 
     def __init__(self, warehouse: Path, url: str = "") -> None:
         self._database = Database(warehouse / FILE, url)
+        self._line, self._turn = Lock(), Lock()
+        self._waiting: list[_Waiting] = []
 
     def accept(self, requests: Sequence[Request]) -> list[Entry]:
         """Accept requests, all or none; once this returns, a crash does not lose them.
@@ -99,21 +102,41 @@ class Inbox:
         """
         for request in requests:
             _check(request)
+        mine = _Waiting(requests)
+        with self._line:
+            self._waiting.append(mine)
+        with self._turn:
+            if mine.outcome is None:
+                with self._line:
+                    together, self._waiting = self._waiting, []
+                self._commit(together)
+        if isinstance(mine.outcome, ShockwaveError):
+            raise mine.outcome
+        assert mine.outcome is not None
+        return mine.outcome
 
-        def work(connection: Connection) -> list[Entry]:
-            last = connection.scalar(select(func.max(ENTRIES.c.number))) or 0
-            now, found = time.time(), []
-            for request in requests:
-                entry = _known(connection, request)
-                if entry is None:
-                    last += 1
-                    row = _row(request, last, now)
-                    connection.execute(insert(ENTRIES), row)
-                    entry = _entry(row)
-                found.append(entry)
-            return found
+    def _commit(self, together: Sequence["_Waiting"]) -> None:
+        """Accept what several threads hand in, in one transaction: a flush takes milliseconds."""
 
-        return self._database.write(work)
+        def work(connection: Connection) -> list[list[Entry] | ShockwaveError]:
+            outcomes = list[list[Entry] | ShockwaveError]()
+            for one in together:
+                try:
+                    with connection.begin_nested():
+                        outcomes.append(_accepted(connection, one.requests))
+                except InputError as error:
+                    outcomes.append(error)
+            return outcomes
+
+        interrupted = WarehouseBusy("inbox", "was interrupted", "try again")
+        outcomes: Sequence[list[Entry] | ShockwaveError] = [interrupted] * len(together)
+        try:
+            outcomes = self._database.write(work)
+        except ShockwaveError as error:
+            outcomes = [error] * len(together)
+        finally:
+            for one, outcome in zip(together, outcomes, strict=True):
+                one.outcome = outcome
 
     def submit(self, job: JobSpec, *, by: str = "", key: str = "") -> Entry:
         """Accept a job; see `accept`."""
@@ -145,16 +168,24 @@ class Inbox:
         asked = select(func.max(ENTRIES.c.number))
         return self._database.read(lambda connection: connection.scalar(asked) or 0)
 
-    def find(self, job: str) -> Entry | None:
-        """The entry of a job by its id, or of the latest job of a name; None if there is none."""
+    def find(self, job: str, tenant: str | None = None) -> Entry | None:
+        """The entry of a job by its id, or of the latest job of a name; None if there is none.
+
+        Args:
+            job: Id or name.
+            tenant: Only jobs of this tenant.
+        """
         jobs = select(ENTRIES).where(ENTRIES.c.kind == SUBMIT).order_by(ENTRIES.c.number.desc())
         asked = jobs.where(ENTRIES.c.name == job)
         if job.isascii() and job.isdigit() and len(job) < 19:
             asked = jobs.where(ENTRIES.c.number == int(job))
 
         def work(connection: Connection) -> Entry | None:
-            row = connection.execute(asked).mappings().first()
-            return _entry(row) if row else None
+            with connection.execute(asked).mappings() as rows:
+                for entry in map(_entry, rows):
+                    if tenant is None or (entry.job and entry.job.tenant == tenant):
+                        return entry
+            return None
 
         return self._database.read(work)
 
@@ -196,12 +227,40 @@ class Inbox:
         self.close()
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """Requests of a thread that waits for their acceptance, and what became of them."""
+
+    requests: Sequence[Request]
+    outcome: list[Entry] | ShockwaveError | None = None
+
+
+def _accepted(connection: Connection, requests: Sequence[Request]) -> list[Entry]:
+    """The entries of requests, new ones written.
+
+    Raises:
+        InputError: A key is that of another request.
+    """
+    last = connection.scalar(select(func.max(ENTRIES.c.number))) or 0
+    now, found = time.time(), []
+    for request in requests:
+        entry = _known(connection, request)
+        if entry is None:
+            last += 1
+            row = _row(request, last, now)
+            connection.execute(insert(ENTRIES), row)
+            entry = _entry(row)
+        found.append(entry)
+    return found
+
+
 def _check(request: Request) -> None:
     if request.kind == SUBMIT and request.job is None:
         raise InputError("job", "is missing", "give its declaration")
     if request.kind not in (SUBMIT, *CommandKind) or request.kind == CommandKind.REFUSED:
         raise InputError("kind", f"{request.kind!r} is no command", f"give {', '.join(_GIVEN)}")
-    for field, text in (("key", request.key), ("by", request.by)):
+    tenant = request.job.tenant if request.job else ""
+    for field, text in (("key", request.key), ("by", request.by), ("tenant", tenant)):
         if len(text) > MOST_TEXT or not text.isprintable():
             problem = f"is longer than {MOST_TEXT} characters, or has control characters"
             raise InputError(field, problem, "give a shorter one of letters and digits")

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, Double, MetaData, String, Table, Text
 
-VERSION = "0001"
+VERSION = "0002"
 """The newest migration."""
 
 VERSION_TABLE = "shockwave_version"
@@ -33,3 +33,15 @@ SERVICE = Table(
     Column("value", Text, nullable=False),
 )
 """What is known of the service that takes the entries: `run`, the id of its run."""
+
+TOKENS = Table(
+    "shockwave_tokens",
+    METADATA,
+    Column("name", String(100), primary_key=True),
+    Column("hash", String(64), nullable=False, unique=True),
+    Column("role", String(20), nullable=False),
+    Column("tenant", String(100), nullable=False),
+    Column("made_at", Double, nullable=False),
+)
+"""Tokens of the API. `hash`: SHA-256 in hexadecimal. `tenant`: of the role of that name, else
+empty. `made_at`: in seconds since the epoch."""

@@ -1,0 +1,65 @@
+"""Tokens of the API: `token add`, `token list`, `token rm`."""
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.options import Command, Json, Warehouse
+from flows.cli.output import print_rows, say
+from flows.service.options import DATABASE_URL
+from warehouse import DEFAULT_WAREHOUSE
+
+if TYPE_CHECKING:
+    from warehouse.inbox.tokens import Tokens
+
+token = typer.Typer(help="Make, list and remove tokens of the API.")
+
+Name = Annotated[str, typer.Argument(help="Whom the token is for.")]
+
+
+def _tokens(warehouse: Path) -> "Tokens":
+    from warehouse.inbox.tokens import Tokens
+    from warehouse.store.folder import check_warehouse
+
+    check_warehouse(Path(warehouse))
+    return Tokens(Path(warehouse).absolute(), os.environ.get(DATABASE_URL, ""))
+
+
+@token.command(cls=Command)
+def add(
+    name: Name,
+    role: Annotated[
+        str, typer.Option(help="What it may do: reader, tenant or operator.")
+    ] = "reader",
+    tenant: Annotated[str, typer.Option(help="Whose jobs, of the role tenant.")] = "",
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+) -> None:
+    """Make a token and print it; it is kept nowhere else."""
+    from predictor.errors import InputError, meant
+    from warehouse.inbox.tokens import Role
+    from warehouse.store.folder import make_folder
+
+    if role not in {*Role}:
+        raise InputError("role", f"unknown role {role!r}", meant(role, Role))
+    make_folder(Path(warehouse))
+    with _tokens(warehouse) as tokens:
+        typer.echo(tokens.add(name, Role(role), tenant))
+
+
+@token.command("list", cls=Command)
+def list_(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
+    """List all tokens, without their secrets."""
+    with _tokens(warehouse) as tokens:
+        rows = [asdict(found) for found in tokens.all()]
+    print_rows(rows, as_json)
+
+
+@token.command(cls=Command)
+def rm(name: Name, warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
+    """Remove a token: whoever has it is refused from now on."""
+    with _tokens(warehouse) as tokens:
+        tokens.remove(name)
+    say(f"whoever has the token of {name} is refused from now on")

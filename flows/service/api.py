@@ -1,0 +1,328 @@
+"""The HTTP API of a service, `/v1`: what a desk takes and tells, for who has a token.
+
+Whoever has the installation's secret is an operator.
+"""
+
+import base64
+import hmac
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Annotated, Any, TypeVar
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException as Unrouted
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from flows.runs.job_file import JobFile
+from flows.runs.toml_file import mistake_of
+from flows.service.guarded import Guarded, NotAllowed, NotThere
+from flows.service.rows import EventRow, JobRow, NodeRow, QueueRow, Status
+from predictor.errors import InputError, ShockwaveError
+from tasks.commands import CommandKind
+from warehouse.inbox.inbox import Entry
+from warehouse.inbox.tokens import Role, Token
+
+PREFIX = "/v1"
+"""Where it is; the next version that breaks its users is `/v2`."""
+
+MOST_BYTES = 2**16
+"""Most bytes of a request's body. An engineering bound."""
+
+MOST_PROBLEM = 500
+"""Most characters of an answer that says what is wrong. An engineering bound."""
+
+READS, WRITES, LOOKUPS = 1, 32, 8
+"""Threads that read a service's records, that hand something in, for one flush if they wait for it
+at a time, and that look into its database. Engineering bounds."""
+
+Result = TypeVar("Result")
+
+
+class Accepted(BaseModel):
+    """A job or a command that is on disk.
+
+    Attributes:
+        entry: Its number in the inbox.
+        kind: `submit`, or the command's kind.
+        job_id: The job; null for nodes.
+    """
+
+    entry: int
+    kind: str
+    job_id: int | None
+
+
+class Budget(BaseModel):
+    """A job's budget in the market."""
+
+    value: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+
+
+class Problem(BaseModel):
+    """Why a request is refused."""
+
+    place: str
+    problem: str
+    remedy: str
+
+
+class Refused(HTTPException):
+    """A request that is refused, and why."""
+
+    def __init__(self, status: HTTPStatus, place: str, problem: str, remedy: str) -> None:
+        self.told = Problem(place=place, problem=problem, remedy=remedy)
+        asks = {"WWW-Authenticate": 'Bearer realm="Shockwave"'}
+        super().__init__(status, problem, asks if status == HTTPStatus.UNAUTHORIZED else None)
+
+
+ANSWERS: dict[int | str, dict[str, Any]] = {
+    status.value: {"model": Problem, "description": status.phrase}
+    for status in (
+        *(HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN),
+        *(HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+        *(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE),
+    )
+}
+"""Answers of every address but its own."""
+
+STATUSES = {
+    NotAllowed: HTTPStatus.FORBIDDEN,
+    NotThere: HTTPStatus.NOT_FOUND,
+    InputError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ShockwaveError: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+"""The answer to an error: that of the first of these classes that it is of."""
+
+Target = Annotated[
+    str,
+    Path(min_length=1, max_length=100, description="A job by id or name, or a node by its index."),
+]
+Key = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        max_length=100,
+        description="Makes it idempotent: again with the same key, it is not repeated.",
+    ),
+]
+
+
+class Asking:
+    """A service as requests ask it, in threads that they share.
+
+    Args:
+        service: Whom they ask.
+        secret: The installation's, `USER:PASSWORD`.
+    """
+
+    def __init__(self, service: Guarded, secret: str) -> None:
+        self.service = service
+        self._user = secret.partition(":")[0]
+        self._expected = f"Basic {base64.b64encode(secret.encode()).decode()}".encode()
+        self._writes, self._reads = CapacityLimiter(WRITES), CapacityLimiter(READS)
+        self._lookups = CapacityLimiter(LOOKUPS)  # where nobody waits for who reads the records
+
+    async def who(self, authorization: str) -> Token | None:
+        """Whose credentials these are; None if nobody's."""
+        if hmac.compare_digest(authorization.encode(), self._expected):
+            return Token(self._user, Role.OPERATOR)
+        scheme, _, given = authorization.partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        return await to_thread.run_sync(self.service.who, given.strip(), limiter=self._lookups)
+
+    async def read(self, work: Callable[[], Result]) -> Result:
+        """Read the service's records."""
+        return await to_thread.run_sync(work, limiter=self._reads)
+
+    async def write(self, work: Callable[[], Entry]) -> Accepted:
+        """Have something accepted."""
+        entry = await to_thread.run_sync(work, limiter=self._writes)
+        of_node = entry.job is None and CommandKind(entry.kind).of_node
+        job = None if of_node else entry.number if entry.job else entry.target
+        return Accepted(entry=entry.number, kind=entry.kind, job_id=job)
+
+
+async def _asking(request: Request) -> Asking:
+    found: Asking = request.app.state.asking
+    return found
+
+
+Asked = Annotated[Asking, Depends(_asking)]
+
+
+async def _caller(
+    asking: Asked,
+    authorization: Annotated[str, Header(description="`Bearer TOKEN`")] = "",
+) -> Token:
+    found = await asking.who(authorization)
+    if found is None:
+        problem = "is not known" if authorization else "is missing"
+        remedy = "send Authorization: Bearer TOKEN; an operator makes one: shockwave token add"
+        raise Refused(HTTPStatus.UNAUTHORIZED, "token", problem, remedy)
+    return found
+
+
+Caller = Annotated[Token, Depends(_caller)]
+
+routes = APIRouter(prefix=PREFIX, responses=ANSWERS)
+
+
+@routes.post("/jobs", status_code=201)
+async def submit(job: JobFile, caller: Caller, asking: Asked, key: Key = "") -> Accepted:
+    """Hand a job in. Once this answers, nothing loses it."""
+    return await asking.write(lambda: asking.service.submit(caller, job, key))
+
+
+@routes.get("/jobs")
+async def jobs(caller: Caller, asking: Asked) -> list[JobRow]:
+    """All jobs, by id."""
+    return await asking.read(lambda: asking.service.jobs(caller))
+
+
+@routes.get("/jobs/{job}")
+async def job(job: Target, caller: Caller, asking: Asked) -> JobRow:
+    """A job."""
+    return await asking.read(lambda: asking.service.job(caller, job))
+
+
+@routes.post("/jobs/{job}/budget", status_code=202)
+async def budget(
+    job: Target, given: Budget, caller: Caller, asking: Asked, key: Key = ""
+) -> Accepted:
+    """Give a job another budget in the market."""
+    asked = CommandKind.BUDGET, job, key, given.value
+    return await asking.write(lambda: asking.service.command(caller, *asked))
+
+
+def _command(kind: CommandKind, summary: str) -> None:
+    what = "nodes" if kind.of_node else "jobs"
+
+    @routes.post(f"/{what}/{{target}}/{kind.value}", status_code=202, name=kind.value)
+    async def commanded(target: Target, caller: Caller, asking: Asked, key: Key = "") -> Accepted:
+        return await asking.write(lambda: asking.service.command(caller, kind, target, key))
+
+    routes.routes[-1].description = summary  # type: ignore[attr-defined]
+
+
+_command(CommandKind.CANCEL, "Cancel a job: it gets no more GPUs, and ends with the next round.")
+_command(CommandKind.HOLD, "Put a job on hold: it gets no GPUs until it is released.")
+_command(CommandKind.RELEASE, "Release a job that is on hold.")
+_command(CommandKind.REQUEUE, "Take a job's GPUs for a round, after which it waits in line.")
+_command(CommandKind.DRAIN, "Take a node out of service; jobs on it are preempted.")
+_command(CommandKind.UNCORDON, "Bring a drained node back into service.")
+
+
+@routes.get("/queue")
+async def queue(caller: Caller, asking: Asked) -> list[QueueRow]:
+    """The active jobs in line, with what is expected of each."""
+    return await asking.read(lambda: asking.service.queue(caller))
+
+
+@routes.get("/nodes")
+async def nodes(caller: Caller, asking: Asked) -> list[NodeRow]:
+    """The nodes, their GPUs, and the jobs that hold them."""
+    return await asking.read(lambda: asking.service.nodes(caller))
+
+
+@routes.get("/events")
+async def events(
+    caller: Caller,
+    asking: Asked,
+    after_round: Annotated[int, Query(ge=-1, le=2**31, description="Known already.")] = -1,
+) -> list[EventRow]:
+    """What happened to jobs and nodes, and what was asked of them, in order."""
+    return await asking.read(lambda: asking.service.events(caller, after_round))
+
+
+@routes.get("/status")
+async def status(caller: Caller, asking: Asked) -> Status:
+    """Where the service stands."""
+    return await asking.read(asking.service.status)
+
+
+def create_api(service: Guarded, secret: str) -> ASGIApp:
+    """The API of a service.
+
+    Args:
+        service: Whom callers ask.
+        secret: The installation's, `USER:PASSWORD`.
+    """
+    api = FastAPI(
+        title="Shockwave",
+        version=PREFIX.removeprefix("/v"),
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=None,  # its page would load from elsewhere
+        redoc_url=None,
+    )
+    api.state.asking = Asking(service, secret)
+    api.include_router(routes)
+    _tell_problems(api)
+    return _Bounded(api)
+
+
+def _tell_problems(api: FastAPI) -> None:
+    """Answer whatever is wrong with a `Problem`."""
+
+    def answer(status: int, told: Problem, headers: Any = None) -> JSONResponse:
+        shown = {
+            field: text.encode(errors="replace").decode()[:MOST_PROBLEM]
+            for field, text in told.model_dump().items()
+        }
+        return JSONResponse(shown, status, headers)
+
+    def of(error: ShockwaveError) -> Problem:
+        return Problem(place=error.place, problem=error.problem, remedy=error.remedy)
+
+    async def refused(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, Unrouted)
+        remedy = f"see {PREFIX}/openapi.json"
+        told = getattr(error, "told", None) or Problem(
+            place=request.url.path, problem=str(error.detail), remedy=remedy
+        )
+        return answer(error.status_code, told, error.headers)
+
+    async def invalid(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        where, *field = (first := error.errors()[0])["loc"]
+        if first["type"] == "json_invalid":
+            told = Problem(place=where, problem="is no JSON", remedy="send a JSON object")
+        else:
+            first = {**first, "loc": tuple(field)}
+            told = of(mistake_of(str(where), first, JobFile, "a job"))
+        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, told)
+
+    async def failed(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, ShockwaveError)
+        kinds = (kind for kind in STATUSES if isinstance(error, kind))
+        return answer(STATUSES[next(kinds)], of(error))
+
+    api.add_exception_handler(Unrouted, refused)
+    api.add_exception_handler(RequestValidationError, invalid)
+    api.add_exception_handler(ShockwaveError, failed)
+
+
+class _Bounded:
+    """Middleware that reads no more of a body than is allowed."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        taken = 0
+
+        async def received() -> Message:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > MOST_BYTES:
+                problem = f"is larger than {MOST_BYTES // 2**10} KiB"
+                status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+                raise Refused(status, "body", problem, "send a job's declaration alone")
+            return message
+
+        await self._app(scope, received, send)

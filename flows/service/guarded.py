@@ -1,0 +1,173 @@
+"""A service's desk for callers with tokens: who may see what, and command what."""
+
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+
+from flows.runs.job_file import JobFile
+from flows.service.desk import Desk
+from flows.service.rows import EventRow, JobRow, NodeRow, QueueRow, Status
+from predictor.errors import InputError, WarehouseBusy
+from predictor.job import JobSpec
+from tasks.commands import CommandKind
+from warehouse.inbox.inbox import Entry
+from warehouse.inbox.tokens import Role, Token, Tokens
+
+OPERATORS = frozenset((CommandKind.BUDGET, CommandKind.DRAIN, CommandKind.UNCORDON))
+"""Commands that are an operator's to give."""
+
+
+class NotAllowed(InputError):
+    """The caller's role does not allow it."""
+
+
+class NotThere(InputError):
+    """There is no such job, or none that the caller sees."""
+
+
+class Guarded:
+    """The desk of a warehouse's service, for callers with tokens.
+
+    Readers see everything, tenants the jobs of their tenant, and command these; operators see and
+    command everything. A job of others is to a tenant as if it were not there.
+
+    Args:
+        warehouse: The warehouse. Its service need not have begun.
+        url: See `warehouse.inbox.database.Database`.
+    """
+
+    def __init__(self, warehouse: Path, url: str = "") -> None:
+        self._where = warehouse, url
+        self._opening = Lock()
+        self._desk: Desk | None = None
+        self._tokens: Tokens | None = None
+
+    def who(self, token: str) -> Token | None:
+        """Whose a token is; None if it is none."""
+        with self._opening:
+            self._tokens = self._tokens or Tokens(*self._where)
+        return self._tokens.find(token)
+
+    @property
+    def desk(self) -> Desk:
+        """The desk.
+
+        Raises:
+            WarehouseBusy: The service has not begun.
+        """
+        with self._opening:
+            if self._desk is None:
+                try:
+                    self._desk = Desk(*self._where)
+                except InputError:
+                    problem = "has not begun"
+                    raise WarehouseBusy("service", problem, "try again in some seconds") from None
+            return self._desk
+
+    def submit(self, caller: Token, job: JobFile, key: str = "") -> Entry:
+        """Accept a job; see `Desk.submit`.
+
+        A tenant's job is of that tenant, whose keys are its own, and its budget is at most 1.
+
+        Raises:
+            NotAllowed: The caller may not.
+            InputError: The cluster cannot run it, or a field is invalid.
+        """
+        _check_commands(caller)
+        desk = self.desk
+        try:
+            spec = job.spec(0, 0.0, desk.samples)
+        except InputError as error:
+            place = error.place.removeprefix("job 0, ")
+            raise InputError(place, error.problem, error.remedy) from None
+        if caller.role is Role.TENANT:
+            if "tenant" not in job.model_fields_set:
+                spec = replace(spec, tenant=caller.tenant)
+            _check_own(caller, spec)
+        return desk.submit(spec, by=caller.name, key=_key(caller, key))
+
+    def command(
+        self, caller: Token, kind: CommandKind, target: str, key: str = "", value: float = 0.0
+    ) -> Entry:
+        """Accept a command; see `Desk.command`.
+
+        Raises:
+            NotAllowed: The caller may not.
+            NotThere: There is no such job.
+            InputError: There is no such node, or the value is invalid.
+        """
+        _check_commands(caller)
+        if kind in OPERATORS and caller.role is not Role.OPERATOR:
+            raise NotAllowed("token", f"{kind.value} is an operator's to ask", _ASK)
+        desk = self.desk
+        if not kind.of_node:
+            target = str(self._entry(caller, target).number)
+        return desk.command(kind, target, value=value, by=caller.name, key=_key(caller, key))
+
+    def _entry(self, caller: Token, target: str) -> Entry:
+        tenant = caller.tenant if caller.role is Role.TENANT else None
+        found = self.desk.inbox.find(target, tenant)
+        if found is None:
+            raise NotThere("job", f"there is no job {target!r}", "give the id or name of one")
+        return found
+
+    def job(self, caller: Token, target: str) -> JobRow:
+        """A job.
+
+        Raises:
+            NotThere: There is none.
+        """
+        number = self._entry(caller, target).number
+        return next(row for row in self.desk.jobs() if row.job_id == number)
+
+    def jobs(self, caller: Token) -> list[JobRow]:
+        """The jobs that the caller sees, by id."""
+        return [row for row in self.desk.jobs() if caller.sees(row.tenant)]
+
+    def queue(self, caller: Token) -> list[QueueRow]:
+        """The active jobs that the caller sees; see `Desk.queue`."""
+        return [row for row in self.desk.queue() if caller.sees(row.tenant)]
+
+    def events(self, caller: Token, after_round: int) -> list[EventRow]:
+        """What happened, as far as the caller sees it; see `Desk.events`."""
+        rows, seen = self.desk.events(after_round), self._seen(caller)
+        return rows if seen is None else [row for row in rows if row.job_id in seen]
+
+    def nodes(self, caller: Token) -> list[NodeRow]:
+        """The nodes, with the jobs that the caller sees."""
+        rows, seen = self.desk.nodes(), self._seen(caller)
+        if seen is None:
+            return rows
+        return [replace(row, jobs=tuple(job for job in row.jobs if job in seen)) for row in rows]
+
+    def _seen(self, caller: Token) -> set[int] | None:
+        """The jobs that a caller sees; None for all."""
+        if caller.role is not Role.TENANT:
+            return None
+        return {row.job_id for row in self.jobs(caller)}
+
+    def status(self) -> Status:
+        """Where the service stands."""
+        return self.desk.status()
+
+
+_ASK = "ask with the token of who may"
+
+
+def _check_commands(caller: Token) -> None:
+    if caller.role is Role.READER:
+        raise NotAllowed("token", "a reader changes nothing", _ASK)
+
+
+def _check_own(caller: Token, spec: JobSpec) -> None:
+    if spec.tenant != caller.tenant:
+        raise NotAllowed("tenant", f"the token is not of {spec.tenant!r}", "leave it out")
+    if spec.budget > 1.0:
+        raise NotAllowed("budget", "more than 1 is an operator's to give", "leave it out")
+
+
+def _key(caller: Token, key: str) -> str:
+    """A key among those of all: a tenant's are its own."""
+    if not key or caller.role is not Role.TENANT:
+        return key
+    return f"{len(caller.tenant)} {caller.tenant} {key}"  # of no other tenant, whatever its name

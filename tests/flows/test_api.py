@@ -1,0 +1,287 @@
+"""The API: who may see and command what, what is refused and how, and that nothing else happens."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flows.service.api import MOST_BYTES, create_api
+from flows.service.guarded import Guarded
+from tests.flows.test_scheduler import JOB, go
+from warehouse.inbox.inbox import Inbox
+from warehouse.inbox.tokens import Role, Tokens
+
+SECRET = "shockwave:secret"
+FILE = {"model": "conv-small", "batch_size": 32, "epochs": 5}
+"""A job as it is handed in."""
+
+CALLERS = ("none", "reader", "tenant", "other", "operator", "secret")
+
+
+class Client:
+    """A client of an API in this process."""
+
+    def __init__(self, warehouse: Path) -> None:
+        app: Any = create_api(Guarded(warehouse), SECRET)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        self._client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
+        self._loop = asyncio.Runner()
+
+    def request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        return self._loop.run(self._client.request(method, path, **more))
+
+    def close(self) -> None:
+        self._loop.run(self._client.aclose())
+        self._loop.close()
+
+
+class Api:
+    """A service with a job of tenant a that runs, and one of tenant b that was just accepted."""
+
+    def __init__(self, warehouse: Path) -> None:
+        self.warehouse = warehouse
+        with Inbox(warehouse) as inbox:
+            inbox.submit(replace(JOB, name="mine"))
+            go(warehouse, 1)
+            inbox.submit(replace(JOB, name="theirs", tenant="b"))
+            inbox.submit(replace(JOB, name="mine", tenant="b"))
+        with Tokens(warehouse) as tokens:
+            made = {
+                "reader": tokens.add("reader", Role.READER),
+                "tenant": tokens.add("ann", Role.TENANT, "a"),
+                "other": tokens.add("bob", Role.TENANT, "c"),
+                "operator": tokens.add("olga", Role.OPERATOR),
+            }
+        self.headers = {name: {"Authorization": f"Bearer {one}"} for name, one in made.items()}
+        self.headers["none"] = {}
+        self.client = Client(warehouse)
+
+    def ask(
+        self, caller: str, method: str, path: str, body: Any = None, key: str = ""
+    ) -> httpx.Response:
+        headers = {**self.headers.get(caller, {}), **({"Idempotency-Key": key} if key else {})}
+        auth = ("shockwave", "secret") if caller == "secret" else None
+        return self.client.request(method, f"/v1{path}", json=body, headers=headers, auth=auth)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Its OpenAPI schema."""
+        found: dict[str, Any] = self.ask("none", "GET", "/openapi.json").json()
+        return found
+
+    def last(self) -> int:
+        with Inbox(self.warehouse) as inbox:
+            return inbox.last()
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    made = Api(tmp_path_factory.mktemp("api"))
+    yield made
+    made.client.close()
+
+
+ACCESS = {
+    # method, path, body: the answers to none, reader, tenant a, tenant c, operator, the secret
+    ("GET", "/status", None): (401, 200, 200, 200, 200, 200),
+    ("GET", "/jobs", None): (401, 200, 200, 200, 200, 200),
+    ("GET", "/queue", None): (401, 200, 200, 200, 200, 200),
+    ("GET", "/nodes", None): (401, 200, 200, 200, 200, 200),
+    ("GET", "/events", None): (401, 200, 200, 200, 200, 200),
+    ("GET", "/jobs/1", None): (401, 200, 200, 404, 200, 200),
+    ("GET", "/jobs/2", None): (401, 200, 404, 404, 200, 200),
+    ("GET", "/jobs/theirs", None): (401, 200, 404, 404, 200, 200),
+    ("GET", "/jobs/99", None): (401, 404, 404, 404, 404, 404),
+    ("POST", "/jobs", json.dumps(FILE)): (401, 403, 201, 201, 201, 201),
+    ("POST", "/jobs", json.dumps(FILE | {"tenant": "a"})): (401, 403, 201, 403, 201, 201),
+    ("POST", "/jobs", json.dumps(FILE | {"budget": 2.0})): (401, 403, 403, 403, 201, 201),
+    **{
+        ("POST", f"/jobs/{job}/{kind}", None): row
+        for kind in ("cancel", "hold", "release", "requeue")
+        for job, row in (
+            ("1", (401, 403, 202, 404, 202, 202)),
+            ("2", (401, 403, 404, 404, 202, 202)),
+        )
+    },
+    ("POST", "/jobs/1/budget", '{"value": 2.0}'): (401, 403, 403, 403, 202, 202),
+    ("POST", "/nodes/0/drain", None): (401, 403, 403, 403, 202, 202),
+    ("POST", "/nodes/0/uncordon", None): (401, 403, 403, 403, 202, 202),
+    ("GET", "/openapi.json", None): (200, 200, 200, 200, 200, 200),
+}
+
+
+@pytest.mark.parametrize("asked", ACCESS, ids=lambda asked: " ".join(filter(None, asked)))
+def test_each_role_at_each_address(api: Api, asked: tuple[str, str, str | None]) -> None:
+    method, path, text = asked
+    for caller, expected in zip(CALLERS, ACCESS[asked], strict=True):
+        before = api.last()
+        answer = api.ask(caller, method, path, json.loads(text) if text else None)
+        assert answer.status_code == expected, (caller, answer.text)
+        assert api.last() == before + (expected in (201, 202)), caller
+        if expected >= 400:
+            assert set(answer.json()) == {"place", "problem", "remedy"}
+
+
+def test_the_table_has_every_address(api: Api) -> None:
+    paths = api.schema["paths"]
+    listed = {(method.upper(), path) for path, found in paths.items() for method in found}
+    tried = {
+        (method, "/v1" + path.replace("/nodes/0/", "/nodes/{target}/").replace("/1/", "/{target}/"))
+        for method, path, _ in ACCESS
+    }
+    known = {(method, path.replace("{job}/budget", "{target}/budget")) for method, path in listed}
+    assert known - tried == {("GET", "/v1/jobs/{job}")}  # tried by id and by name
+
+
+def test_tenants_see_their_own_jobs_only(api: Api) -> None:
+    assert {row["tenant"] for row in api.ask("tenant", "GET", "/jobs").json()} == {"a"}
+    assert {row["tenant"] for row in api.ask("tenant", "GET", "/queue").json()} == {"a"}
+    assert {row["job_id"] for row in api.ask("tenant", "GET", "/events").json()} == {1}
+    assert {"a", "b"} <= {row["tenant"] for row in api.ask("reader", "GET", "/jobs").json()}
+    for caller, jobs in (("reader", [1]), ("tenant", [1]), ("other", [])):
+        rows = api.ask(caller, "GET", "/nodes").json()
+        assert sorted({job for row in rows for job in row["jobs"]}) == jobs
+        assert sum(len(row["held_gpus"]) for row in rows) == 2
+    # A name is the latest of the caller's own jobs of that name.
+    assert api.ask("tenant", "GET", "/jobs/mine").json()["job_id"] == 1
+    assert api.ask("reader", "GET", "/jobs/mine").json()["job_id"] == 3
+
+
+def test_a_key_is_its_tenant_s_own(api: Api) -> None:
+    first = api.ask("tenant", "POST", "/jobs", FILE, "k").json()
+    assert api.ask("tenant", "POST", "/jobs", FILE, "k").json() == first
+    other = api.ask("other", "POST", "/jobs", FILE, "k").json()
+    assert other["entry"] == first["entry"] + 1
+    again = api.ask("tenant", "POST", "/jobs", FILE | {"epochs": 6}, "k")
+    assert (again.status_code, again.json()["place"]) == (422, "key")
+    with Inbox(api.warehouse) as inbox:
+        entry = inbox.find(str(first["job_id"]))
+        assert entry
+        assert entry.job
+        assert (entry.by, entry.job.tenant) == ("ann", "a")
+
+
+def test_a_token_that_is_removed_is_refused(api: Api) -> None:
+    with Tokens(api.warehouse) as tokens:
+        api.headers["gone"] = {"Authorization": f"Bearer {tokens.add('gone', Role.READER)}"}
+        assert api.ask("gone", "GET", "/status").status_code == 200
+        tokens.remove("gone")
+    assert api.ask("gone", "GET", "/status").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "body: is missing; add it"),
+        (b"{", "body: is no JSON; send a JSON object"),
+        (b"[]", "body: [] is refused"),
+        (b"[" * 50_000, "/v1/jobs: There was an error parsing the body"),
+        (b"{}", "body: model: is missing; add it"),
+        (json.dumps(FILE | {"gpus": 1}).encode(), "body: gpus: is no field of a job; "),
+        (json.dumps(FILE | {"model": "x"}).encode(), "samples_per_epoch: is missing"),
+        (json.dumps(FILE | {"scale_factor": 64}).encode(), "gpus: 64 are asked for"),
+        (json.dumps(FILE | {"name": "\ud800"}).encode(), "name: '\\ud800' is not a name; "),
+        (json.dumps(FILE | {"\ud800": 1}).encode(), "body: '\\ud800' is refused; "),
+        (json.dumps(FILE | {"tenant": "a\0"}).encode(), "tenant: "),
+        (b'{"epochs": 1e999}', "body: epochs: "),
+        (b'{"epochs": %s}' % (b"9" * 5000), "/v1/jobs: There was an error"),
+    ],
+)
+def test_what_is_no_job_is_a_line(api: Api, body: bytes, problem: str) -> None:
+    before = api.last()
+    answer = api.client.request(
+        "POST",
+        "/v1/jobs",
+        content=body,
+        headers={**api.headers["operator"], "Content-Type": "application/json"},
+    )
+    assert answer.status_code in (400, 422), answer.text
+    told = answer.json()
+    assert "{place}: {problem}; {remedy}".format(**told).startswith(problem)
+    assert "\n" not in "".join(told.values())
+    assert api.last() == before
+
+
+def test_a_body_is_read_up_to_its_bound(api: Api) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(1000):
+            yield b" " * MOST_BYTES
+
+    answer = api.client.request(
+        "POST", "/v1/jobs", content=endless(), headers=api.headers["operator"]
+    )
+    assert answer.status_code == 413
+    assert answer.json()["problem"] == "is larger than 64 KiB"
+
+
+def test_a_service_that_has_not_begun_says_so(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    answer = client.request("GET", "/v1/jobs", auth=("shockwave", "secret"))
+    client.close()
+    assert (answer.status_code, answer.json()["problem"]) == (503, "has not begun")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@st.composite
+def requests(draw: st.DrawFn, schema: dict[str, Any]) -> tuple[str, str, bytes, dict[str, str]]:
+    """A request to an address of a schema, with anything in its fields; sometimes a valid one."""
+    path = draw(st.sampled_from(sorted(schema["paths"])))
+    method = draw(st.sampled_from([*schema["paths"][path], "put", "delete"]))
+    target = draw(st.sampled_from(["1", "2", "mine", "99", "-1", "0"]) | st.text(min_size=1))
+    fields = schema["components"]["schemas"]["JobFile"]["properties"]
+    body = FILE | draw(st.dictionaries(st.sampled_from(sorted(fields)), JSON, max_size=2))
+    sent = draw(
+        st.sampled_from([json.dumps(body), json.dumps({"value": draw(JSON)})])
+        | st.builds(json.dumps, JSON)
+        | st.text(max_size=20)
+    )
+    headers = draw(
+        st.dictionaries(
+            st.sampled_from(["Idempotency-Key", "Content-Type", "Content-Encoding"]),
+            st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=120),
+            max_size=2,
+        )
+    )
+    asked = draw(st.sampled_from(["", "", f"?after_round={draw(JSON)}"]))
+    quoted = path.replace("{target}", quote(target, "")).replace("{job}", quote(target, ""))
+    return method, quoted + asked, sent.encode(errors="surrogatepass"), headers
+
+
+def fuzzed(api: Api, asked: tuple[str, str, bytes, dict[str, str]]) -> int:
+    """Send a request; nothing but what is accepted changes anything. Returns the status."""
+    method, path, body, headers = asked
+    before = api.last()
+    given = {"Content-Type": "application/json", **api.headers["operator"]} | headers
+    raw = {name: value.encode("latin-1") for name, value in given.items()}
+    answer = api.client.request(method, path, content=body, headers=raw)
+    assert answer.status_code in (200, 201, 202, 400, 404, 405, 422), answer.text
+    accepted = answer.status_code in (201, 202)
+    assert api.last() - before in ((0, 1) if accepted else (0,))  # 0: a key that is known
+    if answer.status_code >= 400:
+        assert set(answer.json()) == {"place", "problem", "remedy"}
+        assert "Traceback" not in answer.text
+    return int(answer.status_code)
+
+
+@given(data=st.data())
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+def test_whatever_is_asked_fails_in_a_line_and_changes_nothing(
+    api: Api, data: st.DataObject
+) -> None:
+    fuzzed(api, data.draw(requests(api.schema)))

@@ -1,0 +1,151 @@
+"""Tokens with which programs use the API: whom each one is for, and what it may do."""
+
+import secrets
+import time
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from hashlib import sha256
+from pathlib import Path
+
+from sqlalchemy import Connection, delete, insert, select
+
+from predictor.errors import InputError
+from warehouse.inbox.database import Database
+from warehouse.inbox.inbox import FILE
+from warehouse.inbox.tables import TOKENS
+
+PREFIX = "shockwave_"
+"""Beginning of every token, by which scanners for secrets find one."""
+
+_BYTES = 32
+"""Random bytes of a token: 256 bits, as is conventional for keys."""
+
+MOST_TEXT = 80
+"""Characters of a token's name or tenant, at most."""
+
+
+class Role(StrEnum):
+    """What a token allows."""
+
+    READER = "reader"
+    """See all jobs; change nothing."""
+    TENANT = "tenant"
+    """See and command the jobs of a tenant."""
+    OPERATOR = "operator"
+    """See and command everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token, without its secret.
+
+    Attributes:
+        name: Its name, which entries of the inbox carry as who handed them in.
+        role: What it allows.
+        tenant: Whose jobs, of a tenant's; else empty.
+        made_at: When it was made, in seconds since the epoch.
+    """
+
+    name: str
+    role: Role
+    tenant: str = ""
+    made_at: float = 0.0
+
+    def sees(self, tenant: str) -> bool:
+        """Whether jobs of a tenant are its to see, and to command if it commands at all."""
+        return self.role is not Role.TENANT or tenant == self.tenant
+
+
+class Tokens:
+    """The tokens of a service.
+
+    Only hashes are kept. A token has as many random bits as its hash, so that these need no salt.
+
+    Args:
+        warehouse: The service's warehouse.
+        url: See `Database`.
+
+    Raises:
+        ShockwaveError: See `Database`.
+    """
+
+    def __init__(self, warehouse: Path, url: str = "") -> None:
+        self._database = Database(warehouse / FILE, url)
+
+    def add(self, name: str, role: Role, tenant: str = "") -> str:
+        """Make a token; what this returns is kept nowhere.
+
+        Raises:
+            InputError: The name is taken, or something is missing or invalid.
+            WarehouseBusy: The database does not answer.
+        """
+        for field, text in (("name", name), ("tenant", tenant)):
+            if len(text) > MOST_TEXT or not text.isprintable():
+                problem = f"is longer than {MOST_TEXT} characters, or has control characters"
+                raise InputError(field, problem, "give a shorter one of letters and digits")
+        if not name:
+            raise InputError("name", "is empty", "say whom the token is for")
+        if bool(tenant) != (role is Role.TENANT):
+            problem = "is missing" if not tenant else f"is given, and the role is {role.value}"
+            raise InputError("tenant", problem, "give a tenant with the role tenant, and no other")
+        made = PREFIX + secrets.token_urlsafe(_BYTES)
+        row = asdict(Token(name, role, tenant, time.time())) | {"hash": _hash(made)}
+
+        def work(connection: Connection) -> bool:
+            taken = connection.execute(select(TOKENS.c.name).where(TOKENS.c.name == name)).first()
+            if not taken:
+                connection.execute(insert(TOKENS), row)
+            return not taken
+
+        if not self._database.write(work):
+            raise InputError("name", f"there is a token {name!r}", "remove it, or give another")
+        return made
+
+    def remove(self, name: str) -> None:
+        """Remove a token: whoever has it is refused from now on.
+
+        Raises:
+            InputError: There is none of this name.
+            WarehouseBusy: The database does not answer.
+        """
+        asked = delete(TOKENS).where(TOKENS.c.name == name)
+        if not self._database.write(lambda connection: connection.execute(asked).rowcount):
+            raise InputError(
+                "name", f"there is no token {name!r}", "give a name of the list of tokens"
+            )
+
+    def all(self) -> list[Token]:
+        """All tokens, by name."""
+        asked = select(*_SHOWN).order_by(TOKENS.c.name)
+        return self._database.read(
+            lambda connection: [_token(*row) for row in connection.execute(asked)]
+        )
+
+    def find(self, text: str) -> Token | None:
+        """Whose token a text is; None if it is none."""
+        asked = select(*_SHOWN).where(TOKENS.c.hash == _hash(text))
+        row = self._database.read(lambda connection: connection.execute(asked).first())
+        return _token(*row) if row else None
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._database.close()
+
+    def __enter__(self) -> "Tokens":
+        """The tokens themselves."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close all connections."""
+        self.close()
+
+
+_SHOWN = (TOKENS.c.name, TOKENS.c.role, TOKENS.c.tenant, TOKENS.c.made_at)
+
+
+def _token(name: str, role: str, tenant: str, made_at: float) -> Token:
+    return Token(name, Role(role), tenant, made_at)
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode(errors="surrogateescape")).hexdigest()
