@@ -149,7 +149,12 @@ class Dockerd:
         assert self.process is not None
         number = (self.folder / "pid").read_text()
         subprocess.run(self.within("kill", "-TERM", number), check=True)
-        self.process.wait(START_SECONDS)
+        deadline = time.monotonic() + START_SECONDS
+        while self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)  # nsenter stops with what it runs, if late
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the daemon in {self.folder} does not stop")
+            time.sleep(0.02)
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -166,10 +171,12 @@ class Dockerd:
         assert self.process is not None
         number = (self.folder / "pid").read_text()
         subprocess.run(self.within("kill", "-STOP", number), check=True)
+        status = self.within("grep", "State", f"/proc/{number}/status")
+        while b"T (stopped)" not in subprocess.run(status, check=True, capture_output=True).stdout:
+            time.sleep(0.02)  # its threads go on until the one that got the signal has run
         try:
             yield
         finally:
-            self.process.send_signal(signal.SIGCONT)  # nsenter stops with what it runs
             subprocess.run(self.within("kill", "-CONT", number), check=True)
 
     def containers(self, run: str) -> list[Any]:

@@ -13,6 +13,7 @@ from containers.docker.nodes import Nodes
 from containers.runtime import ContainerEvent, Lease, Observation, Runtime, Standing, Terms
 from predictor.allocation import Demand
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode
+from tests.waiting import HANG_SECONDS
 
 ROUND_SECONDS = 0.5
 
@@ -81,12 +82,12 @@ class Story:
             seen = self.look()
         return seen
 
-    def until_over(self, most_rounds: int = 120) -> "Story":
+    def until_over(self) -> "Story":
         """Go on with the leases that there are until all jobs with one have ended."""
+        deadline = time.monotonic() + HANG_SECONDS
         while self.leases:
-            assert most_rounds > 0, self.events
+            assert time.monotonic() < deadline, self.events
             self.play(self.leases)
-            most_rounds -= 1
         return self
 
     def until_trained(self, job_id: int, before: Sequence[int] = ()) -> "Story":
