@@ -258,7 +258,7 @@ def requests(draw: st.DrawFn, schema: dict[str, Any]) -> tuple[str, str, bytes, 
             max_size=2,
         )
     )
-    asked = draw(st.sampled_from(["", "", f"?after_round={draw(JSON)}"]))
+    asked = draw(st.sampled_from(["", "", f"?after_round={quote(str(draw(JSON)))}"]))
     quoted = path.replace("{target}", quote(target, "")).replace("{job}", quote(target, ""))
     return method, quoted + asked, sent.encode(errors="surrogatepass"), headers
 
