@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from tasks.round import Run, run_round
 from tasks.sources import Workload
 from warehouse.analytics.catalog import build
 from warehouse.inbox.inbox import Inbox
-from warehouse.store.reader import Reader
+from warehouse.store.reader import Reader, taken_in
 from warehouse.store.writer import Writer
 
 LOOK_SECONDS = 0.25
@@ -137,14 +138,17 @@ def _virtual(name: str, warehouse: Path, options: ServiceOptions) -> Iterator[Ru
         options.check_same(name, start.header)
         check_plugins(name, start, reader)
     prepared = prepare(start)
-    made = _Truths(start)
     given = () if name else packages(start.header.settings)
-    with (
-        Writer(warehouse, start, run=name or None, packages=given) as writer,
-        closing(RealTimeCluster(made.of, terms(start.header, writer.run), Standing())) as runtime,
-    ):
-        run = prepared.on(runtime, writer, writer.run)
+    with ExitStack() as opened:
+        writer = opened.enter_context(Writer(warehouse, start, run=name or None, packages=given))
         recorded = reader.records(name) if name else []
+        if name:  # the writer may have completed a round that a kill cut off
+            rounds = [record for record, _ in recorded]
+            start = replace(start, workload=taken_in(start.workload, rounds))
+            prepared = prepare(start)
+        cluster = RealTimeCluster(_Truths(start).of, terms(start.header, writer.run), Standing())
+        runtime = opened.enter_context(closing(cluster))
+        run = prepared.on(runtime, writer, writer.run)
         clocks = tuple(record.clock_seconds for record, _ in recorded)
         run.source = Again(start.workload.trace, clocks)
         for record, digest in recorded:

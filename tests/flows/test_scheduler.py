@@ -17,6 +17,7 @@ from tasks.commands import CommandKind
 from warehouse.analytics.questions import Analytics
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit
+from warehouse.store.folder import place_of
 from warehouse.store.reader import Reader
 
 FAST = ServiceOptions(gpus=4, speed=100_000.0, driver="plain")
@@ -109,6 +110,18 @@ def test_a_service_goes_on_from_its_records_and_takes_each_entry_once(tmp_path: 
         (second.number, False, True),
         (third.number, True, None),
     ]
+
+
+def test_a_round_that_a_kill_left_without_its_name_is_gone_on_with(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB)
+    folder = place_of(tmp_path, go(tmp_path, 1))
+    (written,) = folder.glob("round*.parquet")
+    written.rename(folder / f".{written.name}.{'0' * 32}")
+    name = go(tmp_path, 1)  # the writer gives it its name
+    records = [record for record, _ in Reader(tmp_path).records(name)]
+    assert [len(record.arrivals) for record in records] == [1, 0]
+    assert audit(tmp_path, name).findings == ()
 
 
 def test_times_of_entries_are_those_of_their_round(tmp_path: Path) -> None:
