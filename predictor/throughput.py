@@ -20,6 +20,11 @@ UNTYPED = "gpu"
 class Throughput(Protocol):
     """Rate of a job at a batch size on an allocation."""
 
+    @property
+    def gpu_types(self) -> tuple[str, ...]:
+        """The GPU types of which it knows rates."""
+        ...
+
     def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
         """Steps per second of the whole job.
 

@@ -181,7 +181,8 @@ class Inventory:
     ) -> tuple[Allocation, ...]:
         """The allocations that a job can run on: fewest GPUs first, of these the fastest first.
 
-        On GPUs of a single type they are those that it can bid for, whether it runs there or not.
+        Where there is but a single GPU type, they are those that it can bid for, whether it
+        runs there or not.
 
         Args:
             job: The job.
@@ -189,7 +190,7 @@ class Inventory:
             throughput: Throughput model.
         """
         menu = self.menu(job.demand)
-        if len(self.types) == 1:
+        if len(self.types) == 1 and len(throughput.gpu_types) < 2:
             return menu
         rates = {
             allocation: throughput.rate(job, batch_size, allocation)

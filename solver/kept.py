@@ -42,8 +42,8 @@ def around_kept(name: str, plan: Callable[[Situation], Plan], situation: Situati
 def _fitting(inventory: Inventory, jobs: Iterator[ActiveJob]) -> Iterator[ActiveJob]:
     """Jobs with the allocations that fit; those without any are left out."""
     for job in jobs:
-        there = inventory.menu(job.spec.demand)
-        menu = tuple(allocation for allocation in job.menu if allocation in there)
+        there = {(found.gpu_type, found.gpus) for found in inventory.menu(job.spec.demand)}
+        menu = tuple(found for found in job.menu if (found.gpu_type, found.gpus) in there)
         if menu:
             yield job if menu == job.menu else replace(job, menu=menu)
 

@@ -46,7 +46,7 @@ POOLS = (Pool("v100", 2, 2, 2.48), Pool("p100", 4, 2), Pool("k80", 4, 1))
 """GPUs 0 and 1, 2 to 5, 6 to 9."""
 
 SPEED = {"v100": 1.0, "p100": 0.5, "k80": 0.25}
-"""Rates over those of a V100; a Recommendation job is the faster the slower others are."""
+"""Rates over those of a V100; the rate of an autoencoder on a K80 is 1."""
 
 
 def mixed(
@@ -57,12 +57,12 @@ def mixed(
     pools: tuple[Pool, ...] = POOLS,
     runtime: RuntimeKind = RuntimeKind.VIRTUAL,
 ) -> Start:
-    """A workload on GPUs of three types; ResNet-50 cannot run on K80s."""
+    """A workload on GPUs of three types; conv-large cannot run on K80s."""
     workload = generate_workload(jobs, rng=np.random.default_rng(seed))
     rates = {
         (model, size, kind, gpus): rate
-        * (1.0 / speed if model == "Recommendation" else speed)
-        * (model != "ResNet-50" or kind != "k80")
+        * (SPEED["k80"] / speed if model == "autoencoder" else speed)
+        * (model != "conv-large" or kind != "k80")
         for (model, size, _, gpus), rate in workload.profile.rates.items()
         for kind, speed in SPEED.items()
     }

@@ -56,7 +56,8 @@ class AlloX:
         shares = np.maximum([account.share for account in jobs.accounts], 0.0)
         settled = (shares == 1.0).any(axis=1)
         unsettled = np.flatnonzero(~settled)
-        free = (jobs.gpus - shares[settled].sum(axis=0)).astype(int)
+        # Where nodes went out of service, more jobs may be settled than there are GPUs.
+        free = np.maximum(jobs.gpus - shares[settled].sum(axis=0), 0.0).astype(int)
         oldest = unsettled[np.argsort(-jobs.ages[unsettled], kind="stable")]
         oldest = oldest[: max(int(self.alpha * len(oldest)), int(free.sum()))]
         seconds = jobs.steps_left[oldest, None] / np.maximum(jobs.rates[oldest], LEAST_RATE)

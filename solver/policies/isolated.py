@@ -49,10 +49,13 @@ class Isolated:
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
-        if len(situation.inventory.types) > 1:
-            return run_shares(self, self.name, situation, shuffled=True)
         clock = situation.clock_seconds
-        before, rows = orjson.loads(situation.memory) if situation.memory else (clock, [])
+        saved = orjson.loads(situation.memory) if situation.memory else (clock, [])
+        of_types = len(saved) > 2  # a ledger of shares by type; neither says much to the other
+        if len(situation.inventory.types) > 1:
+            given = situation if of_types else replace(situation, memory="")
+            return run_shares(self, self.name, given, shuffled=True)
+        before, rows = (clock, []) if of_types else saved
         elapsed = clock - before
         noted = {job_id: (owed, share) for job_id, owed, share in rows}
         gpus, count = situation.inventory.gpus, len(situation.jobs)

@@ -247,9 +247,9 @@ def test_types_are_named_with_the_speed_that_they_would_give(tmp_path: Path) -> 
     for job_id in made.states[number + 1].beliefs:
         answer = why(job_id, tmp_path, run, number)
         spec = specs[job_id]
-        slow = SPEED if spec.model != "Recommendation" else {k: 0.25 / v for k, v in SPEED.items()}
+        slow = SPEED if spec.model != "autoencoder" else {k: 0.25 / v for k, v in SPEED.items()}
         kinds = sorted(SPEED, key=lambda kind: -slow[kind])
-        kinds = [k for k in kinds if (spec.model, k) != ("ResNet-50", "k80")]
+        kinds = [k for k in kinds if (spec.model, k) != ("conv-large", "k80")]
         assert [one.gpu_type for one in answer.speeds] == kinds
         assert [one.speed for one in answer.speeds] == pytest.approx([slow[k] for k in kinds])
         if job_id in leases:

@@ -31,6 +31,11 @@ class Linear:
 
     table: Profile
 
+    @property
+    def gpu_types(self) -> tuple[str, ...]:
+        """See `Throughput.gpu_types`."""
+        return self.table.gpu_types
+
     def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
         """See `Throughput.rate`."""
         reference = self.reference(job)
@@ -60,6 +65,11 @@ class Watched:
     known: Collection[Asked] | None = None
     garbage: float | None = None
     asked: set[Asked] = field(default_factory=set)
+
+    @property
+    def gpu_types(self) -> tuple[str, ...]:
+        """See `Throughput.gpu_types`."""
+        return self.inner.gpu_types
 
     def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
         """See `Throughput.rate`."""
