@@ -89,6 +89,10 @@ PANELS = {
             "List the active jobs in line: expected starts and ends, fairness, price.",
         ),
         "jobs": ("jobs", "List all jobs of the service."),
+        "logs": (
+            "jobs",
+            "Print what the containers of a job printed, those that ended and those that run.",
+        ),
         "events": ("jobs", "List what happened to jobs and nodes, and what was asked of them."),
         "drain": (
             "jobs",

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.options import Json, Warehouse
-from flows.cli.output import print_rows, say
+from flows.cli.output import print_log, print_rows, say
 from flows.service.options import DATABASE_URL
+from predictor.errors import InputError
 from predictor.job import Mode
 from warehouse import DEFAULT_WAREHOUSE
 
@@ -230,6 +231,39 @@ def jobs(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> Non
     """List all jobs of the service."""
     with desk(warehouse) as found:
         print_rows([_shown(row) for row in found.jobs()], as_json, paged=True)
+
+
+def logs(
+    job: JobName,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, until interrupted.")
+    ] = False,
+    run: Annotated[
+        str | None, typer.Option(help="A run in containers, by default the service's.")
+    ] = None,
+    cluster: Annotated[
+        Path | None, typer.Option(help="Its cluster file (TOML); a service's is known.")
+    ] = None,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+) -> None:
+    """Print what the containers of a job printed, those that ended and those that run."""
+    from flows.runs.cluster_file import read_cluster_file
+    from flows.service.printed import check_printed, printed
+    from warehouse.store.reader import Reader
+
+    if run is None:
+        with desk(warehouse) as found:
+            run, number, known = found.run, found.job(job).number, found.inbox.cluster
+            cluster = cluster or (Path(known) if known else None)
+    elif job.isascii() and job.isdigit():
+        number = int(job)
+    else:
+        raise InputError("job", f"{job!r} is no id", "names are known of a service's jobs only")
+    check_printed(Reader(warehouse), run, number)
+    if cluster is None:
+        raise InputError("cluster", "is missing", "give the cluster file of the run")
+    for text in printed(read_cluster_file(cluster), run, number, follow=follow):
+        print_log(text)
 
 
 def events(

@@ -34,6 +34,16 @@ def say(text: str, *, err: bool = False) -> None:
         typer.echo("\n".join(lines), err=err)
 
 
+def print_log(text: bytes) -> None:
+    """Print what a program printed, as it is; on a terminal, its control characters are escaped."""
+    if not sys.stdout.isatty():
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+        return
+    for line in text.decode(errors="replace").splitlines():
+        typer.echo(printable(line))
+
+
 _AT_SPACES: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from predictor.job import JobKind
 from solver.inventory import Inventory
 from solver.plan import ActiveJob, Plan
 from tasks.rollouts import expected
@@ -94,6 +95,9 @@ class Answer:
     drained: tuple[int, ...]
     held_type: str | None = None
     speeds: tuple[Speed, ...] = ()
+    kind: str = JobKind.ADAPTIVE.value
+    name: str = ""
+    max_seconds: float = 0.0
 
     def __str__(self) -> str:
         """The answer in sentences, one a line."""
@@ -186,6 +190,9 @@ def answer(
         drained=this.observation.drained,
         held_type=settings.inventory.allocation(gpus).gpu_type if gpus else None,
         speeds=_speeds(job, plan),
+        kind=spec.kind.value,
+        name=spec.name,
+        max_seconds=spec.max_seconds,
     )
 
 

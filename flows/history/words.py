@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from containers.runtime import EventKind
 from flows.history.answer import Answer
+from predictor.job import JobKind
 from warehouse.wording import counted
 
 SHOWN = 6
@@ -14,10 +15,18 @@ def in_words(answer: Answer) -> Iterator[str]:
     """The answer as sentences, one per line."""
     a = answer
     verb = {"runs": "runs", "waits": "waits", "preempted": "was preempted"}[a.status]
-    yield f"Job {a.job_id} {verb} in round {a.round} of {a.run}, at {a.clock_seconds:,.0f} s."
+    named = f" ({a.name})" * bool(a.name)
+    who = f"Job {a.job_id}{named}"
+    yield f"{who} {verb} in round {a.round} of {a.run}, at {a.clock_seconds:,.0f} s."
+    trains = a.kind == JobKind.ADAPTIVE.value
+    done = (
+        f"batch size {a.batch_size}, {a.progress:.0%} of its epochs done"
+        if trains
+        else f"it has held GPUs for {a.progress:.0%} of its limit of {a.max_seconds:,.0f} s"
+    )
     yield (
-        f"{a.model}, {a.mode}, {counted(a.scale_factor, 'GPU')}, tenant {a.tenant}, "
-        f"budget {a.budget:g}; batch size {a.batch_size}, {a.progress:.0%} of its epochs done, "
+        f"{a.model}, {a.mode if trains else a.kind}, {counted(a.scale_factor, 'GPU')}, "
+        f"tenant {a.tenant}, budget {a.budget:g}; {done}, "
         f"{a.remaining_seconds:,.0f} s of run time left "
         f"(80 %: {a.low_seconds:,.0f} to {a.high_seconds:,.0f} s)."
     )

@@ -11,6 +11,12 @@ from predictor.job import JobSpec
 from tasks.record import RunHeader, RuntimeKind
 from warehouse.workloads.generator import declared_truth
 
+LARGEST = 2**53
+"""Largest number in a declaration: records hold 64 bits, and JSON's readers have doubles."""
+
+LEAST_BUDGET, LARGEST_BUDGET = 1e-6, 1e6
+"""Bounds of budgets: they are relative, and those of others must not vanish beside one."""
+
 
 def truth_of(header: RunHeader) -> Callable[[JobSpec], GroundTruth] | None:
     """What makes the ground truths of a service's jobs; None where they are real."""
@@ -19,14 +25,30 @@ def truth_of(header: RunHeader) -> Callable[[JobSpec], GroundTruth] | None:
     return partial(declared_truth, profile=header.throughputs, seed=header.settings.seed)
 
 
+def check_budget(field: str, value: float) -> None:
+    """Refuse what is no budget.
+
+    Raises:
+        InputError: It is out of bounds.
+    """
+    if not LEAST_BUDGET <= value <= LARGEST_BUDGET:
+        remedy = f"give a number from {LEAST_BUDGET:g} to {LARGEST_BUDGET:g}"
+        raise InputError(field, f"{value:g} is no budget", remedy)
+
+
 def check_job(spec: JobSpec, header: RunHeader) -> None:
     """Refuse a job that a service cannot schedule.
 
     Raises:
-        InputError: It does not fit the cluster, or the service has no throughput of it.
+        InputError: It does not fit the cluster, a number is too large to be recorded, or the
+            service has no throughput of it.
     """
     inventory, profile = header.settings.inventory, header.throughputs
-    if not inventory.menu(spec.demand):
+    for name in ("max_batch_size", "epochs", "samples_per_epoch", "total_steps", "max_seconds"):
+        if getattr(spec, name) > LARGEST:
+            raise InputError(name, f"is above {LARGEST:,}", "give a smaller number")
+    check_budget("budget", spec.budget)
+    if not inventory.menu(spec.demand) or spec.demand.most > LARGEST:
         raise InputError(
             "gpus",
             f"{spec.demand.least} are asked for, and the cluster has {inventory.gpus}",

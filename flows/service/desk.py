@@ -5,10 +5,12 @@ the inbox alone.
 """
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from flows.service.admission import check_job
+from flows.service.admission import check_budget, check_job
 from flows.service.outlook import History, late_rounds, outlook, queue_row, solved
 from flows.service.rows import (
     EventRow,
@@ -28,6 +30,9 @@ from tasks.state import RunState, advance
 from warehouse.inbox.inbox import Entry, Inbox
 from warehouse.store.reader import Reader
 from warehouse.workloads.families import FAMILIES
+
+if TYPE_CHECKING:
+    from containers.docker.nodes import Nodes
 
 
 class Desk:
@@ -82,8 +87,32 @@ class Desk:
             InputError: The cluster cannot run it, or a field is invalid.
             WarehouseBusy: The inbox does not answer.
         """
-        check_job(job, self.header)
+        self._check(job)
         return self.inbox.submit(job, by=by, key=key)
+
+    def _check(self, job: JobSpec) -> None:
+        check_job(job, self.header)
+        hosts = None
+        with suppress(InputError):  # a file that is gone: the round that takes the job in says it
+            hosts = self.hosts() if job.image else None
+        if hosts:
+            from containers.docker.own_images import REMEDY, may_run
+
+            if not may_run(hosts, job):
+                problem = f"{job.image} is none of the images that jobs may name here"
+                raise InputError("image", problem, REMEDY)
+
+    def hosts(self) -> "Nodes | None":
+        """The Docker hosts that jobs run on; None for a virtual cluster.
+
+        Raises:
+            InputError: The cluster file cannot be read.
+        """
+        if not (path := self.inbox.cluster):
+            return None
+        from flows.runs.cluster_file import read_cluster_file
+
+        return read_cluster_file(Path(path))
 
     def command(
         self, kind: CommandKind, target: str, *, value: float = 0.0, by: str = "", key: str = ""
@@ -101,8 +130,8 @@ class Desk:
             InputError: There is no such job or node, or the value is invalid.
             WarehouseBusy: The inbox does not answer.
         """
-        if kind is CommandKind.BUDGET and not 0.0 < value < math.inf:
-            raise InputError("value", f"{value:g} is no budget", "give a positive number")
+        if kind is CommandKind.BUDGET:
+            check_budget("value", value)
         number = self._node(target) if kind.of_node else self.job(target).number
         return self.inbox.command(kind, number, value=value, by=by, key=key)
 
@@ -214,7 +243,7 @@ class Desk:
         Raises:
             InputError: The cluster cannot run it.
         """
-        check_job(job, self.header)
+        self._check(job)
         found = self.history()
         new = replace(job, job_id=max([self.inbox.last(), 0]) + 1)
         run, this = solved(self.run, found, new)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from containers.virtual.truth import GroundTruth
-from predictor.errors import InputError
+from predictor.errors import ShockwaveError
 from predictor.job import JobSpec
 from tasks.commands import Command, CommandKind
 from tasks.sources import Intake, Taken, Trace
@@ -58,9 +58,11 @@ class FromInbox:
         job = replace(entry.job, arrival_seconds=at)
         try:
             self.check(job)
-        except InputError as error:
+        except Exception as error:  # whatever it is: no job stops the others
+            told = str(error) if isinstance(error, ShockwaveError) else repr(error)
+            reason = told.encode(errors="backslashreplace").decode()
             refused = CommandKind.REFUSED
-            return Command(entry.number, refused, -1, at, by=entry.by, reason=str(error))
+            return Command(entry.number, refused, -1, at, by=entry.by, reason=reason)
         return job
 
     def next_arrival(self, taken: Taken) -> float | None:

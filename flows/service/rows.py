@@ -21,7 +21,7 @@ class JobRow:
         gpus: GPUs that it asks for.
         status: accepted, refused, waits, runs, held, cancelled, or how it ended.
         held_gpus: GPUs that it has.
-        done: Completed share of its epochs, in [0, 1].
+        done: Completed share of its epochs, in [0, 1]; of a timed job, of its limit.
         arrival_s: When it came, on the run's clock in seconds; None before it is taken in.
         ended_s: When it ended.
         reason: Why it failed or was refused, in words.

@@ -106,6 +106,7 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
             assert isinstance(run.runtime, DockerRuntime)
             now, speed, truth = run.runtime.clock.now, 1.0, None
             checks.append(lambda spec: check_images(nodes, [spec]))
+            inbox.runs_on(options.cluster.absolute())
         else:
             run = opened.enter_context(_virtual(name, warehouse, options))
             assert isinstance(run.runtime, RealTimeCluster)

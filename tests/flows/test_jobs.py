@@ -23,7 +23,8 @@ def typed(warehouse: Path, *words: str) -> list[dict[str, Any]]:
         InputError: The error that the command reports.
     """
     at = words.index("--") if "--" in words else len(words)
-    line = [*words[:at], "--warehouse", str(warehouse), "--json", *words[at:]]
+    json_too = () if words[0] == "logs" else ("--json",)
+    line = [*words[:at], "--warehouse", str(warehouse), *json_too, *words[at:]]
     done = CliRunner().invoke(application((words[0],)), line)
     if done.exception and not isinstance(done.exception, SystemExit):
         raise done.exception
@@ -73,6 +74,8 @@ MISTAKES = {
     ("submit", "none.toml"): "none.toml",
     ("cancel", "9"): "there is no job '9'",
     ("budget", "1", "0"): "is no budget",
+    ("logs", "9"): "there is no job '9'",
+    ("logs", "1"): "job 1: is on a virtual cluster, where jobs print nothing",
     ("drain", "x"): "there is no node 'x'",
 }
 
@@ -101,6 +104,11 @@ def test_jobs_of_any_image_are_played_on_a_virtual_cluster(tmp_path: Path) -> No
     go(tmp_path, 2)
     rows = {row["name"]: row for row in typed(tmp_path, "jobs")}
     assert rows["etl"]["status"] == "runs"
+    told = CliRunner().invoke(application(("why",)), ["why", "2", "--warehouse", str(tmp_path)])
+    first, what, *_ = told.stdout.splitlines()
+    assert first.startswith("Job 2 (etl) runs in round")
+    assert what.startswith("python:3-slim, opaque, 2 GPUs, tenant default, budget 1; it has held ")
+    assert "of its limit of 900 s, " in what
     typed(tmp_path, "cancel", "etl")
     go(tmp_path, 3)
     rows = {row["name"]: row for row in typed(tmp_path, "jobs")}

@@ -9,8 +9,10 @@ import pytest
 from benchmarks.alone import losses, train_alone
 from benchmarks.faults.jobs import workload
 from containers.docker.nodes import Gpu, Nodes
+from containers.docker.rendering import container_name
 from containers.runtime import EventKind
 from flows.history.replay import replay
+from flows.runs.cluster_file import read_cluster_file
 from flows.runs.live import resume_live, run_live
 from flows.runs.simulation import packages
 from flows.runs.start import make_start
@@ -18,6 +20,7 @@ from flows.servers.own_server import own_server
 from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from flows.service.desk import Desk
 from flows.service.options import ServiceOptions
+from flows.service.printed import check_printed, printed
 from flows.service.scheduler import schedule, under_way
 from harness.dockerd import IMAGE, Dockerd, cluster, mounts
 from predictor.errors import InputError
@@ -176,6 +179,13 @@ slots = [{{ cpus = 1.0 }}, {{ cpus = 1.0 }}]
         inbox.submit(foreign)
         cancelled = inbox.submit(long(0))
         with Desk(tmp_path) as desk:
+            with pytest.raises(InputError, match=r"^image: somebody/else:1 is none of the images"):
+                desk.submit(foreign)
+            reader = Reader(tmp_path)
+            check_printed(reader, run.name, 1)
+            with pytest.raises(InputError, match="job 3: has not started; see shockwave why 3"):
+                check_printed(reader, run.name, cancelled.number)
+            (while_it_runs,) = printed(read_cluster_file(file), run.name, 1)
             while desk.jobs()[0].status != "finished":
                 assert desk.status().running + desk.status().waiting, desk.jobs()
                 with under_way(tmp_path, inbox, options) as run:
@@ -186,6 +196,10 @@ slots = [{{ cpus = 1.0 }}, {{ cpus = 1.0 }}]
             rows = desk.jobs()
     assert [row.status for row in rows] == ["finished", "refused", "withdrawn"]
     assert "somebody/else:1 is none of the images" in rows[1].reason
+    name, *_ = while_it_runs.splitlines()
+    kept = b"".join(printed(read_cluster_file(file), run.name, 1))
+    assert name == f"--- {container_name(run.name, 1, 0, 0)}".encode()
+    assert kept.startswith(while_it_runs.rstrip()), (while_it_runs, kept)
     assert audit(tmp_path, run.name).findings == ()
     assert replay(run.name, tmp_path).differences == []
     daemon.remove_containers()

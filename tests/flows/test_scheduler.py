@@ -8,12 +8,14 @@ import pytest
 from containers.runtime import EventKind, Standing, Terms
 from containers.virtual.real_time import Pace, RealTimeCluster
 from flows.history.replay import replay
+from flows.service.intake import FromInbox
 from flows.service.options import ServiceOptions
 from flows.service.scheduler import schedule, under_way
 from predictor.allocation import Demand
 from predictor.errors import InputError
-from predictor.job import JobSpec, Mode
+from predictor.job import JobKind, JobSpec, Mode, timed_job
 from tasks.commands import CommandKind
+from tasks.sources import Taken
 from warehouse.analytics.questions import Analytics
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit
@@ -146,3 +148,47 @@ def test_a_service_keeps_what_it_began_with(tmp_path: Path) -> None:
         go(tmp_path, 1, replace(FAST, gpus=16))
     with pytest.raises(InputError, match="policy: is not"):
         go(tmp_path, 1, replace(FAST, policy="srtf"))
+
+
+ODD = {
+    "an unknown GPU type": replace(JOB, demand=Demand(2, 2, ("v\udcff",))),
+    "too many GPUs": replace(JOB, demand=Demand.gang(5)),
+    "no end of GPUs": replace(JOB, demand=Demand(1, 10**30)),
+    "an unknown model": replace(JOB, model="a\udcff\x1b"),
+    "batches of any size": replace(JOB, max_batch_size=10**30),
+    "epochs without end": replace(JOB, epochs=10**12, samples_per_epoch=10**15, total_steps=0),
+    "a budget beside which others vanish": replace(JOB, budget=1e308),
+    "a limit without end": timed_job(0, JobKind.OPAQUE, Demand.gang(1), 1e300, 0.0, image="a:1"),
+}
+LONG = {
+    "many epochs": replace(JOB, epochs=10**9, total_steps=0),
+    "all money": replace(JOB, budget=1e6),
+    "hardly any": replace(JOB, budget=1e-6),
+    "a long limit": timed_job(0, JobKind.OPAQUE, Demand.gang(1), 1e9, 0.0, image="a:1"),
+    "a short limit": timed_job(0, JobKind.CHECKPOINTING, Demand.gang(1), 1e-9, 0.0, image="a:1"),
+}
+"""Jobs that are not, and that are scheduled, however odd they look."""
+
+
+def test_no_job_that_was_accepted_stops_the_others(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        odd = [inbox.submit(job).number for job in ODD.values()]
+        fine = [inbox.submit(job).number for job in [*LONG.values(), JOB]]
+    name = go(tmp_path, 3)
+    (first, *_), _ = zip(*Reader(tmp_path).records(name), strict=True)
+    assert [spec.job_id for spec in first.arrivals] == fine
+    assert [c.number for c in first.commands if c.kind is CommandKind.REFUSED] == odd
+    assert all(command.reason for command in first.commands)
+    assert audit(tmp_path, name).findings == ()
+    assert replay(name, tmp_path).differences == []
+
+
+def test_a_job_whose_check_breaks_is_refused(tmp_path: Path) -> None:
+    def broken(spec: JobSpec) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB)
+        taken = FromInbox(inbox, lambda: 1.0, 1.0, broken).until(1.0, Taken())
+    (refused,) = taken.commands
+    assert (taken.jobs, refused.reason) == ((), "ZeroDivisionError('division by zero')")

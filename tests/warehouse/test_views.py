@@ -829,6 +829,8 @@ def test_the_parts_of_a_record_have_views(analytics: Analytics) -> None:
         (
             run,
             2,
+            "",
+            "adaptive",
             "net",
             16,
             64,

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, func, insert, select
+from sqlalchemy import Connection, RowMapping, delete, func, insert, select
 
 from predictor.errors import InputError, ShockwaveError, WarehouseBusy
 from predictor.job import JobSpec
@@ -192,8 +192,25 @@ class Inbox:
     @property
     def run(self) -> str:
         """The id of the service's run; empty before its first start."""
-        asked = select(SERVICE.c.value).where(SERVICE.c.name == "run")
+        return self._noted("run")
+
+    @property
+    def cluster(self) -> str:
+        """Path of the service's cluster file; empty where it has none."""
+        return self._noted("cluster")
+
+    def _noted(self, name: str) -> str:
+        asked = select(SERVICE.c.value).where(SERVICE.c.name == name)
         return self._database.read(lambda connection: connection.scalar(asked) or "")
+
+    def runs_on(self, cluster: Path) -> None:
+        """Note the cluster file of the service, which may move between its starts."""
+
+        def work(connection: Connection) -> None:
+            connection.execute(delete(SERVICE).where(SERVICE.c.name == "cluster"))
+            connection.execute(insert(SERVICE), {"name": "cluster", "value": str(cluster)})
+
+        self._database.write(work)
 
     def belongs_to(self, run: str) -> None:
         """Note the run that takes the entries in, once and for all.

@@ -32,7 +32,8 @@ SERVICE = Table(
     Column("name", String(20), primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""What is known of the service that takes the entries: `run`, the id of its run."""
+"""What is known of the service that takes the entries: `run`, the id of its run; `cluster`, the
+path of its cluster file."""
 
 TOKENS = Table(
     "shockwave_tokens",

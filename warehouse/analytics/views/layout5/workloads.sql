@@ -15,7 +15,9 @@ SELECT
         'tenant': s.tenant,
         'budget': s.budget,
         'total_steps': s.total_steps,
-        'consolidate': s.consolidate
+        'consolidate': s.consolidate,
+        'kind': 'adaptive',
+        'name': ''
     } AS spec,
     truth
 FROM (SELECT run, unnest(specs) AS s, unnest(truths) AS truth FROM {stored})
