@@ -6,13 +6,16 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from predictor.errors import InputError, WarehouseError
 from tests.runs import ended, write
 from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
+from warehouse.store.arrow import to_table
 from warehouse.store.campaigns import CellStore, read_cells
+from warehouse.store.files import CELLS, CellRow, CellStatus, write_table
 
 
 def build_at(moment: float, warehouse: Path) -> None:
@@ -76,3 +79,17 @@ def test_what_is_damaged_or_missing_is_named(tmp_path: Path) -> None:
         store.finished("key")
     with pytest.raises(InputError, match="'none': not in the warehouse"):
         read_cells(tmp_path, "none")
+
+
+def test_cells_of_an_unknown_status_are_refused(tmp_path: Path) -> None:
+    names = ("one", "cell", "fifo-1", "fifo", "small", "8", "")
+    row = CellRow(*names, 0, CellStatus.FINISHED, "0" * 64, 1.5, "0" * 64, "")
+    folder = tmp_path / "campaigns" / "one"
+    folder.mkdir(parents=True)
+    table = to_table(CELLS, row)
+    at = table.schema.get_field_index("status")
+    write_table(
+        folder / "cells.parquet", table.set_column(at, "status", pa.array([" "], pa.string()))
+    )
+    with pytest.raises(WarehouseError, match=r"cells\.parquet: does not hold cells .*; restore"):
+        read_cells(tmp_path, "one")

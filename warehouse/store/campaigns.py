@@ -100,7 +100,13 @@ def read_cells(warehouse: Path, campaign: str) -> list[CellRow]:
         raise InputError(
             f"campaign {campaign!r}", f"not in the warehouse {warehouse}", "run it first"
         )
-    return [from_row(CellRow, row) for row in read_parquet(path, CELLS).to_pylist()]
+    rows = read_parquet(path, CELLS).to_pylist()
+    try:
+        return [from_row(CellRow, row) for row in rows]
+    except (TypeError, ValueError) as error:
+        raise WarehouseError(
+            str(path), f"does not hold cells ({error})", "restore it from a backup"
+        ) from None
 
 
 class CellStore:
