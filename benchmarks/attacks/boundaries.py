@@ -3,6 +3,7 @@
 `dying_at` counts the calls of Python code that create, write, flush, rename, truncate or remove
 files or folders, and kills the process before one of them, as `kill -9` does. Writes are those of
 the operating system, after Python's buffers, and count twice: before, and with half of the bytes.
+Of SQLAlchemy's databases it counts statements, commits, and returns after these.
 """
 
 import builtins
@@ -12,6 +13,8 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from sqlalchemy import Engine, Pool, event
 
 CALLS = (
     "fsync",
@@ -24,6 +27,9 @@ CALLS = (
     "truncate",
     "ftruncate",
 )
+
+STATEMENTS = ((Engine, "before_cursor_execute"), (Engine, "commit"), (Pool, "checkin"))
+"""Events of databases: before a statement, before a commit, and once a transaction is over."""
 
 
 class Boundaries:
@@ -84,12 +90,19 @@ def dying_at(last: int) -> Iterator[Boundaries]:
 
         return calling
 
+    def statement(*arguments: Any) -> None:
+        boundaries.reached()
+
     io.open = builtins.open = opened  # type: ignore[assignment]
     for name, call in real.items():
         setattr(os, name, counted(call))
+    for source, happening in STATEMENTS:
+        event.listen(source, happening, statement)
     try:
         yield boundaries
     finally:
+        for source, happening in STATEMENTS:
+            event.remove(source, happening, statement)
         io.open = builtins.open = real_open
         for name, call in real.items():
             setattr(os, name, call)

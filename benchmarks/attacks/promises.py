@@ -1,0 +1,120 @@
+"""What a service promises, held against its inbox and its records.
+
+Nothing here uses the product's own ways of numbering entries or adding up orders.
+"""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from containers.runtime import EventKind
+from tasks.commands import CommandKind
+from tasks.record import RoundRecord
+from warehouse.inbox.inbox import FILE, SUBMIT
+from warehouse.store.reader import Reader
+
+
+@dataclass(frozen=True)
+class Told:
+    """An entry as its submitter was told of it.
+
+    Attributes:
+        key: Its key.
+        kind: Its kind.
+        target: Its target; of a job -1.
+        number: Its number.
+    """
+
+    key: str
+    kind: str
+    target: int
+    number: int
+
+
+def in_inbox(warehouse: Path) -> list[Told]:
+    """The entries of an inbox in SQLite, in order; none if there is no inbox yet."""
+    asked = "SELECT key, kind, target, number FROM shockwave_entries ORDER BY number"
+    if not (warehouse / FILE).exists():
+        return []
+    with closing(sqlite3.connect(warehouse / FILE)) as database:
+        if not database.execute("PRAGMA table_info(shockwave_entries)").fetchall():
+            return []
+        return [Told(*row) for row in database.execute(asked)]
+
+
+def lost(warehouse: Path, acknowledged: list[Told]) -> Iterator[str]:
+    """What was acknowledged and is not there, or is there twice; what was numbered wrongly."""
+    there = in_inbox(warehouse)
+    yield from (f"{told} is not in the inbox" for told in {*acknowledged} - {*there})
+    if [told.number for told in there] != [*range(1, len(there) + 1)]:
+        yield "entries are not numbered from 1 without gaps"
+    if len({told.key for told in there}) != len(there):
+        yield "an entry is there twice"
+
+
+def not_once(warehouse: Path, run: str, *, all_taken: bool) -> Iterator[str]:
+    """Entries that no round took in, or two did, or took for something else."""
+    due = {told.number: (told.kind, told.target) for told in in_inbox(warehouse)}
+    taken = Counter[int]()
+    for record, _ in Reader(warehouse).records(run):
+        found = {spec.job_id: (SUBMIT, -1) for spec in record.arrivals}
+        for command in record.commands:
+            refused = command.kind is CommandKind.REFUSED
+            kind = SUBMIT if refused else command.kind.value
+            found[command.number] = (kind, command.target)
+        taken.update(found.keys())
+        for number, what in found.items():
+            if due.get(number) != what:
+                yield f"round {record.round} took entry {number} for {what}"
+    count = len(due) if all_taken else sum(taken.values())
+    if taken != Counter(range(1, count + 1)):
+        yield f"{sum(taken.values())} of {len(due)} entries were taken in, or some twice"
+
+
+def without_effect(warehouse: Path, run: str, *, all_ended: bool) -> Iterator[str]:
+    """Commands that did not take effect, and jobs that have not one end."""
+    reader = Reader(warehouse)
+    per_node = reader.header(run).settings.pools[0].gpus_per_node
+    held, cancelled, drained = set[int](), set[int](), set[int]()
+    active, ends = set[int](), Counter[int]()
+    for record, _ in reader.records(run):
+        gone = {event.job_id: event.kind for event in record.finished if event.ends_job}
+        ends.update(gone.keys())
+        for job in cancelled:
+            if gone.get(job) is not EventKind.WITHDRAWN:
+                yield f"round {record.round}: job {job} was cancelled and is not withdrawn"
+        active -= gone.keys()
+        active |= {spec.job_id for spec in record.arrivals}
+        cancelled, requeued = set(), set[int]()
+        for command in record.commands:
+            match command.kind:
+                case CommandKind.CANCEL:
+                    cancelled.add(command.target)
+                case CommandKind.REQUEUE:
+                    requeued.add(command.target)
+                case CommandKind.HOLD if command.target in active:
+                    held.add(command.target)
+                case CommandKind.RELEASE:
+                    held.discard(command.target)
+                case CommandKind.DRAIN:
+                    drained.add(command.target)
+                case CommandKind.UNCORDON:
+                    drained.discard(command.target)
+        cancelled &= active
+        yield from _leased(record, held | cancelled | requeued, drained, per_node)
+    jobs = {spec.job_id for record, _ in reader.records(run) for spec in record.arrivals}
+    if any(count > 1 for count in ends.values()) or (all_ended and ends.keys() != jobs):
+        yield f"{len(ends)} of {len(jobs)} jobs have ended, or some twice"
+
+
+def _leased(
+    record: RoundRecord, barred: set[int], drained: set[int], per_node: int
+) -> Iterator[str]:
+    for lease in record.leases:
+        if lease.job_id in barred:
+            yield f"round {record.round}: job {lease.job_id} has GPUs against a command"
+        if drained & {gpu // per_node for gpu in lease.gpus}:
+            yield f"round {record.round}: job {lease.job_id} is on a drained node"

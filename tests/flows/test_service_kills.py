@@ -1,0 +1,80 @@
+"""Samples of the service's soak and of the walk over its boundaries, and that both would notice."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.attacks import promises, service_kills
+from benchmarks.attacks.promises import Told
+from benchmarks.attacks.service_kills import LONG, OPTIONS, SCENES
+from benchmarks.service_soak import BAD
+from flows.service.scheduler import schedule, under_way
+from tasks.commands import CommandKind
+from warehouse.inbox.inbox import FILE, SUBMIT, Inbox
+
+
+def sampled(module: str, *options: str) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", f"benchmarks.{module}", *options, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_kills_between_statements_lose_nothing_that_was_acknowledged() -> None:
+    rows = sampled("attacks.service_kills", "--every", "500")
+    assert [row["scene"] for row in rows] == [*SCENES]
+    assert all(row["kills"] for row in rows)
+    assert not any(row[figure] for row in rows for figure in service_kills.FIGURES[1:])
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_service_under_load_keeps_its_promises() -> None:
+    (row,) = sampled("service_soak", "--jobs", "15", "--kills", "1", "--policy", "srtf")
+    assert row["jobs"] + row["commands"] >= 20
+    assert not any(row[figure] for figure in BAD)
+
+
+def test_broken_promises_are_noticed(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(replace(LONG), key="k")
+        inbox.command(CommandKind.BUDGET, 1, value=2.0, key="l")
+        with under_way(tmp_path, inbox, OPTIONS) as run:
+            schedule(run, tmp_path, rounds=1)
+            name = run.name
+        inbox.command(CommandKind.HOLD, 1, key="m")
+    told = [Told("k", SUBMIT, -1, 1), Told("l", "budget", 1, 2), Told("m", "hold", 1, 3)]
+    assert promises.in_inbox(tmp_path) == told
+    assert not [*promises.lost(tmp_path, told)]
+    assert not [*promises.not_once(tmp_path, name, all_taken=False)]
+    assert not [*promises.without_effect(tmp_path, name, all_ended=False)]
+    (problem,) = promises.not_once(tmp_path, name, all_taken=True)
+    assert "2 of 3 entries were taken in" in problem
+    (problem,) = promises.without_effect(tmp_path, name, all_ended=True)
+    assert "0 of 1 jobs have ended" in problem
+    with closing(sqlite3.connect(tmp_path / FILE)) as database, database:
+        database.execute("UPDATE shockwave_entries SET kind = 'hold' WHERE number = 2")
+        database.execute("DELETE FROM shockwave_entries WHERE number = 3")
+    assert len([*promises.lost(tmp_path, told)]) == 2
+    assert "round 0 took entry 2" in next(promises.not_once(tmp_path, name, all_taken=False))
+
+
+def test_gpus_against_a_command_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.commands.Orders.may_run", lambda orders, job: True)
+    with Inbox(tmp_path) as inbox, under_way(tmp_path, inbox, OPTIONS) as run:
+        inbox.submit(LONG)
+        inbox.command(CommandKind.HOLD, 1)
+        schedule(run, tmp_path, rounds=1)
+        (problem,) = promises.without_effect(tmp_path, run.name, all_ended=False)
+    assert problem == "round 0: job 1 has GPUs against a command"
