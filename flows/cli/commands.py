@@ -133,9 +133,18 @@ PANELS = {
 """By panel of the help: its commands, each with the module that defines it and its summary."""
 
 WITHOUT_RECORDS = frozenset(
-    ("generate", "profile", "cluster", "policies", "conformance", "forecast-error", "solve")
+    (
+        "generate",
+        "profile",
+        "cluster",
+        "policies",
+        "conformance",
+        "forecast-error",
+        "solve",
+        "token",
+    )
 )
-"""Commands without a warehouse."""
+"""Commands without a warehouse, or whose own commands have it."""
 
 COMMANDS = {name: command for panel in PANELS.values() for name, command in panel.items()}
 """By command: the module in this package that defines its function, and its summary."""

@@ -118,7 +118,7 @@ def test_simulate_takes_the_settings_it_is_given(here: Command, tmp_path: Path) 
         "sql", "SELECT settings, source FROM headers", "--warehouse", tmp_path, "--json"
     ).rows
     settings |= {
-        "pools": [{"gpu_type": "gpu", **size}],
+        "pools": [{"gpu_type": "gpu", **size, "price": 0.0}],
         "parameters": [{"name": "lateness", "value": 1e-4}],
         "forked": [],
     }
@@ -257,7 +257,7 @@ def test_policies_fit_a_terminal(here: Command) -> None:
     ran = here("policies")
     lines = ran.out.splitlines()
     assert [line for line in lines if not line.startswith(" ")] == list(POLICIES)
-    assert "    parameters: filter=0 lease_seconds=0" in lines
+    assert "    parameters: aware=1 filter=0 lease_seconds=0" in lines
     assert max(map(len, lines)) < USUAL_WIDTH
 
 
@@ -710,7 +710,7 @@ def job(**fields: Any) -> dict[str, Any]:
         (window(jobs=[job(remaining=None)]), ["jobs[0], remaining", "None is not"]),
         (window(jobs=[job(finish_time_objective=0)]), ["jobs[0], finish_time_objective"]),
         (
-            window(jobs=[job(), job(finish_time_objective=1e-8)]),
+            window(jobs=[job(), job(jobid=1, finish_time_objective=1e-8)]),
             ["jobs[1]", "weight 1.24e+134 is too large"],
         ),
     ],
@@ -797,7 +797,7 @@ def test_a_truncated_file_is_named(
 
 
 def test_the_program_refuses_as_its_entry_point_does(program: Command, tmp_path: Path) -> None:
-    arguments = ("simulate", "--gpus", 4, "--policy", "lottery", "--warehouse", tmp_path / "w")
+    arguments = ("simulate", "--gpus", 8, "--policy", "lottery", "--warehouse", tmp_path / "w")
     assert_refused(program(*arguments), "--policy")
     assert tree(tmp_path) == {}
 
