@@ -91,9 +91,7 @@ class Child:
         """
         deadline = time.monotonic() + READY_SECONDS
         while not stop.wait(POLL_SECONDS):
-            self.check()
-            if ready():
-                self._ready = True
+            if self.is_ready(ready):
                 return True
             if time.monotonic() > deadline:
                 raise WarehouseError(
@@ -102,6 +100,16 @@ class Child:
                     "check the load of the machine",
                 )
         return False
+
+    def is_ready(self, ready: Callable[[], bool]) -> bool:
+        """Whether the process is or was ready; see `wait_until`.
+
+        Raises:
+            WarehouseError: The process ended.
+        """
+        self.check()
+        self._ready = self._ready or ready()
+        return self._ready
 
     def check(self) -> None:
         """Check that the process is running.

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from flows.servers.children import POLL_SECONDS, Child, child
+from flows.servers.children import POLL_SECONDS, Child
 from flows.servers.command import REPORTS, WAREHOUSE, answers, server_command, shows
 from flows.service.forms import traces_of
 from flows.service.listening import Listening
@@ -29,14 +29,16 @@ from warehouse.store.reader import Reader
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
+    from flows.servers.access import Access
+
 DATABASE_SECONDS = 30.0
 """Timeout for connecting to the database. An engineering bound."""
 
 STEADY_SECONDS = 60.0
-"""Life of a scheduler after which its end does not count as one in a row. An engineering choice."""
+"""Life of a process after which its end does not count as one in a row. An engineering choice."""
 
 TRIES = 6
-"""Most ends of schedulers in a row; the last wait is of half a minute. An engineering choice."""
+"""Most ends of a process in a row; the last wait is of half a minute. An engineering choice."""
 
 APP = "flows.service.app:create_app"
 """What creates the server's app."""
@@ -158,25 +160,12 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
 
         access = access_to(listening.url, listening.proxy)
         report(f"Starting Prefect at {listening.shown}; the first start takes some 20 s.")
-        command = server_command(APP, listening.host, listening.port, listening.tls)
-        env = _server_env(service) | access.server_env()
-        server = started.enter_context(child("Prefect server", command, env))
-        if not server.wait_until(lambda: answers(access.url), stop):
-            return
-        serving = started.enter_context(
-            child(
-                "serving the deployments",
-                [sys.executable, "-m", "flows.service.serving", str(service.warehouse)],
-                access.client_env() | {REPORTS: str(service.reports)},
-            )
-        )
-        if not serving.wait_until(
-            lambda: serving.reported_ready.is_set() and shows(access.url), stop
-        ):
-            return
-        scheduler = started.enter_context(closing(Scheduler(service, access.client_env(), report)))
-        if not scheduler.wait_until_ready(stop):
-            return
+        kept = list[Kept]()
+        for name, command, env, ready in _processes(service, access):
+            process = Kept(name, command, env, ready, report)
+            kept.append(started.enter_context(closing(process)))
+            if not process.wait_until_ready(stop):
+                return
         report(
             f"The UI asks for a password: the line in {installation_file()}. "
             "Where a browser asks for a user name as well, it is the part before the colon."
@@ -184,38 +173,69 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
         report(f"Ready: {listening.shown}/deployments (Ctrl-C stops it)")
         say_ready()
         while not stop.wait(POLL_SECONDS):
-            server.check()
-            serving.check()
-            scheduler.keep(stop)
+            for process in kept:
+                process.keep(stop)
 
 
-class Scheduler:
-    """The process that schedules, which is started again when it ends by itself.
+Process = tuple[str, list[str], dict[str, str], Callable[[Child], bool]]
+"""Name, command line, environment, and what tells whether it is ready."""
+
+
+def _processes(service: Service, access: "Access") -> Iterator[Process]:
+    """The server, what serves the deployments, and the scheduler, in the order of their starts."""
+    listening, warehouse, client = service.listening, str(service.warehouse), access.client_env()
+    yield (
+        "Prefect server",
+        server_command(APP, listening.host, listening.port, listening.tls),
+        _server_env(service) | access.server_env(),
+        lambda child: answers(access.url),
+    )
+    yield (
+        "serving the deployments",
+        [sys.executable, "-m", "flows.service.serving", warehouse],
+        client | {REPORTS: str(service.reports)},
+        lambda child: child.reported_ready.is_set() and shows(access.url),
+    )
+    yield (
+        "scheduler",
+        [sys.executable, "-m", "flows.service.scheduler", warehouse, service.options.text],
+        client | ({DATABASE_URL: service.database_url} if service.database_url else {}),
+        lambda child: child.reported_ready.is_set(),
+    )
+
+
+class Kept:
+    """A process that is started again when it ends by itself.
 
     Args:
-        service: The configuration.
-        env: Variables with which it reaches Prefect.
+        name: Its name in messages.
+        command: Its command line.
+        env: Variables added to this process's environment.
+        ready: Whether it is ready.
         report: Called with each line of status.
     """
 
     def __init__(
-        self, service: Service, env: Mapping[str, str], report: Callable[[str], None]
+        self,
+        name: str,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        ready: Callable[[Child], bool],
+        report: Callable[[str], None],
     ) -> None:
-        command = [sys.executable, "-m", "flows.service.scheduler", str(service.warehouse)]
-        self._command = [*command, service.options.text]
-        self._env = {
-            **env,
-            **({DATABASE_URL: service.database_url} if service.database_url else {}),
-        }
+        self._what, self._ready = (name, command, env), ready
         self._report, self._failures = report, 0
         self._begin()
 
     def _begin(self) -> None:
-        self._child, self._began = Child("scheduler", self._command, self._env), monotonic()
+        self._child, self._began = Child(*self._what), monotonic()
+
+    def _is_ready(self) -> bool:
+        return self._ready(self._child)
 
     def wait_until_ready(self, stop: Event) -> bool:
-        """Wait until it schedules; see `Child.wait_until`."""
-        return self._child.wait_until(self._child.reported_ready.is_set, stop)
+        """Wait for its first start; see `Child.wait_until`."""
+        return self._child.wait_until(self._is_ready, stop)
 
     def keep(self, stop: Event) -> None:
         """Start it again if it has ended, sooner the longer it had run.
@@ -224,17 +244,16 @@ class Scheduler:
             WarehouseError: It ended too often in a row.
         """
         try:
-            self._child.check()
+            self._child.is_ready(self._is_ready)
         except WarehouseError as error:
             self._child.stop()
             steady = monotonic() - self._began > STEADY_SECONDS
             self._failures = 1 if steady else self._failures + 1
             if self._failures > TRIES:
                 raise
-            self._report(f"{error.place} {error.problem}; it goes on from its records")
+            self._report(f"{error.place} {error.problem}; it is started again")
             if not stop.wait(2.0**self._failures / 2.0):
                 self._begin()
-                self.wait_until_ready(stop)
 
     def close(self) -> None:
         """Stop it."""

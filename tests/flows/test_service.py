@@ -1,9 +1,12 @@
 """What `shockwave up` refuses before it starts anything, and the deployments that it serves."""
 
 import logging
+import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from threading import Event
@@ -17,6 +20,7 @@ from flows.servers import command
 from flows.servers.children import child
 from flows.servers.failures import log_errors_once
 from flows.service.deployments import DEPLOYMENTS
+from flows.service.service import Kept
 from predictor.errors import InputError, WarehouseError
 from tests.flows.conftest import Command
 from tests.waiting import wait_for
@@ -200,3 +204,27 @@ def test_every_parameter_of_a_deployment_is_described(deployment: Any) -> None:
             choice = models.get(field.get("$ref", "").rpartition("/")[2], {})  # Prefect's own words
             assert field.get("title") or choice.get("title"), name
             assert field.get("description") or choice.get("description"), name
+
+
+@pytest.mark.process
+def test_a_process_that_is_killed_is_started_again(tmp_path: Path) -> None:
+    program = (
+        "import os, sys, time; open(sys.argv[1], 'a').write(f'{os.getpid()}\\n');"
+        "print('ready', flush=True); time.sleep(600)"
+    )
+    told, stop, pids = list[str](), Event(), tmp_path / "pids"
+    command = [sys.executable, "-c", program, str(pids)]
+    process = Kept("sleeper", command, {}, lambda child: child.reported_ready.is_set(), told.append)
+    with closing(process):
+        assert process.wait_until_ready(stop)
+        process.keep(stop)
+        assert told == []
+        os.kill(int(pids.read_text()), signal.SIGKILL)
+
+        def again() -> list[str]:
+            process.keep(stop)
+            return pids.read_text().split()
+
+        first, second = wait_for(again, lambda found: len(found) == 2)
+        assert first != second
+        assert told == ["sleeper ended with code -9; it is started again"]
