@@ -5,11 +5,13 @@ the inbox alone.
 """
 
 import math
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from containers.runtime import EventKind
 from flows.service.admission import check_budget, check_job
 from flows.service.outlook import History, late_rounds, outlook, queue_row, solved
 from flows.service.rows import (
@@ -148,7 +150,7 @@ class Desk:
 
     def _node(self, target: str) -> int:
         nodes = self.header.settings.inventory.nodes
-        if not (target.isascii() and target.isdigit() and int(target) < nodes):
+        if not (target.isascii() and target.isdigit() and len(target) < 10 and int(target) < nodes):
             raise InputError(
                 "node", f"there is no node {target!r}", f"give one from 0 to {nodes - 1}"
             )
@@ -196,12 +198,13 @@ class Desk:
         rows = []
         for spec in found.start.workload.specs:
             end, belief = ends.get(spec.job_id), state.beliefs.get(spec.job_id)
+            whole = 1.0 if end and end.kind is EventKind.FINISHED else None
             rows.append(
                 job_row(
                     spec,
                     end.kind.value if end else status_of(state, spec.job_id),
                     held_gpus=state.leases.get(spec.job_id, ()),
-                    done=belief.share_done if belief else float(end is not None),
+                    done=belief.share_done if belief else whole,
                     arrival_s=spec.arrival_seconds,
                     ended_s=end.at_seconds if end else None,
                     reason=end.reason if end else "",
@@ -212,21 +215,23 @@ class Desk:
             for command in found.start.workload.commands
             if command.kind is CommandKind.REFUSED
         }
-        for entry in self.inbox.after(0) if refusals else self._pending(state):
+        for entry in self._entries(0 if refusals else state.taken.entries):
             if entry.job and (entry.number in refusals or entry.number > state.taken.entries):
                 reason = refusals.get(entry.number, "")
                 rows.append(job_row(entry.job, "refused" if reason else "accepted", reason=reason))
         return sorted(rows, key=lambda row: row.job_id)
 
-    def _pending(self, state: RunState) -> list[Entry]:
-        return self.inbox.after(state.taken.entries)
+    def _entries(self, after: int) -> Iterator[Entry]:
+        while entries := self.inbox.after(after):
+            yield from entries
+            after = entries[-1].number
 
     def queue(self) -> list[QueueRow]:
         """The active jobs: those that run, those in line, the others, those just accepted."""
         found = self.history()
         pending = [
             QueueRow(None, e.number, e.job.name, e.job.tenant, e.job.demand.least, "accepted")
-            for e in self._pending(found.state)
+            for e in self._entries(found.state.taken.entries)
             if e.job
         ]
         if not found.rounds:

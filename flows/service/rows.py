@@ -21,7 +21,8 @@ class JobRow:
         gpus: GPUs that it asks for.
         status: accepted, refused, waits, runs, held, cancelled, or how it ended.
         held_gpus: GPUs that it has.
-        done: Completed share of its epochs, in [0, 1]; of a timed job, of its limit.
+        done: Completed share of its epochs, in [0, 1]; of a timed job, of its limit; None if it
+            ended before its last.
         arrival_s: When it came, on the run's clock in seconds; None before it is taken in.
         ended_s: When it ended.
         reason: Why it failed or was refused, in words.
@@ -34,7 +35,7 @@ class JobRow:
     gpus: int
     status: str
     held_gpus: tuple[int, ...]
-    done: float
+    done: float | None
     arrival_s: float | None
     ended_s: float | None
     reason: str
@@ -166,7 +167,7 @@ def job_row(
     status: str,
     *,
     held_gpus: tuple[int, ...] = (),
-    done: float = 0.0,
+    done: float | None = 0.0,
     arrival_s: float | None = None,
     ended_s: float | None = None,
     reason: str = "",

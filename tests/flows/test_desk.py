@@ -51,6 +51,7 @@ def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
         assert all(row.ends_in_s is not None and row.ftf is not None for row in active)
         go(tmp_path, 1)
         assert statuses(desk)[last.number] == "withdrawn"
+        assert {row.job_id: row.done for row in desk.jobs()}[last.number] is None
         events = desk.events(after_round=0)
         assert ("cancel", last.number, "nightly", "by ann") in [
             (row.kind, row.job_id, row.name, row.reason) for row in events
@@ -63,8 +64,12 @@ def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
     [
         (CommandKind.CANCEL, "7", 0.0, "there is no job '7'"),
         (CommandKind.CANCEL, "other", 0.0, "there is no job 'other'"),
+        (CommandKind.CANCEL, "", 0.0, "there is no job ''"),
+        pytest.param(CommandKind.CANCEL, "\udcff", 0.0, "there is no job", id="no text"),
         (CommandKind.BUDGET, "1", 0.0, "is no budget"),
+        (CommandKind.BUDGET, "1", 1e300, "is no budget"),
         (CommandKind.DRAIN, "4", 0.0, "there is no node '4'"),
+        pytest.param(CommandKind.DRAIN, "4" * 5_000, 0.0, "there is no node", id="long"),
     ],
 )
 def test_a_command_about_nothing_is_refused(

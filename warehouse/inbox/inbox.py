@@ -175,6 +175,8 @@ class Inbox:
             job: Id or name.
             tenant: Only jobs of this tenant.
         """
+        if not job or not job.isprintable():
+            return None  # jobs without a name are not of the same one; no text of others is a name
         jobs = select(ENTRIES).where(ENTRIES.c.kind == SUBMIT).order_by(ENTRIES.c.number.desc())
         asked = jobs.where(ENTRIES.c.name == job)
         if job.isascii() and job.isdigit() and len(job) < 19:
