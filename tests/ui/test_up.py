@@ -431,8 +431,9 @@ def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient)
         found.id, parameters={**found.parameters, "form": form}
     )
 
-    def begun() -> list[Path]:  # no other run: those have ended
-        folders = {part.parent for part in present(up.warehouse).glob("run=*-*/round=*.parquet")}
+    def begun() -> list[Path]:  # no other run but the service's: those have ended
+        parts = present(up.warehouse).glob("run=shockwave-*/round=*.parquet")
+        folders = {part.parent for part in parts}
         return [folder for folder in folders if not (folder / WHOLE).exists()]
 
     wait_for(begun)
