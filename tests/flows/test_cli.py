@@ -708,6 +708,7 @@ def job(**fields: Any) -> dict[str, Any]:
         (window(jobs=[job(epoch_dur=0)]), ["jobs[0], epoch_dur", "0 is not"]),
         (window(jobs=[job(remaining=float("nan"))]), ["jobs[0], remaining", "nan is not"]),
         (window(jobs=[job(remaining=None)]), ["jobs[0], remaining", "None is not"]),
+        (window(jobs=[job(), job()]), ["jobs[1]", "jobid 0 is there twice"]),
         (window(jobs=[job(finish_time_objective=0)]), ["jobs[0], finish_time_objective"]),
         (
             window(jobs=[job(), job(jobid=1, finish_time_objective=1e-8)]),

@@ -134,9 +134,13 @@ def _problem(line: _Fields) -> WindowProblem:
     epoch_seconds = np.array([job.number("epoch_dur", SMALLEST) for job in jobs])
     remaining = np.array([job.number("remaining") for job in jobs])
     targets = np.array([job.number("finish_time_objective", SMALLEST) for job in jobs])
+    ids = [job.count("jobid") for job in jobs]
+    for place, number in enumerate(ids):
+        if number in ids[:place]:
+            raise InputError(jobs[place].place, f"jobid {number} is there twice", "mend jobid")
     market, weights = published_market(
         capacities={UNTYPED: gpus},
-        job_ids=[job.count("jobid") for job in jobs],
+        job_ids=ids,
         allocations=[Allocation(UNTYPED, job.count("nworkers", 1, gpus)) for job in jobs],
         epochs=epochs,
         epochs_done=done,
