@@ -59,7 +59,7 @@ def simulate(
     build(warehouse)
     with (
         Writer(
-            warehouse, start, packages=packages(start.header.settings), delay_seconds=DELAY_SECONDS
+            warehouse, start, packages=packages(start.header.settings), delay_seconds=_delay(driver)
         ) as writer,
         prepared.under_way(writer, writer.run) as run,
     ):
@@ -102,12 +102,17 @@ def resume(
     check_plugins(name, start, reader)
     build(warehouse)
     with (
-        Writer(warehouse, start, run=name, delay_seconds=DELAY_SECONDS) as writer,
+        Writer(warehouse, start, run=name, delay_seconds=_delay(driver)) as writer,
         prepare(start).under_way(writer, name) as run,
     ):
         for record, digest in reader.records(name):
             carry_out(run, record, digest)
         return finish(run, warehouse, writer, driver, progress, rounds)
+
+
+def _delay(driver: Driver) -> float:
+    """Time for which rounds may wait to be written: none where each is to end with its flow run."""
+    return DELAY_SECONDS if driver is run_round else 0.0
 
 
 def check_plugins(name: str, start: Start, reader: Reader) -> None:

@@ -290,7 +290,7 @@ def test_from_a_profile_to_a_run_and_its_end(
     assert ran.code == 0, ran.err
     (row,) = ran.rows
     assert (row["jobs"], row["gpus"]) == (1, 2)
-    (job,) = (nodes.storage / row["run"]).glob("job-*")
+    (job,) = (nodes.storage / row["run"]).glob("job-*[0-9]")
     assert len((job / "telemetry.jsonl").read_text().splitlines()) == 2
 
     again = here("resume", row["run"], "--cluster", file, "--warehouse", records, "--json")
