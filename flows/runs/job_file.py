@@ -111,6 +111,8 @@ class JobFile(BaseModel):
 
     def _adaptive_problem(self) -> str:
         missing = [name for name in TRAINED if getattr(self, name) is None]
+        if self.image and missing == [*TRAINED] and "kind" not in self.model_fields_set:
+            return "kind: is missing; give checkpointing if it may be preempted, opaque if not"
         if missing:
             return f"{missing[0]}: is missing; add it"
         if self.seconds is not None:

@@ -67,6 +67,11 @@ def test_what_a_timed_job_lacks_or_cannot_have_is_refused(
     assert said in str(refused.value)
 
 
+def test_an_image_without_a_kind_asks_for_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="kind: is missing; give checkpointing"):
+        read(tmp_path / "job.toml", 'image = "a"')
+
+
 def test_a_file_of_jobs_is_a_workload(tmp_path: Path) -> None:
     path = tmp_path / "jobs.toml"
     path.write_text(f"[[jobs]]\n{OPAQUE}arrival_seconds = 90\n[[jobs]]\n{OPAQUE}")
