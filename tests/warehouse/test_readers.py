@@ -64,8 +64,9 @@ def analyst(warehouse: Path) -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.parametrize("policy", ["srtf", "shockwave"])
 @pytest.mark.process
 def test_who_asks_while_rounds_are_written_disturbs_nothing_and_is_answered(
-    tmp_path: Path, policy: str
+    tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("flows.runs.simulation.DELAY_SECONDS", 0.0)
     start = tiny(policy, jobs=4)
     undisturbed = make(start).rounds
     build(tmp_path)
