@@ -66,7 +66,7 @@ def started(
 def test_a_campaign_s_server_obeys_nobody_else_and_nothing_outlives_a_kill(
     tmp_path: Path, home: Path
 ) -> None:
-    records = "run=*/round=00003*.parquet"  # its worker has told of itself by then
+    records = "run=fifo-*/round=*.parquet"  # its worker has told of itself by then
     plan = PLAN.format(jobs=2000, more="")
     with started(tmp_path, home, plan, "--workers", "1") as campaign:
 
