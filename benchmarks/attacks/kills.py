@@ -28,7 +28,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -140,24 +140,44 @@ SCENES: dict[str, tuple[Callable[[Path], None], Callable[[Path], None]]] = {
 
 
 def main() -> int:
-    options = parse()
-    bad, holdings.WAIT_SECONDS, writer.READ_SECONDS, folder.FAN = 0, 0.0, 0.0, 2
     simulation.DELAY_SECONDS = 0.0  # as in containers
+    return walk_all(__doc__, SCENES, walk, FIGURES)
+
+
+def walk_all(
+    doc: str,
+    scenes: Iterable[str],
+    walk: Callable[[str, Path, int, Random], Counter[str]],
+    figures: Sequence[str],
+) -> int:
+    """Walk each scene as the command line asks, and print what went wrong.
+
+    Args:
+        doc: Of the program, for its help.
+        scenes: Their names.
+        walk: Takes a scene, a folder, how many boundaries to step by and what chance draws from.
+        figures: What it counts; all but the first are to be 0.
+
+    Returns:
+        Exit code: 1 if one is not.
+    """
+    options = parse(doc)
+    bad, holdings.WAIT_SECONDS, writer.READ_SECONDS, folder.FAN = 0, 0.0, 0.0, 2
     with tempfile.TemporaryDirectory() as place:
-        for name in SCENES:
+        for name in scenes:
             started = perf_counter()
-            figures = walk(name, Path(place) / name, options.every, Random(options.seed))
-            bad += sum(figures[figure] for figure in BAD)
-            row = {"scene": name, "kills": figures["kills"]}
-            row |= {figure: figures[figure] for figure in FIGURES}
+            found = walk(name, Path(place) / name, options.every, Random(options.seed))
+            bad += sum(found[figure] for figure in figures[1:])
+            row = {"scene": name, "kills": found["kills"]}
+            row |= {figure: found[figure] for figure in figures}
             row["seconds"] = round(perf_counter() - started)
             text = "  ".join(f"{key} {value}" for key, value in row.items())
             print(json.dumps(row) if options.json else text, flush=True)
     return bool(bad)
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parse(doc: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--every", type=int, default=1, help="take each Nth boundary")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")

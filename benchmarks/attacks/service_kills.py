@@ -16,25 +16,21 @@ exactly one round or a command had no effect, `unclean` those in which `audit` f
 With `--every N`, each Nth boundary only. Exit code 1 if a count but `noticed` is not 0.
 """
 
-import argparse
-import json
 import mmap
 import shutil
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from random import Random
-from time import perf_counter
 
 import alembic.command  # noqa: F401 (what each process would import by itself)
 import sqlalchemy.dialects.sqlite  # noqa: F401 (likewise)
 
 from benchmarks.attacks import promises
-from benchmarks.attacks.kills import dies, forked
+from benchmarks.attacks.kills import dies, forked, walk_all
 from benchmarks.attacks.promises import Told
 from flows.history.replay import replay
 from flows.service.options import ServiceOptions
@@ -43,7 +39,6 @@ from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind
 from warehouse.inbox.inbox import SUBMIT, Inbox, Request
-from warehouse.store import folder, holdings, writer
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 
@@ -137,27 +132,7 @@ SCENES: dict[str, tuple[Callable[[Path], None], Callable[[Path], None], int]] = 
 
 
 def main() -> int:
-    options = parse()
-    bad, holdings.WAIT_SECONDS, writer.READ_SECONDS, folder.FAN = 0, 0.0, 0.0, 2
-    with tempfile.TemporaryDirectory() as place:
-        for name in SCENES:
-            started = perf_counter()
-            figures = walk(name, Path(place) / name, options.every, Random(options.seed))
-            bad += sum(figures[figure] for figure in FIGURES[1:])
-            row = {"scene": name, "kills": figures["kills"]}
-            row |= {figure: figures[figure] for figure in FIGURES}
-            row["seconds"] = round(perf_counter() - started)
-            text = "  ".join(f"{key} {value}" for key, value in row.items())
-            print(json.dumps(row) if options.json else text, flush=True)
-    return bool(bad)
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--every", type=int, default=1, help="take each Nth boundary")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
-    return parser.parse_args()
+    return walk_all(__doc__, SCENES, walk, FIGURES)
 
 
 def walk(name: str, place: Path, every: int, rng: Random) -> Counter[str]:

@@ -2,7 +2,8 @@
 
 import csv
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -143,7 +144,7 @@ def conformance(folder: Path) -> Iterator[dict[str, object]]:
                     fidelity=Fidelity.REFERENCE,
                     parameters=case.tuning if policy == "shockwave-published" else (),
                 )
-                here = _figures(workload, settings, Path(warehouse))
+                here = figures_of(workload, settings, Path(warehouse))
                 there = published[case.name, NAMES.get(policy, policy)]
                 row: dict[str, object] = {"trace": case.name, "policy": policy}
                 for figure in FIGURES:
@@ -152,22 +153,27 @@ def conformance(folder: Path) -> Iterator[dict[str, object]]:
                 yield row | {"rounds": here["rounds"], "ok": ok}
 
 
-def _figures(workload: Workload, settings: Settings, warehouse: Path) -> dict[str, float]:
-    """The headline figures of a run."""
+def figures_of(workload: Workload, settings: Settings, warehouse: Path) -> dict[str, float]:
+    """The headline figures of a run, and its id as `run`."""
     run = simulate(make_start(workload, settings), warehouse)
     columns, (row,) = Analytics(warehouse).query("FROM run_summary", [run])
     return dict(zip(columns, row, strict=True))
 
 
-def _published(path: Path) -> dict[tuple[str, str], dict[str, float]]:
-    """The published simulator's own figures by trace and policy."""
+@contextmanager
+def results(path: Path, columns: Iterable[str]) -> Iterator[Iterator[dict[str, str]]]:
+    """The rows of a table of the published simulator's figures.
+
+    Args:
+        path: The table.
+        columns: What it is to have, for the error.
+
+    Raises:
+        InputError: It is missing, or what reads the rows finds no such column or no number.
+    """
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            return {
-                (row["trace"], row["policy"]): {name: float(row[name]) for name in FIGURES}
-                for row in csv.DictReader(file)
-                if row["source"] == "run"
-            }
+            yield csv.DictReader(file)
     except OSError as error:
         raise InputError(
             str(path), str(error.strerror), "give the folder with the public traces"
@@ -175,6 +181,16 @@ def _published(path: Path) -> dict[tuple[str, str], dict[str, float]]:
     except (KeyError, ValueError, UnicodeDecodeError):
         raise InputError(
             str(path),
-            f"is not a table with trace, policy, source, {', '.join(FIGURES)}",
+            f"is not a table with {', '.join(columns)}",
             "give the published simulator's results",
         ) from None
+
+
+def _published(path: Path) -> dict[tuple[str, str], dict[str, float]]:
+    """The published simulator's own figures by trace and policy."""
+    with results(path, ("trace", "policy", "source", *FIGURES)) as rows:
+        return {
+            (row["trace"], row["policy"]): {name: float(row[name]) for name in FIGURES}
+            for row in rows
+            if row["source"] == "run"
+        }

@@ -1,17 +1,13 @@
 """Conformance on GPU types: the figures of Gavel's published simulator, within tolerances."""
 
-import csv
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from flows.judging.conformance import Tolerance
-from flows.runs.simulation import simulate
-from flows.runs.start import make_start
+from flows.judging.conformance import Tolerance, figures_of, results
 from flows.runs.workload_source import Source
-from predictor.errors import InputError
 from solver.fidelity import Fidelity
 from solver.inventory import Pool
 from tasks.record import Parameter, Settings
@@ -74,25 +70,15 @@ def published_runs(folder: Path) -> list[Published]:
     Raises:
         InputError: The table of results is missing or invalid.
     """
-    path, found = folder / RESULTS, []
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                gpus = zip(GPU_TYPES, map(int, row["gpus"].split(":")), strict=True)
-                pools = tuple(Pool(kind, number) for kind, number in gpus if number)
-                figures = {name: float(row[name]) for name in FIGURES}
-                if row["policy"] in POLICIES:
-                    found.append(Published(row["trace"], pools, row["policy"], figures))
-    except OSError as error:
-        raise InputError(
-            str(path), str(error.strerror), "give the folder with the public traces"
-        ) from None
-    except (KeyError, ValueError, UnicodeDecodeError):
-        raise InputError(
-            str(path),
-            f"is not a table with trace, gpus (V100:P100:K80), policy, {', '.join(FIGURES)}",
-            "give the published simulator's results",
-        ) from None
+    found = []
+    columns = ("trace", "gpus (V100:P100:K80)", "policy", *FIGURES)
+    with results(folder / RESULTS, columns) as rows:
+        for row in rows:
+            gpus = zip(GPU_TYPES, map(int, row["gpus"].split(":")), strict=True)
+            pools = tuple(Pool(kind, number) for kind, number in gpus if number)
+            figures = {name: float(row[name]) for name in FIGURES}
+            if row["policy"] in POLICIES:
+                found.append(Published(row["trace"], pools, row["policy"], figures))
     order = list(POLICIES)
     return sorted(found, key=lambda r: (r.trace, str(r.pools), order.index(r.policy)))
 
@@ -140,8 +126,7 @@ def _ran(
         round_seconds=ROUND_SECONDS,
         restart_seconds=0.0,
     )
-    run = simulate(make_start(workload, settings), warehouse)
-    analytics = Analytics(warehouse)
-    columns, (row,) = analytics.query("FROM run_summary", [run])
-    _, times = analytics.query("SELECT job_id, jct_seconds FROM job_outcomes", [run])
-    return dict(zip(columns, row, strict=True)), dict(times)
+    here = figures_of(workload, settings, warehouse)
+    asked = "SELECT job_id, jct_seconds FROM job_outcomes"
+    _, times = Analytics(warehouse).query(asked, [str(here["run"])])
+    return here, dict(times)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from predictor.errors import SolverError
+from solver.backends.linear_program import solved
 from solver.market import Floats
 
 
@@ -131,23 +132,8 @@ def _of_one_type(
     program.a_matrix_.start_ = np.array(starts)
     program.a_matrix_.index_ = np.array(index)
     program.a_matrix_.value_ = np.array(entry, dtype=np.float64)
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    for option, setting in (
-        ("output_flag", False),
-        ("threads", 1),
-        ("solver", "ipm"),
-        ("run_crossover", "off"),
-        ("presolve", "off"),
-    ):
-        solver.setOptionValue(option, setting)
-    solver.passModel(program)
-    solver.run()
-    status = solver.getModelStatus()
-    if status != highspy.HighsModelStatus.kOptimal:
-        raise SolverError(
-            "allocation of shares",
-            f"HiGHS says {solver.modelStatusToString(status)}",
-            "report it with the run's records",
-        )
-    shares: Floats = np.clip(np.array(solver.getSolution().col_value)[:jobs], 0.0, 1.0)
+    found = solved(
+        program, "allocation of shares", solver="ipm", run_crossover="off", presolve="off"
+    )
+    shares: Floats = np.clip(np.array(found.col_value)[:jobs], 0.0, 1.0)
     return shares

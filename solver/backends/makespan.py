@@ -8,11 +8,10 @@ worth; those of the capacities are the long-run prices of GPU types.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from predictor.errors import SolverError
+from solver.backends.linear_program import solved
 from solver.market import Floats, Ints
 
 
@@ -65,19 +64,7 @@ def least_makespan(
     program.a_matrix_.value_ = np.concatenate(
         [entry.ravel(), np.full(jobs, -1.0), -capacities.astype(float)]
     )
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    for option, setting in (("output_flag", False), ("threads", 1), ("random_seed", 0)):
-        solver.setOptionValue(option, setting)
-    solver.passModel(program)
-    solver.run()
-    status = solver.getModelStatus()
-    if status != highspy.HighsModelStatus.kOptimal:
-        raise SolverError(
-            "the least makespan",
-            f"HiGHS says {solver.modelStatusToString(status)}",
-            "report it with the run's records",
-        )
-    found = solver.getSolution()
+    found = solved(program, "the least makespan", random_seed=0)
     duals = np.array(found.row_dual)
     return Makespan(
         seconds=scale * float(found.col_value[-1]),

@@ -1,0 +1,33 @@
+"""Linear programs whose optimum is part of a policy, solved by HiGHS."""
+
+from typing import Any
+
+from predictor.errors import SolverError
+
+
+def solved(program: Any, what: str, **options: bool | int | str) -> Any:
+    """The optimal solution of a `highspy.HighsLp`.
+
+    Args:
+        program: The program.
+        what: What is solved, for the error.
+        options: Options of HiGHS beside a single silent thread.
+
+    Raises:
+        SolverError: HiGHS found none.
+    """
+    import highspy
+
+    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    for option, setting in {"output_flag": False, "threads": 1, **options}.items():
+        solver.setOptionValue(option, setting)
+    solver.passModel(program)
+    solver.run()
+    status = solver.getModelStatus()
+    if status != highspy.HighsModelStatus.kOptimal:
+        raise SolverError(
+            what,
+            f"HiGHS says {solver.modelStatusToString(status)}",
+            "report it with the run's records",
+        )
+    return solver.getSolution()
