@@ -31,7 +31,8 @@ from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.docker.rendering import render
 from containers.runtime import Lease, Standing, Terms
 from containers.virtual.truth import GroundTruth
-from flows.runs.start import make_start, prepare
+from flows.runs.prepared import prepare
+from flows.runs.start import make_start
 from harness.dockerd import dockerd, missing, mounts
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode, Regime

@@ -29,7 +29,8 @@ from scipy.stats import t
 from containers.runtime import EventKind
 from flows.cli.terminal import print_table
 from flows.runs.garbage import rare_collections
-from flows.runs.start import make_start, prepare
+from flows.runs.prepared import prepare
+from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from harness.markdown import markdown
 from solver.market import Floats

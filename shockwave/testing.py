@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.runs.start import make_start, prepare
+from flows.runs.prepared import prepare
+from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.plugins import Kind, find_plugin
 from solver.fidelity import Fidelity

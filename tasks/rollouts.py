@@ -17,10 +17,8 @@ import numpy as np
 from predictor.arrivals import arrivals_after
 from predictor.belief import Belief
 from predictor.forecast import HELD, Forecast, RunTime
-from solver.kept import around_kept
 from solver.plan import ActiveJob, Plan, Situation
-from solver.policies import decide
-from solver.policies.shockwave import Shockwave
+from solver.policies import place
 from tasks.play import JobInPlay, Play, know
 from tasks.round import Round, Run, situation
 
@@ -103,10 +101,7 @@ def _played(
     run: Run, this: Round, now: Situation, asked: Set[int], rng: np.random.Generator
 ) -> list[Play]:
     """The plays, each to the end of the jobs asked for."""
-    policy = run.policy
-    plan = partial(decide, policy)
-    if isinstance(policy, Shockwave):
-        plan = partial(around_kept, policy.name, policy.placed)
+    plan = partial(place, run.policy)
     first = _in_service(this)
     levels = {job_id: rng.permutation(PLAYS).tolist() for job_id in this.active}
     intervals = {job_id: _interval(this, job_id) for job_id in this.active}

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.runs.start import make_start, prepare
+from flows.runs.prepared import prepare
+from flows.runs.start import make_start
 from predictor.allocation import Demand
 from predictor.job import JobSpec
 from predictor.throughput import Profile

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from flows.history.forks import check_own, taken_over
 from flows.runs.code_version import changed_plugins
-from flows.runs.start import prepare
+from flows.runs.prepared import prepare
 from predictor.errors import InputError
 from tasks.replay import Comparison, Recording
 from tasks.round import run_round

@@ -10,8 +10,9 @@ from typing import Any
 from flows.history.forks import taken_over
 from flows.runs.code_version import packages
 from flows.runs.job_file import read_job
+from flows.runs.prepared import prepare
 from flows.runs.simulation import Watch, carry_out, finish, unwatched
-from flows.runs.start import make_header, prepare
+from flows.runs.start import make_header
 from predictor.errors import InputError
 from solver.inventory import Pool
 from tasks.layouts import VERSION

@@ -9,7 +9,7 @@ from pathlib import Path
 from containers.runtime import EventKind
 from flows.history.answer import Answer, Step, Wait, answer
 from flows.history.forks import check_own, taken_over
-from flows.runs.start import prepare
+from flows.runs.prepared import prepare
 from predictor.errors import InputError, WarehouseError
 from tasks.record import RoundRecord
 from tasks.replay import Comparison, Recording

@@ -15,8 +15,8 @@ from containers.docker.nodes import Nodes
 from containers.docker.own_images import check_images
 from containers.runtime import Standing
 from flows.runs.code_version import packages
+from flows.runs.prepared import Prepared, prepare, terms
 from flows.runs.simulation import Driver, Progress, check_plugins, finish
-from flows.runs.start import Prepared, prepare, terms
 from predictor.errors import InputError, Interrupted
 from tasks.record import Package, RunHeader, RuntimeKind, Start
 from tasks.round import Run, run_round

@@ -8,7 +8,7 @@ from shlex import quote
 from containers.runtime import EventKind, Lease
 from flows.runs.code_version import changed_plugins, packages
 from flows.runs.garbage import rare_collections
-from flows.runs.start import prepare
+from flows.runs.prepared import prepare
 from predictor.errors import InputError, Interrupted, WarehouseError
 from tasks.record import RoundRecord, RuntimeKind, Start
 from tasks.round import Round, Run, collect, run_round

@@ -5,7 +5,7 @@ from functools import partial
 
 from containers.runtime import Terms
 from containers.virtual.truth import GroundTruth, check_jobs
-from flows.runs.start import terms
+from flows.runs.prepared import terms
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from tasks.record import RunHeader, RuntimeKind

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from containers.runtime import Standing
 from containers.virtual.faithful import FaithfulPlace
-from flows.runs.start import prepare, terms
+from flows.runs.prepared import prepare, terms
 from flows.service.rows import QueueRow, status_of
 from predictor.job import JobSpec
 from tasks.record import RoundRecord, Start

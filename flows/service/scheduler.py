@@ -23,8 +23,9 @@ from flows.runs.cluster_file import read_cluster_file
 from flows.runs.code_version import packages
 from flows.runs.garbage import rare_collections
 from flows.runs.live import begun, going_on
+from flows.runs.prepared import prepare, terms
 from flows.runs.simulation import Driver, carry_out, check_plugins
-from flows.runs.start import make_start, prepare, terms
+from flows.runs.start import make_start
 from flows.servers.children import READY, end_with_parent
 from flows.service.admission import check_job, truth_of
 from flows.service.intake import Again, FromInbox

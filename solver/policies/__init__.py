@@ -104,6 +104,18 @@ def decide(policy: Policy, situation: Situation) -> Plan:
     return around_kept(policy.name, plan, situation)
 
 
+def place(policy: Policy, situation: Situation) -> Plan:
+    """Who runs in the coming round, and where, as of `decide`.
+
+    A policy that works out more than that can have it without, as its `placed`.
+
+    Raises:
+        PluginError: A policy of another distribution failed.
+    """
+    placed = getattr(policy, "placed", None) if policy.name in POLICIES else None
+    return around_kept(policy.name, placed, situation) if placed else decide(policy, situation)
+
+
 def parameters(policy: type[Any]) -> dict[str, float]:
     """The numeric parameters of a policy, with their defaults."""
     return {

@@ -17,7 +17,7 @@ from prefect.client.orchestration import SyncPrefectClient
 import shockwave
 from flows.runs.settings import ClusterSize
 from flows.runs.simulation import resume, simulate
-from flows.runs.start import _policy_of, asked_start
+from flows.runs.start import asked_start, policy_of
 from predictor.errors import InputError, PluginError
 from predictor.plugins import Kind, plugins
 from shockwave.testing import check_policy, check_throughputs
@@ -63,7 +63,7 @@ class Site:
         importlib.invalidate_caches()
         sys.modules.pop("smallest_first", None)
         plugins.cache_clear()
-        _policy_of.cache_clear()
+        policy_of.cache_clear()
 
     def write(self, text: str) -> None:
         """Replace the policy's code."""

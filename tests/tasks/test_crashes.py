@@ -12,7 +12,8 @@ from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Ru
 from flows.history.replay import replay
 from flows.history.why import why
 from flows.history.words import in_words
-from flows.runs.start import make_start, prepare, terms
+from flows.runs.prepared import prepare, terms
+from flows.runs.start import make_start
 from predictor.job import JobProgress, JobSpec
 from tasks.backoff import PATIENCE
 from tasks.record import RuntimeKind, Settings, Start, one_pool

@@ -8,7 +8,8 @@ import pytest
 from containers.runtime import EventKind, Lease, Standing
 from containers.virtual.faithful import FaithfulPlace
 from containers.virtual.virtual_cluster import VirtualPlace
-from flows.runs.start import make_start, terms
+from flows.runs.prepared import terms
+from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.throughput import Profile
 from solver.inventory import Inventory, Pool

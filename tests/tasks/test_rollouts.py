@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from flows.runs.start import make_start, prepare
+from flows.runs.prepared import prepare
+from flows.runs.start import make_start
 from predictor.basis import Basis
 from tasks.record import Settings, one_pool
 from tasks.rollouts import Expected, expected
