@@ -9,6 +9,7 @@ import json
 import math
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -213,6 +214,27 @@ def read_part(path: Path, offset: int, most_bytes: int) -> bytes:
             raise OSError(f"{path} is no file")
         file.seek(offset)
         return file.read(most_bytes)
+
+
+def losses(folder: Path) -> dict[int, float]:
+    """The training loss of a job's completed epochs, as it reports them, by index of the epoch.
+
+    Args:
+        folder: The job's folder; its last reports are read.
+    """
+    found = dict[int, float]()
+    try:
+        size = os.lstat(folder / LINES).st_size
+        data = read_part(folder / LINES, max(size - MOST_BYTES, 0), MOST_BYTES)
+    except OSError:
+        return found
+    for text in data.split(b"\n", MOST_LINES)[:MOST_LINES]:
+        with suppress(ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            fields = json.loads(text)
+            epoch, loss = int(fields["epoch"]), float(fields["loss"])
+            if epoch >= 0 and math.isfinite(loss):
+                found[epoch] = loss
+    return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from tasks.round import Round, Run
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A job that runs in the round."""
+    """A job that runs in the round; its id is None where the asker does not see it."""
 
-    job_id: int
+    job_id: int | None
     gpus: int
     worth: float | None
 

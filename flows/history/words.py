@@ -96,7 +96,7 @@ def _room(a: Answer) -> Iterator[str]:
         yield f"It waits for {best.gpu_type}: {rest} of its speed there."
     busy = sum(holder.gpus for holder in a.holders)
     shown = "; ".join(
-        f"job {holder.job_id} ({counted(holder.gpus, 'GPU')}"
+        f"{_job(holder.job_id)} ({counted(holder.gpus, 'GPU')}"
         + (f", worth {holder.worth:.4g})" if holder.worth is not None else ")")
         for holder in a.holders[-SHOWN:]
     )
@@ -109,6 +109,10 @@ def _room(a: Answer) -> Iterator[str]:
     )
 
 
+def _job(job_id: int | None) -> str:
+    return "a job of another tenant" if job_id is None else f"job {job_id}"
+
+
 def _preempted(a: Answer) -> Iterator[str]:
     """Which jobs displace a job that is preempted in this round, and why."""
     if a.status != "preempted":
@@ -116,9 +120,10 @@ def _preempted(a: Answer) -> Iterator[str]:
     preempted = (step for step in a.history if (step.round, step.kind) == (a.round, a.status))
     line = f"It is preempted, and {next(preempted).reason}"
     if a.worth is not None:
-        bids = {holder.job_id: holder.worth for holder in a.holders}
-        more = [job for job, worth in bids.items() if worth is not None and worth > a.worth]
-        line += f": {len(more)} of the {len(bids)} jobs that run bid more than it for this round"
+        more = [bid for bid in a.holders if bid.worth is not None and bid.worth > a.worth]
+        line += (
+            f": {len(more)} of the {len(a.holders)} jobs that run bid more than it for this round"
+        )
     yield f"{line}."
 
 

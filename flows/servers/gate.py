@@ -100,3 +100,21 @@ class Locked:
             await send(message)
 
         await self._app(scope, receive, sent)
+
+
+class Beside:
+    """Middleware that leaves an address, and what is below it, to another app.
+
+    Args:
+        app: The app of all other addresses, such as Prefect's, which never sees them.
+        path: The address.
+        page: The app that answers there.
+    """
+
+    def __init__(self, app: ASGIApp, path: str, page: ASGIApp) -> None:
+        self._app, self._path, self._page = app, path, page
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or leave it."""
+        ours = scope["type"] == "http" and f"{scope['path']}/".startswith(f"{self._path}/")
+        await (self._page if ours else self._app)(scope, receive, send)

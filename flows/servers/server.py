@@ -9,10 +9,10 @@ from prefect.settings import get_current_settings
 from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope
 
 from flows.servers.children import end_with_parent
-from flows.servers.gate import Gate, Locked
+from flows.servers.gate import Beside, Gate, Locked
 
 
 class _Packaged(StaticFiles):
@@ -20,23 +20,6 @@ class _Packaged(StaticFiles):
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         return await super().get_response(f"{path}.json", scope)
-
-
-class _Beside:
-    """Middleware that leaves an address, and what is below it, to another app.
-
-    Args:
-        app: Prefect's app, which never sees them.
-        path: The address.
-        page: The app that answers there.
-    """
-
-    def __init__(self, app: ASGIApp, path: str, page: ASGIApp) -> None:
-        self._app, self._path, self._page = app, path, page
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        ours = scope["type"] == "http" and f"{scope['path']}/".startswith(f"{self._path}/")
-        await (self._page if ours else self._app)(scope, receive, send)
 
 
 def create_plain_app() -> FastAPI:
@@ -76,7 +59,7 @@ def beside(app: FastAPI, path: str, page: ASGIApp) -> None:
 
     Prefect asks each form and each program for a token of its own; the gate refuses other pages.
     """
-    app.add_middleware(_Beside, path=path, page=page)
+    app.add_middleware(Beside, path=path, page=page)
 
 
 def hand_out(app: FastAPI, path: str, files: StaticFiles) -> None:

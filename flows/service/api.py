@@ -3,80 +3,37 @@
 Whoever has the installation's secret is an operator.
 """
 
-import base64
-import hmac
-from collections.abc import Callable
 from http import HTTPStatus
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from anyio import CapacityLimiter, to_thread
-from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Path, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as Unrouted
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
+from flows.history.answer import Answer
 from flows.runs.job_file import JobFile
 from flows.runs.toml_file import mistake_of
-from flows.service.guarded import Guarded, NotAllowed, NotThere
+from flows.service.asking import Accepted, Asking, Bounded, Problem, Refused, status_of
+from flows.service.course import Course, PriceRow, TenantRow
 from flows.service.rows import EventRow, JobRow, NodeRow, QueueRow, Status
-from predictor.errors import InputError, ShockwaveError
+from predictor.errors import ShockwaveError
 from tasks.commands import CommandKind
-from warehouse.inbox.inbox import Entry
-from warehouse.inbox.tokens import Role, Token
+from warehouse.inbox.tokens import Token
 
 PREFIX = "/v1"
 """Where it is; the next version that breaks its users is `/v2`."""
 
-MOST_BYTES = 2**16
-"""Most bytes of a request's body. An engineering bound."""
-
 MOST_PROBLEM = 500
 """Most characters of an answer that says what is wrong. An engineering bound."""
-
-READS, WRITES, LOOKUPS = 1, 32, 8
-"""Threads that read a service's records, that hand something in, for one flush if they wait for it
-at a time, and that look into its database. Engineering bounds."""
-
-Result = TypeVar("Result")
-
-
-class Accepted(BaseModel):
-    """A job or a command that is on disk.
-
-    Attributes:
-        entry: Its number in the inbox.
-        kind: `submit`, or the command's kind.
-        job_id: The job; null for nodes.
-    """
-
-    entry: int
-    kind: str
-    job_id: int | None
 
 
 class Budget(BaseModel):
     """A job's budget in the market."""
 
     value: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
-
-
-class Problem(BaseModel):
-    """Why a request is refused."""
-
-    place: str
-    problem: str
-    remedy: str
-
-
-class Refused(HTTPException):
-    """A request that is refused, and why."""
-
-    def __init__(self, status: HTTPStatus, place: str, problem: str, remedy: str) -> None:
-        self.told = Problem(place=place, problem=problem, remedy=remedy)
-        asks = {"WWW-Authenticate": 'Bearer realm="Shockwave"'}
-        super().__init__(status, problem, asks if status == HTTPStatus.UNAUTHORIZED else None)
 
 
 ANSWERS: dict[int | str, dict[str, Any]] = {
@@ -88,14 +45,6 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
     )
 }
 """Answers of every address but its own."""
-
-STATUSES = {
-    NotAllowed: HTTPStatus.FORBIDDEN,
-    NotThere: HTTPStatus.NOT_FOUND,
-    InputError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    ShockwaveError: HTTPStatus.SERVICE_UNAVAILABLE,
-}
-"""The answer to an error: that of the first of these classes that it is of."""
 
 Target = Annotated[
     str,
@@ -109,42 +58,6 @@ Key = Annotated[
         description="Makes it idempotent: again with the same key, it is not repeated.",
     ),
 ]
-
-
-class Asking:
-    """A service as requests ask it, in threads that they share.
-
-    Args:
-        service: Whom they ask.
-        secret: The installation's, `USER:PASSWORD`.
-    """
-
-    def __init__(self, service: Guarded, secret: str) -> None:
-        self.service = service
-        self._user = secret.partition(":")[0]
-        self._expected = f"Basic {base64.b64encode(secret.encode()).decode()}".encode()
-        self._writes, self._reads = CapacityLimiter(WRITES), CapacityLimiter(READS)
-        self._lookups = CapacityLimiter(LOOKUPS)  # where nobody waits for who reads the records
-
-    async def who(self, authorization: str) -> Token | None:
-        """Whose credentials these are; None if nobody's."""
-        if hmac.compare_digest(authorization.encode(), self._expected):
-            return Token(self._user, Role.OPERATOR)
-        scheme, _, given = authorization.partition(" ")
-        if scheme.lower() != "bearer":
-            return None
-        return await to_thread.run_sync(self.service.who, given.strip(), limiter=self._lookups)
-
-    async def read(self, work: Callable[[], Result]) -> Result:
-        """Read the service's records."""
-        return await to_thread.run_sync(work, limiter=self._reads)
-
-    async def write(self, work: Callable[[], Entry]) -> Accepted:
-        """Have something accepted."""
-        entry = await to_thread.run_sync(work, limiter=self._writes)
-        of_node = entry.job is None and CommandKind(entry.kind).of_node
-        job = None if of_node else entry.number if entry.job else entry.target
-        return Accepted(entry=entry.number, kind=entry.kind, job_id=job)
 
 
 async def _asking(request: Request) -> Asking:
@@ -190,6 +103,18 @@ async def job(job: Target, caller: Caller, asking: Asked) -> JobRow:
     return await asking.read(lambda: asking.service.job(caller, job))
 
 
+@routes.get("/jobs/{job}/why")
+async def why(job: Target, caller: Caller, asking: Asked) -> Answer:
+    """Why a job has or has no GPUs, in the last round in which it was active."""
+    return await asking.read(lambda: asking.service.why(caller, job))
+
+
+@routes.get("/jobs/{job}/course")
+async def course(job: Target, caller: Caller, asking: Asked) -> Course:
+    """A job so far: its leases, forecasts and losses."""
+    return await asking.read(lambda: asking.service.course(caller, job))
+
+
 @routes.post("/jobs/{job}/budget", status_code=202)
 async def budget(
     job: Target, given: Budget, caller: Caller, asking: Asked, key: Key = ""
@@ -229,6 +154,18 @@ async def nodes(caller: Caller, asking: Asked) -> list[NodeRow]:
     return await asking.read(lambda: asking.service.nodes(caller))
 
 
+@routes.get("/tenants")
+async def tenants(caller: Caller, asking: Asked) -> list[TenantRow]:
+    """The tenants, their budgets in the market, and what they hold."""
+    return await asking.read(lambda: asking.service.tenants(caller))
+
+
+@routes.get("/prices")
+async def prices(caller: Caller, asking: Asked) -> list[PriceRow]:
+    """What a GPU-round of each type cost in the last rounds."""
+    return await asking.read(asking.service.prices)
+
+
 @routes.get("/events")
 async def events(
     caller: Caller,
@@ -245,13 +182,8 @@ async def status(caller: Caller, asking: Asked) -> Status:
     return await asking.read(asking.service.status)
 
 
-def create_api(service: Guarded, secret: str) -> ASGIApp:
-    """The API of a service.
-
-    Args:
-        service: Whom callers ask.
-        secret: The installation's, `USER:PASSWORD`.
-    """
+def create_api(asking: Asking) -> ASGIApp:
+    """The API of a service."""
     api = FastAPI(
         title="Shockwave",
         version=PREFIX.removeprefix("/v"),
@@ -259,10 +191,10 @@ def create_api(service: Guarded, secret: str) -> ASGIApp:
         docs_url=None,  # its page would load from elsewhere
         redoc_url=None,
     )
-    api.state.asking = Asking(service, secret)
+    api.state.asking = asking
     api.include_router(routes)
     _tell_problems(api)
-    return _Bounded(api)
+    return Bounded(api)
 
 
 def _tell_problems(api: FastAPI) -> None:
@@ -298,31 +230,8 @@ def _tell_problems(api: FastAPI) -> None:
 
     async def failed(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, ShockwaveError)
-        kinds = (kind for kind in STATUSES if isinstance(error, kind))
-        return answer(STATUSES[next(kinds)], of(error))
+        return answer(status_of(error), of(error))
 
     api.add_exception_handler(Unrouted, refused)
     api.add_exception_handler(RequestValidationError, invalid)
     api.add_exception_handler(ShockwaveError, failed)
-
-
-class _Bounded:
-    """Middleware that reads no more of a body than is allowed."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        taken = 0
-
-        async def received() -> Message:
-            nonlocal taken
-            message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > MOST_BYTES:
-                problem = f"is larger than {MOST_BYTES // 2**10} KiB"
-                status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-                raise Refused(status, "body", problem, "send a job's declaration alone")
-            return message
-
-        await self._app(scope, received, send)

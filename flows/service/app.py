@@ -1,4 +1,4 @@
-"""The app of `shockwave up`'s server: Prefect's, and beside it reports, traces and the API."""
+"""The app of `shockwave up`: Prefect's, and beside it reports, traces, API and live page."""
 
 import os
 from pathlib import Path
@@ -11,9 +11,11 @@ from flows.servers.gate import Locked
 from flows.servers.server import beside, closed, hand_out, own_secret, prefect_app
 from flows.servers.traces import traces
 from flows.service.api import PREFIX, create_api
+from flows.service.asking import Asking
 from flows.service.forms import traces_of
 from flows.service.guarded import Guarded
 from flows.service.options import DATABASE_URL
+from flows.service.page.app import PAGE, create_page
 
 
 def create_app() -> FastAPI:
@@ -28,5 +30,7 @@ def create_app() -> FastAPI:
     page = Locked(traces(traces_of(warehouse)), own_secret(), sandbox=False)
     beside(app, "/traces", page)
     service = Guarded(warehouse, os.environ.get(DATABASE_URL, ""))
-    beside(app, PREFIX, create_api(service, own_secret()))
+    asking = Asking(service, own_secret())
+    beside(app, PREFIX, create_api(asking))
+    beside(app, PAGE, create_page(asking, own_secret()))
     return closed(app)

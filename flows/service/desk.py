@@ -13,6 +13,15 @@ from typing import TYPE_CHECKING
 
 from containers.runtime import EventKind
 from flows.service.admission import check_budget, check_job
+from flows.service.course import (
+    Course,
+    LossRow,
+    PriceRow,
+    TenantRow,
+    course_of,
+    prices_of,
+    tenants_of,
+)
 from flows.service.outlook import History, late_rounds, outlook, queue_row, solved
 from flows.service.rows import (
     EventRow,
@@ -30,11 +39,13 @@ from tasks.commands import CommandKind
 from tasks.record import RunHeader
 from tasks.state import RunState, advance
 from warehouse.inbox.inbox import Entry, Inbox
+from warehouse.store.folder import round_files, run_folder
 from warehouse.store.reader import Reader
 from warehouse.workloads.families import FAMILIES
 
 if TYPE_CHECKING:
     from containers.docker.nodes import Nodes
+    from flows.history.answer import Answer
 
 
 class Desk:
@@ -56,6 +67,9 @@ class Desk:
             raise InputError(str(warehouse), "has no service", "start one: shockwave up")
         self._reader = Reader(warehouse)
         self._header: RunHeader | None = None
+        self._known: tuple[object, History] | None = None
+        self._ahead: tuple[History, list[QueueRow]] | None = None
+        self._whys: tuple[History, dict[int, Answer]] | None = None
 
     def __enter__(self) -> "Desk":
         """The desk itself."""
@@ -157,11 +171,20 @@ class Desk:
         return int(target)
 
     def history(self) -> History:
-        """The service's run so far.
+        """The service's run so far; the same object as long as no file of its rounds is new.
 
         Raises:
             WarehouseError: The records are damaged.
         """
+        files = round_files(run_folder(self._reader.warehouse, self.run))
+        with suppress(OSError):  # one that is compacted in the meantime
+            known = tuple((path, path.stat().st_mtime_ns) for path in files)
+            if self._known is None or self._known[0] != known:
+                self._known = known, self._read()
+            return self._known[1]
+        return self._read()
+
+    def _read(self) -> History:
         start, rounds = self._reader.start(self.run), self._reader.records(self.run)
         state = RunState.initial(start)
         for record, digest in rounds:
@@ -236,11 +259,13 @@ class Desk:
         ]
         if not found.rounds:
             return pending
-        run, this = solved(self.run, found)
-        ahead = outlook(run, this, {*this.active})
-        rows = [queue_row(run, this, job_id, ahead.get(job_id)) for job_id in this.active]
-        rows.sort(key=lambda row: (row.status != "runs", row.place or math.inf, row.job_id))
-        return [*rows, *pending]
+        if self._ahead is None or self._ahead[0] is not found:
+            run, this = solved(self.run, found)
+            ahead = outlook(run, this, {*this.active})
+            rows = [queue_row(run, this, job_id, ahead.get(job_id)) for job_id in this.active]
+            rows.sort(key=lambda row: (row.status != "runs", row.place or math.inf, row.job_id))
+            self._ahead = found, rows
+        return [*self._ahead[1], *pending]
 
     def expect(self, job: JobSpec) -> QueueRow:
         """What is expected of a job, had it come in the last round; nothing is accepted.
@@ -278,3 +303,40 @@ class Desk:
             jobs = tuple(sorted({holders[gpu] for gpu in held}))
             rows.append(NodeRow(node, kind, gpus, held, jobs, node in drained))
         return rows
+
+    def tenants(self) -> list[TenantRow]:
+        """The tenants, their budgets, and what they hold."""
+        return tenants_of(self.history())
+
+    def prices(self) -> list[PriceRow]:
+        """Prices of the last rounds that had a market, in order."""
+        return prices_of(self.history().records)
+
+    def why(self, job_id: int) -> "Answer":
+        """Why a job has or has no GPUs, in the last round in which it was active.
+
+        Raises:
+            InputError: No round has taken it in yet.
+            WarehouseError: The records are damaged.
+        """
+        from flows.history.why import why
+
+        found = self.history()
+        if self._whys is None or self._whys[0] is not found:
+            self._whys = found, {}
+        if job_id not in (known := self._whys[1]):
+            known[job_id] = why(job_id, self._reader.warehouse, self.run)
+        return known[job_id]
+
+    def course(self, job_id: int) -> Course:
+        """A job so far: its leases, forecasts and losses."""
+        return course_of(self.history().records, job_id, self._losses(job_id))
+
+    def _losses(self, job_id: int) -> list[LossRow]:
+        with suppress(InputError):  # a cluster file that is gone
+            if hosts := self.hosts():
+                from containers.docker.telemetry import losses
+
+                found = losses(hosts.folder(self.run, job_id))
+                return [LossRow(epoch, loss) for epoch, loss in found.items()]
+        return []

@@ -3,8 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from flows.runs.job_file import JobFile
+from flows.service.course import Course, PriceRow, TenantRow
 from flows.service.desk import Desk
 from flows.service.rows import EventRow, JobRow, NodeRow, QueueRow, Status
 from predictor.errors import InputError, WarehouseBusy
@@ -12,6 +14,9 @@ from predictor.job import JobSpec
 from tasks.commands import CommandKind
 from warehouse.inbox.inbox import Entry
 from warehouse.inbox.tokens import Role, Token, Tokens
+
+if TYPE_CHECKING:
+    from flows.history.answer import Answer
 
 OPERATORS = frozenset((CommandKind.BUDGET, CommandKind.DRAIN, CommandKind.UNCORDON))
 """Commands that are an operator's to give."""
@@ -139,6 +144,38 @@ class Guarded:
         if seen is None:
             return rows
         return [replace(row, jobs=tuple(job for job in row.jobs if job in seen)) for row in rows]
+
+    def tenants(self, caller: Token) -> list[TenantRow]:
+        """The tenants that the caller sees; see `Desk.tenants`."""
+        return [row for row in self.desk.tenants() if caller.sees(row.tenant)]
+
+    def prices(self) -> list[PriceRow]:
+        """Prices of the last rounds; see `Desk.prices`."""
+        return self.desk.prices()
+
+    def why(self, caller: Token, target: str) -> "Answer":
+        """Why a job has or has no GPUs; see `Desk.why`. Bids of others are without their jobs.
+
+        Raises:
+            NotThere: There is none.
+            InputError: No round has taken it in yet.
+        """
+        answer, seen = self.desk.why(self._entry(caller, target).number), self._seen(caller)
+        if seen is None:
+            return answer
+        holders = (
+            holder if holder.job_id in seen else replace(holder, job_id=None)
+            for holder in answer.holders
+        )
+        return replace(answer, holders=tuple(holders))
+
+    def course(self, caller: Token, target: str) -> Course:
+        """A job so far; see `Desk.course`.
+
+        Raises:
+            NotThere: There is none.
+        """
+        return self.desk.course(self._entry(caller, target).number)
 
     def _seen(self, caller: Token) -> set[int] | None:
         """The jobs that a caller sees; None for all."""

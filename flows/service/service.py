@@ -170,6 +170,7 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
             f"The UI asks for a password: the line in {installation_file()}. "
             "Where a browser asks for a user name as well, it is the part before the colon."
         )
+        report(f"Jobs, GPUs and the queue: {listening.shown}/live")
         report(f"Ready: {listening.shown}/deployments (Ctrl-C stops it)")
         say_ready()
         while not stop.wait(POLL_SECONDS):

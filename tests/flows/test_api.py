@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.service.api import MOST_BYTES, create_api
+from flows.service.api import create_api
+from flows.service.asking import MOST_BYTES, Asking
 from flows.service.guarded import Guarded
 from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import Inbox
@@ -30,7 +32,7 @@ class Client:
     """A client of an API in this process."""
 
     def __init__(self, warehouse: Path) -> None:
-        app: Any = create_api(Guarded(warehouse), SECRET)
+        app: Any = create_api(Asking(Guarded(warehouse), SECRET))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         self._client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
         self._loop = asyncio.Runner()
@@ -43,23 +45,31 @@ class Client:
         self._loop.close()
 
 
+def furnish(warehouse: Path) -> dict[str, str]:
+    """A service with a job of tenant a that runs, and one of tenant b that was just accepted.
+
+    Returns tokens by caller.
+    """
+    with Inbox(warehouse) as inbox:
+        inbox.submit(replace(JOB, name="mine"))
+        go(warehouse, 1)
+        inbox.submit(replace(JOB, name="theirs", tenant="b"))
+        inbox.submit(replace(JOB, name="mine", tenant="b"))
+    with Tokens(warehouse) as tokens:
+        return {
+            "reader": tokens.add("reader", Role.READER),
+            "tenant": tokens.add("ann", Role.TENANT, "a"),
+            "other": tokens.add("bob", Role.TENANT, "c"),
+            "operator": tokens.add("olga", Role.OPERATOR),
+        }
+
+
 class Api:
-    """A service with a job of tenant a that runs, and one of tenant b that was just accepted."""
+    """The API of a furnished service."""
 
     def __init__(self, warehouse: Path) -> None:
         self.warehouse = warehouse
-        with Inbox(warehouse) as inbox:
-            inbox.submit(replace(JOB, name="mine"))
-            go(warehouse, 1)
-            inbox.submit(replace(JOB, name="theirs", tenant="b"))
-            inbox.submit(replace(JOB, name="mine", tenant="b"))
-        with Tokens(warehouse) as tokens:
-            made = {
-                "reader": tokens.add("reader", Role.READER),
-                "tenant": tokens.add("ann", Role.TENANT, "a"),
-                "other": tokens.add("bob", Role.TENANT, "c"),
-                "operator": tokens.add("olga", Role.OPERATOR),
-            }
+        made = furnish(warehouse)
         self.headers = {name: {"Authorization": f"Bearer {one}"} for name, one in made.items()}
         self.headers["none"] = {}
         self.client = Client(warehouse)
@@ -96,6 +106,12 @@ ACCESS = {
     ("GET", "/queue", None): (401, 200, 200, 200, 200, 200),
     ("GET", "/nodes", None): (401, 200, 200, 200, 200, 200),
     ("GET", "/events", None): (401, 200, 200, 200, 200, 200),
+    ("GET", "/tenants", None): (401, 200, 200, 200, 200, 200),
+    ("GET", "/prices", None): (401, 200, 200, 200, 200, 200),
+    ("GET", "/jobs/1/why", None): (401, 200, 200, 404, 200, 200),
+    ("GET", "/jobs/2/why", None): (401, 422, 404, 404, 422, 422),  # no round has it
+    ("GET", "/jobs/1/course", None): (401, 200, 200, 404, 200, 200),
+    ("GET", "/jobs/2/course", None): (401, 200, 404, 404, 200, 200),
     ("GET", "/jobs/1", None): (401, 200, 200, 404, 200, 200),
     ("GET", "/jobs/2", None): (401, 200, 404, 404, 200, 200),
     ("GET", "/jobs/theirs", None): (401, 200, 404, 404, 200, 200),
@@ -111,7 +127,10 @@ ACCESS = {
             ("2", (401, 403, 404, 404, 202, 202)),
         )
     },
-    ("POST", "/jobs/1/budget", '{"value": 2.0}'): (401, 403, 403, 403, 202, 202),
+    **{
+        ("POST", f"/jobs/{job}/budget", '{"value": 2.0}'): (401, 403, 403, 403, 202, 202)
+        for job in (1, 2)
+    },
     ("POST", "/nodes/0/drain", None): (401, 403, 403, 403, 202, 202),
     ("POST", "/nodes/0/uncordon", None): (401, 403, 403, 403, 202, 202),
     ("GET", "/openapi.json", None): (200, 200, 200, 200, 200, 200),
@@ -131,19 +150,20 @@ def test_each_role_at_each_address(api: Api, asked: tuple[str, str, str | None])
 
 
 def test_the_table_has_every_address(api: Api) -> None:
-    paths = api.schema["paths"]
-    listed = {(method.upper(), path) for path, found in paths.items() for method in found}
-    tried = {
-        (method, "/v1" + path.replace("/nodes/0/", "/nodes/{target}/").replace("/1/", "/{target}/"))
-        for method, path, _ in ACCESS
-    }
-    known = {(method, path.replace("{job}/budget", "{target}/budget")) for method, path in listed}
-    assert known - tried == {("GET", "/v1/jobs/{job}")}  # tried by id and by name
+    for path, methods in api.schema["paths"].items():
+        wanted = {"1", "2"} if "/jobs/{" in path else {"0"} if "/nodes/{" in path else {""}
+        pattern = re.compile(re.sub(r"\{\w+\}", r"(\\w+)", path))
+        for method in methods:
+            rows = [pattern.fullmatch(f"/v1{at}") for how, at, _ in ACCESS if how == method.upper()]
+            tried = {row[1] if row.groups() else "" for row in rows if row}
+            assert wanted <= tried, (method, path)
 
 
 def test_tenants_see_their_own_jobs_only(api: Api) -> None:
     assert {row["tenant"] for row in api.ask("tenant", "GET", "/jobs").json()} == {"a"}
     assert {row["tenant"] for row in api.ask("tenant", "GET", "/queue").json()} == {"a"}
+    assert {row["tenant"] for row in api.ask("tenant", "GET", "/tenants").json()} == {"a"}
+    assert api.ask("other", "GET", "/tenants").json() == []
     assert {row["job_id"] for row in api.ask("tenant", "GET", "/events").json()} == {1}
     assert {"a", "b"} <= {row["tenant"] for row in api.ask("reader", "GET", "/jobs").json()}
     for caller, jobs in (("reader", [1]), ("tenant", [1]), ("other", [])):

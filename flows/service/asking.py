@@ -1,0 +1,131 @@
+"""A service as requests ask it: who asks, in which thread, and how much they may send."""
+
+import base64
+import hmac
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TypeVar
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import HTTPException
+from pydantic import BaseModel
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from flows.service.guarded import Guarded, NotAllowed, NotThere
+from predictor.errors import InputError, ShockwaveError
+from tasks.commands import CommandKind
+from warehouse.inbox.inbox import Entry
+from warehouse.inbox.tokens import Role, Token
+
+MOST_BYTES = 2**16
+"""Most bytes of a request's body. An engineering bound."""
+
+READS, WRITES, LOOKUPS = 1, 32, 8
+"""Threads that read a service's records, that hand something in, for one flush if they wait for it
+at a time, and that look into its database. Engineering bounds."""
+
+Result = TypeVar("Result")
+
+
+class Accepted(BaseModel):
+    """A job or a command that is on disk.
+
+    Attributes:
+        entry: Its number in the inbox.
+        kind: `submit`, or the command's kind.
+        job_id: The job; null for nodes.
+    """
+
+    entry: int
+    kind: str
+    job_id: int | None
+
+
+class Problem(BaseModel):
+    """Why a request is refused."""
+
+    place: str
+    problem: str
+    remedy: str
+
+
+class Refused(HTTPException):
+    """A request that is refused, and why."""
+
+    def __init__(self, status: HTTPStatus, place: str, problem: str, remedy: str) -> None:
+        self.told = Problem(place=place, problem=problem, remedy=remedy)
+        asks = {"WWW-Authenticate": 'Bearer realm="Shockwave"'}
+        super().__init__(status, problem, asks if status == HTTPStatus.UNAUTHORIZED else None)
+
+
+STATUSES = {
+    NotAllowed: HTTPStatus.FORBIDDEN,
+    NotThere: HTTPStatus.NOT_FOUND,
+    InputError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ShockwaveError: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+"""The answer to an error: that of the first of these classes that it is of."""
+
+
+def status_of(error: ShockwaveError) -> HTTPStatus:
+    """The status of the answer to an error."""
+    return next(status for kind, status in STATUSES.items() if isinstance(error, kind))
+
+
+class Asking:
+    """A service as requests ask it, in threads that they share.
+
+    Args:
+        service: Whom they ask.
+        secret: The installation's, `USER:PASSWORD`.
+    """
+
+    def __init__(self, service: Guarded, secret: str) -> None:
+        self.service = service
+        self._user = secret.partition(":")[0]
+        self._expected = f"Basic {base64.b64encode(secret.encode()).decode()}".encode()
+        self._writes, self._reads = CapacityLimiter(WRITES), CapacityLimiter(READS)
+        self._lookups = CapacityLimiter(LOOKUPS)  # where nobody waits for who reads the records
+
+    async def who(self, authorization: str) -> Token | None:
+        """Whose credentials these are; None if nobody's."""
+        if hmac.compare_digest(authorization.encode(), self._expected):
+            return Token(self._user, Role.OPERATOR)
+        scheme, _, given = authorization.partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        return await to_thread.run_sync(self.service.who, given.strip(), limiter=self._lookups)
+
+    async def read(self, work: Callable[[], Result]) -> Result:
+        """Read the service's records."""
+        return await to_thread.run_sync(work, limiter=self._reads)
+
+    async def write(self, work: Callable[[], Entry]) -> Accepted:
+        """Have something accepted."""
+        entry = await to_thread.run_sync(work, limiter=self._writes)
+        of_node = entry.job is None and CommandKind(entry.kind).of_node
+        job = None if of_node else entry.number if entry.job else entry.target
+        return Accepted(entry=entry.number, kind=entry.kind, job_id=job)
+
+
+class Bounded:
+    """Middleware that reads no more of a body than is allowed."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it with 413."""
+        taken = 0
+
+        async def received() -> Message:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > MOST_BYTES:
+                problem = f"is larger than {MOST_BYTES // 2**10} KiB"
+                status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+                raise Refused(status, "body", problem, "send a job's declaration alone")
+            return message
+
+        await self._app(scope, received, send)

@@ -1,0 +1,195 @@
+"""What rounds so far tell of tenants, prices and single jobs, as rows."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from flows.service.outlook import History
+from tasks.record import RoundRecord
+
+MOST_PRICES = 240
+"""Rounds whose prices are told, the last ones: eight hours of two minutes. A choice of layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRow:
+    """A tenant with active jobs, or that has held GPUs.
+
+    Attributes:
+        tenant: Its name.
+        jobs: Its active jobs.
+        running: Those that hold GPUs.
+        budget: Budgets of its active jobs in the market, their sum.
+        budget_share: Of those of all tenants, in [0, 1].
+        gpus: GPUs that it holds.
+        gpu_share: Of those that are held, in [0, 1].
+        gpu_hours: GPU-hours that it has held.
+    """
+
+    tenant: str
+    jobs: int
+    running: int
+    budget: float
+    budget_share: float
+    gpus: int
+    gpu_share: float
+    gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class PriceRow:
+    """What a GPU-round of a type cost in a round's market.
+
+    Attributes:
+        round: The round.
+        at_s: When it began, on the run's clock in seconds.
+        gpu_type: The GPU type; empty for the only type of a cluster.
+        price: The dual price, in units of the market's objective.
+    """
+
+    round: int
+    at_s: float
+    gpu_type: str
+    price: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRow:
+    """A time for which a job held the same GPUs.
+
+    Attributes:
+        from_s: Its beginning, on the run's clock in seconds.
+        to_s: Its end; None if it goes on.
+        gpus: The GPUs.
+    """
+
+    from_s: float
+    to_s: float | None
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastRow:
+    """A forecast of a job's residual run time, as it was made.
+
+    Attributes:
+        at_s: When, on the run's clock in seconds.
+        done: Completed share of its epochs; of a timed job, of its limit.
+        run_s: Run time so far, in seconds.
+        remaining_s: Run time expected until its end.
+        low_s: Lower end of the interval of 80 %.
+        high_s: Upper end.
+    """
+
+    at_s: float
+    done: float
+    run_s: float
+    remaining_s: float
+    low_s: float
+    high_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LossRow:
+    """The training loss of a completed epoch, as the job reports it.
+
+    Attributes:
+        epoch: Its index from 0.
+        loss: Mean over the epoch's samples.
+    """
+
+    epoch: int
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A job so far.
+
+    Attributes:
+        held: When it held which GPUs.
+        forecasts: What was expected of it, one a round in which that changed.
+        losses: Its training loss by epoch; none on a virtual cluster.
+    """
+
+    held: tuple[HeldRow, ...]
+    forecasts: tuple[ForecastRow, ...]
+    losses: tuple[LossRow, ...]
+
+
+def tenants_of(found: History) -> list[TenantRow]:
+    """The tenants of a service, by name."""
+    state = found.state
+    tenants = {spec.job_id: spec.tenant for spec in found.start.workload.specs}
+    hours, gpus = defaultdict[str, float](float), defaultdict[str, int](int)
+    for record, after in pairwise(found.records):
+        ends = {event.job_id: event.at_seconds for event in after.finished}
+        for lease in record.leases:
+            seconds = ends.get(lease.job_id, after.clock_seconds) - record.clock_seconds
+            hours[tenants[lease.job_id]] += len(lease.gpus) * seconds / 3600.0
+    for job_id, held in state.leases.items():
+        gpus[tenants[job_id]] += len(held)
+    budgets, jobs = defaultdict[str, float](float), defaultdict[str, int](int)
+    running = defaultdict[str, int](int)
+    for job_id, belief in state.beliefs.items():
+        tenant = belief.spec.tenant
+        budgets[tenant] += belief.spec.budget
+        jobs[tenant] += 1
+        running[tenant] += job_id in state.leases
+    all_budgets, all_gpus = sum(budgets.values()), sum(gpus.values())
+    return [
+        TenantRow(
+            tenant=tenant,
+            jobs=jobs[tenant],
+            running=running[tenant],
+            budget=budgets[tenant],
+            budget_share=budgets[tenant] / all_budgets if all_budgets else 0.0,
+            gpus=gpus[tenant],
+            gpu_share=gpus[tenant] / all_gpus if all_gpus else 0.0,
+            gpu_hours=hours[tenant],
+        )
+        for tenant in sorted({*hours, *jobs})
+    ]
+
+
+def prices_of(records: Sequence[RoundRecord]) -> list[PriceRow]:
+    """Prices of the last rounds that had a market, in order."""
+    return [
+        PriceRow(record.round, record.clock_seconds, found.gpu_type, found.price)
+        for record in records[-MOST_PRICES:]
+        for found in record.solve.prices
+    ]
+
+
+def course_of(records: Sequence[RoundRecord], job_id: int, losses: Sequence[LossRow]) -> Course:
+    """A job so far."""
+    forecasts = tuple(
+        ForecastRow(
+            at_s=record.clock_seconds,
+            done=made.done,
+            run_s=made.run_seconds,
+            remaining_s=made.remaining_seconds,
+            low_s=made.low_seconds,
+            high_s=made.high_seconds,
+        )
+        for record in records
+        for made in record.estimates
+        if made.job_id == job_id
+    )
+    return Course(tuple(_held(records, job_id)), forecasts, tuple(losses))
+
+
+def _held(records: Sequence[RoundRecord], job_id: int) -> Iterator[HeldRow]:
+    since, gpus = 0.0, tuple[int, ...]()
+    for record in records:
+        now = next((lease.gpus for lease in record.leases if lease.job_id == job_id), ())
+        ends = (event.at_seconds for event in record.finished if event.job_id == job_id)
+        end = next(ends, None)
+        if gpus and (end is not None or now != gpus):
+            yield HeldRow(since, record.clock_seconds if end is None else end, gpus)
+            gpus = ()
+        if now and not gpus:
+            since, gpus = record.clock_seconds, now
+    if gpus:
+        yield HeldRow(since, None, gpus)

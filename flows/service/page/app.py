@@ -1,0 +1,203 @@
+"""The app of the live page, `/live`: who may see which page, and what its forms command.
+
+It is to browsers what the API is to programs, and asks the same `Guarded`.
+"""
+
+import base64
+import re
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote
+
+from anyio import to_thread
+from markupsafe import Markup
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from flows.service.asking import Asking, Bounded, status_of
+from flows.service.page.sessions import Sessions
+from flows.service.page.views import FOLDER, LOOK, ORDERS, environment, of_job, overview
+from predictor.errors import ShockwaveError
+from warehouse.inbox.tokens import Token
+
+PAGE = "/live"
+"""Where it is."""
+
+_STYLE = LOOK.read_text(encoding="utf-8") + (FOLDER / "live.css").read_text(encoding="utf-8")
+_SCRIPT = (FOLDER / "live.js").read_text(encoding="utf-8")
+_BELOW = re.compile(rf"{PAGE}(/jobs/[\w%.~-]{{1,300}})?")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+POLICY = (
+    f"default-src 'none'; style-src {_hash(_STYLE)}; script-src {_hash(_SCRIPT)}; "
+    "connect-src 'self'; img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+"""What a page may load and run: its own style and script, nothing else."""
+
+
+class Page:
+    """The page of a service.
+
+    Args:
+        asking: The service, as requests ask it.
+        secret: The installation's, `USER:PASSWORD`.
+    """
+
+    def __init__(self, asking: Asking, secret: str) -> None:
+        self._asking, self._secret = asking, secret
+        self._sessions = Sessions(PAGE, secret)
+
+    async def _caller(self, request: Request) -> Token | None:
+        given = self._sessions.authorization(self._sessions.cookie_of(request))
+        return await self._asking.who(given) if given else None
+
+    def _shown(
+        self,
+        request: Request,
+        template: str,
+        caller: Token | None,
+        code: int = 200,
+        problem: str = "",
+        **more: Any,
+    ) -> Response:
+        known = self._sessions.cookie_of(request)
+        cookie = known or self._sessions.made("")
+        body = (
+            environment()
+            .get_template(template)
+            .render(
+                caller=caller,
+                csrf=self._sessions.form_token(cookie),
+                problem=problem,
+                root=PAGE,
+                script=Markup(_SCRIPT),
+                style=Markup(_STYLE),
+                **more,
+            )
+        )
+        headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
+        if code == 401:
+            headers["WWW-Authenticate"] = 'Bearer realm="Shockwave"'
+        response = HTMLResponse(body.encode(errors="replace"), code, headers)
+        if not known:
+            self._sessions.give(request, response, cookie)
+        return response
+
+    def _asks(self, request: Request, to: str, problem: str = "") -> Response:
+        """Ask for a token."""
+        return self._shown(request, "login.html.j2", None, 401, problem, to=to)
+
+    def _refused(self, request: Request, caller: Token, error: ShockwaveError) -> Response:
+        return self._shown(request, "problem.html.j2", caller, status_of(error), str(error))
+
+    async def _answer(
+        self, request: Request, template: str, work: Callable[[Token], dict[str, Any]]
+    ) -> Response:
+        """A page for who may see it, or what it takes to see it; 304 if it is known."""
+        caller = await self._caller(request)
+        if caller is None:
+            return self._asks(request, quote(request.url.path))
+        try:
+            content = await self._asking.read(lambda: work(caller))
+        except ShockwaveError as error:
+            return self._refused(request, caller, error)
+        response = await to_thread.run_sync(
+            lambda: self._shown(request, template, caller, **content)
+        )
+        response.headers["ETag"] = tag = f'"{sha256(bytes(response.body)).hexdigest()[:32]}"'
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        return response
+
+    async def overview(self, request: Request) -> Response:
+        """The cluster."""
+        service = self._asking.service
+        return await self._answer(
+            request, "overview.html.j2", lambda caller: overview(service, caller)
+        )
+
+    async def job(self, request: Request) -> Response:
+        """A job."""
+        service, target = self._asking.service, request.path_params["job"]
+        return await self._answer(
+            request, "job.html.j2", lambda caller: of_job(service, caller, target)
+        )
+
+    async def _form(self, request: Request) -> dict[str, str]:
+        """The fields of a form that a page of ours has shown.
+
+        Raises:
+            HTTPException: It has not.
+        """
+        async with request.form(max_files=0, max_fields=10) as form:
+            fields = {name: text for name, text in form.items() if isinstance(text, str)}
+        cookie = self._sessions.cookie_of(request)
+        if not self._sessions.own_form(cookie, fields.get("csrf", "")):
+            raise HTTPException(403, "this form has no CSRF token of its page; load it again")
+        return fields
+
+    async def login(self, request: Request) -> Response:
+        """Begin a session."""
+        fields = await self._form(request)
+        given, to = fields.get("token", "").strip(), fields.get("to", "")
+        plain = f"Basic {base64.b64encode(given.encode(errors='replace')).decode()}"
+        authorization = plain if ":" in given else f"Bearer {given}"
+        to = to if _BELOW.fullmatch(to) else PAGE
+        if await self._asking.who(authorization) is None:
+            return self._asks(request, to, "This token is not known.")
+        response = RedirectResponse(to, 303)
+        self._sessions.give(request, response, self._sessions.made(authorization))
+        return response
+
+    async def logout(self, request: Request) -> Response:
+        """End a session."""
+        await self._form(request)
+        response = RedirectResponse(PAGE, 303)
+        self._sessions.end(request, response)
+        return response
+
+    async def command(self, request: Request) -> Response:
+        """Give a command about a job."""
+        caller = await self._caller(request)
+        target, name = request.path_params["job"], request.path_params["command"]
+        if caller is None:
+            return self._asks(request, PAGE)
+        await self._form(request)
+        kind = next((kind for kind in ORDERS if kind.value == name), None)
+        if kind is None:
+            raise HTTPException(404, "there is no such command")
+        try:
+            await self._asking.write(lambda: self._asking.service.command(caller, kind, target))
+        except ShockwaveError as error:
+            return self._refused(request, caller, error)
+        return RedirectResponse(f"{PAGE}/jobs/{quote(target, '')}", 303)
+
+    @property
+    def routes(self) -> list[Route]:
+        """Its addresses."""
+        return [
+            Route(PAGE, self.overview),
+            Route(f"{PAGE}/jobs/{{job}}", self.job),
+            Route(f"{PAGE}/login", self.login, methods=["POST"]),
+            Route(f"{PAGE}/logout", self.logout, methods=["POST"]),
+            Route(f"{PAGE}/jobs/{{job}}/{{command}}", self.command, methods=["POST"]),
+        ]
+
+
+def create_page(asking: Asking, secret: str) -> ASGIApp:
+    """The live page of a service.
+
+    Args:
+        asking: The service, as requests ask it.
+        secret: The installation's, `USER:PASSWORD`.
+    """
+    return Bounded(Starlette(routes=Page(asking, secret).routes))

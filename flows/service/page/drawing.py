@@ -1,0 +1,96 @@
+"""Line charts as SVG that needs no script: a line, and a band around it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor, log10
+
+from markupsafe import Markup, escape
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 190, 56, 12, 10, 40
+"""Size of a chart and of its margins, in pixels."""
+
+TICKS = 4
+"""Intervals between the lines of the grid, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point of a line.
+
+    Attributes:
+        x: Where.
+        y: Its value.
+        low: Lower end of the band.
+        high: Upper end.
+    """
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+def chart(points: Sequence[Point], x: str, y: str, about: str) -> Markup:
+    """A line chart; empty if there are fewer than two points.
+
+    Args:
+        points: The line, by ascending x.
+        x: Title of the horizontal axis.
+        y: Title of the vertical axis.
+        about: What it shows, for who does not see it.
+    """
+    if len(points) < 2:
+        return Markup("")
+    ys = [end for p in points for end in (p.y, p.low, p.high) if end is not None]
+    across = _Axis(points[0].x, points[-1].x, LEFT, WIDTH - RIGHT)
+    up = _Axis(min(0.0, *ys), max(ys), HEIGHT - BOTTOM, TOP)
+    parts = [*_grid(across, up, x, y)]
+    banded = [p for p in points if p.low is not None and p.high is not None]
+    if banded:
+        edge = [(p.x, p.high) for p in banded] + [(p.x, p.low) for p in reversed(banded)]
+        placed = " ".join(f"{across.at(a):.1f},{up.at(b or 0.0):.1f}" for a, b in edge)
+        parts.append(f'<polygon class="band" points="{placed}"/>')
+    placed = " ".join(f"{across.at(p.x):.1f},{up.at(p.y):.1f}" for p in points)
+    parts.append(f'<polyline class="line" points="{placed}"/>')
+    told = f'role="img" aria-label="{escape(about)}"'
+    return Markup(f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" {told}>{"".join(parts)}</svg>')
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """An axis from a value at one pixel to a value at another."""
+
+    low: float
+    high: float
+    begins: float
+    ends: float
+
+    def at(self, value: float) -> float:
+        share = (value - self.low) / ((self.high - self.low) or 1.0)
+        return self.begins + share * (self.ends - self.begins)
+
+    @property
+    def ticks(self) -> list[float]:
+        span = (self.high - self.low) or 1.0
+        power = 10.0 ** floor(log10(span / TICKS))
+        step = next(power * of for of in (1, 2, 5, 10) if span / (power * of) <= TICKS)
+        first = floor(self.low / step) + (self.low % step > 0)
+        return [step * n for n in range(first, floor(self.high / step + 1e-9) + 1)]
+
+
+def _grid(across: _Axis, up: _Axis, x: str, y: str) -> list[str]:
+    parts = []
+    for value in up.ticks:
+        at = up.at(value)
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{at + 4}" class="end">{value:,.4g}</text>')
+    for value in across.ticks:
+        at = across.at(value)
+        parts.append(f'<text x="{at}" y="{HEIGHT - BOTTOM + 16}" class="mid">{value:,.4g}</text>')
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(f'<text x="{middle}" y="{HEIGHT - 6}" class="mid">{escape(x)}</text>')
+    turned = f'transform="rotate(-90 12 {(HEIGHT - BOTTOM) / 2})"'
+    parts.append(
+        f'<text x="12" y="{(HEIGHT - BOTTOM) / 2}" class="mid" {turned}>{escape(y)}</text>'
+    )
+    return parts

@@ -1,0 +1,34 @@
+"use strict";
+(() => {
+  const EVERY = 3000;
+  const box = document.getElementById("by-itself");
+  const told = document.getElementById("told");
+  let tag = "";
+
+  // Replaces the parts that changed, but for the one that somebody is in.
+  async function refresh() {
+    try {
+      const headers = tag ? { "If-None-Match": tag } : {};
+      const answer = await fetch(location.href, { headers, cache: "no-store", redirect: "error" });
+      if (answer.status === 401) return location.reload();
+      if (answer.ok) {
+        tag = answer.headers.get("ETag") ?? "";
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        for (const part of document.querySelectorAll("[data-live]")) {
+          const fresh = page.getElementById(part.id);
+          if (!fresh || part.contains(document.activeElement) || fresh.innerHTML === part.innerHTML) continue;
+          const open = [...part.querySelectorAll("details")].map((one) => one.open);
+          const scrolled = [...part.querySelectorAll(".scroll, .nodes")].map((one) => one.scrollTop);
+          part.replaceChildren(...fresh.childNodes);
+          part.querySelectorAll("details").forEach((one, number) => { one.open = open[number] ?? false; });
+          part.querySelectorAll(".scroll, .nodes").forEach((one, number) => { one.scrollTop = scrolled[number] ?? 0; });
+        }
+      }
+      told.textContent = answer.ok || answer.status === 304 ? "" : "The service does not answer.";
+    } catch {
+      told.textContent = "The server does not answer.";
+    }
+  }
+
+  setInterval(() => { if (box?.checked && !document.hidden) refresh(); }, EVERY);
+})();

@@ -1,0 +1,188 @@
+"""What the pages show: rows of the service, as the templates take them."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+import warehouse
+from flows.service.course import PriceRow
+from flows.service.guarded import Guarded
+from flows.service.page.drawing import Point, chart
+from flows.service.rows import NodeRow
+from predictor.errors import InputError
+from tasks.commands import CommandKind
+from warehouse.inbox.tokens import Role, Token
+
+FOLDER = Path(__file__).parent
+LOOK = Path(warehouse.__file__).parent / "report" / "page.css"
+"""The look of reports, which the page shares."""
+
+MOST_QUEUED, MOST_ENDED = 300, 15
+"""Rows of the tables. A choice of layout."""
+
+ORDERS = (CommandKind.CANCEL, CommandKind.HOLD, CommandKind.RELEASE, CommandKind.REQUEUE)
+"""Commands that a job's page has a button for."""
+
+ACTIVE = ("accepted", "waits", "runs", "held", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU.
+
+    Attributes:
+        number: Its index.
+        held: Whether a job holds it.
+        job: That job, if the caller sees it.
+        name: Its name.
+    """
+
+    number: int
+    held: bool
+    job: int | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node and its GPUs."""
+
+    row: NodeRow
+    gpus: tuple[Gpu, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The last prices of a GPU type."""
+
+    gpu_type: str
+    last: float
+    chart: Markup
+
+
+def overview(service: Guarded, caller: Token) -> dict[str, Any]:
+    """The cluster, the queue, prices and tenants, as far as the caller sees them."""
+    jobs, queue = service.jobs(caller), service.queue(caller)
+    holders = {gpu: job for job in jobs for gpu in job.held_gpus}
+    nodes = []
+    for row in service.nodes(caller):
+        gpus = [(number, holders.get(number)) for number in row.gpus]
+        nodes.append(
+            Node(
+                row,
+                tuple(
+                    Gpu(n, n in row.held_gpus, job.job_id if job else None, job.name if job else "")
+                    for n, job in gpus
+                ),
+            )
+        )
+    ended = sorted(
+        (job for job in jobs if job.status not in ACTIVE),
+        key=lambda job: (-1.0 if job.ended_s is None else job.ended_s, job.job_id),
+        reverse=True,
+    )
+    return {
+        "status": service.status(),
+        "nodes": nodes,
+        "types": len({node.row.gpu_type for node in nodes}),
+        "queue": queue[:MOST_QUEUED],
+        "more": max(len(queue) - MOST_QUEUED, 0),
+        "tenants": service.tenants(caller),
+        "prices": _prices(service.prices()),
+        "ended": ended[:MOST_ENDED],
+    }
+
+
+def _prices(rows: Sequence[PriceRow]) -> list[Prices]:
+    by_type = defaultdict[str, list[PriceRow]](list)
+    for row in rows:
+        by_type[row.gpu_type].append(row)
+    return [
+        Prices(
+            kind,
+            found[-1].price,
+            chart(
+                [Point(row.at_s / 3600.0, row.price) for row in found],
+                "hours on the run's clock",
+                "price",
+                f"Price of a GPU-round{f' of {kind}' * bool(kind)} in the last {len(found)} rounds",
+            ),
+        )
+        for kind, found in sorted(by_type.items())
+    ]
+
+
+def of_job(service: Guarded, caller: Token, target: str) -> dict[str, Any]:
+    """A job: its state, why, forecasts, losses and leases.
+
+    Raises:
+        NotThere: There is none that the caller sees.
+    """
+    row = service.job(caller, target)
+    name = str(row.job_id)
+    course = service.course(caller, name)
+    try:
+        why = str(service.why(caller, name)).splitlines()
+    except InputError as error:
+        why = [f"{error.place} {error.problem}."]
+    ahead = [found for found in service.queue(caller) if found.job_id == row.job_id]
+    may = caller.role is not Role.READER and row.status in ACTIVE
+    hours = [
+        Point(*(seconds / 3600.0 for seconds in (f.run_s, f.remaining_s, f.low_s, f.high_s)))
+        for f in course.forecasts
+    ]
+    return {
+        "row": row,
+        "ahead": ahead[0] if ahead else None,
+        "why": why,
+        "orders": [kind.value for kind in ORDERS] if may else [],
+        "forecast": chart(
+            hours, "run time so far (h)", "still needed (h)", f"Forecasts of job {row.job_id}"
+        ),
+        "loss": chart(
+            [Point(found.epoch, found.loss) for found in course.losses],
+            *("epoch", "loss", f"Training loss of job {row.job_id} by epoch"),
+        ),
+        "held": list(reversed(course.held)),
+    }
+
+
+@cache
+def environment() -> Environment:
+    """The templates."""
+    made = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,  # names of jobs and tenants are anybody's
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"span": span, "between": between, "digits": digits}
+    return made
+
+
+def span(seconds: float | None) -> str:
+    """A time as people read it."""
+    if seconds is None:
+        return "–"
+    if abs(seconds) < 100.0:
+        return f"{seconds:.0f} s"
+    if abs(seconds) < 100.0 * 60.0:
+        return f"{seconds / 60.0:.0f} min"
+    return f"{seconds / 3600.0:.1f} h"
+
+
+def between(seconds: float | None, low: float | None, high: float | None) -> str:
+    """A time with its interval."""
+    return "–" if seconds is None else f"{span(seconds)} ({span(low)} to {span(high)})"
+
+
+def digits(value: float | None) -> str:
+    """A number in three digits."""
+    return "–" if value is None else f"{value:,.3g}"

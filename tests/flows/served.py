@@ -1,0 +1,44 @@
+"""The API and the page of a service behind their gate, over real HTTP, without Prefect's server."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from socket import socket
+from threading import Thread
+
+import uvicorn
+from starlette.responses import PlainTextResponse
+
+from flows.servers.gate import Beside, Gate
+from flows.service.api import PREFIX, create_api
+from flows.service.asking import Asking
+from flows.service.guarded import Guarded
+from flows.service.page.app import PAGE, create_page
+from tests.waiting import POLL_SECONDS
+
+SECRET = "shockwave:of-this-installation-and-no-other"
+
+
+@contextmanager
+def served(warehouse: Path) -> Iterator[str]:
+    """The address of a warehouse's service until the context ends."""
+    with socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        asking = Asking(Guarded(warehouse), SECRET)
+        nobody = PlainTextResponse("Not Found", 404)
+        app = Beside(Beside(nobody, PREFIX, create_api(asking)), PAGE, create_page(asking, SECRET))
+        gate = Gate(app, [url])
+        server = uvicorn.Server(
+            uvicorn.Config(gate, log_level="error", lifespan="off", timeout_graceful_shutdown=1)
+        )
+        thread = Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        while not server.started:
+            time.sleep(POLL_SECONDS)
+        try:
+            yield url
+        finally:
+            server.should_exit = True
+            thread.join()

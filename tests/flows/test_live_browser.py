@@ -1,0 +1,96 @@
+"""The live page in a real browser: it refreshes itself, bars nobody, asks for nothing else."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.flows.served import SECRET, served
+from tests.flows.test_api import furnish
+from tests.flows.test_scheduler import JOB, go
+from tests.waiting import HANG_SECONDS
+from warehouse.inbox.inbox import Inbox
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """A service, served, and a browser."""
+    from tests.ui.browser import browser
+
+    warehouse = tmp_path_factory.mktemp("browser")
+    tokens = furnish(warehouse)
+    go(warehouse, 2)  # a price and a forecast are lines
+    with served(warehouse) as url, browser() as opened:
+        yield SimpleNamespace(warehouse=warehouse, url=url, browser=opened, tokens=tokens)
+
+
+class Opened:
+    """A page for who has logged in, and what it did."""
+
+    def __init__(self, shown: SimpleNamespace, path: str, token: str = SECRET, **kind: Any) -> None:
+        self.messages: list[str] = []
+        self.requests: set[str] = set()
+        context = shown.browser.new_context(**kind)
+        context.set_default_timeout(HANG_SECONDS * 1e3)
+        self.page = context.new_page()
+        self.page.goto(shown.url + path)
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.page.on("request", lambda request: self.requests.add(request.url))
+        self.page.get_by_label("Token").fill(token)
+        self.page.get_by_role("button", name="Log in").click()
+        self.page.wait_for_selector("#tiles")
+
+
+def violations(page: Any) -> list[tuple[str, list[str]]]:
+    """What axe-core finds wrong: rule and elements."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [(rule["id"], [node["html"][:200] for node in rule["nodes"]]) for rule in found]
+
+
+@pytest.mark.parametrize("path", ["/live", "/live/jobs/1"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1600), ("dark", 500)])
+def test_nothing_bars_anybody_from_it(
+    shown: SimpleNamespace, path: str, scheme: str, width: int
+) -> None:
+    size = {"width": width, "height": 900}
+    opened = Opened(shown, path, color_scheme=scheme, viewport=size)
+    assert violations(opened.page) == []
+    assert opened.page.evaluate("document.documentElement.scrollWidth") == width
+    assert opened.page.locator("svg .line").count() == 1
+    dark = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (dark == "rgb(20, 23, 27)") == (scheme == "dark")
+    assert opened.messages == []
+    assert opened.requests == {shown.url + path, f"{shown.url}/live/login"}
+
+
+def test_one_who_logs_in_is_barred_from_nothing(shown: SimpleNamespace) -> None:
+    page = shown.browser.new_context(color_scheme="dark").new_page()
+    page.goto(f"{shown.url}/live")
+    assert violations(page) == []
+
+
+def test_it_refreshes_itself_and_commands(shown: SimpleNamespace) -> None:
+    opened = Opened(shown, "/live")
+    with Inbox(shown.warehouse) as inbox:
+        job = inbox.submit(replace(JOB, name="just-now")).number
+    opened.page.locator("#queue").get_by_text("just-now").wait_for()
+    opened.page.get_by_role("link", name="just-now").click()
+    opened.page.get_by_role("button", name="Hold").click()
+    opened.page.wait_for_url(f"**/live/jobs/{job}")
+    with Inbox(shown.warehouse) as inbox:
+        entry = inbox.after(inbox.last() - 1)[0]
+    assert (entry.kind, entry.target) == ("hold", job)
+    opened.page.get_by_text("refresh by itself").click()
+    go(shown.warehouse, 1)
+    opened.page.reload()
+    assert opened.page.locator("#tiles .value").first.text_content() == "held"
+    opened.page.get_by_role("button", name="Log out").click()
+    opened.page.get_by_label("Token").wait_for()
+    assert not [one for one in opened.messages if "401" not in one]

@@ -1,0 +1,214 @@
+"""The live page over real HTTP: who sees and commands what, and what strangers get: nothing."""
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from flows.service.asking import Asking
+from flows.service.guarded import Guarded
+from flows.service.page.app import Page
+from tests.flows.served import SECRET, served
+from tests.flows.test_api import CALLERS, furnish
+from tests.flows.test_scheduler import go
+from warehouse.inbox.inbox import Inbox
+from warehouse.inbox.tokens import Tokens
+
+FOREIGN = "evil.example"
+
+
+class Browser:
+    """A browser without scripts: it keeps cookies, and sends the fields of the forms it is shown.
+
+    Attributes:
+        client: What it asks with.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.client = httpx.Client(base_url=url)
+
+    def get(self, path: str = "/live", **more: Any) -> httpx.Response:
+        return self.client.get(path, **more)
+
+    def send(self, path: str, fields: dict[str, str] | None = None, **more: Any) -> httpx.Response:
+        """Send a form of the cluster's page, or of the one that asks for a token."""
+        (token, *_) = re.findall('name="csrf" value="([^"]*)"', self.get().text)
+        return self.client.post(path, data={"csrf": token, **(fields or {})}, **more)
+
+    def log_in(self, token: str) -> httpx.Response:
+        return self.send("/live/login", {"token": token, "to": "/live"})
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """A furnished service, served, and a browser of each caller."""
+    warehouse = tmp_path_factory.mktemp("page")
+    tokens = furnish(warehouse)
+    with served(warehouse) as url, ExitStack() as opened:
+        browsers = {}
+        for caller in CALLERS:
+            browsers[caller] = Browser(url)
+            opened.enter_context(browsers[caller].client)
+            if caller != "none":
+                done = browsers[caller].log_in(tokens.get(caller, SECRET))
+                assert (done.status_code, done.headers["location"]) == (303, "/live"), done.text
+        yield SimpleNamespace(warehouse=warehouse, url=url, of=browsers, tokens=tokens)
+
+
+def last(shown: SimpleNamespace) -> int:
+    with Inbox(shown.warehouse) as inbox:
+        return inbox.last()
+
+
+ACCESS = {
+    # method, path: the answers to none, reader, tenant a, tenant c, operator, the secret
+    ("GET", "/live"): (401, 200, 200, 200, 200, 200),
+    ("GET", "/live/jobs/1"): (401, 200, 200, 404, 200, 200),
+    ("GET", "/live/jobs/2"): (401, 200, 404, 404, 200, 200),
+    ("GET", "/live/jobs/99"): (401, 404, 404, 404, 404, 404),
+    **{
+        ("POST", f"/live/jobs/{job}/{kind}"): row
+        for kind in ("cancel", "hold", "release", "requeue")
+        for job, row in (
+            ("1", (401, 403, 303, 404, 303, 303)),
+            ("2", (401, 403, 404, 404, 303, 303)),
+        )
+    },
+    ("POST", "/live/jobs/1/budget"): (401, 404, 404, 404, 404, 404),
+}
+"""Its forms for sessions are tried apart."""
+
+
+@pytest.mark.parametrize("asked", ACCESS, ids=" ".join)
+def test_each_role_at_each_address(shown: SimpleNamespace, asked: tuple[str, str]) -> None:
+    method, path = asked
+    for caller, expected in zip(CALLERS, ACCESS[asked], strict=True):
+        before, browser = last(shown), shown.of[caller]
+        answer = browser.get(path) if method == "GET" else browser.send(path)
+        assert answer.status_code == expected, (caller, answer.text)
+        assert last(shown) == before + (expected == 303), caller
+
+
+def test_the_table_has_every_address(shown: SimpleNamespace) -> None:
+    for route in Page(Asking(Guarded(shown.warehouse), SECRET), SECRET).routes:
+        if route.path not in ("/live/login", "/live/logout"):
+            pattern = re.compile(re.sub(r"\{\w+\}", r"(\\w+)", route.path))
+            rows = [pattern.fullmatch(path) for how, path in ACCESS if how in (route.methods or ())]
+            tried = {row[1] if row.groups() else "" for row in rows if row}
+            assert ({"1", "2"} if "{" in route.path else {""}) <= tried, route.path
+
+
+def test_tenants_see_their_own_jobs_only(shown: SimpleNamespace) -> None:
+    seen = {caller: shown.of[caller].get().text for caller in ("reader", "tenant", "other")}
+    assert "theirs" in seen["reader"]
+    assert "theirs" not in seen["tenant"] + seen["other"]
+    assert "1 mine" in seen["tenant"]
+    assert "mine" not in seen["other"]
+    assert seen["other"].count("<small>held</small>") == 2  # whose it is not told
+    assert "<button>Cancel" in shown.of["tenant"].get("/live/jobs/1").text
+    assert "<button>Cancel" not in shown.of["reader"].get("/live/jobs/1").text
+
+
+@pytest.mark.parametrize("attack", ["foreign origin", "foreign host", "no secret", "no CSRF token"])
+def test_an_attack_is_refused_by_api_and_page(shown: SimpleNamespace, attack: str) -> None:
+    """Each has everything but what it is named after; what has all of it is obeyed."""
+    url, browser = shown.url, shown.of["operator"]
+    token = re.findall('name="csrf" value="([^"]*)"', browser.get().text)[0]
+    cookie = {"Cookie": "; ".join(f"{one}={text}" for one, text in browser.client.cookies.items())}
+    bearer = {"Authorization": f"Bearer {shown.tokens['operator']}"}
+    origin, form, before = {"Origin": url}, {"csrf": token}, last(shown)
+    refused = 403
+    if attack == "foreign origin":
+        origin = {"Origin": f"http://{FOREIGN}"}
+    elif attack == "foreign host":
+        origin = {"Host": f"{FOREIGN}:{url.rpartition(':')[2]}"}
+    elif attack == "no secret":
+        cookie, bearer, refused = {}, {}, 401
+    elif attack == "no CSRF token":
+        form, bearer = {}, cookie  # a browser sends cookies by itself: the API knows none
+    hold = "/jobs/1/hold"
+    page = httpx.post(f"{url}/live{hold}", data=form, headers=origin | cookie)
+    api = httpx.post(f"{url}/v1{hold}", headers=origin | bearer)
+    assert page.status_code == refused, page.text
+    assert api.status_code == (401 if attack == "no CSRF token" else refused), api.text
+    if attack != "no CSRF token":  # of which reading needs none
+        for path, proof in (("/live", cookie), ("/live/jobs/1", cookie), ("/v1/jobs", bearer)):
+            assert httpx.get(url + path, headers=origin | proof).status_code == refused
+    assert last(shown) == before
+    allowed = httpx.post(
+        f"{url}/live{hold}",
+        data={"csrf": token},
+        headers={"Origin": url} | {"Cookie": cookie.get("Cookie", "")},
+    )
+    assert allowed.status_code == (401 if attack == "no secret" else 303)
+
+
+def test_a_form_of_another_session_is_refused(shown: SimpleNamespace) -> None:
+    token = re.findall('name="csrf" value="([^"]*)"', shown.of["reader"].get().text)[0]
+    before = last(shown)
+    for path in ("/live/jobs/1/hold", "/live/login", "/live/logout"):
+        answer = shown.of["operator"].client.post(path, data={"csrf": token, "token": SECRET})
+        assert answer.status_code == 403
+    assert (last(shown), shown.of["operator"].get().status_code) == (before, 200)
+
+
+def test_a_session_is_a_cookie_for_pages_of_ours_alone(shown: SimpleNamespace) -> None:
+    with httpx.Client(base_url=shown.url) as client:
+        answer = client.get("/live")
+        given = answer.headers["set-cookie"]
+        assert {"HttpOnly", "Path=/live", "SameSite=strict"} <= {*given.split("; ")}
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; style-src 'sha256-")
+        assert "unsafe" not in policy
+        assert answer.headers["x-frame-options"] == "DENY"
+        token = re.findall('name="csrf" value="([^"]*)"', answer.text)[0]
+        wrong = client.post("/live/login", data={"csrf": token, "token": "guess", "to": "//evil"})
+        assert (wrong.status_code, client.get("/live").status_code) == (401, 401)
+        right = client.post(
+            "/live/login",
+            data={"csrf": token, "token": shown.tokens["reader"], "to": "//evil.example/live"},
+            headers={"Origin": shown.url},
+        )
+        assert (right.status_code, right.headers["location"]) == (303, "/live")
+        assert shown.tokens["reader"] not in right.headers["set-cookie"]
+
+
+def test_a_session_ends_with_its_token_or_by_itself(shown: SimpleNamespace) -> None:
+    from warehouse.inbox.tokens import Role
+
+    with Tokens(shown.warehouse) as tokens:
+        leaving = Browser(shown.url)
+        leaving.log_in(tokens.add("leaving", Role.READER))
+        assert leaving.get().status_code == 200
+        tokens.remove("leaving")
+        assert leaving.get().status_code == 401
+        leaving.log_in(tokens.add("staying", Role.READER))
+        assert leaving.send("/live/logout").status_code == 303
+        assert leaving.get().status_code == 401
+        leaving.client.close()
+
+
+def test_a_page_that_has_not_changed_is_not_sent_again(shown: SimpleNamespace) -> None:
+    browser = shown.of["reader"]
+    tag = browser.get().headers["etag"]
+    again = browser.get(headers={"If-None-Match": tag})
+    assert (again.status_code, again.content) == (304, b"")
+    go(shown.warehouse, 1)
+    fresh = browser.get(headers={"If-None-Match": tag})
+    assert (fresh.status_code, fresh.headers["etag"] != tag) == (200, True)
+
+
+def test_what_is_no_form_is_a_line(shown: SimpleNamespace) -> None:
+    browser = shown.of["operator"]
+    for body in (b"", b"\xff" * 50, b"csrf=%ff&csrf=\x00", b"csrf=" + b"x" * 2**17):
+        answer = browser.client.post(
+            "/live/login",
+            content=body,
+            headers={"Content-Type": "application/x-www-form-urlencoded"},
+        )
+        assert answer.status_code in (400, 403, 413), answer.text
+        assert "Traceback" not in answer.text
