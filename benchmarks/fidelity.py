@@ -1,6 +1,6 @@
 """Does the simulator foretell what real training jobs do?
 
-    python -m benchmarks.fidelity [--runs 3] [--driver prefect|plain] [--json]
+    python -m benchmarks.fidelity [--runs 3] [--mixed] [--driver prefect|plain] [--json]
 
 Measures a profile of this machine, runs twelve training jobs of three families, in all three
 modes, on one and two of four emulated GPUs, in rounds of twelve seconds under Shockwave, RUNS
@@ -12,6 +12,7 @@ is that of the time that jobs spent training, which only the profile decides.
 Each emulated GPU is a quota of one processor that all share: jobs on different processors slow
 each other down by what processors share (caches, memory, often the core itself), so that their
 speed would be that of their neighbours. The scheduler and Prefect get the other processors.
+With `--mixed` they are two pools, whose GPUs have quotas of two sizes.
 Jobs arrive so that few wait: with a long queue, what runs hangs on near ties, and mean JCTs of
 two runs of the same jobs differ by 7 % (speeds varied by 3 %, simulated).
 
@@ -28,7 +29,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -46,7 +47,7 @@ from harness.dockerd import cluster, dockerd, missing
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Profile, epoch_seconds
-from tasks.record import RuntimeKind, Settings, one_pool
+from tasks.record import RuntimeKind, Settings
 from tasks.round import run_round
 from tasks.sources import Workload
 from warehouse.analytics.questions import Analytics
@@ -54,6 +55,8 @@ from warehouse.store.reader import Reader
 
 CPUS = 0.23
 """Of an emulated GPU; four of them leave a little of their processor."""
+FAST, SLOW = 0.3, 0.15
+"""Of the emulated GPUs of two pools, with two each."""
 ROUND_SECONDS = 12.0
 GAP_SECONDS = 20.0
 """Between two arrivals."""
@@ -86,16 +89,22 @@ def fidelity(
     nodes: Nodes, folder: Path, runs: int, driver: Any, report: Callable[[str], None]
 ) -> tuple[list[dict[str, float]], list[str]]:
     """Profile, real runs, simulations; what each came to, and what jobs did amiss."""
-    measured = measure(nodes, combinations_of(specs()), epochs=5, steps=16, together=True)
-    for one in measured:
-        report(json.dumps(one.row))
-    restart = fmean(_restarts(measured))
+    measured = {
+        kind: measure(
+            nodes, combinations_of(specs()), epochs=5, steps=16, together=True, gpu_type=kind
+        )
+        for kind in nodes.inventory.types
+    }
+    for kind, some in measured.items():
+        for one in some:
+            report(json.dumps({"gpu_type": kind} | one.row))
+    restart = fmean(chain.from_iterable(map(_restarts, measured.values())))
     report(f"restart {restart:.2f} s")
     rows, real_runs = [], []
     for number in range(runs):
         settings = Settings(
             "shockwave",
-            one_pool(nodes.gpus, nodes.gpus_per_node),
+            nodes.inventory.pools,
             round_seconds=ROUND_SECONDS,
             restart_seconds=round(restart, 2),
             seed=number,
@@ -138,14 +147,16 @@ def _restarts(measured: list[Measured]) -> list[float]:
     return [found[spec.model, spec.batch_size, spec.demand.least] for spec in specs()]
 
 
-def _workload(measured: list[Measured], regimes: dict[int, tuple[Regime, ...]]) -> Workload:
+def _workload(
+    measured: dict[str, list[Measured]], regimes: dict[int, tuple[Regime, ...]]
+) -> Workload:
     jobs = specs()
-    profile = Profile.of_type(
+    profile = Profile(
         {
-            (one.combination.model, one.combination.batch_size, one.combination.scale_factor): (
-                one.steps_per_second
-            )
-            for one in measured
+            (what.model, what.batch_size, kind, what.scale_factor): one.steps_per_second
+            for kind, some in measured.items()
+            for one in some
+            for what in [one.combination]
         }
     )
     truths = []
@@ -186,6 +197,7 @@ def _row(folder: Path, real: str, simulated: str) -> dict[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--mixed", action="store_true", help="on GPUs of two speeds")
     parser.add_argument("--driver", choices=("plain", "prefect"), default="prefect")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
@@ -211,10 +223,19 @@ def main() -> int:
     ):
         Path(storage).chmod(0o755)
         plain = cluster(daemon, Path(storage) / "jobs")
-        node = replace(plain.nodes[0], gpus=(Gpu(cpus=CPUS, cpuset=str(processors[0])),) * 4)
+        sizes = {"fast": (FAST, 2), "slow": (SLOW, 2)} if asked.mixed else {"cpu": (CPUS, 4)}
+        nodes = tuple(
+            replace(
+                plain.nodes[0],
+                name=kind,
+                gpu_type=kind,
+                gpus=(Gpu(cpus=cpus, cpuset=str(processors[0])),) * count,
+            )
+            for kind, (cpus, count) in sizes.items()
+        )
         driver = run_round if asked.driver == "plain" else run_round_in_prefect
         folder = Path(storage) / "warehouse"
-        rows, amiss = fidelity(replace(plain, nodes=(node,)), folder, asked.runs, driver, report)
+        rows, amiss = fidelity(replace(plain, nodes=nodes), folder, asked.runs, driver, report)
     ratios = {name: median(row[name] for row in rows) for name in rows[0] if "ratio" in name}
     print(json.dumps({"runs": rows, **ratios, "amiss": amiss}) if asked.json else ratios)
     if not asked.json:

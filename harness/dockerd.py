@@ -317,6 +317,14 @@ def cluster(
     )
 
 
+def mixed(nodes: Nodes, cpus: float) -> Nodes:
+    """The GPUs of a node as two pools: the second half are slots of another size and type."""
+    (node,) = nodes.nodes
+    half = len(node.gpus) // 2
+    slow = replace(node, name="slow", gpu_type="slow", gpus=(Gpu(cpus=cpus),) * half)
+    return replace(nodes, nodes=(replace(node, gpus=node.gpus[:half]), slow))
+
+
 def with_slots(nodes: Nodes, cpus: float) -> Nodes:
     """The same nodes with emulated GPUs of another size."""
     return replace(

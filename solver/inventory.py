@@ -83,8 +83,8 @@ class Inventory:
 
     def kept_in(self, number: int) -> list[int]:
         """Kept GPUs of a pool, ascending."""
-        first = self.first_gpus[number]
-        return [gpu for gpu in self.kept if first <= gpu < first + self.pools[number].gpus]
+        there = self.gpus_in(number)
+        return [gpu for gpu in self.kept if gpu in there]
 
     @cached_property
     def free(self) -> tuple[int, ...]:
@@ -100,19 +100,6 @@ class Inventory:
     def types(self) -> tuple[str, ...]:
         """GPU types, in the order of the pools."""
         return tuple(dict.fromkeys(pool.gpu_type for pool in self.pools))
-
-    @property
-    def only(self) -> Pool:
-        """The pool of a cluster with a single pool.
-
-        Raises:
-            InputError: The cluster has several.
-        """
-        if len(self.pools) > 1:
-            raise InputError(
-                "pools", "the cluster has several", "give one: GPUs of a type, on alike nodes"
-            )
-        return self.pools[0]
 
     @cached_property
     def capacities(self) -> dict[str, int]:
@@ -138,6 +125,11 @@ class Inventory:
     def first_gpus(self) -> tuple[int, ...]:
         """Index of the first GPU of each pool."""
         return tuple(first_gpu for _, first_gpu, _ in self._offsets)
+
+    def gpus_in(self, number: int) -> range:
+        """The GPUs of a pool, kept ones too."""
+        first = self.first_gpus[number]
+        return range(first, first + self.pools[number].gpus)
 
     def node(self, gpu: int) -> int:
         """The node of a GPU."""

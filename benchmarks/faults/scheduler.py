@@ -130,7 +130,7 @@ def schedule(folder: Path) -> None:
     warehouse = folder / "warehouse"
     settings = Settings(
         "shockwave",
-        one_pool(nodes.gpus, nodes.gpus_per_node),
+        one_pool(nodes.gpus, len(nodes.nodes[0].gpus)),
         round_seconds=ROUND_SECONDS,
         restart_seconds=1.0,
         window=5,

@@ -290,9 +290,14 @@ class DockerRuntime:
         if len(found) < len(places):
             return EventKind.LOST, "its container vanished"
         ended = [entry for entry in found if not entry.container.running]
-        ends = [meaning(self._fleet.exit(entry), self._nodes, len(lease.gpus)) for entry in ended]
+        ends = [self._meaning(entry, len(places[entry.node])) for entry in ended]
         bad = next((end for end in ends if end[0] is not EventKind.FINISHED), None)
         return bad or (ends[0] if len(ends) == len(places) else None)
+
+    def _meaning(self, entry: Placed, gpus: int) -> tuple[EventKind, str]:
+        """Kind and reason of the end of a container with as many GPUs."""
+        limits = self._nodes.limits_on(self._nodes.nodes[entry.node])
+        return meaning(self._fleet.exit(entry), limits, gpus)
 
     def observe(self) -> Observation:
         """See `Runtime.observe`."""

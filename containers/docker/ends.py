@@ -9,7 +9,7 @@ A job chooses its exit code, so that no code makes it lost: that is for what its
 """
 
 from containers.docker.daemon import Exit
-from containers.docker.nodes import Nodes
+from containers.docker.nodes import Limits
 from containers.runtime import EventKind
 
 TRAINED, STORAGE, STOPPED, KILLED, TERMINATED = 0, 74, 75, 137, 143
@@ -19,12 +19,12 @@ TRAINED, STORAGE, STOPPED, KILLED, TERMINATED = 0, 74, 75, 137, 143
 WAS_KILLED = f"was killed from outside, or by its host for want of memory (exit code {KILLED})"
 
 
-def meaning(end: Exit | None, nodes: Nodes, gpus: int) -> tuple[EventKind, str]:
+def meaning(end: Exit | None, limits: Limits, gpus: int) -> tuple[EventKind, str]:
     """The event of a container's exit.
 
     Args:
         end: The exit; None if unknown.
-        nodes: The cluster, with its limits.
+        limits: Its limits, per GPU.
         gpus: GPUs of the container.
 
     Returns:
@@ -36,7 +36,7 @@ def meaning(end: Exit | None, nodes: Nodes, gpus: int) -> tuple[EventKind, str]:
     if end.code == TRAINED:
         return EventKind.FINISHED, ""
     if end.out_of_memory:
-        limit = gpus * nodes.limits.memory_bytes / 2**30
+        limit = gpus * limits.memory_bytes / 2**30
         return EventKind.CRASHED, f"out of memory: its limit is {limit:.3g} GiB"
     if end.code == KILLED:
         return EventKind.STOPPED, WAS_KILLED

@@ -3,8 +3,9 @@
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 
 from predictor.errors import InputError
@@ -36,27 +37,6 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """A machine with a Docker daemon.
-
-    Attributes:
-        name: Unique in the cluster.
-        endpoint: Address of its daemon: `unix://`, `ssh://` or `tcp://`.
-        gpu_type: GPU type, as in the profile.
-        image: Image of all its containers.
-        gpus: Its GPUs, in the cluster's order.
-        tls: Folder with `ca.pem`, `cert.pem` and `key.pem` of a `tcp://` endpoint.
-    """
-
-    name: str
-    endpoint: str
-    gpu_type: str
-    image: str
-    gpus: tuple[Gpu, ...]
-    tls: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of a container, per GPU, and of its job's folder.
 
@@ -76,9 +56,40 @@ class Limits:
     folder_bytes: int = 64 * 2**30
 
 
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine with a Docker daemon.
+
+    Attributes:
+        name: Unique in the cluster.
+        endpoint: Address of its daemon: `unix://`, `ssh://` or `tcp://`.
+        gpu_type: GPU type, as in the profile.
+        image: Image of all its containers.
+        gpus: Its GPUs, in the cluster's order.
+        tls: Folder with `ca.pem`, `cert.pem` and `key.pem` of a `tcp://` endpoint.
+        price: Of a GPU-hour, in any currency; 0 if none is given.
+        limits: Limits of its containers; None for the cluster's. Of a job's folder, which all
+            nodes share, the cluster's always holds.
+    """
+
+    name: str
+    endpoint: str
+    gpu_type: str
+    image: str
+    gpus: tuple[Gpu, ...]
+    tls: Path | None = None
+    price: float = 0.0
+    limits: Limits | None = None
+
+    @property
+    def pool(self) -> Pool:
+        """The node as a pool of its own."""
+        return Pool(self.gpu_type, len(self.gpus), len(self.gpus), self.price)
+
+
 @dataclass(frozen=True)
 class Nodes:
-    """A cluster of nodes with equal numbers of GPUs.
+    """A cluster of nodes, of which alike ones that follow each other are a pool.
 
     Attributes:
         nodes: The nodes, in the order in which they and their GPUs are numbered.
@@ -158,19 +169,19 @@ class Nodes:
                 yield Path(node.endpoint.removeprefix("unix://"))
 
     @property
-    def gpus_per_node(self) -> int:
-        """GPUs of each node."""
-        return len(self.nodes[0].gpus)
-
-    @property
     def gpus(self) -> int:
         """GPUs of all nodes."""
-        return len(self.nodes) * self.gpus_per_node
+        return self.inventory.gpus
 
     @cached_property
     def inventory(self) -> Inventory:
         """The nodes and GPUs as leases number them."""
-        return Inventory((Pool(self.nodes[0].gpu_type, self.gpus, self.gpus_per_node),))
+        alike = ((pool, len(list(nodes))) for pool, nodes in groupby(self.nodes, lambda n: n.pool))
+        return Inventory(tuple(replace(pool, gpus=pool.gpus * count) for pool, count in alike))
+
+    def limits_on(self, node: Node) -> Limits:
+        """Limits of the containers on a node."""
+        return node.limits or self.limits
 
     def by_node(self, gpus: Sequence[int]) -> dict[int, tuple[int, ...]]:
         """GPUs of the cluster, by index of their node and in the node's numbering."""

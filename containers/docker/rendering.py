@@ -138,7 +138,7 @@ def render(
             # Empty would be the daemon's default network, which reaches the host.
             "network_mode": (len(places) > 1 and (network or nodes.network)) or "none",
             **_hardware(nodes, node, local),
-            **_confined(nodes, len(local)),
+            **_confined(nodes, node, len(local)),
         }
         if image:
             options["stop_signal"] = "SIGTERM"  # whatever the image says
@@ -179,7 +179,7 @@ def _hardware(nodes: Nodes, node: Node, local: tuple[int, ...]) -> dict[str, Any
     """The GPUs of the lease, pinned by id, or the processors that emulate them."""
     gpus = [node.gpus[index] for index in local]
     devices = [gpu.device for gpu in gpus if gpu.device]
-    cpus = sum(nodes.limits.cpus if gpu.device else gpu.cpus for gpu in gpus)
+    cpus = sum(nodes.limits_on(node).cpus if gpu.device else gpu.cpus for gpu in gpus)
     sets = [gpu.cpuset for gpu in gpus]
     hardware: dict[str, Any] = {"devices_by_id": devices} if devices else {}
     if cpus:
@@ -189,9 +189,9 @@ def _hardware(nodes: Nodes, node: Node, local: tuple[int, ...]) -> dict[str, Any
     return hardware
 
 
-def _confined(nodes: Nodes, gpus: int) -> dict[str, Any]:
+def _confined(nodes: Nodes, node: Node, gpus: int) -> dict[str, Any]:
     """Confinement of a container: user, capabilities, file system and limits."""
-    limits = nodes.limits
+    limits = nodes.limits_on(node)
     return {
         "user": nodes.user,
         "use_config_proxy": False,  # hides the scheduler's proxies and their passwords

@@ -19,7 +19,7 @@ from flows.cli.options import (
 )
 from flows.cli.output import print_rows
 from flows.cli.runs import driving, earlier_runs, print_summary
-from flows.runs.settings import DEFAULT_POLICY, ClusterSize, LiveSettings, recorded
+from flows.runs.settings import DEFAULT_POLICY, LiveSettings, recorded
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
@@ -55,10 +55,10 @@ def run(
         raise InputError("trace", "missing: no trainer knows generated jobs", "give a job trace")
     nodes = read_cluster_file(cluster)
     start = make_start(
-        with_default_profile(source, nodes).open(nodes.gpus, (nodes.nodes[0].gpu_type,)),
+        with_default_profile(source, nodes).open(nodes.gpus, nodes.inventory.types),
         recorded(
             policy,
-            ClusterSize(nodes.gpus, nodes.gpus_per_node),
+            nodes.inventory.pools,
             settings,
             parameters=parse_parameters(parameters or ()),
             seed=source.seed,
@@ -98,17 +98,29 @@ def profile(
 
     wanted = asked(trace, models, batch_sizes, scale_factors)
     nodes = read_cluster_file(cluster)
-    before = table_so_far(out, nodes.nodes[0].gpu_type)
+    before = table_so_far(out, nodes.inventory.types)
     check_before_run(nodes)
-    node = nodes.nodes[0]
-    # Queried before measuring: results are not lost if the host stops responding.
-    about = {**machine(node), "method": method(epochs, steps, together=together)}
-    show = progress().counted("measuring", "combinations")
-    found = measure(nodes, wanted, epochs=epochs, steps=steps, together=together, progress=show)
-    if not all(measured.problem for measured in found):
-        write_table(out, table(found, node, about, before))
-    print_rows([measured.row for measured in found], as_json)
-    if any(measured.problem for measured in found):
+    rows = []
+    for kind in nodes.inventory.types:
+        node = next(node for node in nodes.nodes if node.gpu_type == kind)
+        # Queried before measuring: results are not lost if the host stops responding.
+        about = {**machine(node), "method": method(epochs, steps, together=together)}
+        show = progress().counted("measuring", "combinations")
+        found = measure(
+            nodes,
+            wanted,
+            epochs=epochs,
+            steps=steps,
+            together=together,
+            gpu_type=kind,
+            progress=show,
+        )
+        if not all(measured.problem for measured in found):
+            before = table(found, node, about, before)
+            write_table(out, before)
+        rows += [{"gpu_type": kind, **measured.row} for measured in found]
+    print_rows(rows, as_json)
+    if any(row["problem"] for row in rows):
         raise typer.Exit(1)
 
 

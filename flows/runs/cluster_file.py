@@ -59,6 +59,34 @@ class SlotPart(Part):
     cpuset: Annotated[str, Field(pattern=CPUSET)] = ""
 
 
+class LimitsPart(Part):
+    """Limits of a container, per GPU, and of its job's folder."""
+
+    memory: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "8g"
+    scratch: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "1g"
+    pids: Annotated[int, Field(ge=16, le=2**22)] = 512
+    cpus: Annotated[float, Field(ge=0, le=4096, allow_inf_nan=False)] = 0.0
+    folder: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "64g"
+
+    @field_validator("memory", "scratch", "folder")
+    @classmethod
+    def _bounded(cls, size: str) -> str:
+        if not LEAST_BYTES <= _bytes(size) <= MOST_BYTES:
+            raise ValueError(f"{size!r} is out of bounds; give a size from 4m to 1024t")
+        return size
+
+    @property
+    def limits(self) -> Limits:
+        """The same as the Docker runtime's type."""
+        return Limits(
+            memory_bytes=_bytes(self.memory),
+            pids=self.pids,
+            scratch_bytes=_bytes(self.scratch),
+            cpus=self.cpus,
+            folder_bytes=_bytes(self.folder),
+        )
+
+
 class NodePart(Part):
     """A host: its GPUs by id, or slots in their place."""
 
@@ -69,6 +97,15 @@ class NodePart(Part):
     gpus: list[int | str] = Field(default_factory=list)
     slots: list[SlotPart] = Field(default_factory=list)
     tls: str = ""
+    price: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+    limits: LimitsPart | None = None
+
+    @field_validator("limits")
+    @classmethod
+    def _of_containers(cls, limits: LimitsPart | None) -> LimitsPart | None:
+        if limits is not None and "folder" in limits.model_fields_set:
+            raise ValueError("folder is not a node's own: all share the storage; give it above")
+        return limits
 
     @field_validator("endpoint")
     @classmethod
@@ -112,25 +149,16 @@ class NodePart(Part):
         """The same as the Docker runtime's type."""
         gpus = [Gpu(device=str(gpu)) for gpu in self.gpus]
         gpus += [Gpu(cpuset=slot.cpuset, cpus=slot.cpus) for slot in self.slots]
-        tls = Path(self.tls) if self.tls else None
-        return Node(self.name, self.endpoint, self.gpu_type, self.image, tuple(gpus), tls)
-
-
-class LimitsPart(Part):
-    """Limits of a container, per GPU, and of its job's folder."""
-
-    memory: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "8g"
-    scratch: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "1g"
-    pids: Annotated[int, Field(ge=16, le=2**22)] = 512
-    cpus: Annotated[float, Field(ge=0, le=4096, allow_inf_nan=False)] = 0.0
-    folder: Annotated[str, Field(pattern=r"^[0-9]+[kmgt]?$")] = "64g"
-
-    @field_validator("memory", "scratch", "folder")
-    @classmethod
-    def _bounded(cls, size: str) -> str:
-        if not LEAST_BYTES <= _bytes(size) <= MOST_BYTES:
-            raise ValueError(f"{size!r} is out of bounds; give a size from 4m to 1024t")
-        return size
+        return Node(
+            name=self.name,
+            endpoint=self.endpoint,
+            gpu_type=self.gpu_type,
+            image=self.image,
+            gpus=tuple(gpus),
+            tls=Path(self.tls) if self.tls else None,
+            price=self.price,
+            limits=self.limits.limits if self.limits else None,
+        )
 
 
 class ClusterFile(Part):
@@ -165,14 +193,6 @@ class ClusterFile(Part):
         names = [node.name for node in self.nodes]
         if len({*names}) < len(names):
             raise ValueError("two nodes have the same name; give each a name of its own")
-        sizes = {len(node.node.gpus) for node in self.nodes}
-        if len(sizes) > 1:
-            raise ValueError(
-                f"nodes have {' and '.join(map(str, sorted(sizes)))} GPUs; give all nodes as many,"
-                " or write a cluster file for each kind of node"
-            )
-        if len({node.gpu_type for node in self.nodes}) > 1:
-            raise ValueError("nodes have GPUs of several types; write a cluster file for each type")
         if not self.user and os.geteuid() == 0:
             raise ValueError("user is missing, and containers never run as root; add a UID:GID")
         return self
@@ -186,13 +206,7 @@ class ClusterFile(Part):
             user=self.user or f"{os.geteuid()}:{os.getegid()}",
             datasets=Path(self.datasets) if self.datasets else None,
             mounts=tuple(map(Path, self.mounts)),
-            limits=Limits(
-                memory_bytes=_bytes(self.limits.memory),
-                pids=self.limits.pids,
-                scratch_bytes=_bytes(self.limits.scratch),
-                cpus=self.limits.cpus,
-                folder_bytes=_bytes(self.limits.folder),
-            ),
+            limits=self.limits.limits,
             grace_seconds=self.grace_seconds,
             hung_rounds=self.hung_rounds,
             network=self.network,

@@ -16,13 +16,15 @@ PROFILES = Path(__file__).parents[2] / "containers" / "profiles"
 def with_default_profile(source: Source, nodes: Nodes) -> Source:
     """The source with the default profile of the nodes' GPU type, if its trace has none.
 
+    A table is of one type: nodes of several types need one that was measured on them.
+
     Raises:
         InputError: The table was measured on emulated GPUs with other shares of processors.
     """
-    gpu_type = nodes.nodes[0].gpu_type
+    gpu_type, *others = nodes.inventory.types
     known = PROFILES / f"{gpu_type}.json"
     public = source.trace is not None and source.format == Format.PUBLIC
-    if not public or source.profile is not None or not known.exists():
+    if others or not public or source.profile is not None or not known.exists():
         return source
     gpus = {gpu for node in nodes.nodes for gpu in node.gpus}
     shares = {f"{gpu.cpus:g} cpus" for gpu in gpus if not gpu.device}

@@ -161,12 +161,14 @@ def check_nodes(header: RunHeader, nodes: Nodes) -> None:
     settings = header.settings
     if settings.runtime is not RuntimeKind.DOCKER:
         raise InputError("cluster", "the run is on a virtual cluster", "leave it out")
-    pool = settings.inventory.only
-    if (pool.gpus, pool.gpus_per_node) != (nodes.gpus, nodes.gpus_per_node):
+    mine, its = (
+        ", ".join(f"{pool.gpus} GPUs, {pool.gpus_per_node} a node" for pool in found.pools)
+        for found in (nodes.inventory, settings.inventory)
+    )
+    if mine != its:
         raise InputError(
             "cluster",
-            f"has {nodes.gpus} GPUs, {nodes.gpus_per_node} a node, and the run has "
-            f"{pool.gpus}, {pool.gpus_per_node} a node",
+            f"has {mine}, and the run has {its}",
             "give the cluster that the run began on",
         )
 

@@ -136,9 +136,10 @@ def measure(
     epochs: int,
     steps: int,
     together: bool,
+    gpu_type: str = "",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Measured]:
-    """Run each combination on idle GPUs.
+    """Run each combination on idle GPUs of a type.
 
     Args:
         nodes: The machines, otherwise idle.
@@ -147,6 +148,7 @@ def measure(
         steps: Training steps of an epoch. If the jobs' own epochs are shorter, theirs are
             used, in more epochs.
         together: Whether to measure as many combinations in parallel as fit the cluster.
+        gpu_type: The type; by default that of the first node.
         progress: Takes the number of combinations that were measured, and of all.
 
     Returns:
@@ -155,13 +157,15 @@ def measure(
     Raises:
         InputError: A combination needs more GPUs than there are.
     """
+    kind, inventory = gpu_type or nodes.inventory.types[0], nodes.inventory
     for combination in combinations:
-        if combination.scale_factor > nodes.gpus:
-            problem = f"needs more than the cluster's {nodes.gpus} GPUs"
+        if combination.scale_factor > inventory.capacities[kind]:
+            problem = f"needs more than the cluster's {inventory.capacities[kind]} GPUs"
             raise InputError(str(combination), problem, "measure on a larger cluster")
+    idle = [gpu for n in inventory.pools_of[kind] for gpu in inventory.gpus_in(n)]
     run = f"profile-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:8]}"
     with only_scheduler(nodes, run):
-        found = _run(nodes, run, combinations, epochs, steps, progress, together=together)
+        found = _run(nodes, run, combinations, epochs, steps, idle, progress, together=together)
     return [found[job_id] for job_id in range(len(combinations))]
 
 
@@ -177,17 +181,18 @@ def _run(
     combinations: Sequence[Combination],
     epochs: int,
     steps: int,
+    idle: Sequence[int],
     progress: Callable[[int, int], None],
     *,
     together: bool,
 ) -> dict[int, Measured]:
-    """Run each combination's job to its end; returns the measurements by job id."""
+    """Run each combination's job to its end on idle GPUs; returns the measurements by job id."""
     clock = WallClock(time())
     specs = [_spec(job_id, asked, epochs, steps) for job_id, asked in enumerate(combinations)]
     runtime = DockerPlace(nodes, clock).open(Terms(run, LOOK_SECONDS), Standing(jobs=tuple(specs)))
     waiting, found, number = list(specs), dict[int, Measured](), 0
     began: dict[int, float] = {}
-    free = list(range(nodes.gpus))
+    free = list(idle)
     try:
         while len(found) < len(specs):
             progress(len(found), len(specs))
@@ -263,12 +268,12 @@ def measured_of(
     return Measured(combination, rate, rates[-1] / rates[0] - 1, restart)
 
 
-def table_so_far(out: Path, gpu_type: str) -> dict[str, Any]:
+def table_so_far(out: Path, gpu_types: Iterable[str]) -> dict[str, Any]:
     """The existing table to add to; empty if there is none.
 
     Args:
         out: File of the table.
-        gpu_type: GPU type to be measured.
+        gpu_types: GPU types to be measured.
 
     Raises:
         InputError: The file is no throughput table, or cannot be written.
@@ -281,9 +286,10 @@ def table_so_far(out: Path, gpu_type: str) -> dict[str, Any]:
     except OSError as error:
         raise _unwritable(out, error) from None
     about = _object(out, before, MEASURED)
-    _object(out, _object(out, about, gpu_type), "entries")
-    if _object(out, before, gpu_type):
-        read_throughputs(out, (gpu_type,))
+    for gpu_type in gpu_types:
+        _object(out, _object(out, about, gpu_type), "entries")
+        if _object(out, before, gpu_type):
+            read_throughputs(out, (gpu_type,))
     return before
 
 

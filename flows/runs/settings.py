@@ -124,7 +124,7 @@ class SimulationSettings(LiveSettings):
 
 def recorded(
     policy: str,
-    size: ClusterSize,
+    size: "ClusterSize | tuple[Pool, ...]",
     settings: LiveSettings,
     *,
     parameters: Iterable["Parameter"] = (),
@@ -135,7 +135,7 @@ def recorded(
 
     Args:
         policy: Name of the policy.
-        size: The cluster.
+        size: The cluster, or its pools.
         settings: Settings of the run.
         parameters: Parameters of the policy that differ from its defaults.
         seed: Seed of all random draws.
@@ -146,7 +146,7 @@ def recorded(
     group = SimulationSettings if isinstance(settings, SimulationSettings) else LiveSettings
     return Settings(
         policy=policy,
-        pools=pools_of(size),
+        pools=size if isinstance(size, tuple) else pools_of(size),
         parameters=tuple(parameters),
         seed=seed,
         runtime=RuntimeKind(runtime),

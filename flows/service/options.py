@@ -87,13 +87,13 @@ class ServiceOptions(LiveSettings):
         """The settings of its run, as recorded in the header."""
         from tasks.record import RuntimeKind
 
-        size, kind = ClusterSize(self.gpus, self.gpus_per_node), RuntimeKind.FAITHFUL
-        if self.cluster is not None:
-            from flows.runs.cluster_file import read_cluster_file
+        if self.cluster is None:
+            size, kind = ClusterSize(self.gpus, self.gpus_per_node), RuntimeKind.FAITHFUL
+            return recorded(self.policy, size, self, seed=self.seed, runtime=kind)
+        from flows.runs.cluster_file import read_cluster_file
 
-            nodes = read_cluster_file(self.cluster)
-            size, kind = ClusterSize(nodes.gpus, nodes.gpus_per_node), RuntimeKind.DOCKER
-        return recorded(self.policy, size, self, seed=self.seed, runtime=kind)
+        pools, kind = read_cluster_file(self.cluster).inventory.pools, RuntimeKind.DOCKER
+        return recorded(self.policy, pools, self, seed=self.seed, runtime=kind)
 
     def profile_read(self) -> "Profile":
         """The throughputs of the models that its jobs may have.
@@ -109,15 +109,15 @@ class ServiceOptions(LiveSettings):
         from flows.runs.cluster_file import read_cluster_file
         from flows.runs.default_profile import PROFILES
 
-        gpu_type = read_cluster_file(self.cluster).nodes[0].gpu_type
-        table = self.profile or PROFILES / f"{gpu_type}.json"
+        kinds = read_cluster_file(self.cluster).inventory.types
+        table = self.profile or PROFILES / f"{'+'.join(kinds)}.json"
         if not table.exists():
             raise InputError(
                 "profile",
-                f"is missing: none is known of {gpu_type}",
+                f"is missing: none is known of {' and '.join(kinds)}",
                 "measure one: shockwave profile",
             )
-        return read_throughputs(table, (gpu_type,))
+        return read_throughputs(table, kinds)
 
     def check_same(self, run: str, header: "RunHeader") -> None:
         """Refuse settings other than those that a service began with, unless none is given.

@@ -1,22 +1,18 @@
 """What an exit of a container means."""
 
-from pathlib import Path
-
 import pytest
 
 from containers.docker.daemon import Exit
 from containers.docker.ends import meaning
-from containers.docker.nodes import Node, Nodes
+from containers.docker.nodes import Limits
 from containers.runtime import EventKind
-
-NODES = Nodes((Node("a", "unix:///run/x.sock", "cpu", "image", ()),), Path("/jobs"), "1000:1000")
 
 
 @pytest.mark.parametrize("code", range(256))
 def test_no_exit_code_makes_a_job_lost(code: int) -> None:
     for out_of_memory in (False, True):
-        kind, reason = meaning(Exit(code, out_of_memory, "its last words"), NODES, 1)
+        kind, reason = meaning(Exit(code, out_of_memory, "its last words"), Limits(), 1)
         assert kind is not EventKind.LOST
         assert reason or kind is EventKind.FINISHED
         assert (kind is EventKind.STOPPED) == (code in (74, 75, 137, 143) and not out_of_memory)
-    assert meaning(None, NODES, 1)[0] is EventKind.LOST
+    assert meaning(None, Limits(), 1)[0] is EventKind.LOST

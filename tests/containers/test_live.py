@@ -19,7 +19,7 @@ from containers.docker.ends import WAS_KILLED
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.runtime import ContainerEvent, EventKind, Lease, Standing, Terms
-from harness.dockerd import IMAGE, LIMITS, LOUD, LYING, STUBBORN, Dockerd, cluster, mounts
+from harness.dockerd import IMAGE, LIMITS, LOUD, LYING, STUBBORN, Dockerd, cluster, mixed, mounts
 from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec
 from tests.containers.stories import job, long, losses, story
@@ -120,7 +120,7 @@ def test_too_little_memory_and_a_full_disk_are_told(daemon: Dockerd, storage: Pa
 
 
 def test_a_job_in_trouble_learns_the_same_bit_for_bit(daemon: Dockerd, storage: Path) -> None:
-    nodes = cluster(daemon, storage)
+    nodes = mixed(cluster(daemon, storage), 0.5)  # it moves from one pool to the other
     spec = job(7, epochs=16, samples=320)
     folder = nodes.folder("restless", 7)
     folder.mkdir(parents=True)

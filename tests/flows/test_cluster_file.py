@@ -7,6 +7,7 @@ import pytest
 
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from flows.runs.cluster_file import read_cluster_file
+from solver.inventory import Pool
 from tests.flows.conftest import Command
 
 PAGE = Path(__file__).parents[2] / "docs" / "docker.md"
@@ -41,10 +42,35 @@ def test_the_example_of_the_docs(path: Path) -> None:
     assert example is not None
     path.write_text(example[1])
     nodes = read_cluster_file(path)
-    assert [node.name for node in nodes.nodes] == ["node-1", "node-2"]
-    assert (nodes.gpus, nodes.gpus_per_node) == (8, 4)
+    assert [node.name for node in nodes.nodes] == ["node-1", "node-2", "node-3"]
+    assert nodes.inventory.pools == (Pool("v100", 8, 4, 2.48), Pool("k80", 2, 2))
     assert nodes.nodes[1].endpoint == "ssh://scheduler@node-2"
     assert nodes.limits == Limits(32 * 2**30, 1024, 4 * 2**30, 8.0, 200 * 2**30)
+    assert [nodes.limits_on(node).memory_bytes >> 30 for node in nodes.nodes] == [32, 32, 16]
+
+
+def test_alike_nodes_that_follow_each_other_are_a_pool(path: Path) -> None:
+    kinds = [("a100", 2), ("a100", 2), ("a100", 1), ("k80", 1), ("a100", 1)]
+    path.write_text(
+        text(
+            TOP,
+            *(
+                NODE
+                | {
+                    "name": f'"n{n}"',
+                    "gpu_type": f'"{kind}"',
+                    "gpus": str([*range(4 * n, 4 * n + gpus)]),
+                }
+                for n, (kind, gpus) in enumerate(kinds)
+            ),
+        )
+    )
+    nodes = read_cluster_file(path)
+    assert nodes.inventory.pools == (
+        *(Pool("a100", 4, 2), Pool("a100", 1, 1), Pool("k80", 1, 1), Pool("a100", 1, 1)),
+    )
+    assert nodes.by_node((2, 3)) == {1: (0, 1)}
+    assert nodes.by_node((5,)) == {3: (0,)}
 
 
 def test_every_field_says_what_it_says(path: Path, tmp_path: Path) -> None:
@@ -170,8 +196,7 @@ WHOLE = {
     "a GPU is not a device id": ({"gpus": '["all"]'}, {}),
     "is root on that host": ({"endpoint": '"tcp://x:2376"'}, {}),
     "two nodes have the same name": ({}, {"name": '"one"'}),
-    "nodes have 1 and 2 GPUs": ({}, {"name": '"two"', "gpus": "[0]"}),
-    "nodes have GPUs of several types": ({}, {"name": '"two"', "gpu_type": '"v100"'}),
+    "folder is not a node's own": ({}, {"name": '"two"', "limits": '{ folder = "1g" }'}),
 }
 
 

@@ -14,7 +14,7 @@ from flows.runs.default_profile import PROFILES, with_default_profile
 from flows.runs.profiling import Combination, Measured, asked, combinations_of, measure, measured_of
 from flows.runs.profiling import table as table_of
 from flows.runs.workload_source import Source
-from harness.dockerd import Dockerd, cluster
+from harness.dockerd import Dockerd, cluster, mixed
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
@@ -255,7 +255,7 @@ def write_trace(path: Path) -> Path:
 def test_from_a_profile_to_a_run_and_its_end(
     here: Command, daemon: Dockerd, storage: Path, tmp_path: Path
 ) -> None:
-    nodes = nodes_of(daemon, storage)
+    nodes = mixed(nodes_of(daemon, storage), 0.5)
     file = write_cluster(tmp_path / "c.toml", nodes)
     out, trace, records = tmp_path / "p.json", write_trace(tmp_path / "t"), tmp_path / "w"
 
@@ -273,13 +273,16 @@ def test_from_a_profile_to_a_run_and_its_end(
         "--json",
     )
     assert ran.code == 0, ran.err
-    assert [row["batch_size"] for row in ran.rows] == [32, 64]
+    assert [(row["gpu_type"], row["batch_size"]) for row in ran.rows] == [
+        *(("cpu", 32), ("cpu", 64), ("slow", 32), ("slow", 64)),
+    ]
     assert all(row["steps_per_second"] > 0 and not row["problem"] for row in ran.rows)
     assert not [one for one in daemon.client().containers.list(all=True) if "profile" in one.name]
     written = json.loads(out.read_text())
-    assert [one["null"] for one in written["cpu"].values()] == [
+    assert [one["null"] for kind in ("cpu", "slow") for one in written[kind].values()] == [
         row["steps_per_second"] for row in ran.rows
     ]
+    assert written["measured"]["slow"]["gpus"] == ["0.5 cpus"]
 
     live = (
         *("--cluster", file, "--trace", trace, "--warehouse", records),
@@ -290,6 +293,8 @@ def test_from_a_profile_to_a_run_and_its_end(
     assert ran.code == 0, ran.err
     (row,) = ran.rows
     assert (row["jobs"], row["gpus"]) == (1, 2)
+    (lease,) = here("sql", "SELECT gpu_type FROM leases", "--warehouse", records, "--json").rows
+    assert lease["gpu_type"] in ("cpu", "slow")
     (job,) = (nodes.storage / row["run"]).glob("job-*[0-9]")
     assert len((job / "telemetry.jsonl").read_text().splitlines()) == 2
 

@@ -85,7 +85,7 @@ def test_every_policy_serves_every_job_and_gives_no_gpu_twice(
             assert len(gpus) == gangs[job_id], "not a whole gang"
             if specs[job_id].consolidate:
                 nodes = {inventory.node(gpu) for gpu in gpus}
-                assert len(nodes) == inventory.only.fewest_nodes(len(gpus))
+                assert len(nodes) == inventory.pools[0].fewest_nodes(len(gpus))
         if POLICIES[policy].work_conserving and asked.fidelity is Fidelity.FAIR:
             idle = asked.gpus - len(used)
             waiting = [gangs[job_id] for job_id in active - held.keys()]

@@ -85,12 +85,6 @@ def test_an_elastic_job_bids_for_every_number_of_gpus_up_to_all_there_are() -> N
     )
 
 
-def test_the_only_pool_is_that_of_a_cluster_of_one() -> None:
-    assert cluster(8, 4).only == Pool("gpu", 8, 4)
-    with pytest.raises(InputError, match="the cluster has several"):
-        _ = MIXED.only
-
-
 @given(inventories())
 def test_every_gpu_is_on_the_node_that_has_it(inventory: Inventory) -> None:
     by_node = [gpu for node in range(inventory.nodes) for gpu in inventory.gpus_of(node)]

@@ -20,20 +20,20 @@ def gangs(**sizes: int) -> list[Gang]:
 
 
 def test_jobs_get_the_first_free_gpus_in_order() -> None:
-    assert place(cluster(8).only, gangs(j3=2, j1=4), {}) == {3: (0, 1), 1: (2, 3, 4, 5)}
+    assert place(cluster(8).pools[0], gangs(j3=2, j1=4), {}) == {3: (0, 1), 1: (2, 3, 4, 5)}
 
 
 def test_a_running_job_stays_where_it_is() -> None:
-    placed = place(cluster(4).only, gangs(j1=2, j2=1), {2: (0,), 9: (1, 2)})
+    placed = place(cluster(4).pools[0], gangs(j1=2, j2=1), {2: (0,), 9: (1, 2)})
     assert placed == {1: (1, 2), 2: (0,)}
 
 
 def test_what_does_not_fit_is_left_out() -> None:
-    assert place(cluster(4).only, gangs(j1=4, j2=1), {}) == {1: (0, 1, 2, 3)}
+    assert place(cluster(4).pools[0], gangs(j1=4, j2=1), {}) == {1: (0, 1, 2, 3)}
 
 
 def test_a_gang_goes_to_the_node_with_the_least_room_that_suffices() -> None:
-    nodes, held = cluster(12, 4).only, {9: (0,), 8: (4, 5)}
+    nodes, held = cluster(12, 4).pools[0], {9: (0,), 8: (4, 5)}
     running = [Gang(9, 1), Gang(8, 2)]
     assert place(nodes, [*running, Gang(1, 2)], held)[1] == (6, 7)
     assert place(nodes, [*running, Gang(1, 3)], held)[1] == (1, 2, 3)
@@ -41,12 +41,12 @@ def test_a_gang_goes_to_the_node_with_the_least_room_that_suffices() -> None:
 
 
 def test_a_large_gang_takes_whole_nodes_and_one_more() -> None:
-    nodes, held = cluster(16, 4).only, {9: (0, 1)}
+    nodes, held = cluster(16, 4).pools[0], {9: (0, 1)}
     assert place(nodes, [Gang(9, 2), Gang(1, 10)], held)[1] == (2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 
 
 def test_only_a_gang_that_may_is_spread() -> None:
-    nodes, held = cluster(8, 4).only, {9: (0, 1), 8: (4, 5, 6)}
+    nodes, held = cluster(8, 4).pools[0], {9: (0, 1), 8: (4, 5, 6)}
     running = [Gang(9, 2), Gang(8, 3)]
     assert place(nodes, [*running, Gang(1, 3)], held)[1] == (2, 3, 7)
     assert 1 not in place(nodes, [*running, Gang(1, 3, consolidate=True)], held)
@@ -70,7 +70,7 @@ def test_gpus_are_disjoint_and_running_jobs_stay(
         if goes_on and gpus <= room:
             wanted.append(Gang(job, gpus, consolidate))
             room -= gpus
-    placed = place(nodes.only, wanted, held)
+    placed = place(nodes.pools[0], wanted, held)
     used = [gpu for gpus in placed.values() for gpu in gpus]
     assert len(used) == len(set(used))
     assert set(used) <= set(range(16))
@@ -85,7 +85,7 @@ def test_gpus_are_disjoint_and_running_jobs_stay(
             if gang.job_id in held:
                 assert gpus == held[gang.job_id]
             elif gang.consolidate:
-                assert len(set(map(nodes.node, gpus))) == nodes.only.fewest_nodes(gang.gpus)
+                assert len(set(map(nodes.node, gpus))) == nodes.pools[0].fewest_nodes(gang.gpus)
     assert list(placed) == [gang.job_id for gang in wanted if gang.job_id in placed]
 
 
@@ -168,7 +168,7 @@ def check(told: Situation, placed: Mapping[int, tuple[int, ...]]) -> None:
         assert len(gpus) in (0, active.gang)
         if gpus and spec.consolidate:
             nodes = set(map(told.inventory.node, gpus))
-            assert len(nodes) == told.inventory.only.fewest_nodes(active.gang)
+            assert len(nodes) == told.inventory.pools[0].fewest_nodes(active.gang)
 
 
 def by_number(told: Situation) -> list[int]:

@@ -147,7 +147,7 @@ def make(
         one.job_id: JobProgress(one.job_id, 0, 0.0, one.batch_size, 0.0, 0.0, one.total_steps)
         for one in given.workload.specs
     }
-    per_node = given.header.settings.inventory.only.gpus_per_node
+    per_node = given.header.settings.inventory.pools[0].gpus_per_node
     runtime = Troubled(inner, per_node, by_job, drained, stood)
     run = prepare(given).on(runtime, sink)
     states = [run.state]
