@@ -82,9 +82,8 @@ def lookups_of(file: Path) -> list[list[Any]]:
 
 
 def elsewhere(file: Path) -> list[list[Any]]:
-    """What was recorded of other machines, beside what Ray asks."""
-    left = [entry for entry in lookups_of(file) if not is_this_machine(entry[1])]
-    return [entry for entry in left if not _of_ray(entry)]
+    """What was recorded of other machines."""
+    return [entry for entry in lookups_of(file) if not is_this_machine(entry[1])]
 
 
 def is_this_machine(whom: str | None) -> bool:
@@ -98,13 +97,3 @@ def is_this_machine(whom: str | None) -> bool:
     except (ValueError, OSError):
         return False
     return True
-
-
-def _of_ray(entry: list[Any]) -> bool:
-    """Whether it is the question of a local Ray cluster which cloud it is in.
-
-    Ray asks it even with its usage statistics off, and sends nothing (docs/security.md).
-    """
-    _, whom, program = entry
-    asks = any(word.endswith("ray/dashboard/dashboard.py") for word in program)
-    return asks and whom in ("169.254.169.254", "metadata.google.internal")

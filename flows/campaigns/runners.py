@@ -149,12 +149,24 @@ def _made(runner: Runner, workers: int, address: str | None) -> TaskRunner[Any]:
 
             asked: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
             if address is None:
+                _without_dashboard()
                 address = "local"  # by default Ray connects to any cluster on this machine
                 asked |= {"num_cpus": workers, "include_dashboard": False}
                 limits = {"worker_register_timeout_seconds": int(START_SECONDS)}
                 asked |= {"_system_config": limits}
             made: TaskRunner[Any] = RayTaskRunner(address=address, init_kwargs=asked)
             return made
+
+
+def _without_dashboard() -> None:
+    """Have Ray start no dashboard process.
+
+    Even one that shows nothing and reports nothing asks the metadata services of AWS, Azure and
+    Google whose machine this is; Ray has no setting for it.
+    """
+    from ray import _private  # not its modules: prefect_ray loads Ray when it is first looked at
+
+    _private.services.start_api_server = lambda *_, **__: ("", None)  # as if it had not started
 
 
 _at_teardown = cache(atexit.register)
