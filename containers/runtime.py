@@ -1,6 +1,6 @@
 """The runtime protocol: what a round requires of a place where jobs run, real or virtual."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -233,6 +233,22 @@ class Runtime(Protocol):
 
 class Place(Protocol):
     """Where runs run: machines, or a clock and what jobs will do on it."""
+
+    @property
+    def live(self) -> bool:
+        """Whether its jobs run on while nobody schedules them.
+
+        A run then goes on from its standing; else its rounds are carried out again before.
+        """
+        return False
+
+    def check(self, terms: Terms, jobs: Iterable[JobSpec]) -> None:
+        """Refuse jobs that cannot run here, before a run of them begins; by default none is.
+
+        Raises:
+            InputError: A job cannot run here.
+        """
+        return None
 
     def open(self, terms: Terms, standing: Standing) -> Runtime:
         """A run's runtime; who opens it closes it.

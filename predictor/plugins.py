@@ -1,4 +1,4 @@
-"""Plugins: policies, trace readers and throughput models that other distributions bring.
+"""Plugins: policies, runtimes, trace readers and throughput models of other distributions.
 
 A distribution declares them as entry points in its `pyproject.toml`, and is installed beside
 Shockwave:
@@ -36,9 +36,15 @@ class Kind(StrEnum):
     POLICY = "shockwave.policies"
     TRACES = "shockwave.traces"
     THROUGHPUTS = "shockwave.throughputs"
+    RUNTIMES = "shockwave.runtimes"
 
 
-_NOUNS = {Kind.POLICY: "policy", Kind.TRACES: "format", Kind.THROUGHPUTS: "throughput model"}
+_NOUNS = {
+    Kind.POLICY: "policy",
+    Kind.TRACES: "format",
+    Kind.THROUGHPUTS: "throughput model",
+    Kind.RUNTIMES: "runtime",
+}
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from containers.runtime import (
+        ContainerEvent,
+        EventKind,
+        Lease,
+        Observation,
+        Place,
+        Runtime,
+        Standing,
+        Terms,
+    )
+    from containers.virtual.faithful import FaithfulPlace
+    from containers.virtual.truth import GroundTruth
     from flows.history.answer import Answer
     from flows.history.whatif import Change, Outcome
     from flows.runs.settings import SimulationSettings as Settings
     from flows.runs.workload_source import Source
     from predictor.allocation import Allocation, Demand
     from predictor.errors import InputError, PluginError, ShockwaveError
-    from predictor.job import JobSpec
+    from predictor.job import EpochReport, JobProgress, JobSpec
+    from predictor.throughput import Profile
     from shockwave.asking import Warehouse, audit, figures, replay, report, whatif, why
     from shockwave.running import Campaign, compare, simulate
     from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
@@ -30,13 +43,26 @@ if TYPE_CHECKING:
     from warehouse.workloads.bare_jobs import BareJob
 
 _HOMES = {
+    "containers.runtime": (
+        "ContainerEvent",
+        "EventKind",
+        "Lease",
+        "Observation",
+        "Place",
+        "Runtime",
+        "Standing",
+        "Terms",
+    ),
+    "containers.virtual.faithful": ("FaithfulPlace",),
+    "containers.virtual.truth": ("GroundTruth",),
     "flows.history.answer": ("Answer",),
     "flows.history.whatif": ("Change", "Outcome"),
     "flows.runs.settings": ("Settings",),
     "flows.runs.workload_source": ("Source",),
     "predictor.allocation": ("Allocation", "Demand"),
     "predictor.errors": ("InputError", "PluginError", "ShockwaveError"),
-    "predictor.job": ("JobSpec",),
+    "predictor.job": ("EpochReport", "JobProgress", "JobSpec"),
+    "predictor.throughput": ("Profile",),
     "shockwave.asking": ("Warehouse", "audit", "figures", "replay", "report", "whatif", "why"),
     "shockwave.running": ("Campaign", "compare", "simulate"),
     "solver.plan": ("ActiveJob", "Plan", "Policy", "Situation", "SolveReport"),
@@ -60,18 +86,31 @@ __all__ = [
     "BareJob",
     "Campaign",
     "Change",
+    "ContainerEvent",
     "Demand",
+    "EpochReport",
+    "EventKind",
+    "FaithfulPlace",
+    "GroundTruth",
     "InputError",
+    "JobProgress",
     "JobSpec",
+    "Lease",
+    "Observation",
     "Outcome",
+    "Place",
     "Plan",
     "PluginError",
     "Policy",
+    "Profile",
+    "Runtime",
     "Settings",
     "ShockwaveError",
     "Situation",
     "SolveReport",
     "Source",
+    "Standing",
+    "Terms",
     "Warehouse",
     "Workload",
     "audit",

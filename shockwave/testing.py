@@ -5,18 +5,21 @@
     def test_it_is_a_policy():
         check_policy("smallest-first")
 
-It runs a policy on small generated workloads and clusters, in memory, always the same ones. Of a
-throughput model it makes the table that a run records, of the jobs of a trace.
+It runs a policy or a runtime on small generated workloads and clusters, in memory, always the same
+ones. Of a throughput model it makes the table that a run records, of the jobs of a trace.
 """
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from flows.runs.prepared import prepare
+from containers.runtime import EventKind, Lease, Observation
+from flows.runs.prepared import BEGINNING, prepare, terms
+from flows.runs.settings import runtime_named
 from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.plugins import Kind, find_plugin
@@ -99,6 +102,87 @@ def check_throughputs(name: str, trace: str | Path) -> None:
         assert runs, f"job {job.job_id} ({job.model}) cannot run as it is declared"
 
 
+def check_runtime(name: str, round_seconds: float = 600.0) -> None:
+    """Check that a runtime is one.
+
+    Jobs start, are preempted, go on elsewhere and end, are withdrawn and given up; each epoch is
+    reported once. Whole runs pass the checks of an audit. Repeated, they come out the same, unless
+    its jobs run on while nobody schedules them (`Place.live`).
+
+    Args:
+        name: Its name; it is installed.
+        round_seconds: Length of a round on its clock.
+
+    Raises:
+        AssertionError: It does not hold; says what.
+        ShockwaveError: There is no such runtime, or it failed.
+    """
+    runtime_named(name)
+    for policy in ("fifo", "tiresias-las"):
+        asked = Settings(policy, one_pool(8, 4), round_seconds=round_seconds, runtime=name)
+        start = make_start(_workload(GAPS_SECONDS[0]), asked)
+        where = f"{JOBS} jobs under {policy}"
+        first = _Checked(start, where).run()
+        if not prepare(start).place.live:
+            assert _Checked(start, where).run() == first, f"{where}: run again, it runs otherwise"
+    _check_calls(start)
+
+
+def _check_calls(start: Start) -> None:
+    """Play a few rounds with calls that runs seldom make."""
+    workload = start.workload
+    seconds = {truth.job_id: truth.isolated_seconds for truth in workload.truths}
+    jobs = sorted(workload.specs, key=lambda job: seconds[job.job_id])
+    small = [job for job in jobs if job.demand.least <= 4]
+    waits, gone, goes = small[0], small[-2], small[-1]
+    here, there = (tuple(range(at, at + goes.demand.least)) for at in (0, 4))
+    with closing(prepare(start).place.open(terms(start.header, "kit"), BEGINNING)) as runtime:
+        for _ in range(2):
+            runtime.admit([waits, gone, goes])
+        told = [runtime.launch(0, [Lease(goes.job_id, here)])[0].kind for _ in range(2)]
+        assert told == [EventKind.STARTED, EventKind.RENEWED], f"launched twice, it tells {told}"
+        runtime.advance(None)
+        seen = runtime.observe()
+        assert [one.job_id for one in seen.progress] == [goes.job_id], "who ran tells its progress"
+        reports, clock = list(seen.reports), seen.clock_seconds
+
+        for job_id in (waits.job_id, 1_000_000):
+            runtime.withdraw(job_id)
+        (moved,) = runtime.launch(1, [Lease(goes.job_id, there)])
+        assert moved.kind in (EventKind.RESUMED, EventKind.RENEWED), f"moved, it tells {moved.kind}"
+        runtime.advance(None)
+        seen = runtime.observe()
+        ended = [(event.job_id, event.kind) for event in seen.finished]
+        assert ended == [(waits.job_id, EventKind.WITHDRAWN)], f"a job is withdrawn; told: {ended}"
+        runtime.reap(seen.ended)
+        reports += seen.reports
+
+        (taken,) = runtime.preempt({goes.job_id: "the kit says so"})
+        assert taken.kind is EventKind.PREEMPTED, f"preempted, it tells {taken.kind}"
+        runtime.advance(seen.clock_seconds + 10.0)
+        seen = runtime.observe()
+        assert not seen.progress, "nothing runs, and it tells of progress"
+        assert seen.clock_seconds > clock, "an idle round ends as it began"
+        runtime.launch(3, [Lease(gone.job_id, tuple(range(gone.demand.least)))])
+        runtime.advance(None)
+        runtime.observe()
+        runtime.reap([gone.job_id])  # given up while it runs
+
+        (back,) = runtime.launch(4, [Lease(goes.job_id, here)])
+        assert back.kind is EventKind.RESUMED, f"launched after a preemption, it tells {back.kind}"
+        for _ in range(MOST_ROUNDS):
+            runtime.advance(None)
+            seen = runtime.observe()
+            reports += seen.reports
+            if seen.finished:
+                break
+        ends = [(event.job_id, event.kind) for event in seen.finished]
+        assert ends == [(goes.job_id, EventKind.FINISHED)], f"one job is left to end; told: {ends}"
+        done = sum(one.epochs for one in reports if one.job_id == goes.job_id)
+        assert done == goes.epochs, f"a job of {goes.epochs} epochs ends after {done}"
+        runtime.reap(seen.ended)
+
+
 def _workload(gap_seconds: float) -> Workload:
     made = generate_workload(
         JOBS, rng=np.random.default_rng(7), mean_interarrival_seconds=gap_seconds
@@ -116,14 +200,16 @@ class _Checked:
 
     def __post_init__(self) -> None:
         self._invariants = Invariants(self.start.header, self.start.workload)
+        self._seen: list[Observation] = []
 
     def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
         """Hold a round against the invariants of an audit."""
         for problem in self._invariants.broken(record):
             raise AssertionError(f"{self.where}, round {record.round}: {problem}")
+        self._seen.append(record.observation)
 
-    def run(self) -> None:
-        """Run to the end, and check each plan."""
+    def run(self) -> list[Observation]:
+        """Run to the end, and check each plan; returns what the runtime reported."""
         with prepare(self.start).under_way(self) as run:
             while not run.finished:
                 where = f"{self.where}, round {run.state.round}"
@@ -133,6 +219,7 @@ class _Checked:
                     if step is solve:
                         _check_plans(run, this, where)
                     timed(step, run, this)
+        return self._seen
 
 
 def _check_plans(run: Run, this: Round, where: str) -> None:

@@ -56,7 +56,7 @@ class Fork:
 
 
 class RuntimeKind(StrEnum):
-    """The runtime of a run."""
+    """The runtimes of our own."""
 
     VIRTUAL = "virtual"
     """A virtual clock, with the semantics of the published simulator."""
@@ -82,7 +82,7 @@ class Settings:
         forecasts: Information that forecasts are based on.
         seed: Seed of a generated workload, and of the draws from the predictor's prior.
         forked: The origin of a forked run; empty otherwise.
-        runtime: Its runtime.
+        runtime: Name of its runtime: a `RuntimeKind`, or that of another distribution.
     """
 
     policy: str
@@ -96,7 +96,7 @@ class Settings:
     forecasts: Basis = Basis.POSTERIOR
     seed: int = 0
     forked: tuple[Fork, ...] = ()
-    runtime: RuntimeKind = RuntimeKind.VIRTUAL
+    runtime: str = RuntimeKind.VIRTUAL
 
     @property
     def inventory(self) -> Inventory:

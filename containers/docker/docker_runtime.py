@@ -23,7 +23,7 @@ from containers.docker.rendering import described, render
 from containers.docker.telemetry import JobLog
 from containers.docker.timing import TimedLog
 from containers.docker.usage import gpu_share
-from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Standing, Terms
+from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Place, Standing, Terms
 from predictor.job import EpochReport, JobProgress, JobSpec
 
 LOOK_SECONDS = 0.25
@@ -59,13 +59,10 @@ class _Held:
     cpu_seconds: dict[str, float] = field(default_factory=dict)
 
 
-class DockerPlace:
-    """A cluster of Docker hosts with a clock.
+class DockerPlace(Place):
+    """A cluster of Docker hosts, its nodes, with the run's clock."""
 
-    Args:
-        nodes: The nodes.
-        clock: The run's clock.
-    """
+    live = True
 
     def __init__(self, nodes: Nodes, clock: Clock) -> None:
         self._nodes, self._clock = nodes, clock

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from containers.runtime import Runtime, Standing, Terms
+from containers.runtime import Place, Runtime, Standing, Terms
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode, Regime
 
@@ -71,7 +71,7 @@ def check_jobs(
             )
 
 
-class TruthPlace(ABC):
+class TruthPlace(Place, ABC):
     """A virtual clock, and jobs that follow their ground truths on it.
 
     Args:

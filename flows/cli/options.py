@@ -15,7 +15,15 @@ from typer.core import TyperCommand
 from flows.cli.errors import WAREHOUSE_VARIABLE, place_as_option, with_warehouse
 from flows.cli.progress import working
 from flows.runs.setting import Setting, settings_in
-from flows.runs.settings import BACKEND, GPUS, GPUS_PER_NODE, POLICY, POOLS, ClusterSize
+from flows.runs.settings import (
+    BACKEND,
+    GPUS,
+    GPUS_PER_NODE,
+    POLICY,
+    POOLS,
+    RUNTIME,
+    ClusterSize,
+)
 from flows.runs.workload_source import Source
 from predictor.errors import InputError, ShockwaveError
 
@@ -69,13 +77,6 @@ class DriverName(StrEnum):
     PREFECT = "prefect"
 
 
-class VirtualKind(StrEnum):
-    """Runtimes on a virtual clock."""
-
-    VIRTUAL = "virtual"
-    FAITHFUL = "faithful"
-
-
 def option(setting: Setting, *names: str, panel: str | None = None) -> Any:
     """A setting as an option; its bounds are checked when the run starts."""
     return typer.Option(*names, help=setting.meaning, rich_help_panel=panel)
@@ -99,9 +100,7 @@ HistoryOption = Annotated[
     str | None, typer.Option(help="Earlier runs whose finished jobs to learn from: RUN,…")
 ]
 DriverOption = Annotated[DriverName, typer.Option(help="Plain calls, or Prefect task runs.")]
-RuntimeOption = Annotated[
-    VirtualKind, typer.Option(help="Jobs run as in the published simulator, or as in containers.")
-]
+Runtime = Annotated[str, option(RUNTIME)]
 
 
 @dataclass(frozen=True)

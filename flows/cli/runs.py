@@ -18,14 +18,13 @@ from flows.cli.options import (
     HistoryOption,
     Json,
     Policy,
-    RuntimeOption,
+    Runtime,
     SetOption,
-    VirtualKind,
     Warehouse,
     takes,
 )
 from flows.cli.output import jct_row, print_rows, say
-from flows.runs.settings import DEFAULT_POLICY, SimulationSettings
+from flows.runs.settings import DEFAULT_POLICY, DEFAULT_RUNTIME, SimulationSettings
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
@@ -79,7 +78,7 @@ def simulate(
     policy: Policy = DEFAULT_POLICY,
     parameters: SetOption = None,
     history: HistoryOption = None,
-    runtime: RuntimeOption = VirtualKind.VIRTUAL,
+    runtime: Runtime = DEFAULT_RUNTIME,
     driver: DriverOption = DriverName.PLAIN,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,

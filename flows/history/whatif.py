@@ -207,14 +207,16 @@ def fork(
     recorded, rounds = reader.start(name), reader.records(name)
     if not 0 <= number < len(rounds):
         raise InputError("round", f"run {name!r} has no round {number}", f"it has {len(rounds)}")
-    if recorded.header.settings.runtime is RuntimeKind.DOCKER:
-        raise InputError(
-            f"run {name!r}",
-            "ran in containers; its rounds cannot be carried out again",
-            "simulate its trace with --runtime faithful and fork the simulation",
-        )
     start = _forked(name, recorded, [record for record, _ in rounds], number, change)
     prepared = prepare(start)
+    runtime = start.header.settings.runtime
+    if runtime == RuntimeKind.DOCKER or prepared.place.live:
+        where = "in containers" if runtime == RuntimeKind.DOCKER else f"under {runtime}"
+        raise InputError(
+            f"run {name!r}",
+            f"ran {where}; its rounds cannot be carried out again",
+            "simulate its trace with --runtime faithful and fork the simulation",
+        )
     with (
         Writer(
             into, start, packages=packages(start.header.settings), delay_seconds=DELAY_SECONDS

@@ -7,8 +7,9 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from predictor.plugins import Kind, find_plugin
 from solver.policies import policy_plugin
-from tasks.record import Package, Settings
+from tasks.record import Package, RuntimeKind, Settings
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("containers", "flows", "predictor", "solver", "tasks", "warehouse")
@@ -27,9 +28,11 @@ def packages(settings: Settings) -> tuple[Package, ...]:
 
 
 def plugged_in(settings: Settings) -> tuple[Package, ...]:
-    """The distribution that brings a run's policy, with its version and a digest of its source."""
-    plugin = policy_plugin(settings.policy)
-    return () if plugin is None else (Package(plugin.distribution, plugin.identity),)
+    """The distributions that bring a run's policy and runtime, with versions and digests."""
+    own = settings.runtime not in set(RuntimeKind)
+    runtime = find_plugin(Kind.RUNTIMES, settings.runtime) if own else None
+    used = filter(None, (policy_plugin(settings.policy), runtime))
+    return tuple(dict.fromkeys(Package(one.distribution, one.identity) for one in used))
 
 
 def changed_plugins(settings: Settings, recorded: Sequence[Package]) -> list[str]:
@@ -39,7 +42,7 @@ def changed_plugins(settings: Settings, recorded: Sequence[Package]) -> list[str
         f"recorded with {now.name} {before.get(now.name, 'of an unknown version')}, "
         f"and here is {now.version}"
         for now in plugged_in(settings)
-        if before.get(now.name) != now.version
+        if now not in recorded
     ]
 
 

@@ -20,7 +20,6 @@ from flows.runs.simulation import Driver, Progress, check_plugins, finish
 from predictor.errors import InputError, Interrupted
 from tasks.record import Package, RunHeader, RuntimeKind, Start
 from tasks.round import Run, run_round
-from tasks.state import RunState, advance
 from warehouse.analytics.catalog import build
 from warehouse.store.durable import write_text
 from warehouse.store.reader import Reader
@@ -139,15 +138,8 @@ def going_on(name: str, nodes: Nodes, warehouse: Path) -> Iterator[tuple[Run, Wr
     build(warehouse)
     with Writer(warehouse, start, run=name) as writer:
         recorded = reader.records(name)
-        prepared = prepare(start)
-        state, clock_seconds, started = prepared.state, 0.0, set[int]()
-        for record, digest in recorded:
-            state = advance(header, state, record, digest)
-            clock_seconds = record.clock_seconds
-            started |= {lease.job_id for lease in record.leases}
-        began = min(reader.created_at(name).timestamp(), time.time() - clock_seconds)
-        standing = _standing(state, clock_seconds, started)
-        prepared = replace(prepared, state=state)
+        prepared, standing = prepare(start).after(recorded)
+        began = min(reader.created_at(name).timestamp(), time.time() - standing.clock_seconds)
         with _running(prepared, nodes, writer, began, standing, begun=bool(recorded)) as run:
             yield run, writer
 
@@ -159,7 +151,7 @@ def check_nodes(header: RunHeader, nodes: Nodes) -> None:
         InputError: The cluster has other GPUs, or the run is on a virtual cluster.
     """
     settings = header.settings
-    if settings.runtime is not RuntimeKind.DOCKER:
+    if settings.runtime != RuntimeKind.DOCKER:
         raise InputError("cluster", "the run is on a virtual cluster", "leave it out")
     mine, its = (
         ", ".join(f"{pool.gpus} GPUs, {pool.gpus_per_node} a node" for pool in found.pools)
@@ -232,18 +224,6 @@ def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:
         ) from None
     if found != mine:
         raise InputError("cluster", f"its nodes differ from those recorded in {noted}", remedy)
-
-
-def _standing(state: RunState, clock_seconds: float, started: set[int]) -> Standing:
-    beliefs = state.beliefs.items()
-    return Standing(
-        clock_seconds=clock_seconds,
-        jobs=tuple(belief.spec for belief in state.beliefs.values()),
-        leases=state.leases,
-        epochs={job: int(sum(part.epochs for part in belief.observed)) for job, belief in beliefs},
-        run_seconds={job: belief.run_seconds for job, belief in beliefs},
-        started=frozenset(started),
-    )
 
 
 @contextmanager

@@ -1,11 +1,12 @@
 """A run made ready from its start: checked before anything is written, then opened."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from containers.runtime import Place, Runtime, Standing, Terms
 from containers.virtual.faithful import FaithfulPlace
+from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualPlace
 from flows.runs.start import policy_of
 from predictor.basis import Basis
@@ -13,10 +14,13 @@ from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Profile, Throughput, epoch_seconds
 from solver.inventory import Inventory
 from solver.plan import Policy
-from tasks.record import RunHeader, RuntimeKind, Start
+from tasks.plugged import PluggedPlace
+from tasks.record import RoundRecord, RunHeader, RuntimeKind, Start
 from tasks.round import Run, Sink
 from tasks.sources import Workload
-from tasks.state import RunState
+from tasks.state import RunState, advance
+
+BEGINNING = Standing()
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,8 @@ class Prepared:
 
     Attributes:
         start: Header and workload.
-        place: A virtual clock and its ground truths; a run in containers has machines instead.
+        place: A virtual clock and its ground truths, or a place of another distribution; a run in
+            containers has machines instead.
         throughput: The profile, as far as it is known.
         policy: The scheduling policy.
         schedules: True batch-size schedules by job id; empty unless forecasts are an oracle's.
@@ -40,15 +45,37 @@ class Prepared:
     state: RunState
 
     @contextmanager
-    def under_way(self, sink: Sink, name: str = "") -> Iterator[Run]:
-        """The run from its beginning, on a virtual clock that is open within the context.
+    def under_way(
+        self, sink: Sink, name: str = "", standing: Standing = BEGINNING
+    ) -> Iterator[Run]:
+        """The run at its place, whose runtime is open within the context.
 
         Args:
             sink: Takes its records.
             name: Its id.
+            standing: Where it stands; by default, the beginning.
         """
-        with closing(self.place.open(terms(self.start.header, name), Standing())) as runtime:
+        with closing(self.place.open(terms(self.start.header, name), standing)) as runtime:
             yield self.on(runtime, sink, name)
+
+    def after(self, recorded: Iterable[tuple[RoundRecord, str]]) -> tuple["Prepared", Standing]:
+        """The run after its recorded rounds, and where it stands, from the records alone."""
+        state, clock_seconds, started = self.state, 0.0, set[int]()
+        for record, digest in recorded:
+            state = advance(self.start.header, state, record, digest)
+            clock_seconds = record.clock_seconds
+            started |= {lease.job_id for lease in record.leases}
+        beliefs = state.beliefs.items()
+        return replace(self, state=state), Standing(
+            clock_seconds=clock_seconds,
+            jobs=tuple(belief.spec for _, belief in beliefs),
+            leases=state.leases,
+            epochs={
+                job: int(sum(part.epochs for part in belief.observed)) for job, belief in beliefs
+            },
+            run_seconds={job: belief.run_seconds for job, belief in beliefs},
+            started=frozenset(started),
+        )
 
     def on(self, runtime: Runtime, sink: Sink, name: str = "") -> Run:
         """The run on a runtime that the caller has opened."""
@@ -74,8 +101,7 @@ def prepare(start: Start) -> Prepared:
     header, workload = start.header, start.workload
     settings, profile = header.settings, header.throughputs
     policy = policy_of(settings)
-    virtual = settings.runtime is RuntimeKind.VIRTUAL
-    place = VirtualPlace(workload.truths) if virtual else FaithfulPlace(workload.truths)
+    place = _place_of(settings.runtime, workload.truths)
     if not header.service:  # each of its jobs is checked before it is accepted
         place.check(terms(header), workload.specs)
     oracle = policy.clairvoyant or settings.forecasts is Basis.ORACLE
@@ -87,6 +113,13 @@ def prepare(start: Start) -> Prepared:
         schedules=_true_schedules(workload, profile) if oracle else {},
         state=RunState.initial(start),
     )
+
+
+def _place_of(runtime: str, truths: Iterable[GroundTruth]) -> Place:
+    """Where a run is simulated; the jobs of one in containers are held to what containers do."""
+    if runtime not in set(RuntimeKind):
+        return PluggedPlace(runtime, truths)
+    return (VirtualPlace if runtime == RuntimeKind.VIRTUAL else FaithfulPlace)(truths)
 
 
 def terms(header: RunHeader, name: str = "") -> Terms:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from flows.runs.setting import Setting
 from predictor.basis import Basis
-from predictor.errors import InputError
+from predictor.errors import InputError, meant
 from solver.fidelity import Fidelity
 
 if TYPE_CHECKING:
     from solver.inventory import Pool
-    from tasks.record import Parameter, RuntimeKind, Settings
+    from tasks.record import Parameter, Settings
 
 MOST_GPUS = 1_000_000
 """Mirrors `solver.inventory.MOST_GPUS`, without its imports."""
@@ -34,10 +34,40 @@ def backend_names() -> Sequence[str]:
     return list(BACKENDS)
 
 
+def runtime_names() -> list[str]:
+    """Names of the runtimes that simulate: ours first, then plugins."""
+    from predictor.plugins import Kind, plugins
+
+    return [*VIRTUAL_RUNTIMES, *(name for name in plugins(Kind.RUNTIMES) if name not in RUNTIMES)]
+
+
+def runtime_named(name: str) -> str:
+    """The name of a runtime that simulates, if there is one.
+
+    Raises:
+        InputError: It is unknown.
+    """
+    if name not in runtime_names():
+        raise InputError("runtime", f"unknown runtime {name!r}", meant(name, runtime_names()))
+    return name
+
+
 DEFAULT_POLICY = "shockwave"
 DEFAULT_BACKEND = "auto"
+DEFAULT_RUNTIME = "virtual"
+
+VIRTUAL_RUNTIMES = ("virtual", "faithful")
+"""Our runtimes on a virtual clock."""
+
+RUNTIMES = (*VIRTUAL_RUNTIMES, "docker")
+"""Mirrors `tasks.record.RuntimeKind`, without its imports."""
 
 POLICY = Setting("Policy", "Who schedules; see shockwave policies.", choices=policy_names)
+RUNTIME = Setting(
+    "Runtime",
+    "How jobs run: virtual (as in the published simulator), faithful (as in containers), a plugin.",
+    choices=runtime_names,
+)
 BACKEND = Setting("Back end", "Solver: auto, lagrangian, gurobi or highs.", choices=backend_names)
 GPUS = Setting("GPUs", "GPUs in the cluster.", least=1, most=MOST_GPUS)
 GPUS_PER_NODE = Setting(
@@ -129,7 +159,7 @@ def recorded(
     *,
     parameters: Iterable["Parameter"] = (),
     seed: int = 0,
-    runtime: "RuntimeKind | str" = "virtual",
+    runtime: str = DEFAULT_RUNTIME,
 ) -> "Settings":
     """The settings of a run, as recorded in its header.
 
@@ -139,9 +169,12 @@ def recorded(
         settings: Settings of the run.
         parameters: Parameters of the policy that differ from its defaults.
         seed: Seed of all random draws.
-        runtime: Runtime of its jobs.
+        runtime: Name of its runtime, see `runtime_named`.
+
+    Raises:
+        InputError: The cluster has no size, two sizes, or one that is invalid.
     """
-    from tasks.record import RuntimeKind, Settings
+    from tasks.record import Settings
 
     group = SimulationSettings if isinstance(settings, SimulationSettings) else LiveSettings
     return Settings(
@@ -149,6 +182,6 @@ def recorded(
         pools=size if isinstance(size, tuple) else pools_of(size),
         parameters=tuple(parameters),
         seed=seed,
-        runtime=RuntimeKind(runtime),
+        runtime=runtime,
         **{field.name: getattr(settings, field.name) for field in fields(group)},
     )

@@ -1,7 +1,8 @@
 """Runs on the virtual cluster: start and resume."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 
@@ -76,8 +77,8 @@ def resume(
 ) -> str:
     """Resume an unfinished run after its last recorded round.
 
-    The recorded decisions are carried out again to restore the virtual cluster. The state is
-    the fold over the records.
+    The recorded decisions are carried out again to restore the virtual cluster, unless its jobs run
+    on by themselves (`Place.live`). The state is the fold over the records.
 
     Args:
         name: The run.
@@ -97,17 +98,30 @@ def resume(
         raise InputError(f"run {name!r}", "is a fork", "fork it anew with shockwave whatif")
     if header.service:
         raise InputError(f"run {name!r}", "is a service's", "go on with: shockwave up")
-    if header.settings.runtime is RuntimeKind.DOCKER:
+    if header.settings.runtime == RuntimeKind.DOCKER:
         raise InputError(f"run {name!r}", "runs in containers", "give its cluster file")
     check_plugins(name, start, reader)
     build(warehouse)
     with (
         Writer(warehouse, start, run=name, delay_seconds=_delay(driver)) as writer,
-        prepare(start).under_way(writer, name) as run,
+        _going_on(start, reader, writer) as run,
     ):
-        for record, digest in reader.records(name):
-            carry_out(run, record, digest)
         return finish(run, warehouse, writer, driver, progress, rounds)
+
+
+@contextmanager
+def _going_on(start: Start, reader: Reader, writer: Writer) -> Iterator[Run]:
+    """A run at its place, after its last recorded round."""
+    prepared, recorded = prepare(start), reader.records(writer.run)
+    if prepared.place.live:
+        prepared, standing = prepared.after(recorded)
+        with prepared.under_way(writer, writer.run, standing) as run:
+            yield run
+        return
+    with prepared.under_way(writer, writer.run) as run:
+        for record, digest in recorded:
+            carry_out(run, record, digest)
+        yield run
 
 
 def _delay(driver: Driver) -> float:

@@ -20,7 +20,7 @@ LEAST_BUDGET, LARGEST_BUDGET = 1e-6, 1e6
 
 def truth_of(header: RunHeader) -> Callable[[JobSpec], GroundTruth] | None:
     """What makes the ground truths of a service's jobs; None where they are real."""
-    if header.settings.runtime is RuntimeKind.DOCKER:
+    if header.settings.runtime == RuntimeKind.DOCKER:
         return None
     return partial(declared_truth, profile=header.throughputs, seed=header.settings.seed)
 

@@ -27,7 +27,7 @@ def check_printed(reader: Reader, run: str, job_id: int) -> None:
         WarehouseError: The records are damaged.
     """
     job, why = f"job {job_id}", f"see shockwave why {job_id} --run {run}"
-    if reader.header(run).settings.runtime is not RuntimeKind.DOCKER:
+    if reader.header(run).settings.runtime != RuntimeKind.DOCKER:
         raise InputError(job, "is on a virtual cluster, where jobs print nothing", why)
     records = [record for record, _ in reader.records(run)]
     if not any(lease.job_id == job_id for record in records for lease in record.leases):

@@ -137,7 +137,7 @@ def test_a_stored_run_is_simulated_with_the_same_decisions(stored: tuple[Path, s
     reader = Reader(warehouse)
     start = reader.start(run)
     assert not start.header.settings.forked
-    assert start.header.settings.runtime is not RuntimeKind.DOCKER
+    assert start.header.settings.runtime != RuntimeKind.DOCKER
     before = [record for record, _ in reader.records(run)]
     after = make(anew(start)).records
     reasons = start.header.version >= FIRST_WITH_REASONS
