@@ -152,7 +152,7 @@ def request(desk: Desk, rng: Random, key: str, mine: list[Told]) -> Told:
     """Hand in a job, or two times in five a command; the same for the same past."""
     jobs = [told.number for told in mine if told.kind == SUBMIT]
     if not jobs or rng.random() < 0.6:
-        entry = desk.submit(job(rng), by=key[0], key=key)
+        (entry,) = desk.submit(job(rng), by=key[0], key=key)
         return Told(key, SUBMIT, -1, entry.number)
     (kind,) = rng.choices([*KINDS], [*KINDS.values()])
     undone = {CommandKind.RELEASE: CommandKind.HOLD, CommandKind.UNCORDON: CommandKind.DRAIN}
@@ -162,7 +162,7 @@ def request(desk: Desk, rng: Random, key: str, mine: list[Told]) -> Told:
         known = [*range(GPUS)] if kind.of_node else jobs[-10:]
     target = rng.choice(known or ([0] if kind.of_node else jobs[-1:]))
     value = rng.choice((0.5, 1.0, 2.0)) if kind is CommandKind.BUDGET else 0.0
-    entry = desk.command(kind, str(target), value=value, by=key[0], key=key)
+    (entry,) = desk.command(kind, str(target), value=value, by=key[0], key=key)
     return Told(key, kind.value, target, entry.number)
 
 
@@ -191,10 +191,10 @@ def end(place: Place) -> None:
         for told in place.told():
             if told.kind == CommandKind.HOLD:
                 key = f"release/{told.number}"
-                entry = desk.command(CommandKind.RELEASE, str(told.target), key=key)
+                (entry,) = desk.command(CommandKind.RELEASE, str(told.target), key=key)
                 tell(out, Told(key, "release", told.target, entry.number))
         for node in range(GPUS):
-            entry = desk.command(CommandKind.UNCORDON, str(node), key=f"uncordon/{node}")
+            (entry,) = desk.command(CommandKind.UNCORDON, str(node), key=f"uncordon/{node}")
             tell(out, Told(f"uncordon/{node}", "uncordon", node, entry.number))
         while waiting(place, desk):
             time.sleep(0.2)

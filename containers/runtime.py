@@ -10,6 +10,9 @@ from predictor.job import EpochReport, JobProgress, JobSpec
 from predictor.throughput import Profile
 from solver.inventory import Inventory
 
+BY_ITS_OWNER = "by its owner"
+"""Reason of a withdrawal, unless another is given."""
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -176,11 +179,15 @@ class Runtime(Protocol):
         """
         ...
 
-    def withdraw(self, job_id: int) -> None:
+    def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
         """Cancel a job at the next round boundary, unless it ends before.
 
         `observe` reports the cancellation, after which its GPUs are free. An unknown job, which
         may just have ended, is no error.
+
+        Args:
+            job_id: The job.
+            reason: Why, in words.
         """
         ...
 

@@ -1,6 +1,7 @@
 """The vocabulary of jobs: declarations and observations."""
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.image import check_launch
+from predictor.options import NO_OPTIONS, JobOptions, array_of
 
 
 class JobKind(StrEnum):
@@ -69,6 +71,7 @@ class JobSpec:
         command: What they run, as arguments, never a shell's text; by default what the image
             says, and for an adaptive job its folder.
         environment: Variables that they get, as `NAME=VALUE`.
+        options: When it may start, how often it is tried, and more.
 
     Raises:
         InputError: A field is out of range; the message names it.
@@ -93,11 +96,14 @@ class JobSpec:
     image: str = field(default="", metadata={"optional": True})
     command: tuple[str, ...] = field(default=(), metadata={"optional": True})
     environment: tuple[str, ...] = field(default=(), metadata={"optional": True})
+    options: JobOptions = field(default=NO_OPTIONS, metadata={"optional": True})
 
     def __post_init__(self) -> None:
         if self.name or self.image or self.command or self.environment:
             place = f"job {self.job_id}"
             check_launch(place, self.name, self.image, self.command, self.environment)
+        if self.options != NO_OPTIONS:
+            self.options.check(f"job {self.job_id}", self.tenant)
         for name in ("batch_size", "epochs", "samples_per_epoch", "budget"):
             value = getattr(self, name)
             if not 0 < value < float("inf"):
@@ -300,3 +306,24 @@ class JobProgress:
     cpu_seconds: float = 0.0
     memory_bytes: int = 0
     gpu_share: float = 0.0
+
+
+def named(target: str, jobs: Sequence[JobSpec]) -> Iterator[JobSpec]:
+    """Jobs by an id or a name: the latest of the name, with all tasks of its array, or one of them.
+
+    Args:
+        target: An id, `NAME`, or `NAME[INDEX]`.
+        jobs: The jobs, in the order of their submission.
+    """
+    if target.isascii() and target.isdigit():
+        yield from (job for job in jobs if job.job_id == int(target))
+        return
+    name, _, index = target.partition("[")
+    last = next((job for job in reversed(jobs) if job.name == name), None) if name else None
+    if last is None:
+        return
+    first = array_of(last.job_id, last.options)
+    for job in [last] if first is None else jobs:
+        own = array_of(job.job_id, job.options)
+        if own == first and (not index or job.options.task.index_is(index)):
+            yield job

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from containers.runtime import ContainerEvent, EventKind, Observation
 
@@ -21,7 +22,7 @@ class Patience:
 
 
 PATIENCE: Mapping[EventKind, Patience] = {
-    EventKind.CRASHED: Patience(tries=5, longest_wait=math.inf),
+    EventKind.CRASHED: Patience(tries=5, longest_wait=15),
     EventKind.STOPPED: Patience(tries=10, longest_wait=3),
     EventKind.LOST: Patience(tries=math.inf, longest_wait=3),
 }
@@ -80,8 +81,20 @@ class BackOff:
         """Whether a job's back-off is over."""
         return self.waits.get(job_id, clock_seconds) <= clock_seconds
 
-    def given_up(self, seen: Observation) -> Observation:
-        """The observation, with the end of jobs that failed too often."""
+    def given_up(
+        self, seen: Observation, retries: Mapping[int, int] = MappingProxyType({})
+    ) -> Observation:
+        """The observation, with the end of jobs that failed too often.
+
+        Args:
+            seen: What the runtime reported.
+            retries: Retries after crashes of jobs that say how many, by job id.
+        """
+
+        def tries(event: ContainerEvent) -> float:
+            asked = retries.get(event.job_id) if event.kind is EventKind.CRASHED else None
+            return PATIENCE[event.kind].tries if asked is None else asked + 1
+
         spared = {report.job_id for report in seen.reports} | {*seen.ended}
         ends = tuple(
             ContainerEvent(
@@ -89,11 +102,15 @@ class BackOff:
                 EventKind.FAILED,
                 event.at_seconds,
                 (),
-                f"{event.kind} {count} times in a row, the last time: {event.reason}",
+                f"{event.kind} {_times(count)}: {event.reason}",
             )
             for event in seen.finished
             if event.kind in PATIENCE and event.job_id not in spared
             for count in [self.failures.get((event.job_id, event.kind), 0) + 1]
-            if count >= PATIENCE[event.kind].tries
+            if count >= tries(event)
         )
         return replace(seen, finished=(*seen.finished, *ends)) if ends else seen
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times in a row, the last time"

@@ -72,6 +72,11 @@ class Orders:
     requeued: frozenset[int] = frozenset()
     drained: frozenset[int] = frozenset()
 
+    @property
+    def not_running(self) -> frozenset[int]:
+        """Jobs that get no GPUs in the coming round."""
+        return self.held | self.cancelled | self.requeued
+
     def may_run(self, job_id: int) -> bool:
         """Whether a job may get GPUs in the coming round."""
         return not any(job_id in kept for kept in (self.held, self.cancelled, self.requeued))

@@ -11,6 +11,7 @@ from itertools import chain, pairwise
 
 from containers.runtime import ContainerEvent, EventKind
 from predictor.job import EpochReport, JobProgress, JobSpec
+from predictor.options import array_of
 from tasks.backoff import PATIENCE
 from tasks.commands import Orders
 from tasks.record import RoundRecord, RunHeader
@@ -32,6 +33,7 @@ class Invariants:
         active: Admitted jobs that have not ended, by job id.
         leases: GPUs by job id.
         started: Jobs that were ever launched.
+        finished: Jobs that ended well.
         epochs: Reported epochs by job id.
         run_seconds: Last reported run time by job id.
         entries: Entries of a service's inbox that were taken in.
@@ -45,6 +47,7 @@ class Invariants:
     active: dict[int, JobSpec] = field(default_factory=dict)
     leases: dict[int, tuple[int, ...]] = field(default_factory=dict)
     started: set[int] = field(default_factory=set)
+    finished: set[int] = field(default_factory=set)
     epochs: Counter[int] = field(default_factory=Counter)
     run_seconds: dict[int, float] = field(default_factory=dict)
     entries: int = 0
@@ -141,6 +144,8 @@ class Invariants:
         if not event.ends_job:
             return
         spec = self.active.pop(job, None)
+        if event.kind is EventKind.FINISHED:
+            self.finished.add(job)
         if spec and event.kind is EventKind.FINISHED and self.epochs[job] != spec.epochs:
             yield f"job {job} ends after {self.epochs[job]} of {spec.epochs} epochs"
 
@@ -181,17 +186,24 @@ class Invariants:
                 yield f"there is no GPU {gpu}"
             elif gpu < inventory.gpus and inventory.node(gpu) in record.solve.drained:
                 yield f"GPU {gpu} is given away, and its node is out of service"
+        held_at_once: Counter[int | None] = Counter()
         for job, gpus in now.items():
             spec = self.active.get(job)
             if spec is None:
                 yield f"job {job} is launched and not active"
             elif not self.orders.may_run(job):
                 yield f"job {job} is launched against an order"
+            elif not self.finished.issuperset(spec.options.after):
+                yield f"job {job} is launched before what it comes after has ended well"
             elif not spec.demand.least <= len(gpus) <= spec.demand.most:
                 asked = f"{spec.demand.least} to {spec.demand.most}"
                 yield f"job {job} gets {len(gpus)} GPUs and asked for {asked}"
             if any(gpu >= following for gpu, following in pairwise(gpus)):
                 yield f"the GPUs of job {job} are not in order"
+            if spec and spec.options.task.at_once:
+                held_at_once[array_of(job, spec.options)] += 1
+                if held_at_once[array_of(job, spec.options)] > spec.options.task.at_once:
+                    yield f"job {job} is launched beside too many tasks of its array"
             if spec and gpus:
                 yield from self._off_the_menu(spec, gpus, record.round)
         yield from self._kept(record, now)

@@ -3,7 +3,7 @@
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -14,6 +14,7 @@ from predictor.belief import Belief
 from predictor.forecast import RunTime
 from predictor.job import JobProgress
 from solver.plan import ActiveJob, Plan, Situation
+from tasks.eligibility import barred
 
 GROWTH = 0.1
 """Rounds between two plans of a play, as a share of the rounds played. An engineering bound."""
@@ -125,6 +126,10 @@ class Play:
     rng: np.random.Generator
     starts: dict[int, float] = field(default_factory=dict)
     ends: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        options = [job.seen.spec.options for job in self.jobs.values()]
+        self._bars = any(given.after or given.task.at_once for given in options)
 
     def to_the_end(self, plan: Plan, asked: Set[int]) -> None:
         """Play until the jobs asked for have ended.
@@ -241,7 +246,7 @@ class Play:
         self.now = replace(
             now,
             clock_seconds=clock,
-            jobs=tuple(job.seen for job in self.jobs.values()),
+            jobs=tuple(self._may_run()),
             jobs_seen=now.jobs_seen + len(arrived),
             ended_gpu_seconds=(
                 *now.ended_gpu_seconds,
@@ -249,3 +254,12 @@ class Play:
             ),
             even=now.even.after(clock, arrived, self.jobs, now.inventory.gpus),
         )
+
+    def _may_run(self) -> Iterator[ActiveJob]:
+        """The jobs that no other job keeps from running."""
+        seen = {job_id: job.seen for job_id, job in self.jobs.items()}
+        waits: Collection[int] = ()
+        if self._bars:
+            holding = {job_id for job_id, job in seen.items() if job.gpus}
+            waits = barred({job_id: job.belief for job_id, job in seen.items()}, holding, ())
+        return (job for job_id, job in seen.items() if job_id not in waits)

@@ -15,7 +15,16 @@ from functools import cached_property, partial
 from types import GenericAlias
 from typing import Any, TypeVar, get_args
 
-from containers.runtime import ContainerEvent, Lease, Observation, Place, Runtime, Standing, Terms
+from containers.runtime import (
+    BY_ITS_OWNER,
+    ContainerEvent,
+    Lease,
+    Observation,
+    Place,
+    Runtime,
+    Standing,
+    Terms,
+)
 from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError, PluginError
 from predictor.job import JobSpec
@@ -119,9 +128,9 @@ class _Guarded:
         self._call("admit jobs", partial(self.inner.admit, jobs))
         self.jobs |= {spec.job_id: spec for spec in jobs}
 
-    def withdraw(self, job_id: int) -> None:
+    def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
         """See `Runtime.withdraw`."""
-        self._call("withdraw a job", partial(self.inner.withdraw, job_id))
+        self._call("withdraw a job", partial(self.inner.withdraw, job_id, reason))
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.preempt`."""

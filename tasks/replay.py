@@ -7,7 +7,7 @@ with the recorded ones, byte for byte.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from containers.runtime import ContainerEvent, EventKind, Lease, Observation
+from containers.runtime import BY_ITS_OWNER, ContainerEvent, EventKind, Lease, Observation
 from predictor.job import JobSpec
 from tasks.layouts import FIRST_WITH_REASONS, FIRST_WITH_WORK
 from tasks.record import RoundRecord, Timings
@@ -45,7 +45,7 @@ class Recording:
     def admit(self, jobs: Sequence[JobSpec]) -> None:
         """Its jobs are there."""
 
-    def withdraw(self, job_id: int) -> None:
+    def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
         """What was withdrawn is recorded."""
 
     def advance(self, idle_until: float | None) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from predictor.arrivals import arrivals_after
 from predictor.belief import Belief
 from predictor.forecast import HELD, Forecast, RunTime
+from predictor.options import NO_OPTIONS, stuck_behind
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import place
 from tasks.play import JobInPlay, Play, know
@@ -74,11 +75,15 @@ def expected(run: Run, this: Round, asked: Set[int]) -> dict[int, Expected]:
         asked: Their ids; a play ends with the last of them.
 
     Returns:
-        By job id; empty where no node is in service, and under clairvoyant policies, which would
-        have to be told the futures that a play draws.
+        By job id, without those on hold or cancelled, and those that come after them; empty
+        where no node is in service, and under clairvoyant policies, which would have to be told
+        the futures that a play draws.
     """
     now = situation(run, this)
     if now is None or run.policy.clairvoyant:
+        return {}
+    asked = asked & _going_on(this).keys()
+    if not asked:
         return {}
     rng = np.random.default_rng((run.header.settings.seed, run.state.round))
     plays = _played(run, this, now, asked, rng)
@@ -103,21 +108,33 @@ def _played(
     """The plays, each to the end of the jobs asked for."""
     plan = partial(place, run.policy)
     first = _in_service(this)
-    levels = {job_id: rng.permutation(PLAYS).tolist() for job_id in this.active}
-    intervals = {job_id: _interval(this, job_id) for job_id in this.active}
+    active = _going_on(this)
+    levels = {job_id: rng.permutation(PLAYS).tolist() for job_id in active}
+    intervals = {job_id: _interval(this, job_id) for job_id in active}
     plays = []
     for number in range(PLAYS):
         jobs = {
             job_id: JobInPlay(
                 job, _quantile(intervals[job_id], (levels[job_id][number] + 0.5) / PLAYS)
             )
-            for job_id, job in this.active.items()
+            for job_id, job in active.items()
         }
         coming = deque(_coming(run, this, now, jobs, rng))
         play = Play(plan, now, jobs, coming, run.header.settings.restart_seconds, rng)
         play.to_the_end(first, asked)
         plays.append(play)
     return plays
+
+
+def _going_on(this: Round) -> Mapping[int, ActiveJob]:
+    """The active jobs that are to run as things are, by job id."""
+    orders = this.state.orders
+    out = {*orders.held, *orders.cancelled}
+    if not out:
+        return this.active
+    options = {job_id: job.spec.options for job_id, job in this.active.items()}
+    behind = stuck_behind(options, out)
+    return {job_id: job for job_id, job in this.active.items() if job_id not in behind}
 
 
 def _in_service(this: Round) -> Plan:
@@ -156,7 +173,7 @@ def _coming(
     times = arrivals_after(now.clock_seconds, arrived, rng)
     for job_id, time in enumerate(islice(times, MOST_COMING), start=max(seen, default=0) + 1):
         spec, length = alike[rng.integers(len(alike))]
-        belief = Belief(replace(spec, job_id=job_id, arrival_seconds=time))
+        belief = Belief(replace(spec, job_id=job_id, arrival_seconds=time, options=NO_OPTIONS))
         menu = now.inventory.menu_of(spec, spec.batch_size, run.throughput)
         if menu:
             like = ActiveJob(belief, _NOTHING, (), 0, menu, run.throughput)

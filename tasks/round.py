@@ -120,7 +120,7 @@ def collect(run: Run, this: Round) -> None:
         run.runtime.advance(run.source.next_arrival(taken))
         this.waited_ms = (perf_counter() - began) * 1e3
     for job_id in sorted(orders.cancelled):
-        run.runtime.withdraw(job_id)
+        run.runtime.withdraw(job_id, run.state.why_cancelled(job_id))
     seen = run.state.given_up(run.runtime.observe())
     run.runtime.reap(seen.ended)
     new = run.source.until(seen.clock_seconds, taken)
@@ -213,7 +213,7 @@ def situation(run: Run, this: Round) -> Situation | None:
             job
             for job_id, job in this.active.items()
             if state.backoff.ready(job_id, clock)
-            and state.orders.may_run(job_id)
+            and state.may_run(job_id)
             and job.menu[0] in inventory.menu(job.spec.demand)
         ),
         jobs_seen=state.arrived,

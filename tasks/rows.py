@@ -130,9 +130,9 @@ def _dropper(hint: Any) -> Callable[[Any], None] | None:
     parts = [(name, drop) for name, part in typed_fields(hint) if (drop := _dropper(part))]
 
     def drop_all(row: dict[str, Any]) -> None:
-        _without(defaults, row)
         for name, drop in parts:
             if name in row:
                 drop(row[name])
+        _without(defaults, row)
 
     return drop_all if defaults or parts else None

@@ -4,18 +4,21 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from containers.runtime import EventKind, Observation
+from containers.runtime import BY_ITS_OWNER, EventKind, Observation
 from predictor.belief import Belief
 from predictor.forecast import Forecast, run_time
 from predictor.history import History
 from predictor.intervals import Calibration, Scored, tenth_of
 from predictor.job import EpochReport, JobSpec
 from predictor.learning import learned
+from predictor.options import stuck_behind
 from solver.even_share import EvenShare
 from solver.inventory import InService
 from tasks.backoff import BackOff
 from tasks.commands import Command, CommandKind, Orders
+from tasks.eligibility import Barred, barred, doomed
 from tasks.record import RoundRecord, RunHeader, Start
 from tasks.sources import JobSource, Taken
 from tasks.time_held import TimeHeld
@@ -95,8 +98,29 @@ class RunState:
 
     def finished(self, source: JobSource) -> bool:
         """Whether every job has arrived, and has ended or is on hold for ever."""
-        waiting = self.beliefs.keys() - (self.orders.held - self.orders.cancelled)
+        waiting = self.beliefs.keys() - self.stuck
         return self.round > 0 and not waiting and source.exhausted(self.taken)
+
+    @property
+    def stuck(self) -> set[int]:
+        """Jobs on hold that are not cancelled, and those that come after them."""
+        held = self.orders.held - self.orders.cancelled
+        options = {job_id: belief.spec.options for job_id, belief in self.beliefs.items()}
+        return stuck_behind(options, {*held}) if held else set()
+
+    @cached_property
+    def barred(self) -> Mapping[int, Barred]:
+        """Active jobs that may not get GPUs because of other jobs, by job id."""
+        return barred(self.beliefs, self.leases, self.orders.not_running)
+
+    def may_run(self, job_id: int) -> bool:
+        """Whether an active job may get GPUs in the coming round."""
+        return self.orders.may_run(job_id) and job_id not in self.barred
+
+    def why_cancelled(self, job_id: int) -> str:
+        """Why a cancelled job is withdrawn, in words."""
+        failed = doomed(self.beliefs, self.ended).get(job_id)
+        return BY_ITS_OWNER if failed is None else f"job {failed}, before it, did not end well"
 
     @property
     def taken(self) -> Taken:
@@ -106,8 +130,9 @@ class RunState:
 
     def given_up(self, seen: Observation) -> Observation:
         """A round's observation, with the end of jobs that reached a limit."""
-        seen = self.backoff.given_up(seen)
         leases = self.leases.items()
+        asked = ((job_id, self.beliefs[job_id].spec.options.retries) for job_id in self.leases)
+        seen = self.backoff.given_up(seen, {job_id: n for job_id, n in asked if n >= 0})
         return self.held.given_up(
             seen, {job_id: (self.beliefs[job_id].spec, gpus) for job_id, gpus in leases}
         )
@@ -161,6 +186,9 @@ class RunState:
             beliefs = dict(sorted(beliefs.items()))
         beliefs |= _with_budgets(beliefs, commands)
         orders = self.orders.after(beliefs.keys(), commands)
+        cancelled = doomed(beliefs, (*self.ended, *ended))
+        if cancelled:
+            orders = replace(orders, cancelled=orders.cancelled | cancelled.keys())
         changed = {entry.job_id for entry in seen.progress}
         changed |= {spec.job_id for spec in arrivals}
         changed |= beliefs.keys() - forecasts.keys()
@@ -179,7 +207,7 @@ class RunState:
                 arrivals,
                 beliefs,
                 InService(header.settings.inventory_in(self.round), seen.drained).gpus,
-                orders.held,
+                orders.held | barred(beliefs, leases, orders.not_running).keys(),
             ),
             backoff=self.backoff.after(seen, header.settings.round_seconds).without(
                 orders.requeued

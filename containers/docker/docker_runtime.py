@@ -23,7 +23,16 @@ from containers.docker.rendering import described, render
 from containers.docker.telemetry import JobLog
 from containers.docker.timing import TimedLog
 from containers.docker.usage import gpu_share
-from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Place, Standing, Terms
+from containers.runtime import (
+    BY_ITS_OWNER,
+    ContainerEvent,
+    EventKind,
+    Lease,
+    Observation,
+    Place,
+    Standing,
+    Terms,
+)
 from predictor.job import EpochReport, JobProgress, JobSpec
 
 LOOK_SECONDS = 0.25
@@ -97,7 +106,7 @@ class DockerRuntime:
             for spec in standing.jobs
         }
         self._started = set(standing.started)
-        self._withdrawn: set[int] = set()
+        self._withdrawn: dict[int, str] = {}
         self._leases = {
             job_id: _Held(gpus, adopted=True) for job_id, gpus in standing.leases.items()
         }
@@ -125,9 +134,9 @@ class DockerRuntime:
         log = TimedLog if spec.timed else JobLog
         return log(self._nodes.folder(self._run, spec.job_id), spec, epochs, run_seconds)
 
-    def withdraw(self, job_id: int) -> None:
+    def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
         """See `Runtime.withdraw`; the next launch ends its containers."""
-        self._withdrawn.add(job_id)
+        self._withdrawn[job_id] = reason
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.preempt`."""
@@ -309,10 +318,10 @@ class DockerRuntime:
             reports += new
             progress.append(self._with_usage(stands, lease, found))
             self._judge(lease, stands, self._logs[job_id].spec.epochs, alive=alive)
-        for job_id in sorted(self._withdrawn & self._logs.keys()):
+        for job_id in sorted(self._withdrawn.keys() & self._logs.keys()):
             lease = self._leases.setdefault(job_id, _Held(()))
             if not (lease.end and lease.end[0] is EventKind.FINISHED):
-                lease.end = (EventKind.WITHDRAWN, self._clock.now(), "by its owner")
+                lease.end = (EventKind.WITHDRAWN, self._clock.now(), self._withdrawn[job_id])
         self._withdrawn.clear()
         # The next launch ends their containers, after this observation is recorded.
         ended = [job_id for job_id, lease in self._leases.items() if lease.end]

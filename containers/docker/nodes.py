@@ -103,6 +103,7 @@ class Nodes:
         hung_rounds: Consecutive rounds without a completed step or epoch after which a job counts
             as hung.
         network: An attachable Docker network, for gangs that span daemons.
+        secrets: Folder on each node with a folder for each tenant, whose files its jobs can name.
         images: Patterns of the images that jobs may name themselves, as of `fnmatch`.
         rendezvous_port: Port on which the first container of such a gang listens.
 
@@ -122,6 +123,7 @@ class Nodes:
     network: str = ""
     rendezvous_port: int = 29500
     images: tuple[str, ...] = ()
+    secrets: Path | None = None
 
     def __post_init__(self) -> None:
         if not USER.fullmatch(self.user):
@@ -142,7 +144,7 @@ class Nodes:
             if device and devices.count((endpoint, device)) > 1:
                 problem = f"GPU {device} of {endpoint} is there twice"
                 raise InputError("nodes", problem, "give each GPU to one node")
-        for path in (self.storage, *self._read_only):
+        for path in (self.storage, *filter(None, [self.secrets]), *self._read_only):
             plain = str(path).isprintable() and ":" not in str(path)
             if not path.is_absolute() or ".." in path.parts or not plain:
                 remedy = "give one without '..', colons and control characters"
@@ -161,8 +163,9 @@ class Nodes:
 
     @property
     def _hidden(self) -> Iterator[Path]:
-        """Paths that no container may see: the folders of other jobs, and Docker's sockets."""
+        """Paths that no container may see: folders of other jobs, secrets, Docker's sockets."""
         yield self.storage
+        yield from filter(None, [self.secrets])
         yield Path("/var/run/docker.sock")
         for node in self.nodes:
             if node.endpoint.startswith("unix://"):

@@ -20,7 +20,7 @@ def may_run(nodes: Nodes, spec: JobSpec) -> bool:
 
 
 def check_images(nodes: Nodes, jobs: Iterable[JobSpec]) -> None:
-    """Refuse jobs whose image may not be run.
+    """Refuse jobs whose image may not be run, or whose secrets are not there.
 
     Raises:
         InputError: There is such a job.
@@ -29,6 +29,10 @@ def check_images(nodes: Nodes, jobs: Iterable[JobSpec]) -> None:
         if not may_run(nodes, spec):
             problem = f"{spec.image} is none of the images that jobs may name here"
             raise InputError(f"job {spec.job_id}, image", problem, REMEDY)
+        if spec.options.secrets and nodes.secrets is None:
+            problem = "the cluster has none"
+            remedy = "leave them out, or give it a folder of secrets in its cluster file"
+            raise InputError(f"job {spec.job_id}, secrets", problem, remedy)
 
 
 def image_of(fleet: Fleet, nodes: Nodes, run: str, spec: JobSpec, places: Iterable[int]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from containers.docker.nodes import Node, Nodes
 from containers.runtime import Lease
 from predictor.job import JobSpec
+from predictor.options import INDEX
 
 RUN, JOB, ROUND, NODE, RANK, GPUS = (
     f"shockwave.{name}" for name in ("run", "job", "round", "node", "rank", "gpus")
@@ -21,6 +22,8 @@ JOB_FOLDER = "/job"
 """Path of the job's folder in a container."""
 DATASETS = "/data"
 """Path of the data sets in a container."""
+SECRETS = "/run/secrets"
+"""Folder of a job's secrets in its containers."""
 SHARED_BYTES = 2**30
 """Size of /dev/shm, through which NCCL's workers of a container communicate. An engineering
 bound: Docker's default is 64 MiB."""
@@ -134,7 +137,7 @@ def render(
                 GPUS: ",".join(map(str, lease.gpus)),
             },
             "environment": environment,
-            "mounts": _mounts(nodes, run, lease.job_id),
+            "mounts": _mounts(nodes, run, lease.job_id, spec),
             # Empty would be the daemon's default network, which reaches the host.
             "network_mode": (len(places) > 1 and (network or nodes.network)) or "none",
             **_hardware(nodes, node, local),
@@ -160,15 +163,22 @@ def _own_environment(spec: JobSpec | None) -> dict[str, str]:
     if spec is None:
         return {}
     home = {"HOME": "/tmp"} if spec.image else {}
-    return home | dict(text.split("=", 1) for text in spec.environment)
+    task = spec.options.task
+    index = {INDEX: str(task.index)} if task.tasks else {}
+    return home | dict(text.split("=", 1) for text in spec.environment) | index
 
 
-def _mounts(nodes: Nodes, run: str, job_id: int) -> list[dict[str, str | bool]]:
-    """Bind mounts of the node's folders; unlike volumes, missing folders are an error."""
+def _mounts(
+    nodes: Nodes, run: str, job_id: int, spec: JobSpec | None
+) -> list[dict[str, str | bool]]:
+    """Bind mounts of the node's files; unlike volumes, missing ones are an error."""
     shown = [(nodes.folder(run, job_id), JOB_FOLDER, False)]
     if nodes.datasets is not None:
         shown.append((nodes.datasets, DATASETS, True))
     shown += [(path, str(path), True) for path in nodes.mounts]
+    if spec and nodes.secrets:
+        own = nodes.secrets / spec.tenant
+        shown += [(own / name, f"{SECRETS}/{name}", True) for name in spec.options.secrets]
     return [
         {"Type": "bind", "Source": str(path), "Target": target, "ReadOnly": read_only}
         for path, target, read_only in shown

@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Standing, Terms
+from containers.runtime import (
+    BY_ITS_OWNER,
+    ContainerEvent,
+    EventKind,
+    Lease,
+    Observation,
+    Standing,
+    Terms,
+)
 from containers.virtual.truth import GroundTruth, TruthPlace, check_jobs
 from predictor.allocation import Allocation
 from predictor.job import EpochReport, JobProgress, JobSpec, add_report
@@ -157,7 +165,7 @@ class FaithfulCluster:
         self._leases: dict[int, _Holder] = {}
         self._ran: list[int] = []
         self._finished: list[ContainerEvent] = []
-        self._withdrawn: set[int] = set()
+        self._withdrawn: dict[int, str] = {}
         self.admit(standing.jobs)
 
     def admit(self, jobs: Sequence[JobSpec]) -> None:
@@ -168,9 +176,9 @@ class FaithfulCluster:
             job = _Job(spec, truth, profile, profile.reference(spec))
             self._jobs.setdefault(spec.job_id, job)
 
-    def withdraw(self, job_id: int) -> None:
+    def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
         """See `Runtime.withdraw`."""
-        self._withdrawn.add(job_id)
+        self._withdrawn[job_id] = reason
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.preempt`."""
@@ -224,10 +232,12 @@ class FaithfulCluster:
     def observe(self) -> Observation:
         """See `Runtime.observe`."""
         ended = {event.job_id for event in self._finished}
-        for job_id in sorted(self._withdrawn & self._jobs.keys() - ended):
+        for job_id in sorted(self._withdrawn.keys() & self._jobs.keys() - ended):
             gpus = self._lease_of(job_id)
             self._finished.append(
-                ContainerEvent(job_id, EventKind.WITHDRAWN, self._clock, gpus, "by its owner")
+                ContainerEvent(
+                    job_id, EventKind.WITHDRAWN, self._clock, gpus, self._withdrawn[job_id]
+                )
             )
         self._withdrawn.clear()
         ran, finished = [self._jobs[job_id] for job_id in self._ran], self._finished

@@ -14,7 +14,15 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Standing, Terms
+from containers.runtime import (
+    BY_ITS_OWNER,
+    ContainerEvent,
+    EventKind,
+    Lease,
+    Observation,
+    Standing,
+    Terms,
+)
 from containers.virtual.truth import GroundTruth, TruthPlace, check_jobs
 from predictor.allocation import Allocation
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
@@ -238,7 +246,7 @@ class VirtualCluster:
         self._leases: dict[int, tuple[int, ...]] = {}
         self._ran = np.zeros(len(truths), bool)
         self._finished: list[ContainerEvent] = []
-        self._withdrawn: set[int] = set()
+        self._withdrawn: dict[int, str] = {}
         self._reports: list[EpochReport] = []
         self.admit(standing.jobs)
 
@@ -247,9 +255,9 @@ class VirtualCluster:
         check_jobs(jobs, self._truths, self._terms, published_rules=True)
         self._jobs.add(jobs)
 
-    def withdraw(self, job_id: int) -> None:
+    def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
         """See `Runtime.withdraw`."""
-        self._withdrawn.add(job_id)
+        self._withdrawn[job_id] = reason
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.preempt`."""
@@ -340,10 +348,12 @@ class VirtualCluster:
     def observe(self) -> Observation:
         """See `Runtime.observe`."""
         ended = {event.job_id for event in self._finished}
-        for job_id in sorted(self._withdrawn & self._jobs.rows.keys() - ended):
+        for job_id in sorted(self._withdrawn.keys() & self._jobs.rows.keys() - ended):
             gpus = self._leases.pop(job_id, ())
             self._finished.append(
-                ContainerEvent(job_id, EventKind.WITHDRAWN, self._clock, gpus, "by its owner")
+                ContainerEvent(
+                    job_id, EventKind.WITHDRAWN, self._clock, gpus, self._withdrawn[job_id]
+                )
             )
         self._withdrawn.clear()
         observation = Observation(

@@ -120,7 +120,7 @@ def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
 
 
 def why(
-    job: Annotated[int, typer.Argument(help="The job's id.", min=0)],
+    job: Annotated[str, typer.Argument(help="The job, by its id or name.")],
     run: Annotated[str | None, typer.Option(help="The run, by default the latest.")] = None,
     number: Annotated[
         int | None, typer.Option("--round", help="By default the job's last active one.")

@@ -17,6 +17,8 @@ from predictor.job import Mode
 from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from flows.service.desk import Desk
     from flows.service.rows import EventRow
     from predictor.job import JobSpec
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 FOLLOW_SECONDS = 1.0
 """Interval in which `--follow` looks for more. An engineering choice."""
 
-JobName = Annotated[str, typer.Argument(help="A job, by its id or name.")]
+JobName = Annotated[
+    str, typer.Argument(help="A job, by its id or name, or NAME[INDEX], a task of an array.")
+]
 Key = Annotated[
     str, typer.Option(help="Makes it idempotent: again with the same key, it is not repeated.")
 ]
@@ -62,6 +66,24 @@ def submit(
     max_seconds: Annotated[
         float | None, typer.Option(help="Seconds for which it may hold GPUs.")
     ] = None,
+    after: Annotated[
+        list[str] | None, typer.Option(help="A job that has to end well before it starts.")
+    ] = None,
+    array: Annotated[
+        str | None, typer.Option(help="Its tasks, such as 0-31%4: 32, of which 4 run at a time.")
+    ] = None,
+    retries: Annotated[
+        int | None, typer.Option(help="How often it is launched again after crashes.")
+    ] = None,
+    deadline: Annotated[
+        float | None, typer.Option(help="Seconds in which it is to end; told, and no more.")
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="A variable of its environment, NAME=VALUE.")
+    ] = None,
+    secret: Annotated[
+        list[str] | None, typer.Option(help="Name of a file that it finds in /run/secrets.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say when it would start and end; submit nothing.")
     ] = False,
@@ -92,19 +114,33 @@ def submit(
         "tenant": tenant,
         "budget": priority,
         "max_seconds": max_seconds,
+        "after": after or None,
+        "array": array,
+        "retries": retries,
+        "deadline_seconds": deadline,
+        "environment": _variables(env) if env else None,
+        "secrets": secret or None,
     }
     given = {field: value for field, value in options.items() if value is not None}
     words = job or []
     with desk(warehouse) as found:
         if len(words) == 1 and words[0].endswith(".toml") and image is None:
-            spec = from_file(Path(words[0]), given, found.samples)
+            specs = from_file(Path(words[0]), given, found.samples, found.before)
         else:
-            spec = from_options(given | ({"command": words} if words else {}), found.samples)
+            given |= {"command": words} if words else {}
+            specs = from_options(given, found.samples, found.before)
         if dry_run:
-            _print_expected(found, spec, as_json)
+            _print_expected(found, specs[0], as_json)
             return
-        entry = found.submit(spec, by=_user(), key=key)
-    _accepted(entry.number, entry.number, spec.name, "submit", as_json)
+        entries = found.submit(*specs, by=_user(), key=key)
+    _accepted([(e.number, e.number) for e in entries], specs[0].name, "submit", as_json)
+
+
+def _variables(texts: list[str]) -> dict[str, str]:
+    for text in texts:
+        if "=" not in text:
+            raise InputError("env", f"{text[:80]!r} is not NAME=VALUE", "give one like SEED=7")
+    return dict(text.split("=", 1) for text in texts)
 
 
 def _print_expected(found: "Desk", spec: "JobSpec", as_json: bool) -> None:
@@ -118,6 +154,8 @@ def _print_expected(found: "Desk", spec: "JobSpec", as_json: bool) -> None:
     for verb, what in (("start", "starts"), ("end", "ends")):
         low, high = row[f"{what}_low_s"], row[f"{what}_high_s"]
         say(f"it would {verb} in {row[f'{what}_in_s']:,.0f} s (80 %: {low:,.0f} to {high:,.0f} s)")
+    if row["in_time"]:
+        say(f"within its deadline of {row['deadline_in_s']:,.0f} s: {row['in_time']}")
 
 
 def _user() -> str:
@@ -129,13 +167,21 @@ def _user() -> str:
         return ""
 
 
-def _accepted(number: int, job: int | None, name: str, kind: str, as_json: bool) -> None:
+def _accepted(
+    entries: "Sequence[tuple[int, int | None]]", name: str, kind: str, as_json: bool
+) -> None:
+    """Say what was accepted: number and job of each entry."""
     if as_json:
-        print_rows([{"entry": number, "kind": kind, "job_id": job, "name": name}], as_json)
-    elif kind == "submit":
-        say(f"job {number}{f' ({name})' * bool(name)} is accepted")
+        rows = [{"entry": n, "kind": kind, "job_id": job, "name": name} for n, job in entries]
+        print_rows(rows, as_json)
+        return
+    first, last = entries[0][1], entries[-1][1]
+    jobs = f"jobs {first} to {last}" if len(entries) > 1 else f"job {first}"
+    if kind == "submit":
+        verb = "are" if len(entries) > 1 else "is"
+        say(f"{jobs}{f' ({name})' * bool(name)} {verb} accepted")
     else:
-        about = f" of job {job}" if job is not None else ""
+        about = f" of {jobs}" if first is not None else ""
         say(f"{kind}{about} is accepted; the next round takes it in")
 
 
@@ -143,9 +189,9 @@ def _order(
     kind: "CommandKind", target: str, warehouse: Path, as_json: bool, key: str, value: float = 0.0
 ) -> None:
     with desk(warehouse) as found:
-        entry = found.command(kind, target, value=value, by=_user(), key=key)
-    job = None if kind.of_node else entry.target
-    _accepted(entry.number, job, "" if kind.of_node else target, kind.value, as_json)
+        entries = found.command(kind, target, value=value, by=_user(), key=key)
+    about = [(entry.number, None if kind.of_node else entry.target) for entry in entries]
+    _accepted(about, "" if kind.of_node else target, kind.value, as_json)
 
 
 def cancel(

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from predictor.job import JobKind
 from solver.inventory import Inventory
 from solver.plan import ActiveJob, Plan
+from tasks.commands import Orders
+from tasks.eligibility import Bar
 from tasks.rollouts import expected
 from tasks.round import Round, Run
 
@@ -98,6 +100,10 @@ class Answer:
     kind: str = JobKind.ADAPTIVE.value
     name: str = ""
     max_seconds: float = 0.0
+    order: str = ""
+    waits_for: tuple[int, ...] = ()
+    waits_for_place: bool = False
+    deadline_seconds: float | None = None
 
     def __str__(self) -> str:
         """The answer in sentences, one a line."""
@@ -128,6 +134,7 @@ def answer(
     spec, job = belief.spec, this.active[job_id]
     time = job.run_time(job.own)
     low, high = this.state.calibration.interval_of(belief, time)
+    barred, within = this.state.barred.get(job_id), spec.options.deadline_seconds
     clock = this.observation.clock_seconds
     worth = dict(zip(plan.order, plan.worth, strict=True)) if plan.worth else {}
     gpus = plan.placement.get(job_id, ())
@@ -193,7 +200,19 @@ def answer(
         kind=spec.kind.value,
         name=spec.name,
         max_seconds=spec.max_seconds,
+        order=_order(this.state.orders, job_id),
+        waits_for=barred.jobs if barred else (),
+        waits_for_place=barred is not None and barred.bar is Bar.ARRAY,
+        deadline_seconds=spec.arrival_seconds + within if within else None,
     )
+
+
+def _order(orders: Orders, job_id: int) -> str:
+    """The order that keeps a job from running; empty if none does."""
+    for name, jobs in (("cancelled", orders.cancelled), ("held", orders.held)):
+        if job_id in jobs:
+            return name
+    return "requeued" if job_id in orders.requeued else ""
 
 
 def _speeds(job: ActiveJob, plan: Plan) -> tuple[Speed, ...]:

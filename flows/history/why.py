@@ -11,6 +11,7 @@ from flows.history.answer import Answer, Step, Wait, answer
 from flows.history.forks import check_own, taken_over
 from flows.runs.prepared import prepare
 from predictor.errors import InputError, WarehouseError
+from predictor.job import named
 from tasks.record import RoundRecord
 from tasks.replay import Comparison, Recording
 from tasks.round import Round, collect, displaced, predict, solve
@@ -18,11 +19,13 @@ from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
 
 
-def why(job_id: int, warehouse: Path, name: str | None = None, number: int | None = None) -> Answer:
+def why(
+    job: int | str, warehouse: Path, name: str | None = None, number: int | None = None
+) -> Answer:
     """Explain the decision about a job in a round.
 
     Args:
-        job_id: The job.
+        job: The job, by its id or name.
         warehouse: The warehouse that holds its run.
         name: The run; by default the run created last.
         number: The round; by default the last round in which the job was active.
@@ -34,8 +37,10 @@ def why(job_id: int, warehouse: Path, name: str | None = None, number: int | Non
     reader = Reader(warehouse)
     name = name or _latest(warehouse)
     start = reader.start(name)
-    if job_id not in {spec.job_id for spec in start.workload.specs}:
-        raise InputError(f"job {job_id}", f"is not in run {name!r}", "name one of its jobs")
+    found = [spec.job_id for spec in named(str(job), start.workload.specs)]
+    if not found:
+        raise InputError(f"job {job}", f"is not in run {name!r}", "name one of its jobs")
+    job_id = found[-1]
     stored = reader.records(name)
     header, recorded = start.header, [record for record, _ in stored]
     number = _round(name, job_id, recorded, number)

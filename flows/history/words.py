@@ -11,6 +11,14 @@ SHOWN = 6
 """Largest number of jobs or events that are listed. A choice of layout."""
 
 
+ORDERS = {
+    "held": "It is on hold, and waits until it is released: shockwave release.",
+    "cancelled": "It is cancelled, and withdrawn at the next round.",
+    "requeued": "It was put back in line by an order, and gets no GPUs in this round.",
+}
+"""Sentences about the orders that keep a job from running."""
+
+
 def in_words(answer: Answer) -> Iterator[str]:
     """The answer as sentences, one per line."""
     a = answer
@@ -35,6 +43,7 @@ def in_words(answer: Answer) -> Iterator[str]:
     yield from _preempted(a)
     yield from _room(a)
     yield from _ahead(a)
+    yield from _deadline(a)
     yield from _past(a)
 
 
@@ -56,6 +65,12 @@ def _standing(a: Answer) -> Iterator[str]:
     if a.drained:
         nodes = ", ".join(map(str, a.drained))
         yield f"Node{'s' * (len(a.drained) > 1)} {nodes} (from 0) did not answer: out of service."
+    if a.order:
+        yield ORDERS[a.order]
+        return
+    if a.waits_for:
+        yield _others(a)
+        return
     if a.tried_again_seconds is not None:
         yield f"It failed, and is tried again at {a.tried_again_seconds:,.0f} s at the earliest."
         return
@@ -77,6 +92,16 @@ def _standing(a: Answer) -> Iterator[str]:
         yield f"The market prices one more GPU-round at {a.price:.4g}."
 
 
+def _others(a: Answer) -> str:
+    """The jobs that it waits for."""
+    jobs = f"job{'s' * (len(a.waits_for) > 1)} {', '.join(map(str, a.waits_for[:SHOWN]))}"
+    if len(a.waits_for) > SHOWN:
+        jobs += f" and {len(a.waits_for) - SHOWN} more"
+    if not a.waits_for_place:
+        return f"It starts after {jobs}, and is cancelled if one of them does not end well."
+    return f"Its array lets {len(a.waits_for)} of its tasks hold GPUs at a time: {jobs} go first."
+
+
 def _room(a: Answer) -> Iterator[str]:
     if a.status == "runs":
         held = ", ".join(map(str, a.gpus))
@@ -88,7 +113,7 @@ def _room(a: Answer) -> Iterator[str]:
             kind = f" ({there.gpu_type}{slower * (there.gpu_type != fastest)})"
         yield f"It holds GPU{'s' * (len(a.gpus) > 1)} {held}{kind}."
         return
-    if a.tried_again_seconds is not None:
+    if a.tried_again_seconds is not None or a.order or a.waits_for:
         return
     if a.speeds:
         best, *others = a.speeds
@@ -129,7 +154,8 @@ def _preempted(a: Answer) -> Iterator[str]:
 
 def _ahead(a: Answer) -> Iterator[str]:
     if a.start_seconds is None or a.finish_seconds is None:
-        yield f"When it will run under the policy {a.policy} cannot be foretold."
+        if a.order not in ("held", "cancelled"):
+            yield f"When it will run under the policy {a.policy} cannot be foretold."
         return
     start = (
         ""
@@ -142,6 +168,21 @@ def _ahead(a: Answer) -> Iterator[str]:
         f"(80 %: {a.finish_low_seconds:,.0f} to {a.finish_high_seconds:,.0f} s), "
         f"with ρ {a.ftf:.2f} ({a.ftf_low:.2f} to {a.ftf_high:.2f})."
     )
+
+
+def _deadline(a: Answer) -> Iterator[str]:
+    if a.deadline_seconds is None:
+        return
+    line = f"It is to end by {a.deadline_seconds:,.0f} s"
+    low, high = a.finish_low_seconds, a.finish_high_seconds
+    if a.deadline_seconds < a.clock_seconds:
+        yield f"{line}, which is over."
+    elif low is None or high is None:
+        yield f"{line}."
+    elif high <= a.deadline_seconds:
+        yield f"{line}, and should."
+    else:
+        yield f"{line}, and {'may not' if low <= a.deadline_seconds else 'should not'}."
 
 
 def _past(a: Answer) -> Iterator[str]:

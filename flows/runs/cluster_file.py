@@ -169,6 +169,7 @@ class ClusterFile(Part):
     user: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,9}:[1-9][0-9]{0,9}$")] = ""
     datasets: str = ""
     mounts: list[str] = Field(default_factory=list)
+    secrets: str = ""
     limits: LimitsPart = LimitsPart()
     grace_seconds: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 30.0
     hung_rounds: Annotated[int, Field(ge=1, le=1000)] = 3
@@ -178,7 +179,7 @@ class ClusterFile(Part):
         default_factory=list, max_length=1000
     )
 
-    @field_validator("storage", "datasets", "mounts")
+    @field_validator("storage", "datasets", "mounts", "secrets")
     @classmethod
     def _absolute(cls, given: str | list[str]) -> str | list[str]:
         for path in [given] if isinstance(given, str) else given:
@@ -212,6 +213,7 @@ class ClusterFile(Part):
             network=self.network,
             rendezvous_port=self.rendezvous_port,
             images=tuple(self.images),
+            secrets=Path(self.secrets) if self.secrets else None,
         )
 
 

@@ -1,6 +1,7 @@
 """A job, or several, as a TOML file: what is declared, and what it will do in a simulation."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,8 @@ from containers.virtual.truth import GroundTruth
 from flows.runs.toml_file import first_mistake, read_toml
 from predictor.allocation import Demand
 from predictor.errors import InputError
-from predictor.job import JobKind, JobSpec, Mode, Regime, timed_job
+from predictor.job import JobKind, JobSpec, Mode, Regime, named, timed_job
+from predictor.options import MOST_RETRIES, NO_ARRAY, JobOptions, Task, tasks_of
 from predictor.throughput import Profile
 from tasks.sources import Workload, by_arrival
 from warehouse.workloads.kinds import MOST_JOBS
@@ -81,6 +83,34 @@ class JobFile(BaseModel):
         ),
     ] = None
 
+    after: Annotated[
+        list[str],
+        Field(
+            max_length=100,
+            description="Names or ids of jobs that have to end well before it may start.",
+        ),
+    ] = Field(default_factory=list)
+    array: Annotated[
+        str,
+        Field(
+            max_length=1000,
+            description="Indices of the tasks of an array, such as 0-31 or 1,3,5-7; %4 behind them "
+            "lets four hold GPUs at a time.",
+        ),
+    ] = ""
+    retries: Annotated[
+        int | None,
+        Field(ge=0, le=MOST_RETRIES, description="How often it is launched again after crashes."),
+    ] = None
+    deadline_seconds: Annotated[
+        Seconds,
+        Field(description="Seconds from its arrival in which it is to end; told, and no more."),
+    ] = 0.0
+    secrets: Annotated[
+        list[str],
+        Field(description="Names of files of its tenant that it finds in /run/secrets."),
+    ] = Field(default_factory=list)
+
     @property
     def timed(self) -> bool:
         """See `JobSpec.timed`."""
@@ -130,13 +160,36 @@ class JobFile(BaseModel):
             return "the batch size of a GNS job never shrinks; give ascending batch sizes"
         return ""
 
-    def spec(self, job_id: int, arrival_seconds: float, samples: Mapping[str, int]) -> JobSpec:
+    def specs(
+        self,
+        first_id: int,
+        arrival_seconds: float,
+        samples: Mapping[str, int],
+        after: tuple[int, ...] = (),
+    ) -> tuple[JobSpec, ...]:
+        """The job as declared, or the tasks of its array, with consecutive ids; see `spec`."""
+        tasks = tasks_of(self.array) if self.array else (NO_ARRAY,)
+        return tuple(
+            self.spec(first_id + task.place, arrival_seconds, samples, after, task)
+            for task in tasks
+        )
+
+    def spec(
+        self,
+        job_id: int,
+        arrival_seconds: float,
+        samples: Mapping[str, int],
+        after: tuple[int, ...] = (),
+        task: Task = NO_ARRAY,
+    ) -> JobSpec:
         """The job as declared.
 
         Args:
             job_id: Its id.
             arrival_seconds: Its arrival on the run's clock.
             samples: Samples per epoch by model, where the file has none.
+            after: Ids of the jobs that `after` names.
+            task: Which task of its array it is.
 
         Raises:
             InputError: A field is invalid.
@@ -150,6 +203,13 @@ class JobFile(BaseModel):
             "tenant": self.tenant,
             "budget": self.budget,
             "consolidate": self.consolidate,
+            "options": JobOptions(
+                after=after,
+                task=task,
+                retries=-1 if self.retries is None else self.retries,
+                deadline_seconds=self.deadline_seconds,
+                secrets=tuple(self.secrets),
+            ),
         }
         if self.timed:
             return timed_job(job_id, self.kind, demand, self.max_seconds, arrival_seconds, **shared)
@@ -228,7 +288,11 @@ def read_job(
     except ValidationError as error:
         raise first_mistake(path, error, JobFile, "a job") from None
     like = {spec.model: spec.samples_per_epoch for spec in workload.specs}
-    return _made(job, str(path), job_id, arrival_seconds, like, workload.profile)
+    if job.array:
+        raise InputError(f"{path}: array", "is one job here", "leave it out, or give it to submit")
+    after = _before(job, str(path), workload.specs)
+    ((spec, truth),) = _made(job, str(path), job_id, arrival_seconds, like, workload.profile, after)
+    return spec, truth
 
 
 def read_jobs_file(path: Path, profile: Profile) -> Workload:
@@ -248,12 +312,40 @@ def read_jobs_file(path: Path, profile: Profile) -> Workload:
         raise first_mistake(path, error, JobsFile, "a file of jobs") from None
     like = {job.model: job.samples_per_epoch for job in file.jobs if job.model}
     known = {model: samples for model, samples in like.items() if samples}
-    places = {number: f"{path}: jobs[{number}]" for number in range(len(file.jobs))}
-    specs, truths = by_arrival(
-        _made(job, places[number], number, job.arrival_seconds, known, profile)
-        for number, job in enumerate(file.jobs)
-    )
+    made: list[tuple[JobSpec, GroundTruth]] = []
+    places: dict[int, str] = {}
+    for number, job in enumerate(file.jobs):
+        place, before = f"{path}: jobs[{number}]", [spec for spec, _ in made]
+        after = _before(job, place, before, job.arrival_seconds)
+        new = _made(job, place, len(made), job.arrival_seconds, known, profile, after)
+        made += new
+        places |= {spec.job_id: place for spec, _ in new}
+        if len(made) > MOST_JOBS:
+            raise InputError(place, f"is more than {MOST_JOBS:,} jobs", "give smaller arrays")
+    specs, truths = by_arrival(made)
     return Workload(path.name, specs, truths, profile, places)
+
+
+def _before(
+    job: JobFile, place: str, known: Sequence[JobSpec], arrival_seconds: float = math.inf
+) -> tuple[int, ...]:
+    """The ids of the jobs that a job of a file comes after.
+
+    Raises:
+        InputError: There is no such job, or it arrives later.
+    """
+    found: dict[int, None] = {}
+    for name in job.after:
+        jobs = [*named(name, known)]
+        if not jobs:
+            problem, remedy = f"{name!r} is no job before it", "give the name of one that is"
+            raise InputError(f"{place}: after", problem, remedy)
+        late = [spec for spec in jobs if spec.arrival_seconds > arrival_seconds]
+        if late:
+            problem = f"{name!r} arrives at {late[0].arrival_seconds:g} s, later than the job"
+            raise InputError(f"{place}: after", problem, "correct arrival_seconds")
+        found |= dict.fromkeys(spec.job_id for spec in jobs)
+    return tuple(found)
 
 
 def _made(
@@ -263,10 +355,11 @@ def _made(
     arrival_seconds: float,
     samples: Mapping[str, int],
     profile: Profile,
-) -> tuple[JobSpec, GroundTruth]:
+    after: tuple[int, ...],
+) -> list[tuple[JobSpec, GroundTruth]]:
     try:
-        spec = job.spec(job_id, arrival_seconds, samples)
-        return spec, job.true(spec, profile)
+        specs = job.specs(job_id, arrival_seconds, samples, after)
+        return [(spec, job.true(spec, profile)) for spec in specs]
     except InputError as error:
         field = error.place.removeprefix(f"job {job_id}, ")
         raise InputError(f"{place}: {field}", error.problem, error.remedy) from None

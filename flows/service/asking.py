@@ -34,11 +34,13 @@ class Accepted(BaseModel):
         entry: Its number in the inbox.
         kind: `submit`, or the command's kind.
         job_id: The job; null for nodes.
+        jobs: Number of jobs: of an array its tasks, whose ids, and numbers, are consecutive.
     """
 
     entry: int
     kind: str
     job_id: int | None
+    jobs: int = 1
 
 
 class Problem(BaseModel):
@@ -100,12 +102,12 @@ class Asking:
         """Read the service's records."""
         return await to_thread.run_sync(work, limiter=self._reads)
 
-    async def write(self, work: Callable[[], Entry]) -> Accepted:
+    async def write(self, work: Callable[[], list[Entry]]) -> Accepted:
         """Have something accepted."""
-        entry = await to_thread.run_sync(work, limiter=self._writes)
+        entry, *more = await to_thread.run_sync(work, limiter=self._writes)
         of_node = entry.job is None and CommandKind(entry.kind).of_node
         job = None if of_node else entry.number if entry.job else entry.target
-        return Accepted(entry=entry.number, kind=entry.kind, job_id=job)
+        return Accepted(entry=entry.number, kind=entry.kind, job_id=job, jobs=1 + len(more))
 
 
 class Bounded:

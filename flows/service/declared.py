@@ -1,6 +1,7 @@
 """A job as its user declares it: by a file, by options, or by both."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +13,38 @@ from predictor.errors import InputError
 from predictor.job import JobSpec
 
 
-def from_file(path: Path, given: Mapping[str, Any], samples: Mapping[str, int]) -> JobSpec:
-    """The job of a file; options come before what it says.
+def from_file(
+    path: Path,
+    given: Mapping[str, Any],
+    samples: Mapping[str, int],
+    before: Callable[[Sequence[str]], tuple[int, ...]],
+) -> tuple[JobSpec, ...]:
+    """The job of a file, or the tasks of its array; options come before what it says.
 
     Args:
         path: The file.
         given: Options by field.
         samples: Samples per epoch by model, where neither has them.
+        before: Gives the ids of the jobs that it comes after.
 
     Raises:
         InputError: The file cannot be read, or a field is invalid; the error names it.
     """
-    return _declared(path, {**read_toml(path, "a job's TOML file"), **given}, samples)
+    fields = {**read_toml(path, "a job's TOML file"), **given}
+    return declared(path, _job(path, fields), samples, before)
 
 
-def from_options(given: Mapping[str, Any], samples: Mapping[str, int]) -> JobSpec:
-    """The job that options declare; see `from_file`.
+def from_options(
+    given: Mapping[str, Any],
+    samples: Mapping[str, int],
+    before: Callable[[Sequence[str]], tuple[int, ...]],
+) -> tuple[JobSpec, ...]:
+    """The job that options declare, or the tasks of its array; see `from_file`.
 
     Raises:
         InputError: An option is missing or invalid; the error names it.
     """
-    return _declared(Path("job"), given, samples)
+    return declared(Path("job"), _job(Path("job"), given), samples, before)
 
 
 def job_schema() -> dict[str, Any]:
@@ -40,13 +52,33 @@ def job_schema() -> dict[str, Any]:
     return JobFile.model_json_schema()
 
 
-def _declared(path: Path, fields: Mapping[str, Any], samples: Mapping[str, int]) -> JobSpec:
+def _job(path: Path, fields: Mapping[str, Any]) -> JobFile:
     try:
-        job = JobFile.model_validate(fields)
+        return JobFile.model_validate(fields)
     except ValidationError as error:
         raise first_mistake(path, error, JobFile, "a job") from None
+
+
+def declared(
+    path: Path | None,
+    job: JobFile,
+    samples: Mapping[str, int],
+    before: Callable[[Sequence[str]], tuple[int, ...]],
+) -> tuple[JobSpec, ...]:
+    """The job of a declaration, or the tasks of its array; see `from_file`.
+
+    Args:
+        path: Place of errors; None for that of the field alone.
+        job: The declaration.
+        samples: Samples per epoch by model, where it has none.
+        before: Gives the ids of the jobs that it comes after.
+
+    Raises:
+        InputError: A field is invalid; the error names it.
+    """
     try:
-        return job.spec(0, 0.0, samples)
+        return job.specs(0, 0.0, samples, before(job.after))
     except InputError as error:
-        field = error.place.removeprefix("job 0, ")
-        raise InputError(f"{path}: {field}", error.problem, error.remedy) from None
+        field = re.sub(r"^job \d+, ", "", error.place)
+        place = field if path is None else f"{path}: {field}"
+        raise InputError(place, error.problem, error.remedy) from None

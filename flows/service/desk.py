@@ -5,7 +5,7 @@ the inbox alone.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from flows.service.course import (
     prices_of,
     tenants_of,
 )
-from flows.service.outlook import History, late_rounds, outlook, queue_row, solved
+from flows.service.outlook import History, late_rounds, queue_row, solved
 from flows.service.rows import (
     EventRow,
     JobRow,
@@ -32,11 +32,13 @@ from flows.service.rows import (
     events_of,
     job_row,
     status_of,
+    waits_for,
 )
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from tasks.commands import CommandKind
 from tasks.record import RunHeader
+from tasks.rollouts import expected
 from tasks.state import RunState, advance
 from warehouse.inbox.inbox import Entry, Inbox
 from warehouse.store.folder import round_files, run_folder
@@ -46,6 +48,10 @@ from warehouse.workloads.families import FAMILIES
 if TYPE_CHECKING:
     from containers.docker.nodes import Nodes
     from flows.history.answer import Answer
+
+
+ENDED_BADLY = ("refused", EventKind.FAILED.value, EventKind.WITHDRAWN.value, "cancelled")
+"""Status of jobs that nothing can come after."""
 
 
 class Desk:
@@ -91,32 +97,58 @@ class Desk:
         """Samples per epoch of the models that are known, by model."""
         return {family.name: family.samples for family in FAMILIES}
 
-    def submit(self, job: JobSpec, *, by: str = "", key: str = "") -> Entry:
-        """Accept a job: once this returns, a crash does not lose it.
+    def submit(self, *jobs: JobSpec, by: str = "", key: str = "") -> list[Entry]:
+        """Accept a job, or all tasks of an array: once this returns, a crash does not lose them.
 
         Args:
-            job: Its declaration; id and arrival are given to it.
-            by: Who submits it.
+            *jobs: Their declarations; ids and arrivals are given to them.
+            by: Who submits them.
             key: Makes it idempotent; see `Request`.
 
         Raises:
-            InputError: The cluster cannot run it, or a field is invalid.
+            InputError: The cluster cannot run them, or a field is invalid.
             WarehouseBusy: The inbox does not answer.
         """
-        self._check(job)
-        return self.inbox.submit(job, by=by, key=key)
+        self._check(jobs[0])
+        return self.inbox.submit_all(jobs, by=by, key=key)
+
+    def before(self, names: Sequence[str], tenant: str | None = None) -> tuple[int, ...]:
+        """The ids of jobs that another comes after.
+
+        Args:
+            names: Their ids or names.
+            tenant: Only jobs of this tenant.
+
+        Raises:
+            InputError: There is no such job, or it did not end well.
+        """
+        found: dict[int, None] = {}
+        for name in names:
+            entries = self.inbox.targets(name, tenant)
+            if not entries:
+                raise InputError("after", f"there is no job {name!r}", "see shockwave jobs")
+            found |= dict.fromkeys(entry.number for entry in entries)
+        if not found:
+            return ()
+        for row in self.jobs():
+            if row.job_id in found and row.status in ENDED_BADLY:
+                problem = f"job {row.job_id} is {row.status}, so that nothing can start after it"
+                raise InputError("after", problem, "leave it out, or submit that job once more")
+        return tuple(found)
 
     def _check(self, job: JobSpec) -> None:
         check_job(job, self.header)
         hosts = None
         with suppress(InputError):  # a file that is gone: the round that takes the job in says it
-            hosts = self.hosts() if job.image else None
+            hosts = self.hosts() if job.image or job.options.secrets else None
         if hosts:
-            from containers.docker.own_images import REMEDY, may_run
+            from containers.docker.own_images import check_images
 
-            if not may_run(hosts, job):
-                problem = f"{job.image} is none of the images that jobs may name here"
-                raise InputError("image", problem, REMEDY)
+            try:
+                check_images(hosts, [job])
+            except InputError as error:
+                field = error.place.rpartition(", ")[2]
+                raise InputError(field, error.problem, error.remedy) from None
 
     def hosts(self) -> "Nodes | None":
         """The Docker hosts that jobs run on; None for a virtual cluster.
@@ -132,12 +164,13 @@ class Desk:
 
     def command(
         self, kind: CommandKind, target: str, *, value: float = 0.0, by: str = "", key: str = ""
-    ) -> Entry:
+    ) -> list[Entry]:
         """Accept a command: once this returns, a crash does not lose it.
 
         Args:
             kind: Its kind.
-            target: A job by id or name (the latest of that name), or a node by its index.
+            target: A job by id or name (the latest of that name, and all tasks of its array), or
+                a node by its index.
             value: The new budget, of `budget`.
             by: Who gives it.
             key: Makes it idempotent; see `Request`.
@@ -146,21 +179,44 @@ class Desk:
             InputError: There is no such job or node, or the value is invalid.
             WarehouseBusy: The inbox does not answer.
         """
+        if kind.of_node:
+            return self.inbox.command_all(kind, [self._node(target)], by=by, key=key)
+        numbers = [entry.number for entry in self.entries(target)]
+        return self.command_jobs(kind, numbers, value=value, by=by, key=key)
+
+    def command_jobs(
+        self,
+        kind: CommandKind,
+        jobs: Sequence[int],
+        *,
+        value: float = 0.0,
+        by: str = "",
+        key: str = "",
+    ) -> list[Entry]:
+        """Accept a command about jobs by their ids; see `command`.
+
+        Raises:
+            InputError: The value is invalid.
+            WarehouseBusy: The inbox does not answer.
+        """
         if kind is CommandKind.BUDGET:
             check_budget("value", value)
-        number = self._node(target) if kind.of_node else self.job(target).number
-        return self.inbox.command(kind, number, value=value, by=by, key=key)
+        return self.inbox.command_all(kind, jobs, value=value, by=by, key=key)
 
-    def job(self, target: str) -> Entry:
-        """The entry of a job by its id, or of the latest of its name.
+    def entries(self, target: str) -> list[Entry]:
+        """The entries of a job by its id or name, with all tasks of its array.
 
         Raises:
             InputError: There is none.
         """
-        found = self.inbox.find(target)
-        if found is None:
+        found = self.inbox.targets(target)
+        if not found:
             raise InputError("job", f"there is no job {target!r}", "see shockwave jobs")
         return found
+
+    def job(self, target: str) -> Entry:
+        """The entry of a job by its id, or of the latest of its name; see `entries`."""
+        return self.entries(target)[-1]
 
     def _node(self, target: str) -> int:
         nodes = self.header.settings.inventory.nodes
@@ -230,7 +286,7 @@ class Desk:
                     done=belief.share_done if belief else whole,
                     arrival_s=spec.arrival_seconds,
                     ended_s=end.at_seconds if end else None,
-                    reason=end.reason if end else "",
+                    reason=end.reason if end else waits_for(state, spec.job_id),
                 )
             )
         refusals = {
@@ -261,7 +317,7 @@ class Desk:
             return pending
         if self._ahead is None or self._ahead[0] is not found:
             run, this = solved(self.run, found)
-            ahead = outlook(run, this, {*this.active})
+            ahead = expected(run, this, {*this.active})
             rows = [queue_row(run, this, job_id, ahead.get(job_id)) for job_id in this.active]
             rows.sort(key=lambda row: (row.status != "runs", row.place or math.inf, row.job_id))
             self._ahead = found, rows
@@ -277,7 +333,7 @@ class Desk:
         found = self.history()
         new = replace(job, job_id=max([self.inbox.last(), 0]) + 1)
         run, this = solved(self.run, found, new)
-        return queue_row(run, this, new.job_id, outlook(run, this, {new.job_id}).get(new.job_id))
+        return queue_row(run, this, new.job_id, expected(run, this, {new.job_id}).get(new.job_id))
 
     def events(self, after_round: int = -1) -> list[EventRow]:
         """What happened and was asked, in order.

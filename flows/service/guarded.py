@@ -1,16 +1,17 @@
 """A service's desk for callers with tokens: who may see what, and command what."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from flows.runs.job_file import JobFile
 from flows.service.course import Course, PriceRow, TenantRow
+from flows.service.declared import declared
 from flows.service.desk import Desk
 from flows.service.rows import EventRow, JobRow, NodeRow, QueueRow, Status
 from predictor.errors import InputError, WarehouseBusy
-from predictor.job import JobSpec
 from tasks.commands import CommandKind
 from warehouse.inbox.inbox import Entry
 from warehouse.inbox.tokens import Role, Token, Tokens
@@ -69,8 +70,8 @@ class Guarded:
                     raise WarehouseBusy("service", problem, "try again in some seconds") from None
             return self._desk
 
-    def submit(self, caller: Token, job: JobFile, key: str = "") -> Entry:
-        """Accept a job; see `Desk.submit`.
+    def submit(self, caller: Token, job: JobFile, key: str = "") -> list[Entry]:
+        """Accept a job, or the tasks of its array; see `Desk.submit`.
 
         A tenant's job is of that tenant, whose keys are its own, and its budget is at most 1.
 
@@ -80,20 +81,17 @@ class Guarded:
         """
         _check_commands(caller)
         desk = self.desk
-        try:
-            spec = job.spec(0, 0.0, desk.samples)
-        except InputError as error:
-            place = error.place.removeprefix("job 0, ")
-            raise InputError(place, error.problem, error.remedy) from None
-        if caller.role is Role.TENANT:
+        own = caller.tenant if caller.role is Role.TENANT else None
+        if own is not None:
             if "tenant" not in job.model_fields_set:
-                spec = replace(spec, tenant=caller.tenant)
-            _check_own(caller, spec)
-        return desk.submit(spec, by=caller.name, key=_key(caller, key))
+                job = job.model_copy(update={"tenant": own})
+            _check_own(caller, job)
+        specs = declared(None, job, desk.samples, partial(desk.before, tenant=own))
+        return desk.submit(*specs, by=caller.name, key=_key(caller, key))
 
     def command(
         self, caller: Token, kind: CommandKind, target: str, key: str = "", value: float = 0.0
-    ) -> Entry:
+    ) -> list[Entry]:
         """Accept a command; see `Desk.command`.
 
         Raises:
@@ -105,14 +103,15 @@ class Guarded:
         if kind in OPERATORS and caller.role is not Role.OPERATOR:
             raise NotAllowed("token", f"{kind.value} is an operator's to ask", _ASK)
         desk = self.desk
-        if not kind.of_node:
-            target = str(self._entry(caller, target).number)
-        return desk.command(kind, target, value=value, by=caller.name, key=_key(caller, key))
+        if kind.of_node:
+            return desk.command(kind, target, value=value, by=caller.name, key=_key(caller, key))
+        numbers = [entry.number for entry in self._entries(caller, target)]
+        return desk.command_jobs(kind, numbers, value=value, by=caller.name, key=_key(caller, key))
 
-    def _entry(self, caller: Token, target: str) -> Entry:
+    def _entries(self, caller: Token, target: str) -> list[Entry]:
         tenant = caller.tenant if caller.role is Role.TENANT else None
-        found = self.desk.inbox.find(target, tenant)
-        if found is None:
+        found = self.desk.inbox.targets(target, tenant)
+        if not found:
             raise NotThere("job", f"there is no job {target!r}", "give the id or name of one")
         return found
 
@@ -122,7 +121,7 @@ class Guarded:
         Raises:
             NotThere: There is none.
         """
-        number = self._entry(caller, target).number
+        number = self._entries(caller, target)[-1].number
         return next(row for row in self.desk.jobs() if row.job_id == number)
 
     def jobs(self, caller: Token) -> list[JobRow]:
@@ -160,7 +159,7 @@ class Guarded:
             NotThere: There is none.
             InputError: No round has taken it in yet.
         """
-        answer, seen = self.desk.why(self._entry(caller, target).number), self._seen(caller)
+        answer, seen = self.desk.why(self._entries(caller, target)[-1].number), self._seen(caller)
         if seen is None:
             return answer
         holders = (
@@ -175,7 +174,7 @@ class Guarded:
         Raises:
             NotThere: There is none.
         """
-        return self.desk.course(self._entry(caller, target).number)
+        return self.desk.course(self._entries(caller, target)[-1].number)
 
     def _seen(self, caller: Token) -> set[int] | None:
         """The jobs that a caller sees; None for all."""
@@ -196,7 +195,7 @@ def _check_commands(caller: Token) -> None:
         raise NotAllowed("token", "a reader changes nothing", _ASK)
 
 
-def _check_own(caller: Token, spec: JobSpec) -> None:
+def _check_own(caller: Token, spec: JobFile) -> None:
     if spec.tenant != caller.tenant:
         raise NotAllowed("tenant", f"the token is not of {spec.tenant!r}", "leave it out")
     if spec.budget > 1.0:

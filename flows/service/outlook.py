@@ -1,17 +1,17 @@
 """A service's run so far, and what its last round makes one expect."""
 
-from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 from containers.runtime import Standing
 from containers.virtual.faithful import FaithfulPlace
 from flows.runs.prepared import prepare, terms
-from flows.service.rows import QueueRow, status_of
+from flows.service.rows import QueueRow, in_time, status_of, waits_for
 from predictor.job import JobSpec
 from tasks.record import RoundRecord, Start
 from tasks.replay import Comparison, Recording
-from tasks.rollouts import Expected, expected
+from tasks.rollouts import Expected
 from tasks.round import Round, Run, collect, predict, solve
 from tasks.sources import Trace
 from tasks.state import RunState
@@ -72,21 +72,6 @@ def solved(name: str, found: History, extra: JobSpec | None = None) -> tuple[Run
     return run, this
 
 
-def outlook(run: Run, this: Round, asked: set[int]) -> dict[int, Expected]:
-    """When jobs will start and finish; none for those that may not run.
-
-    Args:
-        run: The run, before the round.
-        this: The round, solved.
-        asked: Their ids.
-    """
-    playing = copy(this)
-    may_run = this.state.orders.may_run
-    playing.active = {job_id: job for job_id, job in this.active.items() if may_run(job_id)}
-    asked = asked & playing.active.keys()
-    return expected(run, playing, asked) if asked else {}
-
-
 def queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> QueueRow:
     """An active job of a solved round as a row, with what is expected of it."""
     job, state, plan = this.active[job_id], this.state, this.plan
@@ -102,7 +87,8 @@ def queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> Que
         status="waits" if status == "runs" and job_id not in plan.placement else status,
         price=next((row.price for row in plan.report.prices if row.gpu_type == own), None),
     )
-    if ahead is None or not state.orders.may_run(job_id):
+    row = replace(row, waits_for=waits_for(state, job_id), **_deadline(spec, clock, ahead))
+    if ahead is None:
         return row
     contention = max(1.0, state.arrived / run.header.settings.reference_gpus)
     alone = contention * (job.belief.run_seconds + job.run_time(job.own).remaining)
@@ -116,3 +102,12 @@ def queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> Que
         ends_high_s=ahead.finish_high - clock,
         ftf=(ahead.finish - spec.arrival_seconds) / alone,
     )
+
+
+def _deadline(spec: JobSpec, clock: float, ahead: Expected | None) -> dict[str, Any]:
+    """When a job is to end, and whether it should."""
+    if not spec.options.deadline_seconds:
+        return {}
+    at = spec.arrival_seconds + spec.options.deadline_seconds
+    told = in_time(at, clock, (ahead.finish_low, ahead.finish_high) if ahead else None)
+    return {"deadline_in_s": at - clock, "in_time": told}

@@ -1,12 +1,16 @@
 """What users are told of a service, as rows: its jobs and queue, what happened, its state."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from predictor.job import JobSpec
 from tasks.commands import Command, CommandKind
+from tasks.eligibility import Bar
 from tasks.record import RoundRecord
 from tasks.state import RunState
+
+SHOWN = 6
+"""Most jobs that are listed in a sentence. A choice of layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class JobRow:
             ended before its last.
         arrival_s: When it came, on the run's clock in seconds; None before it is taken in.
         ended_s: When it ended.
-        reason: Why it failed or was refused, in words.
+        reason: Why it failed or was refused, or for which other jobs it waits, in words.
     """
 
     job_id: int
@@ -63,6 +67,10 @@ class QueueRow:
         ends_high_s: Upper end.
         ftf: Its finish-time fairness ρ, if it ends then.
         price: What a GPU-round of its type costs in the market.
+        waits_for: Other jobs that keep it from running, in words; empty if none does.
+        deadline_in_s: When it is to end; None if it has no deadline.
+        in_time: Whether it should: yes or no where all of the interval says so, maybe, or missed;
+            empty without a deadline or an expectation.
     """
 
     place: int | None
@@ -79,6 +87,9 @@ class QueueRow:
     ends_high_s: float | None = None
     ftf: float | None = None
     price: float | None = None
+    waits_for: str = ""
+    deadline_in_s: float | None = None
+    in_time: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +195,37 @@ def status_of(state: RunState, job_id: int) -> str:
     if job_id in state.orders.held:
         return "held"
     return "runs" if job_id in state.leases else "waits"
+
+
+def waits_for(state: RunState, job_id: int) -> str:
+    """The other jobs that keep an active one from running, in words; empty if none does."""
+    found = state.barred.get(job_id)
+    if found is None:
+        return ""
+    shown = counted_jobs(found.jobs)
+    return f"the end of {shown}" if found.bar is Bar.AFTER else f"a place in its array: {shown}"
+
+
+def counted_jobs(jobs: Sequence[int]) -> str:
+    """Some jobs in words: the first of them, and how many more there are."""
+    shown = ", ".join(map(str, jobs[:SHOWN]))
+    more = f" and {len(jobs) - SHOWN} more" if len(jobs) > SHOWN else ""
+    return f"job{'s' * (len(jobs) > 1)} {shown}{more}"
+
+
+def in_time(deadline: float, clock: float, ends: tuple[float, float] | None) -> str:
+    """Whether a job should end by its deadline; see `QueueRow.in_time`.
+
+    Args:
+        deadline: On the run's clock in seconds.
+        clock: The run's clock.
+        ends: The interval of its end, if it is known.
+    """
+    if deadline < clock:
+        return "missed"
+    if ends is None:
+        return ""
+    return "yes" if ends[1] <= deadline else "no" if ends[0] > deadline else "maybe"
 
 
 def events_of(record: RoundRecord, names: dict[int, str]) -> Iterator[EventRow]:

@@ -28,9 +28,9 @@ def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
         inbox.submit(JOB)
     name = go(tmp_path, 1)
     with Desk(tmp_path) as desk:
-        held = desk.submit(replace(JOB, name="nightly", mode=Mode.STATIC), by="ann")
-        wide = desk.submit(replace(JOB, demand=Demand.gang(4)))
-        last = desk.submit(replace(JOB, demand=Demand.gang(4), name="nightly"))
+        (held,) = desk.submit(replace(JOB, name="nightly", mode=Mode.STATIC), by="ann")
+        (wide,) = desk.submit(replace(JOB, demand=Demand.gang(4)))
+        (last,) = desk.submit(replace(JOB, demand=Demand.gang(4), name="nightly"))
         assert statuses(desk) == {1: "runs", 2: "accepted", 3: "accepted", 4: "accepted"}
         assert [row.status for row in desk.queue()] == ["runs", *["accepted"] * 3]
         assert desk.job("nightly").number == last.number

@@ -72,6 +72,12 @@ MISTAKES = {
     ("submit", *SMALL, "--gpus", "64"): "--gpus: 64 are asked for",
     ("submit", *SMALL, "--priority", "-1"): "budget",
     ("submit", "none.toml"): "none.toml",
+    ("submit", *SMALL, "--after", "none"): "there is no job 'none'",
+    ("submit", *SMALL, "--array", "3-1"): "array: '3-1' ends before it begins",
+    ("submit", *SMALL, "--env", "SEED"): "--env: 'SEED' is not NAME=VALUE",
+    ("submit", *SMALL, "--retries", "101"): "retries",
+    ("submit", *SMALL, "--secret", "a/b"): "secrets",
+    ("why", "none"): "job none: is not in run",
     ("cancel", "9"): "there is no job '9'",
     ("budget", "1", "0"): "is no budget",
     ("logs", "9"): "there is no job '9'",
@@ -114,3 +120,34 @@ def test_jobs_of_any_image_are_played_on_a_virtual_cluster(tmp_path: Path) -> No
     rows = {row["name"]: row for row in typed(tmp_path, "jobs")}
     assert rows["etl"]["job_id"] == job["job_id"]
     assert rows["etl"]["status"] in ("finished", "withdrawn")
+
+
+def test_an_array_waits_for_a_job_and_is_steered_as_a_whole_or_by_task(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB)
+    go(tmp_path, 1)
+    typed(tmp_path, "submit", *SMALL, "--name", "prepare", "--deadline", "90000")
+    array = (*SMALL, "--name", "sweep", "--array", "5-8%1", "--after", "prepare", "--key", "k")
+    jobs = typed(tmp_path, "submit", *array)
+    assert [row["job_id"] for row in jobs] == [3, 4, 5, 6]
+    assert typed(tmp_path, "submit", *array) == jobs
+    go(tmp_path, 1)
+    rows = {row["job_id"]: row for row in typed(tmp_path, "queue")}
+    assert rows[3]["waits_for"] == "the end of job 2"
+    assert rows[4]["starts_in_s"] > rows[3]["starts_in_s"] > 0.0
+    assert (rows[2]["in_time"], rows[1]["deadline_in_s"]) == ("yes", None)
+    assert [row["job_id"] for row in typed(tmp_path, "cancel", "sweep[7]")] == [5]
+    assert [row["job_id"] for row in typed(tmp_path, "hold", "sweep")] == [3, 4, 5, 6]
+    go(tmp_path, 1)
+    rows = {row["job_id"]: row for row in typed(tmp_path, "jobs")}
+    assert [rows[job]["status"] for job in (3, 4, 5, 6)] == ["held", "held", "cancelled", "held"]
+    (told,) = typed(tmp_path, "why", "sweep[8]")
+    assert (told["job_id"], told["order"]) == (6, "held")
+    typed(tmp_path, "cancel", "prepare")
+    go(tmp_path, 2)
+    with pytest.raises(InputError, match="job 2 is withdrawn, so that nothing can start after it"):
+        typed(tmp_path, "submit", *SMALL, "--after", "prepare")
+    go(tmp_path, 1)
+    rows = {row["job_id"]: row for row in typed(tmp_path, "jobs")}
+    assert {rows[job]["status"] for job in (3, 4, 5, 6)} == {"withdrawn"}
+    assert rows[4]["reason"] == "job 2, before it, did not end well"

@@ -48,6 +48,21 @@ def test_a_job_that_stops_for_ever_is_given_up_later_than_one_that_crashes() -> 
     assert tries(EventKind.LOST)[0] == 1_000
 
 
+def test_a_job_says_how_often_it_is_tried_again() -> None:
+    crash = seen(1, EventKind.CRASHED)
+    (_, end) = BackOff().given_up(crash, {0: 0}).finished
+    assert (end.kind, end.reason) == (EventKind.FAILED, "crashed once: crashed in 1")
+    assert not BackOff().given_up(crash, {0: 1}).ended
+    assert not BackOff().given_up(seen(1, EventKind.STOPPED), {0: 0}).ended
+    backoff = BackOff()
+    for number in range(1, 8):
+        told = backoff.given_up(seen(number, EventKind.CRASHED), {0: 7})
+        assert not told.ended
+        backoff = backoff.after(told, ROUND_SECONDS)
+    assert backoff.waits[0] == (7 + 15) * ROUND_SECONDS  # the longest wait
+    assert backoff.given_up(seen(8, EventKind.CRASHED), {0: 7}).ended == (0,)
+
+
 @pytest.mark.parametrize("other", [EventKind.CRASHED, EventKind.LOST])
 def test_other_failures_between_stops_do_not_save_a_job(other: EventKind) -> None:
     count, rounds, reason = tries(EventKind.STOPPED, other)

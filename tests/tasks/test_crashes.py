@@ -8,7 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from containers.runtime import ContainerEvent, EventKind, Lease, Observation, Runtime, Standing
+from containers.runtime import (
+    BY_ITS_OWNER,
+    ContainerEvent,
+    EventKind,
+    Lease,
+    Observation,
+    Runtime,
+    Standing,
+)
 from flows.history.replay import replay
 from flows.history.why import why
 from flows.history.words import in_words
@@ -58,8 +66,8 @@ class Troubled:
     def admit(self, jobs: Sequence[JobSpec]) -> None:
         self.inner.admit(jobs)
 
-    def withdraw(self, job_id: int) -> None:
-        self.inner.withdraw(job_id)
+    def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
+        self.inner.withdraw(job_id, reason)
 
     def close(self) -> None:
         self.inner.close()

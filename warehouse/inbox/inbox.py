@@ -12,6 +12,7 @@ from sqlalchemy import Connection, RowMapping, delete, func, insert, select
 
 from predictor.errors import InputError, ShockwaveError, WarehouseBusy
 from predictor.job import JobSpec
+from predictor.options import array_of
 from tasks.commands import CommandKind
 from tasks.rows import from_row, to_row
 from warehouse.inbox.database import Database
@@ -140,14 +141,34 @@ class Inbox:
 
     def submit(self, job: JobSpec, *, by: str = "", key: str = "") -> Entry:
         """Accept a job; see `accept`."""
-        return self.accept([Request(SUBMIT, job=job, by=by, key=key)])[0]
+        return self.submit_all([job], by=by, key=key)[0]
+
+    def submit_all(self, jobs: Sequence[JobSpec], *, by: str = "", key: str = "") -> list[Entry]:
+        """Accept jobs, all or none, with consecutive numbers; see `accept`."""
+        keys = _keys(key, len(jobs))
+        asked = zip(jobs, keys, strict=True)
+        return self.accept([Request(SUBMIT, job=job, by=by, key=own) for job, own in asked])
 
     def command(
         self, kind: CommandKind, target: int, *, value: float = 0.0, by: str = "", key: str = ""
     ) -> Entry:
         """Accept a command; see `accept`."""
-        given = Request(kind.value, target=target, value=value, by=by, key=key)
-        return self.accept([given])[0]
+        return self.command_all(kind, [target], value=value, by=by, key=key)[0]
+
+    def command_all(
+        self,
+        kind: CommandKind,
+        targets: Sequence[int],
+        *,
+        value: float = 0.0,
+        by: str = "",
+        key: str = "",
+    ) -> list[Entry]:
+        """Accept a command about several jobs or nodes, for all or none; see `accept`."""
+        asked = zip(targets, _keys(key, len(targets)), strict=True)
+        return self.accept(
+            [Request(kind.value, target=one, value=value, by=by, key=own) for one, own in asked]
+        )
 
     def after(self, number: int, most: int = MOST_READ) -> list[Entry]:
         """The entries after a number, in order.
@@ -167,6 +188,23 @@ class Inbox:
         """The number of the last entry; 0 if there is none."""
         asked = select(func.max(ENTRIES.c.number))
         return self._database.read(lambda connection: connection.scalar(asked) or 0)
+
+    def targets(self, job: str, tenant: str | None = None) -> list[Entry]:
+        """The entries of a job by its id, or of the latest job of a name and all of its array.
+
+        Args:
+            job: Id, name, or `NAME[INDEX]` of a task.
+            tenant: Only jobs of this tenant.
+        """
+        name, _, index = job.partition("[")
+        found = self.find(name, tenant)
+        if found is None or found.job is None or name.isdigit():
+            return [found] if found and not index else []
+        first = array_of(found.number, found.job.options)
+        if first is None:
+            return [] if index else [found]
+        tasks = self.after(first - 1, found.job.options.task.tasks)
+        return [e for e in tasks if not index or (e.job and e.job.options.task.index_is(index))]
 
     def find(self, job: str, tenant: str | None = None) -> Entry | None:
         """The entry of a job by its id, or of the latest job of a name; None if there is none.
@@ -244,6 +282,11 @@ class Inbox:
     def __exit__(self, *error: object) -> None:
         """Close all connections."""
         self.close()
+
+
+def _keys(key: str, entries: int) -> list[str]:
+    """The keys of several entries that are accepted together."""
+    return [f"{key}[{place}]" if key and place else key for place in range(entries)]
 
 
 @dataclass(slots=True)

@@ -1,0 +1,160 @@
+"""What a job may say beside what it runs: when it may start, how often it is tried, and more."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from predictor.errors import InputError
+
+MOST_TASKS = 1_000
+"""Most tasks of an array. An engineering bound."""
+
+MOST_NAMED = 1_000
+"""Most jobs that a job waits for, and most secrets. An engineering bound."""
+
+MOST_RETRIES = 100
+"""Most retries. An engineering bound."""
+
+LARGEST_INDEX = 10**9
+"""Largest index of a task."""
+
+INDEX = "SHOCKWAVE_ARRAY_INDEX"
+"""Variable that tells a task its index."""
+
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+"""Name of a secret, and of a tenant that has some: they are names of files."""
+
+_ARRAY = re.compile(r"(?P<indices>\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*)(%(?P<most>\d{1,9}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The place of a job in an array; the tasks of an array have consecutive ids.
+
+    Attributes:
+        index: Its index.
+        place: Its place among the tasks, from 0.
+        tasks: Number of tasks; 0 for a job that is in no array.
+        at_once: Most tasks that hold GPUs at a time; 0 for any number.
+    """
+
+    index: int = 0
+    place: int = 0
+    tasks: int = 0
+    at_once: int = 0
+
+    def index_is(self, text: str) -> bool:
+        """Whether `NAME[` and this text name the task."""
+        return text == f"{self.index}]"
+
+
+NO_ARRAY = Task()
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """Options of a job. Each is in rows only if it is set.
+
+    Attributes:
+        after: Ids of jobs that have to end well before it may start.
+        task: Its place in an array.
+        retries: How often it is launched again after it crashed; by default as often as
+            `tasks.backoff` says.
+        deadline_seconds: Time from its arrival within which it is to end; none if 0. No decision
+            depends on it.
+        secrets: Names of the files that its containers find in /run/secrets.
+    """
+
+    after: tuple[int, ...] = field(default=(), metadata={"optional": True})
+    task: Task = field(default=NO_ARRAY, metadata={"optional": True})
+    retries: int = field(default=-1, metadata={"optional": True})
+    deadline_seconds: float = field(default=0.0, metadata={"optional": True})
+    secrets: tuple[str, ...] = field(default=(), metadata={"optional": True})
+
+    def check(self, place: str, tenant: str) -> None:
+        """Refuse options that mean nothing.
+
+        Args:
+            place: The job, for the error's place.
+            tenant: Its tenant.
+
+        Raises:
+            InputError: One is invalid.
+        """
+        for name, given in (("after", self.after), ("secrets", self.secrets)):
+            if len(given) > MOST_NAMED:
+                raise InputError(f"{place}, {name}", f"names more than {MOST_NAMED:,}", "name less")
+        if not -1 <= self.retries <= MOST_RETRIES:
+            problem, remedy = f"{self.retries} is no number of retries", "give one from 0 to 100"
+            raise InputError(f"{place}, retries", problem, remedy)
+        if not 0.0 <= self.deadline_seconds < float("inf"):
+            problem = f"{self.deadline_seconds} is not a time from 0 on"
+            raise InputError(
+                f"{place}, deadline_seconds", problem, "give seconds from its arrival; 0 for none"
+            )
+        for secret in self.secrets:
+            if not FILE_NAME.fullmatch(secret) or self.secrets.count(secret) > 1:
+                raise InputError(
+                    f"{place}, secrets",
+                    f"{secret[:80]!r} is not the name of a secret, or is there twice",
+                    "use letters, digits, '.', '_' and '-', at most 100; never the secret itself",
+                )
+        if self.secrets and not FILE_NAME.fullmatch(tenant):
+            raise InputError(
+                f"{place}, tenant",
+                f"{tenant[:80]!r} has no folder of secrets",
+                "use letters, digits, '.', '_' and '-', at most 100",
+            )
+
+
+NO_OPTIONS = JobOptions()
+"""Of most jobs."""
+
+
+def tasks_of(text: str) -> tuple[Task, ...]:
+    """The tasks of an array.
+
+    Args:
+        text: Indices and, after a percent sign, how many may hold GPUs at a time: `0-31%4`,
+            `1,3,5-7`.
+
+    Raises:
+        InputError: The text is none of that form, or asks for too many tasks.
+    """
+    found = _ARRAY.fullmatch(text)
+    if not found:
+        raise InputError("array", f"{text[:40]!r} is no array", "give one like 0-31%4 or 1,3,5-7")
+    indices: list[int] = []
+    for part in found["indices"].split(","):
+        first, _, last = part.partition("-")
+        coming = range(int(first), int(last or first) + 1)
+        if not coming:
+            raise InputError("array", f"{part!r} ends before it begins", "give one like 0-31")
+        if len(indices) + len(coming) > MOST_TASKS:
+            raise InputError("array", f"has more than {MOST_TASKS:,} tasks", "give several arrays")
+        indices += coming
+    if len({*indices}) < len(indices):
+        raise InputError("array", "has an index twice", "give each once")
+    most = int(found["most"] or 0)
+    if found["most"] and not most:
+        raise InputError("array", "lets no task run", "give at least %1")
+    return tuple(Task(index, place, len(indices), most) for place, index in enumerate(indices))
+
+
+def array_of(job_id: int, options: JobOptions) -> int | None:
+    """The id of the first task of a job's array; None for a job that is in none."""
+    return job_id - options.task.place if options.task.tasks else None
+
+
+def stuck_behind(waits: Mapping[int, JobOptions], frozen: set[int]) -> set[int]:
+    """Jobs that will not run, and those that wait for them, and so on.
+
+    Args:
+        waits: Options of active jobs, by job id.
+        frozen: Jobs that will not run.
+    """
+    found = frozen & waits.keys()
+    behind = [job_id for job_id, options in waits.items() if options.after]
+    while new := {j for j in behind if j not in found and not found.isdisjoint(waits[j].after)}:
+        found |= new
+    return found

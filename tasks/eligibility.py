@@ -1,0 +1,78 @@
+"""Which active jobs may not get GPUs yet, whatever the policy, because of other jobs."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from predictor.belief import Belief
+from predictor.options import array_of
+
+
+class Bar(StrEnum):
+    """Why a job may not get GPUs in a round."""
+
+    AFTER = "after"
+    """Jobs that it comes after have not ended."""
+    ARRAY = "array"
+    """As many tasks of its array hold GPUs as may at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """A job that may not get GPUs in a round.
+
+    Attributes:
+        bar: Why.
+        jobs: The jobs that it waits for, ascending.
+    """
+
+    bar: Bar
+    jobs: tuple[int, ...]
+
+
+def barred(
+    beliefs: Mapping[int, Belief], holding: Collection[int], ordered: Collection[int]
+) -> dict[int, Barred]:
+    """The active jobs that may not get GPUs because of other jobs, by job id.
+
+    A pure function of the active jobs: who comes after a job that failed is cancelled
+    (`doomed`), so that what a job waits for is what is active of it.
+
+    Args:
+        beliefs: Active jobs, by job id.
+        holding: Those that hold GPUs.
+        ordered: Those that get no GPUs by an order; they take no place of their array.
+    """
+    found: dict[int, Barred] = {}
+    arrays: dict[int, list[int]] = {}
+    for job_id, belief in beliefs.items():
+        options = belief.spec.options
+        waits = tuple(other for other in options.after if other in beliefs)
+        if waits:
+            found[job_id] = Barred(Bar.AFTER, tuple(sorted(waits)))
+        elif options.task.at_once and job_id not in ordered:
+            arrays.setdefault(array_of(job_id, options) or 0, []).append(job_id)
+    for tasks in arrays.values():
+        tasks.sort(key=lambda job: (job not in holding, beliefs[job].progress is None, job))
+        most = beliefs[tasks[0]].spec.options.task.at_once
+        first = tuple(sorted(tasks[:most]))
+        found |= {job_id: Barred(Bar.ARRAY, first) for job_id in tasks[most:]}
+    return found
+
+
+def doomed(beliefs: Mapping[int, Belief], ended: Iterable[Belief]) -> dict[int, int]:
+    """Active jobs that come after one that did not end well, with that one, by job id.
+
+    Args:
+        beliefs: Active jobs, by job id.
+        ended: Jobs that ended well.
+    """
+    waits = {j: b.spec.options.after for j, b in beliefs.items() if b.spec.options.after}
+    if not waits:
+        return {}
+    well = {belief.spec.job_id for belief in ended}
+    failed = {
+        job_id: next((job for job in after if job not in beliefs and job not in well), None)
+        for job_id, after in waits.items()
+    }
+    return {job_id: job for job_id, job in failed.items() if job is not None}
