@@ -1,6 +1,6 @@
 """Which active jobs may not get GPUs yet, whatever the policy, because of other jobs."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -60,17 +60,16 @@ def barred(
     return found
 
 
-def doomed(beliefs: Mapping[int, Belief], ended: Iterable[Belief]) -> dict[int, int]:
+def doomed(beliefs: Mapping[int, Belief], well: Collection[int]) -> dict[int, int]:
     """Active jobs that come after one that did not end well, with that one, by job id.
 
     Args:
         beliefs: Active jobs, by job id.
-        ended: Jobs that ended well.
+        well: Jobs that ended well.
     """
     waits = {j: b.spec.options.after for j, b in beliefs.items() if b.spec.options.after}
     if not waits:
         return {}
-    well = {belief.spec.job_id for belief in ended}
     failed = {
         job_id: next((job for job in after if job not in beliefs and job not in well), None)
         for job_id, after in waits.items()

@@ -1,8 +1,8 @@
 """Conversion of frozen dataclasses to plain rows, the form for hashes and migrations, and back.
 
-A `StrEnum` becomes its string, a tuple a list, a dataclass a dict. A field with the metadata
-`optional` is left out where it has its default: rows without it have the hash that they had
-before there was such a field.
+A `StrEnum` becomes its string, a tuple or list a list, a dataclass a dict, a mapping a list of
+pairs in its order, a frozen set a sorted list. A field with the metadata `optional` is left out
+where it has its default: rows without it have the hash that they had before there was such a field.
 """
 
 import hashlib
@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
-from types import GenericAlias
-from typing import Any, TypeVar, get_args, get_type_hints
+from types import GenericAlias, NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import orjson
 
@@ -66,10 +66,32 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _parts(hint: Any) -> tuple[Any, ...]:
+    """Types of the parts of a tuple of fixed length; empty for one that repeats its first."""
+    found = get_args(hint)
+    return () if get_origin(hint) is not tuple or found[-1] is Ellipsis else found
+
+
+def _other(hint: UnionType) -> Any:
+    """The type that is given or None."""
+    (found,) = (part for part in get_args(hint) if part is not NoneType)
+    return found
+
+
 @cache
 def _encoder(hint: Any) -> Callable[[Any], Any]:
+    if isinstance(hint, UnionType):
+        given = _encoder(_other(hint))
+        return lambda value: None if value is None else given(value)
     if isinstance(hint, GenericAlias):
+        if get_origin(hint) is Mapping:
+            pair = _encoder(tuple[get_args(hint)])  # type: ignore[misc]
+            return lambda items: list(map(pair, items.items()))
+        if each := [_encoder(part) for part in _parts(hint)]:
+            return lambda value: [part(v) for part, v in zip(each, value, strict=True)]
         encode = _encoder(get_args(hint)[0])
+        if get_origin(hint) is frozenset:
+            return lambda items: sorted(map(encode, items))
         return lambda items: list(map(encode, items))
     if is_record(hint):
         parts = [(name, _encoder(part)) for name, part in typed_fields(hint)]
@@ -92,8 +114,18 @@ def _without(defaults: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]
 
 @cache
 def _decoder(hint: Any) -> Callable[[Any], Any]:
+    if isinstance(hint, UnionType):
+        given = _decoder(_other(hint))
+        return lambda value: None if value is None else given(value)
     if isinstance(hint, GenericAlias):
+        if get_origin(hint) is Mapping:
+            pair = _decoder(tuple[get_args(hint)])  # type: ignore[misc]
+            return lambda items: dict(map(pair, items))
+        if each := [_decoder(part) for part in _parts(hint)]:
+            return lambda value: tuple([part(v) for part, v in zip(each, value, strict=True)])
         decode = _decoder(get_args(hint)[0])
+        if (kind := get_origin(hint)) in (frozenset, list):
+            return lambda items: kind(map(decode, items))
         return tuple if decode is _same else lambda items: tuple(decode(item) for item in items)
     if is_record(hint):
         parts = [(name, _decoder(part)) for name, part in typed_fields(hint)]

@@ -85,32 +85,40 @@ class Trace:
         jobs: By arrival and then job id.
         commands: By time.
         truths: What was made for these jobs, in their order; see `Intake`.
+        before: What was taken before its first job and command.
     """
 
     jobs: tuple[JobSpec, ...]
     commands: tuple[Command, ...] = ()
     truths: tuple[GroundTruth, ...] = ()
+    before: Taken = Taken()
+
+    def _next(self, taken: Taken) -> tuple[int, int]:
+        """Indices of the next job and command."""
+        return taken.jobs - self.before.jobs, taken.commands - self.before.commands
 
     def until(self, clock_seconds: float, taken: Taken) -> Intake:
         """See `JobSource.until`."""
-        coming = self.jobs[taken.jobs :]
+        job, command = self._next(taken)
+        coming, given = self.jobs[job:], self.commands[command:]
         jobs = tuple(takewhile(lambda job: job.arrival_seconds <= clock_seconds, coming))
-        given = self.commands[taken.commands :]
         return Intake(
             jobs=jobs,
             commands=tuple(takewhile(lambda command: command.at_seconds <= clock_seconds, given)),
-            truths=self.truths[taken.jobs : taken.jobs + len(jobs)],
+            truths=self.truths[job : job + len(jobs)],
         )
 
     def next_arrival(self, taken: Taken) -> float | None:
         """See `JobSource.next_arrival`."""
-        times = [job.arrival_seconds for job in self.jobs[taken.jobs : taken.jobs + 1]]
-        given = self.commands[taken.commands : taken.commands + 1]
+        job, command = self._next(taken)
+        times = [job.arrival_seconds for job in self.jobs[job : job + 1]]
+        given = self.commands[command : command + 1]
         return min([*times, *(command.at_seconds for command in given)], default=None)
 
     def exhausted(self, taken: Taken) -> bool:
         """See `JobSource.exhausted`."""
-        return taken.jobs >= len(self.jobs) and taken.commands >= len(self.commands)
+        job, command = self._next(taken)
+        return job >= len(self.jobs) and command >= len(self.commands)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,10 @@ from tasks.record import RoundRecord, RunHeader, Start
 from tasks.sources import JobSource, Taken
 from tasks.time_held import TimeHeld
 
+KEPT_ENDED = 4096
+"""Latest finished jobs that the state of a service has, which never ends. An engineering bound on
+memory; no sweep is recorded."""
+
 
 @dataclass(frozen=True)
 class RunState:
@@ -38,9 +42,10 @@ class RunState:
         even: Even share of the active jobs.
         backoff: Back-off of jobs whose containers failed.
         held: Time for which active jobs with a limit have held GPUs.
-        ended: Final beliefs about the finished jobs, in the order of their ends.
-        ended_gpu_seconds: GPU time of each finished job: its run time on the GPUs of its last
-            lease.
+        ended: Final beliefs about the finished jobs, in the order of their ends; of a service
+            the latest `KEPT_ENDED`.
+        ended_gpu_seconds: GPU time of each of them: its run time on the GPUs of its last lease.
+        well: Ids of all finished jobs.
         history: Courses learned from them, and from the header's finished jobs.
         awaited: Forecasts of active jobs to be scored, one a tenth of their epochs, by job id.
         calibration: Scores of the forecasts of finished jobs.
@@ -60,6 +65,7 @@ class RunState:
     backoff: BackOff
     held: TimeHeld
     ended: tuple[Belief, ...]
+    well: frozenset[int]
     ended_gpu_seconds: tuple[float, ...]
     history: History
     awaited: Mapping[int, tuple[Scored, ...]]
@@ -86,6 +92,7 @@ class RunState:
             backoff=BackOff(),
             held=TimeHeld(),
             ended=(),
+            well=frozenset(),
             ended_gpu_seconds=(),
             history=history,
             awaited={},
@@ -119,7 +126,7 @@ class RunState:
 
     def why_cancelled(self, job_id: int) -> str:
         """Why a cancelled job is withdrawn, in words."""
-        failed = doomed(self.beliefs, self.ended).get(job_id)
+        failed = doomed(self.beliefs, self.well).get(job_id)
         return BY_ITS_OWNER if failed is None else f"job {failed}, before it, did not end well"
 
     @property
@@ -186,9 +193,11 @@ class RunState:
             beliefs = dict(sorted(beliefs.items()))
         beliefs |= _with_budgets(beliefs, commands)
         orders = self.orders.after(beliefs.keys(), commands)
-        cancelled = doomed(beliefs, (*self.ended, *ended))
+        well = self.well.union(belief.spec.job_id for belief in ended) if ended else self.well
+        cancelled = doomed(beliefs, well)
         if cancelled:
             orders = replace(orders, cancelled=orders.cancelled | cancelled.keys())
+        latest = slice(-KEPT_ENDED if header.service else None, None)
         changed = {entry.job_id for entry in seen.progress}
         changed |= {spec.job_id for spec in arrivals}
         changed |= beliefs.keys() - forecasts.keys()
@@ -213,11 +222,12 @@ class RunState:
                 orders.requeued
             ),
             held=self.held.after(seen, (self.beliefs[job_id].spec for job_id in self.leases)),
-            ended=(*self.ended, *ended),
+            ended=(*self.ended, *ended)[latest],
+            well=well,
             ended_gpu_seconds=(
                 *self.ended_gpu_seconds,
                 *[belief.run_seconds * len(self.leases[belief.spec.job_id]) for belief in ended],
-            ),
+            )[latest],
             history=history,
             awaited=awaited,
             calibration=calibration,

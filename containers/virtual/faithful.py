@@ -26,13 +26,12 @@ from predictor.throughput import Profile
 
 
 @dataclass
-class _Job:
+class VirtualJob:
     """A job and where it stands.
 
     Attributes:
         spec: What was declared.
         truth: What it will do.
-        profile: How fast it is.
         allocation: On what it runs.
         epoch: Completed epochs.
         steps: Training steps done of the epoch under way.
@@ -41,11 +40,11 @@ class _Job:
         run_seconds: Time trained.
         started: Whether it was ever launched.
         epoch_seconds: Time trained in each completed epoch that was not yet reported.
+        open_seconds: Time trained in the epoch under way.
     """
 
     spec: JobSpec
     truth: GroundTruth
-    profile: Profile
     allocation: Allocation
     epoch: int = 0
     steps: float = 0.0
@@ -54,7 +53,7 @@ class _Job:
     run_seconds: float = 0.0
     started: bool = False
     epoch_seconds: list[float] = field(default_factory=list)
-    _open_seconds: float = 0.0
+    open_seconds: float = 0.0
 
     @property
     def batch_size(self) -> int:
@@ -80,21 +79,21 @@ class _Job:
         if not self.spec.preemptible:
             self.steps = 0.0
 
-    def train(self, seconds: float) -> float:
+    def train(self, seconds: float, profile: Profile) -> float:
         """Train for a time, or to the end; returns the time that it took."""
         left = seconds
         while self.epoch < self.spec.epochs and left > 0.0:
-            rate = self.profile.rate(self.spec, self.batch_size, self.allocation)
+            rate = profile.rate(self.spec, self.batch_size, self.allocation)
             steps = self._steps
             missing = (steps - self.steps) / rate
             took = min(missing, left)
             left -= took
-            self._open_seconds += took
+            self.open_seconds += took
             if took < missing:
                 self.steps += took * rate
             else:
-                self.epoch_seconds.append(self._open_seconds)
-                self.epoch, self.steps, self._open_seconds = self.epoch + 1, 0.0, 0.0
+                self.epoch_seconds.append(self.open_seconds)
+                self.epoch, self.steps, self.open_seconds = self.epoch + 1, 0.0, 0.0
         trained = seconds - max(left, 0.0)
         self.seconds += trained
         self.run_seconds += trained
@@ -124,7 +123,7 @@ class _Job:
 
 
 @dataclass
-class _Holder:
+class Holder:
     """A job that holds GPUs.
 
     Attributes:
@@ -134,6 +133,21 @@ class _Holder:
 
     gpus: tuple[int, ...]
     lost_seconds: float
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """Where a cluster stands at the beginning of a round, once its jobs are launched.
+
+    Attributes:
+        clock_seconds: Its clock.
+        jobs: Its jobs, by id.
+        leases: Those that hold GPUs, by id.
+    """
+
+    clock_seconds: float
+    jobs: Mapping[int, VirtualJob]
+    leases: Mapping[int, Holder]
 
 
 class FaithfulPlace(TruthPlace):
@@ -160,20 +174,25 @@ class FaithfulCluster:
 
     def __init__(self, truths: Mapping[int, GroundTruth], terms: Terms, standing: Standing) -> None:
         self._truths, self._terms = truths, terms
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, VirtualJob] = {}
         self._clock = standing.clock_seconds
-        self._leases: dict[int, _Holder] = {}
+        self._leases: dict[int, Holder] = {}
         self._ran: list[int] = []
         self._finished: list[ContainerEvent] = []
         self._withdrawn: dict[int, str] = {}
         self.admit(standing.jobs)
 
+    @property
+    def state(self) -> ClusterState:
+        """Where it stands after `launch`; valid until the next call."""
+        return ClusterState(self._clock, self._jobs, self._leases)
+
     def admit(self, jobs: Sequence[JobSpec]) -> None:
         """See `Runtime.admit`."""
         check_jobs(jobs, self._truths, self._terms, published_rules=False)
         for spec in jobs:
-            truth, profile = self._truths[spec.job_id], self._terms.throughputs
-            job = _Job(spec, truth, profile, profile.reference(spec))
+            allocation = self._terms.throughputs.reference(spec)
+            job = VirtualJob(spec, self._truths[spec.job_id], allocation)
             self._jobs.setdefault(spec.job_id, job)
 
     def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
@@ -204,7 +223,7 @@ class FaithfulCluster:
             kind = EventKind.RENEWED
         else:
             kind = EventKind.RESUMED if job.started else EventKind.STARTED
-            self._leases[lease.job_id] = _Holder(lease.gpus, self._terms.restart_seconds)
+            self._leases[lease.job_id] = Holder(lease.gpus, self._terms.restart_seconds)
             job.allocation = self._terms.allocation(job.spec, lease.gpus)
         job.started = True
         return ContainerEvent(lease.job_id, kind, self._clock, lease.gpus)
@@ -217,7 +236,7 @@ class FaithfulCluster:
             job, lease = self._jobs[job_id], self._leases[job_id]
             lost = min(lease.lost_seconds, self._terms.round_seconds)
             lease.lost_seconds -= lost
-            held = lost + job.train(self._terms.round_seconds - lost)
+            held = lost + job.train(self._terms.round_seconds - lost, self._terms.throughputs)
             if job.epoch == job.spec.epochs:
                 del self._leases[job_id]
                 self._finished.append(

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from containers.runtime import Standing, Terms
-from containers.virtual.faithful import FaithfulCluster
+from containers.virtual.faithful import ClusterState, FaithfulCluster
 from containers.virtual.truth import GroundTruth
 from predictor.job import JobSpec
 
@@ -62,7 +62,7 @@ class RealTimeCluster(FaithfulCluster):
     Args:
         made: Makes the ground truth of a job.
         terms: What to know of the run.
-        standing: Where it begins.
+        state: Where it goes on; None to begin.
 
     Attributes:
         made: Makes the ground truth of a job.
@@ -70,11 +70,18 @@ class RealTimeCluster(FaithfulCluster):
     """
 
     def __init__(
-        self, made: Callable[[JobSpec], GroundTruth], terms: Terms, standing: Standing
+        self,
+        made: Callable[[JobSpec], GroundTruth],
+        terms: Terms,
+        state: ClusterState | None = None,
     ) -> None:
         self.pace: Pace | None = None
         self.made, self._own = made, dict[int, GroundTruth]()
-        super().__init__(self._own, terms, standing)
+        super().__init__(self._own, terms, Standing())
+        if state:
+            self._clock = state.clock_seconds
+            self._jobs, self._leases = {**state.jobs}, {**state.leases}
+            self._own |= {job_id: job.truth for job_id, job in state.jobs.items()}
 
     def admit(self, jobs: Sequence[JobSpec]) -> None:
         """See `Runtime.admit`."""

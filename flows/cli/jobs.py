@@ -316,11 +316,12 @@ def events(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with what comes, until interrupted.")
     ] = False,
+    after: Annotated[int, typer.Option(help="List what came after this round only.")] = -1,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
     """List what happened to jobs and nodes, and what was asked of them."""
-    last = -1
+    last = after
     with desk(warehouse) as found:
         while True:
             rows = found.events(last)

@@ -53,16 +53,17 @@ def code_of(settings: Settings) -> str:
 
 
 @cache
-def code_version(root: Path = ROOT) -> str:
-    """Hash of the dependencies' versions and of the six packages' source (Python and SQL).
+def code_version(root: Path = ROOT, packages: tuple[str, ...] = PACKAGES) -> str:
+    """Hash of the dependencies' versions and of the packages' source (Python and SQL).
 
     Args:
         root: The folder that holds the packages.
+        packages: Which, by default all six.
     """
     digest = hashlib.sha256(platform.python_version().encode())
     for name in ("shockwave", *DEPENDENCIES):
         digest.update(f"\n{name} {version(name)}".encode())
-    for package in PACKAGES:
+    for package in packages:
         for path in sorted((root / package).rglob("*")):
             if path.suffix in (".py", ".sql"):
                 content = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -15,6 +15,7 @@ from containers.docker.nodes import Nodes
 from containers.docker.own_images import check_images
 from containers.runtime import Standing
 from flows.runs.code_version import packages
+from flows.runs.position import Keeping, Position, kept, reached
 from flows.runs.prepared import Prepared, prepare, terms
 from flows.runs.simulation import Driver, Progress, check_plugins, finish
 from predictor.errors import InputError, Interrupted
@@ -63,8 +64,16 @@ def run_live(
 
 
 @contextmanager
-def begun(start: Start, nodes: Nodes, warehouse: Path) -> Iterator[tuple[Run, Writer]]:
+def begun(
+    start: Start, nodes: Nodes, warehouse: Path, snapshots: Path | None = None
+) -> Iterator[tuple[Run, Writer]]:
     """A new run on its nodes, and what writes its records; open within the context.
+
+    Args:
+        start: The run's start.
+        nodes: The machines.
+        warehouse: The warehouse that its records are written to.
+        snapshots: See `going_on`.
 
     Raises:
         ShockwaveError: See `run_live`.
@@ -88,6 +97,8 @@ def begun(start: Start, nodes: Nodes, warehouse: Path) -> Iterator[tuple[Run, Wr
         ) as writer,
         _running(prepared, nodes, writer, time.time(), Standing(), begun=False) as run,
     ):
+        if snapshots:
+            run.sink = Keeping(writer, run, snapshots, Position(prepared.state))
         yield run, writer
 
 
@@ -123,24 +134,37 @@ def resume_live(
 
 
 @contextmanager
-def going_on(name: str, nodes: Nodes, warehouse: Path) -> Iterator[tuple[Run, Writer]]:
+def going_on(
+    name: str, nodes: Nodes, warehouse: Path, snapshots: Path | None = None
+) -> Iterator[tuple[Run, Writer]]:
     """A run after its last recorded round, and what writes its records; open within the context.
+
+    Args:
+        name: The run.
+        nodes: The machines.
+        warehouse: The warehouse that holds it.
+        snapshots: File of its snapshots, so that not all rounds need be read; None to keep none.
 
     Raises:
         ShockwaveError: See `resume_live`.
     """
     reader = Reader(warehouse)
-    start = reader.start(name)
+    start = reader.begun(name)
     header = start.header
     check_nodes(header, nodes)
     check_plugins(name, start, reader)
     nodes = _pinned(nodes, _same_images(nodes, reader.packages(name)))
     build(warehouse)
     with Writer(warehouse, start, run=name) as writer:
-        recorded = reader.records(name)
-        prepared, standing = prepare(start).after(recorded)
+        past = kept(snapshots, name) if snapshots else None
+        position, recorded = reached(reader, start, name, past)
+        position = position.after_all(header, recorded)
+        prepared, standing = prepare(start).at(position)
         began = min(reader.created_at(name).timestamp(), time.time() - standing.clock_seconds)
-        with _running(prepared, nodes, writer, began, standing, begun=bool(recorded)) as run:
+        there = bool(position.state.round)
+        with _running(prepared, nodes, writer, began, standing, begun=there) as run:
+            if snapshots:
+                run.sink = Keeping(writer, run, snapshots, position)
             yield run, writer
 
 

@@ -8,6 +8,7 @@ from containers.runtime import Place, Runtime, Standing, Terms
 from containers.virtual.faithful import FaithfulPlace
 from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualPlace
+from flows.runs.position import Position
 from flows.runs.start import policy_of
 from predictor.basis import Basis
 from predictor.published_predictor import ProfiledRegime
@@ -15,10 +16,10 @@ from predictor.throughput import Profile, Throughput, epoch_seconds
 from solver.inventory import Inventory
 from solver.plan import Policy
 from tasks.plugged import PluggedPlace
-from tasks.record import RoundRecord, RunHeader, RuntimeKind, Start
+from tasks.record import RunHeader, RuntimeKind, Start
 from tasks.round import Run, Sink
 from tasks.sources import Workload
-from tasks.state import RunState, advance
+from tasks.state import RunState
 
 BEGINNING = Standing()
 
@@ -58,23 +59,19 @@ class Prepared:
         with closing(self.place.open(terms(self.start.header, name), standing)) as runtime:
             yield self.on(runtime, sink, name)
 
-    def after(self, recorded: Iterable[tuple[RoundRecord, str]]) -> tuple["Prepared", Standing]:
-        """The run after its recorded rounds, and where it stands, from the records alone."""
-        state, clock_seconds, started = self.state, 0.0, set[int]()
-        for record, digest in recorded:
-            state = advance(self.start.header, state, record, digest)
-            clock_seconds = record.clock_seconds
-            started |= {lease.job_id for lease in record.leases}
+    def at(self, position: Position) -> tuple["Prepared", Standing]:
+        """The run at a position, and where it stands there."""
+        state = position.state
         beliefs = state.beliefs.items()
         return replace(self, state=state), Standing(
-            clock_seconds=clock_seconds,
+            clock_seconds=state.even.clock_seconds,
             jobs=tuple(belief.spec for _, belief in beliefs),
             leases=state.leases,
             epochs={
                 job: int(sum(part.epochs for part in belief.observed)) for job, belief in beliefs
             },
             run_seconds={job: belief.run_seconds for job, belief in beliefs},
-            started=frozenset(started),
+            started=position.started,
         )
 
     def on(self, runtime: Runtime, sink: Sink, name: str = "") -> Run:

@@ -9,6 +9,7 @@ from shlex import quote
 from containers.runtime import EventKind, Lease
 from flows.runs.code_version import changed_plugins, packages
 from flows.runs.garbage import rare_collections
+from flows.runs.position import Position
 from flows.runs.prepared import prepare
 from predictor.errors import InputError, Interrupted, WarehouseError
 from tasks.record import RoundRecord, RuntimeKind, Start
@@ -114,7 +115,8 @@ def _going_on(start: Start, reader: Reader, writer: Writer) -> Iterator[Run]:
     """A run at its place, after its last recorded round."""
     prepared, recorded = prepare(start), reader.records(writer.run)
     if prepared.place.live:
-        prepared, standing = prepared.after(recorded)
+        at = Position(prepared.state).after_all(start.header, recorded)
+        prepared, standing = prepared.at(at)
         with prepared.under_way(writer, writer.run, standing) as run:
             yield run
         return

@@ -1,15 +1,49 @@
 """What rounds so far tell of tenants, prices and single jobs, as rows."""
 
+import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
+from containers.runtime import ContainerEvent, Lease
 from flows.service.outlook import History
-from tasks.record import RoundRecord
+from predictor.job import JobSpec
+from solver.plan import SolveReport
+from tasks.commands import Command
+from tasks.record import Estimate
 
 MOST_PRICES = 240
 """Rounds whose prices are told, the last ones: eight hours of two minutes. A choice of layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What came and ended with a round: fields of its record."""
+
+    round: int
+    arrivals: tuple[JobSpec, ...]
+    finished: tuple[ContainerEvent, ...]
+    commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A round's prices: fields of its record."""
+
+    round: int
+    clock_seconds: float
+    solve: SolveReport
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What jobs held and were expected to do in a round: fields of its record."""
+
+    round: int
+    clock_seconds: float
+    finished: tuple[ContainerEvent, ...]
+    estimates: tuple[Estimate, ...]
+    leases: tuple[Lease, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +155,10 @@ class Course:
 def tenants_of(found: History) -> list[TenantRow]:
     """The tenants of a service, by name."""
     state = found.state
-    tenants = {spec.job_id: spec.tenant for spec in found.start.workload.specs}
-    hours, gpus = defaultdict[str, float](float), defaultdict[str, int](int)
-    for record, after in pairwise(found.records):
-        ends = {event.job_id: event.at_seconds for event in after.finished}
-        for lease in record.leases:
-            seconds = ends.get(lease.job_id, after.clock_seconds) - record.clock_seconds
-            hours[tenants[lease.job_id]] += len(lease.gpus) * seconds / 3600.0
+    hours = {tenant: held / 3600.0 for tenant, held in found.position.gpu_seconds.items()}
+    gpus = defaultdict[str, int](int)
     for job_id, held in state.leases.items():
-        gpus[tenants[job_id]] += len(held)
+        gpus[state.beliefs[job_id].spec.tenant] += len(held)
     budgets, jobs = defaultdict[str, float](float), defaultdict[str, int](int)
     running = defaultdict[str, int](int)
     for job_id, belief in state.beliefs.items():
@@ -147,22 +176,33 @@ def tenants_of(found: History) -> list[TenantRow]:
             budget_share=budgets[tenant] / all_budgets if all_budgets else 0.0,
             gpus=gpus[tenant],
             gpu_share=gpus[tenant] / all_gpus if all_gpus else 0.0,
-            gpu_hours=hours[tenant],
+            gpu_hours=hours.get(tenant, 0.0),
         )
         for tenant in sorted({*hours, *jobs})
     ]
 
 
-def prices_of(records: Sequence[RoundRecord]) -> list[PriceRow]:
-    """Prices of the last rounds that had a market, in order."""
+def prices_of(rounds: Iterable[Priced]) -> list[PriceRow]:
+    """Prices of rounds that had a market, in order."""
     return [
-        PriceRow(record.round, record.clock_seconds, found.gpu_type, found.price)
-        for record in records[-MOST_PRICES:]
-        for found in record.solve.prices
+        PriceRow(found.round, found.clock_seconds, price.gpu_type, price.price)
+        for found in rounds
+        for price in found.solve.prices
     ]
 
 
-def course_of(records: Sequence[RoundRecord], job_id: int, losses: Sequence[LossRow]) -> Course:
+def lifetime(news: Iterable[News], job_id: int) -> range:
+    """The rounds from that which took a job in to that in which it ended, as far as it is known."""
+    first = 0
+    for found in news:
+        if any(spec.job_id == job_id for spec in found.arrivals):
+            first = found.round
+        if any(event.job_id == job_id and event.ends_job for event in found.finished):
+            return range(first, found.round + 1)
+    return range(first, sys.maxsize)
+
+
+def course_of(records: Sequence[Held], job_id: int, losses: Sequence[LossRow]) -> Course:
     """A job so far."""
     forecasts = tuple(
         ForecastRow(
@@ -180,7 +220,7 @@ def course_of(records: Sequence[RoundRecord], job_id: int, losses: Sequence[Loss
     return Course(tuple(_held(records, job_id)), forecasts, tuple(losses))
 
 
-def _held(records: Sequence[RoundRecord], job_id: int) -> Iterator[HeldRow]:
+def _held(records: Sequence[Held], job_id: int) -> Iterator[HeldRow]:
     since, gpus = 0.0, tuple[int, ...]()
     for record in records:
         now = next((lease.gpus for lease in record.leases if lease.job_id == job_id), ())

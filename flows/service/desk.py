@@ -14,15 +14,20 @@ from typing import TYPE_CHECKING
 from containers.runtime import EventKind
 from flows.service.admission import check_budget, check_job
 from flows.service.course import (
+    MOST_PRICES,
     Course,
+    Held,
     LossRow,
+    News,
+    Priced,
     PriceRow,
     TenantRow,
     course_of,
+    lifetime,
     prices_of,
     tenants_of,
 )
-from flows.service.outlook import History, late_rounds, queue_row, solved
+from flows.service.outlook import Followed, History, queue_row, solved
 from flows.service.rows import (
     EventRow,
     JobRow,
@@ -34,14 +39,13 @@ from flows.service.rows import (
     status_of,
     waits_for,
 )
+from flows.service.running import FOLDER, SNAPSHOT
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from tasks.commands import CommandKind
 from tasks.record import RunHeader
 from tasks.rollouts import expected
-from tasks.state import RunState, advance
 from warehouse.inbox.inbox import Entry, Inbox
-from warehouse.store.folder import round_files, run_folder
 from warehouse.store.reader import Reader
 from warehouse.workloads.families import FAMILIES
 
@@ -72,8 +76,8 @@ class Desk:
             self.inbox.close()
             raise InputError(str(warehouse), "has no service", "start one: shockwave up")
         self._reader = Reader(warehouse)
+        self._followed = Followed(self._reader, self.run, warehouse / FOLDER / SNAPSHOT)
         self._header: RunHeader | None = None
-        self._known: tuple[object, History] | None = None
         self._ahead: tuple[History, list[QueueRow]] | None = None
         self._whys: tuple[History, dict[int, Answer]] | None = None
 
@@ -232,25 +236,12 @@ class Desk:
         Raises:
             WarehouseError: The records are damaged.
         """
-        files = round_files(run_folder(self._reader.warehouse, self.run))
-        with suppress(OSError):  # one that is compacted in the meantime
-            known = tuple((path, path.stat().st_mtime_ns) for path in files)
-            if self._known is None or self._known[0] != known:
-                self._known = known, self._read()
-            return self._known[1]
-        return self._read()
-
-    def _read(self) -> History:
-        start, rounds = self._reader.start(self.run), self._reader.records(self.run)
-        state = RunState.initial(start)
-        for record, digest in rounds:
-            state = advance(start.header, state, record, digest)
-        return History(start, rounds, state)
+        return self._followed.now()
 
     def status(self) -> Status:
         """Where the service stands."""
         found = self.history()
-        state, settings, records = found.state, found.start.header.settings, found.records
+        state, settings = found.state, found.start.header.settings
         last = self.inbox.last()
         return Status(
             run=self.run,
@@ -259,23 +250,22 @@ class Desk:
             clock_s=state.even.clock_seconds,
             gpus=settings.gpus,
             busy_gpus=sum(map(len, state.leases.values())),
-            drained=records[-1].solve.drained if records else (),
+            drained=found.last.solve.drained if found.last else (),
             running=len(state.leases),
             waiting=len(state.beliefs) - len(state.leases),
             held=len(state.orders.held),
             ended=state.arrived - len(state.beliefs),
             inbox=last,
             pending=last - state.taken.entries,
-            late=late_rounds(records, settings.round_seconds),
+            late=found.position.late,
         )
 
     def jobs(self) -> list[JobRow]:
         """All jobs, by id."""
-        found = self.history()
-        state = found.state
-        ends = {e.job_id: e for r in found.records for e in r.finished if e.ends_job}
+        state, news = self.history().state, self._news()
+        ends = {e.job_id: e for found in news for e in found.finished if e.ends_job}
         rows = []
-        for spec in found.start.workload.specs:
+        for spec in (spec for found in news for spec in found.arrivals):
             end, belief = ends.get(spec.job_id), state.beliefs.get(spec.job_id)
             whole = 1.0 if end and end.kind is EventKind.FINISHED else None
             rows.append(
@@ -291,7 +281,8 @@ class Desk:
             )
         refusals = {
             command.number: command.reason
-            for command in found.start.workload.commands
+            for found in news
+            for command in found.commands
             if command.kind is CommandKind.REFUSED
         }
         for entry in self._entries(0 if refusals else state.taken.entries):
@@ -313,7 +304,7 @@ class Desk:
             for e in self._entries(found.state.taken.entries)
             if e.job
         ]
-        if not found.rounds:
+        if not found.last:
             return pending
         if self._ahead is None or self._ahead[0] is not found:
             run, this = solved(self.run, found)
@@ -341,15 +332,17 @@ class Desk:
         Args:
             after_round: The last round that is known already.
         """
-        records = [record for record, _ in self._reader.records(self.run)]
-        names = {spec.job_id: spec.name for record in records for spec in record.arrivals}
-        new = records[max(after_round + 1, 0) :]
-        return [row for record in new for row in events_of(record, names)]
+        first = max(after_round + 1, 0)
+        records = [record for record, _ in self._reader.records(self.run, first=first)]
+        told = {event.job_id for r in records for event in (*r.finished, *r.events)}
+        told |= {command.target for r in records for command in r.commands}
+        names = {number: job.name for number, job in self.inbox.jobs(told).items()}
+        return [row for record in records for row in events_of(record, names)]
 
     def nodes(self) -> list[NodeRow]:
         """The nodes, and who holds their GPUs."""
         found, inventory = self.history(), self.header.settings.inventory
-        drained = found.records[-1].solve.drained if found.rounds else ()
+        drained = found.last.solve.drained if found.last else ()
         holders = {gpu: job for job, gpus in found.state.leases.items() for gpu in gpus}
         rows = []
         for node in range(inventory.nodes):
@@ -366,7 +359,8 @@ class Desk:
 
     def prices(self) -> list[PriceRow]:
         """Prices of the last rounds that had a market, in order."""
-        return prices_of(self.history().records)
+        first = max(self.history().state.round - MOST_PRICES, 0)
+        return prices_of(self._reader.parts(self.run, Priced, first))
 
     def why(self, job_id: int) -> "Answer":
         """Why a job has or has no GPUs, in the last round in which it was active.
@@ -386,7 +380,12 @@ class Desk:
 
     def course(self, job_id: int) -> Course:
         """A job so far: its leases, forecasts and losses."""
-        return course_of(self.history().records, job_id, self._losses(job_id))
+        lived = lifetime(self._news(), job_id)
+        rounds = self._reader.parts(self.run, Held, lived.start, lived.stop)
+        return course_of(rounds, job_id, self._losses(job_id))
+
+    def _news(self) -> list[News]:
+        return self._reader.parts(self.run, News, filled=True)
 
     def _losses(self, job_id: int) -> list[LossRow]:
         with suppress(InputError):  # a cluster file that is gone

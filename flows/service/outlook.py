@@ -1,13 +1,17 @@
 """A service's run so far, and what its last round makes one expect."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from containers.runtime import Standing
 from containers.virtual.faithful import FaithfulPlace
+from flows.runs.position import Position, kept, reached
 from flows.runs.prepared import prepare, terms
 from flows.service.rows import QueueRow, in_time, status_of, waits_for
+from predictor.errors import WarehouseError
 from predictor.job import JobSpec
 from tasks.record import RoundRecord, Start
 from tasks.replay import Comparison, Recording
@@ -15,6 +19,8 @@ from tasks.rollouts import Expected
 from tasks.round import Round, Run, collect, predict, solve
 from tasks.sources import Trace
 from tasks.state import RunState
+from warehouse.store.folder import round_files, run_folder
+from warehouse.store.reader import Reader
 from warehouse.workloads.generator import declared_truth
 
 
@@ -23,50 +29,97 @@ class History:
     """A service's run so far.
 
     Attributes:
-        start: Header, and what was taken in.
-        rounds: Records and their hashes.
-        state: State after the last round.
+        start: Its header; the jobs are in the rounds.
+        before: Where it stood before its last round.
+        last: The last round; None before the first.
+        position: Where it stands.
     """
 
     start: Start
-    rounds: list[tuple[RoundRecord, str]]
-    state: RunState
+    before: Position
+    last: RoundRecord | None
+    position: Position
 
     @property
-    def records(self) -> list[RoundRecord]:
-        """The records."""
-        return [record for record, _ in self.rounds]
+    def state(self) -> RunState:
+        """Its state."""
+        return self.position.state
+
+    def after(self, record: RoundRecord, digest: str) -> "History":
+        """The history with a further round."""
+        header = self.start.header
+        return History(
+            self.start, self.position, record, self.position.after(header, record, digest)
+        )
 
 
-def late_rounds(records: list[RoundRecord], round_seconds: float) -> int:
-    """Rounds that began late: no round can be skipped, as they are numbered by the record."""
-    late = 0
-    for before, after in pairwise(records):
-        busy = bool(before.leases)
-        late += busy and after.clock_seconds - before.clock_seconds > 1.1 * round_seconds
-    return late
+class Followed:
+    """The history of a run under way, as its records grow; may be used by several threads.
+
+    Args:
+        reader: Reads the records.
+        run: The run.
+        snapshot: File of its snapshot.
+    """
+
+    def __init__(self, reader: Reader, run: str, snapshot: Path) -> None:
+        self._reader, self._run, self._snapshot = reader, run, snapshot
+        self._found: History | None = None
+        self._files: list[tuple[Path, int]] = []
+        self._one = Lock()
+
+    def now(self) -> History:
+        """The history to the last record; the same object as long as no file of them is new.
+
+        Raises:
+            WarehouseError: The records are damaged.
+        """
+        with self._one:
+            found, files = self._found, self._present()
+            if found is None or not files or files != self._files:
+                found = self._further()
+                self._found, self._files = found, files
+            return found
+
+    def _present(self) -> list[tuple[Path, int]]:
+        """The files of the rounds, and when they were written; empty if one goes meanwhile."""
+        files = round_files(run_folder(self._reader.warehouse, self._run))
+        with suppress(OSError):
+            return [(path, path.stat().st_mtime_ns) for path in files]
+        return []
+
+    def _further(self) -> History:
+        if self._found:
+            with suppress(WarehouseError):  # other records are there now: they are read anew
+                known = self._found.position.known
+                return self._with(self._found, self._reader.records(self._run, *known))
+        start = self._reader.begun(self._run)
+        position, rounds = reached(self._reader, start, self._run, kept(self._snapshot, self._run))
+        return self._with(History(start, position, None, position), rounds)
+
+    @staticmethod
+    def _with(found: History, rounds: list[tuple[RoundRecord, str]]) -> History:
+        for record, digest in rounds:
+            found = found.after(record, digest)
+        return found
 
 
 def solved(name: str, found: History, extra: JobSpec | None = None) -> tuple[Run, Round]:
     """The last round, solved again, or one before the first; with a job more, if one is given."""
-    start, this = found.start, Round()
-    prepared = prepare(start)
-    last = found.records[-1:]
-    runtime = Recording(last)
-    if not last:
+    start, last, this = found.start, found.last, Round()
+    prepared = replace(prepare(start), state=found.before.state)
+    if last is None:
         assert extra
         truth = declared_truth(extra, start.header.throughputs, start.header.settings.seed)
         place = FaithfulPlace([truth])
         run = prepared.on(place.open(terms(start.header), Standing()), Comparison(()), name)
     else:
-        run = prepared.on(runtime, Comparison(()), name)
-    for record, digest in found.rounds[:-1]:
-        run.follow(record, digest)
+        run = prepared.on(Recording([last]), Comparison(()), name)
+    jobs, commands = (last.arrivals, last.commands) if last else ((), ())
     if extra:
-        trace = start.workload.trace
-        clock = last[0].clock_seconds if last else 0.0
-        coming = replace(extra, arrival_seconds=clock)
-        run.source = Trace((*trace.jobs, coming), trace.commands)
+        clock = last.clock_seconds if last else 0.0
+        jobs = (*jobs, replace(extra, arrival_seconds=clock))
+    run.source = Trace(jobs, commands, before=found.before.state.taken)
     for step in (collect, predict, solve):
         step(run, this)
     return run, this

@@ -16,6 +16,13 @@ from warehouse.store.durable import lock_run, write_text, writing
 FOLDER = "inbox"
 """The folder in the warehouse, with the inbox."""
 
+SNAPSHOT = "snapshot.json"
+"""Where the service's run stood at one of its last rounds, see `flows.runs.position`."""
+
+ASKED_SECONDS = 1.0
+"""Time for which the lock may be taken by who asks whether a service is running. An engineering
+bound."""
+
 STATE, LOCK = "service.json", ".service.lock"
 
 
@@ -64,11 +71,16 @@ def announced(warehouse: Path, url: str, speed: float) -> Iterator[Callable[[], 
 
 
 def _locked(folder: Path) -> int:
-    try:
-        return lock_run(folder / LOCK, "service")
-    except WarehouseBusy:
-        place, remedy = str(folder.parent), "stop it with: shockwave down"
-        raise WarehouseBusy(place, "has a service that is running", remedy) from None
+    """The lock of the service; who asks whether one is running has it for a moment, too."""
+    deadline = time.monotonic() + ASKED_SECONDS
+    while True:
+        try:
+            return lock_run(folder / LOCK, "service")
+        except WarehouseBusy:
+            if time.monotonic() > deadline:
+                place, remedy = str(folder.parent), "stop it with: shockwave down"
+                raise WarehouseBusy(place, "has a service that is running", remedy) from None
+        time.sleep(ASKED_SECONDS / 100)
 
 
 def running(warehouse: Path) -> Running | None:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,13 +16,13 @@ from pathlib import Path
 
 from containers.docker.docker_runtime import DockerRuntime
 from containers.docker.own_images import check_images
-from containers.runtime import Standing
 from containers.virtual.real_time import Pace, RealTimeCluster
 from containers.virtual.truth import GroundTruth
 from flows.runs.cluster_file import read_cluster_file
 from flows.runs.code_version import packages
 from flows.runs.garbage import rare_collections
 from flows.runs.live import begun, going_on
+from flows.runs.position import Keeping, Position, kept, reached
 from flows.runs.prepared import prepare, terms
 from flows.runs.simulation import Driver, carry_out, check_plugins
 from flows.runs.start import make_start
@@ -30,8 +30,9 @@ from flows.servers.children import READY, end_with_parent
 from flows.service.admission import check_job, truth_of
 from flows.service.intake import Again, FromInbox
 from flows.service.options import DATABASE_URL, ServiceOptions
+from flows.service.running import FOLDER, SNAPSHOT
 from predictor.job import JobSpec
-from tasks.record import Start
+from tasks.record import RoundRecord, RunHeader, Start
 from tasks.round import Run, run_round
 from tasks.sources import Workload
 from warehouse.analytics.catalog import build
@@ -102,8 +103,9 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
     with ExitStack() as opened:
         if options.cluster is not None:
             nodes = read_cluster_file(options.cluster)
-            found = going_on(name, nodes, warehouse) if name else None
-            run, _ = opened.enter_context(found or begun(new_start(options), nodes, warehouse))
+            at = warehouse / FOLDER / SNAPSHOT
+            found = going_on(name, nodes, warehouse, at) if name else None
+            run, _ = opened.enter_context(found or begun(new_start(options), nodes, warehouse, at))
             assert isinstance(run.runtime, DockerRuntime)
             now, speed, truth = run.runtime.clock.now, 1.0, None
             checks.append(lambda spec: check_images(nodes, [spec]))
@@ -135,7 +137,7 @@ def new_start(options: ServiceOptions) -> Start:
 def _virtual(name: str, warehouse: Path, options: ServiceOptions) -> Iterator[Run]:
     """A run on a virtual cluster in real time, after its last recorded round."""
     reader = Reader(warehouse)
-    start = reader.start(name) if name else new_start(options)
+    start = reader.begun(name) if name else new_start(options)
     if name:
         options.check_same(name, start.header)
         check_plugins(name, start, reader)
@@ -143,28 +145,36 @@ def _virtual(name: str, warehouse: Path, options: ServiceOptions) -> Iterator[Ru
     given = () if name else packages(start.header.settings)
     with ExitStack() as opened:
         writer = opened.enter_context(Writer(warehouse, start, run=name or None, packages=given))
-        recorded = reader.records(name) if name else []
+        path = warehouse / FOLDER / SNAPSHOT
+        snapshot, recorded = kept(path, name), list[tuple[RoundRecord, str]]()
+        position = Position(prepared.state)
         if name:  # the writer may have completed a round that a kill cut off
-            rounds = [record for record, _ in recorded]
-            start = replace(start, workload=taken_in(start.workload, rounds))
-            prepared = prepare(start)
-        cluster = RealTimeCluster(_Truths(start).of, terms(start.header, writer.run), Standing())
-        runtime = opened.enter_context(closing(cluster))
+            position, recorded = reached(reader, start, name, snapshot)
+            prepared = replace(prepared, state=position.state)
+        cluster = snapshot.cluster if snapshot and position is snapshot.position else None
+        rounds = [record for record, _ in recorded]
+        again = replace(taken_in(start.workload, rounds).trace, before=prepared.state.taken)
+        made, at = _Truths(start.header, again.truths).of, terms(start.header, writer.run)
+        runtime = opened.enter_context(closing(RealTimeCluster(made, at, cluster)))
         run = prepared.on(runtime, writer, writer.run)
-        clocks = tuple(record.clock_seconds for record, _ in recorded)
-        run.source = Again(start.workload.trace, clocks)
+        run.source = Again(again, tuple(record.clock_seconds for record in rounds))
         for record, digest in recorded:
-            carry_out(run, record, digest)
-        runtime.pace = Pace(clocks[-1] if clocks else 0.0, options.speed)
+            if cluster and record is rounds[0]:
+                run.follow(record, digest)  # the cluster stands after this round
+            else:
+                carry_out(run, record, digest)
+            position = position.at(run.header, record, run.state)
+        run.sink = Keeping(writer, run, path, position)
+        runtime.pace = Pace(run.state.even.clock_seconds, options.speed)
         yield run
 
 
 class _Truths:
     """Ground truths of a service's jobs: those that were recorded, else made."""
 
-    def __init__(self, start: Start) -> None:
-        self._known = {truth.job_id: truth for truth in start.workload.truths}
-        self._make = truth_of(start.header)
+    def __init__(self, header: RunHeader, known: Iterable[GroundTruth]) -> None:
+        self._known = {truth.job_id: truth for truth in known}
+        self._make = truth_of(header)
 
     def of(self, spec: JobSpec) -> GroundTruth:
         """The ground truth of a job."""

@@ -175,7 +175,7 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
         say_ready()
         while not stop.wait(POLL_SECONDS):
             for process in kept:
-                process.keep(stop)
+                process.keep()
 
 
 Process = tuple[str, list[str], dict[str, str], Callable[[Child], bool]]
@@ -230,6 +230,7 @@ class Kept:
 
     def _begin(self) -> None:
         self._child, self._began = Child(*self._what), monotonic()
+        self._again_at: float | None = None
 
     def _is_ready(self) -> bool:
         return self._ready(self._child)
@@ -238,12 +239,16 @@ class Kept:
         """Wait for its first start; see `Child.wait_until`."""
         return self._child.wait_until(self._is_ready, stop)
 
-    def keep(self, stop: Event) -> None:
-        """Start it again if it has ended, sooner the longer it had run.
+    def keep(self) -> None:
+        """Start it again some time after it has ended, sooner the longer it had run.
 
         Raises:
             WarehouseError: It ended too often in a row.
         """
+        if self._again_at is not None:
+            if monotonic() >= self._again_at:
+                self._begin()
+            return
         try:
             self._child.is_ready(self._is_ready)
         except WarehouseError as error:
@@ -253,8 +258,7 @@ class Kept:
             if self._failures > TRIES:
                 raise
             self._report(f"{error.place} {error.problem}; it is started again")
-            if not stop.wait(2.0**self._failures / 2.0):
-                self._begin()
+            self._again_at = monotonic() + 2.0**self._failures / 2.0
 
     def close(self) -> None:
         """Stop it."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from containers.runtime import EventKind, Standing, Terms
+from containers.runtime import EventKind, Terms
 from containers.virtual.real_time import Pace, RealTimeCluster
 from flows.history.replay import replay
 from flows.service.intake import FromInbox
@@ -54,7 +54,7 @@ def test_a_pace_waits_and_does_not_catch_up_on_what_it_missed() -> None:
 
 def test_an_idle_round_ends_at_an_arrival_or_with_its_length() -> None:
     hand = Hand()
-    cluster = RealTimeCluster(lambda spec: pytest.fail("no job"), Terms("", 120.0), Standing())
+    cluster = RealTimeCluster(lambda spec: pytest.fail("no job"), Terms("", 120.0))
     cluster.pace = Pace(0.0, 60.0, hand.now, hand.sleep)
     cluster.advance(30.0)
     assert cluster.observe().clock_seconds == pytest.approx(30.0)

@@ -217,12 +217,12 @@ def test_a_process_that_is_killed_is_started_again(tmp_path: Path) -> None:
     process = Kept("sleeper", command, {}, lambda child: child.reported_ready.is_set(), told.append)
     with closing(process):
         assert process.wait_until_ready(stop)
-        process.keep(stop)
+        process.keep()
         assert told == []
         os.kill(int(pids.read_text()), signal.SIGKILL)
 
         def again() -> list[str]:
-            process.keep(stop)
+            process.keep()
             return pids.read_text().split()
 
         first, second = wait_for(again, lambda found: len(found) == 2)

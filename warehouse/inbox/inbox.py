@@ -2,13 +2,13 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, delete, func, insert, select
+from sqlalchemy import Connection, RowMapping, Select, delete, func, insert, select
 
 from predictor.errors import InputError, ShockwaveError, WarehouseBusy
 from predictor.job import JobSpec
@@ -183,6 +183,20 @@ class Inbox:
                 _entry(row) for row in connection.execute(asked.limit(most)).mappings()
             ]
         )
+
+    def jobs(self, numbers: Iterable[int]) -> dict[int, JobSpec]:
+        """Declarations of jobs by id; none for other numbers."""
+        asked = sorted({*numbers})
+        found = dict[int, JobSpec]()
+        for start in range(0, len(asked), MOST_READ):
+            some = asked[start : start + MOST_READ]
+            of = select(ENTRIES).where(ENTRIES.c.number.in_(some), ENTRIES.c.kind == SUBMIT)
+
+            def work(connection: Connection, of: Select[Any] = of) -> list[Entry]:
+                return [_entry(row) for row in connection.execute(of).mappings()]
+
+            found |= {entry.number: entry.job for entry in self._database.read(work) if entry.job}
+        return found
 
     def last(self) -> int:
         """The number of the last entry; 0 if there is none."""

@@ -4,9 +4,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from itertools import accumulate
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from containers.virtual.truth import GroundTruth
@@ -199,6 +202,35 @@ def read_parquet(path: Path, schema: pa.Schema | None = None) -> pa.Table:
             return file.read() if schema is None else file.read(schema.names).select(schema.names)
     except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
         raise _damaged(path, error) from None
+
+
+def read_from(path: Path, first: int, names: list[str] | None = None) -> pa.Table:
+    """Read the last rows of a file.
+
+    Args:
+        path: The file.
+        first: The first row to read; 0 for all.
+        names: Columns; by default, all.
+
+    Raises:
+        WarehouseError: The file is damaged or missing.
+    """
+    try:
+        with pq.ParquetFile(regular(path)) as file:
+            groups = range(file.num_row_groups)
+            ends = list(accumulate(file.metadata.row_group(group).num_rows for group in groups))
+            wanted = [group for group in groups if ends[group] > first]
+            skipped = ends[wanted[0] - 1] if wanted and wanted[0] else 0
+            return file.read_row_groups(wanted, names)[first - skipped :]
+    except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
+        raise _damaged(path, error) from None
+
+
+def filled_rows(table: pa.Table) -> pa.Table:
+    """The rows of a table in which one of its lists is not empty."""
+    lists = [column for column in table.columns if pa.types.is_list(column.type)]
+    (wanted,) = np.nonzero(sum(pc.list_value_length(column).to_numpy() for column in lists))
+    return table.take(wanted)
 
 
 def _damaged(path: Path, error: Exception) -> WarehouseError:

@@ -56,6 +56,10 @@ FAN = 8
 and each round is written again once for each size. With 8, that of a run of 3,000 rounds takes 1.2
 times what that of an ended one takes, with 16 up to 1.5 times (`benchmarks/under_way.py`)."""
 
+MOST_ROUNDS = FAN**4
+"""Rounds of the largest part of a run under way: what a writer reads and writes at once, however
+long the run is. An engineering bound; no sweep is recorded."""
+
 
 def part_name(rounds: range) -> str:
     """The name of the file with some rounds."""
@@ -84,7 +88,7 @@ def replaces(name: str, other: str) -> bool:
 def tidy(count: int) -> list[range]:
     """The parts that a run of some rounds is to have: of FAN to some power, large ones first."""
     parts, start, size = list[range](), 0, 1
-    while size * FAN <= count:
+    while size * FAN <= min(count, MOST_ROUNDS):
         size *= FAN
     while start < count:
         while start + size > count:

@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from math import inf
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from predictor.errors import WarehouseError
 from tasks.chain import broken
 from tasks.record import Package, RoundRecord, RunHeader, Start
-from tasks.rows import from_row
+from tasks.rows import from_row, typed_fields
 from tasks.sources import Workload
 from warehouse.store.decoding import (
     GARBLED,
@@ -20,7 +21,7 @@ from warehouse.store.decoding import (
     stored_header,
     stored_round,
 )
-from warehouse.store.files import WORKLOAD, PlayedJob, read_parquet
+from warehouse.store.files import WORKLOAD, PlayedJob, filled_rows, read_from, read_parquet
 from warehouse.store.folder import (
     MISPLACED,
     RESTORE,
@@ -28,10 +29,12 @@ from warehouse.store.folder import (
     first_missing,
     name_of,
     round_files,
+    rounds_of,
     run_folder,
 )
 
 Decoded = TypeVar("Decoded")
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -60,12 +63,22 @@ class Reader:
             InputError: No such run.
             WarehouseError: A file is damaged, or was changed.
         """
+        start = self.begun(run)
+        if start.header.service:
+            rounds = [record for record, _ in self.records(run)]
+            return replace(start, workload=taken_in(start.workload, rounds))
+        return start
+
+    def begun(self, run: str) -> Start:
+        """The start of a run as it was begun: of a service without what it has taken in.
+
+        Raises:
+            InputError: No such run.
+            WarehouseError: A file is damaged, or was changed.
+        """
         folder = run_folder(self.warehouse, run)
         stored = self._header(folder)
-        workload = read_workload(folder, stored)
-        if stored.header.service:
-            workload = taken_in(workload, [record for record, _ in self.records(run)])
-        return Start(stored.header, workload, stored.digest)
+        return Start(stored.header, read_workload(folder, stored), stored.digest)
 
     def created_at(self, run: str) -> datetime:
         """The creation time of a run.
@@ -96,8 +109,13 @@ class Reader:
 
         return _decoded(path, decode)
 
-    def records(self, run: str) -> list[tuple[RoundRecord, str]]:
+    def records(self, run: str, first: int = 0, before: str = "") -> list[tuple[RoundRecord, str]]:
         """The rounds of a run in order, each with its hash: a whole chain from the header on.
+
+        Args:
+            run: The run.
+            first: The first round that is asked for: the chain from there on.
+            before: Hash of the round before that, if it is known.
 
         Raises:
             InputError: No such run.
@@ -109,27 +127,67 @@ class Reader:
         files = round_files(folder)
         gone = None if files else first_missing(folder, [])
         if gone and (folder / gone).exists():
-            return self.records(run)  # compacted in the meantime
+            return self.records(run, first, before)  # compacted in the meantime
         if gone:
             raise WarehouseError(str(folder / gone), "is missing", RESTORE)
         for path in files:
+            part = rounds_of(path.name)
+            if part and part.stop < first:
+                continue
             try:
-                for found in _decoded(path, partial(_rounds_in, path, header)):
+                for found in _decoded(path, partial(_rounds_in, path, header, first)):
                     rounds[found.record.round] = found
             except WarehouseError:
                 if path.exists():
                     raise
-                return self.records(run)  # compacted in the meantime
-        if sorted(rounds) != list(range(len(rounds))):
-            missing = min(set(range(len(rounds))) - set(rounds))
-            raise WarehouseError(f"{folder}", f"round {missing} is missing", RESTORE)
-        before = header.digest
-        for number in range(len(rounds)):
+                return self.records(run, first, before)  # compacted in the meantime
+        last = rounds.pop(first - 1).digest if first - 1 in rounds else ""
+        if first and before not in ("", last):
+            problem = f"round {first - 1} is another one than before"
+            raise WarehouseError(f"{folder}", problem, RESTORE)
+        numbers = range(first, first + len(rounds))
+        if missing := set(numbers) - rounds.keys():
+            raise WarehouseError(f"{folder}", f"round {min(missing)} is missing", RESTORE)
+        before = last if first else header.digest
+        for number in numbers:
             found = rounds[number]
             if any(broken(found.record, found.content, found.digest, before)):
                 raise _changed(run, f"round {number}")
             before = found.digest
-        return [(rounds[number].record, rounds[number].digest) for number in range(len(rounds))]
+        return [(rounds[number].record, rounds[number].digest) for number in numbers]
+
+    def parts(
+        self, run: str, kind: type[Part], first: int = 0, stop: float = inf, *, filled: bool = False
+    ) -> list[Part]:
+        """Some fields of a run's rounds, in order; they are held against no hash.
+
+        Args:
+            run: The run.
+            kind: A dataclass of some of the fields of a record, `round` among them.
+            first: The first round that is asked for.
+            stop: The round after the last one.
+            filled: Leave rounds out in which all of these fields that are lists are empty.
+
+        Raises:
+            InputError: No such run.
+            WarehouseError: A file is damaged.
+        """
+        folder, found = run_folder(self.warehouse, run), list[Part]()
+        for path in round_files(folder):
+            part = rounds_of(path.name)
+            if part and not part.start < stop:
+                break
+            start = part.start if part else 0
+            if part and part.stop <= first:
+                continue
+            try:
+                rows = partial(_parts_in, path, kind, max(first - start, 0), stop, filled=filled)
+                found += _decoded(path, rows)
+            except WarehouseError:
+                if path.exists():
+                    raise
+                return self.parts(run, kind, first, stop, filled=filled)  # compacted meanwhile
+        return found
 
     def _header(self, folder: Path) -> StoredHeader:
         path = folder / "header.parquet"
@@ -147,8 +205,21 @@ class Reader:
         return found
 
 
-def _rounds_in(path: Path, header: StoredHeader) -> list[StoredRound]:
-    return [stored_round(row, header) for row in read_parquet(path).to_pylist()]
+def _rounds_in(path: Path, header: StoredHeader, first: int) -> list[StoredRound]:
+    """The rounds of a file from a round on, and the one before that."""
+    part = rounds_of(path.name)
+    skipped = max(first - 1 - (part.start if part else 0), 0)
+    return [stored_round(row, header) for row in read_from(path, skipped).to_pylist()]
+
+
+def _parts_in(
+    path: Path, kind: type[Part], skipped: int, stop: float, *, filled: bool
+) -> list[Part]:
+    """Some fields of a file's rounds before a round, without the first ones."""
+    record: Any = kind
+    table = read_from(path, skipped, [name for name, _ in typed_fields(record)])
+    rows = (filled_rows(table) if filled else table).to_pylist()
+    return [from_row(kind, row) for row in rows if row["round"] < stop]
 
 
 def read_workload(folder: Path, stored: StoredHeader) -> Workload:

@@ -273,7 +273,7 @@ class Writer:
         if WHOLE in self._parts:
             return
         for name in map(part_name, tidy(rounds)):
-            if name not in self._parts:
+            if name not in self._parts and any(replaces(name, part) for part in self._parts):
                 self._merge(name)
 
     def _merge(self, name: str) -> None:

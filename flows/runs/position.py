@@ -1,0 +1,162 @@
+"""Where a run stands between two rounds, and a copy of it on disk.
+
+A service never ends, and must not read all its rounds again whenever somebody asks where it stands.
+The copy is of the fold over the records up to some round, and nothing depends on it: where it is
+missing, damaged, of another version of the code or of other records, the fold begins anew.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from containers.virtual.faithful import ClusterState, FaithfulCluster
+from flows.runs.code_version import code_version
+from predictor.errors import WarehouseError
+from tasks.record import RoundRecord, RunHeader, Start, Timings
+from tasks.round import Run, Sink
+from tasks.rows import content_hash, from_row, to_row
+from tasks.state import RunState, advance
+from warehouse.store.durable import write_text
+from warehouse.store.reader import Reader
+
+STATE_CODE = ("containers", "predictor", "solver", "tasks")
+"""Packages whose code says what a state is."""
+
+EVERY = 64
+"""Rounds between two snapshots: what is read and carried out again at most. An engineering choice;
+no sweep is recorded."""
+
+LATE = 0.1
+"""Share of a round after whose end the next one counts as late. A convention."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands between two rounds: a fold over its records.
+
+    Attributes:
+        state: Its state.
+        started: Active jobs that have held GPUs.
+        late: Rounds that began late: none can be skipped, as they are numbered by the record.
+        gpu_seconds: GPU time held, by tenant, up to the last round.
+    """
+
+    state: RunState
+    started: frozenset[int] = frozenset()
+    late: int = 0
+    gpu_seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def at(self, header: RunHeader, record: RoundRecord, state: RunState) -> "Position":
+        """The position after a further record, with the state after it."""
+        before, began = self.state, self.state.even.clock_seconds
+        passed, ends = record.clock_seconds - began, {e.job_id: e for e in record.finished}
+        late = bool(before.leases) and passed > (1.0 + LATE) * header.settings.round_seconds
+        held = {**self.gpu_seconds}
+        for job_id, gpus in before.leases.items():
+            tenant = before.beliefs[job_id].spec.tenant
+            end = ends[job_id].at_seconds if job_id in ends else record.clock_seconds
+            held[tenant] = held.get(tenant, 0.0) + len(gpus) * (end - began)
+        started = frozenset((self.started | state.leases.keys()) & state.beliefs.keys())
+        return Position(state, started, self.late + late, held)
+
+    def after(self, header: RunHeader, record: RoundRecord, digest: str) -> "Position":
+        """The position after a further record."""
+        return self.at(header, record, advance(header, self.state, record, digest))
+
+    def after_all(self, header: RunHeader, rounds: Iterable[tuple[RoundRecord, str]]) -> "Position":
+        """The position after further records, each with its hash."""
+        position = self
+        for record, digest in rounds:
+            position = position.after(header, record, digest)
+        return position
+
+    @property
+    def known(self) -> tuple[int, str]:
+        """Number of rounds, and the hash of the last."""
+        return self.state.round, self.state.last_hash
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A copy of where a run stood at one of its rounds.
+
+    Attributes:
+        run: The run.
+        position: Its position before the round.
+        cluster: Where its virtual cluster stood after the round; None in containers.
+    """
+
+    run: str
+    position: Position
+    cluster: ClusterState | None = None
+
+
+@dataclass
+class Keeping:
+    """A sink of a run that keeps a snapshot of it every `EVERY` rounds.
+
+    Attributes:
+        sink: Takes the records.
+        run: The run, whose sink this is.
+        path: File of the snapshot.
+        position: Where the run stood before the last record.
+        last: The last record.
+    """
+
+    sink: Sink
+    run: Run
+    path: Path
+    position: Position
+    last: RoundRecord | None = None
+
+    def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
+        """See `Sink.append`."""
+        self.sink.append(record, digest, timings)
+        if self.last:
+            self.position = self.position.at(self.run.header, self.last, self.run.state)
+        self.last, runtime = record, self.run.runtime
+        if (record.round + 1) % EVERY == 0:
+            cluster = runtime.state if isinstance(runtime, FaithfulCluster) else None
+            with suppress(OSError):  # a disk that is full is the next round's to tell
+                keep(self.path, Snapshot(self.run.name, self.position, cluster))
+
+
+def keep(path: Path, snapshot: Snapshot) -> None:
+    """Write a snapshot in place of the one before.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    row, code = to_row(snapshot), code_version(packages=STATE_CODE)
+    write_text(path, json.dumps({"code": code, "hash": content_hash(row), "snapshot": row}))
+
+
+def kept(path: Path, run: str) -> Snapshot | None:
+    """The snapshot of a run; None without one of this run and of the present code."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+        row = found["snapshot"]
+        if row["run"] != run or found["code"] != code_version(packages=STATE_CODE):
+            return None
+        return from_row(Snapshot, row) if content_hash(row) == found["hash"] else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def reached(
+    reader: Reader, start: Start, run: str, snapshot: Snapshot | None
+) -> tuple[Position, list[tuple[RoundRecord, str]]]:
+    """Where a run was at its snapshot, or at its beginning, and its rounds after that.
+
+    Raises:
+        WarehouseError: Its records are damaged.
+    """
+    if snapshot:
+        with suppress(WarehouseError):  # of other records; if they are damaged, that is said below
+            rounds = reader.records(run, *snapshot.position.known)
+            if rounds:
+                return snapshot.position, rounds
+    return Position(RunState.initial(start)), reader.records(run)

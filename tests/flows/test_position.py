@@ -1,0 +1,121 @@
+"""Snapshots of where a service stands: what they say, and that nothing depends on them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flows.history.replay import replay
+from flows.runs.position import Position, kept
+from flows.service.desk import Desk
+from flows.service.outlook import Followed
+from flows.service.running import FOLDER, SNAPSHOT
+from predictor.allocation import Demand
+from predictor.job import JobKind, Mode, timed_job
+from tasks.commands import CommandKind
+from tasks.rows import content_hash
+from tasks.state import RunState
+from tests.flows.test_scheduler import FAST, JOB, go
+from warehouse.inbox.inbox import Inbox
+from warehouse.store.audit import audit
+from warehouse.store.reader import Reader
+
+LONG = replace(JOB, epochs=4000, total_steps=0)
+SLOW = replace(FAST, speed=20_000.0)
+OPAQUE = timed_job(0, JobKind.OPAQUE, Demand.gang(1), 600.0, 0.0, image="i")
+
+
+def folded(warehouse: Path, run: str) -> Position:
+    """The position by all rounds."""
+    reader = Reader(warehouse)
+    start = reader.begun(run)
+    position = Position(RunState.initial(start))
+    for record, digest in reader.records(run):
+        position = position.after(start.header, record, digest)
+    return position
+
+
+@pytest.fixture
+def snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Snapshots after every second round; the file."""
+    monkeypatch.setattr("flows.runs.position.EVERY", 2)
+    return tmp_path / FOLDER / SNAPSHOT
+
+
+def test_a_service_goes_on_from_a_snapshot_as_from_all_rounds(
+    tmp_path: Path, snapshot: Path
+) -> None:
+    with Inbox(tmp_path) as inbox:
+        for job in (LONG, OPAQUE, replace(JOB, mode=Mode.ACCORDION, demand=Demand.gang(3))):
+            inbox.submit(job)
+        run = go(tmp_path, 2, SLOW)
+        for number in range(6):
+            inbox.submit(replace(JOB, epochs=2, total_steps=0, name=f"j{number}"))
+            inbox.command(CommandKind.BUDGET, 1, value=1.0 + number)
+            if number == 2:
+                inbox.command(CommandKind.CANCEL, 3)
+            go(tmp_path, 3, SLOW)  # it carries rounds out again, as recorded, on what was kept
+    found = kept(snapshot, run)
+    assert found
+    assert found.cluster
+    assert found.position.state.round == 19
+    follows = Followed(Reader(tmp_path), run, snapshot)
+    assert follows.now().position == folded(tmp_path, run)
+    assert audit(tmp_path, run).findings == ()
+    assert replay(run, tmp_path).differences == []
+    go(tmp_path, 1, SLOW)
+    assert follows.now().position == folded(tmp_path, run)
+
+
+def test_what_is_asked_of_a_service_reads_the_rounds_after_its_snapshot_only(
+    tmp_path: Path, snapshot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(LONG)
+        inbox.submit(replace(JOB, mode=Mode.STATIC, name="named"))
+    go(tmp_path, 9)
+    read = list[int]()
+    records = Reader.records
+
+    def noted(reader: Reader, run: str, first: int = 0, before: str = "") -> object:
+        read.append(first)
+        return records(reader, run, first, before)
+
+    monkeypatch.setattr(Reader, "records", noted)
+    with Desk(tmp_path) as desk:
+        asked = desk.status(), desk.queue(), desk.nodes(), desk.jobs(), desk.events(6)
+        assert read == [7, 7]
+        assert {row.round for row in asked[-1]} <= {7, 8}
+        snapshot.unlink()
+    with Desk(tmp_path) as desk:
+        again = desk.status(), desk.queue(), desk.nodes(), desk.jobs(), desk.events(6)
+    assert again == asked
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "code", "run", "ahead"])
+def test_a_snapshot_that_is_not_of_these_records_is_passed_over(
+    tmp_path: Path, snapshot: Path, damage: str
+) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(LONG)
+    run = go(tmp_path, 4)
+    text = snapshot.read_text()
+    kept_row = json.loads(text)
+    if damage == "cut":
+        snapshot.write_text(text[: len(text) // 2])
+    elif damage == "ahead":  # records of a backup, and the snapshot of later ones
+        kept_row["snapshot"]["position"]["state"]["last_hash"] = "0" * 64
+        kept_row["hash"] = content_hash(kept_row["snapshot"])
+        snapshot.write_text(json.dumps(kept_row))
+    else:
+        if damage == "changed":
+            kept_row["snapshot"]["position"]["late"] += 1
+        elif damage == "run":
+            kept_row["snapshot"]["run"] = "service-000000-1"
+        else:
+            kept_row["code"] = "0" * 64
+        snapshot.write_text(json.dumps(kept_row))
+    assert Followed(Reader(tmp_path), run, snapshot).now().position == folded(tmp_path, run)
+    go(tmp_path, 2)
+    assert audit(tmp_path, run).findings == ()
