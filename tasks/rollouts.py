@@ -75,9 +75,9 @@ def expected(run: Run, this: Round, asked: Set[int]) -> dict[int, Expected]:
         asked: Their ids; a play ends with the last of them.
 
     Returns:
-        By job id, without those on hold or cancelled, and those that come after them; empty
-        where no node is in service, and under clairvoyant policies, which would have to be told
-        the futures that a play draws.
+        By job id, of those that are to run as things are (`_going_on`); empty where no node is in
+        service, and under clairvoyant policies, which would have to be told the futures that a
+        play draws.
     """
     now = situation(run, this)
     if now is None or run.policy.clairvoyant:
@@ -127,9 +127,16 @@ def _played(
 
 
 def _going_on(this: Round) -> Mapping[int, ActiveJob]:
-    """The active jobs that are to run as things are, by job id."""
-    orders = this.state.orders
+    """The active jobs that are to run as things are, by job id.
+
+    Neither those on hold or cancelled, nor those for which too few nodes are in service, nor those
+    that come after them.
+    """
+    orders, inventory = this.state.orders, this.nodes.inventory
     out = {*orders.held, *orders.cancelled}
+    if this.observation.drained and inventory:
+        jobs = this.active.items()
+        out |= {j for j, job in jobs if job.menu[0] not in inventory.menu(job.spec.demand)}
     if not out:
         return this.active
     options = {job_id: job.spec.options for job_id, job in this.active.items()}

@@ -89,6 +89,10 @@ PANELS = {
             "List the active jobs in line: expected starts and ends, fairness, price.",
         ),
         "jobs": ("jobs", "List all jobs of the service."),
+        "forecast": (
+            "ahead",
+            "Say when the active jobs should start and end from now, and with a change.",
+        ),
         "logs": (
             "jobs",
             "Print what the containers of a job printed, those that ended and those that run.",

@@ -18,6 +18,7 @@ from flows.runs.job_file import JobFile
 from flows.runs.toml_file import mistake_of
 from flows.service.asking import Accepted, Asking, Bounded, Problem, Refused, status_of
 from flows.service.course import Course, PriceRow, TenantRow
+from flows.service.forecasting import ForecastRow, WhatIf
 from flows.service.rows import EventRow, JobRow, NodeRow, QueueRow, Status
 from predictor.errors import ShockwaveError
 from tasks.commands import CommandKind
@@ -146,6 +147,12 @@ _command(CommandKind.UNCORDON, "Bring a drained node back into service.")
 async def queue(caller: Caller, asking: Asked) -> list[QueueRow]:
     """The active jobs in line, with what is expected of each."""
     return await asking.read(lambda: asking.service.queue(caller))
+
+
+@routes.post("/forecast")
+async def forecast(change: WhatIf, caller: Caller, asking: Asked) -> list[ForecastRow]:
+    """What is expected of the active jobs, as things are and with a change; nothing is accepted."""
+    return await asking.read(lambda: asking.service.forecast(caller, change))
 
 
 @routes.get("/nodes")

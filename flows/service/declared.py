@@ -31,7 +31,7 @@ def from_file(
         InputError: The file cannot be read, or a field is invalid; the error names it.
     """
     fields = {**read_toml(path, "a job's TOML file"), **given}
-    return declared(path, _job(path, fields), samples, before)
+    return declared(path, job_of(path, fields), samples, before)
 
 
 def from_options(
@@ -44,7 +44,7 @@ def from_options(
     Raises:
         InputError: An option is missing or invalid; the error names it.
     """
-    return declared(Path("job"), _job(Path("job"), given), samples, before)
+    return declared(Path("job"), job_of(Path("job"), given), samples, before)
 
 
 def job_schema() -> dict[str, Any]:
@@ -52,7 +52,12 @@ def job_schema() -> dict[str, Any]:
     return JobFile.model_json_schema()
 
 
-def _job(path: Path, fields: Mapping[str, Any]) -> JobFile:
+def job_of(path: Path, fields: Mapping[str, Any]) -> JobFile:
+    """The declaration that fields of a file make.
+
+    Raises:
+        InputError: A field is invalid; the error names it.
+    """
     try:
         return JobFile.model_validate(fields)
     except ValidationError as error:

@@ -113,7 +113,7 @@ class Desk:
             InputError: The cluster cannot run them, or a field is invalid.
             WarehouseBusy: The inbox does not answer.
         """
-        self._check(jobs[0])
+        self.check(jobs[0])
         return self.inbox.submit_all(jobs, by=by, key=key)
 
     def before(self, names: Sequence[str], tenant: str | None = None) -> tuple[int, ...]:
@@ -140,7 +140,12 @@ class Desk:
                 raise InputError("after", problem, "leave it out, or submit that job once more")
         return tuple(found)
 
-    def _check(self, job: JobSpec) -> None:
+    def check(self, job: JobSpec) -> None:
+        """Refuse a job that the cluster cannot run.
+
+        Raises:
+            InputError: It cannot.
+        """
         check_job(job, self.header)
         hosts = None
         with suppress(InputError):  # a file that is gone: the round that takes the job in says it
@@ -184,7 +189,7 @@ class Desk:
             WarehouseBusy: The inbox does not answer.
         """
         if kind.of_node:
-            return self.inbox.command_all(kind, [self._node(target)], by=by, key=key)
+            return self.inbox.command_all(kind, [self.node(target)], by=by, key=key)
         numbers = [entry.number for entry in self.entries(target)]
         return self.command_jobs(kind, numbers, value=value, by=by, key=key)
 
@@ -207,13 +212,17 @@ class Desk:
             check_budget("value", value)
         return self.inbox.command_all(kind, jobs, value=value, by=by, key=key)
 
-    def entries(self, target: str) -> list[Entry]:
+    def entries(self, target: str, tenant: str | None = None) -> list[Entry]:
         """The entries of a job by its id or name, with all tasks of its array.
+
+        Args:
+            target: The job.
+            tenant: Only jobs of this tenant.
 
         Raises:
             InputError: There is none.
         """
-        found = self.inbox.targets(target)
+        found = self.inbox.targets(target, tenant)
         if not found:
             raise InputError("job", f"there is no job {target!r}", "see shockwave jobs")
         return found
@@ -222,7 +231,12 @@ class Desk:
         """The entry of a job by its id, or of the latest of its name; see `entries`."""
         return self.entries(target)[-1]
 
-    def _node(self, target: str) -> int:
+    def node(self, target: str) -> int:
+        """The index of a node, from its text.
+
+        Raises:
+            InputError: There is none.
+        """
         nodes = self.header.settings.inventory.nodes
         if not (target.isascii() and target.isdigit() and len(target) < 10 and int(target) < nodes):
             raise InputError(
@@ -320,10 +334,10 @@ class Desk:
         Raises:
             InputError: The cluster cannot run it.
         """
-        self._check(job)
+        self.check(job)
         found = self.history()
         new = replace(job, job_id=max([self.inbox.last(), 0]) + 1)
-        run, this = solved(self.run, found, new)
+        run, this = solved(self.run, found, [new])
         return queue_row(run, this, new.job_id, expected(run, this, {new.job_id}).get(new.job_id))
 
     def events(self, after_round: int = -1) -> list[EventRow]:

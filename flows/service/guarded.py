@@ -10,6 +10,7 @@ from flows.runs.job_file import JobFile
 from flows.service.course import Course, PriceRow, TenantRow
 from flows.service.declared import declared
 from flows.service.desk import Desk
+from flows.service.forecasting import ForecastRow, WhatIf, forecast
 from flows.service.rows import EventRow, JobRow, NodeRow, QueueRow, Status
 from predictor.errors import InputError, WarehouseBusy
 from tasks.commands import CommandKind
@@ -83,9 +84,7 @@ class Guarded:
         desk = self.desk
         own = caller.tenant if caller.role is Role.TENANT else None
         if own is not None:
-            if "tenant" not in job.model_fields_set:
-                job = job.model_copy(update={"tenant": own})
-            _check_own(caller, job)
+            job = _own(caller, job)
         specs = declared(None, job, desk.samples, partial(desk.before, tenant=own))
         return desk.submit(*specs, by=caller.name, key=_key(caller, key))
 
@@ -131,6 +130,23 @@ class Guarded:
     def queue(self, caller: Token) -> list[QueueRow]:
         """The active jobs that the caller sees; see `Desk.queue`."""
         return [row for row in self.desk.queue() if caller.sees(row.tenant)]
+
+    def forecast(self, caller: Token, change: WhatIf) -> list[ForecastRow]:
+        """What is expected of the jobs that the caller sees; see `flows.service.forecasting`.
+
+        A tenant may suppose what it may ask for, and no more.
+
+        Raises:
+            NotAllowed: The caller may not.
+            InputError: See `flows.service.forecasting.forecast`.
+        """
+        own = caller.tenant if caller.role is Role.TENANT else None
+        if own is not None:
+            if change.budget or change.drain or change.uncordon:
+                raise NotAllowed("token", "budgets and nodes are an operator's to suppose", _ASK)
+            change = change.model_copy(update={"submit": [_own(caller, j) for j in change.submit]})
+        rows = forecast(self.desk, change, own)
+        return [row for row in rows if caller.sees(row.tenant)]
 
     def events(self, caller: Token, after_round: int) -> list[EventRow]:
         """What happened, as far as the caller sees it; see `Desk.events`."""
@@ -195,11 +211,15 @@ def _check_commands(caller: Token) -> None:
         raise NotAllowed("token", "a reader changes nothing", _ASK)
 
 
-def _check_own(caller: Token, spec: JobFile) -> None:
-    if spec.tenant != caller.tenant:
-        raise NotAllowed("tenant", f"the token is not of {spec.tenant!r}", "leave it out")
-    if spec.budget > 1.0:
+def _own(caller: Token, job: JobFile) -> JobFile:
+    """A job as one of a tenant's own."""
+    if "tenant" not in job.model_fields_set:
+        job = job.model_copy(update={"tenant": caller.tenant})
+    if job.tenant != caller.tenant:
+        raise NotAllowed("tenant", f"the token is not of {job.tenant!r}", "leave it out")
+    if job.budget > 1.0:
         raise NotAllowed("budget", "more than 1 is an operator's to give", "leave it out")
+    return job
 
 
 def _key(caller: Token, key: str) -> str:

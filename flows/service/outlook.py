@@ -1,7 +1,9 @@
 """A service's run so far, and what its last round makes one expect."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -13,6 +15,7 @@ from flows.runs.prepared import prepare, terms
 from flows.service.rows import QueueRow, in_time, status_of, waits_for
 from predictor.errors import WarehouseError
 from predictor.job import JobSpec
+from tasks.commands import Command
 from tasks.record import RoundRecord, Start
 from tasks.replay import Comparison, Recording
 from tasks.rollouts import Expected
@@ -104,22 +107,39 @@ class Followed:
         return found
 
 
-def solved(name: str, found: History, extra: JobSpec | None = None) -> tuple[Run, Round]:
-    """The last round, solved again, or one before the first; with a job more, if one is given."""
+def solved(
+    name: str, found: History, jobs: Sequence[JobSpec] = (), commands: Sequence[Command] = ()
+) -> tuple[Run, Round]:
+    """The last round, solved again, or one before the first, if there is none.
+
+    Args:
+        name: The run.
+        found: Its history; with a round, or jobs are given.
+        jobs: Jobs that it takes in beside its own.
+        commands: Commands that it takes in beside its own; their numbers and times are left open.
+    """
     start, last, this = found.start, found.last, Round()
     prepared = replace(prepare(start), state=found.before.state)
     if last is None:
-        assert extra
-        truth = declared_truth(extra, start.header.throughputs, start.header.settings.seed)
-        place = FaithfulPlace([truth])
-        run = prepared.on(place.open(terms(start.header), Standing()), Comparison(()), name)
+        assert jobs
+        header = start.header
+        make = partial(declared_truth, profile=header.throughputs, seed=header.settings.seed)
+        place = FaithfulPlace([make(job) for job in jobs])
+        run = prepared.on(place.open(terms(header), Standing()), Comparison(()), name)
     else:
         run = prepared.on(Recording([last]), Comparison(()), name)
-    jobs, commands = (last.arrivals, last.commands) if last else ((), ())
-    if extra:
-        clock = last.clock_seconds if last else 0.0
-        jobs = (*jobs, replace(extra, arrival_seconds=clock))
-    run.source = Trace(jobs, commands, before=found.before.state.taken)
+    clock = last.clock_seconds if last else 0.0
+    run.source = Trace(
+        (
+            *(last.arrivals if last else ()),
+            *(replace(job, arrival_seconds=clock) for job in jobs),
+        ),
+        (
+            *(last.commands if last else ()),
+            *(replace(command, at_seconds=clock) for command in commands),
+        ),
+        before=found.before.state.taken,
+    )
     for step in (collect, predict, solve):
         step(run, this)
     return run, this

@@ -69,7 +69,7 @@ RUNS = {
 }
 ORDERS = {"cancel", "hold", "release", "requeue", "budget", "drain", "uncordon"}
 """Commands that differ from each other in a word, and from `submit` in what they hand in."""
-SHOWN = {"jobs", "events", "logs", "status", "down"}
+SHOWN = {"jobs", "events", "forecast", "logs", "status", "down"}
 """Commands that read what `queue` reads."""
 
 """Each command as it is typed, and its exit code: those of containers find no daemon.

@@ -1,0 +1,73 @@
+"""What lies ahead of a service: `forecast`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.jobs import desk
+from flows.cli.options import Json, Warehouse
+from flows.cli.output import print_rows, say
+from predictor.errors import InputError
+from warehouse import DEFAULT_WAREHOUSE
+
+Jobs = list[str] | None
+
+
+def forecast(
+    submit: Annotated[
+        list[Path] | None, typer.Option(help="A job's file (TOML) that is handed in.")
+    ] = None,
+    cancel: Annotated[Jobs, typer.Option(help="A job that is cancelled.")] = None,
+    hold: Annotated[Jobs, typer.Option(help="A job that is put on hold.")] = None,
+    release: Annotated[Jobs, typer.Option(help="A job on hold that is released.")] = None,
+    drain: Annotated[Jobs, typer.Option(help="A node that is drained.")] = None,
+    uncordon: Annotated[Jobs, typer.Option(help="A drained node that comes back.")] = None,
+    budget: Annotated[
+        Jobs, typer.Option(help="TENANT=FACTOR: what its jobs' budgets are multiplied by.")
+    ] = None,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Say when the active jobs should start and end from now, and with a change."""
+    from dataclasses import asdict
+
+    from flows.runs.toml_file import read_toml
+    from flows.service.declared import job_of
+    from flows.service.forecasting import WhatIf
+    from flows.service.forecasting import forecast as expect
+
+    files = ((path, read_toml(path, "a job's TOML file")) for path in submit or ())
+    change = WhatIf(
+        submit=[job_of(path, fields) for path, fields in files],
+        cancel=cancel or [],
+        hold=hold or [],
+        release=release or [],
+        drain=drain or [],
+        uncordon=uncordon or [],
+        budget=dict(map(_factor, budget or ())),
+    )
+    with desk(warehouse) as found:
+        rows = [asdict(row) for row in expect(found, change)]
+    if not change.changes:
+        rows = [
+            {field: row[field] for field in row if not field.startswith(("whatif", "later"))}
+            for row in rows
+        ]
+    print_rows(rows, as_json, paged=True)
+    if change.changes and not as_json:
+        moved = [row["later_s"] for row in rows if row["later_s"]]
+        say("")
+        later = sum(seconds > 0 for seconds in moved)
+        say(f"{later} jobs should end later, {len(moved) - later} earlier")
+
+
+def _factor(text: str) -> tuple[str, float]:
+    tenant, _, factor = text.rpartition("=")
+    try:
+        value = float(factor)
+    except ValueError:
+        value = 0.0
+    if not tenant or not 0.0 < value <= 1e6:
+        raise InputError("budget", f"{text[:80]!r} is not TENANT=FACTOR", "give one like team-a=2")
+    return tenant, value

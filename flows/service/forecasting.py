@@ -1,0 +1,176 @@
+"""What-if from now: what the next hours of a service look like, and what a change would do to them.
+
+A change is what could be handed in: jobs and commands. The last round takes them in as if they had
+come in time for it and is solved anew; the queue is played forward from it with the beliefs of the
+run (`tasks.rollouts`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from flows.runs.job_file import JobFile
+from flows.service.admission import check_budget
+from flows.service.declared import declared
+from flows.service.desk import Desk
+from flows.service.outlook import History, queue_row, solved
+from flows.service.rows import QueueRow
+from predictor.errors import InputError
+from predictor.job import JobSpec
+from tasks.commands import Command, CommandKind
+from tasks.rollouts import expected
+
+Names = Annotated[list[str], Field(max_length=100)]
+"""Jobs by id or name, or nodes by their index."""
+
+
+class WhatIf(BaseModel):
+    """A change to a service, which nobody hands in.
+
+    Attributes:
+        submit: Jobs that are handed in.
+        cancel: Jobs that are cancelled.
+        hold: Jobs that are put on hold.
+        release: Jobs on hold that are released.
+        drain: Nodes that are drained.
+        uncordon: Nodes that come back into service.
+        budget: By tenant, what the budgets of its active jobs are multiplied by.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    submit: list[JobFile] = Field(default_factory=list, max_length=100)
+    cancel: Names = Field(default_factory=list)
+    hold: Names = Field(default_factory=list)
+    release: Names = Field(default_factory=list)
+    drain: Names = Field(default_factory=list)
+    uncordon: Names = Field(default_factory=list)
+    budget: dict[str, Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]] = Field(
+        default_factory=dict, max_length=100
+    )
+
+    @property
+    def commands(self) -> list[tuple[CommandKind, str]]:
+        """Its commands about jobs and nodes, with the target of each."""
+        asked = {
+            CommandKind.CANCEL: self.cancel,
+            CommandKind.HOLD: self.hold,
+            CommandKind.RELEASE: self.release,
+            CommandKind.DRAIN: self.drain,
+            CommandKind.UNCORDON: self.uncordon,
+        }
+        return [(kind, target) for kind, targets in asked.items() for target in targets]
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes anything."""
+        return bool(self.submit or self.commands or self.budget)
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastRow:
+    """What is expected of a job as things are, and with a change.
+
+    Seconds are from the beginning of the last round on; ends come with an interval of 80 %. They
+    are None where the job does not run, or nothing can be told of it.
+
+    Attributes:
+        job_id: Its id; of a job of the change, the one that it would get.
+        name: Its name.
+        tenant: Its tenant.
+        gpus: GPUs that it asks for.
+        starts_in_s: When it starts.
+        ends_in_s: When it ends.
+        ends_low_s: Lower end.
+        ends_high_s: Upper end.
+        ftf: Its finish-time fairness ρ.
+        whatif_starts_in_s: When it starts with the change; as is without one.
+        whatif_ends_in_s: When it ends with the change.
+        whatif_ends_low_s: Lower end.
+        whatif_ends_high_s: Upper end.
+        whatif_ftf: Its ρ with the change.
+        later_s: How much later it ends with the change.
+    """
+
+    job_id: int
+    name: str
+    tenant: str
+    gpus: int
+    starts_in_s: float | None
+    ends_in_s: float | None
+    ends_low_s: float | None
+    ends_high_s: float | None
+    ftf: float | None
+    whatif_starts_in_s: float | None
+    whatif_ends_in_s: float | None
+    whatif_ends_low_s: float | None
+    whatif_ends_high_s: float | None
+    whatif_ftf: float | None
+    later_s: float | None
+
+
+def forecast(desk: Desk, change: WhatIf, tenant: str | None = None) -> list[ForecastRow]:
+    """What is expected of the active jobs, and of those of a change, as things are and with it.
+
+    Args:
+        desk: The service's.
+        change: The change; nothing of it is accepted.
+        tenant: Who asks, if it may name its own jobs only.
+
+    Raises:
+        InputError: The cluster cannot run a job, or there is no such job, node or tenant.
+    """
+    found, jobs = desk.history(), list[JobSpec]()
+    first = desk.inbox.last() + 1
+    for job in change.submit:
+        specs = declared(None, job, desk.samples, partial(desk.before, tenant=tenant))
+        desk.check(specs[0])
+        number = first + len(jobs)
+        jobs += (replace(spec, job_id=number + place) for place, spec in enumerate(specs))
+    commands = [*_commands(desk, change, tenant), *_budgets(found, change.budget)]
+    before = {row.job_id: row for row in desk.queue() if row.job_id in found.state.beliefs}
+    after = before
+    if jobs or (commands and found.last):
+        run, this = solved(desk.run, found, jobs, commands)
+        ahead = expected(run, this, {*this.active})
+        after = {job_id: queue_row(run, this, job_id, ahead.get(job_id)) for job_id in this.active}
+    return [_row(before.get(job_id), row) for job_id, row in sorted(after.items())]
+
+
+def _commands(desk: Desk, change: WhatIf, tenant: str | None) -> Iterator[Command]:
+    for kind, target in change.commands:
+        if kind.of_node:
+            yield Command(0, kind, desk.node(target), 0.0)
+        else:
+            for entry in desk.entries(target, tenant):
+                yield Command(0, kind, entry.number, 0.0)
+
+
+def _budgets(history: History, factors: Mapping[str, float]) -> Iterator[Command]:
+    """What multiplies the budgets of tenants: commands about their active jobs."""
+    for tenant, factor in factors.items():
+        specs = [b.spec for b in history.state.beliefs.values() if b.spec.tenant == tenant]
+        if not specs:
+            problem = f"tenant {tenant[:80]!r} has no active job"
+            raise InputError("budget", problem, "name one that has: shockwave queue")
+        for spec in specs:
+            check_budget("budget", spec.budget * factor)
+            yield Command(0, CommandKind.BUDGET, spec.job_id, 0.0, spec.budget * factor)
+
+
+def _row(before: QueueRow | None, after: QueueRow) -> ForecastRow:
+    nothing: dict[str, Any] = dict.fromkeys(_TOLD)
+    old = before or replace(after, **nothing)
+    told: dict[str, Any] = {field: getattr(old, field) for field in _TOLD}
+    told |= {f"whatif_{field}": getattr(after, field) for field in _TOLD}
+    both = old.ends_in_s is not None and after.ends_in_s is not None
+    later = after.ends_in_s - old.ends_in_s if both else None  # type: ignore[operator]
+    about = after.job_id, after.name, after.tenant, after.gpus
+    return ForecastRow(*about, **told, later_s=later)
+
+
+_TOLD = ("starts_in_s", "ends_in_s", "ends_low_s", "ends_high_s", "ftf")
+"""What is told of a job, as things are and with a change."""

@@ -1,0 +1,82 @@
+"""What-if from now: what a change would do to a service, which stays as it is."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flows.runs.job_file import JobFile
+from flows.service.desk import Desk
+from flows.service.forecasting import WhatIf, forecast
+from predictor.allocation import Demand
+from predictor.errors import InputError
+from predictor.job import Mode
+from tests.flows.test_jobs import typed
+from tests.flows.test_scheduler import JOB, go
+from warehouse.inbox.inbox import Inbox
+
+LONG = replace(JOB, mode=Mode.STATIC, max_batch_size=32, epochs=4_000, total_steps=0)
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A service on four GPUs, all of them held by tenant a, in which tenant b waits."""
+    folder = tmp_path_factory.mktemp("busy")
+    with Inbox(folder) as inbox:
+        inbox.submit(replace(LONG, demand=Demand.gang(4), name="wide"))
+        inbox.submit(replace(LONG, demand=Demand.gang(4), tenant="b", name="other"))
+    go(folder, 2)
+    return folder
+
+
+def test_a_change_is_played_and_nothing_of_it_is_kept(busy: Path) -> None:
+    with Desk(busy) as desk:
+        last = desk.inbox.last()
+        wide, other = forecast(desk, WhatIf())
+        assert (wide.later_s, other.later_s) == (0.0, 0.0)
+        running, waiting = (wide, other) if wide.starts_in_s == 0.0 else (other, wide)
+        assert waiting.starts_in_s is not None
+        assert waiting.starts_in_s > 0.0
+        job = JobFile(name="new", model="conv-small", batch_size=32, epochs=40)
+        *rows, new = forecast(desk, WhatIf(submit=[job], cancel=[running.name]))
+        assert (new.job_id, new.name, new.starts_in_s, new.later_s) == (3, "new", None, None)
+        assert new.whatif_ends_in_s is not None
+        freed = next(row for row in rows if row.job_id == waiting.job_id)
+        assert freed.whatif_starts_in_s is not None
+        assert freed.whatif_starts_in_s < waiting.starts_in_s / 2
+        assert freed.later_s is not None
+        assert freed.later_s < 0.0
+        gone = next(row for row in rows if row.job_id == running.job_id)
+        assert (gone.whatif_starts_in_s, gone.later_s) == (None, None)
+        assert desk.inbox.last() == last
+        assert forecast(desk, WhatIf()) == [wide, other]
+        array = job.model_copy(update={"array": "0-3%1", "after": ["wide"]})
+        assert [row.job_id for row in forecast(desk, WhatIf(submit=[array, job]))] == [*range(1, 8)]
+
+
+def test_a_drained_node_and_a_larger_budget_are_supposed(busy: Path) -> None:
+    rows = {row["name"]: row for row in typed(busy, "forecast", "--drain", "3")}
+    assert {row["whatif_starts_in_s"] for row in rows.values()} == {None}  # both need all four
+    plain = {row["name"]: row for row in typed(busy, "forecast")}
+    waiting = next(row for row in plain.values() if row["starts_in_s"])
+    given = {
+        row["name"]: row
+        for row in typed(busy, "forecast", "--budget", f"{waiting['tenant']}=100000")
+    }
+    assert given[waiting["name"]]["later_s"] < 0.0
+    assert "whatif_ftf" not in waiting
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--drain", "9"), "there is no node '9'"),
+        (("--cancel", "none"), "there is no job 'none'"),
+        (("--budget", "none=2"), "tenant 'none' has no active job"),
+        (("--budget", "a=x"), "'a=x' is not TENANT=FACTOR"),
+        (("--submit", "none.toml"), "none.toml"),
+    ],
+)
+def test_a_change_of_nothing_is_refused(busy: Path, words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        typed(busy, "forecast", *words)
