@@ -181,7 +181,7 @@ def _accepted(
         verb = "are" if len(entries) > 1 else "is"
         say(f"{jobs}{f' ({name})' * bool(name)} {verb} accepted")
     else:
-        about = f" of {jobs}" if first is not None else ""
+        about = f" of {jobs}" if first is not None else f" of node {name}"
         say(f"{kind}{about} is accepted; the next round takes it in")
 
 
@@ -191,7 +191,7 @@ def _order(
     with desk(warehouse) as found:
         entries = found.command(kind, target, value=value, by=_user(), key=key)
     about = [(entry.number, None if kind.of_node else entry.target) for entry in entries]
-    _accepted(about, "" if kind.of_node else target, kind.value, as_json)
+    _accepted(about, target, kind.value, as_json)
 
 
 def cancel(

@@ -59,6 +59,19 @@ def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
         assert {row.round for row in events} == {1, 2}
 
 
+def test_a_job_that_no_node_in_service_can_hold_has_no_start(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(replace(JOB, mode=Mode.STATIC))
+        inbox.submit(replace(JOB, demand=Demand.gang(4)))
+        inbox.command(CommandKind.DRAIN, 1)
+    go(tmp_path, 2)
+    with Desk(tmp_path) as desk:
+        small, large = sorted(desk.queue(), key=lambda row: row.job_id)
+        assert (small.status, large.status) == ("runs", "waits")
+        assert small.ends_in_s is not None
+        assert large.starts_in_s is None
+
+
 @pytest.mark.parametrize(
     ("kind", "target", "value", "problem"),
     [
