@@ -73,8 +73,8 @@ class Inventory:
     kept: tuple[int, ...] = ()
 
     def without(self, kept: Iterable[int]) -> "Inventory":
-        """The inventory without GPUs that are not to be given out."""
-        return replace(self, kept=tuple(sorted(kept)))
+        """The inventory without further GPUs that are not to be given out."""
+        return replace(self, kept=tuple(sorted({*self.kept, *kept})))
 
     @cached_property
     def gpus(self) -> int:

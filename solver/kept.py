@@ -6,7 +6,7 @@ start when enough of them have reached their limits, and no job that is not pree
 that could delay this (EASY backfilling: Lifka, JSSPP '95).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -32,14 +32,14 @@ def around_kept(name: str, plan: Callable[[Situation], Plan], situation: Situati
     inventory = situation.inventory.without(chain.from_iterable(kept.values()))
     waiting = [job for job in situation.jobs if job.job_id not in kept]
     delayed = _delaying(situation, inventory, keeping, waiting)
-    jobs = tuple(_fitting(inventory, (job for job in waiting if job.job_id not in delayed)))
+    jobs = tuple(with_room(inventory, (job for job in waiting if job.job_id not in delayed)))
     if not inventory.gpus:
         return Plan(kept, SolveReport(name, reason=ALL_HELD))
     found = plan(replace(situation, inventory=inventory, jobs=jobs))
     return replace(found, placement={**kept, **found.placement})
 
 
-def _fitting(inventory: Inventory, jobs: Iterator[ActiveJob]) -> Iterator[ActiveJob]:
+def with_room(inventory: Inventory, jobs: Iterable[ActiveJob]) -> Iterator[ActiveJob]:
     """Jobs with the allocations that fit; those without any are left out."""
     for job in jobs:
         there = {(found.gpu_type, found.gpus) for found in inventory.menu(job.spec.demand)}

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from predictor.allocation import Allocation
 from predictor.belief import Belief
@@ -16,6 +16,9 @@ from solver.even_share import EvenShare
 from solver.inventory import Inventory, Pool
 from solver.market import Bid, Price
 from solver.placement import Gang, make_room, place
+
+if TYPE_CHECKING:
+    from solver.promised import Promises
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class Situation:
         ended_gpu_seconds: GPU time of each finished job, in the order of their ends.
         memory: The policy's state from its last plan; empty at first.
         even: Even share of the active jobs.
+        promises: What tenants are promised; None if nothing. Policies never see it.
     """
 
     clock_seconds: float
@@ -122,6 +126,7 @@ class Situation:
     ended_gpu_seconds: tuple[float, ...] = ()
     memory: str = ""
     even: EvenShare = field(default_factory=EvenShare)
+    promises: "Promises | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +186,8 @@ class Plan:
             round again reproduces it.
         worth: Utility per GPU of the coming round, in the order of `order`; empty where the
             policy ranks jobs by no single number.
+        promised: Of the jobs of tenants with cells, in words: the cells that a job runs in, or why
+            it gets none. Not recorded either.
     """
 
     placement: Mapping[int, tuple[int, ...]]
@@ -190,6 +197,7 @@ class Plan:
     memory: str = ""
     order: tuple[int, ...] = ()
     worth: tuple[float, ...] = ()
+    promised: Mapping[int, str] = field(default_factory=dict)
 
 
 class Policy(Protocol):

@@ -12,6 +12,9 @@ from itertools import chain, pairwise
 from containers.runtime import ContainerEvent, EventKind
 from predictor.job import EpochReport, JobProgress, JobSpec
 from predictor.options import array_of
+from solver.cells.gangs import Waits
+from solver.inventory import InService
+from solver.promised import Noted, Promises
 from tasks.backoff import PATIENCE
 from tasks.commands import Orders
 from tasks.record import RoundRecord, RunHeader
@@ -38,6 +41,8 @@ class Invariants:
         run_seconds: Last reported run time by job id.
         entries: Entries of a service's inbox that were taken in.
         orders: Standing orders.
+        memory: The last memory that a plan noted.
+        failed: Jobs of which a container failed: they may be kept waiting.
     """
 
     header: RunHeader
@@ -52,6 +57,8 @@ class Invariants:
     run_seconds: dict[int, float] = field(default_factory=dict)
     entries: int = 0
     orders: Orders = field(default_factory=Orders)
+    memory: str = ""
+    failed: set[int] = field(default_factory=set)
 
     def broken(self, record: RoundRecord) -> Iterator[str]:
         """Check the next round; yields each violated invariant in words."""
@@ -142,6 +149,7 @@ class Invariants:
         if event.kind is not EventKind.FINISHED and not event.reason:
             yield f"job {job} is {event.kind} for no reason"
         if not event.ends_job:
+            self.failed.add(job)
             return
         spec = self.active.pop(job, None)
         if event.kind is EventKind.FINISHED:
@@ -207,6 +215,7 @@ class Invariants:
             if spec and gpus:
                 yield from self._off_the_menu(spec, gpus, record.round)
         yield from self._kept(record, now)
+        yield from self._promised(record, now)
         yield from self._carried_out(record, now)
         self.leases = now
         self.started |= now.keys()
@@ -222,6 +231,44 @@ class Invariants:
         runs = self.header.throughputs.can_run(spec, spec.batch_size, found)
         if not (runs and spec.demand.allows(found.gpu_type)):
             yield f"job {spec.job_id} gets GPUs of type {found.gpu_type} and cannot run there"
+
+    def _promised(self, record: RoundRecord, now: dict[int, tuple[int, ...]]) -> Iterator[str]:
+        """Whether tenants have what they are promised (`solver.promised`).
+
+        Who is in cells holds their GPUs, all promises can still be kept at once, and no job waits,
+        or runs by trade, that cells of its tenant would take.
+        """
+        settings = self.header.settings
+        self.memory = record.memory or self.memory
+        if settings.layout is None or record.round < settings.first_own_round:
+            return
+        drained = record.solve.drained
+        nodes = InService(settings.inventory, drained)
+        if nodes.inventory is None:
+            return
+        promises = Promises(settings.layout, settings.inventory, nodes, drained)
+        held = [one for one in Noted.read(self.memory).held if one.job_id in self.active]
+        for one in held:
+            if now.get(one.job_id) != one.whole:
+                yield f"job {one.job_id} is in cells of its tenant and does not hold their GPUs"
+        cells = promises.cells(held, {job: spec.tenant for job, spec in self.active.items()})
+        demoted = [name for name, priority in cells.priorities().items() if priority < 0]
+        if demoted:
+            yield f"jobs {', '.join(demoted)} are in cells that their tenants do not have"
+        if not cells.safe():
+            yield "promised cells that are not taken could not all be given at once"
+        inside = {one.job_id for one in held}
+        for job, spec in self.active.items():
+            waits = spec.options.after or array_of(job, spec.options) is not None
+            if job in inside or waits or job in self.failed or not self.orders.may_run(job):
+                continue  # others may keep it waiting
+            menu = settings.inventory.menu_of(spec, spec.batch_size, self.header.throughputs)
+            kinds = [(found.gpu_type, found.gpus) for found in menu]
+            for request in promises.requests(job, spec.tenant, kinds):
+                if not isinstance(cells.ask(request), Waits):
+                    yield f"cells of tenant {spec.tenant} are free, and job {job} is not in them"
+                    cells.end(request.name)
+                    break
 
     def _kept(self, record: RoundRecord, now: dict[int, tuple[int, ...]]) -> Iterator[str]:
         """Whether jobs that are not preempted keep their GPUs.

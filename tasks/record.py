@@ -17,6 +17,8 @@ from predictor.belief import Belief, Pace
 from predictor.forecast import Forecast
 from predictor.job import EpochReport, JobProgress, JobSpec, Regime
 from predictor.throughput import Profile
+from solver.cells.declared import TenantCells, TypeLevel, layout_of
+from solver.cells.layout import Layout
 from solver.fidelity import Fidelity
 from solver.inventory import Inventory, Pool
 from solver.market import Bid
@@ -83,6 +85,8 @@ class Settings:
         seed: Seed of a generated workload, and of the draws from the predictor's prior.
         forked: The origin of a forked run; empty otherwise.
         runtime: Name of its runtime: a `RuntimeKind`, or that of another distribution.
+        levels: Levels of cells by GPU type; whole nodes where none are given.
+        cells: What tenants are promised.
     """
 
     policy: str
@@ -97,6 +101,17 @@ class Settings:
     seed: int = 0
     forked: tuple[Fork, ...] = ()
     runtime: str = RuntimeKind.VIRTUAL
+    levels: tuple[TypeLevel, ...] = field(default=(), metadata={"optional": True})
+    cells: tuple[TenantCells, ...] = field(default=(), metadata={"optional": True})
+
+    @property
+    def layout(self) -> Layout | None:
+        """What tenants are promised; None if nothing.
+
+        Raises:
+            InputError: A promise names what is not there.
+        """
+        return _layout(self.pools, self.levels, self.cells) if self.cells else None
 
     @property
     def inventory(self) -> Inventory:
@@ -128,6 +143,14 @@ class Settings:
 def _inventory(pools: tuple[Pool, ...]) -> Inventory:
     """The inventory of some pools, cached with its derived properties."""
     return Inventory(pools)
+
+
+@lru_cache
+def _layout(
+    pools: tuple[Pool, ...], levels: tuple[TypeLevel, ...], cells: tuple[TenantCells, ...]
+) -> Layout:
+    """The layout of some pools, cached as their inventory is."""
+    return layout_of(_inventory(pools), levels, cells)
 
 
 def one_pool(gpus: int, gpus_per_node: int = 1, gpu_type: str = "") -> tuple[Pool, ...]:

@@ -21,6 +21,7 @@ from predictor.throughput import Throughput
 from solver.inventory import InService, Inventory
 from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
 from solver.policies import decide
+from solver.promised import Promises
 from tasks.commands import Command
 from tasks.layouts import FIRST_WITH_WORK
 from tasks.record import Estimate, RoundRecord, RunHeader, Timings, record_hash
@@ -220,7 +221,17 @@ def situation(run: Run, this: Round) -> Situation | None:
         ended_gpu_seconds=state.ended_gpu_seconds,
         memory=state.memory,
         even=state.even,
+        promises=_promises(run, this),
     )
+
+
+def _promises(run: Run, this: Round) -> Promises | None:
+    """What tenants are promised; None if nothing."""
+    settings = run.header.settings
+    layout = settings.layout
+    if layout is None:
+        return None
+    return Promises(layout, settings.inventory, this.nodes, this.observation.drained)
 
 
 def solve(run: Run, this: Round) -> None:

@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from predictor.errors import InputError
+from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Inventory, Pool
 
 RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -106,6 +107,8 @@ class Nodes:
         secrets: Folder on each node with a folder for each tenant, whose files its jobs can name.
         images: Patterns of the images that jobs may name themselves, as of `fnmatch`.
         rendezvous_port: Port on which the first container of such a gang listens.
+        levels: Levels of cells by GPU type; whole nodes where none are given.
+        cells: What tenants are promised.
 
     Raises:
         InputError: Containers would run as root, or see a GPU of another lease, folders of other
@@ -124,6 +127,8 @@ class Nodes:
     rendezvous_port: int = 29500
     images: tuple[str, ...] = ()
     secrets: Path | None = None
+    levels: tuple[TypeLevel, ...] = ()
+    cells: tuple[TenantCells, ...] = ()
 
     def __post_init__(self) -> None:
         if not USER.fullmatch(self.user):

@@ -16,7 +16,7 @@ from flows.runs.settings import (
     SEED,
     ClusterSize,
     SimulationSettings,
-    pools_of,
+    machines_of,
     recorded,
 )
 from flows.runs.workload_source import Jobs, Source, format_names
@@ -116,7 +116,7 @@ class ClusterPlan(Part, ClusterSize, Named):
     @model_validator(mode="after")
     def _sized(self) -> "ClusterPlan":
         try:
-            pools_of(self)
+            machines_of(self)
         except InputError as error:
             raise ValueError(f"{error.place}: {error.problem}; {error.remedy}") from None
         return self

@@ -49,6 +49,7 @@ def run(
     from flows.runs.cluster_file import read_cluster_file
     from flows.runs.default_profile import with_default_profile
     from flows.runs.live import run_live
+    from flows.runs.pools import Machines
     from flows.runs.start import make_start, past_jobs
 
     if source.trace is None:
@@ -58,7 +59,7 @@ def run(
         with_default_profile(source, nodes).open(nodes.gpus, nodes.inventory.types),
         recorded(
             policy,
-            nodes.inventory.pools,
+            Machines(nodes.inventory.pools, nodes.levels, nodes.cells),
             settings,
             parameters=parse_parameters(parameters or ()),
             seed=source.seed,

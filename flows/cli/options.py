@@ -17,8 +17,10 @@ from flows.cli.progress import working
 from flows.runs.setting import Setting, settings_in
 from flows.runs.settings import (
     BACKEND,
+    CELLS,
     GPUS,
     GPUS_PER_NODE,
+    LEVELS,
     POLICY,
     POOLS,
     RUNTIME,
@@ -110,6 +112,8 @@ class ClusterOptions:
     gpus: Annotated[int | None, GPUS] = None
     gpus_per_node: Annotated[int, GPUS_PER_NODE] = 1
     pools: Annotated[str, POOLS] = ""
+    cells: Annotated[str, CELLS] = ""
+    levels: Annotated[str, LEVELS] = ""
     cluster: Annotated[
         Path | None, Setting("Cluster", "Cluster spec (CSV) of Tiresias, instead of --gpus.")
     ] = None
@@ -127,7 +131,7 @@ class ClusterOptions:
             gpus = default if self.gpus is None and not self.pools else self.gpus
             if gpus is None and not self.pools:
                 raise InputError("gpus", "missing", "give the number of GPUs, --pools or --cluster")
-            return ClusterSize(gpus, self.gpus_per_node, self.pools)
+            return ClusterSize(gpus, self.gpus_per_node, self.pools, self.cells, self.levels)
         from warehouse.workloads.tiresias import read_cluster
 
         shape = read_cluster(self.cluster)
@@ -137,7 +141,8 @@ class ClusterOptions:
                 "already gives the number of GPUs",
                 "leave out --gpus, --gpus-per-node and --pools",
             )
-        return ClusterSize(shape.nodes * shape.gpus_per_node, shape.gpus_per_node)
+        gpus = shape.nodes * shape.gpus_per_node
+        return ClusterSize(gpus, shape.gpus_per_node, "", self.cells, self.levels)
 
 
 PANELS: dict[type[Any], str] = {Source: "Jobs"}

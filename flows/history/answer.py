@@ -104,6 +104,7 @@ class Answer:
     waits_for: tuple[int, ...] = ()
     waits_for_place: bool = False
     deadline_seconds: float | None = None
+    promised: str | None = None
 
     def __str__(self) -> str:
         """The answer in sentences, one a line."""
@@ -204,6 +205,7 @@ def answer(
         waits_for=barred.jobs if barred else (),
         waits_for_place=barred is not None and barred.bar is Bar.ARRAY,
         deadline_seconds=spec.arrival_seconds + within if within else None,
+        promised=plan.promised.get(job_id),
     )
 
 

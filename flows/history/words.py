@@ -74,6 +74,11 @@ def _standing(a: Answer) -> Iterator[str]:
     if a.tried_again_seconds is not None:
         yield f"It failed, and is tried again at {a.tried_again_seconds:,.0f} s at the earliest."
         return
+    if a.promised and a.place is None and a.status == "runs":
+        yield f"It runs in cells that its tenant is promised ({a.promised}), whatever others bid."
+        return
+    if a.promised:
+        yield f"It has no cells of its tenant, so it trades with all others: {a.promised}."
     if a.place is None:
         yield f"The policy {a.policy} gives it no share of this round."
         return

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from containers.docker.nodes import DEVICE, Gpu, Limits, Node, Nodes
 from flows.runs.toml_file import first_mistake, read_toml
 from predictor.errors import InputError
+from solver.cells.cells import Cells
+from solver.cells.declared import TenantCells, TypeLevel, layout_of
 from warehouse.workloads.trace import MEASURED
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=60)]
@@ -161,6 +163,13 @@ class NodePart(Part):
         )
 
 
+class TenantPart(Part):
+    """What a tenant is promised: how many cells, by GPU type and level."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    cells: dict[str, dict[str, Annotated[int, Field(ge=1, le=10**6)]]]
+
+
 class ClusterFile(Part):
     """The fields of a cluster's file; see the example in docs/docker.md."""
 
@@ -178,6 +187,10 @@ class ClusterFile(Part):
     images: list[Annotated[str, Field(pattern=PATTERN, max_length=255)]] = Field(
         default_factory=list, max_length=1000
     )
+    levels: dict[str, dict[str, Annotated[int, Field(ge=1, le=10**6)]]] = Field(
+        default_factory=dict
+    )
+    tenants: list[TenantPart] = Field(default_factory=list, max_length=10_000)
 
     @field_validator("storage", "datasets", "mounts", "secrets")
     @classmethod
@@ -214,6 +227,17 @@ class ClusterFile(Part):
             rendezvous_port=self.rendezvous_port,
             images=tuple(self.images),
             secrets=Path(self.secrets) if self.secrets else None,
+            levels=tuple(
+                TypeLevel(kind, name, parts)
+                for kind, levels in self.levels.items()
+                for name, parts in levels.items()
+            ),
+            cells=tuple(
+                TenantCells(tenant.name, kind, level, number)
+                for tenant in self.tenants
+                for kind, cells in tenant.cells.items()
+                for level, number in cells.items()
+            ),
         )
 
 
@@ -230,7 +254,10 @@ def read_cluster_file(path: Path) -> Nodes:
     """
     given = read_toml(path, "a cluster's TOML file")
     try:
-        return ClusterFile.model_validate(given).cluster
+        nodes = ClusterFile.model_validate(given).cluster
+        if nodes.cells:
+            Cells(layout_of(nodes.inventory, nodes.levels, nodes.cells))  # all can be kept
+        return nodes
     except ValidationError as error:
         raise first_mistake(path, error, ClusterFile, "a cluster") from None
     except InputError as error:

@@ -1,13 +1,75 @@
 """Clusters of several pools, as a line of text."""
 
 import re
+from typing import NamedTuple
 
 from predictor.errors import InputError
+from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
 
 _POOL = re.compile(
     r"(?P<type>[A-Za-z0-9][\w.-]*):(?P<nodes>\d{1,7})x(?P<gpus>\d{1,7})(@(?P<price>\d+(\.\d+)?))?"
 )
+_CELLS = re.compile(
+    r"(?P<tenant>[^:,\s]+):((?P<type>[A-Za-z0-9][\w.-]*):)?(?P<level>[a-z][\w-]*):(?P<count>\d{1,7})"
+)
+_LEVEL = re.compile(r"((?P<type>[A-Za-z0-9][\w.-]*):)?(?P<name>[a-z][\w-]*):(?P<parts>\d{1,7})")
+
+
+class Machines(NamedTuple):
+    """A cluster: its pools, levels of cells by GPU type, and what tenants are promised."""
+
+    pools: tuple[Pool, ...]
+    levels: tuple[TypeLevel, ...] = ()
+    cells: tuple[TenantCells, ...] = ()
+
+
+def parse_cells(text: str) -> tuple[TenantCells, ...]:
+    """The promises of `TENANT:TYPE:LEVEL:COUNT,…`, such as `vision:v100:node:2`.
+
+    Args:
+        text: For each promise the tenant, the GPU type, which may be left out where there is but
+            one, the level, and how many cells of it.
+
+    Raises:
+        InputError: A part is not of that form.
+    """
+    found = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        match = _CELLS.fullmatch(part)
+        if match is None:
+            raise InputError(
+                "cells",
+                f"{part!r} is not like vision:v100:node:2",
+                "give TENANT:TYPE:LEVEL:COUNT, separated by commas",
+            )
+        found.append(
+            TenantCells(match["tenant"], match["type"] or "", match["level"], int(match["count"]))
+        )
+    return tuple(found)
+
+
+def parse_levels(text: str) -> tuple[TypeLevel, ...]:
+    """The levels of `TYPE:NAME:PARTS,…`, from the lowest up, such as `v100:pair:2,v100:node:4`.
+
+    Args:
+        text: For each level the GPU type, which may be left out where there is but one, its name,
+            and how many of the cells below each consists of.
+
+    Raises:
+        InputError: A part is not of that form.
+    """
+    found = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        match = _LEVEL.fullmatch(part)
+        if match is None:
+            raise InputError(
+                "levels",
+                f"{part!r} is not like v100:node:8",
+                "give TYPE:NAME:PARTS, from the lowest up, separated by commas",
+            )
+        found.append(TypeLevel(match["type"] or "", match["name"], int(match["parts"])))
+    return tuple(found)
 
 
 def parse_pools(text: str) -> tuple[Pool, ...]:

@@ -10,6 +10,7 @@ from predictor.errors import InputError, meant
 from solver.fidelity import Fidelity
 
 if TYPE_CHECKING:
+    from flows.runs.pools import Machines
     from solver.inventory import Pool
     from tasks.record import Parameter, Settings
 
@@ -76,6 +77,10 @@ GPUS_PER_NODE = Setting(
 POOLS = Setting(
     "Pools", "In their place, GPUs of several types: TYPE:NODESxGPUS or TYPE:NODESxGPUS@PRICE,…"
 )
+CELLS = Setting("Cells", "What tenants are promised of the cluster: TENANT:TYPE:LEVEL:COUNT,…")
+LEVELS = Setting(
+    "Levels", "Levels of cells above GPUs, from the lowest up: TYPE:NAME:PARTS,…; nodes by default."
+)
 SEED = Setting("Seed", "Seed of all that is drawn.", least=0, most=MOST_SEED)
 
 
@@ -86,6 +91,19 @@ class ClusterSize:
     gpus: Annotated[int | None, GPUS] = None
     gpus_per_node: Annotated[int, GPUS_PER_NODE] = 1
     pools: Annotated[str, POOLS] = ""
+    cells: Annotated[str, CELLS] = ""
+    levels: Annotated[str, LEVELS] = ""
+
+
+def machines_of(size: ClusterSize) -> "Machines":
+    """The machines of a cluster.
+
+    Raises:
+        InputError: It has no size, two sizes, or something is invalid.
+    """
+    from flows.runs.pools import Machines, parse_cells, parse_levels
+
+    return Machines(pools_of(size), parse_levels(size.levels), parse_cells(size.cells))
 
 
 def pools_of(size: ClusterSize) -> "tuple[Pool, ...]":
@@ -154,7 +172,7 @@ class SimulationSettings(LiveSettings):
 
 def recorded(
     policy: str,
-    size: "ClusterSize | tuple[Pool, ...]",
+    size: "ClusterSize | Machines",
     settings: LiveSettings,
     *,
     parameters: Iterable["Parameter"] = (),
@@ -165,7 +183,7 @@ def recorded(
 
     Args:
         policy: Name of the policy.
-        size: The cluster, or its pools.
+        size: The cluster.
         settings: Settings of the run.
         parameters: Parameters of the policy that differ from its defaults.
         seed: Seed of all random draws.
@@ -179,7 +197,7 @@ def recorded(
     group = SimulationSettings if isinstance(settings, SimulationSettings) else LiveSettings
     return Settings(
         policy=policy,
-        pools=size if isinstance(size, tuple) else pools_of(size),
+        **(machines_of(size) if isinstance(size, ClusterSize) else size)._asdict(),
         parameters=tuple(parameters),
         seed=seed,
         runtime=runtime,

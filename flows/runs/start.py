@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from flows.runs.setting import check_bounds
 from flows.runs.settings import ClusterSize, SimulationSettings, recorded, runtime_named
@@ -11,6 +12,9 @@ from flows.runs.workload_source import Source
 from predictor.basis import Basis
 from predictor.errors import InputError
 from predictor.throughput import UNTYPED, Profile
+from solver.cells.cells import Cells
+from solver.cells.declared import TenantCells, TypeLevel
+from solver.inventory import Pool
 from solver.plan import Policy
 from solver.policies import for_several_pools, make_policy
 from tasks.layouts import VERSION
@@ -27,6 +31,8 @@ from tasks.record import (
 from tasks.sources import Workload
 from tasks.state import RunState, advance
 from warehouse.store.reader import Reader
+
+Typed = TypeVar("Typed", Pool, TypeLevel, TenantCells)
 
 
 def make_start(
@@ -130,6 +136,8 @@ def make_header(
             f"{settings.policy} schedules one pool of GPUs",
             f"give one pool, or one of {', '.join(for_several_pools())}",
         )
+    if settings.layout is not None:
+        Cells(settings.layout)  # refuses promises that cannot be kept together
     workload.check_fits(settings.inventory)
     check_bounds(SimulationSettings, settings)
     if settings.restart_seconds >= settings.round_seconds:
@@ -180,14 +188,24 @@ def _typed(asked: Settings, profile: Profile) -> Settings:
                 f"is missing, and the profile has {', '.join(types)}",
                 "give one of these",
             )
-        pools.append(pool if pool.gpu_type else replace(pool, gpu_type=types[0]))
+        pools.append(_of_type(pool, types))
         if profile.gpu_types and pools[-1].gpu_type not in types:
             raise InputError(
                 "pools",
                 f"the profile has no GPUs of type {pools[-1].gpu_type!r}",
                 f"it has {', '.join(types)}",
             )
-    return replace(asked, pools=tuple(pools))
+    return replace(
+        asked,
+        pools=tuple(pools),
+        levels=tuple(_of_type(level, types) for level in asked.levels),
+        cells=tuple(_of_type(cells, types) for cells in asked.cells),
+    )
+
+
+def _of_type(part: Typed, types: Sequence[str]) -> Typed:
+    """A part of a cluster with its GPU type, by default the first."""
+    return part if part.gpu_type else replace(part, gpu_type=types[0])
 
 
 @lru_cache

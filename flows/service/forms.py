@@ -141,7 +141,9 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, Jobs, PolicyChoice):
     @property
     def settings(self) -> Settings:
         """The settings of the run."""
-        size = ClusterSize(pools=self.pools) if self.pools else self
+        size: ClusterSize = self
+        if self.pools:
+            size = ClusterSize(pools=self.pools, cells=self.cells, levels=self.levels)
         return recorded(self.policy, size, self, seed=self.seed)
 
 

@@ -91,9 +91,11 @@ class ServiceOptions(LiveSettings):
             size, kind = ClusterSize(self.gpus, self.gpus_per_node), RuntimeKind.FAITHFUL
             return recorded(self.policy, size, self, seed=self.seed, runtime=kind)
         from flows.runs.cluster_file import read_cluster_file
+        from flows.runs.pools import Machines
 
-        pools, kind = read_cluster_file(self.cluster).inventory.pools, RuntimeKind.DOCKER
-        return recorded(self.policy, pools, self, seed=self.seed, runtime=kind)
+        nodes, kind = read_cluster_file(self.cluster), RuntimeKind.DOCKER
+        machines = Machines(nodes.inventory.pools, nodes.levels, nodes.cells)
+        return recorded(self.policy, machines, self, seed=self.seed, runtime=kind)
 
     def profile_read(self) -> "Profile":
         """The throughputs of the models that its jobs may have.

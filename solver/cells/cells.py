@@ -128,6 +128,10 @@ class Cells:
         gangs = self._holdings.gangs.items()
         return tuple(name for name, gang in gangs if gang.waiting)
 
+    def safe(self) -> bool:
+        """Whether all promised cells that are not taken can be allocated at once."""
+        return all(left >= 0 for free in self._ground.free.values() for _, left in free.left())
+
     def promised(self, tenant: str) -> tuple[PromisedCell, ...]:
         """How a tenant's cells are, in the order of the layout, pinned ones last."""
         ground = self._ground

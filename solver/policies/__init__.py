@@ -1,6 +1,6 @@
 """Scheduling policies, one file each, and the registry that lists them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -28,6 +28,7 @@ from solver.policies.srtf_gpu import SrtfGpu
 from solver.policies.themis import Themis
 from solver.policies.tiresias_gittins import TiresiasGittins
 from solver.policies.tiresias_las import TiresiasLas
+from solver.promised import around_cells
 
 POLICIES: dict[str, type[Any]] = {
     policy.name: policy
@@ -92,7 +93,7 @@ def policy_class(name: str) -> type[Any]:
 
 
 def decide(policy: Policy, situation: Situation) -> Plan:
-    """The plan of a policy, around the jobs that keep their GPUs (`solver.kept`).
+    """The plan of a policy, around jobs that keep their GPUs (`solver.kept`) and `solver.promised`.
 
     One of another distribution is held to what plans must be.
 
@@ -101,7 +102,7 @@ def decide(policy: Policy, situation: Situation) -> Plan:
     """
     plugin = policy_plugin(policy.name)
     plan = policy.plan if plugin is None else partial(plan_of, plugin, policy)
-    return around_kept(policy.name, plan, situation)
+    return _around(policy.name, plan, situation)
 
 
 def place(policy: Policy, situation: Situation) -> Plan:
@@ -113,7 +114,13 @@ def place(policy: Policy, situation: Situation) -> Plan:
         PluginError: A policy of another distribution failed.
     """
     placed = getattr(policy, "placed", None) if policy.name in POLICIES else None
-    return around_kept(policy.name, placed, situation) if placed else decide(policy, situation)
+    return _around(policy.name, placed, situation) if placed else decide(policy, situation)
+
+
+def _around(name: str, plan: Callable[[Situation], Plan], situation: Situation) -> Plan:
+    """A policy's plan for the GPUs that neither promises nor jobs that stay need."""
+    kept = partial(around_kept, name, plan)
+    return kept(situation) if situation.promises is None else around_cells(name, kept, situation)
 
 
 def parameters(policy: type[Any]) -> dict[str, float]:

@@ -7,6 +7,7 @@ import pytest
 
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from flows.runs.cluster_file import read_cluster_file
+from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
 from tests.flows.conftest import Command
 
@@ -71,6 +72,27 @@ def test_alike_nodes_that_follow_each_other_are_a_pool(path: Path) -> None:
     )
     assert nodes.by_node((2, 3)) == {1: (0, 1)}
     assert nodes.by_node((5,)) == {3: (0,)}
+
+
+def test_tenants_are_promised_cells_that_can_be_kept(here: Command, path: Path) -> None:
+    node = NODE | {"gpus": "[0, 1, 2, 3]"}
+    levels = "[levels]\na100 = { pair = 2, node = 2 }\n"
+    tenant = '[[tenants]]\nname = "{}"\ncells = {{ a100 = {{ {} }} }}\n'
+    whole = text(TOP, node) + levels + tenant.format("vision", "pair = 1, gpu = 1")
+    path.write_text(whole)
+    nodes = read_cluster_file(path)
+    assert nodes.levels == (TypeLevel("a100", "pair", 2), TypeLevel("a100", "node", 2))
+    assert nodes.cells == (
+        *(TenantCells("vision", "a100", "pair", 1), TenantCells("vision", "a100", "gpu", 1)),
+    )
+    for more, said in (
+        ("node = 1", "1 cells 'pair' are promised and 0 are there for it"),
+        ("rack = 1", "there is no level 'rack'"),
+    ):
+        path.write_text(whole + tenant.format("speech", more))
+        ran = here("cluster", "check", path)
+        assert (ran.code, ran.out) == (2, "")
+        assert said in ran.err
 
 
 def test_every_field_says_what_it_says(path: Path, tmp_path: Path) -> None:

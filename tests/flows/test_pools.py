@@ -6,9 +6,10 @@ import pytest
 
 from flows.history.whatif import Change
 from flows.runs.pools import parse_pools
-from flows.runs.settings import ClusterSize, pools_of
+from flows.runs.settings import ClusterSize, machines_of, pools_of
 from flows.service.forms import SimulationForm
 from predictor.errors import InputError
+from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
 from tasks.record import Settings, one_pool
 from tests.flows.conftest import Command
@@ -43,6 +44,32 @@ def test_a_cluster_has_one_size() -> None:
     for size in (ClusterSize(8, pools=MIXED), ClusterSize(None, 4, MIXED), ClusterSize()):
         with pytest.raises(InputError, match=r"already give the number|missing; give the number"):
             pools_of(size)
+
+
+def test_cells_and_levels_are_declared_as_text() -> None:
+    found = machines_of(ClusterSize(8, 4, "", "a:v100:node:1, b:pair:2", "pair:2,v100:node:4"))
+    assert found.cells == (TenantCells("a", "v100", "node", 1), TenantCells("b", "", "pair", 2))
+    assert found.levels == (TypeLevel("", "pair", 2), TypeLevel("v100", "node", 4))
+
+
+@pytest.mark.parametrize(
+    ("cells", "levels", "said"),
+    [
+        ("a:node", "", "'a:node' is not like vision:v100:node:2"),
+        ("a:node:1", "node", "'node' is not like v100:node:8"),
+        ("a:node:3", "", "3 cells 'node' are promised and 2 are there for it"),
+        ("a:v100:node:1", "", "there are no GPUs 'v100'"),
+        ("a:node:1", "pair:3,node:1", "a node of gpu has 3 GPUs by its levels, and 4"),
+    ],
+)
+def test_cells_that_cannot_be_promised_are_refused(
+    here: Command, cells: str, levels: str, said: str
+) -> None:
+    size = ("--gpus", 8, "--gpus-per-node", 4, "--cells", cells, "--levels", levels)
+    ran = here("simulate", *size, "--jobs", 1)
+    assert (ran.code, ran.out) == (2, "")
+    (line,) = ran.err.splitlines()
+    assert said in line
 
 
 def test_pools_of_a_form_stand_in_place_of_its_gpus() -> None:

@@ -1,0 +1,98 @@
+"""Cells of the pools of an inventory, and what tenants are promised, as a run declares them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from operator import attrgetter, mul
+
+from predictor.errors import InputError, meant
+from solver.cells.layout import NODE, CellPool, Layout, Promise, Tenant
+from solver.inventory import Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class TypeLevel:
+    """A level of the cells of a GPU type, above that of single GPUs.
+
+    Attributes:
+        gpu_type: GPU type; empty for the only one.
+        name: Name; `node` for whole nodes.
+        parts: Number of cells of the level below that each consists of.
+    """
+
+    gpu_type: str
+    name: str
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class TenantCells:
+    """Cells that a tenant is promised.
+
+    Attributes:
+        tenant: The tenant.
+        gpu_type: GPU type; empty for the only one.
+        level: Name of the level.
+        number: How many.
+    """
+
+    tenant: str
+    gpu_type: str
+    level: str
+    number: int
+
+
+def layout_of(
+    inventory: Inventory, levels: Sequence[TypeLevel], cells: Iterable[TenantCells]
+) -> Layout:
+    """The layout of a cluster: its pools by number, its nodes by index.
+
+    Args:
+        inventory: All nodes.
+        levels: Levels of cells by GPU type, from the lowest up; by default nodes only.
+        cells: What tenants are promised.
+
+    Raises:
+        InputError: A level or a promise names what is not there, or contradicts the nodes. Whether
+            all promises fit together is found when `Cells` are made.
+    """
+    types = inventory.types
+    for kind in {*(one.gpu_type for one in levels), *(one.gpu_type for one in cells)}:
+        if kind not in types:
+            raise InputError("cells", f"there are no GPUs {kind!r}", meant(kind, types))
+    pools = []
+    for number, pool in enumerate(inventory.pools):
+        parts = [(one.name, one.parts) for one in levels if one.gpu_type == pool.gpu_type]
+        parts = parts or [(NODE, pool.gpus_per_node)]
+        names, counts = zip(*parts, strict=True)
+        sizes = dict(zip(names, accumulate(counts, mul), strict=True))
+        if sizes.get(NODE) != pool.gpus_per_node:
+            raise InputError(
+                "levels",
+                f"a node of {pool.gpu_type} has {sizes.get(NODE, 'no')} GPUs by its levels, "
+                f"and {pool.gpus_per_node} in the cluster",
+                f"call a level {NODE!r}, and have it as many",
+            )
+        nodes = [inventory.node(gpu) for gpu in inventory.gpus_in(number)[:: pool.gpus_per_node]]
+        pools.append(CellPool(str(number), pool.gpu_type, tuple(parts), tuple(map(str, nodes))))
+    of_tenant = attrgetter("tenant")
+    tenants = tuple(
+        Tenant(
+            tenant,
+            tuple(Promise(_pool(inventory, one), one.level, one.number) for one in some),
+        )
+        for tenant, some in groupby(sorted(cells, key=of_tenant), key=of_tenant)
+    )
+    return Layout(tuple(pools), tenants)
+
+
+def _pool(inventory: Inventory, cells: TenantCells) -> str:
+    """The pool of a promise: the only one of its type."""
+    numbers = inventory.pools_of[cells.gpu_type]
+    if len(numbers) > 1:
+        raise InputError(
+            "cells",
+            f"GPUs {cells.gpu_type!r} are {len(numbers)} pools",
+            "promise cells of a type whose nodes are one pool",
+        )
+    return str(numbers[0])

@@ -1,0 +1,235 @@
+"""Tenants' cells are taken out of what a policy gives out (HiveD, OSDI '20; `solver.cells`).
+
+Each round, the jobs of tenants that have cells ask for them. Who gets cells holds their GPUs until
+its end, whatever others bid; who gets none trades with all others for the rest, promised GPUs that
+are idle included. What trades is opportunistic: a job whose GPUs are needed for a promise loses
+them at the next round.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import orjson
+
+from solver.cells.cells import Cells
+from solver.cells.gangs import OPPORTUNISTIC, Placed, Preempts, Request, RunningGang, Slot, Waits
+from solver.cells.layout import Layout
+from solver.inventory import InService, Inventory
+from solver.kept import with_room
+from solver.plan import ActiveJob, Plan, Situation, SolveReport
+
+NOT_TRADED = "a job that is not preempted runs in cells only, where tenants have some"
+
+
+@dataclass(frozen=True)
+class Held:
+    """A job in its tenant's cells.
+
+    Attributes:
+        job_id: The job.
+        gpus: GPUs of each member, each on one node, by index in the whole inventory.
+        levels: Level of the promised cell of each of these GPUs.
+    """
+
+    job_id: int
+    gpus: tuple[tuple[int, ...], ...]
+    levels: tuple[tuple[str, ...], ...]
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """Its GPUs, ascending."""
+        return tuple(sorted(chain.from_iterable(self.gpus)))
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What a plan notes: who is in cells, and what the policy notes itself."""
+
+    held: tuple[Held, ...] = ()
+    policy: str = ""
+
+    @classmethod
+    def read(cls, memory: str) -> "Noted":
+        """Decode the JSON of `written`; empty text is the beginning."""
+        if not memory:
+            return cls()
+        rows, policy = orjson.loads(memory)
+        return cls(
+            tuple(
+                Held(job, tuple(map(tuple, gpus)), tuple(map(tuple, levels)))
+                for job, gpus, levels in rows
+            ),
+            policy,
+        )
+
+    def written(self) -> str:
+        """As JSON: a row for each job in cells, and the policy's own text."""
+        rows = [[one.job_id, one.gpus, one.levels] for one in self.held]
+        return orjson.dumps([rows, self.policy]).decode()
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What tenants are promised of a cluster.
+
+    Attributes:
+        layout: Cells and promises, of the whole inventory.
+        whole: The whole inventory.
+        nodes: Its nodes in service, as policies number them.
+        drained: Indices of its other nodes, ascending.
+    """
+
+    layout: Layout
+    whole: Inventory
+    nodes: InService = field(compare=False)
+    drained: tuple[int, ...] = ()
+
+    def cells(self, held: Sequence[Held], tenant_of: Mapping[int, str]) -> Cells:
+        """The cells with the jobs that are in them.
+
+        Args:
+            held: These jobs, in the order in which they began.
+            tenant_of: Tenants by job id.
+        """
+        cells = Cells(self.layout)
+        for node in self.drained:
+            cells.report(str(node), False)
+        cells.restore(
+            RunningGang(
+                self.request(one.job_id, tenant_of[one.job_id], one.gpus[0][0], len(one.whole)),
+                tuple(tuple(map(self.slot, member)) for member in one.gpus),
+                one.levels,
+            )
+            for one in held
+        )
+        return cells
+
+    def request(self, job_id: int, tenant: str, near: int, gpus: int) -> Request:
+        """A job's request for cells of the pool of a GPU: as many whole nodes as it fills."""
+        pool = self.whole.pools[self.whole.pool(near)]
+        nodes, rest = divmod(gpus, pool.gpus_per_node)
+        members = (pool.gpus_per_node,) * nodes + (rest,) * (rest > 0)
+        return Request(str(job_id), tenant, 0, members, pool.gpu_type)
+
+    def requests(self, job_id: int, tenant: str, menu: Sequence[tuple[str, int]]) -> list[Request]:
+        """What a job asks for: cells of each type of its menu that its tenant has, in order.
+
+        Args:
+            job_id: The job.
+            tenant: Its tenant.
+            menu: GPU types and numbers of GPUs.
+        """
+        own = next((one for one in self.layout.tenants if one.name == tenant), None)
+        numbers = {int(promise.pool) for promise in own.cells} if own else set()
+        return [
+            self.request(job_id, tenant, self.whole.first_gpus[number], gpus)
+            for kind, gpus in menu
+            for number in self.whole.pools_of.get(kind, ())
+            if number in numbers
+        ]
+
+    def slot(self, gpu: int) -> Slot:
+        """A GPU of the whole inventory, as cells name it."""
+        node = self.whole.node(gpu)
+        return Slot(str(node), gpu - self.whole.gpus_of(node).start)
+
+    def gpu(self, slot: Slot) -> int:
+        """The index of a GPU in the whole inventory."""
+        return self.whole.gpus_of(int(slot.node)).start + slot.gpu
+
+
+def around_cells(name: str, plan: Callable[[Situation], Plan], situation: Situation) -> Plan:
+    """The plan of a policy for the GPUs that no promise needs, and the jobs in their cells.
+
+    Args:
+        name: Name of the policy.
+        plan: The policy.
+        situation: Policy input, with all jobs; its memory is as of `Noted`.
+    """
+    promises = situation.promises
+    assert promises is not None
+    noted = Noted.read(situation.memory)
+    held, why = _in_cells(promises, noted.held, situation)
+    nodes = promises.nodes
+    placement = {one.job_id: nodes.numbered(one.whole) for one in held}
+    inventory = situation.inventory.without(chain.from_iterable(placement.values()))
+    trading = [
+        _without_lost(job, inventory) for job in situation.jobs if job.job_id not in placement
+    ]
+    found = Plan({}, SolveReport(name, reason="all GPUs are in use by promise"))
+    jobs = tuple(with_room(inventory, (job for job in trading if job.spec.preemptible)))
+    why |= {job.job_id: NOT_TRADED for job in trading if not job.spec.preemptible}
+    if inventory.gpus:
+        found = plan(replace(situation, inventory=inventory, jobs=jobs, memory=noted.policy))
+    memory = Noted(held, found.memory or noted.policy).written()
+    return replace(
+        found,
+        placement={**placement, **found.placement},
+        memory="" if memory == situation.memory else memory,
+        promised=why,
+    )
+
+
+def _in_cells(
+    promises: Promises, noted: Sequence[Held], situation: Situation
+) -> tuple[tuple[Held, ...], dict[int, str]]:
+    """The jobs that run in cells from now on, and how each job that may ask for some fares."""
+    jobs = {job.job_id: job for job in situation.jobs}
+    runs = {job.job_id: promises.nodes.known_as(job.gpus) for job in situation.jobs if job.gpus}
+    before = [one for one in noted if runs.get(one.job_id) == one.whole]
+    tenant_of = {job_id: job.spec.tenant for job_id, job in jobs.items()}
+    cells = promises.cells(before, tenant_of)
+    inside = {one.job_id for one in before}
+    cells.restore(
+        _trading(job_id, gpus, promises) for job_id, gpus in runs.items() if job_id not in inside
+    )
+    why = {}
+    for job in sorted(situation.jobs, key=lambda job: (job.spec.arrival_seconds, job.job_id)):
+        if job.job_id not in inside:
+            menu = [(found.gpu_type, found.gpus) for found in job.choices]
+            for request in promises.requests(job.job_id, job.spec.tenant, menu):
+                reason = _asked(cells, request)
+                why[job.job_id] = reason
+                if not reason:
+                    break
+    held = tuple(
+        Held(
+            int(gang.request.name),
+            tuple(tuple(map(promises.gpu, member)) for member in gang.slots),
+            gang.levels,
+        )
+        for gang in cells.gangs()
+        if gang.request.guaranteed
+    )
+    for one in held:
+        levels = ", ".join(dict.fromkeys(chain.from_iterable(one.levels)))
+        why[one.job_id] = f"{levels} of {tenant_of[one.job_id]}"
+    return held, why
+
+
+def _asked(cells: Cells, request: Request) -> str:
+    """Ask for cells, of which all that trade make room; why there are none, empty if there are."""
+    answer = cells.ask(request)
+    if isinstance(answer, Preempts):
+        for victim in answer.victims:
+            cells.end(victim)
+        answer = cells.ask(request)
+    if isinstance(answer, Waits):
+        return answer.reason
+    assert isinstance(answer, Placed)
+    return ""
+
+
+def _trading(job_id: int, gpus: Sequence[int], promises: Promises) -> RunningGang:
+    """A job that runs on what it got by trade, as cells see it."""
+    slots = tuple((promises.slot(gpu),) for gpu in gpus)
+    request = Request(f"trading {job_id}", "", OPPORTUNISTIC, (1,) * len(gpus))
+    return RunningGang(request, slots, (("",),) * len(gpus))
+
+
+def _without_lost(job: ActiveJob, inventory: Inventory) -> ActiveJob:
+    """A job without its GPUs, if some of them are needed for a promise."""
+    if not job.gpus or set(job.gpus).isdisjoint(inventory.kept):
+        return job
+    return replace(job, gpus=(), lease_rounds=0, held=None)

@@ -1,0 +1,148 @@
+"""Tenants have the cells that they are promised, under every policy."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from flows.history.why import why
+from flows.runs.start import make_start
+from predictor.errors import InputError
+from predictor.job import JobSpec
+from solver.cells.declared import TenantCells, TypeLevel
+from solver.inventory import Pool
+from solver.promised import Noted
+from tasks.invariants import Invariants
+from tasks.record import RuntimeKind, Settings, Start
+from tests.runs import Made, make, write
+from tests.strategies import examples
+from warehouse.workloads.generator import generate_workload
+
+TENANTS = ("vision", "speech", "other")
+LEVELS = (TypeLevel("", "pair", 2), TypeLevel("", "node", 2), TypeLevel("", "rack", 2))
+
+
+def start(
+    policy: str, nodes: int, cells: tuple[TenantCells, ...], seed: int, jobs: int = 10
+) -> Start:
+    """A run of generated jobs of three tenants, which arrive within an hour or so."""
+    workload = generate_workload(
+        jobs, rng=np.random.default_rng(seed), mean_interarrival_seconds=400.0
+    )
+    specs = tuple(
+        replace(spec, tenant=TENANTS[spec.job_id % len(TENANTS)]) for spec in workload.specs
+    )
+    asked = Settings(
+        policy,
+        (Pool("", 4 * nodes, 4),),
+        round_seconds=600.0,
+        runtime=(RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL)[seed % 2],
+        levels=LEVELS,
+        cells=cells,
+    )
+    return make_start(replace(workload, specs=specs), asked)
+
+
+@st.composite
+def starts(draw: st.DrawFn, policy: str) -> Start:
+    """Runs of which the promises can be kept."""
+    cells = tuple(
+        TenantCells(tenant, "", level, number)
+        for tenant in TENANTS[:2]
+        for level in ("gpu", "pair", "node", "rack")
+        if (number := draw(st.integers(0, 2)))
+    )
+    nodes = draw(st.sampled_from((2, 4, 6)))
+    try:
+        return start(policy, nodes, cells, draw(st.integers(0, 99)))
+    except InputError:  # promises that do not fit, or a job that does not
+        assume(False)
+        raise
+
+
+@pytest.mark.parametrize("policy", ["shockwave", "fifo", "gavel"])
+@settings(examples(3), suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(data=st.data())
+def test_promises_are_kept_in_every_round(policy: str, data: st.DataObject) -> None:
+    made = make(data.draw(starts(policy)))
+    invariants = Invariants(made.header, made.start.workload)
+    assert [said for record in made.records for said in invariants.broken(record)] == []
+    assert invariants.unended == []
+
+
+CELLS = (TenantCells("vision", "", "node", 1), TenantCells("speech", "", "pair", 1))
+
+
+@pytest.fixture(scope="module")
+def made() -> Made:
+    return make(start("srtf", 2, CELLS, 4, jobs=14))
+
+
+def inside(made: Made) -> Iterator[tuple[int, Noted]]:
+    """Rounds whose plans note that somebody is in cells."""
+    for record in made.records:
+        noted = Noted.read(record.memory)
+        if noted.held:
+            yield record.round, noted
+
+
+def test_jobs_in_cells_keep_their_gpus_to_their_end_and_others_trade(made: Made) -> None:
+    specs: dict[int, JobSpec] = {spec.job_id: spec for spec in made.specs}
+    ever = {one.job_id for _, noted in inside(made) for one in noted.held}
+    assert {specs[job].tenant for job in ever} == {"vision", "speech"}
+    events = [event for record in made.records for event in record.events]
+    preempted = {event.job_id for event in events if event.kind == "preempted"}
+    assert preempted, "the rest is traded, and idle cells with it"
+    for number, noted in inside(made):
+        held = {one.job_id: one.whole for one in noted.held}
+        leases = {lease.job_id: lease.gpus for lease in made.records[number].leases}
+        assert held.items() <= leases.items()
+        following = made.records[number + 1 : number + 2]
+        ended = {event.job_id for record in following for event in record.finished}
+        for record in following:
+            later = {lease.job_id: lease.gpus for lease in record.leases}
+            assert all(later[job] == held[job] for job in held.keys() - ended)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda held: held[1:], "cells of tenant"),
+        (
+            lambda held: (replace(held[0], gpus=((7,),), levels=(("pair",),)), *held[1:]),
+            "does not hold their GPUs",
+        ),
+    ],
+)
+def test_an_audit_finds_promises_that_are_not_kept(made: Made, change: object, said: str) -> None:
+    number, noted = next(inside(made))
+    forged = replace(noted, held=change(noted.held))  # type: ignore[operator]
+    invariants = Invariants(made.header, made.start.workload)
+    found: list[str] = []
+    for record in made.records[: number + 1]:
+        if record.round == number:
+            record = replace(record, memory=forged.written())
+        found += invariants.broken(record)
+    assert said in " ".join(found)
+
+
+def test_why_tells_who_is_in_cells_and_why_others_are_not(made: Made, tmp_path: Path) -> None:
+    run = write(tmp_path, made.start, made.rounds)
+    number, noted = next(inside(made))
+    first = why(noted.held[0].job_id, tmp_path, run, number)
+    assert "It runs in cells that its tenant is promised (" in str(first)
+    outside = next(
+        (record.round, spec.job_id)
+        for record, state in zip(made.records, made.states[1:], strict=True)
+        for spec in [belief.spec for belief in state.beliefs.values()]
+        if record.round >= number
+        and spec.tenant == "vision"
+        and spec.job_id not in {one.job_id for one in Noted.read(state.memory).held}
+    )
+    other = why(outside[1], tmp_path, run, outside[0])
+    assert other.promised == "too few cells of tenant 'vision' in pool '0'"
+    assert "It has no cells of its tenant, so it trades with all others: too few" in str(other)
