@@ -37,6 +37,20 @@ class Throughput(Protocol):
         """Whether the job makes progress at a batch size on an allocation."""
         ...
 
+    def shared_rate(
+        self,
+        job: JobSpec,
+        batch_size: int,
+        other: JobSpec,
+        other_batch_size: int,
+        allocation: Allocation,
+    ) -> float:
+        """Steps per second of a job while another one trains on the same GPUs.
+
+        0 where the two do not fit there together, or were not measured.
+        """
+        ...
+
     def reference(self, job: JobSpec) -> Allocation:
         """The reference allocation: of isolated run times and of feasible batch sizes."""
         ...
@@ -88,7 +102,7 @@ def runs_on(throughput: Throughput, job: JobSpec, allocation: Allocation) -> boo
 
 @dataclass(frozen=True)
 class Profile:
-    """A measured throughput table of whole jobs on exclusive GPUs.
+    """A measured throughput table of whole jobs, on exclusive GPUs and in pairs.
 
     It is independent of the number of nodes. Timed jobs are not in it: they make a step a second
     on each allocation that they can run on.
@@ -97,10 +111,14 @@ class Profile:
         rates: (model, batch size, GPU type, GPUs) to steps per second of the whole job. A
             missing or zero entry means that the combination cannot run.
         source: Origin of the table, for error messages.
+        pairs: (model, batch size, other model, other batch size, GPU type, GPUs) to steps per
+            second of the first job while both have the same GPUs. A missing or zero entry means
+            that they cannot run together.
     """
 
     rates: Mapping[tuple[str, int, str, int], float]
     source: str = field(default="profile", compare=False)
+    pairs: Mapping[tuple[str, int, str, int, str, int], float] = field(default_factory=dict)
 
     @classmethod
     def of_type(
@@ -122,7 +140,8 @@ class Profile:
     def of_types(self, gpu_types: Collection[str]) -> "Profile":
         """The part of the table that is about some GPU types."""
         rates = {key: rate for key, rate in self.rates.items() if key[2] in gpu_types}
-        return Profile(rates, self.source)
+        pairs = {key: rate for key, rate in self.pairs.items() if key[4] in gpu_types}
+        return Profile(rates, self.source, pairs)
 
     @cached_property
     def gpu_types(self) -> tuple[str, ...]:
@@ -135,6 +154,19 @@ class Profile:
             return _admits(job.demand, allocation)
         key = job.model, batch_size, allocation.gpu_type, allocation.gpus
         return self.rates.get(key, 0.0) > 0.0
+
+    def shared_rate(
+        self,
+        job: JobSpec,
+        batch_size: int,
+        other: JobSpec,
+        other_batch_size: int,
+        allocation: Allocation,
+    ) -> float:
+        """See `Throughput.shared_rate`."""
+        kind, gpus = allocation.gpu_type, allocation.gpus
+        key = job.model, batch_size, other.model, other_batch_size, kind, gpus
+        return self.pairs.get(key, 0.0)
 
     def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
         """See `Throughput.rate`."""

@@ -87,6 +87,11 @@ class ActiveJob:
         """Steps per second of the whole job on an allocation, at the current batch size."""
         return self.throughput.rate(self.spec, self.belief.batch_size, allocation)
 
+    def shared_rate(self, other: "ActiveJob", allocation: Allocation) -> float:
+        """The same while another job has the same GPUs; 0 where they do not fit together."""
+        size, other_size = self.belief.batch_size, other.belief.batch_size
+        return self.throughput.shared_rate(self.spec, size, other.spec, other_size, allocation)
+
     def run_time(self, allocation: Allocation) -> RunTime:
         """The forecast residual run time on an allocation, in seconds."""
         found = self._run_times.get(allocation)
@@ -188,6 +193,8 @@ class Plan:
             policy ranks jobs by no single number.
         promised: Of the jobs of tenants with cells, in words: the cells that a job runs in, or why
             it gets none. Not recorded either.
+        pairs: Pairs of jobs, in ascending order, that share their GPUs in the coming round. All
+            other GPUs of the placement are disjoint.
     """
 
     placement: Mapping[int, tuple[int, ...]]
@@ -198,6 +205,7 @@ class Plan:
     order: tuple[int, ...] = ()
     worth: tuple[float, ...] = ()
     promised: Mapping[int, str] = field(default_factory=dict)
+    pairs: tuple[tuple[int, ...], ...] = ()
 
 
 class Policy(Protocol):
@@ -231,10 +239,22 @@ class Policy(Protocol):
 
 
 class Claim(NamedTuple):
-    """A job and an allocation that it is to get, if there is room."""
+    """A job and an allocation that it is to get, if there is room.
+
+    Attributes:
+        job: The job.
+        allocation: The allocation.
+        other: A job that is to share it; None for exclusive use.
+    """
 
     job: ActiveJob
     allocation: Allocation
+    other: ActiveJob | None = None
+
+    @property
+    def job_ids(self) -> tuple[int, ...]:
+        """The jobs that are to get it."""
+        return (self.job.job_id,) if self.other is None else (self.job.job_id, self.other.job_id)
 
 
 def claims(jobs: Iterable[ActiveJob]) -> list[Claim]:
@@ -259,6 +279,7 @@ def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[
     """
     inventory = situation.inventory
     held = _held(inventory, order)
+    sharing = any(claim.other for claim in order) or _overlap(held)
     skipped_from: dict[tuple[int, int], int] = {}
     while True:
         chosen = fitting(inventory, order, skipped_from)
@@ -267,29 +288,73 @@ def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[
             positions = [position for position, there in chosen.items() if there == number]
             gangs = [
                 Gang(job.job_id, allocation.gpus, job.spec.consolidate)
-                for job, allocation in (order[position] for position in positions)
+                for job, allocation, _ in (order[position] for position in positions)
             ]
             kept = [gpu - first for gpu in inventory.kept_in(number)]
-            placed = _laid_out(inventory.pools[number], gangs, held[number], kept)
+            before = held[number]
+            if sharing:
+                before = _going_on(before, (order[position] for position in positions))
+            placed = _laid_out(inventory.pools[number], gangs, before, kept)
             if len(placed) < len(gangs):
                 unmet = next(n for n, gang in enumerate(gangs) if gang.job_id not in placed)
                 skipped_from[number, gangs[unmet].gpus] = positions[unmet]
                 break
             found |= {job: tuple([first + gpu for gpu in gpus]) for job, gpus in placed.items()}
         else:
-            jobs = (order[position].job.job_id for position in chosen)
-            return {job_id: found[job_id] for job_id in jobs}
+            met = (order[position] for position in chosen)
+            return {job: found[claim.job.job_id] for claim in met for job in claim.job_ids}
+
+
+def pairs_in(
+    placement: Mapping[int, tuple[int, ...]], order: Iterable[Claim]
+) -> tuple[tuple[int, ...], ...]:
+    """The pairs of jobs whose claims to the same GPUs were met, each in ascending order."""
+    asked = {claim.job_ids for claim in order if claim.other}
+    return tuple(
+        sorted(
+            (min(job, other), max(job, other))
+            for job, other in asked
+            if job in placement and placement[job] == placement.get(other)
+        )
+    )
 
 
 def _held(inventory: Inventory, order: Sequence[Claim]) -> list[dict[int, tuple[int, ...]]]:
     """By pool, the GPUs in it that each job holds, numbered within the pool."""
     held: list[dict[int, tuple[int, ...]]] = [{} for _ in inventory.pools]
-    for job, _ in order:
-        if job.gpus:
-            number = inventory.pool(job.gpus[0])
-            first = inventory.first_gpus[number]
-            held[number][job.job_id] = tuple([gpu - first for gpu in job.gpus])
+    seen: set[int] = set()
+    for claim in order:
+        for job in (claim.job, claim.other):
+            if job and job.gpus and job.job_id not in seen:
+                seen.add(job.job_id)
+                number = inventory.pool(job.gpus[0])
+                first = inventory.first_gpus[number]
+                held[number][job.job_id] = tuple([gpu - first for gpu in job.gpus])
     return held
+
+
+def _overlap(held: Iterable[Mapping[int, tuple[int, ...]]]) -> bool:
+    """Whether two jobs hold the same GPUs."""
+    return any(len({gpus[0] for gpus in there.values()}) < len(there) for there in held)
+
+
+def _going_on(
+    held: Mapping[int, tuple[int, ...]], chosen: Iterable[Claim]
+) -> dict[int, tuple[int, ...]]:
+    """The GPUs that claims keep, by the first job of each: those that one of its jobs holds.
+
+    GPUs that two claims could keep are the first's.
+    """
+    kept: dict[int, tuple[int, ...]] = {}
+    taken: set[int] = set()
+    for claim in chosen:
+        for job_id in claim.job_ids:
+            gpus = held.get(job_id, ())
+            if gpus and taken.isdisjoint(gpus):
+                kept[claim.job.job_id] = gpus
+                taken.update(gpus)
+                break
+    return kept
 
 
 def _laid_out(
@@ -339,18 +404,19 @@ def fitting(
     free, left = list(inventory.free), inventory.gpus
     chosen: dict[int, int] = {}
     met: set[int] = set()
-    for position, (job, allocation) in enumerate(order):
+    for position, claim in enumerate(order):
         if not left:
             break
-        if job.job_id in met:
+        if claim.job.job_id in met or (claim.other and claim.other.job_id in met):
             continue
+        job, allocation, _ = claim
         gpus = allocation.gpus
         for number in _pools_for(inventory, job, allocation):
             if gpus <= free[number] and not (
                 job.spec.consolidate and position >= skipped_from.get((number, gpus), len(order))
             ):
                 chosen[position] = number
-                met.add(job.job_id)
+                met.update(claim.job_ids)
                 free[number] -= gpus
                 left -= gpus
                 break

@@ -187,7 +187,10 @@ class Invariants:
         now = {lease.job_id: lease.gpus for lease in record.leases}
         if len(now) < len(record.leases):
             yield "a job is launched twice"
-        for gpu, holders in Counter(chain.from_iterable(now.values())).items():
+        yield from self._shared(record.pairs, now)
+        second = {pair[-1] for pair in record.pairs}
+        exclusive = [gpus for job, gpus in now.items() if job not in second]
+        for gpu, holders in Counter(chain.from_iterable(exclusive)).items():
             if holders > 1:
                 yield f"GPU {gpu} is given to {holders} jobs"
             if not 0 <= gpu < self.header.settings.inventory_in(record.round).gpus:
@@ -219,6 +222,23 @@ class Invariants:
         yield from self._carried_out(record, now)
         self.leases = now
         self.started |= now.keys()
+
+    def _shared(
+        self, pairs: tuple[tuple[int, ...], ...], now: dict[int, tuple[int, ...]]
+    ) -> Iterator[str]:
+        """Whether jobs that share GPUs are two, have the same ones, and fit together."""
+        for job, times in Counter(chain.from_iterable(pairs)).items():
+            if times > 1:
+                yield f"job {job} shares its GPUs {times} times"
+        for pair in pairs:
+            if len({*pair}) != 2 or len({now.get(job, ()) for job in pair}) > 1:
+                yield f"jobs {list(pair)} are a pair and do not hold the same GPUs"
+            elif self.active.keys() >= {*pair} and now.keys() >= {*pair}:
+                one, other = (self.active[job] for job in pair)
+                there = self.header.settings.inventory.allocation(now[one.job_id])
+                rate = self.header.throughputs.shared_rate
+                if not rate(one, one.batch_size, other, other.batch_size, there):
+                    yield f"jobs {list(pair)} share GPUs and cannot run together there"
 
     def _off_the_menu(self, spec: JobSpec, gpus: tuple[int, ...], number: int) -> Iterator[str]:
         """Whether GPUs are of one pool, and of a type that the job can run on."""

@@ -179,6 +179,19 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
+class PairMeasurement:
+    """A row of a run's profile: the throughput of a job while another one has the same GPUs."""
+
+    model: str
+    batch_size: int
+    other_model: str
+    other_batch_size: int
+    gpu_type: str
+    gpus: int
+    steps_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
 class Package:
     """A package that a run depends on."""
 
@@ -213,6 +226,7 @@ class RunHeader:
         history: Finished jobs of earlier runs, from which this run learns.
         service: Whether jobs and commands come from outside, so that the workload is empty and
             the rounds have what they took in.
+        pairs: Throughputs of these models in pairs, where the policy has jobs share GPUs.
     """
 
     version: int
@@ -222,6 +236,7 @@ class RunHeader:
     profile: tuple[Measurement, ...]
     history: tuple[PastJob, ...] = ()
     service: bool = field(default=False, metadata={"optional": True})
+    pairs: tuple[PairMeasurement, ...] = field(default=(), metadata={"optional": True})
 
     @cached_property
     def throughputs(self) -> Profile:
@@ -232,6 +247,17 @@ class RunHeader:
                 for row in self.profile
             },
             source=self.source,
+            pairs={
+                (
+                    row.model,
+                    row.batch_size,
+                    row.other_model,
+                    row.other_batch_size,
+                    row.gpu_type,
+                    row.gpus,
+                ): row.steps_per_second
+                for row in self.pairs
+            },
         )
 
 
@@ -301,6 +327,7 @@ class RoundRecord:
         commands: Commands that a service took in at its start.
         truths: Ground truths of the jobs that arrived, of a service on a virtual cluster. Entries
             of its inbox are jobs or commands: the records say up to which they were taken in.
+        pairs: Pairs of jobs with leases on the same GPUs; all other leases are disjoint.
     """
 
     version: int
@@ -321,6 +348,7 @@ class RoundRecord:
     previous_hash: str
     commands: tuple[Command, ...] = field(default=(), metadata={"optional": True})
     truths: tuple[GroundTruth, ...] = field(default=(), metadata={"optional": True})
+    pairs: tuple[tuple[int, ...], ...] = field(default=(), metadata={"optional": True})
 
     @property
     def ended(self) -> tuple[int, ...]:

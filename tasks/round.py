@@ -305,6 +305,7 @@ def record(run: Run, this: Round) -> None:
         previous_hash=run.state.last_hash,
         commands=this.commands,
         truths=this.truths,
+        pairs=this.plan.pairs,
     )
     timings = Timings(*(this.milliseconds[step.__name__] for step in ROUND[:-1]))
     digest = record_hash(kept)

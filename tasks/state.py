@@ -242,13 +242,24 @@ class RunState:
     def _speed(self, header: RunHeader, belief: Belief) -> float:
         """How fast a job ran in the last round, over its rate on its reference allocation."""
         inventory, job = header.settings.inventory_in(self.round - 1), belief.spec
-        if len(inventory.types) == 1:
+        other = self._shares_with(job.job_id) if header.pairs else None
+        if len(inventory.types) == 1 and other is None:
             return 1.0
         held, rate = inventory.allocation(self.leases[job.job_id]), header.throughputs.rate
         reference = header.throughputs.reference(job)
+        if other:
+            shared, size = header.throughputs.shared_rate, belief.batch_size
+            there = shared(job, size, other.spec, other.batch_size, held)
+            return there / rate(job, size, reference)
         if held.gpu_type == reference.gpu_type:
             return 1.0
         return rate(job, belief.batch_size, held) / rate(job, belief.batch_size, reference)
+
+    def _shares_with(self, job_id: int) -> Belief | None:
+        """The other job on a job's GPUs in the last round."""
+        gpus = self.leases[job_id]
+        others = (job for job, held in self.leases.items() if held == gpus and job != job_id)
+        return next((self.beliefs[job] for job in others), None)
 
     def decided(self, header: RunHeader, record: RoundRecord, digest: str) -> "RunState":
         """The state after a round, from the state updated with the round's observation.

@@ -57,8 +57,14 @@ def mixed(
     seed: int = 7,
     pools: tuple[Pool, ...] = POOLS,
     runtime: RuntimeKind = RuntimeKind.VIRTUAL,
+    together: float = 0.0,
+    parameters: tuple[Parameter, ...] = (),
 ) -> Start:
-    """A workload on GPUs of three types; conv-large cannot run on K80s."""
+    """A workload on GPUs of three types; conv-large cannot run on K80s.
+
+    Jobs of different models that share GPUs get a part of their rates, those of one model do not
+    fit together.
+    """
     workload = generate_workload(jobs, rng=np.random.default_rng(seed))
     rates = {
         (model, size, kind, gpus): rate
@@ -70,10 +76,19 @@ def mixed(
     specs = tuple(
         replace(spec, demand=Demand.gang(min(spec.demand.least, 2))) for spec in workload.specs
     )
-    typed = replace(workload, specs=specs, profile=Profile(rates))
-    return make_start(
-        typed, Settings(policy, pools, round_seconds=600.0, seed=seed, runtime=runtime)
-    )
+    sizes = {(model, size) for model, size, _, _ in rates}
+    pairs = {
+        (*first, *second, kind, gpus): together * rates[*first, kind, gpus]
+        for first in sizes
+        for second in sizes
+        for kind in SPEED
+        for gpus in (1, 2)
+        if together and first[0] != second[0] and rates[*first, kind, gpus]
+        if rates[*second, kind, gpus]
+    }
+    typed = replace(workload, specs=specs, profile=Profile(rates, pairs=pairs))
+    settings = Settings(policy, pools, round_seconds=600.0, seed=seed, runtime=runtime)
+    return make_start(typed, replace(settings, parameters=parameters))
 
 
 def start_of(header: RunHeader, workload: Workload) -> Start:

@@ -85,6 +85,7 @@ class _Jobs:
         self._target, self._next_target = np.zeros((2, len(truths)), np.int64)
         self._reported_epochs, self._reported_steps = np.zeros((2, len(truths)), np.int64)
         self._open_seconds = np.zeros(len(truths))  # of the epoch under way, on earlier GPUs
+        self._others: dict[int, tuple[int, int]] = {}  # row and batch size of who shares its GPUs
         self.steps_per_epoch, self.rate = np.ones(len(truths), np.int64), np.ones(len(truths))
 
     def add(self, specs: Iterable[JobSpec]) -> None:
@@ -107,11 +108,29 @@ class _Jobs:
         """Put a job on GPUs, where its rate may be another."""
         row = self.rows[job_id]
         allocation = terms.allocation(self._specs[row], gpus)
-        if allocation == self._allocations[row]:
-            return
+        if allocation != self._allocations[row]:
+            self._allocations[row] = allocation
+            self._others.pop(row, None)
+            self._change_pace(row)
+
+    @property
+    def others(self) -> dict[int, int]:
+        """Row of the job on the same GPUs, by row."""
+        return {row: other for row, (other, _) in self._others.items()}
+
+    def share(self, others: Mapping[int, int]) -> None:
+        """Have jobs share their GPUs in the coming round: rows, by row; all others share none."""
+        sharing = {row: (other, int(self.batch_size[other])) for row, other in others.items()}
+        changed = {row for row, other in sharing.items() if self._others.get(row) != other}
+        changed |= self._others.keys() - sharing.keys()
+        self._others = sharing
+        for row in sorted(changed):
+            self._change_pace(row)
+
+    def _change_pace(self, row: int) -> None:
+        """Look the rate of a job up anew; what it has done so far took its time at the old one."""
         self._open_seconds[row] += (self.steps[row] - self._reported_steps[row]) / self.rate[row]
         self._reported_steps[row] = self.steps[row]
-        self._allocations[row] = allocation
         self._tune(np.array([row]))
 
     def _tune(self, rows: Ints) -> None:
@@ -119,8 +138,14 @@ class _Jobs:
         sizes = self.batch_size[rows]
         self.steps_per_epoch[rows] = _ceil(self._samples[rows] / sizes)
         for row, size in zip(rows.tolist(), sizes.tolist(), strict=True):
-            spec = self._specs[row]
-            self.rate[row] = self._profile.rate(spec, size, self._allocations[row])
+            spec, found = self._specs[row], self._allocations[row]
+            if row in self._others:
+                other, other_size = self._others[row]
+                self.rate[row] = self._profile.shared_rate(
+                    spec, size, self._specs[other], other_size, found
+                )
+            else:
+                self.rate[row] = self._profile.rate(spec, size, found)
 
     def epochs_begun(self, rows: Ints) -> Ints:
         """Inside its tenth epoch a job is at 10."""
@@ -148,6 +173,8 @@ class _Jobs:
         reports = self.report(rows, begun)
         total = _ceil(self.total_steps[rows] * self.batch_size[rows] / sizes)
         self.batch_size[rows] = sizes
+        for row in rows.tolist():
+            self._others.pop(row, None)  # the rate of its pair was another
         self._tune(rows)
         steps = self.steps_per_epoch[rows]
         self.total_steps[rows] = np.where(_ceil(total / steps) == epochs, total, epochs * steps)
@@ -288,6 +315,7 @@ class VirtualCluster:
     def advance(self, idle_until: float | None) -> None:
         """See `Runtime.advance`."""
         rows = np.array([self._jobs.rows[job_id] for job_id in self._leases], np.int64)
+        self._jobs.share(self._sharing())
         if self._leases:
             held, ended = self._run(rows)
             self._note(rows, ended, self._clock + held)
@@ -298,8 +326,19 @@ class VirtualCluster:
         self._ran[:] = False
         self._ran[rows] = True
 
+    def _sharing(self) -> dict[int, int]:
+        """Rows of the jobs that share their GPUs, by row."""
+        first: dict[int, int] = {}
+        sharing: dict[int, int] = {}
+        for job_id, gpus in self._leases.items():
+            row = self._jobs.rows[job_id]
+            other = first.setdefault(gpus[0], row)
+            if other != row:
+                sharing |= {row: other, other: row}
+        return sharing
+
     def _run(self, rows: Ints) -> tuple[Floats, Bools]:
-        """Train jobs for a round.
+        """Train jobs for a round. Two that share their GPUs hold them until both are done.
 
         Returns:
             The seconds that each held its GPUs, and whether it ended.
@@ -308,6 +347,10 @@ class VirtualCluster:
         left = np.maximum(jobs.total_steps[rows] - jobs.steps[rows], 0)
         steps = np.minimum(np.trunc(rate * self._round_seconds), left)
         held: Floats = (self._clock + steps / rate) - self._clock  # rounded as the clock is
+        if jobs.others:
+            place = {row: n for n, row in enumerate(rows.tolist())}
+            pairs = np.array([[place[row], place[other]] for row, other in jobs.others.items()])
+            held[pairs[:, 0]] = held[pairs].max(axis=1)
         ran = held.copy()
         if not self._first_round:
             pays = ~self._ran[rows] & (held > max(self._round_seconds - SHORT_RUN_SECONDS, 0.0))

@@ -29,7 +29,7 @@ FIGURES = ("makespan_s", "mean_jct_s", "worst_rho")
 YARDSTICK = "isolated"
 """The policy under which a job's JCT is what ρ divides by."""
 
-UNAWARE = (Parameter("aware", 0.0),)
+UNAWARE, PACKED = (Parameter("aware", 0.0),), (Parameter("packed", 1.0),)
 
 POLICIES: dict[str, tuple[str, tuple[Parameter, ...]]] = {
     YARDSTICK: ("isolated", ()),
@@ -39,9 +39,12 @@ POLICIES: dict[str, tuple[str, tuple[Parameter, ...]]] = {
     "finish_time_fairness_perf": ("themis", ()),
     "min_total_duration": ("ossp", UNAWARE),
     "min_total_duration_perf": ("ossp", ()),
+    "max_min_fairness_packed": ("gavel", PACKED),
     "max_sum_throughput_perf": ("mst", ()),
     "fifo": ("fifo", UNAWARE),
     "fifo_perf": ("fifo", ()),
+    "fifo_packed": ("fifo", PACKED),
+    "gandiva": ("gandiva", ()),
     "allox": ("allox", (Parameter("alpha", 1.0),)),
 }
 """Our policy and its parameters, by the name in the published code."""

@@ -16,10 +16,11 @@ from solver.cells.cells import Cells
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
 from solver.plan import Policy
-from solver.policies import for_several_pools, make_policy
+from solver.policies import PACKED, for_several_pools, make_policy
 from tasks.layouts import VERSION
 from tasks.record import (
     Measurement,
+    PairMeasurement,
     Parameter,
     PastJob,
     RunHeader,
@@ -146,6 +147,7 @@ def make_header(
             f"{settings.restart_seconds:g} leaves nothing of a round",
             f"give less than the round's {settings.round_seconds:g}",
         )
+    packs = _packs(settings, profile)
     models = {spec.model for spec in workload.specs}
     if service:
         models = {model for model, *_ in profile.rates}
@@ -170,7 +172,36 @@ def make_header(
             )
         ),
         service=service,
+        pairs=tuple(
+            PairMeasurement(*key, rate)
+            for key, rate in sorted(profile.pairs.items())
+            if (packs or settings.forked) and rate > 0.0 and {key[0], key[2]} <= models
+        ),
     )
+
+
+def _packs(settings: Settings, profile: Profile) -> bool:
+    """Whether jobs may share GPUs, as the policy would have it.
+
+    Raises:
+        InputError: That was asked for, and the throughputs have no pairs, or the run is not on
+            the virtual cluster.
+    """
+    asked = any(p.name == PACKED and p.value for p in settings.parameters)
+    virtual = settings.runtime is RuntimeKind.VIRTUAL
+    if asked and not virtual:
+        raise InputError(
+            f"parameters.{PACKED}",
+            f"the runtime {settings.runtime} has no jobs that share GPUs",
+            f"give the runtime {RuntimeKind.VIRTUAL}, or leave the parameter out",
+        )
+    if asked and not profile.pairs:
+        raise InputError(
+            f"parameters.{PACKED}",
+            "the throughputs have no pairs of jobs",
+            "give a table that has (docs/traces.md), or leave the parameter out",
+        )
+    return virtual and bool(getattr(policy_of(settings), PACKED, 0.0))
 
 
 def _typed(asked: Settings, profile: Profile) -> Settings:

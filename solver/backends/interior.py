@@ -14,7 +14,7 @@ import numpy as np
 
 from predictor.errors import SolverError
 from solver.backends.linear_program import solved
-from solver.market import Floats
+from solver.market import Floats, Ints
 
 
 def best_shares(
@@ -51,14 +51,80 @@ def best_shares(
         return _of_one_type(gangs, float(gpus[0]), worth, least, floor_weights)[:, None]
     from scipy import sparse
 
-    shares, floors = jobs * types, floor_weights is not None
     one_each = sparse.kron(sparse.identity(jobs), np.ones((1, types)), "csr")
     speed = one_each @ sparse.diags(speeds.reshape(-1))
-    rows = [
-        sparse.kron(gangs[None, :], sparse.identity(types)),
-        one_each,
-        -sparse.identity(shares),
-    ]
+    use = sparse.kron(gangs[None, :], sparse.identity(types))
+    worth = None if value is None else value.reshape(-1)
+    return _shares(use, one_each, speed, gpus, worth, least, floor_weights).reshape(jobs, types)
+
+
+def best_packed_shares(
+    gangs: Floats,
+    gpus: Floats,
+    members: Ints,
+    speeds: Floats,
+    floor_weights: Floats,
+) -> Floats:
+    """Shares of time x_rk in [0, 1] of jobs and of pairs of jobs on GPU types.
+
+    Row r is a job alone or a pair on the same GPUs. Σ x_rk ≤ 1 over all types and all rows that a
+    job is in, Σ_r g_r x_rk ≤ c_k for each type: a pair takes its GPUs once (Narayanan et al.,
+    Gavel, OSDI '20, section 4.4). A job's effective speed is the sum over its rows of v_rjk x_rk.
+
+    Args:
+        gangs: g, GPUs of each row, shape (rows,).
+        gpus: c, GPUs of each type, shape (types,).
+        members: Indices of the jobs of each row, −1 for no second one, shape (rows, 2).
+        speeds: v, of each of them on each type, shape (rows, 2, types); 0 for both where a row
+            cannot run, so that its share is 0.
+        floor_weights: a, shape (jobs,): maximise min_j a_j s_j.
+
+    Returns:
+        x, shape (rows, types), clipped to [0, 1].
+
+    Raises:
+        SolverError: The solver found no solution.
+    """
+    from scipy import sparse
+
+    row, kind = np.nonzero(speeds[:, 0] > 0.0)
+    columns, jobs = np.arange(len(row)), len(floor_weights)
+    shape = jobs, len(row)
+    of = [(members[row, n], columns, speeds[row, n, kind]) for n in (0, 1)]
+    of = [(job[job >= 0], column[job >= 0], speed[job >= 0]) for job, column, speed in of]
+    job, column, rate = (np.concatenate(parts) for parts in zip(*of, strict=True))
+    use = sparse.csc_matrix((gangs[row], (kind, columns)), shape=(len(gpus), len(row)))
+    time = sparse.csr_matrix((np.ones(len(job)), (job, column)), shape=shape)
+    speed = sparse.csr_matrix((rate, (job, column)), shape=shape)
+    found = np.zeros((len(gangs), len(gpus)))
+    found[row, kind] = _shares(use, time, speed, gpus, None, None, floor_weights)
+    return found
+
+
+def _shares(
+    use: Any,
+    time: Any,
+    speed: Any,
+    gpus: Floats,
+    value: Floats | None,
+    least: Floats | None,
+    floor_weights: Floats | None,
+) -> Floats:
+    """Shares in the middle of the optimal face, clipped to [0, 1], shape (shares,).
+
+    Args:
+        use: GPUs of each type that a share takes, shape (types, shares).
+        time: The time of each job that it takes, shape (jobs, shares).
+        speed: The speed that it gives each job, shape (jobs, shares).
+        gpus: GPUs of each type.
+        value: Maximise Σ value x, shape (shares,).
+        least: See `best_shares`.
+        floor_weights: See `best_shares`.
+    """
+    from scipy import sparse
+
+    (jobs, shares), floors = time.shape, floor_weights is not None
+    rows = [use, time, -sparse.identity(shares)]
     most = [gpus, np.ones(jobs), np.zeros(shares)]
     if least is not None:
         needy = least > 0.0
@@ -69,14 +135,14 @@ def best_shares(
         rows.append(-sparse.diags(floor_weights[finite]) @ speed[finite])
         most.append(np.zeros(int(finite.sum())))
     matrix = sparse.vstack(rows, "csc")
-    cost = np.zeros(shares) if value is None else -value.reshape(-1)
+    cost = np.zeros(shares) if value is None else -value
     if floors:  # the last column is the minimum
         floor = np.zeros(matrix.shape[0])
         floor[matrix.shape[0] - int(finite.sum()) :] = 1.0
         matrix = sparse.hstack([matrix, floor[:, None]], "csc")
         cost = np.append(cost, -1.0)
     solution = _central(cost, matrix, np.concatenate(most))
-    return np.clip(solution[:shares].reshape(jobs, types), 0.0, 1.0)
+    return np.clip(solution[:shares], 0.0, 1.0)
 
 
 def _central(cost: Floats, matrix: Any, most: Floats) -> Floats:

@@ -13,6 +13,7 @@ from solver.kept import around_kept
 from solver.plan import Plan, Policy, Situation
 from solver.policies.allox import AlloX
 from solver.policies.fifo import Fifo
+from solver.policies.gandiva import Gandiva
 from solver.policies.gandiva_fair import GandivaFair
 from solver.policies.gavel import Gavel
 from solver.policies.isolated import Isolated
@@ -41,6 +42,7 @@ POLICIES: dict[str, type[Any]] = {
         Gavel,
         AlloX,
         MaxSumThroughput,
+        Gandiva,
         GandivaFair,
         TiresiasLas,
         TiresiasGittins,
@@ -53,6 +55,9 @@ POLICIES: dict[str, type[Any]] = {
 }
 """Policies by name: frozen dataclasses. Those of other distributions are plugins."""
 
+
+PACKED = "packed"
+"""Parameter of policies that can have two jobs share GPUs: whether they do."""
 
 LARGEST = 1e12
 """Upper bound on parameters, so that bids stay finite."""

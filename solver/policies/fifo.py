@@ -7,9 +7,11 @@ from itertools import takewhile
 import numpy as np
 
 from solver.fidelity import Fidelity
-from solver.market import Floats
+from solver.market import Floats, Ints
+from solver.placement import Bools
 from solver.plan import Plan, Situation, claims, fitting
 from solver.policies.listed import run_list
+from solver.policies.packed_shares import ALONE, Rows, run_packed
 from solver.policies.shares import Contenders, run_shares
 
 
@@ -28,6 +30,10 @@ class Fifo:
         backfill: 0 for a strict order: if a job does not fit, all later jobs wait.
         aware: 0, with `Fidelity.REFERENCE` on several types, for the published policy without
             `_perf`: by an error of its code all jobs share the first type, the others idle.
+        packed: 1 for pairs of jobs on the same GPUs, as in Gavel's simulator: those for whom no GPU
+            is left join, in order, the job whose rates and theirs sum up best against those alone,
+            if to more than `gain`. The first that finds none ends the line.
+        gain: The least such sum.
     """
 
     name = "fifo"
@@ -43,6 +49,8 @@ class Fifo:
     fidelity: Fidelity = Fidelity.FAIR
     backfill: float = 1.0
     aware: float = 1.0
+    packed: float = 0.0
+    gain: float = 1.5
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
@@ -60,8 +68,44 @@ class Fifo:
                 free[kind] -= jobs.gangs[job]
         return shares, ()
 
+    def allocate_packed(
+        self, jobs: Contenders, rows: Rows, notes: tuple[int, ...]
+    ) -> tuple[Floats, tuple[int, ...]]:
+        """See `PackingPolicy.allocate_packed`."""
+        shares, _ = self.allocate(jobs)
+        packed = np.zeros_like(rows.rates[:, 0])
+        packed[rows.alone] = shares
+        kind, gains = shares.argmax(axis=1), rows.normalised()
+        single: Bools = np.asarray(shares.any(axis=1))
+        for job in np.argsort(-jobs.ages, kind="stable").tolist():
+            if shares[job].any():
+                continue
+            row, other = self._partner(job, rows, gains, kind, single)
+            if row < 0:
+                break
+            packed[rows.alone[other]] = 0.0
+            packed[row, kind[other]] = 1.0
+            single[other] = False
+        return packed, ()
+
+    def _partner(
+        self, job: int, rows: Rows, gains: Floats, kind: Ints, single: Bools
+    ) -> tuple[int, int]:
+        """The row with the best partner for a job, and the partner; −1 for both without one."""
+        mine = np.flatnonzero((rows.members == job).any(axis=1) & (rows.members[:, 1] != ALONE))
+        others = rows.members[mine].sum(axis=1) - job
+        gain = np.where(single[others], gains[mine, kind[others]], 0.0)
+        if not len(gain) or gain.max() <= self.gain:
+            return -1, -1
+        best = int(gain.argmax())
+        return int(mine[best]), int(others[best])
+
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
+        if self.packed:
+            return run_packed(
+                self, self.name, situation, fills=self.fidelity is not Fidelity.REFERENCE
+            )
         if self.fidelity is Fidelity.REFERENCE and len(situation.inventory.types) > 1:
             return run_shares(self, self.name, situation, shuffled=not self.aware, fills=False)
         order = sorted(situation.jobs, key=lambda job: (job.spec.arrival_seconds, job.spec.job_id))

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from solver.backends.interior import best_shares
+from solver.backends.interior import best_packed_shares, best_shares
 from solver.fidelity import Fidelity
 from solver.market import Floats
 from solver.plan import Plan, Situation
+from solver.policies.packed_shares import Rows, run_packed
 from solver.policies.shares import Contenders, run_shares
 
 DIGITS = 5
@@ -25,6 +26,8 @@ class Gavel:
     Attributes:
         fidelity: See `solver.policies.shares`.
         aware: 0 for the published policy without `_perf`: all GPU types count as alike.
+        packed: 1 for pairs of jobs on the same GPUs (section 4.4): the same program, with rows for
+            pairs. GPU types are never alike to it.
     """
 
     name = "gavel"
@@ -38,16 +41,32 @@ class Gavel:
 
     fidelity: Fidelity = Fidelity.FAIR
     aware: float = 1.0
+    packed: float = 0.0
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
+        if self.packed:
+            return run_packed(self, self.name, situation)
         return run_shares(self, self.name, situation, shuffled=not self.aware)
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
         jobs = jobs if self.aware else jobs.alike()
-        proportional = jobs.speeds @ jobs.gpus / jobs.gpus.sum()
-        weights = jobs.gangs / jobs.weights / proportional
+        weights = _weights(jobs)
         shares = best_shares(jobs.gangs, jobs.gpus, jobs.speeds, floor_weights=weights)
         # Where all types are alike, so are the shares of alike jobs, but for rounding errors.
         return (shares if self.aware else shares.round(DIGITS)), ()
+
+    def allocate_packed(
+        self, jobs: Contenders, rows: Rows, notes: tuple[int, ...]
+    ) -> tuple[Floats, tuple[int, ...]]:
+        """See `PackingPolicy.allocate_packed`."""
+        weights = _weights(jobs)
+        return best_packed_shares(rows.gangs, jobs.gpus, rows.members, rows.rates, weights), ()
+
+
+def _weights(jobs: Contenders) -> Floats:
+    """g_j / (w_j p_j) of each job, shape (jobs,)."""
+    proportional = jobs.speeds @ jobs.gpus / jobs.gpus.sum()
+    weights: Floats = jobs.gangs / jobs.weights / proportional
+    return weights

@@ -130,6 +130,8 @@ def _unreported(plan: Plan) -> Iterator[str]:
         yield "its bids are no tuple of Bid"
     if not isinstance(plan.turns, tuple):
         yield "its turns are no tuple of Turn"
+    if plan.pairs:
+        yield "its pairs share GPUs, which is for policies of this package"
     if not isinstance(plan.memory, str):
         yield f"its memory is a {type(plan.memory).__name__}, no text"
     if not isinstance(plan.order, tuple) or len(plan.worth) not in (0, len(plan.order)):

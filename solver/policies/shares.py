@@ -171,6 +171,7 @@ class Contenders:
         weights: Budgets.
         accounts: Their accounts.
         prices: Of a GPU-hour of each type, shape (types,).
+        job_ids: Their ids.
     """
 
     gpus: Floats
@@ -181,6 +182,7 @@ class Contenders:
     weights: Floats
     accounts: Sequence[Account]
     prices: Floats = field(default_factory=lambda: np.zeros(0))
+    job_ids: tuple[int, ...] = ()
 
     @property
     def speeds(self) -> Floats:
@@ -267,7 +269,7 @@ def run_shares(
         return Plan({}, SolveReport(name), memory=_idle(situation).written())
     ledger = _updated(situation, policy.fidelity)
     report = SolveReport(name, reason="shares computed before", status="kept")
-    if ledger.stale and _is_due(ledger, situation, policy.fidelity):
+    if ledger.stale and is_due(ledger, situation, policy.fidelity):
         ledger = _computed(policy, ledger, situation)
         report = SolveReport(name, policy.solver, "shares of time", "optimal")
     line = _line(ledger, situation, lease_seconds)
@@ -329,7 +331,8 @@ def _updated(situation: Situation, fidelity: Fidelity) -> Ledger:
     return replace(before, stale=stale or bool(gone), accounts=accounts)
 
 
-def _is_due(ledger: Ledger, situation: Situation, fidelity: Fidelity) -> bool:
+def is_due(ledger: Ledger, situation: Situation, fidelity: Fidelity) -> bool:
+    """Whether shares that are stale are to be computed again."""
     if fidelity is Fidelity.FAIR or ledger.computed_at == 0.0:
         return True
     elapsed = situation.clock_seconds - ledger.computed_at
@@ -340,22 +343,31 @@ def _is_due(ledger: Ledger, situation: Situation, fidelity: Fidelity) -> bool:
     return stuck or elapsed >= RECOMPUTE_SECONDS_OF_TYPES
 
 
+def contenders(situation: Situation, accounts: Sequence[Account] = ()) -> Contenders:
+    """The active jobs as arrays.
+
+    Args:
+        situation: Policy input.
+        accounts: Their accounts.
+    """
+    jobs, inventory = situation.jobs, situation.inventory
+    return Contenders(
+        gpus=np.array(list(inventory.capacities.values()), dtype=float),
+        gangs=np.array([job.gang for job in jobs], dtype=float),
+        rates=np.array([rates_by_type(job, inventory) for job in jobs]),
+        steps_left=np.array([job.belief.steps_left for job in jobs], dtype=float),
+        ages=situation.clock_seconds - np.array([job.belief.spec.arrival_seconds for job in jobs]),
+        weights=np.array([job.belief.spec.budget for job in jobs]),
+        accounts=accounts,
+        job_ids=tuple(job.job_id for job in jobs),
+    )
+
+
 def _computed(policy: SharePolicy, ledger: Ledger, situation: Situation) -> Ledger:
     jobs, accounts = situation.jobs, list(ledger.accounts.values())
     inventory = situation.inventory
     rates = [rates_by_type(job, inventory) for job in jobs]
-    shares, notes = policy.allocate(
-        Contenders(
-            gpus=np.array(list(inventory.capacities.values()), dtype=float),
-            gangs=np.array([job.gang for job in jobs], dtype=float),
-            rates=np.array(rates),
-            steps_left=np.array([job.belief.steps_left for job in jobs], dtype=float),
-            ages=situation.clock_seconds
-            - np.array([job.belief.spec.arrival_seconds for job in jobs]),
-            weights=np.array([job.belief.spec.budget for job in jobs]),
-            accounts=accounts,
-        )
-    )
+    shares, notes = policy.allocate(contenders(situation, accounts))
     elapsed = situation.clock_seconds - ledger.computed_at
     start = situation.round_seconds / 2
 

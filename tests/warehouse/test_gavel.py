@@ -61,6 +61,10 @@ def test_rates_are_those_of_jobs_alone_on_the_types_that_are_asked_for(tmp_path:
             ("LM", 5, "v100", 2): 16.0,
             ("A3C", 1, "v100", 1): 4.0,
         }
+    assert read_throughputs(tmp_path / "t.csv", ("k80", "v100")).pairs == {
+        ("A3C", 1, "LM", 5, "v100", 1): 3.0
+    }
+    assert read_throughputs(tmp_path / "t.csv", ("k80",)).pairs == {}
     with pytest.raises(InputError, match="has no GPU type 't4'; it has k80, v100"):
         read_throughputs(tmp_path / "t.csv", ("t4",))
 

@@ -40,7 +40,7 @@ from tasks.record import (
     one_pool,
 )
 from tasks.sources import Workload
-from tests.runs import POLICIES, chained, ended, previewed, start_of, write
+from tests.runs import POLICIES, chained, ended, make, mixed, previewed, start_of, write
 from tests.strategies import certain, gang_bid
 from warehouse.analytics import definitions
 from warehouse.analytics.catalog import build, create_views
@@ -65,6 +65,7 @@ KEYS = {
     "plans": ["run", "round", "job_id"],
     "solves": ["run", "round"],
     "placements": ["run", "round", "job_id"],
+    "sharing": ["run", "round", "job_id"],
     "telemetry": ["run", "job_id", "epoch"],
     "usage": ["run", "round", "job_id"],
     "events": ["run", "round", "job_id", "kind"],
@@ -253,6 +254,8 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
     for policy in POLICIES:
         made = previewed(ended(policy)) if policy == "shockwave" else ended(policy)
         write(folder, made.start, made.rounds, compact=policy != "fifo")
+    shared = make(mixed("gandiva", jobs=14, together=0.8))
+    write(folder, shared.start, shared.rounds)
     write_cells(folder, CELL)
     return Analytics(folder)
 
@@ -746,7 +749,7 @@ def test_budget_shares_weigh_jobs_by_their_money(tmp_path: Path) -> None:
 def test_a_tenant_who_owns_all_jobs_has_the_figures_of_the_run(simulated: Analytics) -> None:
     columns, rows = simulated.query("FROM run_summary ORDER BY run")
     runs = [dict(zip(columns, row, strict=True)) for row in rows]
-    assert len(tenants(simulated)) == len(runs) == len(POLICIES)
+    assert len(tenants(simulated)) == len(runs) == len(POLICIES) + 1
     for run, tenant in zip(runs, tenants(simulated), strict=True):
         assert tenant.pop("tenant") == "default"
         assert (tenant.pop("finished"), tenant.pop("gpu_share")) == (run["jobs"], 1.0)
@@ -1102,6 +1105,29 @@ def named_by(test: Any) -> set[str]:
         todo += [helper for helper in helpers if helper.__name__ in names - {function.__name__}]
         names -= {helper.__name__ for helper in helpers}
     return names
+
+
+def test_a_gpu_that_two_jobs_share_counts_once(tmp_path: Path) -> None:
+    # Job 1 holds GPU 0 for 200 s; in the second hundred job 2 is on it too, for 80 s.
+    rounds = records()
+    alone = rounds[2].leases[0]
+    shared = replace(rounds[2].events[0], gpus=alone.gpus)
+    rounds[2] = replace(
+        rounds[2], leases=(alone, Lease(2, alone.gpus)), events=(shared,), pairs=((1, 2),)
+    )
+    ended_there = replace(rounds[3].finished[0], gpus=alone.gpus)
+    rounds[3] = replace(rounds[3], finished=(ended_there, *rounds[3].finished[1:]))
+    start = with_settings(pools=(Pool(UNTYPED, 2, 1, 36.0),))
+    write(tmp_path, start, chained(start, rounds), compact=False)
+    analytics = Analytics(tmp_path)
+    assert analytics.query("SELECT round, job_id, shared_with, seconds FROM sharing ORDER BY ALL")[
+        1
+    ] == [(2, 1, 2, 80.0), (2, 2, 1, 80.0)]
+    asked = "SELECT job_id, shared_seconds, round(cost, 6) FROM leases WHERE round < 3 ORDER BY ALL"
+    assert analytics.query(asked)[1] == [(0, 0.0, 2.0), (1, 80.0, 1.6), (2, 80.0, 0.4)]
+    asked = "SELECT held_gpu_seconds, gpu_seconds FROM job_outcomes WHERE job_id > 0 ORDER BY ALL"
+    assert analytics.query(asked)[1] == [(40.0, 37.5), (160.0, 144.0)]
+    assert column(analytics, "rounds", "busy_gpus", "round")[2] == 1
 
 
 @pytest.mark.parametrize("view", VIEWS)

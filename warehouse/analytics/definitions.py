@@ -22,6 +22,7 @@ STAGING = (
     "bids",
     "plans",
     "placements",
+    "sharing",
     "telemetry",
     "usage",
     "events",

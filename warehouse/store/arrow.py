@@ -4,7 +4,7 @@ The types of a record are its schema: an int is an int64, a float a double, a st
 (or `StrEnum`) a string, a datetime a timestamp in UTC, a tuple a list, a dataclass a struct.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -33,9 +33,10 @@ def arrow_schema(record: Any) -> pa.Schema:
     return pa.schema([pa.field(name, _arrow_type(hint)) for name, hint in typed_fields(record)])
 
 
-def required_schema(record: Any) -> pa.Schema:
-    """The Arrow schema of a dataclass without its optional fields."""
+def schema_with(record: Any, wanted: Collection[str] = ()) -> pa.Schema:
+    """The Arrow schema of a dataclass, of its optional fields with the wanted ones."""
     optional = {field.name for field in fields(record) if "optional" in field.metadata}
+    optional.difference_update(wanted)
     return pa.schema([column for column in arrow_schema(record) if column.name not in optional])
 
 

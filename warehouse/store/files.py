@@ -16,7 +16,7 @@ from containers.virtual.truth import GroundTruth
 from predictor.errors import WarehouseError, first_line, remedy_of
 from predictor.job import JobSpec
 from tasks.record import Package, RoundRecord, RunHeader, Timings
-from warehouse.store.arrow import arrow_schema, required_schema
+from warehouse.store.arrow import arrow_schema, schema_with
 from warehouse.store.durable import Ahead, regular, written
 
 
@@ -96,16 +96,25 @@ class CellRow:
     reason: str
 
 
-HEADER = pa.schema([*arrow_schema(HeaderLabel), *required_schema(RunHeader)])
-ROUND = pa.schema([*arrow_schema(RoundLabel), *required_schema(RoundRecord)])
-SERVICE_HEADER = pa.schema([*arrow_schema(HeaderLabel), *arrow_schema(RunHeader)])
-SERVICE_ROUND = pa.schema([*arrow_schema(RoundLabel), *arrow_schema(RoundRecord)])
-"""Columns of a service's files, which have what it took in."""
+HEADER = pa.schema([*arrow_schema(HeaderLabel), *schema_with(RunHeader)])
+ROUND = pa.schema([*arrow_schema(RoundLabel), *schema_with(RoundRecord)])
 WORKLOAD = arrow_schema(PlayedJob)
 CELLS = arrow_schema(CellRow)
 GROUP_ROUNDS = 64
 """Rounds in a row group of an ended run's file, which bounds the loss by a damaged group. An
 engineering choice; no sweep is recorded."""
+
+
+def header_columns(header: RunHeader) -> pa.Schema:
+    """The columns of a run's header: all that its files have, those of services with more."""
+    wanted = ["service"] * header.service + ["pairs"] * bool(header.pairs)
+    return pa.schema([*arrow_schema(HeaderLabel), *schema_with(RunHeader, wanted)])
+
+
+def round_columns(header: RunHeader) -> pa.Schema:
+    """The columns of a run's rounds: of a service with what it took in."""
+    wanted = ["commands", "truths"] * header.service + ["pairs"] * bool(header.pairs)
+    return pa.schema([*arrow_schema(RoundLabel), *schema_with(RoundRecord, wanted)])
 
 
 def write_table(path: Path, table: pa.Table, ahead: Ahead | None = None) -> None:

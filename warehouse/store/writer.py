@@ -29,16 +29,15 @@ from warehouse.store.checksums import CHECKSUMS, drop, mend, note, noted
 from warehouse.store.durable import give_name, held_folder, lock_run, writing
 from warehouse.store.files import (
     GROUP_ROUNDS,
-    HEADER,
     ROUND,
-    SERVICE_HEADER,
-    SERVICE_ROUND,
     WORKLOAD,
     HeaderLabel,
     PlayedJob,
     RoundLabel,
     each_group,
+    header_columns,
     read_parquet,
+    round_columns,
     write_groups,
     write_table,
 )
@@ -122,7 +121,7 @@ class Writer:
                 "go on with the version that began it, or fork it with shockwave whatif",
             )
         self._warehouse = warehouse
-        self._columns = SERVICE_ROUND if start.header.service else ROUND
+        self._columns = round_columns(start.header)
         self._delay_seconds, self._wrote_at = delay_seconds, monotonic()
         self._waiting: list[_Waiting] = []  # rounds that are not written yet
         self._parts: list[str] = []  # the files with the rounds, in order, each round in one
@@ -183,8 +182,8 @@ class Writer:
         groups = [rows_to_table(WORKLOAD, played)] if played else []
         write_groups(self._folder / WORKLOAD_FILE, WORKLOAD, groups, self._note)
         label = HeaderLabel(self.run, datetime.now(UTC), tuple(packages), start.digest)
-        columns = SERVICE_HEADER if header.service else HEADER
-        write_table(self._folder / HEADER_FILE, to_table(columns, label, header), self._note)
+        table = to_table(header_columns(header), label, header)
+        write_table(self._folder / HEADER_FILE, table, self._note)
 
     def _note(self, path: Path, temporary: Path) -> None:
         """Note the checksum of a file, before it gets its name."""

@@ -46,7 +46,7 @@ SHAPES = {len(columns): columns for columns in (COLUMNS, OLDER_COLUMNS)}
 """Columns of a trace by their number."""
 
 TABLE_COLUMNS = ("gpu_type", "job_type", "scale_factor", "partner_job_type", "steps_per_second")
-"""Columns of the throughputs that are read."""
+"""Columns of the throughputs that are read; in a row of a pair, what its first job gets."""
 
 USUAL_TYPE = "v100"
 """GPU type where none is asked for and the table has several."""
@@ -63,7 +63,7 @@ def is_table(path: Path) -> bool:
 
 
 def read_table(path: Path, gpu_types: Collection[str] = ()) -> Profile:
-    """Read the steps per second of jobs that run alone.
+    """Read the steps per second of jobs, alone and in pairs on the same GPUs.
 
     Args:
         path: The table; compressed if its name ends in .gz.
@@ -74,18 +74,25 @@ def read_table(path: Path, gpu_types: Collection[str] = ()) -> Profile:
         InputError: The file is no such table, or lacks a GPU type; names file and line.
     """
     rates: dict[tuple[str, int, str, int], float] = {}
+    pairs: dict[tuple[str, int, str, int, str, int], float] = {}
     for row in rows_of(path, _text(path), TABLE_COLUMNS):
-        if row.values["partner_job_type"]:
+        partner, kind = row.values["partner_job_type"], row.name("gpu_type")
+        if partner and gpu_types and kind not in gpu_types:
             continue
         model, batch_size = job_type(row)
         rate = row.number("steps_per_second", float)
         if not 0.0 <= rate < math.inf:
             raise row.refusal("steps_per_second", f"{rate:g} is no rate", "give 0 or more")
-        key = model, batch_size, row.name("gpu_type"), row.positive("scale_factor", int)
-        if key in rates:
+        gpus = row.positive("scale_factor", int)
+        if partner:
+            pair = model, batch_size, *job_type(row, "partner_job_type"), kind, gpus
+            twice, pairs[pair] = pair in pairs, rate
+        else:
+            key = model, batch_size, kind, gpus
+            twice, rates[key] = key in rates, rate
+        if twice:
             raise row.refusal("job_type", "this line is there twice", "leave one out")
-        rates[key] = rate
-    table = Profile(rates, source=str(path))
+    table = Profile(rates, str(path), pairs)
     known = table.gpu_types
     wanted = gpu_types or ((known[0],) if len(known) == 1 else (USUAL_TYPE,))
     for kind in wanted:
@@ -108,14 +115,14 @@ def _text(path: Path) -> str:
         ) from None
 
 
-def job_type(row: Row) -> tuple[str, int]:
+def job_type(row: Row, column: str = "job_type") -> tuple[str, int]:
     """Model and batch size of a job type; 1 where it says none."""
-    text = row.name("job_type")
+    text = row.name(column)
     match = _JOB_TYPE.fullmatch(text)
     if match is None:
         return text, 1
     if not int(match["batch_size"]):
-        raise row.refusal("job_type", "a batch size of 0", "mend the job type")
+        raise row.refusal(column, "a batch size of 0", "mend the job type")
     return match["model"], int(match["batch_size"])
 
 

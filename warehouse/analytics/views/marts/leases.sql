@@ -2,7 +2,8 @@
 -- grain: one row per run, round and lease that began; one moved to other GPUs begins anew
 -- restart_seconds: what a started or resumed job did not train in its first round, at most what
 -- the run charges a restart. idle_seconds: the rest that was not trained, waiting for rounds to
--- end. cost: GPU-hours times their price, 0 where none was given. A gang is spread where it spans more nodes than it needs.
+-- end. shared_seconds: those in which another job held the same GPUs, which count by half as GPU time.
+-- cost: GPU-hours times their price, 0 where none was given. A gang is spread where it spans more nodes than it needs.
 WITH marks AS (
     SELECT e.*, i.node_of, i.gpus_on, i.type_of, i.price_of, h.settings.restart_seconds AS charge,
         lead(e.round) OVER jobs AS next_round,
@@ -38,12 +39,19 @@ measured AS (
     FROM spans AS s
     LEFT JOIN trained AS f ON f.run = s.run AND f.job_id = s.job_id AND f.round = s.round + 1
     LEFT JOIN trained AS e ON e.run = s.run AND e.job_id = s.job_id AND e.round = s.end_round
+),
+shared AS (
+    SELECT s.run, s.job_id, s.round, sum(p.seconds ORDER BY p.round) AS both_seconds
+    FROM spans AS s
+    JOIN sharing AS p ON p.run = s.run AND p.job_id = s.job_id
+        AND p.round >= s.round AND p.round < coalesce(s.next_round, s.end_round + 1)
+    GROUP BY s.run, s.job_id, s.round
 )
 SELECT
-    run,
-    round,
-    job_id,
-    kind,
+    m.run,
+    m.round,
+    m.job_id,
+    m.kind,
     CASE WHEN next_kind IN ('preempted', 'crashed', 'stopped', 'lost', 'finished', 'withdrawn', 'failed') THEN next_kind
         WHEN next_kind IS NOT NULL THEN 'moved'
     END AS ended,
@@ -57,9 +65,11 @@ SELECT
         ELSE greatest(0, least(charge, first_seconds - first_trained))
     END AS restart_seconds,
     greatest(seconds - run_seconds - restart_seconds, 0) AS idle_seconds,
+    coalesce(p.both_seconds, 0) AS shared_seconds,
     len(list_distinct(list_transform(gpus, lambda g: node_of[g + 1]))) AS nodes,
     ceil(scale_factor / gpus_on[node_of[gpus[1] + 1] + 1])::BIGINT AS fewest_nodes,
     nodes > fewest_nodes AS spread,
     type_of[node_of[gpus[1] + 1] + 1] AS gpu_type,
-    scale_factor * seconds / 3600 * price_of[node_of[gpus[1] + 1] + 1] AS cost
-FROM measured
+    scale_factor * (seconds - shared_seconds / 2) / 3600 * price_of[node_of[gpus[1] + 1] + 1] AS cost
+FROM measured AS m
+LEFT JOIN shared AS p ON p.run = m.run AND p.job_id = m.job_id AND p.round = m.round

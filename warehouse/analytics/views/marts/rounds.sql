@@ -13,7 +13,7 @@ SELECT
     sum(len(r.arrivals) - len(list_filter(r.finished, lambda e: e.kind NOT IN ('crashed', 'stopped', 'lost'))))
         OVER (PARTITION BY r.run ORDER BY r.round)::BIGINT AS active_jobs,
     len(r.leases) AS running_jobs,
-    coalesce(list_sum(list_transform(r.leases, lambda l: len(l.gpus))), 0)::BIGINT AS busy_gpus,
+    len(list_distinct(flatten(list_transform(r.leases, lambda l: l.gpus)))) AS busy_gpus,
     coalesce(
         list_sum(list_transform(
             list_filter(h.settings.forked, lambda f: r.round < f.round)[1].pools, lambda p: p.gpus

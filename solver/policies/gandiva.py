@@ -1,0 +1,138 @@
+"""Packing by trial."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.fidelity import Fidelity
+from solver.market import Floats
+from solver.plan import Plan, Situation
+from solver.policies.packed_shares import ALONE, Rows, run_packed
+from solver.policies.shares import Contenders
+
+SEED = 0
+"""Seed of the draws of pairs, as published."""
+
+
+@dataclass(frozen=True)
+class Gandiva:
+    """Time slices for all, and pairs of jobs at random where more GPUs are wanted than there are.
+
+    Xiao et al., Gandiva (OSDI '18), section 3: jobs take turns, are packed onto the same GPUs by
+    trial, and migrate; there is no objective. As the authors of Gavel model it (OSDI '20, section
+    7.1): jobs without a partner are paired at random, and each job or pair gets an equal share of
+    each GPU type. A pair is dissolved when one of its jobs ends, or when it turns out not to pay:
+    when the sum of both jobs' rates over those alone is below 1. Jobs migrate as their turns come:
+    to whatever type their share is on.
+
+    Notes: the number of jobs without a partner at each draw so far, from which the random
+    generator's state follows; then the pairs.
+
+    Attributes:
+        fidelity: With `Fidelity.FAIR` a pair is judged by the mean over the types that it can run
+            on. With `Fidelity.REFERENCE` by the sum over all types, as published: then nearly every
+            pair stays that fits on all types, and no other.
+        packed: 0 for time slices only.
+    """
+
+    name = "gandiva"
+    summary = "equal time slices, and pairs of jobs on the same GPUs by trial"
+    source = "Xiao et al., Gandiva (OSDI '18), section 3; as in Gavel (OSDI '20), section 7.1"
+    looks_ahead = False
+    clairvoyant = False
+    work_conserving = True
+    several_pools = True
+    solver = "none"
+
+    fidelity: Fidelity = Fidelity.FAIR
+    packed: float = 1.0
+
+    def plan(self, situation: Situation) -> Plan:
+        """See `Policy.plan`."""
+        return run_packed(self, self.name, situation)
+
+    def allocate_packed(
+        self, jobs: Contenders, rows: Rows, notes: tuple[int, ...]
+    ) -> tuple[Floats, tuple[int, ...]]:
+        """See `PackingPolicy.allocate_packed`."""
+        draws, partners = _read(notes)
+        place = {job_id: number for number, job_id in enumerate(jobs.job_ids)}
+        row_of = {tuple(sorted(pair)): row for row, pair in enumerate(rows.members.tolist())}
+        gain = rows.normalised()
+
+        def stays(first: int, second: int) -> bool:
+            if first not in place or second not in place:
+                return False
+            row = row_of.get((min(place[first], place[second]), max(place[first], place[second])))
+            if row is None:
+                return False
+            there = rows.runs[row]
+            if self.fidelity is Fidelity.REFERENCE:
+                return bool(there.all() and gain[row].sum() >= 1.0)
+            return bool(gain[row][there].mean() >= 1.0)
+
+        partners = [pair for pair in partners if stays(*pair)]
+        singles = list(jobs.job_ids)
+        if self.packed and jobs.gangs.sum() > jobs.gpus.sum():
+            paired = {job for pair in partners for job in pair}
+            left = [job_id for job_id in jobs.job_ids if job_id not in paired]
+            gangs = [float(jobs.gangs[place[job_id]]) for job_id in left]
+            drawn, draws = _drawn(left, gangs, draws)
+            partners += drawn
+            paired = {job for pair in partners for job in pair}
+            singles = [job_id for job_id in jobs.job_ids if job_id not in paired]
+            taking = [(place[first], place[second]) for first, second in partners]
+        else:
+            taking = []
+        taking += [(ALONE, place[job_id]) for job_id in singles]
+        shares = np.zeros_like(gain)
+        for members in taking:
+            row = row_of.get((min(members), max(members)))
+            if row is not None:
+                equal = jobs.gpus / (len(taking) * rows.gangs[row])
+                shares[row] = equal / max(1.0, equal.sum())
+        flat = [job for pair in partners for job in pair]
+        return shares, (len(draws), *draws, *flat)
+
+
+def _read(notes: tuple[int, ...]) -> tuple[list[int], list[tuple[int, int]]]:
+    """The populations of the draws so far, and the pairs."""
+    if not notes:
+        return [], []
+    count, *rest = notes
+    flat = rest[count:]
+    return rest[:count], list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _drawn(
+    jobs: Sequence[int], gangs: Sequence[float], before: Sequence[int]
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Pairs of jobs with gangs of one size, drawn at random.
+
+    There are as many draws as jobs, of which those of unequal gangs come to nothing.
+
+    Args:
+        jobs: Jobs without a partner.
+        gangs: Their GPUs.
+        before: Populations of earlier draws.
+
+    Returns:
+        The pairs, and the populations of all draws.
+    """
+    generator, draws = random.Random(SEED), list(before)
+    for population in before:
+        generator.sample(range(population), 2)
+    left, size = list(jobs), dict(zip(jobs, gangs, strict=True))
+    pairs = []
+    for _ in range(len(jobs)):
+        if len(left) < 2:
+            break
+        draws.append(len(left))
+        first, second = generator.sample(left, 2)
+        if size[first] == size[second]:
+            left.remove(first)
+            left.remove(second)
+            pairs.append((first, second))
+    return pairs, draws

@@ -1,0 +1,151 @@
+"""Shares of jobs and of pairs: the program, its rows, and how pairs are placed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from predictor.throughput import Profile
+from solver.backends.interior import best_packed_shares
+from solver.inventory import Inventory, Pool
+from solver.plan import ActiveJob, Claim, next_round, pairs_in
+from solver.policies.gandiva import _drawn
+from solver.policies.packed_shares import ALONE, PackedLedger, rows_of
+from solver.policies.shares import contenders
+from tests.solver.test_policies import job, situation
+from tests.strategies import cluster, examples
+
+
+def packing(*jobs: ActiveJob, models: str, together: float = 0.8) -> tuple[ActiveJob, ...]:
+    """Jobs of models by letter; different ones get a part of their rates on the same GPUs."""
+    kind = jobs[0].menu[0].gpu_type
+    gangs = {job.gang for job in jobs}
+    rates = {(model, 16, kind, g): 10.0 for model in models for g in gangs}
+    pairs = {
+        (one, 16, two, 16, kind, g): together * 10.0
+        for one in models
+        for two in models
+        for g in gangs
+        if one != two
+    }
+    profile = Profile(rates, pairs=pairs)
+    return tuple(
+        replace(
+            job,
+            belief=replace(job.belief, spec=replace(job.spec, model=model)),
+            throughput=profile,
+        )
+        for job, model in zip(jobs, models, strict=True)
+    )
+
+
+def test_rows_are_jobs_and_pairs_of_equal_gangs_that_fit_together() -> None:
+    jobs = packing(job(0, 5), job(1, 5), job(2, 5, gang=2), job(3, 5), models="abca")
+    given = situation(*jobs)
+    rows = rows_of(jobs, contenders(given), given.inventory.types)
+    assert rows.members.tolist() == [
+        [0, ALONE],
+        [1, ALONE],
+        [0, 1],
+        [2, ALONE],
+        [3, ALONE],
+        [1, 3],
+    ]
+    assert rows.gangs.tolist() == [1, 1, 1, 2, 1, 1]
+    assert rows.normalised()[:, 0] == pytest.approx([1, 1, 1.6, 1, 1, 1.6])
+
+
+@st.composite
+def packed(draw: st.DrawFn) -> tuple[np.ndarray, ...]:
+    """Rows of up to five jobs on two types: members, rates, GPUs, weights."""
+    jobs = draw(st.integers(1, 5))
+    members = [(j, ALONE) for j in range(jobs)]
+    members += [(i, j) for j in range(jobs) for i in range(j) if draw(st.booleans())]
+    numbers = st.integers(1, 50)
+    rates = np.zeros((len(members), 2, 2))
+    for row, (_, second) in enumerate(members):
+        for kind in range(2):
+            if second == ALONE or draw(st.booleans()):
+                rates[row, 0, kind] = draw(numbers) / 10
+                rates[row, 1, kind] = draw(numbers) / 10 if second != ALONE else 0.0
+    gpus = np.array([float(draw(st.integers(1, 3))) for _ in range(2)])
+    weights = np.array([draw(numbers) / 10 for _ in range(jobs)])
+    return np.array(members), rates, gpus, weights
+
+
+@examples(25)
+@given(packed())
+def test_packed_shares_attain_the_best_minimum_within_time_and_gpus(
+    drawn: tuple[np.ndarray, ...],
+) -> None:
+    members, rates, gpus, weights = drawn
+    jobs, count = len(weights), len(members)
+    shares = best_packed_shares(np.ones(count), gpus, members, rates, weights)
+    takes = np.array([[j in pair for pair in members.tolist()] for j in range(jobs)])
+    speeds = np.array(
+        [
+            [
+                rates[row, pair.index(j)] if j in pair else np.zeros(2)
+                for row, pair in enumerate(members.tolist())
+            ]
+            for j in range(jobs)
+        ]
+    )
+    assert (shares[rates[:, 0] == 0.0] == 0.0).all()
+    assert (takes @ shares.sum(axis=1) <= 1.0 + 1e-5).all()
+    assert (shares.sum(axis=0) <= gpus * (1 + 1e-5)).all()
+    attained = (weights * (speeds * shares).sum(axis=(1, 2))).min()
+    rows = [
+        *(np.append(np.kron(np.ones(count), np.eye(2)[k]), 0.0) for k in range(2)),
+        *(np.append(np.repeat(takes[j], 2), 0.0) for j in range(jobs)),
+        *(np.append(-weights[j] * speeds[j].reshape(-1), 1.0) for j in range(jobs)),
+    ]
+    most = [*gpus, *np.ones(jobs), *np.zeros(jobs)]
+    best = -linprog(np.append(np.zeros(2 * count), -1.0), A_ub=rows, b_ub=most).fun
+    assert attained == pytest.approx(best, rel=1e-4)
+
+
+def test_a_pair_gets_the_gpus_of_one_claim_and_goes_on_where_one_of_it_was() -> None:
+    jobs = packing(job(0, 5, gpus=(2,)), job(1, 5, gpus=(3,)), job(2, 5), models="abc")
+    own = jobs[0].menu[0]
+    order = [Claim(jobs[2], own, jobs[1]), Claim(jobs[1], own), Claim(jobs[0], own)]
+    placement = next_round(situation(*jobs), order)
+    assert placement == {2: (3,), 1: (3,), 0: (2,)}
+    assert pairs_in(placement, order) == ((1, 2),)
+
+
+def test_of_two_claims_that_held_the_same_gpus_the_first_goes_on_there() -> None:
+    jobs = packing(job(0, 5, gpus=(1,)), job(1, 5, gpus=(1,)), models="ab")
+    order = [Claim(one, one.menu[0]) for one in (jobs[1], jobs[0])]
+    placement = next_round(replace(situation(*jobs), inventory=cluster(2)), order)
+    assert placement == {1: (1,), 0: (0,)}
+    assert pairs_in(placement, order) == ()
+
+
+def test_pairs_are_drawn_of_equal_gangs_and_the_draws_go_on_where_they_were() -> None:
+    jobs, gangs = list(range(9)), [1.0] * 5 + [2.0] * 4
+    pairs, draws = _drawn(jobs, gangs, [])
+    assert pairs
+    assert all(gangs[one] == gangs[other] for one, other in pairs)
+    assert len({job for pair in pairs for job in pair}) == 2 * len(pairs)
+    again, more = _drawn(jobs, gangs, draws)
+    assert again != pairs
+    assert more[: len(draws)] == draws
+
+
+def test_a_ledger_of_other_types_is_forgotten() -> None:
+    ledger = PackedLedger(jobs={3: True}, ran=((1, 3),), notes=(1, 2))
+    ledger = replace(ledger, head=replace(ledger.head, types=("x",), computed_at=5.0))
+    assert PackedLedger.read(ledger.written(), ("x",)) == ledger
+    assert PackedLedger.read(ledger.written(), ("y",)).jobs == {}
+
+
+def test_inventories_of_several_pools_keep_pairs_in_one() -> None:
+    pools = Inventory((Pool("a", 1), Pool("b", 1)))
+    jobs = packing(job(0, 5), job(1, 5), models="ab")
+    there = replace(jobs[0].menu[0], gpu_type="b")
+    order = [Claim(jobs[0], there, jobs[1])]
+    assert next_round(replace(situation(*jobs), inventory=pools), order) == {0: (1,), 1: (1,)}

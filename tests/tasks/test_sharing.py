@@ -1,0 +1,112 @@
+"""Runs in which two jobs share their GPUs, from the first round to the last."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from containers.runtime import EventKind, Lease, Standing
+from containers.virtual.virtual_cluster import VirtualPlace
+from flows.history.replay import replay
+from flows.runs.prepared import terms
+from predictor.errors import InputError
+from tasks.invariants import Invariants
+from tasks.record import Parameter, RoundRecord, RuntimeKind
+from tasks.state import RunState, advance
+from tests.runs import Made, make, mixed, write
+from warehouse.store.reader import Reader
+
+PACKED = (Parameter("packed", 1.0),)
+
+SHARING = [("gandiva", ()), ("gavel", PACKED), ("fifo", (*PACKED, Parameter("gain", 1.1)))]
+
+
+def broken(made: Made, records: list[RoundRecord]) -> list[str]:
+    invariants = Invariants(made.header, made.start.workload)
+    return [fault for record in records for fault in invariants.broken(record)]
+
+
+@pytest.mark.parametrize(("policy", "parameters"), SHARING)
+def test_every_round_is_sound_and_its_records_give_the_state(
+    policy: str, parameters: tuple[Parameter, ...], tmp_path: Path
+) -> None:
+    made = make(mixed(policy, jobs=14, together=0.8, parameters=parameters))
+    assert broken(made, made.records) == []
+    state = RunState.initial(made.start)
+    for record, digest, _ in made.rounds:
+        state = advance(made.header, state, record, digest)
+    assert state == made.states[-1]
+    assert any(record.pairs for record in made.records)
+    run = write(tmp_path, made.start, made.rounds)
+    assert [record for record, _ in Reader(tmp_path).records(run)] == made.records
+    assert Reader(tmp_path).header(run) == made.header
+
+
+def test_more_work_is_done_together_than_in_turns() -> None:
+    def ends(packed: float) -> list[float]:
+        start = mixed("gavel", jobs=24, together=0.8, parameters=(Parameter("packed", packed),))
+        made = make(start)
+        return [event.at_seconds for record in made.records for event in record.finished]
+
+    assert sum(ends(1.0)) < 0.85 * sum(ends(0.0))
+
+
+def test_gpus_overlap_only_where_records_say_so() -> None:
+    made = make(mixed("gandiva", jobs=14, together=0.8))
+    number = next(n for n, record in enumerate(made.records) if record.pairs)
+    before, record = made.records[:number], made.records[number]
+    (job, other), gpus = record.pairs[0], {x.job_id: x.gpus for x in record.leases}
+
+    def faults(**parts: object) -> list[str]:
+        return broken(made, [*before, replace(record, **parts)])  # type: ignore[arg-type]
+
+    assert faults() == []
+    assert f"GPU {gpus[job][0]} is given to 2 jobs" in faults(pairs=record.pairs[1:])
+    alone = next(x.job_id for x in record.leases if not any(x.job_id in p for p in record.pairs))
+    (fault,) = faults(pairs=(*record.pairs, (job, alone)))[1:2]
+    assert fault == f"jobs {[job, alone]} are a pair and do not hold the same GPUs"
+    assert faults(pairs=(*record.pairs, (job, other)))[0] == f"job {job} shares its GPUs 2 times"
+
+
+def test_two_jobs_on_the_same_gpus_run_at_the_rates_of_their_pair() -> None:
+    start = mixed("gandiva", jobs=14, together=0.5)
+    profile = start.header.throughputs
+    first, second = (start.workload.specs[number] for number in (3, 5))
+    assert (first.model, second.model) == ("translator", "recurrent-lm")
+    runtime = VirtualPlace(start.workload.truths).open(
+        replace(terms(start.header), restart_seconds=0.0), Standing(jobs=(first, second))
+    )
+
+    def steps(*leases: Lease) -> dict[int, int]:
+        before = {first.job_id: first.total_steps, second.job_id: second.total_steps} | left
+        runtime.launch(0, leases)
+        runtime.advance(None)
+        seen = runtime.observe()
+        assert all(event.kind is EventKind.FINISHED for event in seen.finished)
+        assert all(600 - entry.seconds < 1.0 for entry in seen.progress)  # whole steps
+        left.update({entry.job_id: entry.steps_left for entry in seen.progress})
+        return {entry.job_id: before[entry.job_id] - left[entry.job_id] for entry in seen.progress}
+
+    left: dict[int, int] = {}
+    alone = steps(Lease(first.job_id, (0,)), Lease(second.job_id, (1,)))
+    rate = profile.rate(first, first.batch_size, profile.reference(first))
+    assert alone[first.job_id] == pytest.approx(600 * rate, abs=1)
+    together = steps(Lease(second.job_id, (0,)))
+    assert together == {job: pytest.approx(0.5 * done, abs=1) for job, done in alone.items()}
+    apart = steps(Lease(second.job_id, (1,)))
+    assert apart[first.job_id] == pytest.approx(alone[first.job_id], abs=1)
+
+
+def test_sharing_is_refused_where_it_cannot_be() -> None:
+    with pytest.raises(InputError, match="throughputs have no pairs"):
+        mixed("gavel", parameters=PACKED)
+    with pytest.raises(InputError, match="runtime faithful has no jobs that share"):
+        mixed("gavel", together=0.8, parameters=PACKED, runtime=RuntimeKind.FAITHFUL)
+    assert mixed("gandiva", together=0.8, runtime=RuntimeKind.FAITHFUL).header.pairs == ()
+    assert mixed("gavel", together=0.8).header.pairs == ()
+
+
+def test_a_shared_round_is_decided_again_as_it_was(tmp_path: Path) -> None:
+    made = make(mixed("gandiva", jobs=14, together=0.8))
+    run = write(tmp_path, made.start, made.rounds)
+    assert replay(run, tmp_path).differences == []
