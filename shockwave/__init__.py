@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from flows.history.whatif import Change, Outcome
     from flows.runs.settings import SimulationSettings as Settings
     from flows.runs.workload_source import Source
+    from flows.service.client import Client
     from predictor.allocation import Allocation, Demand
     from predictor.errors import InputError, PluginError, ShockwaveError
     from predictor.job import EpochReport, JobProgress, JobSpec
@@ -59,6 +60,7 @@ _HOMES = {
     "flows.history.whatif": ("Change", "Outcome"),
     "flows.runs.settings": ("Settings",),
     "flows.runs.workload_source": ("Source",),
+    "flows.service.client": ("Client",),
     "predictor.allocation": ("Allocation", "Demand"),
     "predictor.errors": ("InputError", "PluginError", "ShockwaveError"),
     "predictor.job": ("EpochReport", "JobProgress", "JobSpec"),
@@ -86,6 +88,7 @@ __all__ = [
     "BareJob",
     "Campaign",
     "Change",
+    "Client",
     "ContainerEvent",
     "Demand",
     "EpochReport",

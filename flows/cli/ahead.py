@@ -35,7 +35,6 @@ def forecast(
     from flows.runs.toml_file import read_toml
     from flows.service.declared import job_of
     from flows.service.forecasting import WhatIf
-    from flows.service.forecasting import forecast as expect
 
     files = ((path, read_toml(path, "a job's TOML file")) for path in submit or ())
     change = WhatIf(
@@ -48,7 +47,8 @@ def forecast(
         budget=dict(map(_factor, budget or ())),
     )
     with desk(warehouse) as found:
-        rows = [asdict(row) for row in expect(found, change)]
+        asked = change.model_dump(mode="json", exclude_unset=True)
+        rows = [asdict(row) for row in found.forecast(asked)]
     if not change.changes:
         rows = [
             {field: row[field] for field in row if not field.startswith(("whatif", "later"))}

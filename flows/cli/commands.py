@@ -103,6 +103,14 @@ PANELS = {
             "Take a node out of service; jobs on it are preempted, with their checkpoints.",
         ),
         "uncordon": ("jobs", "Bring a drained node back into service."),
+        "login": (
+            "service",
+            "Have commands ask a service over HTTP; asks for a token, or reads it from stdin.",
+        ),
+        "logout": (
+            "service",
+            "Forget the service that was logged in to; commands ask the local warehouse again.",
+        ),
         "token": ("tokens", "Make, list and remove tokens of the API."),
         "cluster": ("live", "Look at a cluster of Docker hosts."),
     },
@@ -145,6 +153,8 @@ WITHOUT_RECORDS = frozenset(
         "conformance",
         "forecast-error",
         "solve",
+        "login",
+        "logout",
         "token",
     )
 )

@@ -129,10 +129,16 @@ def why(
     as_json: Json = False,
 ) -> None:
     """Explain why a job runs, waits or was preempted in a round."""
-    from flows.history.why import why as explain
+    from flows.cli.jobs import asked_login, desk
     from flows.history.words import in_words
 
-    answer = explain(job, warehouse, run, number)
+    if run is None and number is None and asked_login():
+        with desk(warehouse) as found:
+            answer = found.why(job)
+    else:
+        from flows.history.why import why as explain
+
+        answer = explain(job, warehouse, run, number)
     if as_json:
         print_rows([asdict(answer)], as_json)
     else:

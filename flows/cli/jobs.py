@@ -4,12 +4,11 @@ import json
 import os
 from dataclasses import asdict
 from pathlib import Path
-from time import sleep
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.options import Json, Warehouse
+from flows.cli.options import Json, Warehouse, warehouse_named
 from flows.cli.output import print_log, print_rows, say
 from flows.service.options import DATABASE_URL
 from predictor.errors import InputError
@@ -17,15 +16,10 @@ from predictor.job import Mode
 from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flows.service.desk import Desk
-    from flows.service.rows import EventRow
-    from predictor.job import JobSpec
+    from flows.service.front import FrontDesk
+    from flows.service.login import Login
+    from flows.service.rows import Accepted, EventRow
     from tasks.commands import CommandKind
-
-FOLLOW_SECONDS = 1.0
-"""Interval in which `--follow` looks for more. An engineering choice."""
 
 JobName = Annotated[
     str, typer.Argument(help="A job, by its id or name, or NAME[INDEX], a task of an array.")
@@ -35,11 +29,22 @@ Key = Annotated[
 ]
 
 
-def desk(warehouse: Path) -> "Desk":
-    """The desk of a warehouse's service."""
-    from flows.service.desk import Desk
+def desk(warehouse: Path) -> "FrontDesk":
+    """The service that a command asks: the one logged in to, unless a warehouse is named."""
+    if (login := asked_login()) is not None:
+        from flows.service.client import Client
 
-    return Desk(Path(warehouse).absolute(), os.environ.get(DATABASE_URL, ""))
+        return Client(login.url, login.token)
+    from flows.service.local import LocalDesk
+
+    return LocalDesk(Path(warehouse).absolute(), os.environ.get(DATABASE_URL, ""))
+
+
+def asked_login() -> "Login | None":
+    """The login that a command goes by; None where it reads a warehouse."""
+    from flows.service.login import logged_in
+
+    return None if warehouse_named.get() else logged_in()
 
 
 def submit(
@@ -95,7 +100,7 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Hand a job in; once this returns, nothing loses it."""
-    from flows.service.declared import from_file, from_options, job_schema
+    from flows.service.declared import from_file, job_schema
 
     if schema:
         typer.echo(json.dumps(job_schema(), indent=2))
@@ -125,15 +130,14 @@ def submit(
     words = job or []
     with desk(warehouse) as found:
         if len(words) == 1 and words[0].endswith(".toml") and image is None:
-            specs = from_file(Path(words[0]), given, found.samples, found.before)
-        else:
-            given |= {"command": words} if words else {}
-            specs = from_options(given, found.samples, found.before)
+            given = from_file(Path(words[0]), given)
+        elif words:
+            given["command"] = words
         if dry_run:
-            _print_expected(found, specs[0], as_json)
+            _print_expected(asdict(found.expect(given)), as_json)
             return
-        entries = found.submit(*specs, by=_user(), key=key)
-    _accepted([(e.number, e.number) for e in entries], specs[0].name, "submit", as_json)
+        accepted = found.submit(given, key=key)
+    _print_accepted(accepted, str(given.get("name", "")), as_json)
 
 
 def _variables(texts: list[str]) -> dict[str, str]:
@@ -143,8 +147,7 @@ def _variables(texts: list[str]) -> dict[str, str]:
     return dict(text.split("=", 1) for text in texts)
 
 
-def _print_expected(found: "Desk", spec: "JobSpec", as_json: bool) -> None:
-    row = asdict(found.expect(spec))
+def _print_expected(row: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_rows([{field: row[field] for field in row if field != "job_id"}], as_json)
         return
@@ -158,30 +161,31 @@ def _print_expected(found: "Desk", spec: "JobSpec", as_json: bool) -> None:
         say(f"within its deadline of {row['deadline_in_s']:,.0f} s: {row['in_time']}")
 
 
-def _user() -> str:
-    from getpass import getuser
-
-    try:
-        return getuser()
-    except (KeyError, OSError):  # a user without a name
-        return ""
-
-
-def _accepted(
-    entries: "Sequence[tuple[int, int | None]]", name: str, kind: str, as_json: bool
-) -> None:
+def _print_accepted(accepted: "Accepted", name: str, as_json: bool) -> None:
     """Say what was accepted: number and job of each entry."""
+    first, kind, job = accepted.entry, accepted.kind, accepted.job_id
     if as_json:
-        rows = [{"entry": n, "kind": kind, "job_id": job, "name": name} for n, job in entries]
-        print_rows(rows, as_json)
+        print_rows(
+            [
+                {
+                    "entry": first + n,
+                    "kind": kind,
+                    "job_id": None if job is None else job + n,
+                    "name": name,
+                }
+                for n in range(accepted.jobs)
+            ],
+            as_json,
+        )
         return
-    first, last = entries[0][1], entries[-1][1]
-    jobs = f"jobs {first} to {last}" if len(entries) > 1 else f"job {first}"
+    jobs = f"job {job}"
+    if job is not None and accepted.jobs > 1:
+        jobs = f"jobs {job} to {job + accepted.jobs - 1}"
     if kind == "submit":
-        verb = "are" if len(entries) > 1 else "is"
+        verb = "are" if accepted.jobs > 1 else "is"
         say(f"{jobs}{f' ({name})' * bool(name)} {verb} accepted")
     else:
-        about = f" of {jobs}" if first is not None else f" of node {name}"
+        about = f" of {jobs}" if job is not None else f" of node {name}"
         say(f"{kind}{about} is accepted; the next round takes it in")
 
 
@@ -189,9 +193,8 @@ def _order(
     kind: "CommandKind", target: str, warehouse: Path, as_json: bool, key: str, value: float = 0.0
 ) -> None:
     with desk(warehouse) as found:
-        entries = found.command(kind, target, value=value, by=_user(), key=key)
-    about = [(entry.number, None if kind.of_node else entry.target) for entry in entries]
-    _accepted(about, target, kind.value, as_json)
+        accepted = found.command(kind, target, value=value, key=key)
+    _print_accepted(accepted, target, as_json)
 
 
 def cancel(
@@ -293,14 +296,20 @@ def logs(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
 ) -> None:
     """Print what the containers of a job printed, those that ended and those that run."""
+    if run is None and cluster is None:
+        with desk(warehouse) as found:
+            for text in found.logs(job, follow=follow):
+                print_log(text)
+        return
     from flows.runs.cluster_file import read_cluster_file
     from flows.service.printed import check_printed, printed
     from warehouse.store.reader import Reader
 
     if run is None:
-        with desk(warehouse) as found:
-            run, number, known = found.run, found.job(job).number, found.inbox.cluster
-            cluster = cluster or (Path(known) if known else None)
+        from flows.service.desk import Desk
+
+        with Desk(Path(warehouse).absolute(), os.environ.get(DATABASE_URL, "")) as local:
+            run, number = local.run, local.job(job).number
     elif job.isascii() and job.isdigit():
         number = int(job)
     else:
@@ -321,18 +330,12 @@ def events(
     as_json: Json = False,
 ) -> None:
     """List what happened to jobs and nodes, and what was asked of them."""
-    last = after
     with desk(warehouse) as found:
-        while True:
-            rows = found.events(last)
-            last = max((row.round for row in rows), default=last)
+        for row in found.events(after, follow=follow):
             if as_json:
-                print_rows(map(_shown, rows), as_json)
-            for row in () if as_json else rows:
+                print_rows([_shown(row)], as_json)
+            else:
                 say(_in_words(row))
-            if not follow:
-                return
-            sleep(FOLLOW_SECONDS)
 
 
 def _in_words(row: "EventRow") -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
@@ -29,6 +30,9 @@ from flows.runs.settings import (
 from flows.runs.workload_source import Source
 from predictor.errors import InputError, ShockwaveError
 
+warehouse_named = ContextVar("warehouse_named", default=True)
+"""Whether the command under way was given `--warehouse`, and so asks no service over HTTP."""
+
 
 class Command(TyperCommand):
     """A command that shows its progress, and whose errors name its options."""
@@ -53,6 +57,8 @@ class Command(TyperCommand):
         lines = ctx.params.get("as_json", False)
         try:
             with nullcontext() if serves else working(str(ctx.info_name), lines=lines):
+                source = ctx.get_parameter_source("warehouse")
+                warehouse_named.set(source is not None and source.name == "COMMANDLINE")
                 _use_ids(ctx.params)
                 return super().invoke(ctx)
         except ShockwaveError as error:

@@ -9,6 +9,7 @@ import typer
 from flows.cli.options import Json, Warehouse, takes
 from flows.cli.output import print_rows, say
 from flows.service.options import DATABASE_URL, ServiceOptions
+from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 
 
@@ -65,11 +66,12 @@ def down(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
 
 def status(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """Say where the service stands: rounds, GPUs, jobs, and what waits in its inbox."""
-    from flows.cli.jobs import desk
+    from flows.cli.jobs import asked_login, desk
     from flows.service.running import running
 
     folder = Path(warehouse).absolute()
-    process = running(folder)
+    login = asked_login()
+    process = None if login else running(folder)
     about = {
         "service": "running" if process and process.ready else "starting" if process else "stopped",
         "url": process.url if process else None,
@@ -77,7 +79,35 @@ def status(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> N
     }
     with desk(folder) as found:
         rows = {**about, **asdict(found.status())}
+    if login:
+        rows |= {"service": "running", "url": login.url}
     if as_json:
         print_rows([rows], as_json)
     else:
         print_rows(({"figure": name, "value": value} for name, value in rows.items()), as_json)
+
+
+def login(url: Annotated[str, typer.Argument(help="Where the service is, http://…")]) -> None:
+    """Have commands ask a service over HTTP; asks for a token, or reads it from stdin."""
+    import sys
+    from getpass import getpass
+
+    from flows.service.client import Client
+    from flows.service.login import Login, keep
+
+    with_terminal = sys.stdin.isatty()
+    token = (getpass("Token: ") if with_terminal else sys.stdin.readline()).strip()
+    if not token:
+        raise InputError("token", "is missing", "make one on the service's machine: token add")
+    with Client(url, token) as found:
+        who = found.who()
+        file = keep(Login(found.url, token))
+    of = f" of {who['tenant']}" if who["tenant"] else ""
+    say(f"logged in to {found.url} as {who['name']}, {who['role']}{of}; kept in {file}")
+
+
+def logout() -> None:
+    """Forget the service that was logged in to; commands ask the local warehouse again."""
+    from flows.service.login import forget
+
+    say("logged out" if forget() else "nobody is logged in")

@@ -1,7 +1,6 @@
 """Who may use a server: the addresses that it is reached at, and its secret."""
 
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +13,7 @@ from prefect.settings import (
 )
 from prefect.settings.legacy import Setting
 
+from flows.servers.loopback import is_loopback
 from flows.servers.secret import read_secret
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -80,11 +80,3 @@ def access_to(url: str, proxy: str = "") -> Access:
         WarehouseError: It cannot be read or written.
     """
     return Access(url, read_secret(installation_file()), proxy)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host, as a URL names it, is this machine whatever the name servers say."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -3,6 +3,7 @@
 import os
 import secrets
 import tempfile
+from base64 import b64encode
 from pathlib import Path
 
 from predictor.errors import InputError, WarehouseError
@@ -43,6 +44,13 @@ def read_secret(file: Path) -> str:
             "remove it; the next start makes another",
         )
     return secret
+
+
+def authorization(given: str) -> str:
+    """What a request carries as `Authorization`: a token, or the secret `USER:PASSWORD`."""
+    if ":" not in given:
+        return f"Bearer {given}"
+    return f"Basic {b64encode(given.encode(errors='replace')).decode()}"
 
 
 def _make(file: Path) -> None:

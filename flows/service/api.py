@@ -3,12 +3,14 @@
 Whoever has the installation's secret is an operator.
 """
 
+from collections.abc import Iterator
+from contextlib import closing
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as Unrouted
 from starlette.types import ASGIApp
@@ -16,10 +18,12 @@ from starlette.types import ASGIApp
 from flows.history.answer import Answer
 from flows.runs.job_file import JobFile
 from flows.runs.toml_file import mistake_of
-from flows.service.asking import Accepted, Asking, Bounded, Problem, Refused, status_of
+from flows.service.asking import Asking, Bounded, Problem, Refused, status_of
 from flows.service.course import Course, PriceRow, TenantRow
 from flows.service.forecasting import ForecastRow, WhatIf
-from flows.service.rows import EventRow, JobRow, NodeRow, QueueRow, Status
+from flows.service.front import headed
+from flows.service.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
+from flows.service.streams import EVENTS, Streams
 from predictor.errors import ShockwaveError
 from tasks.commands import CommandKind
 from warehouse.inbox.tokens import Token
@@ -34,7 +38,7 @@ MOST_PROBLEM = 500
 class Budget(BaseModel):
     """A job's budget in the market."""
 
-    value: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+    value: Annotated[float, Field(allow_inf_nan=False)]
 
 
 ANSWERS: dict[int | str, dict[str, Any]] = {
@@ -69,10 +73,22 @@ async def _asking(request: Request) -> Asking:
 Asked = Annotated[Asking, Depends(_asking)]
 
 
-async def _caller(
-    asking: Asked,
-    authorization: Annotated[str, Header(description="`Bearer TOKEN`")] = "",
-) -> Token:
+async def _streams(request: Request) -> Streams:
+    found: Streams = request.app.state.streams
+    return found
+
+
+Streamed = Annotated[Streams, Depends(_streams)]
+Authorization = Annotated[str, Header(description="`Bearer TOKEN`")]
+Follow = Annotated[bool, Query(description="Go on with what comes, as server-sent events.")]
+LastEvent = Annotated[
+    str, Header(max_length=2**14, description="Of `follow`: the last event that is known.")
+]
+STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {EVENTS: {}}}}
+"""An answer that may be a stream."""
+
+
+async def _caller(asking: Asked, authorization: Authorization = "") -> Token:
     found = await asking.who(authorization)
     if found is None:
         problem = "is not known" if authorization else "is missing"
@@ -90,6 +106,12 @@ routes = APIRouter(prefix=PREFIX, responses=ANSWERS)
 async def submit(job: JobFile, caller: Caller, asking: Asked, key: Key = "") -> Accepted:
     """Hand a job in. Once this answers, nothing loses it."""
     return await asking.write(lambda: asking.service.submit(caller, job, key))
+
+
+@routes.post("/expect")
+async def expect(job: JobFile, caller: Caller, asking: Asked) -> QueueRow:
+    """What is expected of a job, were it handed in; nothing is."""
+    return await asking.read(lambda: asking.service.expect(caller, job))
 
 
 @routes.get("/jobs")
@@ -173,14 +195,48 @@ async def prices(caller: Caller, asking: Asked) -> list[PriceRow]:
     return await asking.read(asking.service.prices)
 
 
-@routes.get("/events")
+@routes.get("/events", response_model=list[EventRow], responses=STREAM)
 async def events(
     caller: Caller,
     asking: Asked,
+    streamed: Streamed,
     after_round: Annotated[int, Query(ge=-1, le=2**31, description="Known already.")] = -1,
-) -> list[EventRow]:
+    follow: Follow = False,
+    last_event_id: LastEvent = "",
+    authorization: Authorization = "",
+) -> Any:
     """What happened to jobs and nodes, and what was asked of them, in order."""
+    if follow:
+        return streamed.events(caller, authorization, last_event_id, after_round)
     return await asking.read(lambda: asking.service.events(caller, after_round))
+
+
+@routes.get("/jobs/{job}/logs", response_class=StreamingResponse, responses=STREAM)
+async def logs(
+    job: Target,
+    caller: Caller,
+    asking: Asked,
+    streamed: Streamed,
+    follow: Follow = False,
+    last_event_id: LastEvent = "",
+    authorization: Authorization = "",
+) -> StreamingResponse:
+    """What a job's containers printed, the oldest first, each after a line with its name."""
+    if follow:
+        return await streamed.log(caller, authorization, job, last_event_id)
+    printed = await asking.read(lambda: asking.service.printed(caller, job))
+
+    def parts() -> Iterator[bytes]:
+        with closing(printed):
+            yield from headed(printed.more())
+
+    return StreamingResponse(parts(), media_type="application/octet-stream")
+
+
+@routes.get("/me")
+async def me(caller: Caller) -> Token:
+    """Whose token this is, and what it allows."""
+    return caller
 
 
 @routes.get("/status")
@@ -198,7 +254,7 @@ def create_api(asking: Asking) -> ASGIApp:
         docs_url=None,  # its page would load from elsewhere
         redoc_url=None,
     )
-    api.state.asking = asking
+    api.state.asking, api.state.streams = asking, Streams(asking)
     api.include_router(routes)
     _tell_problems(api)
     return Bounded(api)

@@ -1,6 +1,5 @@
 """A service as requests ask it: who asks, in which thread, and how much they may send."""
 
-import base64
 import hmac
 from collections.abc import Callable
 from http import HTTPStatus
@@ -11,9 +10,10 @@ from fastapi import HTTPException
 from pydantic import BaseModel
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from flows.service.guarded import Guarded, NotAllowed, NotThere
+from flows.servers.secret import authorization
+from flows.service.guarded import Guarded, NotAllowed, NotThere, accepted
+from flows.service.rows import Accepted
 from predictor.errors import InputError, ShockwaveError
-from tasks.commands import CommandKind
 from warehouse.inbox.inbox import Entry
 from warehouse.inbox.tokens import Role, Token
 
@@ -25,22 +25,6 @@ READS, WRITES, LOOKUPS = 1, 32, 8
 at a time, and that look into its database. Engineering bounds."""
 
 Result = TypeVar("Result")
-
-
-class Accepted(BaseModel):
-    """A job or a command that is on disk.
-
-    Attributes:
-        entry: Its number in the inbox.
-        kind: `submit`, or the command's kind.
-        job_id: The job; null for nodes.
-        jobs: Number of jobs: of an array its tasks, whose ids, and numbers, are consecutive.
-    """
-
-    entry: int
-    kind: str
-    job_id: int | None
-    jobs: int = 1
 
 
 class Problem(BaseModel):
@@ -85,18 +69,18 @@ class Asking:
     def __init__(self, service: Guarded, secret: str) -> None:
         self.service = service
         self._user = secret.partition(":")[0]
-        self._expected = f"Basic {base64.b64encode(secret.encode()).decode()}".encode()
+        self._expected = authorization(secret).encode()
         self._writes, self._reads = CapacityLimiter(WRITES), CapacityLimiter(READS)
         self._lookups = CapacityLimiter(LOOKUPS)  # where nobody waits for who reads the records
 
-    async def who(self, authorization: str) -> Token | None:
+    async def who(self, given: str) -> Token | None:
         """Whose credentials these are; None if nobody's."""
-        if hmac.compare_digest(authorization.encode(), self._expected):
+        if hmac.compare_digest(given.encode(), self._expected):
             return Token(self._user, Role.OPERATOR)
-        scheme, _, given = authorization.partition(" ")
+        scheme, _, token = given.partition(" ")
         if scheme.lower() != "bearer":
             return None
-        return await to_thread.run_sync(self.service.who, given.strip(), limiter=self._lookups)
+        return await to_thread.run_sync(self.service.who, token.strip(), limiter=self._lookups)
 
     async def read(self, work: Callable[[], Result]) -> Result:
         """Read the service's records."""
@@ -104,10 +88,7 @@ class Asking:
 
     async def write(self, work: Callable[[], list[Entry]]) -> Accepted:
         """Have something accepted."""
-        entry, *more = await to_thread.run_sync(work, limiter=self._writes)
-        of_node = entry.job is None and CommandKind(entry.kind).of_node
-        job = None if of_node else entry.number if entry.job else entry.target
-        return Accepted(entry=entry.number, kind=entry.kind, job_id=job, jobs=1 + len(more))
+        return accepted(await to_thread.run_sync(work, limiter=self._writes))
 
 
 class Bounded:

@@ -13,38 +13,19 @@ from predictor.errors import InputError
 from predictor.job import JobSpec
 
 
-def from_file(
-    path: Path,
-    given: Mapping[str, Any],
-    samples: Mapping[str, int],
-    before: Callable[[Sequence[str]], tuple[int, ...]],
-) -> tuple[JobSpec, ...]:
-    """The job of a file, or the tasks of its array; options come before what it says.
+def from_file(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a job's file; options come before what it says.
 
     Args:
         path: The file.
         given: Options by field.
-        samples: Samples per epoch by model, where neither has them.
-        before: Gives the ids of the jobs that it comes after.
 
     Raises:
         InputError: The file cannot be read, or a field is invalid; the error names it.
     """
     fields = {**read_toml(path, "a job's TOML file"), **given}
-    return declared(path, job_of(path, fields), samples, before)
-
-
-def from_options(
-    given: Mapping[str, Any],
-    samples: Mapping[str, int],
-    before: Callable[[Sequence[str]], tuple[int, ...]],
-) -> tuple[JobSpec, ...]:
-    """The job that options declare, or the tasks of its array; see `from_file`.
-
-    Raises:
-        InputError: An option is missing or invalid; the error names it.
-    """
-    return declared(Path("job"), job_of(Path("job"), given), samples, before)
+    job_of(path, fields)
+    return fields
 
 
 def job_schema() -> dict[str, Any]:
@@ -65,15 +46,13 @@ def job_of(path: Path, fields: Mapping[str, Any]) -> JobFile:
 
 
 def declared(
-    path: Path | None,
     job: JobFile,
     samples: Mapping[str, int],
     before: Callable[[Sequence[str]], tuple[int, ...]],
 ) -> tuple[JobSpec, ...]:
-    """The job of a declaration, or the tasks of its array; see `from_file`.
+    """The job of a declaration, or the tasks of its array.
 
     Args:
-        path: Place of errors; None for that of the field alone.
         job: The declaration.
         samples: Samples per epoch by model, where it has none.
         before: Gives the ids of the jobs that it comes after.
@@ -84,6 +63,5 @@ def declared(
     try:
         return job.specs(0, 0.0, samples, before(job.after))
     except InputError as error:
-        field = re.sub(r"^job \d+, ", "", error.place)
-        place = field if path is None else f"{path}: {field}"
+        place = re.sub(r"^job \d+, ", "", error.place)
         raise InputError(place, error.problem, error.remedy) from None

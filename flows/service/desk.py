@@ -5,7 +5,7 @@ the inbox alone.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +52,7 @@ from warehouse.workloads.families import FAMILIES
 if TYPE_CHECKING:
     from containers.docker.nodes import Nodes
     from flows.history.answer import Answer
+    from flows.service.printed import Printed
 
 
 ENDED_BADLY = ("refused", EventKind.FAILED.value, EventKind.WITHDRAWN.value, "cancelled")
@@ -391,6 +392,25 @@ class Desk:
         if job_id not in (known := self._whys[1]):
             known[job_id] = why(job_id, self._reader.warehouse, self.run)
         return known[job_id]
+
+    def printed(self, job_id: int, shown: Mapping[str, int] | None = None) -> "Printed":
+        """What the containers of a job print; it is the caller's to close.
+
+        Args:
+            job_id: The job.
+            shown: Bytes that are known already, by container.
+
+        Raises:
+            InputError: It has never had GPUs, or the cluster is virtual or its file gone.
+            WarehouseError: The records are damaged.
+        """
+        from flows.service.printed import Printed, check_printed
+
+        check_printed(self._reader, self.run, job_id)
+        hosts = self.hosts()
+        if hosts is None:
+            raise InputError("cluster", "is missing", "give the cluster file of the run")
+        return Printed(hosts, self.run, job_id, shown)
 
     def course(self, job_id: int) -> Course:
         """A job so far: its leases, forecasts and losses."""

@@ -126,7 +126,7 @@ def forecast(desk: Desk, change: WhatIf, tenant: str | None = None) -> list[Fore
     found, jobs = desk.history(), list[JobSpec]()
     first = desk.inbox.last() + 1
     for job in change.submit:
-        specs = declared(None, job, desk.samples, partial(desk.before, tenant=tenant))
+        specs = declared(job, desk.samples, partial(desk.before, tenant=tenant))
         desk.check(specs[0])
         number = first + len(jobs)
         jobs += (replace(spec, job_id=number + place) for place, spec in enumerate(specs))

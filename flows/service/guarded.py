@@ -1,5 +1,6 @@
 """A service's desk for callers with tokens: who may see what, and command what."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,14 +12,16 @@ from flows.service.course import Course, PriceRow, TenantRow
 from flows.service.declared import declared
 from flows.service.desk import Desk
 from flows.service.forecasting import ForecastRow, WhatIf, forecast
-from flows.service.rows import EventRow, JobRow, NodeRow, QueueRow, Status
+from flows.service.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from predictor.errors import InputError, WarehouseBusy
+from predictor.job import JobSpec
 from tasks.commands import CommandKind
 from warehouse.inbox.inbox import Entry
 from warehouse.inbox.tokens import Role, Token, Tokens
 
 if TYPE_CHECKING:
     from flows.history.answer import Answer
+    from flows.service.printed import Printed
 
 OPERATORS = frozenset((CommandKind.BUDGET, CommandKind.DRAIN, CommandKind.UNCORDON))
 """Commands that are an operator's to give."""
@@ -32,6 +35,14 @@ class NotThere(InputError):
     """There is no such job, or none that the caller sees."""
 
 
+def accepted(entries: Sequence[Entry]) -> Accepted:
+    """Entries of the inbox, as who handed them in is told."""
+    entry = entries[0]
+    of_node = entry.job is None and CommandKind(entry.kind).of_node
+    job = None if of_node else entry.number if entry.job else entry.target
+    return Accepted(entry.number, entry.kind, job, len(entries))
+
+
 class Guarded:
     """The desk of a warehouse's service, for callers with tokens.
 
@@ -41,12 +52,13 @@ class Guarded:
     Args:
         warehouse: The warehouse. Its service need not have begun.
         url: See `warehouse.inbox.database.Database`.
+        desk: Its desk, where that is known to be there.
     """
 
-    def __init__(self, warehouse: Path, url: str = "") -> None:
+    def __init__(self, warehouse: Path, url: str = "", desk: Desk | None = None) -> None:
         self._where = warehouse, url
         self._opening = Lock()
-        self._desk: Desk | None = None
+        self._desk = desk
         self._tokens: Tokens | None = None
 
     def who(self, token: str) -> Token | None:
@@ -81,12 +93,22 @@ class Guarded:
             InputError: The cluster cannot run it, or a field is invalid.
         """
         _check_commands(caller)
-        desk = self.desk
+        return self.desk.submit(*self._specs(caller, job), by=caller.name, key=_key(caller, key))
+
+    def expect(self, caller: Token, job: JobFile) -> QueueRow:
+        """What is expected of a job if it is submitted; see `Desk.expect`.
+
+        Raises:
+            NotAllowed: The caller may not submit it.
+            InputError: The cluster cannot run it, or a field is invalid.
+        """
+        return self.desk.expect(self._specs(caller, job)[0])
+
+    def _specs(self, caller: Token, job: JobFile) -> tuple[JobSpec, ...]:
         own = caller.tenant if caller.role is Role.TENANT else None
         if own is not None:
             job = _own(caller, job)
-        specs = declared(None, job, desk.samples, partial(desk.before, tenant=own))
-        return desk.submit(*specs, by=caller.name, key=_key(caller, key))
+        return declared(job, self.desk.samples, partial(self.desk.before, tenant=own))
 
     def command(
         self, caller: Token, kind: CommandKind, target: str, key: str = "", value: float = 0.0
@@ -183,6 +205,17 @@ class Guarded:
             for holder in answer.holders
         )
         return replace(answer, holders=tuple(holders))
+
+    def printed(
+        self, caller: Token, target: str, shown: Mapping[str, int] | None = None
+    ) -> "Printed":
+        """What the containers of a job print; see `Desk.printed`.
+
+        Raises:
+            NotThere: There is none.
+            InputError: See `Desk.printed`.
+        """
+        return self.desk.printed(self._entries(caller, target)[-1].number, shown)
 
     def course(self, caller: Token, target: str) -> Course:
         """A job so far; see `Desk.course`.

@@ -2,18 +2,25 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 
 from containers.docker.fleet import Fleet
 from containers.docker.logs import kept
 from containers.docker.nodes import Nodes
+from flows.service.front import headed
 from predictor.errors import InputError
 from tasks.record import RuntimeKind
 from warehouse.store.reader import Reader
 
 LOOK_SECONDS = 1.0
 """Interval in which following looks for more. An engineering choice."""
+
+MOST_PART = 2**16
+"""Most bytes of a part. An engineering bound."""
+
+MOST_PLACES = 64
+"""Containers whose place is told, at most. An engineering bound."""
 
 _BEGINS = re.compile(rb"^--- (\S+)\n", re.MULTILINE)
 """The line before the log of a container."""
@@ -34,6 +41,45 @@ def check_printed(reader: Reader, run: str, job_id: int) -> None:
         raise InputError(job, "has not started", why)
 
 
+class Printed:
+    """What a job's containers printed, and print, the oldest first.
+
+    Args:
+        nodes: The cluster.
+        run: The run.
+        job_id: The job.
+        shown: Bytes that are known already, by container.
+    """
+
+    def __init__(
+        self, nodes: Nodes, run: str, job_id: int, shown: Mapping[str, int] | None = None
+    ) -> None:
+        self._asked = nodes, run, job_id
+        self._fleet = Fleet(nodes, run)
+        self._shown = dict(shown or {})
+
+    @property
+    def place(self) -> dict[str, int]:
+        """Bytes that are known, by container; of many, the latest, before which all is known."""
+        return dict([*self._shown.items()][-MOST_PLACES:])
+
+    def more(self) -> Iterator[tuple[str, bytes]]:
+        """What is new since the last call: containers, and what each printed, in parts."""
+        logs = _logs(self._fleet, *self._asked)
+        known = [number for number, name in enumerate(logs) if name in self._shown]
+        before = {name: len(logs[name]) for name in [*logs][: min(known, default=0)]}
+        self._shown = before | self._shown
+        for name, log in logs.items():
+            while (begin := self._shown.get(name, 0)) < len(log) or name not in self._shown:
+                part = log[begin : begin + MOST_PART]
+                self._shown[name] = begin + len(part)
+                yield name, part
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._fleet.close()
+
+
 def printed(
     nodes: Nodes,
     run: str,
@@ -51,18 +97,15 @@ def printed(
         follow: Whether to go on with what comes, for ever.
         sleep: Waits for some seconds.
     """
-    shown: dict[str, int] = {}
-    latest = ""
-    with closing(Fleet(nodes, run)) as fleet:
-        while True:
-            for name, log in _logs(fleet, nodes, run, job_id).items():
-                new = log[shown.get(name, 0) :]
-                if new or name not in shown:
-                    yield (b"" if name == latest else f"--- {name}\n".encode()) + new
-                    shown[name], latest = len(log), name
-            if not follow:
-                return
+
+    def parts(found: Printed) -> Iterator[tuple[str, bytes]]:
+        yield from found.more()
+        while follow:
             sleep(LOOK_SECONDS)
+            yield from found.more()
+
+    with closing(Printed(nodes, run, job_id)) as found:
+        yield from headed(parts(found))
 
 
 def _logs(fleet: Fleet, nodes: Nodes, run: str, job_id: int) -> dict[str, bytes]:

@@ -14,6 +14,23 @@ SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
+class Accepted:
+    """A job or a command that is on disk.
+
+    Attributes:
+        entry: Its number in the inbox.
+        kind: `submit`, or the command's kind.
+        job_id: The job; None for nodes.
+        jobs: Number of jobs: of an array its tasks, whose ids, and numbers, are consecutive.
+    """
+
+    entry: int
+    kind: str
+    job_id: int | None
+    jobs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class JobRow:
     """A job of a service.
 

@@ -106,6 +106,11 @@ ACCESS = {
     ("GET", "/queue", None): (401, 200, 200, 200, 200, 200),
     ("GET", "/nodes", None): (401, 200, 200, 200, 200, 200),
     ("GET", "/events", None): (401, 200, 200, 200, 200, 200),
+    ("GET", "/me", None): (401, 200, 200, 200, 200, 200),
+    ("POST", "/expect", json.dumps(FILE)): (401, 200, 200, 200, 200, 200),
+    ("POST", "/expect", json.dumps(FILE | {"tenant": "a"})): (401, 200, 200, 403, 200, 200),
+    ("GET", "/jobs/1/logs", None): (401, 422, 422, 404, 422, 422),  # none on a virtual cluster
+    ("GET", "/jobs/2/logs", None): (401, 422, 404, 404, 422, 422),
     ("GET", "/tenants", None): (401, 200, 200, 200, 200, 200),
     ("GET", "/prices", None): (401, 200, 200, 200, 200, 200),
     ("GET", "/jobs/1/why", None): (401, 200, 200, 404, 200, 200),

@@ -1,6 +1,9 @@
 """Commands on the jobs of a service, as they are typed."""
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +13,22 @@ from typer.testing import CliRunner
 
 from flows.cli.app import application
 from predictor.errors import InputError
+from tests.flows.served import SECRET, served
 from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import Inbox
 
 SMALL = ("--model", "conv-small", "--batch-size", "32", "--epochs", "40")
+
+
+@pytest.fixture(params=["warehouse", "http"])
+def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """The warehouse of a service that commands ask itself, or over HTTP."""
+    with ExitStack() as opened:
+        if request.param == "http":
+            patched = opened.enter_context(pytest.MonkeyPatch.context())
+            patched.setenv("SHOCKWAVE_URL", opened.enter_context(served(tmp_path)))
+            patched.setenv("SHOCKWAVE_TOKEN", SECRET)
+        yield tmp_path
 
 
 def typed(warehouse: Path, *words: str) -> list[dict[str, Any]]:
@@ -24,7 +39,8 @@ def typed(warehouse: Path, *words: str) -> list[dict[str, Any]]:
     """
     at = words.index("--") if "--" in words else len(words)
     json_too = () if words[0] == "logs" else ("--json",)
-    line = [*words[:at], "--warehouse", str(warehouse), *json_too, *words[at:]]
+    asked = [] if "SHOCKWAVE_URL" in os.environ else ["--warehouse", str(warehouse)]
+    line = [*words[:at], *asked, *json_too, *words[at:]]
     done = CliRunner().invoke(application((words[0],)), line)
     if done.exception and not isinstance(done.exception, SystemExit):
         raise done.exception
@@ -32,7 +48,8 @@ def typed(warehouse: Path, *words: str) -> list[dict[str, Any]]:
     return [json.loads(text) for text in done.stdout.splitlines()]
 
 
-def test_jobs_are_handed_in_steered_and_shown(tmp_path: Path) -> None:
+def test_jobs_are_handed_in_steered_and_shown(service: Path) -> None:
+    tmp_path = service
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
     name = go(tmp_path, 1)
@@ -57,7 +74,10 @@ def test_jobs_are_handed_in_steered_and_shown(tmp_path: Path) -> None:
     kinds = [row["kind"] for row in typed(tmp_path, "events")]
     assert {"submit", "hold", "budget", "drain", "cancel"} <= {*kinds}
     (status,) = typed(tmp_path, "status")
-    assert (status["service"], status["run"], status["drained"]) == ("stopped", name, [3])
+    runs = "running" if "SHOCKWAVE_URL" in os.environ else "stopped"
+    assert (status["service"], status["run"], status["drained"]) == (runs, name, [3])
+    (answer,) = typed(tmp_path, "why", "1")
+    assert (answer["run"], answer["job_id"], answer["status"]) == (name, 1, "runs")
     for words in (("release", "2"), ("requeue", "1"), ("uncordon", "3")):
         typed(tmp_path, *words)
     go(tmp_path, 1)
@@ -77,7 +97,7 @@ MISTAKES = {
     ("submit", *SMALL, "--env", "SEED"): "--env: 'SEED' is not NAME=VALUE",
     ("submit", *SMALL, "--retries", "101"): "retries",
     ("submit", *SMALL, "--secret", "a/b"): "secrets",
-    ("why", "none"): "job none: is not in run",
+    ("why", "none"): "job none: is not in run|there is no job 'none'",
     ("cancel", "9"): "there is no job '9'",
     ("budget", "1", "0"): "is no budget",
     ("logs", "9"): "there is no job '9'",
@@ -86,7 +106,8 @@ MISTAKES = {
 }
 
 
-def test_a_mistake_is_a_line_and_hands_nothing_in(tmp_path: Path) -> None:
+def test_a_mistake_is_a_line_and_hands_nothing_in(service: Path) -> None:
+    tmp_path = service
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
         go(tmp_path, 1)
@@ -151,3 +172,41 @@ def test_an_array_waits_for_a_job_and_is_steered_as_a_whole_or_by_task(tmp_path:
     rows = {row["job_id"]: row for row in typed(tmp_path, "jobs")}
     assert {rows[job]["status"] for job in (3, 4, 5, 6)} == {"withdrawn"}
     assert rows[4]["reason"] == "job 2, before it, did not end well"
+
+
+def test_who_logs_in_asks_that_service_and_who_logs_out_the_warehouse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Inbox(tmp_path / "theirs") as inbox:
+        inbox.submit(replace(JOB, name="theirs"))
+    go(tmp_path / "theirs", 1)
+    with Inbox(tmp_path / "own") as inbox:
+        inbox.submit(replace(JOB, name="own"))
+    go(tmp_path / "own", 1)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(tmp_path / "own"))
+    file = tmp_path / "config" / "shockwave" / "login.json"
+
+    def told(*words: str, said: str = "") -> str:
+        done = CliRunner().invoke(application((words[0],)), [*words], input=said)
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done.stdout
+
+    with served(tmp_path / "theirs") as url:
+        with pytest.raises(InputError, match="token: is not known"):
+            told("login", url, said="guess\n")
+        assert not file.exists()
+        assert f"logged in to {url} as shockwave, operator" in told(
+            "login", url, said=f"{SECRET}\n"
+        )
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert "theirs" in told("jobs")
+        own = ("jobs", "--warehouse", str(tmp_path / "own"))
+        assert "theirs" not in told(*own)
+        file.chmod(0o644)
+        with pytest.raises(InputError, match="others can read or change it"):
+            told("jobs")
+        assert told("logout") == "logged out\n"
+    assert "theirs" not in told("jobs")
+    assert told("logout") == "nobody is logged in\n"

@@ -13,6 +13,9 @@ from prefect.client.orchestration import SyncPrefectClient
 import shockwave
 from tests.documents import check_python
 from tests.flows.conftest import Finished
+from tests.flows.served import SECRET, served
+from tests.flows.test_scheduler import JOB, go
+from warehouse.inbox.inbox import Inbox
 from warehouse.store.labels import name_run
 
 ROOT = Path(__file__).parents[2]
@@ -23,11 +26,21 @@ ROUGH = shockwave.Settings(round_seconds=3600)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # Prefect's threads leave sockets to the interpreter's end
 def test_the_page_runs_as_it_stands(
-    client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: SyncPrefectClient,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    elsewhere = tmp_path_factory.mktemp("service")
     monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(tmp_path / "warehouse"))
     monkeypatch.chdir(tmp_path)
-    assert check_python(PAGE) > 10
+    with Inbox(elsewhere) as inbox:
+        inbox.submit(JOB)
+    go(elsewhere, 1)
+    with served(elsewhere) as url:
+        monkeypatch.setenv("SHOCKWAVE_URL", url)
+        monkeypatch.setenv("SHOCKWAVE_TOKEN", SECRET)
+        assert check_python(PAGE) > 10
     assert {path.name for path in tmp_path.iterdir()} == {"warehouse", "column", "page"}
     for folder, points in (("column", 237.6), ("page", 504)):
         for file in (tmp_path / folder).iterdir():

@@ -19,6 +19,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from flows.servers.secret import authorization
 from flows.service.asking import Asking, Bounded, status_of
 from flows.service.page.sessions import Sessions
 from flows.service.page.views import FOLDER, LOOK, ORDERS, environment, of_job, overview
@@ -149,13 +150,12 @@ class Page:
         """Begin a session."""
         fields = await self._form(request)
         given, to = fields.get("token", "").strip(), fields.get("to", "")
-        plain = f"Basic {base64.b64encode(given.encode(errors='replace')).decode()}"
-        authorization = plain if ":" in given else f"Bearer {given}"
+        proof = authorization(given)
         to = to if _BELOW.fullmatch(to) else PAGE
-        if await self._asking.who(authorization) is None:
+        if await self._asking.who(proof) is None:
             return self._asks(request, to, "This token is not known.")
         response = RedirectResponse(to, 303)
-        self._sessions.give(request, response, self._sessions.made(authorization))
+        self._sessions.give(request, response, self._sessions.made(proof))
         return response
 
     async def logout(self, request: Request) -> Response:

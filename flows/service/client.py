@@ -1,0 +1,284 @@
+"""The front desk of a service that is reached over HTTP: its API, for programs."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import quote, urlsplit
+from uuid import uuid4
+
+import httpx
+from pydantic import TypeAdapter
+
+from flows.servers.loopback import is_loopback
+from flows.servers.secret import authorization
+from flows.service.front import FrontDesk
+from flows.service.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
+from predictor.errors import InputError, ShockwaveError, WarehouseBusy
+from tasks.commands import CommandKind
+
+if TYPE_CHECKING:
+    from flows.history.answer import Answer
+    from flows.service.course import Course, PriceRow, TenantRow
+    from flows.service.forecasting import ForecastRow
+
+ANSWER_SECONDS = 120.0
+"""Timeout of an answer; of a queue of hundreds of jobs it takes seconds. An engineering bound."""
+
+QUIET_SECONDS = 60.0
+"""Silence after which a stream is taken to be lost; a service speaks every 15 s. An engineering
+bound."""
+
+TRIES, WAIT_SECONDS = 5, 1.0
+"""How often a request is sent in all, and the pause after a failure. Engineering bounds."""
+
+MOST_LOST = 60
+"""Connections lost in a row before following ends: a minute. An engineering bound."""
+
+Row = TypeVar("Row")
+
+
+class Client(FrontDesk):
+    """A service's API.
+
+    A submission or command that gets no answer is sent again with the same key, so that it takes
+    effect once.
+
+    Args:
+        url: Where the service is, such as `http://127.0.0.1:4200`.
+        token: A token, as `shockwave token add` prints it.
+        sleep: Waits for some seconds.
+
+    Raises:
+        InputError: The URL is none, or would tell a network the token.
+    """
+
+    def __init__(
+        self, url: str, token: str, *, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self.url = checked(url)
+        self._sleep = sleep
+        headers = {b"Authorization": authorization(token).encode()}
+        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=ANSWER_SECONDS)
+
+    def who(self) -> dict[str, Any]:
+        """Whose token this is: its `name`, `role` and `tenant`."""
+        return cast("dict[str, Any]", self._ask("GET", "/me"))
+
+    def submit(self, job: Mapping[str, Any], *, key: str = "") -> Accepted:
+        """See `FrontDesk`."""
+        return self._told(Accepted, self._ask("POST", "/jobs", dict(job), _key(key)))
+
+    def expect(self, job: Mapping[str, Any]) -> QueueRow:
+        """See `FrontDesk`."""
+        return self._told(QueueRow, self._ask("POST", "/expect", dict(job)))
+
+    def forecast(self, change: Mapping[str, Any]) -> "list[ForecastRow]":
+        """See `FrontDesk`."""
+        from flows.service.forecasting import ForecastRow
+
+        return self._told(list[ForecastRow], self._ask("POST", "/forecast", dict(change)))
+
+    def command(
+        self, kind: CommandKind, target: str, *, value: float = 0.0, key: str = ""
+    ) -> Accepted:
+        """See `FrontDesk`."""
+        path = f"/{'nodes' if kind.of_node else 'jobs'}/{_part(target)}/{kind.value}"
+        body = {"value": value} if kind is CommandKind.BUDGET else None
+        return self._told(Accepted, self._ask("POST", path, body, _key(key)))
+
+    def status(self) -> Status:
+        """See `FrontDesk`."""
+        return self._told(Status, self._ask("GET", "/status"))
+
+    def jobs(self) -> list[JobRow]:
+        """See `FrontDesk`."""
+        return self._told(list[JobRow], self._ask("GET", "/jobs"))
+
+    def job(self, job: str) -> JobRow:
+        """See `FrontDesk`."""
+        return self._told(JobRow, self._ask("GET", f"/jobs/{_part(job)}"))
+
+    def queue(self) -> list[QueueRow]:
+        """See `FrontDesk`."""
+        return self._told(list[QueueRow], self._ask("GET", "/queue"))
+
+    def nodes(self) -> list[NodeRow]:
+        """See `FrontDesk`."""
+        return self._told(list[NodeRow], self._ask("GET", "/nodes"))
+
+    def tenants(self) -> "list[TenantRow]":
+        """See `FrontDesk`."""
+        from flows.service.course import TenantRow
+
+        return self._told(list[TenantRow], self._ask("GET", "/tenants"))
+
+    def prices(self) -> "list[PriceRow]":
+        """See `FrontDesk`."""
+        from flows.service.course import PriceRow
+
+        return self._told(list[PriceRow], self._ask("GET", "/prices"))
+
+    def why(self, job: str) -> "Answer":
+        """See `FrontDesk`."""
+        from flows.history.answer import Answer
+
+        return self._told(Answer, self._ask("GET", f"/jobs/{_part(job)}/why"))
+
+    def course(self, job: str) -> "Course":
+        """See `FrontDesk`."""
+        from flows.service.course import Course
+
+        return self._told(Course, self._ask("GET", f"/jobs/{_part(job)}/course"))
+
+    def events(self, after_round: int = -1, *, follow: bool = False) -> Iterator[EventRow]:
+        """See `FrontDesk`; a connection that is lost is made again, and nothing is missed."""
+        path = f"/events?after_round={after_round}"
+        if not follow:
+            yield from self._told(list[EventRow], self._ask("GET", path))
+            return
+        for data in self._followed(f"{path}&follow=true"):
+            yield self._told(EventRow, data)
+
+    def logs(self, job: str, *, follow: bool = False) -> Iterator[bytes]:
+        """See `FrontDesk`; a connection that is lost is made again, and nothing is missed."""
+        path = f"/jobs/{_part(job)}/logs"
+        if not follow:
+            with self._streamed(path) as answer:
+                yield from answer.iter_bytes()
+            return
+        latest = ""
+        for data in self._followed(f"{path}?follow=true"):
+            text = data["text"].encode(errors="surrogateescape")
+            yield (
+                b"" if data["container"] == latest else f"--- {data['container']}\n".encode()
+            ) + text
+            latest = data["container"]
+
+    def close(self) -> None:
+        """See `FrontDesk`."""
+        self._http.close()
+
+    def _told(self, kind: type[Row], data: Any) -> Row:
+        return TypeAdapter(kind).validate_python(data)
+
+    def _ask(self, method: str, path: str, body: Any = None, key: str = "") -> Any:
+        headers = {"Idempotency-Key": key} if key else {}
+        for tried in range(1, TRIES + 1):
+            try:
+                answer = self._http.request(method, f"/v1{path}", json=body, headers=headers)
+                return _content(answer)
+            except (httpx.TransportError, WarehouseBusy) as error:
+                if tried == TRIES or isinstance(error, httpx.ConnectError):
+                    raise self._lost(error) from None
+                self._sleep(WAIT_SECONDS)
+        raise AssertionError("the last try raises")
+
+    def _lost(self, error: Exception) -> ShockwaveError:
+        if isinstance(error, ShockwaveError):
+            return error
+        problem = f"does not answer ({str(error) or type(error).__name__})"
+        return WarehouseBusy(self.url, problem, "is shockwave up? shockwave logout asks it no more")
+
+    @contextmanager
+    def _streamed(self, path: str, known: str = "") -> Iterator[httpx.Response]:
+        """An answer as it comes.
+
+        Raises:
+            ShockwaveError: It is refused, or there is none.
+        """
+        headers = {"Last-Event-ID": known} if known else {}
+        quiet = httpx.Timeout(ANSWER_SECONDS, read=QUIET_SECONDS)
+        try:
+            with self._http.stream("GET", f"/v1{path}", headers=headers, timeout=quiet) as answer:
+                if answer.status_code != HTTPStatus.OK:
+                    answer.read()
+                    _content(answer)
+                yield answer
+        except httpx.TransportError as error:
+            raise self._lost(error) from None
+
+    def _followed(self, path: str) -> Iterator[Any]:
+        """The data of server-sent events, for ever."""
+        known, failed = "", 0
+        while True:
+            try:
+                with self._streamed(path, known) as answer:
+                    for name, text in _fields(answer.iter_lines()):
+                        failed = 0
+                        if name == "id":
+                            known = text
+                        elif name == "data":
+                            yield json.loads(text)
+            except WarehouseBusy:
+                failed += 1
+                if failed > MOST_LOST:
+                    raise
+            self._sleep(WAIT_SECONDS)
+
+
+def _fields(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
+    """Names and values of a stream's lines; ids come before the data that they are of."""
+    for line in lines:
+        name, _, text = line.partition(":")
+        yield name, text.removeprefix(" ")
+
+
+def _content(answer: httpx.Response) -> Any:
+    """What an answer holds.
+
+    Raises:
+        InputError: What was asked is refused.
+        WarehouseBusy: The service cannot answer now.
+    """
+    try:
+        content = answer.json()
+        if answer.is_success:
+            return content
+        parts = str(content["place"]), str(content["problem"]), str(content["remedy"])
+    except (ValueError, KeyError, TypeError):
+        place, problem = (
+            str(answer.request.url),
+            f"answered {answer.status_code} {answer.text[:80]!r}",
+        )
+        raise InputError(place, problem, "give the address of a service of shockwave") from None
+    place, problem, remedy = parts
+    if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+        raise WarehouseBusy(place, problem, remedy)
+    raise InputError(place.removeprefix("body: "), problem, remedy)
+
+
+def checked(url: str) -> str:
+    """A service's URL, if a token may be sent there.
+
+    Raises:
+        InputError: It is none, or would tell a network the token.
+    """
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises where it is no number
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise InputError("url", f"{url!r} is no address", "give one like http://127.0.0.1:4200")
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        problem = f"{url} tells a network the token"
+        raise InputError("url", problem, "give an address with https://, or one of this machine")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _part(target: str) -> str:
+    """A job or node as a part of a path.
+
+    Raises:
+        InputError: It is none.
+    """
+    if not target.strip(".") or "/" in target or not target.isprintable():  # another address
+        raise InputError("job", f"there is no job {target!r}", "give the id or name of one")
+    return quote(target, safe="")
+
+
+def _key(key: str) -> str:
+    return key or uuid4().hex

@@ -1,0 +1,157 @@
+"""What anybody can ask of a service, from its own machine (`LocalDesk`) or over HTTP (`Client`)."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from flows.service.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
+from tasks.commands import CommandKind
+
+if TYPE_CHECKING:
+    from flows.history.answer import Answer
+    from flows.service.course import Course, PriceRow, TenantRow
+    from flows.service.forecasting import ForecastRow
+
+
+class FrontDesk(ABC):
+    """The front desk of a service: one contract, whoever answers.
+
+    A job is named by its id or its name, a node by its index. All methods raise `InputError` for
+    what is refused, and `WarehouseBusy` where asking again may help.
+    """
+
+    @abstractmethod
+    def submit(self, job: Mapping[str, Any], *, key: str = "") -> Accepted:
+        """Hand a job in; once this returns, nothing loses it.
+
+        Args:
+            job: The fields of a job's file.
+            key: Makes it idempotent: again with the same key, it is not repeated.
+        """
+
+    @abstractmethod
+    def expect(self, job: Mapping[str, Any]) -> QueueRow:
+        """What is expected of a job, were it handed in; nothing is."""
+
+    @abstractmethod
+    def forecast(self, change: Mapping[str, Any]) -> "list[ForecastRow]":
+        """What is expected of the active jobs, as things are and with a change.
+
+        Args:
+            change: The fields of a `WhatIf`; none for what is expected as things are.
+        """
+
+    @abstractmethod
+    def command(
+        self, kind: CommandKind, target: str, *, value: float = 0.0, key: str = ""
+    ) -> Accepted:
+        """Give a command; once this returns, nothing loses it.
+
+        Args:
+            kind: Its kind.
+            target: A job or a node.
+            value: The new budget, of `budget`.
+            key: See `submit`.
+        """
+
+    def cancel(self, job: str, *, key: str = "") -> Accepted:
+        """Cancel a job: it gets no more GPUs, and ends with the next round."""
+        return self.command(CommandKind.CANCEL, job, key=key)
+
+    def hold(self, job: str, *, key: str = "") -> Accepted:
+        """Put a job on hold: it gets no GPUs until it is released."""
+        return self.command(CommandKind.HOLD, job, key=key)
+
+    def release(self, job: str, *, key: str = "") -> Accepted:
+        """Release a job that is on hold."""
+        return self.command(CommandKind.RELEASE, job, key=key)
+
+    def requeue(self, job: str, *, key: str = "") -> Accepted:
+        """Take a job's GPUs for a round, after which it waits in line."""
+        return self.command(CommandKind.REQUEUE, job, key=key)
+
+    def budget(self, job: str, value: float, *, key: str = "") -> Accepted:
+        """Give a job another budget in the market."""
+        return self.command(CommandKind.BUDGET, job, value=value, key=key)
+
+    def drain(self, node: str, *, key: str = "") -> Accepted:
+        """Take a node out of service; jobs on it are preempted."""
+        return self.command(CommandKind.DRAIN, node, key=key)
+
+    def uncordon(self, node: str, *, key: str = "") -> Accepted:
+        """Bring a drained node back into service."""
+        return self.command(CommandKind.UNCORDON, node, key=key)
+
+    @abstractmethod
+    def status(self) -> Status:
+        """Where the service stands."""
+
+    @abstractmethod
+    def jobs(self) -> list[JobRow]:
+        """All jobs, by id."""
+
+    @abstractmethod
+    def job(self, job: str) -> JobRow:
+        """A job."""
+
+    @abstractmethod
+    def queue(self) -> list[QueueRow]:
+        """The active jobs in line, with what is expected of each."""
+
+    @abstractmethod
+    def nodes(self) -> list[NodeRow]:
+        """The nodes, and who holds their GPUs."""
+
+    @abstractmethod
+    def tenants(self) -> "list[TenantRow]":
+        """The tenants, their budgets, and what they hold."""
+
+    @abstractmethod
+    def prices(self) -> "list[PriceRow]":
+        """What a GPU-round of each type cost in the last rounds."""
+
+    @abstractmethod
+    def why(self, job: str) -> "Answer":
+        """Why a job has or has no GPUs, in the last round in which it was active."""
+
+    @abstractmethod
+    def course(self, job: str) -> "Course":
+        """A job so far: its leases, forecasts and losses."""
+
+    @abstractmethod
+    def events(self, after_round: int = -1, *, follow: bool = False) -> Iterator[EventRow]:
+        """What happened to jobs and nodes, and what was asked of them, in order.
+
+        Args:
+            after_round: The last round that is known already.
+            follow: Whether to go on with what comes, for ever.
+        """
+
+    @abstractmethod
+    def logs(self, job: str, *, follow: bool = False) -> Iterator[bytes]:
+        """What a job's containers printed, the oldest first, each after a line with its name.
+
+        Args:
+            job: The job.
+            follow: Whether to go on with what comes, for ever.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections."""
+
+    def __enter__(self) -> Self:
+        """The desk itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close all connections."""
+        self.close()
+
+
+def headed(parts: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
+    """What containers printed, with a line of its name where another one begins."""
+    latest = ""
+    for name, text in parts:
+        yield (b"" if name == latest else f"--- {name}\n".encode()) + text
+        latest = name

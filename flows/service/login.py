@@ -1,0 +1,93 @@
+"""The service that the command line asks: an address and a token, kept for its user alone."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from predictor.errors import InputError, WarehouseError
+
+URL, TOKEN = "SHOCKWAVE_URL", "SHOCKWAVE_TOKEN"
+"""Environment variables that come before what is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A service's API and a token of it.
+
+    Attributes:
+        url: Where the service is.
+        token: The token.
+    """
+
+    url: str
+    token: str
+
+
+def login_file(env: Mapping[str, str] = os.environ) -> Path:
+    """The file that keeps a login."""
+    home = env.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(home) / "shockwave" / "login.json"
+
+
+def logged_in(env: Mapping[str, str] = os.environ) -> Login | None:
+    """The login of this user; None where there is none.
+
+    Raises:
+        InputError: Others can read the file, or it holds something else, or a variable is missing.
+    """
+    if url := env.get(URL, ""):
+        if not (token := env.get(TOKEN, "")):
+            raise InputError(TOKEN, f"is missing, and {URL} is set", "set both, or neither")
+        return Login(url, token)
+    file = login_file(env)
+    try:
+        if (mode := file.stat().st_mode & 0o777) & 0o077:
+            problem = f"others can read or change it (mode {mode:o})"
+            raise InputError(str(file), problem, "remove it, and log in again")
+        return Login(**json.loads(file.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no login"
+        raise InputError(str(file), f"cannot be used ({reason})", "remove it") from None
+
+
+def keep(login: Login, env: Mapping[str, str] = os.environ) -> Path:
+    """Keep a login, readable by its user only; returns the file.
+
+    Raises:
+        WarehouseError: It cannot be written.
+    """
+    file = login_file(env)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary.unlink(missing_ok=True)
+        made = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(made, "w", encoding="utf-8") as opened:
+            json.dump(asdict(login), opened)
+        temporary.replace(file)
+    except OSError as error:
+        raise WarehouseError(
+            str(file), f"cannot be written ({error.strerror})", "mend it or set XDG_CONFIG_HOME"
+        ) from None
+    return file
+
+
+def forget(env: Mapping[str, str] = os.environ) -> bool:
+    """Forget the login that is kept; returns whether there was one.
+
+    Raises:
+        WarehouseError: Its file cannot be removed.
+    """
+    file = login_file(env)
+    try:
+        file.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        problem = f"cannot be removed ({error.strerror})"
+        raise WarehouseError(str(file), problem, "remove it yourself") from None
+    return True

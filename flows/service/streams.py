@@ -1,0 +1,167 @@
+"""Server-sent events: what happens, and what jobs print, as it comes.
+
+Each event has an id; who lost the connection sends the last one as `Last-Event-ID` and misses
+nothing. A comment now and then keeps the connection; a token that is removed ends it.
+"""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
+from http import HTTPStatus
+from threading import Thread
+from typing import Any
+
+from anyio import CapacityLimiter, sleep, to_thread
+from fastapi.responses import StreamingResponse
+from pydantic import TypeAdapter, ValidationError
+
+from flows.service.asking import Asking, Refused
+from flows.service.printed import Printed
+from predictor.errors import InputError, ShockwaveError
+from warehouse.inbox.tokens import Token
+
+LOOK_SECONDS = 1.0
+"""Interval between looks for more. An engineering choice."""
+
+QUIET_LOOKS = 15
+"""Looks without anything new after which a comment is sent. An engineering choice."""
+
+MOST_FOLLOWERS = 64
+"""Connections that are followed at a time. An engineering bound."""
+
+EVENTS = "text/event-stream"
+"""The type of a stream's content."""
+
+_SHOWN = TypeAdapter(dict[str, int])
+
+
+class Streams:
+    """The streams of a service.
+
+    Args:
+        asking: The service, as requests ask it.
+    """
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._following = 0
+        self._looks = CapacityLimiter(4)  # Docker is asked, or files are read
+
+    def events(
+        self, caller: Token, authorization: str, known: str, after: int
+    ) -> StreamingResponse:
+        """What happens, each with its round and its number in it as id.
+
+        Args:
+            caller: Who follows.
+            authorization: What the caller has proven with.
+            known: The last id that is known; empty if none is.
+            after: The round that is known, where there is no id.
+
+        Raises:
+            InputError: The id is none of this stream's.
+        """
+        place = _place(known) if known else (after + 1, -1)
+        service = self._asking.service
+
+        async def frames() -> AsyncIterator[str]:
+            nonlocal place
+            rows = await self._asking.read(lambda: service.events(caller, place[0] - 1))
+            number = -1
+            for before, row in zip([None, *rows], rows, strict=False):
+                number = number + 1 if before and before.round == row.round else 0
+                if (row.round, number) > place:
+                    place = row.round, number
+                    yield _frame(f"{row.round}.{number}", asdict(row))
+
+        return self._stream(caller, authorization, frames)
+
+    async def log(
+        self, caller: Token, authorization: str, target: str, known: str
+    ) -> StreamingResponse:
+        """What the containers of a job print, each part with what is known then as id.
+
+        Raises:
+            ShockwaveError: See `Guarded.printed`; or the id is none of this stream's.
+        """
+        shown = _shown(known) if known else {}
+        service = self._asking.service
+        printed = await self._asking.read(lambda: service.printed(caller, target, shown))
+
+        async def frames() -> AsyncIterator[str]:
+            for name, text, place in await to_thread.run_sync(_parts, printed, limiter=self._looks):
+                # JSON has no bytes: those that are no text stay apart, and come out as they were
+                part = {"container": name, "text": text.decode(errors="surrogateescape")}
+                yield _frame(json.dumps(place, separators=(",", ":")), part)
+
+        return self._stream(caller, authorization, frames, printed.close)
+
+    def _stream(
+        self,
+        caller: Token,
+        authorization: str,
+        frames: Callable[[], AsyncIterator[str]],
+        close: Callable[[], None] = lambda: None,
+    ) -> StreamingResponse:
+        """Frames as they come, until the other side leaves or its token is removed."""
+
+        async def followed() -> AsyncIterator[str]:
+            yield f"retry: {LOOK_SECONDS * 1e3:.0f}\n\n"
+            quiet = 0
+            while await self._asking.who(authorization) == caller:
+                quiet += 1
+                try:
+                    async for frame in frames():
+                        quiet = 0
+                        yield frame
+                except ShockwaveError:
+                    return  # it is told to who asks again
+                if quiet >= QUIET_LOOKS:
+                    quiet = 0
+                    yield ":\n\n"
+                await sleep(LOOK_SECONDS)
+
+        async def counted() -> AsyncIterator[str]:
+            self._following += 1
+            try:
+                async for frame in followed():
+                    yield frame
+            finally:
+                self._following -= 1
+                Thread(target=close).start()  # it may wait for Docker
+
+        if self._following >= MOST_FOLLOWERS:
+            problem = f"{MOST_FOLLOWERS} connections follow already"
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "follow", problem, "try again later")
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # of proxies
+        return StreamingResponse(counted(), media_type=EVENTS, headers=headers)
+
+
+def _frame(known: str, data: Any) -> str:
+    return f"id: {known}\ndata: {json.dumps(data)}\n\n"
+
+
+def _parts(printed: Printed) -> list[tuple[str, bytes, dict[str, int]]]:
+    return [(name, text, printed.place) for name, text in printed.more()]
+
+
+def _place(known: str) -> tuple[int, int]:
+    number, _, index = known.partition(".")
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in (number, index)):
+        raise _foreign(known)
+    return int(number), int(index)
+
+
+def _shown(known: str) -> dict[str, int]:
+    try:
+        shown = _SHOWN.validate_json(known)
+    except ValidationError:
+        raise _foreign(known) from None
+    if any(size < 0 for size in shown.values()):
+        raise _foreign(known)
+    return shown
+
+
+def _foreign(known: str) -> InputError:
+    problem = f"{known[:100]!r} is no id of this stream"
+    return InputError("Last-Event-ID", problem, "leave it out to begin anew")

@@ -1,0 +1,187 @@
+"""One contract for a service's front desk, on its own machine and over HTTP."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from flows.service import client as client_module
+from flows.service.client import Client
+from flows.service.front import FrontDesk
+from flows.service.local import LocalDesk
+from flows.service.rows import Accepted
+from predictor.errors import InputError, WarehouseBusy
+from tests.flows.served import SECRET, served
+from tests.flows.test_api import FILE, furnish
+from tests.flows.test_scheduler import JOB, go
+from warehouse.inbox.inbox import Inbox
+
+Opens = Callable[[Path], FrontDesk]
+
+
+@pytest.fixture(params=["local", "http"])
+def opens(request: pytest.FixtureRequest) -> Iterator[Opens]:
+    with ExitStack() as opened:
+
+        def made(warehouse: Path) -> FrontDesk:
+            if request.param == "local":
+                return opened.enter_context(LocalDesk(warehouse))
+            return opened.enter_context(Client(opened.enter_context(served(warehouse)), SECRET))
+
+        yield made
+
+
+def test_what_is_handed_in_is_there_once(opens: Opens, tmp_path: Path) -> None:
+    furnish(tmp_path)
+    desk = opens(tmp_path)
+    first = desk.submit(FILE | {"name": "new"}, key="k")
+    assert first == Accepted(4, "submit", 4)
+    assert desk.submit(FILE | {"name": "new"}, key="k") == first
+    assert desk.hold("new") == Accepted(5, "hold", 4)
+    assert desk.budget("4", 2.5) == Accepted(6, "budget", 4)
+    assert desk.drain("1") == Accepted(7, "drain", None)
+    go(tmp_path, 1)
+    assert [row.status for row in desk.jobs()][-1] == "held"
+    assert desk.job("new") == desk.jobs()[3]
+    assert [row.drained for row in desk.nodes()] == [False, True, False, False]
+    status = desk.status()
+    assert (status.inbox, status.pending, status.drained) == (7, 0, (1,))
+    for again in (desk.release, desk.requeue, desk.cancel):
+        assert again("new").job_id == 4
+    assert desk.uncordon("1").kind == "uncordon"
+
+
+def test_both_tell_the_same(tmp_path: Path) -> None:
+    furnish(tmp_path)
+    go(tmp_path, 2)
+    with served(tmp_path) as url, LocalDesk(tmp_path) as here, Client(url, SECRET) as there:
+        for ask in (
+            *(FrontDesk.status, FrontDesk.jobs, FrontDesk.queue, FrontDesk.nodes),
+            *(FrontDesk.tenants, FrontDesk.prices),
+            lambda desk: desk.job("mine"),
+            lambda desk: desk.why("1"),
+            lambda desk: desk.course("1"),
+            lambda desk: desk.expect(FILE),
+            lambda desk: desk.forecast({"drain": ["1"], "submit": [FILE]}),
+            lambda desk: [*desk.events()],
+            lambda desk: [*desk.events(1)],
+        ):
+            assert ask(here) == ask(there)
+        assert [*here.events()]
+        assert str(there.why("1")).startswith("Job 1 (mine) runs in round ")
+
+
+@pytest.mark.parametrize(
+    ("ask", "problem"),
+    [
+        (lambda desk: desk.submit(FILE | {"model": "x"}), "samples_per_epoch: is missing"),
+        (lambda desk: desk.submit(FILE | {"scale_factor": 64}), "gpus: 64 are asked for"),
+        (lambda desk: desk.submit({}), "model: is missing; add it"),
+        (lambda desk: desk.expect(FILE | {"epochs": 0}), "epochs: "),
+        (lambda desk: desk.forecast({"drain": 1}), "drain"),
+        (lambda desk: desk.forecast({"cancel": ["nobody"]}), "there is no job 'nobody'"),
+        (lambda desk: desk.cancel("nobody"), "there is no job 'nobody'"),
+        (lambda desk: desk.job("../status"), r"there is no job '\.\./status'"),
+        (lambda desk: desk.hold(".."), r"there is no job '\.\.'"),
+        (lambda desk: desk.hold(""), "there is no job ''"),
+        (lambda desk: desk.budget("1", -1.0), "value: "),
+        (lambda desk: desk.drain("99"), "there is no node '99'"),
+        (lambda desk: desk.why("2"), "job 2: is not in run"),
+        (lambda desk: next(iter(desk.logs("1"))), "is on a virtual cluster"),
+    ],
+)
+def test_what_is_refused_is_refused_alike(
+    furnished: SimpleNamespace, ask: Callable[[FrontDesk], object], problem: str
+) -> None:
+    for desk in furnished.desks:
+        with pytest.raises(InputError, match=problem):
+            ask(desk)
+    with Inbox(furnished.warehouse) as inbox:
+        assert inbox.last() == 3
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """A furnished service and both desks."""
+    warehouse = tmp_path_factory.mktemp("refused")
+    tokens = furnish(warehouse)
+    with served(warehouse) as url, LocalDesk(warehouse) as here, Client(url, SECRET) as there:
+        yield SimpleNamespace(warehouse=warehouse, url=url, tokens=tokens, desks=(here, there))
+
+
+def test_followed_events_come_once_and_in_order(opens: Opens, tmp_path: Path) -> None:
+    furnish(tmp_path)
+    desk = opens(tmp_path)
+    known = [*desk.events()]
+    followed = desk.events(follow=True)
+    assert [*islice(followed, len(known))] == known
+    with Inbox(tmp_path) as inbox:
+        number = inbox.submit(replace(JOB, name="later")).number
+    writer = Thread(target=go, args=(tmp_path, 1))
+    writer.start()
+    new = [next(followed)]
+    writer.join()
+    more = [row for row in desk.events() if row not in known]
+    new += islice(followed, len(more) - 1)
+    assert new == more
+    assert ("submit", number) in [(row.kind, row.job_id) for row in new]
+
+
+def test_a_stream_goes_on_after_the_last_event_that_is_known(furnished: SimpleNamespace) -> None:
+    url, bearer = furnished.url, {"Authorization": f"Bearer {furnished.tokens['tenant']}"}
+    with Client(url, furnished.tokens["tenant"]) as own:
+        rows = [*own.events()]
+    assert {row.job_id for row in rows} == {1}
+
+    def read(known: str, number: int) -> list[tuple[str, int]]:
+        headers = bearer | ({"Last-Event-ID": known} if known else {})
+        asked = {"headers": headers, "params": {"follow": True}}
+        with httpx.stream("GET", f"{url}/v1/events", **asked) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            lines = (line for line in answer.iter_lines() if line.startswith(("id", "data")))
+            return [
+                (next(lines).removeprefix("id: "), json.loads(next(lines).removeprefix("data: ")))
+                for _ in range(number)
+            ]
+
+    whole = read("", len(rows))
+    assert [data["kind"] for _, data in whole] == [row.kind for row in rows]
+    assert read(whole[0][0], len(rows) - 1) == whole[1:]
+    for known in ("x", "1", "1.-1", "1.1.1", "9" * 50 + ".0"):
+        answer = httpx.get(
+            f"{url}/v1/events?follow=true", headers=bearer | {"Last-Event-ID": known}
+        )
+        assert (answer.status_code, answer.json()["place"]) == (422, "Last-Event-ID")
+
+
+def test_an_address_that_would_tell_the_token_is_refused() -> None:
+    for url in ("http://gpu1.example:4200", "ftp://127.0.0.1", "127.0.0.1:4200", "http://a@b", ""):
+        with pytest.raises(InputError, match="url: "):
+            Client(url, "token")
+    assert Client("https://gpu1.example/live", "token").url == "https://gpu1.example"
+
+
+def test_who_is_not_there_or_no_service_is_a_line(
+    furnished: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        Client("http://127.0.0.1:9", "token") as nobody,
+        pytest.raises(WarehouseBusy, match="does not answer"),
+    ):
+        nobody.status()
+    with Client(furnished.url, "token") as stranger:
+        with pytest.raises(InputError, match="token: is not known"):
+            stranger.status()
+        with pytest.raises(InputError, match="token: is not known"):
+            next(stranger.events(follow=True))
+    monkeypatch.setattr(client_module, "MOST_LOST", 1)
+    lost = Client("http://127.0.0.1:9", "token", sleep=lambda seconds: None)
+    with lost, pytest.raises(WarehouseBusy, match="does not answer"):
+        next(lost.events(follow=True))
