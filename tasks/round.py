@@ -221,6 +221,7 @@ def situation(run: Run, this: Round) -> Situation | None:
         ended_gpu_seconds=state.ended_gpu_seconds,
         memory=state.memory,
         even=state.even,
+        restart_seconds=settings.restart_seconds,
         promises=_promises(run, this),
     )
 

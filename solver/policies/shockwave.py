@@ -62,8 +62,8 @@ class Shockwave:
             several GPU types the market is of the coming round.
         advantage: On several GPU types, what a GPU-second of the least makespan is worth, in the
             unit of a round's utility.
-        stay: There, the preemption hysteresis of bids on the GPU type that a job holds, in place
-            of `favour` and `fresh`.
+        stay: There, the least preemption hysteresis of bids on the GPU type that a job holds, in
+            place of `favour` and `fresh`; more where restarts cost more of a round.
     """
 
     name = "shockwave"
@@ -87,7 +87,7 @@ class Shockwave:
     longest_level: float = 0.3
     lost_rounds: float = 0.5
     preview: float = 0.0
-    advantage: float = 0.1
+    advantage: float = 0.25
     stay: float = 1.1
 
     def plan(self, situation: Situation) -> Plan:
@@ -192,8 +192,17 @@ class Shockwave:
             factors = hysteresis(situation, ahead, self.favour, self.fresh, self.fresh_rounds)
         else:
             utility += terms.advantage[:, None] * np.arange(window + 1)
-            factors = hysteresis(situation, ahead, self.stay, 1.0, 0.0)
+            factors = hysteresis(situation, ahead, self._staying(situation), 1.0, 0.0)
         return market(situation, ahead, utility, factors)
+
+    def _staying(self, situation: Situation) -> float:
+        """On several GPU types, how often the bid counts on the type that a job holds.
+
+        Elsewhere a restart leaves less of the round to train, and who is displaced pays another
+        when it resumes.
+        """
+        length, restart = situation.round_seconds, situation.restart_seconds
+        return max(self.stay, (length + restart) / max(length - restart, 1e-6))
 
     def _terms(self, situation: Situation, ahead: Outlook) -> "_Terms":
         """What deadlines and, on several GPU types, comparative advantages are."""
