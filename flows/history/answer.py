@@ -40,11 +40,15 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast a job is on a GPU type, over its fastest, and the price of a GPU-round there."""
+    """How fast a job is on a GPU type, over its fastest, and what a GPU-round there costs.
+
+    Worth is what a GPU of the coming round there is worth to it, as it bids.
+    """
 
     gpu_type: str
     speed: float
     price: float | None
+    worth: float | None = None
 
 
 @dataclass(frozen=True)
@@ -223,9 +227,16 @@ def _speeds(job: ActiveJob, plan: Plan) -> tuple[Speed, ...]:
         return ()
     fastest = job.rate(job.choices[0])
     prices = {found.gpu_type: found.price for found in plan.report.prices}
+    worth = {
+        row.allocation.gpu_type: (row.utility[1] - row.utility[0]) / row.allocation.gpus
+        for bid in plan.bids
+        if bid.job_id == job.job_id
+        for row in bid.rows
+    }
     return tuple(
-        Speed(found.gpu_type, job.rate(found) / fastest, prices.get(found.gpu_type))
+        Speed(kind, job.rate(found) / fastest, prices.get(kind), worth.get(kind))
         for found in job.choices
+        for kind in [found.gpu_type]
     )
 
 

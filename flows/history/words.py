@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from containers.runtime import EventKind
-from flows.history.answer import Answer
+from flows.history.answer import Answer, Speed
 from predictor.job import JobKind
 from warehouse.wording import counted
 
@@ -122,8 +122,13 @@ def _room(a: Answer) -> Iterator[str]:
         return
     if a.speeds:
         best, *others = a.speeds
-        rest = ", ".join(f"{found.gpu_type} would give {found.speed:.2f}" for found in others)
-        yield f"It waits for {best.gpu_type}: {rest} of its speed there."
+        offer = f" ({_offer(best)})" if _offer(best) else ""
+        rest = ", ".join(
+            f"{found.gpu_type} would give {found.speed:.2f} of its speed there"
+            + (f", {_offer(found)}" if _offer(found) else "")
+            for found in others
+        )
+        yield f"It waits for {best.gpu_type}{offer}: {rest}."
     busy = sum(holder.gpus for holder in a.holders)
     shown = "; ".join(
         f"{_job(holder.job_id)} ({counted(holder.gpus, 'GPU')}"
@@ -137,6 +142,13 @@ def _room(a: Answer) -> Iterator[str]:
         f"came. {busy} of {a.total_gpus} are held, by those in line before it or in the gaps it "
         f"does not fit{more}{'; the last: ' * bool(shown)}{shown}."
     )
+
+
+def _offer(there: Speed) -> str:
+    """What a GPU type is worth to a job against its price; empty without a market."""
+    if there.price is None or there.worth is None:
+        return ""
+    return f"worth {'less than' if there.worth < there.price else 'at least'} its price"
 
 
 def _job(job_id: int | None) -> str:

@@ -258,6 +258,34 @@ def test_types_are_named_with_the_speed_that_they_would_give(tmp_path: Path) -> 
             said = "" if held == kinds[0] else f", at {slow[held]:.2f} of its speed on {kinds[0]}"
             assert f" ({held}{said})." in str(answer)
         else:
-            rest = ", ".join(f"{kind} would give {slow[kind]:.2f}" for kind in kinds[1:])
-            assert f"It waits for {kinds[0]}: {rest} of its speed there." in str(answer)
+            rest = ", ".join(
+                f"{kind} would give {slow[kind]:.2f} of its speed there" for kind in kinds[1:]
+            )
+            assert f"It waits for {kinds[0]}: {rest}." in str(answer)
             assert 0 <= answer.free_gpus < answer.scale_factor * len(kinds)
+
+
+def test_a_market_says_what_each_type_is_worth_against_its_price(tmp_path: Path) -> None:
+    made = make(mixed("shockwave", jobs=16))
+    run = write(tmp_path, made.start, made.rounds)
+    record, waiting = next(
+        (record, job_id)
+        for record, state in zip(made.records, made.states[1:], strict=True)
+        for job_id in state.beliefs
+        if job_id not in {lease.job_id for lease in record.leases}
+        and any(bid.job_id == job_id and len(bid.rows) > 1 for bid in record.bids)
+    )
+    answer = why(waiting, tmp_path, run, record.round)
+    (bid,) = (bid for bid in record.bids if bid.job_id == waiting)
+    prices = {one.gpu_type: one.price for one in record.solve.prices}
+    worth = {
+        row.allocation.gpu_type: (row.utility[1] - row.utility[0]) / row.allocation.gpus
+        for row in bid.rows
+    }
+    assert {one.gpu_type: one.worth for one in answer.speeds} == pytest.approx(worth)
+    for one in answer.speeds[1:]:
+        word = "less than" if worth[one.gpu_type] < prices[one.gpu_type] else "at least"
+        said = (
+            f"{one.gpu_type} would give {one.speed:.2f} of its speed there, worth {word} its price"
+        )
+        assert said in str(answer)

@@ -9,12 +9,13 @@ import pytest
 
 from containers.runtime import EventKind
 from predictor.errors import InputError
-from tests.runs import POLICIES, Made, ended, write
+from tests.runs import POLICIES, Made, ended, make, mixed, write
 from warehouse.analytics.catalog import build
 from warehouse.analytics.definitions import VIEWS, needed
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
 from warehouse.analytics.recipes import recipes
+from warehouse.report.matrix import matrix
 
 pytestmark = pytest.mark.slow
 
@@ -47,8 +48,8 @@ def rows_of(
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def test_there_are_twenty_for_all_who_ask() -> None:
-    assert len(set(NAMES)) == len(NAMES) == 20
+def test_there_are_some_for_all_who_ask() -> None:
+    assert len(set(NAMES)) == len(NAMES) == 22
     asked_by = Counter(recipe.asked_by for recipe in recipes())
     assert set(asked_by) == {"operators", "researchers", "tenants"}
     assert min(asked_by.values()) >= 4
@@ -218,3 +219,29 @@ def test_identical_runs(analytics: Analytics, runs: dict[str, str], made: dict[s
     assert rows[0]["names"] == [runs["srtf"], again]
     assert (rows[0]["runs"], rows[0]["different_ends"]) == (2, 1)
     assert [row["runs"] for row in rows[1:]] == [1] * (len(POLICIES) - 1)
+
+
+def test_gpu_time_is_counted_by_the_type_that_jobs_are_fastest_on(tmp_path: Path) -> None:
+    made = make(mixed("shockwave", jobs=12))
+    run = write(tmp_path, made.start, made.rounds)
+    rows = rows_of(Analytics(tmp_path), "types-used", run)
+    fastest = {spec.job_id: made.header.throughputs.reference(spec).gpu_type for spec in made.specs}
+    leases = Analytics(tmp_path).query(
+        "SELECT job_id, gpu_type, seconds * scale_factor FROM leases", [run]
+    )[1]
+    hours: Counter[tuple[str, str]] = Counter()
+    for job_id, kind, seconds in leases:
+        hours[fastest[job_id], kind] += seconds / 3600
+    assert {(row["fastest"], row["gpu_type"]): row["gpu_hours"] for row in rows} == pytest.approx(
+        dict(hours)
+    )
+    for row in rows:
+        assert row["mean_speed"] == 1.0 or row["fastest"] != row["gpu_type"]
+    drawn = matrix(rows)
+    assert drawn is not None
+    assert [row["share"] for row in drawn.rows] == pytest.approx(
+        [r["share"] for r in rows], abs=1e-4
+    )
+    assert matrix([row for row in rows if row["fastest"] == row["gpu_type"]][:1]) is None
+    types = {row["gpu_type"] for row in rows_of(Analytics(tmp_path), "prices-by-type", run)}
+    assert types == set(made.header.settings.inventory.types)

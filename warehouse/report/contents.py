@@ -12,6 +12,7 @@ from warehouse.report.figure import Figure, Row, thinned
 from warehouse.report.forecasts import ERRORS, errors, forecasts, regimes
 from warehouse.report.gantt import HELD, gantt
 from warehouse.report.jobs import Jobs, jobs_of
+from warehouse.report.matrix import RECIPE, matrix
 from warehouse.report.metrics import HEADLINES
 from warehouse.report.selection import (
     Entry,
@@ -24,7 +25,7 @@ from warehouse.report.selection import (
 )
 from warehouse.report.table import Table
 from warehouse.report.tiles import Tile, of_policies, of_run, published_beside
-from warehouse.report.timeline import LOAD, SOLVES, load, market, solver
+from warehouse.report.timeline import LOAD, PRICES, SOLVES, load, market, solver
 
 FIGURE_ROWS = 24
 """Most rows of a figure's table; the rest is in the warehouse. An engineering choice."""
@@ -129,7 +130,7 @@ def report_of(analytics: Analytics, about: str | Sequence[str]) -> Report:
         sql: by_run(analytics, sql, [entry.run for entry in drawn]) for sql in (DISTRIBUTIONS, LOAD)
     }
     runs = [entry.run for entry in shown]
-    asked |= {sql: by_run(analytics, sql, runs) for sql in (HELD, SOLVES, ERRORS)}
+    asked |= {sql: by_run(analytics, sql, runs) for sql in (HELD, SOLVES, PRICES, ERRORS)}
     jobs = jobs_of(analytics, runs)
     alone = len(entries) == 1
     chapters = [] if alone else [_all(entries, drawn, asked)]
@@ -209,13 +210,17 @@ def _run(analytics: Analytics, entry: Entry, jobs: Jobs, asked: Asked, *, alone:
         _section(fairness(list(jobs.rows.values()), f"fairness-{run}")),
         _section(gantt(asked[HELD][run], jobs.rows, entry.settings["gpus"], f"gantt-{run}")),
     ]
+    columns, used = analytics.recipe(RECIPE, run)
+    found.append(
+        _section(matrix([dict(zip(columns, row, strict=True)) for row in used], f"types-{run}"))
+    )
     if alone:
         found += [
             _section(load([entry], asked[LOAD])),
             _section(distributions([entry], asked[DISTRIBUTIONS])),
         ]
     found += [
-        _section(market(solves, f"market-{run}")),
+        _section(market(solves, asked[PRICES][run], f"market-{run}")),
         _section(errors(asked[ERRORS][run], f"errors-{run}")),
         _section(forecasts(jobs, f"forecasts-{run}")),
         _section(regimes(jobs, f"regimes-{run}"), folded=True),

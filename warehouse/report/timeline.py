@@ -52,6 +52,18 @@ SELECT run, round(min(clock_seconds) / 3600, 4) AS hours, bool_or(price IS NOT N
 FROM numbered GROUP BY run, bucket ORDER BY run, bucket
 """
 
+PRICES = f"""
+WITH numbered AS (
+    SELECT *, floor(round * {BUCKETS} / greatest({BUCKETS}, max(round) OVER (PARTITION BY run)))
+        AS bucket
+    FROM prices
+)
+SELECT run, round(min(clock_seconds) / 3600, 4) AS hours, gpu_type AS label,
+    round(avg(price ORDER BY round), 6) AS price
+FROM numbered GROUP BY run, bucket, gpu_type ORDER BY run, gpu_type, bucket
+"""
+"""By GPU type."""
+
 
 def load(entries: Sequence[Entry], asked: Mapping[str, Sequence[Row]], key: str = "load") -> Figure:
     """Share of leased GPUs and number of waiting jobs, over time, with a line per run.
@@ -111,11 +123,12 @@ def _above(
     return chart
 
 
-def market(rows: Sequence[Row], key: str = "market") -> Figure:
+def market(rows: Sequence[Row], prices: Sequence[Row], key: str = "market") -> Figure:
     """The price of a GPU-round over time, and violations of the market's guarantees.
 
     Args:
         rows: What `SOLVES` has of the run.
+        prices: What `PRICES` has of it: a line for each GPU type.
         key: The figure's name.
     """
     about = (
@@ -126,7 +139,12 @@ def market(rows: Sequence[Row], key: str = "market") -> Figure:
     if not any(row["market"] for row in rows):
         reason = "This policy clears no market, so it has no prices."
         return Figure(key, title, about, missing=reason)
-    price = _trace(rows, "price", "price", ".3~r", COLOURS[5])
+    kinds = list(dict.fromkeys(row["label"] for row in prices))
+    price = (
+        _line(prices, kinds, "price", "price", COUNT, None)
+        if len(kinds) > 1
+        else _trace(rows, "price", "price", ".3~r", COLOURS[5])
+    )
     counts = [
         {"hours": row["hours"], "jobs": row[column], "label": label}
         for column, label in (("envious", "envious"), ("below_share", "below an even share"))
