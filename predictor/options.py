@@ -63,6 +63,7 @@ class JobOptions:
         deadline_seconds: Time from its arrival within which it is to end; none if 0. No decision
             depends on it.
         secrets: Names of the files that its containers find in /run/secrets.
+        priority: Its weight among the jobs of its tenant, which share the sum of their budgets.
     """
 
     after: tuple[int, ...] = field(default=(), metadata={"optional": True})
@@ -70,6 +71,7 @@ class JobOptions:
     retries: int = field(default=-1, metadata={"optional": True})
     deadline_seconds: float = field(default=0.0, metadata={"optional": True})
     secrets: tuple[str, ...] = field(default=(), metadata={"optional": True})
+    priority: float = field(default=1.0, metadata={"optional": True})
 
     def check(self, place: str, tenant: str) -> None:
         """Refuse options that mean nothing.
@@ -84,6 +86,9 @@ class JobOptions:
         for name, given in (("after", self.after), ("secrets", self.secrets)):
             if len(given) > MOST_NAMED:
                 raise InputError(f"{place}, {name}", f"names more than {MOST_NAMED:,}", "name less")
+        if not 1e-6 <= self.priority <= 1e6:
+            problem = f"{self.priority:g} is no priority"
+            raise InputError(f"{place}, priority", problem, "give a number from 1e-06 to 1e+06")
         if not -1 <= self.retries <= MOST_RETRIES:
             problem, remedy = f"{self.retries} is no number of retries", "give one from 0 to 100"
             raise InputError(f"{place}, retries", problem, remedy)

@@ -1,7 +1,7 @@
 """Commands that a service takes in, and the standing orders that they add up to."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -22,6 +22,8 @@ class CommandKind(StrEnum):
     """The node is out of service; jobs on it are preempted, with their checkpoints."""
     UNCORDON = "uncordon"
     """The node is in service again."""
+    TENANT = "tenant"
+    """The terms of a tenant are those of the command."""
     REFUSED = "refused"
     """A submission that could not be taken in; the reason says why."""
 
@@ -29,6 +31,30 @@ class CommandKind(StrEnum):
     def of_node(self) -> bool:
         """Whether the target is a node."""
         return self in (CommandKind.DRAIN, CommandKind.UNCORDON)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantTerms:
+    """What holds for a tenant.
+
+    Attributes:
+        tenant: The tenant; empty in commands of other kinds.
+        budget: What the budgets of its jobs are multiplied by in the market.
+        gpu_hours: GPU-hours that its jobs may hold in a window; unlimited if 0.
+        window_hours: Length of a window.
+        rollover: Most GPU-hours that are carried from windows into the next, over the quota.
+        images: Patterns of the images that its jobs may name; any if empty.
+    """
+
+    tenant: str = ""
+    budget: float = 1.0
+    gpu_hours: float = 0.0
+    window_hours: float = 24.0
+    rollover: float = 0.0
+    images: tuple[str, ...] = ()
+
+
+NO_TERMS = TenantTerms()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +66,12 @@ class Command:
     Attributes:
         number: Its entry in the inbox, from 1.
         kind: What it asks for.
-        target: Job id, or index of a node.
+        target: Job id, or index of a node; -1 if it is about a tenant.
         at_seconds: When it was accepted, on the run's clock.
         value: The new budget; 0 for other kinds.
         by: Who gave it; empty if unknown.
         reason: Reason of a refusal, in words.
+        terms: The new terms of a tenant. In rows only if they are set.
     """
 
     number: int
@@ -54,6 +81,7 @@ class Command:
     value: float = 0.0
     by: str = ""
     reason: str = ""
+    terms: TenantTerms = field(default=NO_TERMS, metadata={"optional": True})
 
 
 @dataclass(frozen=True, slots=True)

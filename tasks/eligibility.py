@@ -1,4 +1,4 @@
-"""Which active jobs may not get GPUs yet, whatever the policy, because of other jobs."""
+"""Which active jobs may not get GPUs yet, whatever the policy: because of others, or a quota."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from predictor.belief import Belief
 from predictor.options import array_of
+from tasks.tenancy import NO_TENANCY, Tenancy
 
 
 class Bar(StrEnum):
@@ -15,6 +16,8 @@ class Bar(StrEnum):
     """Jobs that it comes after have not ended."""
     ARRAY = "array"
     """As many tasks of its array hold GPUs as may at a time."""
+    QUOTA = "quota"
+    """Its tenant has used up its quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +27,21 @@ class Barred:
     Attributes:
         bar: Why.
         jobs: The jobs that it waits for, ascending.
+        until_seconds: When the next window of the quota begins, on the run's clock.
     """
 
     bar: Bar
-    jobs: tuple[int, ...]
+    jobs: tuple[int, ...] = ()
+    until_seconds: float = 0.0
 
 
 def barred(
-    beliefs: Mapping[int, Belief], holding: Collection[int], ordered: Collection[int]
+    beliefs: Mapping[int, Belief],
+    holding: Collection[int],
+    ordered: Collection[int],
+    tenancy: Tenancy = NO_TENANCY,
 ) -> dict[int, Barred]:
-    """The active jobs that may not get GPUs because of other jobs, by job id.
+    """The active jobs that may not get GPUs because of other jobs or a quota, by job id.
 
     A pure function of the active jobs: who comes after a job that failed is cancelled
     (`doomed`), so that what a job waits for is what is active of it.
@@ -42,13 +50,18 @@ def barred(
         beliefs: Active jobs, by job id.
         holding: Those that hold GPUs.
         ordered: Those that get no GPUs by an order; they take no place of their array.
+        tenancy: What tenants used of their quotas.
     """
     found: dict[int, Barred] = {}
+    spent = {t: end for t in tenancy.usage if (end := tenancy.spent_until(t)) is not None}
     arrays: dict[int, list[int]] = {}
     for job_id, belief in beliefs.items():
         options = belief.spec.options
         waits = tuple(other for other in options.after if other in beliefs)
-        if waits:
+        until = spent.get(belief.spec.tenant) if spent else None
+        if until is not None and (belief.spec.preemptible or job_id not in holding):
+            found[job_id] = Barred(Bar.QUOTA, until_seconds=until)
+        elif waits:
             found[job_id] = Barred(Bar.AFTER, tuple(sorted(waits)))
         elif options.task.at_once and job_id not in ordered:
             arrays.setdefault(array_of(job_id, options) or 0, []).append(job_id)

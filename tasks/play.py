@@ -15,6 +15,7 @@ from predictor.forecast import RunTime
 from predictor.job import JobProgress
 from solver.plan import ActiveJob, Plan, Situation
 from tasks.eligibility import barred
+from tasks.tenancy import NO_TENANCY, Tenancy, gpu_seconds
 
 GROWTH = 0.1
 """Rounds between two plans of a play, as a share of the rounds played. An engineering bound."""
@@ -114,6 +115,7 @@ class Play:
         coming: Jobs still to come, by arrival.
         restart_seconds: What a launch costs.
         rng: Source of draws.
+        tenancy: What tenants used of their quotas.
         starts: Start of each job that has run, by job id.
         ends: End of each job that has ended, by job id.
     """
@@ -124,12 +126,14 @@ class Play:
     coming: deque[JobInPlay]
     restart_seconds: float
     rng: np.random.Generator
+    tenancy: Tenancy = NO_TENANCY
     starts: dict[int, float] = field(default_factory=dict)
     ends: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         options = [job.seen.spec.options for job in self.jobs.values()]
-        self._bars = any(given.after or given.task.at_once for given in options)
+        self._bars = bool(self.tenancy.usage)
+        self._bars |= any(given.after or given.task.at_once for given in options)
 
     def to_the_end(self, plan: Plan, asked: Set[int]) -> None:
         """Play until the jobs asked for have ended.
@@ -229,6 +233,11 @@ class Play:
     ) -> None:
         """The policy input after some rounds."""
         now = self.now
+        if self.tenancy.usage:
+            beliefs = {job_id: job.seen.belief for job_id, job in self.jobs.items()}
+            seconds = rounds * now.round_seconds
+            used = gpu_seconds(beliefs, held, seconds, self.tenancy.usage)
+            self.tenancy = self.tenancy.after(clock, used, ())
         for job_id, job in self.jobs.items():
             gpus = held.get(job_id, ())
             if gpus:
@@ -261,5 +270,6 @@ class Play:
         waits: Collection[int] = ()
         if self._bars:
             holding = {job_id for job_id, job in seen.items() if job.gpus}
-            waits = barred({job_id: job.belief for job_id, job in seen.items()}, holding, ())
+            beliefs = {job_id: job.belief for job_id, job in seen.items()}
+            waits = barred(beliefs, holding, (), self.tenancy)
         return (job for job_id, job in seen.items() if job_id not in waits)

@@ -108,7 +108,7 @@ def _played(
     """The plays, each to the end of the jobs asked for."""
     plan = partial(place, run.policy)
     first = _in_service(this)
-    active = _going_on(this)
+    active, tenancy = _going_on(this), this.state.tenancy
     levels = {job_id: rng.permutation(PLAYS).tolist() for job_id in active}
     intervals = {job_id: _interval(this, job_id) for job_id in active}
     plays = []
@@ -120,7 +120,7 @@ def _played(
             for job_id, job in active.items()
         }
         coming = deque(_coming(run, this, now, jobs, rng))
-        play = Play(plan, now, jobs, coming, run.header.settings.restart_seconds, rng)
+        play = Play(plan, now, jobs, coming, run.header.settings.restart_seconds, rng, tenancy)
         play.to_the_end(first, asked)
         plays.append(play)
     return plays

@@ -25,7 +25,7 @@ from solver.promised import Promises
 from tasks.commands import Command
 from tasks.layouts import FIRST_WITH_WORK
 from tasks.record import Estimate, RoundRecord, RunHeader, Timings, record_hash
-from tasks.sources import JobSource
+from tasks.sources import JobSource, Trace
 from tasks.state import RunState, advance
 
 
@@ -118,7 +118,7 @@ def collect(run: Run, this: Round) -> None:
     taken, orders = run.state.taken, run.state.orders
     if run.state.round:
         began = perf_counter()
-        run.runtime.advance(run.source.next_arrival(taken))
+        run.runtime.advance(_idle_until(run))
         this.waited_ms = (perf_counter() - began) * 1e3
     for job_id in sorted(orders.cancelled):
         run.runtime.withdraw(job_id, run.state.why_cancelled(job_id))
@@ -129,6 +129,19 @@ def collect(run: Run, this: Round) -> None:
     drained = orders.nodes_after(new.commands)
     this.observation = replace(seen, drained=tuple(sorted(drained.union(seen.drained))))
     run.runtime.admit(this.arrivals)
+
+
+def _idle_until(run: Run) -> float | None:
+    """When a round in which nothing runs ends, at the latest; None if that is not known.
+
+    A simulated clock stands still while nothing runs, so that it is told when a quota allows more;
+    a service's goes on by itself.
+    """
+    arrival = run.source.next_arrival(run.state.taken)
+    if not isinstance(run.source, Trace):
+        return arrival
+    ends = (found.until_seconds for found in run.state.barred.values() if found.until_seconds)
+    return min([*ends, *([] if arrival is None else [arrival])], default=None)
 
 
 def predict(run: Run, this: Round) -> None:
@@ -175,7 +188,11 @@ def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]
     """Policy input by job id; unchanged inputs are reused from the last round."""
     inventory = nodes.inventory or run.header.settings.inventory
     active: dict[int, ActiveJob] = {}
+    running = [job_id for job_id in state.beliefs if state.may_run(job_id)]
+    budgets = state.tenancy.budgets(state.beliefs, running)
     for job_id, belief in state.beliefs.items():
+        if job_id in budgets:
+            belief = replace(belief, spec=replace(belief.spec, budget=budgets[job_id]))
         expected, gpus = state.forecasts[job_id], nodes.numbered(state.leases.get(job_id, ()))
         rounds = state.lease_rounds[job_id] if gpus else 0
         menu = _menu(run, inventory, belief)

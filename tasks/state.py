@@ -21,6 +21,7 @@ from tasks.commands import Command, CommandKind, Orders
 from tasks.eligibility import Barred, barred, doomed
 from tasks.record import RoundRecord, RunHeader, Start
 from tasks.sources import JobSource, Taken
+from tasks.tenancy import Tenancy, gpu_seconds
 from tasks.time_held import TimeHeld
 
 KEPT_ENDED = 4096
@@ -51,6 +52,7 @@ class RunState:
         calibration: Scores of the forecasts of finished jobs.
         commanded: Number of commands taken in.
         orders: Standing orders.
+        tenancy: What holds for tenants, and what they used of their quotas.
         memory: The policy's last state.
         last_hash: Hash of the last record, or of the header.
     """
@@ -72,6 +74,7 @@ class RunState:
     calibration: Calibration
     commanded: int
     orders: Orders
+    tenancy: Tenancy
     memory: str
     last_hash: str
 
@@ -99,6 +102,7 @@ class RunState:
             calibration=Calibration(),
             commanded=0,
             orders=Orders(),
+            tenancy=Tenancy(),
             memory="",
             last_hash=start.digest,
         )
@@ -118,7 +122,7 @@ class RunState:
     @cached_property
     def barred(self) -> Mapping[int, Barred]:
         """Active jobs that may not get GPUs because of other jobs, by job id."""
-        return barred(self.beliefs, self.leases, self.orders.not_running)
+        return barred(self.beliefs, self.leases, self.orders.not_running, self.tenancy)
 
     def may_run(self, job_id: int) -> bool:
         """Whether an active job may get GPUs in the coming round."""
@@ -193,6 +197,9 @@ class RunState:
             beliefs = dict(sorted(beliefs.items()))
         beliefs |= _with_budgets(beliefs, commands)
         orders = self.orders.after(beliefs.keys(), commands)
+        passed = seen.clock_seconds - self.even.clock_seconds
+        used = gpu_seconds(self.beliefs, self.leases, passed, self.tenancy.usage)
+        tenancy = self.tenancy.after(seen.clock_seconds, used, commands)
         well = self.well.union(belief.spec.job_id for belief in ended) if ended else self.well
         cancelled = doomed(beliefs, well)
         if cancelled:
@@ -216,7 +223,7 @@ class RunState:
                 arrivals,
                 beliefs,
                 InService(header.settings.inventory_in(self.round), seen.drained).gpus,
-                orders.held | barred(beliefs, leases, orders.not_running).keys(),
+                orders.held | barred(beliefs, leases, orders.not_running, tenancy).keys(),
             ),
             backoff=self.backoff.after(seen, header.settings.round_seconds).without(
                 orders.requeued
@@ -233,6 +240,7 @@ class RunState:
             calibration=calibration,
             commanded=self.commanded + len(commands),
             orders=orders,
+            tenancy=tenancy,
         ), tuple(sorted(changed & beliefs.keys()))
 
     def _took_its_limit(self, seen: Observation, spec: JobSpec) -> bool:

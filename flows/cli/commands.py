@@ -111,6 +111,7 @@ PANELS = {
             "service",
             "Forget the service that was logged in to; commands ask the local warehouse again.",
         ),
+        "tenant": ("tenants", "Say what holds for tenants, and list what they use."),
         "token": ("tokens", "Make, list and remove tokens of the API."),
         "cluster": ("live", "Look at a cluster of Docker hosts."),
     },
@@ -155,6 +156,7 @@ WITHOUT_RECORDS = frozenset(
         "solve",
         "login",
         "logout",
+        "tenant",
         "token",
     )
 )

@@ -65,8 +65,12 @@ def submit(
     ] = None,
     image: Annotated[str | None, typer.Option(help="Image of its containers.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Who it is for.")] = None,
-    priority: Annotated[
+    budget: Annotated[
         float | None, typer.Option(help="Its budget in the market, relative to other jobs.")
+    ] = None,
+    priority: Annotated[
+        float | None,
+        typer.Option(help="Its weight among its tenant's jobs, which share their budgets."),
     ] = None,
     max_seconds: Annotated[
         float | None, typer.Option(help="Seconds for which it may hold GPUs.")
@@ -117,7 +121,8 @@ def submit(
         "kind": kind,
         "image": image,
         "tenant": tenant,
-        "budget": priority,
+        "budget": budget,
+        "priority": priority,
         "max_seconds": max_seconds,
         "after": after or None,
         "array": array,
@@ -137,7 +142,7 @@ def submit(
             _print_expected(asdict(found.expect(given)), as_json)
             return
         accepted = found.submit(given, key=key)
-    _print_accepted(accepted, str(given.get("name", "")), as_json)
+    print_accepted(accepted, str(given.get("name", "")), as_json)
 
 
 def _variables(texts: list[str]) -> dict[str, str]:
@@ -161,7 +166,7 @@ def _print_expected(row: dict[str, Any], as_json: bool) -> None:
         say(f"within its deadline of {row['deadline_in_s']:,.0f} s: {row['in_time']}")
 
 
-def _print_accepted(accepted: "Accepted", name: str, as_json: bool) -> None:
+def print_accepted(accepted: "Accepted", name: str, as_json: bool) -> None:
     """Say what was accepted: number and job of each entry."""
     first, kind, job = accepted.entry, accepted.kind, accepted.job_id
     if as_json:
@@ -194,7 +199,7 @@ def _order(
 ) -> None:
     with desk(warehouse) as found:
         accepted = found.command(kind, target, value=value, key=key)
-    _print_accepted(accepted, target, as_json)
+    print_accepted(accepted, target, as_json)
 
 
 def cancel(

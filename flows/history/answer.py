@@ -109,6 +109,7 @@ class Answer:
     waits_for_place: bool = False
     deadline_seconds: float | None = None
     promised: str | None = None
+    quota_until_seconds: float | None = None
 
     def __str__(self) -> str:
         """The answer in sentences, one a line."""
@@ -158,7 +159,7 @@ def answer(
         policy=settings.policy,
         job_id=job_id,
         tenant=spec.tenant,
-        budget=spec.budget,
+        budget=job.spec.budget,
         model=spec.model,
         mode=spec.mode.value,
         scale_factor=job.gang,
@@ -210,6 +211,7 @@ def answer(
         waits_for_place=barred is not None and barred.bar is Bar.ARRAY,
         deadline_seconds=spec.arrival_seconds + within if within else None,
         promised=plan.promised.get(job_id),
+        quota_until_seconds=barred.until_seconds if barred and barred.until_seconds else None,
     )
 
 

@@ -71,6 +71,10 @@ def _standing(a: Answer) -> Iterator[str]:
     if a.waits_for:
         yield _others(a)
         return
+    if a.quota_until_seconds is not None:
+        until = f"{a.quota_until_seconds:,.0f} s"
+        yield f"Tenant {a.tenant} has used up its quota of GPU-hours, until {until}."
+        return
     if a.tried_again_seconds is not None:
         yield f"It failed, and is tried again at {a.tried_again_seconds:,.0f} s at the earliest."
         return
@@ -118,7 +122,7 @@ def _room(a: Answer) -> Iterator[str]:
             kind = f" ({there.gpu_type}{slower * (there.gpu_type != fastest)})"
         yield f"It holds GPU{'s' * (len(a.gpus) > 1)} {held}{kind}."
         return
-    if a.tried_again_seconds is not None or a.order or a.waits_for:
+    if a.tried_again_seconds is not None or a.order or a.waits_for or a.quota_until_seconds:
         return
     if a.speeds:
         best, *others = a.speeds

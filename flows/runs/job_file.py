@@ -52,6 +52,15 @@ class JobFile(BaseModel):
     ] = 0.0
     scale_factor: Annotated[Count, Field(description="GPUs of its gang.")] = 1
     tenant: Annotated[str, Field(min_length=1)] = "default"
+    priority: Annotated[
+        float,
+        Field(
+            ge=1e-6,
+            le=1e6,
+            allow_inf_nan=False,
+            description="Weight among its tenant's jobs, which share the sum of their budgets.",
+        ),
+    ] = 1.0
     budget: Annotated[
         float, Field(gt=0, allow_inf_nan=False, description="Weight in the market.")
     ] = 1.0
@@ -209,6 +218,7 @@ class JobFile(BaseModel):
                 retries=-1 if self.retries is None else self.retries,
                 deadline_seconds=self.deadline_seconds,
                 secrets=tuple(self.secrets),
+                priority=self.priority,
             ),
         }
         if self.timed:

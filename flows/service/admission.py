@@ -1,5 +1,6 @@
 """What a service accepts: jobs that its cluster can run, commands about what there is."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 
@@ -8,8 +9,16 @@ from containers.virtual.truth import GroundTruth, check_jobs
 from flows.runs.prepared import terms
 from predictor.errors import InputError
 from predictor.job import JobSpec
+from tasks.commands import TenantTerms
 from tasks.record import RunHeader, RuntimeKind
+from tasks.tenancy import may_name
 from warehouse.workloads.generator import declared_truth
+
+PATTERN = re.compile(r"[A-Za-z0-9*?\[\]!._/:@-]{1,255}")
+"""A pattern of images, as of `fnmatch`."""
+
+LEAST_WINDOW, MOST_HOURS = 0.01, 1e9
+"""Shortest window of a quota, and most hours of anything. Engineering bounds."""
 
 LARGEST = 2**53
 """Largest number in a declaration: records hold 64 bits, and JSON's readers have doubles."""
@@ -34,6 +43,35 @@ def check_budget(field: str, value: float) -> None:
     if not LEAST_BUDGET <= value <= LARGEST_BUDGET:
         remedy = f"give a number from {LEAST_BUDGET:g} to {LARGEST_BUDGET:g}"
         raise InputError(field, f"{value:g} is no budget", remedy)
+
+
+def check_terms(terms: TenantTerms) -> None:
+    """Refuse terms of a tenant that mean nothing.
+
+    Raises:
+        InputError: One is out of bounds.
+    """
+    check_budget("budget", terms.budget)
+    for name, least in (("gpu_hours", 0.0), ("window_hours", LEAST_WINDOW), ("rollover", 0.0)):
+        value = getattr(terms, name)
+        if not least <= value <= MOST_HOURS:
+            problem, remedy = f"{value:g} is out of bounds", f"give {least:g} to {MOST_HOURS:g}"
+            raise InputError(name, problem, remedy)
+    for form in terms.images:
+        if not PATTERN.fullmatch(form):
+            problem = f"{form[:80]!r} is no pattern of images"
+            raise InputError("images", problem, "give one like team/*:v?")
+
+
+def check_tenant(spec: JobSpec, terms: TenantTerms | None) -> None:
+    """Refuse a job whose image its tenant may not name.
+
+    Raises:
+        InputError: It may not.
+    """
+    if not may_name(terms, spec.image):
+        problem = f"{spec.image} is none of those that tenant {spec.tenant} may name"
+        raise InputError("image", problem, "name one of its images, or ask an operator")
 
 
 def check_job(spec: JobSpec, header: RunHeader) -> None:

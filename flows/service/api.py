@@ -20,6 +20,7 @@ from flows.runs.job_file import JobFile
 from flows.runs.toml_file import mistake_of
 from flows.service.asking import Asking, Bounded, Problem, Refused, status_of
 from flows.service.course import Course, PriceRow, TenantRow
+from flows.service.declared import Terms
 from flows.service.forecasting import ForecastRow, WhatIf
 from flows.service.front import headed
 from flows.service.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
@@ -187,6 +188,18 @@ async def nodes(caller: Caller, asking: Asked) -> list[NodeRow]:
 async def tenants(caller: Caller, asking: Asked) -> list[TenantRow]:
     """The tenants, their budgets in the market, and what they hold."""
     return await asking.read(lambda: asking.service.tenants(caller))
+
+
+@routes.patch("/tenants/{tenant}", status_code=202)
+async def terms(
+    tenant: Annotated[str, Path(min_length=1, max_length=100)],
+    given: Terms,
+    caller: Caller,
+    asking: Asked,
+    key: Key = "",
+) -> Accepted:
+    """Change what holds for a tenant; what is not given stays as it is."""
+    return await asking.write(lambda: asking.service.tenant(caller, tenant, given, key))
 
 
 @routes.get("/prices")

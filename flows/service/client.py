@@ -89,6 +89,11 @@ class Client(FrontDesk):
         body = {"value": value} if kind is CommandKind.BUDGET else None
         return self._told(Accepted, self._ask("POST", path, body, _key(key)))
 
+    def tenant(self, name: str, terms: Mapping[str, Any], *, key: str = "") -> Accepted:
+        """See `FrontDesk`."""
+        path = f"/tenants/{_part(name)}"
+        return self._told(Accepted, self._ask("PATCH", path, dict(terms), _key(key)))
+
     def status(self) -> Status:
         """See `FrontDesk`."""
         return self._told(Status, self._ask("GET", "/status"))

@@ -11,6 +11,7 @@ from predictor.job import JobSpec
 from solver.plan import SolveReport
 from tasks.commands import Command
 from tasks.record import Estimate
+from tasks.tenancy import Tenancy
 
 MOST_PRICES = 240
 """Rounds whose prices are told, the last ones: eight hours of two minutes. A choice of layout."""
@@ -59,6 +60,9 @@ class TenantRow:
         gpus: GPUs that it holds.
         gpu_share: Of those that are held, in [0, 1].
         gpu_hours: GPU-hours that it has held.
+        quota_hours: GPU-hours that it may hold in a window, with those carried over; None for any.
+        used_hours: Those that it has held in this one.
+        window_ends_s: When it ends, on the run's clock.
     """
 
     tenant: str
@@ -69,6 +73,9 @@ class TenantRow:
     gpus: int
     gpu_share: float
     gpu_hours: float
+    quota_hours: float | None = None
+    used_hours: float | None = None
+    window_ends_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +170,7 @@ def tenants_of(found: History) -> list[TenantRow]:
     running = defaultdict[str, int](int)
     for job_id, belief in state.beliefs.items():
         tenant = belief.spec.tenant
-        budgets[tenant] += belief.spec.budget
+        budgets[tenant] += belief.spec.budget * state.tenancy.factor(tenant)
         jobs[tenant] += 1
         running[tenant] += job_id in state.leases
     all_budgets, all_gpus = sum(budgets.values()), sum(gpus.values())
@@ -177,9 +184,23 @@ def tenants_of(found: History) -> list[TenantRow]:
             gpus=gpus[tenant],
             gpu_share=gpus[tenant] / all_gpus if all_gpus else 0.0,
             gpu_hours=hours.get(tenant, 0.0),
+            **_quota(state.tenancy, tenant),
         )
-        for tenant in sorted({*hours, *jobs})
+        for tenant in sorted({*hours, *jobs, *state.tenancy.terms})
     ]
+
+
+def _quota(tenancy: Tenancy, tenant: str) -> dict[str, float]:
+    """What a tenant has used of its quota."""
+    found = tenancy.usage.get(tenant)
+    if found is None:
+        return {}
+    terms = tenancy.terms[tenant]
+    return {
+        "quota_hours": terms.gpu_hours + found.carried / 3600.0,
+        "used_hours": found.used / 3600.0,
+        "window_ends_s": (found.window + 1) * terms.window_hours * 3600.0,
+    }
 
 
 def prices_of(rounds: Iterable[Priced]) -> list[PriceRow]:

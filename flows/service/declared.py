@@ -3,14 +3,28 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flows.runs.job_file import JobFile
 from flows.runs.toml_file import first_mistake, read_toml
 from predictor.errors import InputError
 from predictor.job import JobSpec
+
+
+class Terms(BaseModel):
+    """What holds for a tenant from now on (`TenantTerms`); what is not given stays as it is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    budget: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
+    gpu_hours: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0
+    window_hours: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] = 24.0
+    rollover: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0
+    images: Annotated[
+        tuple[Annotated[str, Field(max_length=255)], ...], Field(max_length=1000)
+    ] = ()
 
 
 def from_file(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:

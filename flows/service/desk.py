@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from containers.runtime import EventKind
-from flows.service.admission import check_budget, check_job
+from flows.service.admission import check_budget, check_job, check_tenant, check_terms
 from flows.service.course import (
     MOST_PRICES,
     Course,
@@ -148,6 +148,7 @@ class Desk:
             InputError: It cannot.
         """
         check_job(job, self.header)
+        check_tenant(job, self.inbox.terms(job.tenant))
         hosts = None
         with suppress(InputError):  # a file that is gone: the round that takes the job in says it
             hosts = self.hosts() if job.image or job.options.secrets else None
@@ -212,6 +213,25 @@ class Desk:
         if kind is CommandKind.BUDGET:
             check_budget("value", value)
         return self.inbox.command_all(kind, jobs, value=value, by=by, key=key)
+
+    def tenant(
+        self, name: str, given: Mapping[str, Any], *, by: str = "", key: str = ""
+    ) -> list[Entry]:
+        """Accept new terms of a tenant: once this returns, a crash does not lose them.
+
+        Args:
+            name: The tenant.
+            given: Fields of `TenantTerms`; the others stay as they were accepted last.
+            by: Who gives them.
+            key: Makes it idempotent; see `Request`.
+
+        Raises:
+            InputError: They mean nothing.
+            WarehouseBusy: The inbox does not answer.
+        """
+        terms = replace(self.inbox.terms(name), **given)
+        check_terms(terms)
+        return [self.inbox.tenant(terms, by=by, key=key)]
 
     def entries(self, target: str, tenant: str | None = None) -> list[Entry]:
         """The entries of a job by its id or name, with all tasks of its array.

@@ -5,7 +5,7 @@ come in time for it and is solved anew; the queue is played forward from it with
 run (`tasks.rollouts`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
@@ -13,14 +13,14 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from flows.runs.job_file import JobFile
-from flows.service.admission import check_budget
+from flows.service.admission import check_terms
 from flows.service.declared import declared
 from flows.service.desk import Desk
 from flows.service.outlook import History, queue_row, solved
 from flows.service.rows import QueueRow
 from predictor.errors import InputError
 from predictor.job import JobSpec
-from tasks.commands import Command, CommandKind
+from tasks.commands import Command, CommandKind, TenantTerms
 from tasks.rollouts import expected
 
 Names = Annotated[list[str], Field(max_length=100)]
@@ -37,7 +37,7 @@ class WhatIf(BaseModel):
         release: Jobs on hold that are released.
         drain: Nodes that are drained.
         uncordon: Nodes that come back into service.
-        budget: By tenant, what the budgets of its active jobs are multiplied by.
+        budget: By tenant, what its budget is multiplied by.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -130,7 +130,7 @@ def forecast(desk: Desk, change: WhatIf, tenant: str | None = None) -> list[Fore
         desk.check(specs[0])
         number = first + len(jobs)
         jobs += (replace(spec, job_id=number + place) for place, spec in enumerate(specs))
-    commands = [*_commands(desk, change, tenant), *_budgets(found, change.budget)]
+    commands = [*_commands(desk, change, tenant), *_budgets(found, change)]
     before = {row.job_id: row for row in desk.queue() if row.job_id in found.state.beliefs}
     after = before
     if jobs or (commands and found.last):
@@ -149,16 +149,19 @@ def _commands(desk: Desk, change: WhatIf, tenant: str | None) -> Iterator[Comman
                 yield Command(0, kind, entry.number, 0.0)
 
 
-def _budgets(history: History, factors: Mapping[str, float]) -> Iterator[Command]:
-    """What multiplies the budgets of tenants: commands about their active jobs."""
-    for tenant, factor in factors.items():
-        specs = [b.spec for b in history.state.beliefs.values() if b.spec.tenant == tenant]
-        if not specs:
+def _budgets(history: History, change: WhatIf) -> Iterator[Command]:
+    """The terms of tenants with other budgets."""
+    tenancy = history.state.tenancy
+    known = {belief.spec.tenant for belief in history.state.beliefs.values()}
+    known.update(job.tenant for job in change.submit)
+    for tenant, factor in change.budget.items():
+        if tenant not in known:
             problem = f"tenant {tenant[:80]!r} has no active job"
             raise InputError("budget", problem, "name one that has: shockwave queue")
-        for spec in specs:
-            check_budget("budget", spec.budget * factor)
-            yield Command(0, CommandKind.BUDGET, spec.job_id, 0.0, spec.budget * factor)
+        terms = tenancy.terms.get(tenant, TenantTerms(tenant))
+        new = replace(terms, budget=terms.budget * factor)
+        check_terms(new)
+        yield Command(0, CommandKind.TENANT, -1, 0.0, terms=new)
 
 
 def _row(before: QueueRow | None, after: QueueRow) -> ForecastRow:

@@ -83,6 +83,16 @@ class FrontDesk(ABC):
         return self.command(CommandKind.UNCORDON, node, key=key)
 
     @abstractmethod
+    def tenant(self, name: str, terms: Mapping[str, Any], *, key: str = "") -> Accepted:
+        """Change what holds for a tenant; once this returns, nothing loses it.
+
+        Args:
+            name: The tenant.
+            terms: The fields of `TenantTerms` that change.
+            key: See `submit`.
+        """
+
+    @abstractmethod
     def status(self) -> Status:
         """Where the service stands."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from flows.runs.job_file import JobFile
 from flows.service.course import Course, PriceRow, TenantRow
-from flows.service.declared import declared
+from flows.service.declared import Terms, declared
 from flows.service.desk import Desk
 from flows.service.forecasting import ForecastRow, WhatIf, forecast
 from flows.service.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
@@ -39,8 +39,8 @@ def accepted(entries: Sequence[Entry]) -> Accepted:
     """Entries of the inbox, as who handed them in is told."""
     entry = entries[0]
     of_node = entry.job is None and CommandKind(entry.kind).of_node
-    job = None if of_node else entry.number if entry.job else entry.target
-    return Accepted(entry.number, entry.kind, job, len(entries))
+    about = entry.number if entry.job else entry.target
+    return Accepted(entry.number, entry.kind, None if of_node or about < 0 else about, len(entries))
 
 
 class Guarded:
@@ -128,6 +128,19 @@ class Guarded:
             return desk.command(kind, target, value=value, by=caller.name, key=_key(caller, key))
         numbers = [entry.number for entry in self._entries(caller, target)]
         return desk.command_jobs(kind, numbers, value=value, by=caller.name, key=_key(caller, key))
+
+    def tenant(self, caller: Token, name: str, terms: Terms, key: str = "") -> list[Entry]:
+        """Accept new terms of a tenant; see `Desk.tenant`.
+
+        Raises:
+            NotAllowed: The caller is no operator.
+            InputError: They mean nothing.
+        """
+        _check_commands(caller)
+        if caller.role is not Role.OPERATOR:
+            raise NotAllowed("token", "terms of tenants are an operator's to give", _ASK)
+        given = terms.model_dump(exclude_unset=True)
+        return self.desk.tenant(name, given, by=caller.name, key=key)
 
     def _entries(self, caller: Token, target: str) -> list[Entry]:
         tenant = caller.tenant if caller.role is Role.TENANT else None

@@ -54,7 +54,9 @@ class FromInbox:
         """An entry as a job or a command; a job that cannot be scheduled as its refusal."""
         if entry.job is None:
             kind = CommandKind(entry.kind)
-            return Command(entry.number, kind, entry.target, at, entry.value, entry.by)
+            return Command(
+                entry.number, kind, entry.target, at, entry.value, entry.by, terms=entry.terms
+            )
         job = replace(entry.job, arrival_seconds=at)
         try:
             self.check(job)

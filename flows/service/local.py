@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from flows.runs.toml_file import first_mistake
-from flows.service.declared import job_of
+from flows.service.declared import Terms, job_of
 from flows.service.desk import Desk
 from flows.service.front import FrontDesk, headed
 from flows.service.guarded import Guarded, accepted
@@ -70,6 +70,14 @@ class LocalDesk(FrontDesk):
     ) -> Accepted:
         """See `FrontDesk`."""
         return accepted(self._guarded.command(self._me, kind, target, key, value))
+
+    def tenant(self, name: str, terms: Mapping[str, Any], *, key: str = "") -> Accepted:
+        """See `FrontDesk`."""
+        try:
+            given = Terms.model_validate(terms)
+        except ValidationError as error:
+            raise first_mistake(Path("terms"), error, Terms, "a tenant's terms") from None
+        return accepted(self._guarded.tenant(self._me, name, given, key))
 
     def status(self) -> Status:
         """See `FrontDesk`."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from predictor.job import JobSpec
-from tasks.commands import Command, CommandKind
+from tasks.commands import Command, CommandKind, TenantTerms
 from tasks.eligibility import Bar
 from tasks.record import RoundRecord
 from tasks.state import RunState
@@ -84,7 +84,7 @@ class QueueRow:
         ends_high_s: Upper end.
         ftf: Its finish-time fairness ρ, if it ends then.
         price: What a GPU-round of its type costs in the market.
-        waits_for: Other jobs that keep it from running, in words; empty if none does.
+        waits_for: Other jobs or the quota that keep it from running, in words; empty if none does.
         deadline_in_s: When it is to end; None if it has no deadline.
         in_time: Whether it should: yes or no where all of the interval says so, maybe, or missed;
             empty without a deadline or an expectation.
@@ -215,12 +215,23 @@ def status_of(state: RunState, job_id: int) -> str:
 
 
 def waits_for(state: RunState, job_id: int) -> str:
-    """The other jobs that keep an active one from running, in words; empty if none does."""
+    """The other jobs, or the quota, that keep one from running, in words; empty if none does."""
     found = state.barred.get(job_id)
     if found is None:
         return ""
+    if found.bar is Bar.QUOTA:
+        return f"the quota of its tenant, until {found.until_seconds:,.0f} s"
     shown = counted_jobs(found.jobs)
     return f"the end of {shown}" if found.bar is Bar.AFTER else f"a place in its array: {shown}"
+
+
+def terms_in_words(terms: TenantTerms) -> str:
+    """The terms of a tenant, in words."""
+    said = [f"tenant {terms.tenant}: budget {terms.budget:g}"]
+    if terms.gpu_hours:
+        said.append(f"{terms.gpu_hours:g} GPU-hours in {terms.window_hours:g} h")
+        said += [f"{terms.rollover:g} carried over"] if terms.rollover else []
+    return ", ".join([*said, *([f"images {' '.join(terms.images)}"] if terms.images else [])])
 
 
 def counted_jobs(jobs: Sequence[int]) -> str:
@@ -270,7 +281,9 @@ def events_of(record: RoundRecord, names: dict[int, str]) -> Iterator[EventRow]:
 
 def _command_event(record: RoundRecord, command: Command, names: dict[int, str]) -> EventRow:
     reason = command.reason or (f"by {command.by}" if command.by else "")
-    if command.kind.of_node:
+    if command.kind is CommandKind.TENANT:
+        reason, job = f"{terms_in_words(command.terms)} {reason}".strip(), None
+    elif command.kind.of_node:
         reason, job = f"node {command.target} {reason}".strip(), None
     else:
         job = command.number if command.kind is CommandKind.REFUSED else command.target

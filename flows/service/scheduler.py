@@ -27,7 +27,7 @@ from flows.runs.prepared import prepare, terms
 from flows.runs.simulation import Driver, carry_out, check_plugins
 from flows.runs.start import make_start
 from flows.servers.children import READY, end_with_parent
-from flows.service.admission import check_job, truth_of
+from flows.service.admission import check_job, check_tenant, truth_of
 from flows.service.intake import Again, FromInbox
 from flows.service.options import DATABASE_URL, ServiceOptions
 from flows.service.running import FOLDER, SNAPSHOT
@@ -118,6 +118,7 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
             now, speed = pace.now, pace.speed
         inbox.belongs_to(run.name)
         checks.append(partial(check_job, header=run.header))
+        checks.append(lambda spec: check_tenant(spec, run.state.tenancy.terms.get(spec.tenant)))
 
         def check(spec: JobSpec) -> None:
             for refuse in checks:

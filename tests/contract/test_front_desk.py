@@ -47,12 +47,15 @@ def test_what_is_handed_in_is_there_once(opens: Opens, tmp_path: Path) -> None:
     assert desk.hold("new") == Accepted(5, "hold", 4)
     assert desk.budget("4", 2.5) == Accepted(6, "budget", 4)
     assert desk.drain("1") == Accepted(7, "drain", None)
+    told = desk.tenant("a", {"budget": 2.0, "images": ["x"]}, key="terms")
+    assert told == Accepted(8, "tenant", None)
+    assert desk.tenant("a", {"budget": 2.0, "images": ["x"]}, key="terms") == told
     go(tmp_path, 1)
     assert [row.status for row in desk.jobs()][-1] == "held"
     assert desk.job("new") == desk.jobs()[3]
     assert [row.drained for row in desk.nodes()] == [False, True, False, False]
     status = desk.status()
-    assert (status.inbox, status.pending, status.drained) == (7, 0, (1,))
+    assert (status.inbox, status.pending, status.drained) == (8, 0, (1,))
     for again in (desk.release, desk.requeue, desk.cancel):
         assert again("new").job_id == 4
     assert desk.uncordon("1").kind == "uncordon"
@@ -92,6 +95,9 @@ def test_both_tell_the_same(tmp_path: Path) -> None:
         (lambda desk: desk.hold(".."), r"there is no job '\.\.'"),
         (lambda desk: desk.hold(""), "there is no job ''"),
         (lambda desk: desk.budget("1", -1.0), "value: "),
+        (lambda desk: desk.tenant("a", {"budget": 0}), "budget: "),
+        (lambda desk: desk.tenant("a", {"window_hours": 0.001}), "window_hours: 0.001 is out"),
+        (lambda desk: desk.tenant("a", {"gpus": 4}), "gpus: is no field of "),
         (lambda desk: desk.drain("99"), "there is no node '99'"),
         (lambda desk: desk.why("2"), "job 2: is not in run"),
         (lambda desk: next(iter(desk.logs("1"))), "is on a virtual cluster"),

@@ -138,6 +138,7 @@ ACCESS = {
     },
     ("POST", "/nodes/0/drain", None): (401, 403, 403, 403, 202, 202),
     ("POST", "/nodes/0/uncordon", None): (401, 403, 403, 403, 202, 202),
+    ("PATCH", "/tenants/z", '{"gpu_hours": 5}'): (401, 403, 403, 403, 202, 202),
     ("POST", "/forecast", "{}"): (401, 200, 200, 200, 200, 200),
     ("POST", "/forecast", '{"hold": ["1"]}'): (401, 200, 200, 422, 200, 200),
     ("POST", "/forecast", '{"drain": ["0"]}'): (401, 200, 403, 403, 200, 200),
@@ -159,7 +160,8 @@ def test_each_role_at_each_address(api: Api, asked: tuple[str, str, str | None])
 
 def test_the_table_has_every_address(api: Api) -> None:
     for path, methods in api.schema["paths"].items():
-        wanted = {"1", "2"} if "/jobs/{" in path else {"0"} if "/nodes/{" in path else {""}
+        about = {"jobs": {"1", "2"}, "nodes": {"0"}, "tenants": {"z"}}
+        wanted = next((who for what, who in about.items() if f"/{what}/{{" in path), {""})
         pattern = re.compile(re.sub(r"\{\w+\}", r"(\\w+)", path))
         for method in methods:
             rows = [pattern.fullmatch(f"/v1{at}") for how, at, _ in ACCESS if how == method.upper()]

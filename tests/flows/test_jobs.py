@@ -58,7 +58,7 @@ def test_jobs_are_handed_in_steered_and_shown(service: Path) -> None:
     (file := tmp_path / "job.toml").write_text(
         'model = "translator"\nbatch_size = 64\nepochs = 9\n'
     )
-    (other,) = typed(tmp_path, "submit", str(file), "--priority", "2", "--tenant", "b")
+    (other,) = typed(tmp_path, "submit", str(file), "--budget", "2", "--tenant", "b")
     (ahead,) = typed(tmp_path, "submit", str(file), "--dry-run")
     assert (
         ahead["starts_low_s"] <= ahead["starts_in_s"] <= ahead["ends_in_s"] <= ahead["ends_high_s"]
@@ -90,7 +90,8 @@ MISTAKES = {
     ("submit", "--model", "conv-small", "--batch-size", "32"): "epochs",
     ("submit", *SMALL, "--model", "x", "--samples-per-epoch", "9"): "--model: the service has no",
     ("submit", *SMALL, "--gpus", "64"): "--gpus: 64 are asked for",
-    ("submit", *SMALL, "--priority", "-1"): "budget",
+    ("submit", *SMALL, "--budget", "-1"): "budget",
+    ("submit", *SMALL, "--priority", "0"): "priority",
     ("submit", "none.toml"): "none.toml",
     ("submit", *SMALL, "--after", "none"): "there is no job 'none'",
     ("submit", *SMALL, "--array", "3-1"): "array: '3-1' ends before it begins",
@@ -210,3 +211,27 @@ def test_who_logs_in_asks_that_service_and_who_logs_out_the_warehouse(
         assert told("logout") == "logged out\n"
     assert "theirs" not in told("jobs")
     assert told("logout") == "nobody is logged in\n"
+
+
+def test_what_holds_for_a_tenant_is_set_and_told(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB)
+    go(tmp_path, 1)
+    words = ("tenant", "set", "a", "--gpu-hours", "0.001", "--window-hours", "100000")
+    (entry,) = typed(tmp_path, *words, "--key", "k")
+    assert typed(tmp_path, *words, "--key", "k") == [entry]
+    typed(tmp_path, "tenant", "set", "a", "--budget", "2", "--image", "team/*")
+    go(tmp_path, 2)
+    rows = {row["tenant"]: row for row in typed(tmp_path, "tenant", "list")}
+    assert rows["a"]["quota_hours"] == 0.001
+    assert rows["a"]["budget"] == 2.0
+    assert rows["a"]["used_hours"] > 0.001
+    (queued,) = typed(tmp_path, "queue")
+    assert queued["waits_for"] == "the quota of its tenant, until 360,000,000 s"
+    assert any("0.001 GPU-hours in 100000 h" in row["reason"] for row in typed(tmp_path, "events"))
+    other = ("--kind", "opaque", "--max-seconds", "60", "--tenant", "a")
+    with pytest.raises(InputError, match="image: x is none of those that tenant a may name"):
+        typed(tmp_path, "submit", "--image", "x", *other)
+    typed(tmp_path, "submit", "--image", "team/x", *other)
+    with pytest.raises(InputError, match="window_hours: 0.0 is refused"):
+        typed(tmp_path, "tenant", "set", "a", "--window-hours", "0")

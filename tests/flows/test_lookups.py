@@ -65,6 +65,7 @@ RUNS = {
     "cluster": [("cluster check {folder}/cluster.toml", 1)],
     "submit": [("submit --model conv-small --batch-size 32 --epochs 2", 2)],
     "queue": [("queue", 2)],
+    "tenant": [("tenant list", 2)],
     "token": [("token add ann", 0)],
     "logout": [("logout", 0)],
 }

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, RowMapping, Select, delete, func, insert, sel
 from predictor.errors import InputError, ShockwaveError, WarehouseBusy
 from predictor.job import JobSpec
 from predictor.options import array_of
-from tasks.commands import CommandKind
+from tasks.commands import NO_TERMS, CommandKind, TenantTerms
 from tasks.rows import from_row, to_row
 from warehouse.inbox.database import Database
 from warehouse.inbox.tables import ENTRIES, SERVICE
@@ -26,6 +26,9 @@ FILE = Path("inbox") / "inbox.sqlite"
 
 MOST_TEXT = 200
 """Characters of a key, a tenant, or of who hands something in, at most."""
+
+LONGEST_TENANT = 100
+"""Characters of a tenant that has terms, at most."""
 
 MOST_READ = 10_000
 """Entries read at a time, at most. An engineering bound."""
@@ -40,6 +43,7 @@ class Request:
         job: A job's declaration; its job id and arrival are given when it is taken in.
         target: A command's job or node.
         value: A command's value, such as a budget.
+        terms: Terms of a tenant.
         by: Who hands it in.
         key: Makes it idempotent: a second one with the same key is the first.
     """
@@ -50,6 +54,7 @@ class Request:
     value: float = 0.0
     by: str = ""
     key: str = ""
+    terms: TenantTerms = NO_TERMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,7 @@ class Entry:
         by: Who handed it in.
         accepted_at: When, in seconds since the epoch.
         job: A job's declaration, with its id, without its arrival.
+        terms: Terms of a tenant.
     """
 
     number: int
@@ -73,6 +79,7 @@ class Entry:
     by: str
     accepted_at: float
     job: JobSpec | None
+    terms: TenantTerms = NO_TERMS
 
 
 class Inbox:
@@ -197,6 +204,18 @@ class Inbox:
 
             found |= {entry.number: entry.job for entry in self._database.read(work) if entry.job}
         return found
+
+    def tenant(self, terms: TenantTerms, *, by: str = "", key: str = "") -> Entry:
+        """Accept the terms of a tenant; see `accept`."""
+        given = Request(CommandKind.TENANT.value, by=by, key=key, terms=terms)
+        return self.accept([given])[0]
+
+    def terms(self, tenant: str) -> TenantTerms:
+        """The terms of a tenant that were accepted last."""
+        asked = select(ENTRIES).where(ENTRIES.c.kind == CommandKind.TENANT.value)
+        asked = asked.where(ENTRIES.c.name == tenant).order_by(ENTRIES.c.number.desc()).limit(1)
+        row = self._database.read(lambda connection: connection.execute(asked).mappings().first())
+        return _entry(row).terms if row else replace(NO_TERMS, tenant=tenant)
 
     def last(self) -> int:
         """The number of the last entry; 0 if there is none."""
@@ -335,11 +354,14 @@ def _check(request: Request) -> None:
         raise InputError("job", "is missing", "give its declaration")
     if request.kind not in (SUBMIT, *CommandKind) or request.kind == CommandKind.REFUSED:
         raise InputError("kind", f"{request.kind!r} is no command", f"give {', '.join(_GIVEN)}")
-    tenant = request.job.tenant if request.job else ""
+    tenant = request.job.tenant if request.job else request.terms.tenant
     for field, text in (("key", request.key), ("by", request.by), ("tenant", tenant)):
         if len(text) > MOST_TEXT or not text.isprintable():
             problem = f"is longer than {MOST_TEXT} characters, or has control characters"
             raise InputError(field, problem, "give a shorter one of letters and digits")
+    if request.kind == CommandKind.TENANT and not 0 < len(tenant) <= LONGEST_TENANT:
+        problem = f"is empty, or longer than {LONGEST_TENANT} characters"
+        raise InputError("tenant", problem, "give its name")
     if request.job is not None and request.job.name.isdigit():
         raise InputError("name", f"{request.job.name!r} is like a job's id", "add a letter")
 
@@ -369,21 +391,23 @@ def _known(connection: Connection, request: Request) -> Entry | None:
 def _row(request: Request, number: int, now: float) -> dict[str, Any]:
     """A request as a row; what is given when a job is taken in is left open."""
     job = request.job and replace(request.job, job_id=0, arrival_seconds=0.0)
+    declared = job or request.terms
     return {
         "number": number,
         "kind": request.kind,
-        "name": job.name if job else "",
+        "name": job.name if job else request.terms.tenant,
         "key": request.key or None,
         "target": request.target,
         "value": request.value,
         "submitter": request.by,
-        "job": json.dumps(to_row(job), sort_keys=True) if job else "",
+        "job": json.dumps(to_row(declared), sort_keys=True) if declared != NO_TERMS else "",
         "accepted_at": now,
     }
 
 
 def _entry(row: Mapping[str, Any] | RowMapping) -> Entry:
-    number, job = int(row["number"]), row["job"]
+    number, text = int(row["number"]), row["job"]
+    job = text if row["kind"] == SUBMIT else ""
     return Entry(
         number=number,
         kind=row["kind"],
@@ -392,4 +416,5 @@ def _entry(row: Mapping[str, Any] | RowMapping) -> Entry:
         by=row["submitter"],
         accepted_at=row["accepted_at"],
         job=replace(from_row(JobSpec, json.loads(job)), job_id=number) if job else None,
+        terms=from_row(TenantTerms, json.loads(text)) if text and not job else NO_TERMS,
     )

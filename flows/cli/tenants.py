@@ -1,0 +1,60 @@
+"""Tenants of a service: `tenant set`, `tenant list`."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from flows.cli.jobs import Key, desk, print_accepted
+from flows.cli.options import Command, Json, Warehouse
+from flows.cli.output import print_rows, say
+from warehouse import DEFAULT_WAREHOUSE
+
+tenant = typer.Typer(help="Say what holds for tenants, and list what they use.")
+
+
+@tenant.command("set", cls=Command)
+def set_(
+    name: Annotated[str, typer.Argument(help="The tenant.")],
+    budget: Annotated[
+        float | None, typer.Option(help="What its jobs' budgets are multiplied by.")
+    ] = None,
+    gpu_hours: Annotated[
+        float | None, typer.Option(help="GPU-hours that it may hold in a window; 0 for any.")
+    ] = None,
+    window_hours: Annotated[float | None, typer.Option(help="Length of a window.")] = None,
+    rollover: Annotated[
+        float | None, typer.Option(help="Most unused GPU-hours that go into the next window.")
+    ] = None,
+    image: Annotated[
+        list[str] | None, typer.Option(help="Pattern of images that its jobs may name.")
+    ] = None,
+    any_image: Annotated[
+        bool, typer.Option("--any-image", help="Its jobs may name any image again.")
+    ] = False,
+    key: Key = "",
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Change what holds for a tenant; what is not given stays as it is."""
+    options = {
+        "budget": budget,
+        "gpu_hours": gpu_hours,
+        "window_hours": window_hours,
+        "rollover": rollover,
+        "images": [] if any_image else image or None,
+    }
+    given = {field: value for field, value in options.items() if value is not None}
+    with desk(warehouse) as found:
+        told = found.tenant(name, given, key=key)
+    if as_json:
+        print_accepted(told, name, as_json)
+    else:
+        say(f"what holds for tenant {name} is accepted; the next round takes it in")
+
+
+@tenant.command("list", cls=Command)
+def list_(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
+    """List the tenants: their budgets, what they hold, and what is left of their quotas."""
+    with desk(warehouse) as found:
+        print_rows([asdict(row) for row in found.tenants()], as_json, paged=True)

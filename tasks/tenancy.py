@@ -1,0 +1,152 @@
+"""Tenants: what holds for them, what they used of their quotas, and how they divide budgets."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from itertools import repeat
+
+from predictor.belief import Belief
+from tasks.commands import Command, CommandKind, TenantTerms
+
+HOUR = 3600.0
+
+MOST_WINDOWS = 1_000
+"""Windows without use after which no more hours are carried over. An engineering bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a tenant used of its quota.
+
+    Attributes:
+        window: The window, from 0 at the beginning of the run.
+        used: GPU-seconds that its jobs have held in it, restarts included.
+        carried: GPU-seconds carried over from windows before.
+    """
+
+    window: int = 0
+    used: float = 0.0
+    carried: float = 0.0
+
+    def at(self, clock_seconds: float, terms: TenantTerms) -> "Usage":
+        """The usage in the window of a time: what is left of one is carried into the next."""
+        number, found = int(clock_seconds // (terms.window_hours * HOUR)), self
+        quota = terms.gpu_hours * HOUR
+        for _ in repeat(None, min(number - self.window, MOST_WINDOWS)):
+            left = max(quota + found.carried - found.used, 0.0)
+            found = Usage(number, 0.0, min(left, terms.rollover * HOUR))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Tenancy:
+    """What holds for tenants: a fold over commands, and over what their jobs held.
+
+    Attributes:
+        terms: Terms of tenants that have some, by tenant.
+        usage: What those with a quota used of it.
+    """
+
+    terms: Mapping[str, TenantTerms] = field(default_factory=dict)
+    usage: Mapping[str, Usage] = field(default_factory=dict)
+
+    def after(
+        self,
+        clock_seconds: float,
+        held: Mapping[str, float],
+        commands: Sequence[Command],
+    ) -> "Tenancy":
+        """The tenancy after a round.
+
+        Args:
+            clock_seconds: The run's clock by then.
+            held: GPU-seconds that jobs held in the round, by tenant.
+            commands: Commands taken in.
+        """
+        given = [command.terms for command in commands if command.kind is CommandKind.TENANT]
+        if not given and not self.usage:
+            return self
+        usage = {
+            tenant: replace(found, used=found.used + held.get(tenant, 0.0)).at(
+                clock_seconds, self.terms[tenant]
+            )
+            for tenant, found in self.usage.items()
+        }
+        terms = dict(self.terms)
+        for new in given:
+            known = terms.get(new.tenant)
+            terms[new.tenant] = new
+            if not new.gpu_hours:
+                usage.pop(new.tenant, None)
+            elif known is None or known.window_hours != new.window_hours or not known.gpu_hours:
+                window = int(clock_seconds // (new.window_hours * HOUR))
+                usage[new.tenant] = Usage(window)
+        return Tenancy(terms, usage)
+
+    def spent_until(self, tenant: str) -> float | None:
+        """The end of the window in which a tenant's quota is used up; None if it is not."""
+        found, terms = self.usage.get(tenant), self.terms.get(tenant)
+        if found is None or terms is None or found.used < terms.gpu_hours * HOUR + found.carried:
+            return None
+        return (found.window + 1) * terms.window_hours * HOUR
+
+    def budgets(self, beliefs: Mapping[int, Belief], running: Collection[int]) -> dict[int, float]:
+        """Budgets in the market of jobs for which it is not their own, by job id.
+
+        It is multiplied by that of the tenant, which divides the sum of its jobs' budgets by their
+        priorities.
+
+        Args:
+            beliefs: Active jobs, by job id.
+            running: Those that may run.
+        """
+        asking: dict[str, list[Belief]] = {}
+        prior = {b.spec.tenant for b in beliefs.values() if b.spec.options.priority != 1.0}
+        for job_id in running:
+            tenant = beliefs[job_id].spec.tenant
+            if tenant in prior or self.factor(tenant) != 1.0:
+                asking.setdefault(tenant, []).append(beliefs[job_id])
+        found: dict[int, float] = {}
+        for tenant, jobs in asking.items():
+            weights = [job.spec.budget * job.spec.options.priority for job in jobs]
+            total = sum(job.spec.budget for job in jobs) * self.factor(tenant)
+            shares = (total * weight / sum(weights) for weight in weights)
+            found |= {job.spec.job_id: share for job, share in zip(jobs, shares, strict=True)}
+        return found
+
+    def factor(self, tenant: str) -> float:
+        """What the budgets of a tenant's jobs are multiplied by."""
+        terms = self.terms.get(tenant)
+        return terms.budget if terms else 1.0
+
+
+NO_TENANCY = Tenancy()
+
+
+def may_name(terms: TenantTerms | None, image: str) -> bool:
+    """Whether a tenant's jobs may name an image."""
+    if terms is None or not terms.images or not image:
+        return True
+    return any(fnmatchcase(image, form) for form in terms.images)
+
+
+def gpu_seconds(
+    beliefs: Mapping[int, Belief],
+    leases: Mapping[int, tuple[int, ...]],
+    seconds: float,
+    tenants: Iterable[str],
+) -> dict[str, float]:
+    """GPU-seconds that leases were in a round, by tenant, of some tenants.
+
+    Args:
+        beliefs: Jobs by job id.
+        leases: GPUs by job id.
+        seconds: Length of the round.
+        tenants: The tenants.
+    """
+    found = dict.fromkeys(tenants, 0.0)
+    for job_id, gpus in leases.items() if found else ():
+        tenant = beliefs[job_id].spec.tenant
+        if tenant in found:
+            found[tenant] += len(gpus) * seconds
+    return found

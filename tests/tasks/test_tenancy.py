@@ -1,0 +1,154 @@
+"""Tenants: quotas over windows, budgets, priorities, and that the records alone repeat them."""
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.history.replay import replay
+from flows.history.why import why
+from flows.history.words import in_words
+from flows.runs.start import make_start
+from predictor.allocation import Demand
+from predictor.belief import Belief
+from predictor.job import JobKind, JobSpec, timed_job
+from predictor.options import JobOptions
+from tasks.commands import Command, CommandKind, TenantTerms
+from tasks.record import RuntimeKind, Settings, Start, one_pool
+from tasks.tenancy import Tenancy, Usage, may_name
+from tests.runs import make, write
+from tests.tasks.test_eligibility import JOB, start
+from warehouse.store.audit import audit
+
+HOUR = 3600.0
+ROUND = 120.0
+QUOTA, CARRIED = 1.0, 0.5
+TERMS = TenantTerms("a", gpu_hours=QUOTA, window_hours=1.0, rollover=CARRIED)
+
+
+def service(path: Path, text: str, *terms: TenantTerms) -> Start:
+    """A service whose jobs come at once, and the terms of tenants after them."""
+    known = start(path, text).workload
+    count = len(known.specs)
+    workload = replace(
+        known,
+        specs=tuple(replace(spec, job_id=spec.job_id + 1) for spec in known.specs),
+        truths=tuple(replace(truth, job_id=truth.job_id + 1) for truth in known.truths),
+        commands=tuple(
+            Command(count + place, CommandKind.TENANT, -1, 0.0, terms=new)
+            for place, new in enumerate(terms, start=1)
+        ),
+        service=True,
+    )
+    settings = Settings("shockwave", one_pool(4), round_seconds=ROUND, runtime=RuntimeKind.FAITHFUL)
+    return make_start(workload, settings, service=True)
+
+
+LONG = JOB.replace("1000", "9000")
+TWO = f'[[jobs]]\n{LONG}tenant = "a"\nscale_factor = 2\n[[jobs]]\n{LONG}tenant = "b"\n'
+
+
+def test_a_quota_holds_in_each_window_and_what_is_left_is_carried_over(tmp_path: Path) -> None:
+    first = service(tmp_path, TWO, TERMS)
+    made = make(first)
+    used = defaultdict[int, float](float)
+    for record in made.records:
+        held = sum(len(lease.gpus) for lease in record.leases if lease.job_id == 1)
+        used[int(record.clock_seconds // HOUR)] += held * ROUND
+    most, over = QUOTA * HOUR, 2 * ROUND
+    assert used[0] == pytest.approx(most)
+    assert all(seconds <= most + over for seconds in used.values())
+    assert sum(used.values()) >= 9000.0
+    others = [r for r in made.records if 2 in {lease.job_id for lease in r.leases}]
+    assert len(others) >= 9000.0 / ROUND  # nobody else waits
+    name = write(tmp_path, first, made.rounds)
+    assert not replay(name, tmp_path).differences
+    assert audit(tmp_path, name).findings == ()
+    waits = next(r.round for r in made.records if 1 not in {lease.job_id for lease in r.leases})
+    told = why("1", tmp_path, name, waits)
+    assert told.quota_until_seconds == HOUR
+    assert "Tenant a has used up its quota of GPU-hours, until 3,600 s." in [*in_words(told)]
+    assert told.start_seconds is not None
+    assert told.start_seconds >= HOUR
+
+
+def test_an_opaque_job_keeps_its_gpus_over_its_quota(tmp_path: Path) -> None:
+    opaque = TWO.replace("checkpointing", "opaque", 1)
+    made = make(service(tmp_path, opaque, TERMS))
+    held = [1 in {lease.job_id for lease in record.leases} for record in made.records]
+    assert held[: held.index(False)] == [True] * held.index(False)
+    assert held.count(True) >= 9000.0 / ROUND
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 5 * HOUR), st.floats(0.0, HOUR)), max_size=20),
+    st.floats(0.0, 3.0),
+)
+def test_no_more_is_carried_over_than_was_left_and_may_be(
+    rounds: list[tuple[float, float]], rollover: float
+) -> None:
+    terms = replace(TERMS, rollover=rollover)
+    command = Command(1, CommandKind.TENANT, -1, 0.0, terms=terms)
+    tenancy, clock, used = Tenancy().after(0.0, {}, [command]), 0.0, 0.0
+    for passed, held in rounds:
+        clock, used = clock + passed, used + held
+        tenancy = tenancy.after(clock, {"a": held}, ())
+        found = tenancy.usage["a"]
+        assert found.window == int(clock // HOUR)
+        assert 0.0 <= found.carried <= rollover * HOUR + 1e-6
+        assert found.carried <= max(QUOTA * HOUR * found.window, 0.0) + 1e-6
+        until = tenancy.spent_until("a")
+        assert (until is not None) == (found.used >= QUOTA * HOUR + found.carried)
+        assert until is None or until > clock - 1e-6
+
+
+def test_idle_windows_are_rolled_over_one_by_one() -> None:
+    terms = replace(TERMS, rollover=2.5)
+    assert Usage().at(2 * HOUR, terms) == Usage(2, 0.0, 2 * HOUR)
+    assert Usage().at(9 * HOUR, terms) == Usage(9, 0.0, 2.5 * HOUR)
+    assert Usage(0, 0.75 * HOUR).at(HOUR, terms) == Usage(1, 0.0, 0.25 * HOUR)
+
+
+def job(job_id: int, tenant: str, budget: float = 1.0, priority: float = 1.0) -> Belief:
+    options = JobOptions(priority=priority)
+    spec: JobSpec = timed_job(
+        job_id,
+        JobKind.CHECKPOINTING,
+        Demand.gang(1),
+        900.0,
+        0.0,
+        image="a",
+        tenant=tenant,
+        budget=budget,
+        options=options,
+    )
+    return Belief(spec)
+
+
+def test_priorities_divide_what_a_tenant_has_and_touch_no_other() -> None:
+    beliefs = {1: job(1, "a", priority=3.0), 2: job(2, "a"), 3: job(3, "b"), 4: job(4, "a", 2.0)}
+    tenancy = Tenancy({"a": TenantTerms("a", budget=2.0)}, {})
+    assert Tenancy().budgets({3: beliefs[3]}, [3]) == {}
+    found = tenancy.budgets(beliefs, [1, 2, 3])
+    assert found == {1: pytest.approx(3.0), 2: pytest.approx(1.0)}  # 2 × (1 + 1) in all
+    assert sum(tenancy.budgets(beliefs, [1, 2, 3, 4]).values()) == pytest.approx(8.0)
+    assert Tenancy().budgets(beliefs, [2, 3, 4]) == {2: 1.0, 4: 2.0}
+
+
+def test_a_job_of_a_higher_priority_goes_first(tmp_path: Path) -> None:
+    wide = f'{LONG}scale_factor = 4\ntenant = "a"\n'
+    text = f"[[jobs]]\n{wide}[[jobs]]\n{wide}priority = 9\n"
+    made = make(service(tmp_path, text))
+    assert [lease.job_id for lease in made.records[0].leases] == [2]
+    budgets = {bid.job_id for bid in made.records[0].bids}
+    assert budgets == {1, 2}
+
+
+def test_terms_of_images_are_patterns() -> None:
+    terms = TenantTerms("a", images=("team/*:v?", "x@sha256:*"))
+    named = ("", "team/train:v1", "x@sha256:" + "0" * 64, "team/train:v10", "y")
+    assert [may_name(terms, image) for image in named] == [True, True, True, False, False]
+    assert may_name(None, "y")
