@@ -233,5 +233,5 @@ def test_what_holds_for_a_tenant_is_set_and_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="image: x is none of those that tenant a may name"):
         typed(tmp_path, "submit", "--image", "x", *other)
     typed(tmp_path, "submit", "--image", "team/x", *other)
-    with pytest.raises(InputError, match="window_hours: 0.0 is refused"):
+    with pytest.raises(InputError, match=r"window_hours: .* is refused"):
         typed(tmp_path, "tenant", "set", "a", "--window-hours", "0")
