@@ -18,7 +18,9 @@ from flows.runs.simulation import packages
 from flows.runs.start import make_start
 from flows.servers.own_server import own_server
 from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
+from flows.service.client import Client
 from flows.service.desk import Desk
+from flows.service.local import LocalDesk
 from flows.service.options import ServiceOptions
 from flows.service.printed import check_printed, printed
 from flows.service.scheduler import schedule, under_way
@@ -29,6 +31,7 @@ from tasks.commands import CommandKind
 from tasks.record import RuntimeKind, Settings, one_pool
 from tasks.sources import Workload
 from tests.containers.stories import job, long
+from tests.flows.served import SECRET, served
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
@@ -200,6 +203,10 @@ slots = [{{ cpus = 1.0 }}, {{ cpus = 1.0 }}]
     kept = b"".join(printed(read_cluster_file(file), run.name, 1))
     assert name == f"--- {container_name(run.name, 1, 0, 0)}".encode()
     assert kept.startswith(while_it_runs.rstrip()), (while_it_runs, kept)
+    with served(tmp_path) as url, Client(url, SECRET) as there, LocalDesk(tmp_path) as own:
+        assert b"".join(there.logs("1")) == b"".join(own.logs("1")) == kept
+        assert next(there.logs("1", follow=True)) == next(own.logs("1", follow=True)) == kept
+        assert [found.epoch for found in there.course("1").losses] == [0, 1, 2, 3]
     assert audit(tmp_path, run.name).findings == ()
     assert replay(run.name, tmp_path).differences == []
     daemon.remove_containers()

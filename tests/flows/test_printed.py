@@ -1,0 +1,47 @@
+"""What jobs printed, from where a reader left off."""
+
+from contextlib import closing
+from pathlib import Path
+
+from containers.docker.logs import keep, log_file
+from flows.runs.cluster_file import read_cluster_file
+from flows.service import printed
+from flows.service.front import headed
+from flows.service.printed import MOST_PART, Printed
+
+CLUSTER = """
+storage = "{folder}"
+user = "1000:1000"
+[[nodes]]
+name = "absent"
+endpoint = "unix://{folder}/no.sock"
+gpu_type = "cpu"
+image = "none"
+slots = [{{ cpus = 1.0 }}]
+"""
+RUN = "service-000000-1"
+
+
+def test_nothing_is_missed_or_told_twice(tmp_path: Path) -> None:
+    (file := tmp_path / "cluster.toml").write_text(CLUSTER.format(folder=tmp_path))
+    nodes = read_cluster_file(file)
+    log = log_file(nodes, RUN, 1)
+    log.parent.mkdir(parents=True)
+    long = b"x" * (MOST_PART + 5) + b"\xff\n"
+    keep(log, "first", long)
+    keep(log, "second", b"")
+    with closing(Printed(nodes, RUN, 1)) as found:
+        parts = [*found.more()]
+        assert [name for name, _ in parts] == ["first", "first", "second"]
+        assert b"".join(headed(parts)) == log.read_bytes()
+        assert [*found.more()] == []
+        places = found.place
+        keep(log, "third", b"3\n")
+        assert [*found.more()] == [("third", b"3\n")]
+    with closing(Printed(nodes, RUN, 1, places)) as again:
+        assert [*again.more()] == [("third", b"3\n")]
+    with closing(Printed(nodes, RUN, 1, {"first": MOST_PART})) as again:
+        assert next(again.more()) == ("first", long[MOST_PART:])
+    with closing(Printed(nodes, RUN, 1, {"second": 1})) as again:  # what is before it is known
+        assert [*again.more()] == [("third", b"3\n")]
+    assert b"".join(printed.printed(nodes, RUN, 1)) == log.read_bytes()
