@@ -8,7 +8,6 @@ import typer
 from flows.cli.jobs import desk
 from flows.cli.options import Json, Warehouse
 from flows.cli.output import print_rows, say
-from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 
 Jobs = list[str] | None
@@ -34,7 +33,7 @@ def forecast(
 
     from flows.runs.toml_file import read_toml
     from flows.service.declared import job_of
-    from flows.service.forecasting import WhatIf
+    from flows.service.forecasting import WhatIf, factor
 
     files = ((path, read_toml(path, "a job's TOML file")) for path in submit or ())
     change = WhatIf(
@@ -44,7 +43,7 @@ def forecast(
         release=release or [],
         drain=drain or [],
         uncordon=uncordon or [],
-        budget=dict(map(_factor, budget or ())),
+        budget=dict(map(factor, budget or ())),
     )
     with desk(warehouse) as found:
         asked = change.model_dump(mode="json", exclude_unset=True)
@@ -60,14 +59,3 @@ def forecast(
         say("")
         later = sum(seconds > 0 for seconds in moved)
         say(f"{later} jobs should end later, {len(moved) - later} earlier")
-
-
-def _factor(text: str) -> tuple[str, float]:
-    tenant, _, factor = text.rpartition("=")
-    try:
-        value = float(factor)
-    except ValueError:
-        value = 0.0
-    if not tenant or not 0.0 < value <= 1e6:
-        raise InputError("budget", f"{text[:80]!r} is not TENANT=FACTOR", "give one like team-a=2")
-    return tenant, value

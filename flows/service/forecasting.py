@@ -177,3 +177,19 @@ def _row(before: QueueRow | None, after: QueueRow) -> ForecastRow:
 
 _TOLD = ("starts_in_s", "ends_in_s", "ends_low_s", "ends_high_s", "ftf")
 """What is told of a job, as things are and with a change."""
+
+
+def factor(text: str) -> tuple[str, float]:
+    """What multiplies the budgets of a tenant, from TENANT=FACTOR.
+
+    Raises:
+        InputError: It is not that.
+    """
+    tenant, _, given = text.rpartition("=")
+    try:
+        value = float(given)
+    except ValueError:
+        value = 0.0
+    if not tenant or not 0.0 < value <= 1e6:
+        raise InputError("budget", f"{text[:80]!r} is not TENANT=FACTOR", "give one like team-a=2")
+    return tenant, value

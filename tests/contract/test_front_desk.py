@@ -22,6 +22,7 @@ from tests.flows.served import SECRET, served
 from tests.flows.test_api import FILE, furnish
 from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import Inbox
+from warehouse.inbox.tokens import Role, Tokens
 
 Opens = Callable[[Path], FrontDesk]
 
@@ -191,3 +192,15 @@ def test_who_is_not_there_or_no_service_is_a_line(
     lost = Client("http://127.0.0.1:9", "token", sleep=lambda seconds: None)
     with lost, pytest.raises(WarehouseBusy, match="does not answer"):
         next(lost.events(follow=True))
+
+
+def test_a_token_that_is_removed_ends_what_it_follows(furnished: SimpleNamespace) -> None:
+    with Tokens(furnished.warehouse) as tokens:
+        token = tokens.add("leaving", Role.READER)
+        with Client(furnished.url, token) as leaving:
+            followed = leaving.events(follow=True)
+            next(followed)
+            tokens.remove("leaving")
+            with pytest.raises(InputError, match="token: is not known"):
+                for _ in followed:
+                    pass

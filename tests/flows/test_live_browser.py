@@ -91,6 +91,13 @@ def test_it_refreshes_itself_and_commands(shown: SimpleNamespace) -> None:
     go(shown.warehouse, 1)
     opened.page.reload()
     assert opened.page.locator("#tiles .value").first.text_content() == "held"
+    opened.page.get_by_role("link", name="The cluster").click()
+    opened.page.get_by_role("link", name="What if?").click()
+    opened.page.get_by_label("Nodes drained").fill("1")
+    opened.page.get_by_role("button", name="Foretell").click()
+    opened.page.wait_for_url("**/live/whatif?*drain=1*")
+    assert opened.page.locator("tbody tr").count() >= 1
+    assert violations(opened.page) == []
     opened.page.get_by_role("button", name="Log out").click()
     opened.page.get_by_label("Token").wait_for()
     assert not [one for one in opened.messages if "401" not in one]

@@ -67,6 +67,11 @@ def last(shown: SimpleNamespace) -> int:
 ACCESS = {
     # method, path: the answers to none, reader, tenant a, tenant c, operator, the secret
     ("GET", "/live"): (401, 200, 200, 200, 200, 200),
+    ("GET", "/live/whatif"): (401, 200, 200, 200, 200, 200),
+    ("GET", "/live/whatif?drain=1&cancel=1"): (401, 200, 403, 403, 200, 200),
+    ("GET", "/live/whatif?hold=1"): (401, 200, 200, 422, 200, 200),
+    ("GET", "/live/whatif?budget=a%3D2"): (401, 200, 403, 403, 200, 200),
+    ("GET", "/live/whatif?budget=x"): (401, 422, 422, 422, 422, 422),
     ("GET", "/live/jobs/1"): (401, 200, 200, 404, 200, 200),
     ("GET", "/live/jobs/2"): (401, 200, 404, 404, 200, 200),
     ("GET", "/live/jobs/99"): (401, 404, 404, 404, 404, 404),

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 from flows.servers.secret import authorization
 from flows.service.asking import Asking, Bounded, status_of
 from flows.service.page.sessions import Sessions
-from flows.service.page.views import FOLDER, LOOK, ORDERS, environment, of_job, overview
+from flows.service.page.views import FOLDER, LOOK, ORDERS, environment, of_job, overview, whatif
 from predictor.errors import ShockwaveError
 from warehouse.inbox.tokens import Token
 
@@ -31,7 +31,7 @@ PAGE = "/live"
 
 _STYLE = LOOK.read_text(encoding="utf-8") + (FOLDER / "live.css").read_text(encoding="utf-8")
 _SCRIPT = (FOLDER / "live.js").read_text(encoding="utf-8")
-_BELOW = re.compile(rf"{PAGE}(/jobs/[\w%.~-]{{1,300}})?")
+_BELOW = re.compile(rf"{PAGE}(/whatif|/jobs/[\w%.~-]{{1,300}})?")
 
 
 def _hash(text: str) -> str:
@@ -133,6 +133,13 @@ class Page:
             request, "job.html.j2", lambda caller: of_job(service, caller, target)
         )
 
+    async def whatif(self, request: Request) -> Response:
+        """What a change would do."""
+        service, asked = self._asking.service, dict(request.query_params)
+        return await self._answer(
+            request, "whatif.html.j2", lambda caller: whatif(service, caller, asked)
+        )
+
     async def _form(self, request: Request) -> dict[str, str]:
         """The fields of a form that a page of ours has shown.
 
@@ -186,6 +193,7 @@ class Page:
         """Its addresses."""
         return [
             Route(PAGE, self.overview),
+            Route(f"{PAGE}/whatif", self.whatif),
             Route(f"{PAGE}/jobs/{{job}}", self.job),
             Route(f"{PAGE}/login", self.login, methods=["POST"]),
             Route(f"{PAGE}/logout", self.logout, methods=["POST"]),

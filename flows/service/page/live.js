@@ -30,5 +30,5 @@
     }
   }
 
-  setInterval(() => { if (box?.checked && !document.hidden) refresh(); }, EVERY);
+  if (document.querySelector("[data-live]")) setInterval(() => { if (box?.checked && !document.hidden) refresh(); }, EVERY);
 })();

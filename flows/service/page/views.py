@@ -1,7 +1,7 @@
 """What the pages show: rows of the service, as the templates take them."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 import warehouse
 from flows.service.course import PriceRow
+from flows.service.forecasting import WhatIf, factor
 from flows.service.guarded import Guarded
 from flows.service.page.drawing import Point, chart
 from flows.service.rows import NodeRow
@@ -28,6 +29,16 @@ MOST_QUEUED, MOST_ENDED = 300, 15
 
 ORDERS = (CommandKind.CANCEL, CommandKind.HOLD, CommandKind.RELEASE, CommandKind.REQUEUE)
 """Commands that a job's page has a button for."""
+
+SUPPOSED = {
+    "cancel": "Jobs that are cancelled",
+    "hold": "Jobs put on hold",
+    "release": "Jobs released",
+    "drain": "Nodes drained",
+    "uncordon": "Nodes that come back",
+    "budget": "Tenants' budgets",
+}
+"""Fields of the form that supposes a change."""
 
 ACTIVE = ("accepted", "waits", "runs", "held", "cancelled")
 
@@ -150,6 +161,34 @@ def of_job(service: Guarded, caller: Token, target: str) -> dict[str, Any]:
             *("epoch", "loss", f"Training loss of job {row.job_id} by epoch"),
         ),
         "held": list(reversed(course.held)),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A field of the form that supposes a change."""
+
+    label: str
+    text: str
+
+
+def whatif(service: Guarded, caller: Token, asked: Mapping[str, str]) -> dict[str, Any]:
+    """What a change would do to the jobs that the caller sees.
+
+    Args:
+        service: The service.
+        caller: Who asks.
+        asked: The form's fields.
+
+    Raises:
+        InputError: The change is none, or the caller may not suppose it.
+    """
+    given = {name: asked.get(name, "")[:1000] for name in SUPPOSED}
+    change: dict[str, Any] = {name: text.split()[:100] for name, text in given.items()}
+    change["budget"] = dict(factor(text) for text in change["budget"])
+    return {
+        "fields": {name: Asked(SUPPOSED[name], text) for name, text in given.items()},
+        "rows": service.forecast(caller, WhatIf(**change)),
     }
 
 
