@@ -106,8 +106,8 @@ def outlook(situation: Situation) -> Outlook:
     Args:
         situation: Policy input, with forecasts that have trajectories.
     """
-    one = len(situation.inventory.types) == 1
-    menus = [(job.own,) if one else job.choices for job in situation.jobs]
+    mixed = situation.inventory.mixed
+    menus = [job.choices if mixed else (job.own,) for job in situation.jobs]
     jobs = [job for job, menu in zip(situation.jobs, menus, strict=True) for _ in menu]
     samples = np.empty((len(jobs), SAMPLES))
     for row, (job, allocation) in enumerate(zip(jobs, chain(*menus), strict=True)):
@@ -115,7 +115,7 @@ def outlook(situation: Situation) -> Outlook:
     samples = np.maximum(samples, 1.0)
     job_of = np.repeat(np.arange(len(menus)), [len(menu) for menu in menus])
     here = samples.mean(axis=1)
-    if not one:
+    if mixed:
         first = np.flatnonzero(np.diff(job_of, prepend=-1))
         fastest = np.lexsort((here, job_of))[first][job_of]
         samples = samples[fastest]

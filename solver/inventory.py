@@ -102,6 +102,11 @@ class Inventory:
         return tuple(dict.fromkeys(pool.gpu_type for pool in self.pools))
 
     @cached_property
+    def mixed(self) -> bool:
+        """Whether there are several GPU types: only then does a job choose among them."""
+        return len(self.types) > 1
+
+    @cached_property
     def capacities(self) -> dict[str, int]:
         """GPUs of each type that can be given out, in the order of `types`."""
         return {
@@ -146,6 +151,10 @@ class Inventory:
         kind = self.pools[self.pool(gpus[0])].gpu_type
         return Allocation(kind, len(gpus), len(set(map(self.node, gpus))))
 
+    def held(self, gpus: Sequence[int]) -> Allocation | None:
+        """The allocation that a job holds, where types are several; else, or without GPUs, None."""
+        return self.allocation(gpus) if gpus and self.mixed else None
+
     def gpus_of(self, node: int) -> range:
         """The GPUs of a node."""
         for pool, first_gpu, first_node in self._offsets:
@@ -182,7 +191,7 @@ class Inventory:
             throughput: Throughput model.
         """
         menu = self.menu(job.demand)
-        if len(self.types) == 1 and len(throughput.gpu_types) < 2:
+        if not self.mixed and len(throughput.gpu_types) < 2:
             return menu
         rates = {
             allocation: throughput.rate(job, batch_size, allocation)

@@ -180,7 +180,7 @@ class Play:
             began[job_id] = at if goes_on else at + self.restart_seconds
             held[job_id] = gpus
             job = self.jobs[job_id]
-            seconds = job.length * slowness(job.seen, self._allocation(gpus))
+            seconds = job.length * slowness(job.seen, self.now.inventory.held(gpus))
             heapq.heappush(ending, (began[job_id] + seconds, job_id))
 
         for job_id, gpus in plan.placement.items():
@@ -205,11 +205,6 @@ class Play:
                     free = [gpu for gpu in free if gpu not in taken]
         self._observe(until, rounds, began, held, gone)
         self.now = replace(self.now, memory=plan.memory or self.now.memory)
-
-    def _allocation(self, gpus: tuple[int, ...]) -> Allocation | None:
-        """The allocation that GPUs are, on a cluster of several types."""
-        inventory = self.now.inventory
-        return inventory.allocation(gpus) if gpus and len(inventory.types) > 1 else None
 
     def _room(self, job: ActiveJob, free: Sequence[int]) -> Sequence[int]:
         """The first free GPUs that a job can run on; none if there are too few."""
@@ -242,7 +237,7 @@ class Play:
             gpus = held.get(job_id, ())
             if gpus:
                 whole = rounds + (job.seen.lease_rounds if job.seen.gpus == gpus else 0)
-                there = self._allocation(gpus)
+                there = self.now.inventory.held(gpus)
                 ran = min(max(clock - began[job_id], 0.0), job.length * slowness(job.seen, there))
                 self.jobs[job_id] = job.after(ran, gpus, whole, there)
             elif job.seen.gpus:

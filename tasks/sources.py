@@ -195,7 +195,7 @@ class Workload:
             return self
         profile = self.profile.of_types(inventory.types)
         found = replace(self, profile=profile)
-        if len(inventory.types) == 1:
+        if not inventory.mixed:
             return found
         jobs = zip(self.specs, self.truths, strict=True)
         return replace(found, truths=tuple(_shared(*job, profile, inventory) for job in jobs))

@@ -251,7 +251,7 @@ class RunState:
         """How fast a job ran in the last round, over its rate on its reference allocation."""
         inventory, job = header.settings.inventory_in(self.round - 1), belief.spec
         other = self._shares_with(job.job_id) if header.pairs else None
-        if len(inventory.types) == 1 and other is None:
+        if not inventory.mixed and other is None:
             return 1.0
         held, rate = inventory.allocation(self.leases[job.job_id]), header.throughputs.rate
         reference = header.throughputs.reference(job)

@@ -244,7 +244,7 @@ def _speeds(job: ActiveJob, plan: Plan) -> tuple[Speed, ...]:
 
 def _isolated(job: ActiveJob, inventory: Inventory) -> float:
     """Run time alone, in seconds: on several GPU types at the mean of its rates, by GPUs."""
-    if len(inventory.types) == 1:
+    if not inventory.mixed:
         return job.belief.run_seconds + job.run_time(job.own).remaining
     first, capacities = job.choices[0], inventory.capacities
     mean = sum(capacities[found.gpu_type] * job.rate(found) for found in job.choices)
@@ -264,7 +264,7 @@ def _free(plan: Plan, job: ActiveJob, inventory: Inventory) -> int:
     if order:
         before |= plan.placement.keys() - {*order}
     held = [plan.placement[other] for other in before if other in plan.placement]
-    if len(inventory.types) == 1:
+    if not inventory.mixed:
         return inventory.gpus - sum(map(len, held))
     kinds = {found.gpu_type for found in job.choices}
     taken = [len(gpus) for gpus in held if inventory.allocation(gpus).gpu_type in kinds]

@@ -106,7 +106,7 @@ class Fifo:
             return run_packed(
                 self, self.name, situation, fills=self.fidelity is not Fidelity.REFERENCE
             )
-        if self.fidelity is Fidelity.REFERENCE and len(situation.inventory.types) > 1:
+        if self.fidelity is Fidelity.REFERENCE and situation.inventory.mixed:
             return run_shares(self, self.name, situation, shuffled=not self.aware, fills=False)
         order = sorted(situation.jobs, key=lambda job: (job.spec.arrival_seconds, job.spec.job_id))
         if not self.backfill:

@@ -52,7 +52,7 @@ class Isolated:
         clock = situation.clock_seconds
         saved = orjson.loads(situation.memory) if situation.memory else (clock, [])
         of_types = len(saved) > 2  # a ledger of shares by type; neither says much to the other
-        if len(situation.inventory.types) > 1:
+        if situation.inventory.mixed:
             given = situation if of_types else replace(situation, memory="")
             return run_shares(self, self.name, given, shuffled=True)
         before, rows = (clock, []) if of_types else saved

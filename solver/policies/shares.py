@@ -303,7 +303,7 @@ def rates_by_type(job: ActiveJob, inventory: Inventory) -> tuple[float, ...]:
 
 def _types(inventory: Inventory) -> tuple[str, ...]:
     """GPU types that a ledger names: none where there is a single one."""
-    return inventory.types if len(inventory.types) > 1 else ()
+    return inventory.types if inventory.mixed else ()
 
 
 def _updated(situation: Situation, fidelity: Fidelity) -> Ledger:

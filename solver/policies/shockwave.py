@@ -97,7 +97,7 @@ class Shockwave:
         ahead = outlook(situation)
         placed = self._placed(situation, ahead)
         bids, plan = placed.market, placed.plan
-        preview = self.preview and len(bids.types) == 1
+        preview = self.preview and not situation.inventory.mixed
         if preview:
             bids = self._market(situation, ahead, self._terms(situation, ahead), situation.window)
         rows = {
@@ -111,7 +111,7 @@ class Shockwave:
             for job_id, gpus in plan.placement.items()
         ]
         cleared = clear(bids, placed.order, self.backend, sorted(first), placed.counts)
-        if len(bids.types) == 1:
+        if not situation.inventory.mixed:
             kept = guarantees(bids, cleared.timetable, ahead.budgets)
         else:
             prices = np.array([price.price for price in cleared.prices])
@@ -155,7 +155,7 @@ class Shockwave:
         coming = self._market(situation, ahead, terms, 1)
         worth = coming.utility[:, 1] / ahead.gangs
         counts, chosen = None, np.zeros(len(worth), dtype=np.int64)
-        if len(coming.types) > 1:
+        if situation.inventory.mixed:
             # Who runs must not depend on which other solvers are installed.
             counts = solve_counts(coming, "lagrangian" if self.backend == "auto" else self.backend)
             chosen = counts.counts
@@ -210,7 +210,7 @@ class Shockwave:
         level = min(int(self.longest_level * ahead.samples.shape[1]), ahead.samples.shape[1] - 1)
         longest = float(ahead.samples[:, level].max()) * (1.0 + self.blur_share / 2.0)
         inventory = situation.inventory
-        if len(inventory.types) == 1:
+        if not inventory.mixed:
             work = float(ahead.gangs @ (ahead.left + lost)) / inventory.gpus
             return _Terms(ahead.fair(), max(work, longest))
         kinds = {kind: number for number, kind in enumerate(inventory.types)}
