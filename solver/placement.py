@@ -5,7 +5,7 @@ GPUs are numbered from 0 within the pool. `solver.plan.next_round` chooses the p
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -78,6 +78,36 @@ def place(
                 placed[gang.job_id] = _take(idle, room, shares)
                 free -= gang.gpus
     return placed
+
+
+def overlap(held: Iterable[Mapping[int, tuple[int, ...]]]) -> bool:
+    """Whether two jobs hold the same GPUs."""
+    return any(len({gpus[0] for gpus in there.values()}) < len(there) for there in held)
+
+
+def going_on(
+    held: Mapping[int, tuple[int, ...]], chosen: Iterable[Sequence[int]]
+) -> dict[int, tuple[int, ...]]:
+    """The GPUs that gangs keep where jobs share them: those that one of a gang's jobs holds.
+
+    Args:
+        held: GPUs by job.
+        chosen: The jobs of each gang, by descending priority. GPUs that two gangs could keep are
+            the first's.
+
+    Returns:
+        GPUs by the first job of each gang.
+    """
+    kept: dict[int, tuple[int, ...]] = {}
+    taken: set[int] = set()
+    for job_ids in chosen:
+        for job_id in job_ids:
+            gpus = held.get(job_id, ())
+            if gpus and taken.isdisjoint(gpus):
+                kept[job_ids[0]] = gpus
+                taken.update(gpus)
+                break
+    return kept
 
 
 def make_room(

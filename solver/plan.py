@@ -15,7 +15,7 @@ from predictor.throughput import Throughput
 from solver.even_share import EvenShare
 from solver.inventory import Inventory, Pool
 from solver.market import Bid, Price
-from solver.placement import Gang, make_room, place
+from solver.placement import Gang, going_on, make_room, overlap, place
 
 if TYPE_CHECKING:
     from solver.promised import Promises
@@ -281,7 +281,7 @@ def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[
     """
     inventory = situation.inventory
     held = _held(inventory, order)
-    sharing = any(claim.other for claim in order) or _overlap(held)
+    sharing = any(claim.other for claim in order) or overlap(held)
     skipped_from: dict[tuple[int, int], int] = {}
     while True:
         chosen = fitting(inventory, order, skipped_from)
@@ -295,7 +295,7 @@ def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[
             kept = [gpu - first for gpu in inventory.kept_in(number)]
             before = held[number]
             if sharing:
-                before = _going_on(before, (order[position] for position in positions))
+                before = going_on(before, (order[position].job_ids for position in positions))
             placed = _laid_out(inventory.pools[number], gangs, before, kept)
             if len(placed) < len(gangs):
                 unmet = next(n for n, gang in enumerate(gangs) if gang.job_id not in placed)
@@ -305,20 +305,6 @@ def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[
         else:
             met = (order[position] for position in chosen)
             return {job: found[claim.job.job_id] for claim in met for job in claim.job_ids}
-
-
-def pairs_in(
-    placement: Mapping[int, tuple[int, ...]], order: Iterable[Claim]
-) -> tuple[tuple[int, ...], ...]:
-    """The pairs of jobs whose claims to the same GPUs were met, each in ascending order."""
-    asked = {claim.job_ids for claim in order if claim.other}
-    return tuple(
-        sorted(
-            (min(job, other), max(job, other))
-            for job, other in asked
-            if job in placement and placement[job] == placement.get(other)
-        )
-    )
 
 
 def _held(inventory: Inventory, order: Sequence[Claim]) -> list[dict[int, tuple[int, ...]]]:
@@ -333,30 +319,6 @@ def _held(inventory: Inventory, order: Sequence[Claim]) -> list[dict[int, tuple[
                 first = inventory.first_gpus[number]
                 held[number][job.job_id] = tuple([gpu - first for gpu in job.gpus])
     return held
-
-
-def _overlap(held: Iterable[Mapping[int, tuple[int, ...]]]) -> bool:
-    """Whether two jobs hold the same GPUs."""
-    return any(len({gpus[0] for gpus in there.values()}) < len(there) for there in held)
-
-
-def _going_on(
-    held: Mapping[int, tuple[int, ...]], chosen: Iterable[Claim]
-) -> dict[int, tuple[int, ...]]:
-    """The GPUs that claims keep, by the first job of each: those that one of its jobs holds.
-
-    GPUs that two claims could keep are the first's.
-    """
-    kept: dict[int, tuple[int, ...]] = {}
-    taken: set[int] = set()
-    for claim in chosen:
-        for job_id in claim.job_ids:
-            gpus = held.get(job_id, ())
-            if gpus and taken.isdisjoint(gpus):
-                kept[claim.job.job_id] = gpus
-                taken.update(gpus)
-                break
-    return kept
 
 
 def _laid_out(

@@ -147,7 +147,7 @@ def make_header(
             f"{settings.restart_seconds:g} leaves nothing of a round",
             f"give less than the round's {settings.round_seconds:g}",
         )
-    packs = _packs(settings, profile)
+    packs = _packs(settings, profile, service)
     models = {spec.model for spec in workload.specs}
     if service:
         models = {model for model, *_ in profile.rates}
@@ -180,7 +180,7 @@ def make_header(
     )
 
 
-def _packs(settings: Settings, profile: Profile) -> bool:
+def _packs(settings: Settings, profile: Profile, service: bool) -> bool:
     """Whether jobs may share GPUs, as the policy would have it.
 
     Raises:
@@ -188,11 +188,12 @@ def _packs(settings: Settings, profile: Profile) -> bool:
             the virtual cluster.
     """
     asked = any(p.name == PACKED and p.value for p in settings.parameters)
-    virtual = settings.runtime is RuntimeKind.VIRTUAL
+    virtual = settings.runtime == RuntimeKind.VIRTUAL and not service
     if asked and not virtual:
+        where = "a service" if service else f"the runtime {settings.runtime}"
         raise InputError(
             f"parameters.{PACKED}",
-            f"the runtime {settings.runtime} has no jobs that share GPUs",
+            f"{where} has no jobs that share GPUs",
             f"give the runtime {RuntimeKind.VIRTUAL}, or leave the parameter out",
         )
     if asked and not profile.pairs:

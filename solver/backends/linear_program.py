@@ -5,12 +5,13 @@ from typing import Any
 from predictor.errors import SolverError
 
 
-def solved(program: Any, what: str, **options: bool | int | str) -> Any:
+def solved(program: Any, what: str, *, limited: bool = False, **options: bool | float | str) -> Any:
     """The optimal solution of a `highspy.HighsLp`.
 
     Args:
         program: The program.
         what: What is solved, for the error.
+        limited: Whether the best solution within a limit of the options will do.
         options: Options of HiGHS beside a single silent thread.
 
     Raises:
@@ -24,7 +25,10 @@ def solved(program: Any, what: str, **options: bool | int | str) -> Any:
     solver.passModel(program)
     solver.run()
     status = solver.getModelStatus()
-    if status != highspy.HighsModelStatus.kOptimal:
+    enough = {highspy.HighsModelStatus.kOptimal}
+    if limited:
+        enough.add(highspy.HighsModelStatus.kSolutionLimit)
+    if status not in enough:
         raise SolverError(
             what,
             f"HiGHS says {solver.modelStatusToString(status)}",

@@ -8,10 +8,11 @@ import numpy as np
 
 from solver.fidelity import Fidelity
 from solver.market import Floats, Ints
+from solver.pairs import ALONE, Rows
 from solver.placement import Bools
 from solver.plan import Plan, Situation, claims, fitting
 from solver.policies.listed import run_list
-from solver.policies.packed_shares import ALONE, Rows, run_packed
+from solver.policies.packed_shares import run_packed
 from solver.policies.shares import Contenders, run_shares
 
 
@@ -75,7 +76,7 @@ class Fifo:
         shares, _ = self.allocate(jobs)
         packed = np.zeros_like(rows.rates[:, 0])
         packed[rows.alone] = shares
-        kind, gains = shares.argmax(axis=1), rows.normalised()
+        kind, gains = shares.argmax(axis=1), rows.ratios().sum(axis=1)
         single: Bools = np.asarray(shares.any(axis=1))
         for job in np.argsort(-jobs.ages, kind="stable").tolist():
             if shares[job].any():

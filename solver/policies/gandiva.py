@@ -8,8 +8,9 @@ import numpy as np
 
 from solver.fidelity import Fidelity
 from solver.market import Floats
+from solver.pairs import ALONE, Rows
 from solver.plan import Plan, Situation
-from solver.policies.packed_shares import ALONE, Rows, run_packed
+from solver.policies.packed_shares import run_packed
 from solver.policies.shares import Contenders
 
 SEED = 0
@@ -60,7 +61,7 @@ class Gandiva:
         draws, partners = _read(notes)
         place = {job_id: number for number, job_id in enumerate(jobs.job_ids)}
         row_of = {tuple(sorted(pair)): row for row, pair in enumerate(rows.members.tolist())}
-        gain = rows.normalised()
+        gain = rows.ratios().sum(axis=1)
 
         def stays(first: int, second: int) -> bool:
             if first not in place or second not in place:

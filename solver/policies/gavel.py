@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from solver.backends.interior import best_packed_shares, best_shares
 from solver.fidelity import Fidelity
 from solver.market import Floats
+from solver.pairs import Rows
 from solver.plan import Plan, Situation
-from solver.policies.packed_shares import Rows, run_packed
+from solver.policies.packed_shares import run_packed
 from solver.policies.shares import Contenders, run_shares
 
 DIGITS = 5

@@ -7,105 +7,27 @@ stand in line as jobs do in `solver.policies.shares`; of the rows that a job is 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import orjson
 
 from predictor.allocation import Allocation
 from solver.fidelity import Fidelity
-from solver.market import Floats, Ints
+from solver.market import Floats
+from solver.pairs import ALONE, Rows, pairs_in, rows_of
 from solver.plan import (
-    ActiveJob,
     Claim,
     Plan,
     Situation,
     SolveReport,
     fitting,
     next_round,
-    pairs_in,
 )
 from solver.policies.shares import Contenders, Ledger, contenders, is_due
 
-ALONE = -1
-"""In place of the second job of a row that has one."""
-
 DIGITS = 9
 """Digits of shares and deficits that count."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows that may run: each job alone, then with each job before it that it fits with.
-
-    Attributes:
-        members: Indices of the jobs, the second one `ALONE` for a job alone, shape (rows, 2).
-        gangs: GPUs, shape (rows,).
-        rates: Throughputs of both jobs in steps per second, shape (rows, 2, types); 0 where they
-            cannot run.
-    """
-
-    members: Ints
-    gangs: Floats
-    rates: Floats
-
-    @property
-    def runs(self) -> Any:
-        """Whether a row can run on a type, shape (rows, types)."""
-        return self.rates[:, 0] > 0.0
-
-    @property
-    def alone(self) -> Ints:
-        """The row of each job alone, shape (jobs,)."""
-        return np.flatnonzero(self.members[:, 1] == ALONE)
-
-    def normalised(self) -> Floats:
-        """Sum of both jobs' rates over those alone, shape (rows, types); 0 where none can run."""
-        single = self.rates[self.alone, 0]
-        total: Floats = np.zeros_like(self.rates[:, 0])
-        for n in (0, 1):
-            alone = single[self.members[:, n]]
-            total += np.divide(self.rates[:, n], alone, out=np.zeros_like(alone), where=alone > 0.0)
-        return total
-
-
-def rows_of(jobs: Sequence[ActiveJob], alone: Contenders, types: Sequence[str]) -> Rows:
-    """The rows of some jobs.
-
-    Args:
-        jobs: The jobs.
-        alone: The same, as arrays.
-        types: GPU types.
-    """
-    kinds: dict[tuple[Any, ...], int] = {}
-    of_kind: list[ActiveJob] = []
-    kind = []
-    for job in jobs:
-        key = job.spec.model, job.belief.batch_size, job.gang, tuple(job.choices)
-        if key not in kinds:
-            kinds[key] = len(of_kind)
-            of_kind.append(job)
-        kind.append(kinds[key])
-    table = np.zeros((len(of_kind), len(of_kind), len(types)))
-    for a, first in enumerate(of_kind):
-        for b, second in enumerate(of_kind):
-            for allocation in first.choices if first.gang == second.gang else ():
-                rate = first.shared_rate(second, allocation)
-                table[a, b, types.index(allocation.gpu_type)] = rate
-    table *= (table > 0.0) & (table.transpose(1, 0, 2) > 0.0)
-    index = np.array(kind)
-    later, earlier = np.tril_indices(len(jobs), -1)
-    together = table[index[earlier], index[later]].any(axis=1)
-    earlier, later = earlier[together], later[together]
-    own = np.arange(len(jobs))
-    members = np.concatenate(
-        [np.stack([own, np.full_like(own, ALONE)], 1), np.stack([earlier, later], 1)]
-    )
-    pairs = np.stack([table[index[earlier], index[later]], table[index[later], index[earlier]]], 1)
-    rates = np.concatenate([np.stack([alone.rates, np.zeros_like(alone.rates)], 1), pairs])
-    order = np.lexsort((members[:, 0], members[:, 1] != ALONE, members.max(axis=1)))
-    members = members[order]
-    return Rows(members, alone.gangs[members[:, 0]], rates[order])
 
 
 class Account(NamedTuple):
@@ -209,7 +131,7 @@ def run_packed(
         head = replace(head, stale=True, rounds=head.rounds + 1, planned_at=clock)
         return Plan({}, SolveReport(name), memory=PackedLedger(head).written())
     alone = contenders(situation)
-    rows = rows_of(situation.jobs, alone, types)
+    rows = rows_of(situation.jobs, types)
     ids = [job.job_id for job in situation.jobs]
     keys = [
         (ids[first],) if second == ALONE else (ids[first], ids[second])

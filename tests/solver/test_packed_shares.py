@@ -11,10 +11,10 @@ from scipy.optimize import linprog
 from predictor.throughput import Profile
 from solver.backends.interior import best_packed_shares
 from solver.inventory import Inventory, Pool
-from solver.plan import ActiveJob, Claim, next_round, pairs_in
+from solver.pairs import ALONE, pairs_in, rows_of
+from solver.plan import ActiveJob, Claim, next_round
 from solver.policies.gandiva import _drawn
-from solver.policies.packed_shares import ALONE, PackedLedger, rows_of
-from solver.policies.shares import contenders
+from solver.policies.packed_shares import PackedLedger
 from tests.solver.test_policies import job, situation
 from tests.strategies import cluster, examples
 
@@ -45,7 +45,7 @@ def packing(*jobs: ActiveJob, models: str, together: float = 0.8) -> tuple[Activ
 def test_rows_are_jobs_and_pairs_of_equal_gangs_that_fit_together() -> None:
     jobs = packing(job(0, 5), job(1, 5), job(2, 5, gang=2), job(3, 5), models="abca")
     given = situation(*jobs)
-    rows = rows_of(jobs, contenders(given), given.inventory.types)
+    rows = rows_of(jobs, given.inventory.types)
     assert rows.members.tolist() == [
         [0, ALONE],
         [1, ALONE],
@@ -55,7 +55,7 @@ def test_rows_are_jobs_and_pairs_of_equal_gangs_that_fit_together() -> None:
         [1, 3],
     ]
     assert rows.gangs.tolist() == [1, 1, 1, 2, 1, 1]
-    assert rows.normalised()[:, 0] == pytest.approx([1, 1, 1.6, 1, 1, 1.6])
+    assert rows.ratios().sum(axis=1)[:, 0] == pytest.approx([1, 1, 1.6, 1, 1, 1.6])
 
 
 @st.composite

@@ -18,7 +18,12 @@ from warehouse.store.reader import Reader
 
 PACKED = (Parameter("packed", 1.0),)
 
-SHARING = [("gandiva", ()), ("gavel", PACKED), ("fifo", (*PACKED, Parameter("gain", 1.1)))]
+SHARING = [
+    ("gandiva", ()),
+    ("gavel", PACKED),
+    ("fifo", (*PACKED, Parameter("gain", 1.1))),
+    ("shockwave", PACKED),
+]
 
 
 def broken(made: Made, records: list[RoundRecord]) -> list[str]:

@@ -1,0 +1,134 @@
+"""Pairs of jobs on the same GPUs as columns of the coming round's market.
+
+A pair costs its GPUs once. To each of its jobs it is worth the job's bid on that GPU type times the
+rate there over that alone. Which pairs run is settled with all else, at the prices of the round
+(`solver.backends.packing`): a job of a high bid is paired where a partner's gain is worth more than
+what it loses itself, so that no rule need say who is to share.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.backends.packing import Packing, PairTable, pack
+from solver.counts import relative_gap
+from solver.market import Floats, Market, Price
+from solver.pairs import ALONE, rows_of
+from solver.plan import Claim, Plan, Situation, SolveReport
+
+TOLERANCE = 1e-9
+"""Numerical tolerance, as a share of the largest utility."""
+
+
+@dataclass(frozen=True, eq=False)
+class PackedRound:
+    """The coming round with pairs.
+
+    Attributes:
+        market: Its market.
+        pairs: The pairs that there may be.
+        packing: What was cleared.
+    """
+
+    market: Market
+    pairs: PairTable
+    packing: Packing
+
+    def claims(self, situation: Situation) -> list[Claim]:
+        """The claims of the pairs that were cleared, the most valuable per GPU first."""
+        chosen = np.flatnonzero(self.packing.pairs)
+        worth = self.pairs.value[chosen] / self.market.gangs[self.pairs.first[chosen]]
+        found = []
+        for pair in chosen[np.argsort(-worth, kind="stable")].tolist():
+            first, second = int(self.pairs.first[pair]), int(self.pairs.second[pair])
+            job, other = (situation.jobs[int(self.market.job_of[row])] for row in (first, second))
+            found.append(Claim(job, self.market.allocations[first], other))
+        return found
+
+    def report(self, policy: str, plan: Plan, situation: Situation) -> SolveReport:
+        """The certificate of a plan as it runs.
+
+        A job that runs alone or waits is envious as of `solver.guarantees`. Both of a pair are if
+        together they prefer what each could have alone.
+        """
+        market, packing = self.market, self.packing
+        row_of = {
+            (job_id, allocation.gpu_type): row
+            for row, (job_id, allocation) in enumerate(
+                zip(market.job_ids.tolist(), market.allocations, strict=True)
+            )
+        }
+        worth = market.utility[:, 1] - market.utility[:, 0]
+        runs = {
+            job: row_of[job, situation.inventory.allocation(gpus).gpu_type]
+            for job, gpus in plan.placement.items()
+        }
+        paired = {job for pair in plan.pairs for job in pair}
+        values = {
+            frozenset((int(first), int(second))): float(value)
+            for first, second, value in zip(
+                self.pairs.first, self.pairs.second, self.pairs.value, strict=True
+            )
+        }
+        objective = sum(float(worth[row]) for job, row in runs.items() if job not in paired)
+        objective += sum(values[frozenset(runs[job] for job in pair)] for pair in plan.pairs)
+        bound = max(packing.bound, objective)
+        net = worth - market.gangs * packing.prices[market.type_of]
+        likes = dict(
+            zip(
+                market.job_ids[market.jobs].tolist(),
+                np.maximum(np.maximum.reduceat(net, market.jobs), 0.0).tolist(),
+                strict=True,
+            )
+        )
+        slack = bound - objective + TOLERANCE * float(worth.max(initial=0.0))
+        alone = likes.keys() - paired
+        envious = sum(
+            likes[job] - (net[runs[job]] if job in runs else 0.0) > slack for job in alone
+        )
+        for pair in plan.pairs:
+            rows = [runs[job] for job in pair]
+            earns = values[frozenset(rows)] - float(worth[rows[0]] - net[rows[0]])
+            envious += 2 * (sum(likes[job] for job in pair) - earns > slack)
+        return SolveReport(
+            policy=policy,
+            backend="highs",
+            reason="pairs of jobs",
+            status="optimal",
+            objective=objective,
+            bound=bound,
+            gap=relative_gap(bound, objective),
+            prices=tuple(
+                Price(kind, price)
+                for kind, price in zip(market.types, packing.prices.tolist(), strict=True)
+            ),
+            envious=int(envious),
+        )
+
+
+def pack_round(situation: Situation, market: Market, gain: float) -> PackedRound:
+    """Clear the coming round with pairs.
+
+    Args:
+        situation: Policy input.
+        market: The market of the coming round.
+        gain: Least sum of both rates over those alone.
+    """
+    worth = market.utility[:, 1] - market.utility[:, 0]
+    pairs = _table(situation, market, worth, gain)
+    packing = pack(worth, market.gangs, market.job_of, market.type_of, market.capacities, pairs)
+    return PackedRound(market, pairs, packing)
+
+
+def _table(situation: Situation, market: Market, worth: Floats, gain: float) -> PairTable:
+    """The pairs whose rates sum up to enough, on each type that both bid on."""
+    rows = rows_of(situation.jobs, market.types)
+    row_of = np.full((len(situation.jobs), len(market.types)), -1)
+    row_of[market.job_of, market.type_of] = np.arange(len(worth))
+    ratios = rows.ratios()
+    pair, kind = np.nonzero((ratios.sum(axis=1) >= gain) & (rows.members[:, 1:] != ALONE))
+    first, second = (row_of[rows.members[pair, n], kind] for n in (0, 1))
+    there = (first >= 0) & (second >= 0)
+    pair, kind, first, second = pair[there], kind[there], first[there], second[there]
+    value = worth[first] * ratios[pair, 0, kind] + worth[second] * ratios[pair, 1, kind]
+    return PairTable(first, second, value)

@@ -1,0 +1,97 @@
+"""Jobs and pairs of jobs on the same GPUs, with the rates that they have there."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from solver.market import Floats, Ints
+from solver.plan import ActiveJob, Claim
+
+ALONE = -1
+"""In place of the second job of a row that has one."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows that may run: each job alone, then with each job before it that it fits with.
+
+    Attributes:
+        members: Indices of the jobs, the second one `ALONE` for a job alone, shape (rows, 2).
+        gangs: GPUs, shape (rows,).
+        rates: Throughputs of both jobs in steps per second, shape (rows, 2, types); 0 where they
+            cannot run.
+    """
+
+    members: Ints
+    gangs: Floats
+    rates: Floats
+
+    @property
+    def runs(self) -> Any:
+        """Whether a row can run on a type, shape (rows, types)."""
+        return self.rates[:, 0] > 0.0
+
+    @property
+    def alone(self) -> Ints:
+        """The row of each job alone, shape (jobs,)."""
+        return np.flatnonzero(self.members[:, 1] == ALONE)
+
+    def ratios(self) -> Floats:
+        """Both jobs' rates over those alone, shape (rows, 2, types); 0 where they cannot run."""
+        alone = self.rates[self.alone, 0][self.members]
+        found: Floats = np.divide(self.rates, alone, out=np.zeros_like(alone), where=alone > 0.0)
+        return found
+
+
+def rows_of(jobs: Sequence[ActiveJob], types: Sequence[str]) -> Rows:
+    """The rows of some jobs on GPU types."""
+    kinds: dict[tuple[Any, ...], int] = {}
+    of_kind: list[ActiveJob] = []
+    kind = []
+    for job in jobs:
+        key = job.spec.model, job.belief.batch_size, job.gang, tuple(job.choices)
+        if key not in kinds:
+            kinds[key] = len(of_kind)
+            of_kind.append(job)
+        kind.append(kinds[key])
+    single = np.zeros((len(of_kind), len(types)))
+    table = np.zeros((len(of_kind), len(of_kind), len(types)))
+    for a, first in enumerate(of_kind):
+        for allocation in first.choices:
+            single[a, types.index(allocation.gpu_type)] = first.rate(allocation)
+        for b, second in enumerate(of_kind):
+            for allocation in first.choices if first.gang == second.gang else ():
+                rate = first.shared_rate(second, allocation)
+                table[a, b, types.index(allocation.gpu_type)] = rate
+    table *= (table > 0.0) & (table.transpose(1, 0, 2) > 0.0)
+    index = np.array(kind)
+    later, earlier = np.tril_indices(len(jobs), -1)
+    together = table[index[earlier], index[later]].any(axis=1)
+    earlier, later = earlier[together], later[together]
+    own = np.arange(len(jobs))
+    members = np.concatenate(
+        [np.stack([own, np.full_like(own, ALONE)], 1), np.stack([earlier, later], 1)]
+    )
+    pairs = np.stack([table[index[earlier], index[later]], table[index[later], index[earlier]]], 1)
+    own_rates = single[index]
+    rates = np.concatenate([np.stack([own_rates, np.zeros_like(own_rates)], 1), pairs])
+    order = np.lexsort((members[:, 0], members[:, 1] != ALONE, members.max(axis=1)))
+    members = members[order]
+    gangs = np.array([float(job.gang) for job in jobs])
+    return Rows(members, gangs[members[:, 0]], rates[order])
+
+
+def pairs_in(
+    placement: Mapping[int, tuple[int, ...]], order: Iterable[Claim]
+) -> tuple[tuple[int, ...], ...]:
+    """The pairs of jobs whose claims to the same GPUs were met, each in ascending order."""
+    asked = {claim.job_ids for claim in order if claim.other}
+    return tuple(
+        sorted(
+            (min(job, other), max(job, other))
+            for job, other in asked
+            if job in placement and placement[job] == placement.get(other)
+        )
+    )
