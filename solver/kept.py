@@ -1,4 +1,4 @@
-"""Jobs that are not preempted keep their GPUs, and policies plan around them.
+"""Jobs that are not preempted, or run on cordoned nodes, keep their GPUs; plans go around them.
 
 Their GPUs are no part of what a policy is given. So that a stream of such jobs does not keep a
 larger gang waiting, the gang that has waited longest for GPUs of theirs has a reservation: it can
@@ -6,6 +6,7 @@ start when enough of them have reached their limits, and no job that is not pree
 that could delay this (EASY backfilling: Lifka, JSSPP '95).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -26,17 +27,31 @@ def around_kept(name: str, plan: Callable[[Situation], Plan], situation: Situati
         situation: Policy input, with all jobs.
     """
     keeping = [job for job in situation.jobs if job.gpus and not job.spec.preemptible]
-    if not keeping:
+    if not keeping and not situation.cordoned:
         return plan(situation)
-    kept = {job.job_id: job.gpus for job in keeping}
-    inventory = situation.inventory.without(chain.from_iterable(kept.values()))
+    staying = [*_on(situation)]
+    kept = {job.job_id: job.gpus for job in (*keeping, *staying)}
+    taken = {*chain.from_iterable(kept.values()), *situation.cordoned}
+    inventory = situation.inventory.without(sorted(taken))
     waiting = [job for job in situation.jobs if job.job_id not in kept]
-    delayed = _delaying(situation, inventory, keeping, waiting)
+    returning = [job for job in keeping if situation.cordoned.isdisjoint(job.gpus)]
+    delayed = _delaying(situation, inventory, returning, waiting) if returning else set()
     jobs = tuple(with_room(inventory, (job for job in waiting if job.job_id not in delayed)))
     if not inventory.gpus:
         return Plan(kept, SolveReport(name, reason=ALL_HELD))
     found = plan(replace(situation, inventory=inventory, jobs=jobs))
     return replace(found, placement={**kept, **found.placement})
+
+
+def _on(situation: Situation) -> Iterator[ActiveJob]:
+    """The jobs that go on on cordoned GPUs: those that have them for themselves."""
+    if not situation.cordoned:
+        return
+    holders = Counter(chain.from_iterable(job.gpus for job in situation.jobs))
+    for job in situation.jobs:
+        alone = all(holders[gpu] == 1 for gpu in job.gpus)
+        if alone and not situation.cordoned.isdisjoint(job.gpus):
+            yield job
 
 
 def with_room(inventory: Inventory, jobs: Iterable[ActiveJob]) -> Iterator[ActiveJob]:

@@ -119,6 +119,7 @@ class Situation:
         ended_gpu_seconds: GPU time of each finished job, in the order of their ends.
         memory: The policy's state from its last plan; empty at first.
         even: Even share of the active jobs.
+        cordoned: GPUs on which no job starts; who holds some of them goes on.
         restart_seconds: What a restart costs a job, as far as is known.
         promises: What tenants are promised; None if nothing. Policies never see it.
     """
@@ -132,6 +133,7 @@ class Situation:
     ended_gpu_seconds: tuple[float, ...] = ()
     memory: str = ""
     even: EvenShare = field(default_factory=EvenShare)
+    cordoned: frozenset[int] = frozenset()
     restart_seconds: float = 0.0
     promises: "Promises | None" = None
 

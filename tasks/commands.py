@@ -20,8 +20,10 @@ class CommandKind(StrEnum):
     """The job's budget in the market is the command's value."""
     DRAIN = "drain"
     """The node is out of service; jobs on it are preempted, with their checkpoints."""
+    CORDON = "cordon"
+    """Jobs on the node go on, and no other starts there."""
     UNCORDON = "uncordon"
-    """The node is in service again."""
+    """The node is in service again, drained or cordoned."""
     TENANT = "tenant"
     """The terms of a tenant are those of the command."""
     REFUSED = "refused"
@@ -30,7 +32,7 @@ class CommandKind(StrEnum):
     @property
     def of_node(self) -> bool:
         """Whether the target is a node."""
-        return self in (CommandKind.DRAIN, CommandKind.UNCORDON)
+        return self in (CommandKind.DRAIN, CommandKind.CORDON, CommandKind.UNCORDON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +95,14 @@ class Orders:
         cancelled: Active jobs to be withdrawn at the next round boundary.
         requeued: Active jobs that get no GPUs in the coming round.
         drained: Nodes that are out of service.
+        cordoned: Nodes on which no job starts.
     """
 
     held: frozenset[int] = frozenset()
     cancelled: frozenset[int] = frozenset()
     requeued: frozenset[int] = frozenset()
     drained: frozenset[int] = frozenset()
+    cordoned: frozenset[int] = frozenset()
 
     @property
     def not_running(self) -> frozenset[int]:
@@ -134,6 +138,7 @@ class Orders:
             cancelled=frozenset(cancelled.intersection(active)),
             requeued=frozenset(requeued.intersection(active)),
             drained=self.nodes_after(commands),
+            cordoned=self._cordoned_after(commands),
         )
 
     def nodes_after(self, commands: Sequence[Command]) -> frozenset[int]:
@@ -145,6 +150,15 @@ class Orders:
             elif command.kind is CommandKind.UNCORDON:
                 drained.discard(command.target)
         return frozenset(drained)
+
+    def _cordoned_after(self, commands: Sequence[Command]) -> frozenset[int]:
+        cordoned = {*self.cordoned}
+        for command in commands:
+            if command.kind is CommandKind.CORDON:
+                cordoned.add(command.target)
+            elif command.kind is CommandKind.UNCORDON:
+                cordoned.discard(command.target)
+        return frozenset(cordoned)
 
 
 _NONE = Orders()

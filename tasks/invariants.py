@@ -209,6 +209,10 @@ class Invariants:
             elif not spec.demand.least <= len(gpus) <= spec.demand.most:
                 asked = f"{spec.demand.least} to {spec.demand.most}"
                 yield f"job {job} gets {len(gpus)} GPUs and asked for {asked}"
+            if self.leases.get(job) != gpus and any(
+                inventory.node(gpu) in self.orders.cordoned for gpu in gpus if gpu < inventory.gpus
+            ):
+                yield f"job {job} is launched on a cordoned node"
             if any(gpu >= following for gpu, following in pairwise(gpus)):
                 yield f"the GPUs of job {job} are not in order"
             if spec and spec.options.task.at_once:

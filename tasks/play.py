@@ -187,12 +187,13 @@ class Play:
             launch(job_id, gpus, clock)
         line = {job: self.jobs[job].seen for job in plan.order if job not in held}
         taken = set(chain.from_iterable(held.values()))
-        free = [gpu for gpu in range(self.now.inventory.gpus) if gpu not in taken]
+        cordoned = self.now.cordoned
+        free = [g for g in range(self.now.inventory.gpus) if g not in taken and g not in cordoned]
         gone: list[ActiveJob] = []
         while ending and ending[0][0] <= until:
             end, job_id = heapq.heappop(ending)
             self.ends[job_id] = end
-            free += held.pop(job_id)
+            free += (gpu for gpu in held.pop(job_id) if gpu not in cordoned)
             gone.append(self.jobs.pop(job_id).seen)
             boundary = clock + math.ceil((end - clock) / round_seconds) * round_seconds
             if boundary >= until or (ending and ending[0][0] <= boundary):

@@ -240,7 +240,15 @@ def situation(run: Run, this: Round) -> Situation | None:
         even=state.even,
         restart_seconds=settings.restart_seconds,
         promises=_promises(run, this),
+        cordoned=_cordoned(run, this),
     )
+
+
+def _cordoned(run: Run, this: Round) -> frozenset[int]:
+    """GPUs on which no job starts, as they are numbered among the nodes in service."""
+    inventory, nodes = run.header.settings.inventory, this.state.orders.cordoned
+    there = (inventory.gpus_of(node) for node in nodes if node < inventory.nodes)
+    return frozenset(gpu for gpus in there for gpu in this.nodes.numbered(tuple(gpus)))
 
 
 def _promises(run: Run, this: Round) -> Promises | None:

@@ -21,7 +21,8 @@ def forecast(
     hold: Annotated[Jobs, typer.Option(help="A job that is put on hold.")] = None,
     release: Annotated[Jobs, typer.Option(help="A job on hold that is released.")] = None,
     drain: Annotated[Jobs, typer.Option(help="A node that is drained.")] = None,
-    uncordon: Annotated[Jobs, typer.Option(help="A drained node that comes back.")] = None,
+    cordon: Annotated[Jobs, typer.Option(help="A node on which no job starts.")] = None,
+    uncordon: Annotated[Jobs, typer.Option(help="A node that comes back into service.")] = None,
     budget: Annotated[
         Jobs, typer.Option(help="TENANT=FACTOR: what its jobs' budgets are multiplied by.")
     ] = None,
@@ -42,6 +43,7 @@ def forecast(
         hold=hold or [],
         release=release or [],
         drain=drain or [],
+        cordon=cordon or [],
         uncordon=uncordon or [],
         budget=dict(map(factor, budget or ())),
     )

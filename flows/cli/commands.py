@@ -102,7 +102,9 @@ PANELS = {
             "jobs",
             "Take a node out of service; jobs on it are preempted, with their checkpoints.",
         ),
-        "uncordon": ("jobs", "Bring a drained node back into service."),
+        "cordon": ("jobs", "Let no job start on a node; those on it go on."),
+        "uncordon": ("jobs", "Bring a drained or cordoned node back into service."),
+        "nodes": ("jobs", "List the nodes, their GPUs, and the jobs that hold them."),
         "login": (
             "service",
             "Have commands ask a service over HTTP; asks for a token, or reads it from stdin.",

@@ -263,16 +263,34 @@ def drain(
     _order(CommandKind.DRAIN, node, warehouse, as_json, key)
 
 
+def cordon(
+    node: Annotated[str, typer.Argument(help="A node, by its index from 0.")],
+    key: Key = "",
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Let no job start on a node; those on it go on."""
+    from tasks.commands import CommandKind
+
+    _order(CommandKind.CORDON, node, warehouse, as_json, key)
+
+
 def uncordon(
     node: Annotated[str, typer.Argument(help="A node, by its index from 0.")],
     key: Key = "",
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Bring a drained node back into service."""
+    """Bring a drained or cordoned node back into service."""
     from tasks.commands import CommandKind
 
     _order(CommandKind.UNCORDON, node, warehouse, as_json, key)
+
+
+def nodes(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
+    """List the nodes, their GPUs, and the jobs that hold them."""
+    with desk(warehouse) as found:
+        print_rows([_shown(row) for row in found.nodes()], as_json, paged=True)
 
 
 def queue(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:

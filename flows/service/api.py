@@ -163,7 +163,8 @@ _command(CommandKind.HOLD, "Put a job on hold: it gets no GPUs until it is relea
 _command(CommandKind.RELEASE, "Release a job that is on hold.")
 _command(CommandKind.REQUEUE, "Take a job's GPUs for a round, after which it waits in line.")
 _command(CommandKind.DRAIN, "Take a node out of service; jobs on it are preempted.")
-_command(CommandKind.UNCORDON, "Bring a drained node back into service.")
+_command(CommandKind.CORDON, "Let no job start on a node; those on it go on.")
+_command(CommandKind.UNCORDON, "Bring a drained or cordoned node back into service.")
 
 
 @routes.get("/queue")

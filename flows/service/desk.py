@@ -190,6 +190,9 @@ class Desk:
             InputError: There is no such job or node, or the value is invalid.
             WarehouseBusy: The inbox does not answer.
         """
+        if kind is CommandKind.CORDON and self.header.settings.cells:
+            problem = "cells that tenants are promised are served on all nodes in service"
+            raise InputError("node", problem, "drain it")
         if kind.of_node:
             return self.inbox.command_all(kind, [self.node(target)], by=by, key=key)
         numbers = [entry.number for entry in self.entries(target)]
@@ -379,13 +382,14 @@ class Desk:
         found, inventory = self.history(), self.header.settings.inventory
         drained = found.last.solve.drained if found.last else ()
         holders = {gpu: job for job, gpus in found.state.leases.items() for gpu in gpus}
+        cordoned = found.state.orders.cordoned
         rows = []
         for node in range(inventory.nodes):
             gpus = tuple(inventory.gpus_of(node))
             held = tuple(gpu for gpu in gpus if gpu in holders)
             kind = inventory.pools[inventory.pool(gpus[0])].gpu_type
             jobs = tuple(sorted({holders[gpu] for gpu in held}))
-            rows.append(NodeRow(node, kind, gpus, held, jobs, node in drained))
+            rows.append(NodeRow(node, kind, gpus, held, jobs, node in drained, node in cordoned))
         return rows
 
     def tenants(self) -> list[TenantRow]:

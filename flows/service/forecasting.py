@@ -36,6 +36,7 @@ class WhatIf(BaseModel):
         hold: Jobs that are put on hold.
         release: Jobs on hold that are released.
         drain: Nodes that are drained.
+        cordon: Nodes on which no job starts.
         uncordon: Nodes that come back into service.
         budget: By tenant, what its budget is multiplied by.
     """
@@ -47,6 +48,7 @@ class WhatIf(BaseModel):
     hold: Names = Field(default_factory=list)
     release: Names = Field(default_factory=list)
     drain: Names = Field(default_factory=list)
+    cordon: Names = Field(default_factory=list)
     uncordon: Names = Field(default_factory=list)
     budget: dict[str, Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]] = Field(
         default_factory=dict, max_length=100
@@ -60,6 +62,7 @@ class WhatIf(BaseModel):
             CommandKind.HOLD: self.hold,
             CommandKind.RELEASE: self.release,
             CommandKind.DRAIN: self.drain,
+            CommandKind.CORDON: self.cordon,
             CommandKind.UNCORDON: self.uncordon,
         }
         return [(kind, target) for kind, targets in asked.items() for target in targets]

@@ -78,8 +78,12 @@ class FrontDesk(ABC):
         """Take a node out of service; jobs on it are preempted."""
         return self.command(CommandKind.DRAIN, node, key=key)
 
+    def cordon(self, node: str, *, key: str = "") -> Accepted:
+        """Let no job start on a node; those on it go on."""
+        return self.command(CommandKind.CORDON, node, key=key)
+
     def uncordon(self, node: str, *, key: str = "") -> Accepted:
-        """Bring a drained node back into service."""
+        """Bring a drained or cordoned node back into service."""
         return self.command(CommandKind.UNCORDON, node, key=key)
 
     @abstractmethod

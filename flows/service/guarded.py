@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from flows.history.answer import Answer
     from flows.service.printed import Printed
 
-OPERATORS = frozenset((CommandKind.BUDGET, CommandKind.DRAIN, CommandKind.UNCORDON))
+OPERATORS = frozenset(
+    (CommandKind.BUDGET, CommandKind.DRAIN, CommandKind.CORDON, CommandKind.UNCORDON)
+)
 """Commands that are an operator's to give."""
 
 
@@ -177,7 +179,7 @@ class Guarded:
         """
         own = caller.tenant if caller.role is Role.TENANT else None
         if own is not None:
-            if change.budget or change.drain or change.uncordon:
+            if change.budget or change.drain or change.cordon or change.uncordon:
                 raise NotAllowed("token", "budgets and nodes are an operator's to suppose", _ASK)
             change = change.model_copy(update={"submit": [_own(caller, j) for j in change.submit]})
         rows = forecast(self.desk, change, own)

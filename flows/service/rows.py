@@ -143,6 +143,7 @@ class NodeRow:
         held_gpus: Those that are held.
         jobs: Jobs that hold them, by id.
         drained: Whether it is out of service.
+        cordoned: Whether no job starts there.
     """
 
     node: int
@@ -151,6 +152,7 @@ class NodeRow:
     held_gpus: tuple[int, ...]
     jobs: tuple[int, ...]
     drained: bool
+    cordoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,7 @@ ACCESS = {
         for job in (1, 2)
     },
     ("POST", "/nodes/0/drain", None): (401, 403, 403, 403, 202, 202),
+    ("POST", "/nodes/0/cordon", None): (401, 403, 403, 403, 202, 202),
     ("POST", "/nodes/0/uncordon", None): (401, 403, 403, 403, 202, 202),
     ("PATCH", "/tenants/z", '{"gpu_hours": 5}'): (401, 403, 403, 403, 202, 202),
     ("POST", "/forecast", "{}"): (401, 200, 200, 200, 200, 200),

@@ -70,6 +70,7 @@ def test_a_drained_node_and_a_larger_budget_are_supposed(busy: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("--cordon", "9"), "there is no node '9'"),
         (("--drain", "9"), "there is no node '9'"),
         (("--cancel", "none"), "there is no job 'none'"),
         (("--budget", "none=2"), "tenant 'none' has no active job"),

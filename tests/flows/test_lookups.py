@@ -69,9 +69,9 @@ RUNS = {
     "token": [("token add ann", 0)],
     "logout": [("logout", 0)],
 }
-ORDERS = {"cancel", "hold", "release", "requeue", "budget", "drain", "uncordon"}
+ORDERS = {"cancel", "hold", "release", "requeue", "budget", "drain", "cordon", "uncordon"}
 """Commands that differ from each other in a word, and from `submit` in what they hand in."""
-SHOWN = {"jobs", "events", "forecast", "logs", "status", "down"}
+SHOWN = {"jobs", "nodes", "events", "forecast", "logs", "status", "down"}
 """Commands that read what `queue` reads."""
 
 """Each command as it is typed, and its exit code: those of containers find no daemon.

@@ -35,6 +35,7 @@ SUPPOSED = {
     "hold": "Jobs put on hold",
     "release": "Jobs released",
     "drain": "Nodes drained",
+    "cordon": "Nodes cordoned",
     "uncordon": "Nodes that come back",
     "budget": "Tenants' budgets",
 }
