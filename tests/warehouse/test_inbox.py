@@ -172,3 +172,23 @@ def test_what_was_acknowledged_is_there_after_kills(tmp_path: Path) -> None:
     assert len({*there}) == len(there)
     assert {*acknowledged} <= {*there}
     assert len(there) <= len({*acknowledged}) + 3
+
+
+@pytest.mark.process
+def test_what_is_accepted_is_there_for_others_whoever_else_opens_the_file(tmp_path: Path) -> None:
+    asked = (
+        "import sqlite3, sys; base = sqlite3.connect(sys.argv[1]);"
+        "print(base.execute('SELECT count(*) FROM shockwave_entries').fetchone()[0]); base.close()"
+    )
+
+    def seen() -> int:
+        command = [sys.executable, "-c", asked, str(tmp_path / FILE)]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    with Inbox(tmp_path) as first, Inbox(tmp_path) as second:
+        first.command(CommandKind.DRAIN, 0)
+        assert seen() == 1  # and it goes, as the last one to have the file, for all that it knows
+        second.command(CommandKind.DRAIN, 1)
+        first.command(CommandKind.DRAIN, 2)
+        assert seen() == 3
+    assert seen() == 3

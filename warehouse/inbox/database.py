@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
@@ -92,7 +93,10 @@ def _sqlite(file: Path) -> Engine:
     """An engine whose commits are flushed to disk; the file is readable by its user only."""
     with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+        # Only if it is new: to close a file ends all POSIX locks that this process has on it, as
+        # SQLite's are. Another process would then remove the log that this one writes to.
+        with suppress(FileExistsError):
+            os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     url = URL.create("sqlite", database=str(file))
     engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
 
