@@ -36,6 +36,10 @@ def up(
     detach: Annotated[
         bool, typer.Option("--detach", help="Return once it is ready, and let it run on.")
     ] = False,
+    standby: Annotated[
+        bool,
+        typer.Option("--standby", help="Wait, and take over when the one that serves ends."),
+    ] = False,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
 ) -> None:
     """Start a service that takes jobs in, and Prefect's server with its UI."""
@@ -47,7 +51,12 @@ def up(
         database_url,
         Path(warehouse).absolute(),
         options,
+        standby,
     )
+    if standby and detach:
+        raise InputError(
+            "standby", "cannot be detached", "start it by systemd, or with nohup and &"
+        )
     if detach:
         from flows.service.detached import start_detached
 

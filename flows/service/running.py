@@ -83,14 +83,22 @@ def _locked(folder: Path) -> int:
         time.sleep(ASKED_SECONDS / 100)
 
 
+def is_taken(warehouse: Path) -> bool:
+    """Whether a process is the service of a warehouse, or about to be."""
+    lock = warehouse / FOLDER / LOCK
+    if lock.exists():
+        try:
+            os.close(lock_run(lock, "service"))
+        except WarehouseBusy:
+            return True
+    return False
+
+
 def running(warehouse: Path) -> Running | None:
     """The service of a warehouse; None if none is running."""
+    if not is_taken(warehouse):
+        return None
     folder = warehouse / FOLDER
-    if not (folder / LOCK).exists():
-        return None
-    with suppress(WarehouseBusy):
-        os.close(lock_run(folder / LOCK, "service"))
-        return None
     with suppress(OSError, ValueError, TypeError):
         return Running(**json.loads((folder / STATE).read_text()))
     return None  # it has just begun, or is about to end

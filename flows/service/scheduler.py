@@ -29,6 +29,7 @@ from flows.runs.start import make_start
 from flows.servers.children import READY, end_with_parent
 from flows.service.admission import check_job, check_tenant, truth_of
 from flows.service.intake import Again, FromInbox
+from flows.service.leading import TOKEN, Fenced
 from flows.service.options import DATABASE_URL, ServiceOptions
 from flows.service.running import FOLDER, SNAPSHOT
 from predictor.job import JobSpec
@@ -37,6 +38,7 @@ from tasks.round import Run, run_round
 from tasks.sources import Workload
 from warehouse.analytics.catalog import build
 from warehouse.inbox.inbox import Inbox
+from warehouse.inbox.lease import Leases
 from warehouse.store.reader import Reader, taken_in
 from warehouse.store.writer import Writer
 
@@ -48,11 +50,15 @@ def main(warehouse: Path, options: ServiceOptions) -> None:
     """Schedule until SIGTERM."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     end_with_parent()
+    url, token = os.environ.get(DATABASE_URL, ""), os.environ.get(TOKEN)
     with (
-        Inbox(warehouse, os.environ.get(DATABASE_URL, "")) as inbox,
+        Inbox(warehouse, url) as inbox,
         under_way(warehouse, inbox, options) as run,
         _driving(options) as driver,
+        closing(Leases(warehouse, url)) as leases,
     ):
+        if token:
+            run.sink = Fenced(run.sink, leases, int(token))
         print(READY, flush=True)
         schedule(run, warehouse, driver)
 

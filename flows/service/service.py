@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from flows.servers.children import POLL_SECONDS, Child
 from flows.servers.command import REPORTS, WAREHOUSE, answers, server_command, shows
 from flows.service.forms import traces_of
+from flows.service.leading import TOKEN, Place, leading
 from flows.service.listening import Listening
 from flows.service.options import DATABASE_URL, ServiceOptions
-from flows.service.running import announced
 from predictor.errors import InputError, Interrupted, WarehouseError
 from warehouse.analytics.catalog import build
 from warehouse.inbox.inbox import Inbox
@@ -55,12 +55,14 @@ class Service:
         database_url: Prefect's database; SQLite in Prefect's home if empty.
         warehouse: Folder that keeps the records of all runs, absolute.
         options: Settings of the service that takes jobs in.
+        standby: Whether to wait until no other process serves the warehouse.
     """
 
     listening: Listening
     database_url: str
     warehouse: Path
     options: ServiceOptions = field(default_factory=ServiceOptions)
+    standby: bool = False
 
     @property
     def reports(self) -> Path:
@@ -151,17 +153,21 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
         Interrupted: SIGINT was received.
     """
     with _stopping() as stop, ExitStack() as started:
-        service.check()
-        listening = service.listening
-        say_ready = started.enter_context(
-            announced(service.warehouse, listening.shown, service.options.speed)
-        )
+        listening, url = service.listening, service.database_url
+        place = Place(service.warehouse, url, listening.shown, service.options.speed)
+        if not service.standby:
+            service.check()
+        leader = started.enter_context(leading(place, stop, report, standby=service.standby))
+        if leader is None:
+            return
+        if service.standby:
+            service.check()
         from flows.servers.access import access_to, installation_file
 
         access = access_to(listening.url, listening.proxy)
         report(f"Starting Prefect at {listening.shown}; the first start takes some 20 s.")
         kept = list[Kept]()
-        for name, command, env, ready in _processes(service, access):
+        for name, command, env, ready in _processes(service, access, leader.token):
             process = Kept(name, command, env, ready, report)
             kept.append(started.enter_context(closing(process)))
             if not process.wait_until_ready(stop):
@@ -172,8 +178,9 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
         )
         report(f"Jobs, GPUs and the queue: {listening.shown}/live")
         report(f"Ready: {listening.shown}/deployments (Ctrl-C stops it)")
-        say_ready()
+        leader.ready()
         while not stop.wait(POLL_SECONDS):
+            leader.check()
             for process in kept:
                 process.keep()
 
@@ -182,7 +189,7 @@ Process = tuple[str, list[str], dict[str, str], Callable[[Child], bool]]
 """Name, command line, environment, and what tells whether it is ready."""
 
 
-def _processes(service: Service, access: "Access") -> Iterator[Process]:
+def _processes(service: Service, access: "Access", token: int) -> Iterator[Process]:
     """The server, what serves the deployments, and the scheduler, in the order of their starts."""
     listening, warehouse, client = service.listening, str(service.warehouse), access.client_env()
     yield (
@@ -200,7 +207,9 @@ def _processes(service: Service, access: "Access") -> Iterator[Process]:
     yield (
         "scheduler",
         [sys.executable, "-m", "flows.service.scheduler", warehouse, service.options.text],
-        client | ({DATABASE_URL: service.database_url} if service.database_url else {}),
+        client
+        | {TOKEN: str(token)}
+        | ({DATABASE_URL: service.database_url} if service.database_url else {}),
         lambda child: child.reported_ready.is_set(),
     )
 

@@ -44,6 +44,14 @@ def test_a_service_under_load_keeps_its_promises() -> None:
     assert not any(row[figure] for figure in BAD)
 
 
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_standby_takes_over_and_no_round_is_lost() -> None:
+    (row,) = sampled("attacks.failover", "--kills", "2", "--jobs", "5", "--speed", "600")
+    assert row["kills"] == 2
+    assert not any(row[figure] for figure in (*BAD, "lost_rounds"))
+
+
 def test_broken_promises_are_noticed(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(replace(LONG), key="k")

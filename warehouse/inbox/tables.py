@@ -33,7 +33,7 @@ SERVICE = Table(
     Column("value", Text, nullable=False),
 )
 """What is known of the service that takes the entries: `run`, the id of its run; `cluster`, the
-path of its cluster file."""
+path of its cluster file; `lease`, see `warehouse.inbox.lease`."""
 
 TOKENS = Table(
     "shockwave_tokens",

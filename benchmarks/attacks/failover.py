@@ -1,0 +1,201 @@
+"""Kills of the process that serves, with another standing by, and what is lost or doubled.
+
+    python -m benchmarks.attacks.failover [--kills 50] [--jobs 150] [--speed 120] [--seed 0]
+
+Two processes serve a warehouse in turn, as `shockwave up --standby` does: one has lock and lease
+and drives the rounds of a service on eight virtual GPUs, the other waits. At random moments, in a
+start as in a round, the one that serves is killed with -9 or, one time in five, stopped with
+SIGSTOP, which the other finds out by its lease; then it is started again and stands by. Submitters
+hand in jobs and commands meanwhile. `takeover_s` are the median and the longest time from a kill to
+the next round on disk; a round of a real service lasts 120 s. `lost_rounds` counts kills after
+which a round that was on disk is another one, or not there; the other figures are those of
+`benchmarks.service_soak`. Exit code 1 if one of them is not 0, or a takeover took a round. With
+--json it prints one JSON object.
+"""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from threading import Event
+
+from benchmarks.attacks.kills import forked
+from benchmarks.attacks.promises import Told
+from benchmarks.attacks.service_kills import LONG
+from benchmarks.service_soak import (
+    BAD,
+    GPUS,
+    SUBMITTERS,
+    Gauge,
+    Place,
+    begun,
+    children,
+    end,
+    kept,
+    submitter,
+    tell,
+)
+from flows.cli.terminal import print_table
+from flows.service import leading
+from flows.service.desk import Desk
+from flows.service.options import ServiceOptions
+from flows.service.scheduler import schedule, under_way
+from tasks.commands import CommandKind
+from tasks.round import Round, Run, run_round
+from warehouse.inbox.inbox import SUBMIT, Inbox
+from warehouse.inbox.lease import Leases
+from warehouse.store.reader import Reader
+
+LEASE_SECONDS = 2.0
+ROUND_SECONDS = 120.0
+MEMBERS = ("first", "second")
+
+
+class Helm(Gauge):
+    """A gauge that also says which process drives."""
+
+    def tell(self, run: Run) -> None:
+        super().tell(run)
+        struct.pack_into("q", self._memory, 56, os.getpid())
+
+    @property
+    def driver(self) -> int:
+        (process,) = struct.unpack_from("q", self._memory, 56)
+        return int(process)
+
+
+def member(place: Place) -> None:
+    """Stand by, then serve."""
+    where = leading.Place(place.warehouse, "", "", place.options.speed, LEASE_SECONDS)
+    stop = Event()
+    with (
+        leading.leading(where, stop, lambda line: None, standby=True) as leader,
+        Inbox(place.warehouse) as inbox,
+        under_way(place.warehouse, inbox, place.options) as run,
+        closing(Leases(place.warehouse)) as leases,
+    ):
+        assert leader
+        run.sink = leading.Fenced(run.sink, leases, leader.token)
+
+        def driver(run: Run) -> Round:
+            leader.check()
+            done = run_round(run)
+            place.gauge.tell(run)
+            return done
+
+        schedule(run, place.warehouse, driver)
+
+
+def steady(place: Place, kind: str, target: int = -1) -> None:
+    """Hand in a job that outlasts the walk, so that rounds go on, or cancel it."""
+    with Desk(place.warehouse) as desk, place.told_file(SUBMITTERS + 1).open("a") as out:
+        if kind == SUBMIT:
+            (entry,) = desk.submit(replace(LONG, epochs=10**6, total_steps=0), key=kind)
+        else:
+            (entry,) = desk.command(CommandKind.CANCEL, str(target), key=kind)
+        tell(out, Told(kind, kind, target, entry.number))
+
+
+def digests(place: Place) -> list[str]:
+    with Inbox(place.warehouse) as inbox:
+        return [digest for _, digest in Reader(place.warehouse).records(inbox.run)]
+
+
+def walk(place: Place, helm: Helm, kills: int, jobs: int) -> dict[str, float]:
+    """Kill whoever drives, again and again; returns figures."""
+    rng, took, lost, seen = Random(place.seed), list[float](), 0, list[str]()
+    requests = max(round(jobs / 0.6 / SUBMITTERS), 1)
+    hands = [f"submitter {me}" for me in range(SUBMITTERS)]
+    work: dict[str, Callable[[], None]] = {name: lambda: member(place) for name in MEMBERS}
+    for me, name in enumerate(hands):
+        work[name] = lambda me=me: submitter(place, me, requests)  # type: ignore[misc]
+    work["end"] = lambda: end(place)
+    with children(work) as all_of_them:
+        all_of_them.start(MEMBERS[0])
+        while not forked(lambda: begun(place.warehouse)):
+            time.sleep(0.1)
+        forked(lambda: steady(place, SUBMIT))
+        for name in (MEMBERS[1], *hands):
+            all_of_them.start(name)
+        done = set[str]()
+
+        def settle() -> None:
+            for name, code in all_of_them.ended():
+                if code == -signal.SIGKILL:
+                    all_of_them.start(name)
+                    continue
+                assert code == 0, f"the {name} has failed with code {code}"
+                done.add(name)
+                if {*hands} <= done and name != "end":
+                    all_of_them.start("end")
+
+        for _ in range(kills):
+            time.sleep(rng.uniform(0.0, 2.0))
+            while helm.driver not in all_of_them.running:
+                time.sleep(0.02)
+                settle()
+            killed, before, began = helm.driver, helm.rounds, time.monotonic()
+            os.kill(killed, signal.SIGSTOP if rng.random() < 0.2 else signal.SIGKILL)
+            lost += 1  # until it is known that none is
+            while helm.driver == killed or helm.rounds <= before - 1:
+                time.sleep(0.02)
+                settle()
+                assert time.monotonic() - began < ROUND_SECONDS, "nobody takes over"
+            took.append(time.monotonic() - began)
+            now = forked(lambda: digests(place))
+            lost -= now[: len(seen)] == seen and len(now) >= before
+            seen = now
+        long = next(told.number for told in place.told() if told.key == SUBMIT)
+        forked(lambda: steady(place, CommandKind.CANCEL.value, long))
+        while "end" not in done:
+            time.sleep(0.1)
+            settle()
+    return {
+        "kills": kills,
+        "rounds": helm.rounds,
+        "takeover_s": round(statistics.median(took), 2),
+        "longest_s": round(max(took), 2),
+        "lost_rounds": lost,
+    }
+
+
+def main() -> int:
+    options = parse()
+    with tempfile.TemporaryDirectory() as folder:
+        service = ServiceOptions(
+            policy="srtf", gpus=GPUS, seed=options.seed, speed=options.speed, driver="plain"
+        )
+        helm = Helm()
+        place = Place(Path(folder) / "warehouse", service, helm, options.seed)
+        figures = walk(place, helm, options.kills, options.jobs)
+        figures |= forked(lambda: kept(place))
+    if options.json:
+        print(json.dumps(figures))
+    else:
+        print_table([*figures], [[*map(str, figures.values())]])
+    bad = any(figures[name] for name in (*BAD, "lost_rounds"))
+    return bad or figures["longest_s"] >= ROUND_SECONDS
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--jobs", type=int, default=150)
+    parser.add_argument("--speed", type=float, default=120.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""Who serves a warehouse: lock, lease, fencing token, and the standby that takes over."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from flows.service.leading import Fenced, Place, leading
+from flows.service.running import announced, running
+from flows.service.scheduler import schedule, under_way
+from predictor.errors import WarehouseBusy
+from tests.flows.test_scheduler import FAST, JOB
+from tests.waiting import wait_for
+from warehouse.inbox.inbox import Inbox
+from warehouse.inbox.lease import Leases, TakenOver
+from warehouse.store.reader import Reader
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from threading import Event
+from flows.service.leading import Place, leading
+with leading(Place(Path(sys.argv[1]), "", "u", 1.0, 1.0), Event(), print) as leader:
+    leader.ready()
+    print(leader.token, flush=True)
+    time.sleep(600)
+"""
+
+
+def place(warehouse: Path, seconds: float = 60.0) -> Place:
+    return Place(warehouse, "", "http://here", 1.0, seconds)
+
+
+def test_a_lease_has_one_holder_and_each_a_later_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases = Leases(tmp_path)
+    assert leases.found() == (None, True)
+    assert leases.take(alone=False) == 1
+    assert leases.take(alone=False) is None
+    leases.renew(1)
+    leases.check(1)
+    assert leases.take(alone=True) == 2  # a lock says that its holder has ended
+    with pytest.raises(TakenOver, match=rf"process {os.getpid()} of .* has taken over"):
+        leases.renew(1)
+    with pytest.raises(TakenOver):
+        leases.check(1)
+    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    assert leases.take(alone=True) is None  # a lock here says nothing of holders there
+    leases.end(2)
+    assert leases.take(alone=False) == 3
+    leases.close()
+
+
+def test_who_lost_the_lease_writes_no_round(tmp_path: Path) -> None:
+    leases = Leases(tmp_path)
+    token = leases.take(alone=False)
+    assert token
+    with Inbox(tmp_path) as inbox, under_way(tmp_path, inbox, FAST) as run:
+        inbox.submit(replace(JOB, epochs=4000, total_steps=0))
+        run.sink = Fenced(run.sink, leases, token)
+        schedule(run, tmp_path, rounds=1)
+        leases.take(alone=True)
+        with pytest.raises(TakenOver):
+            schedule(run, tmp_path, rounds=1)
+        assert len(Reader(tmp_path).records(run.name)) == 1
+    leases.close()
+
+
+def test_one_process_leads_and_says_so(tmp_path: Path) -> None:
+    said, stop = list[str](), Event()
+    with leading(place(tmp_path), stop, said.append) as leader:
+        assert leader
+        leader.ready()
+        found = running(tmp_path)
+        assert found
+        assert (found.pid, found.ready) == (os.getpid(), True)
+        with (
+            pytest.raises(WarehouseBusy, match="has a service that is running"),
+            leading(place(tmp_path), stop, said.append),
+        ):
+            pass
+        stop.set()
+        with leading(place(tmp_path), stop, said.append, standby=True) as other:
+            assert other is None
+    with leading(place(tmp_path), Event(), said.append, standby=True) as next_one:
+        assert next_one
+        assert next_one.token == 2
+    assert said[-1] == "Taking over."
+
+
+def test_a_lease_of_another_machine_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases = Leases(tmp_path, seconds=0.2)
+    with monkeypatch.context() as there:
+        there.setattr(socket, "gethostname", lambda: "elsewhere")
+        assert leases.take(alone=False) == 1
+    with leading(place(tmp_path, 0.2), Event(), print) as leader:
+        assert leader
+        assert leader.token == 2
+    monkeypatch.setattr("warehouse.inbox.lease._now", lambda connection: 0.0)
+    with monkeypatch.context() as there:
+        there.setattr(socket, "gethostname", lambda: "elsewhere")
+        assert leases.take(alone=False) == 3
+    with (
+        pytest.raises(WarehouseBusy, match=r"is served by process .* of elsewhere"),
+        leading(place(tmp_path, 0.2), Event(), print),
+    ):
+        pass
+    leases.close()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_standby_takes_over_from_who_is_killed_or_hangs(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "1\n"
+        process.send_signal(number)
+        said = list[str]()
+        with leading(place(tmp_path, 1.0), Event(), said.append, standby=True) as leader:
+            assert leader
+            assert leader.token == 2
+            found = running(tmp_path)
+            assert found
+            assert found.pid == os.getpid()
+        assert process.wait() == -signal.SIGKILL
+        assert (len(said) == 3) == (number == signal.SIGSTOP)
+
+
+def test_who_asks_whether_a_service_runs_refuses_none(tmp_path: Path) -> None:
+    with announced(tmp_path, "u", 1.0):
+        assert wait_for(lambda: running(tmp_path), bool)
+    assert running(tmp_path) is None
