@@ -66,6 +66,8 @@ def warm() -> None:
     import flows.judging.windows
     import flows.runs.cluster_file
     import flows.runs.live
+    import flows.service.api
+    import flows.service.desk
     import warehouse.analytics.marts
     import warehouse.report
 

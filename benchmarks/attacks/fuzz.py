@@ -16,8 +16,6 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -31,143 +29,11 @@ from benchmarks.attacks.commands import (
     isolated,
     warm,
 )
-from benchmarks.attacks.mutations import BYTES, JSON, LINES, NUMBERS, TEXT, TEXTS, Mutation, rows
+from benchmarks.attacks.formats import FORMATS
+from benchmarks.attacks.mutations import BYTES, NUMBERS, TEXTS, database, packed, rows
+from benchmarks.attacks.requests import SENT, sent
 from benchmarks.attacks.specimens import make
 from warehouse.store.checksums import CHECKSUMS
-
-Commands = Callable[[Path, Path], Sequence[Arguments]]
-"""Commands, each as its arguments, by the folder of all files and the mutated one."""
-
-
-@dataclass(frozen=True)
-class Format:
-    """A format: its files, how they are mutated, and which commands read them.
-
-    Attributes:
-        files: Patterns of valid files, in the folder that `make` fills.
-        ways: Mutations of their bytes; Parquet files have their rows mutated as well.
-        commands: Commands that read them; one is drawn.
-        may_find: Whether exit code 1 is documented for one of them.
-    """
-
-    files: tuple[str, ...]
-    ways: tuple[Mutation, ...]
-    commands: Commands
-    may_find: bool = False
-
-
-def generated(trace: str, profile: str, regimes: str) -> Arguments:
-    given = ("--trace", trace, "--profile", profile, "--regimes", regimes)
-    return ("generate", "out", "--overwrite", *given)
-
-
-def tables(folder: Path, file: Path) -> Sequence[Arguments]:
-    columns = "arrival=at,duration=seconds,gpus=gpus,tenant=user,model=model"
-    by_name: dict[str, tuple[str, ...]] = {
-        "tiresias.csv": ("--format", "tiresias"),
-        "table.csv": ("--format", "table", "--columns", columns),
-        "philly.csv": ("--format", "philly"),
-    }
-    asked = ("--trace", file, *by_name[file.name])
-    return [
-        ("generate", "out", "--overwrite", *asked),
-        *([] if file.name == "tiresias.csv" else [("generate", "out", *asked, "--skip-unusable")]),
-    ]
-
-
-def of_warehouse(folder: Path, file: Path) -> Sequence[Arguments]:
-    place = ("--warehouse", "w")
-    runs = sorted(path.name[4:] for path in Path("w/records").glob("*/run=[a-z]*"))
-    run = next((part[4:] for part in file.parts if part.startswith("run=s")), runs[0])
-    return [
-        ("audit", run, *place),
-        ("audit", "--all", *place),
-        ("sql", "SELECT * FROM run_summary", *place, "--json"),
-        ("sql", "SELECT * FROM records", *place),
-        ("sql", "SELECT * FROM campaign_cells", *place),
-        ("sql", "--recipe", "worst-jobs", *place),
-        ("replay", run, *place),
-        ("why", 0, "--run", run, *place),
-        ("resume", run, *place),
-        ("whatif", run, "--round", 2, "--gpus", 8, *place),
-        *([("audit", run, *place), ("audit", "--all", *place), ("replay", run, *place)] * 2),
-        ("views", *place),
-        ("report", "attacked", *place),
-        ("simulate", "--gpus", 4, "--jobs", 1, "--history", run, *place),
-    ]
-
-
-WAREHOUSE = {
-    "headers": ("w/records/*/run=*/header.parquet",),
-    "workloads": ("w/records/*/run=*/workload.parquet",),
-    "rounds": ("w/records/*/run=*/round=*.parquet",),
-    "checksums": ("w/records/*/run=*/SHA256SUMS",),
-    "campaigns": ("w/campaigns/*/*.json", "w/campaigns/*/cells.parquet"),
-    "marts": ("w/marts/*/*.parquet", "w/marts/current.json"),
-    "ledger": ("w/ledger.jsonl",),
-    "notes": ("w/.verified.json", "w/.views", "w/analytics.duckdb"),
-}
-
-FORMATS: dict[str, Format] = {
-    "traces": Format(
-        ("jobs.trace",), TEXT, lambda d, f: [generated(str(f), "throughputs.json", "regimes.csv")]
-    ),
-    "profiles": Format(
-        ("throughputs.json",), JSON, lambda d, f: [generated("jobs.trace", str(f), "regimes.csv")]
-    ),
-    "regimes": Format(
-        ("regimes.csv",), TEXT, lambda d, f: [generated("jobs.trace", "throughputs.json", str(f))]
-    ),
-    "tables": Format(("tiresias.csv", "table.csv", "philly.csv"), TEXT, tables),
-    "cluster specs": Format(
-        ("spec.csv",),
-        TEXT,
-        lambda d, f: [("simulate", "--cluster", f, "--jobs", 1, "--round-seconds", 3600)],
-    ),
-    "cluster files": Format(
-        ("cluster.toml",),
-        TEXT,
-        lambda d, f: [
-            ("cluster", "check", f),
-            ("run", "--cluster", f, "--trace", "jobs.trace", "--profile", "throughputs.json"),
-            (
-                "profile",
-                "--cluster",
-                f,
-                "--out",
-                "p.json",
-                "--models",
-                "conv-small",
-                "--batch-sizes",
-                "32",
-            ),
-        ],
-        may_find=True,
-    ),
-    "campaign files": Format(
-        ("campaign.toml",), TEXT, lambda d, f: [("campaign", f, "--runner", "threads")], True
-    ),
-    "jobs to add": Format(
-        ("job.toml",),
-        TEXT,
-        lambda d, f: [
-            ("whatif", of_warehouse(d, f)[0][1], "--round", 2, "--with", f, "--warehouse", "w")
-        ],
-    ),
-    "window problems": Format(
-        ("windows.jsonl",), LINES, lambda d, f: [("solve", f, "--backend", "lagrangian")]
-    ),
-    **{
-        name: Format(
-            patterns,
-            LINES if name == "ledger" else JSON if name == "campaigns" else BYTES,
-            of_warehouse,
-            may_find=True,
-        )
-        for name, patterns in WAREHOUSE.items()
-    },
-    "arguments": Format((), (), lambda d, f: [], may_find=True),
-}
 
 
 def main() -> int:
@@ -246,7 +112,8 @@ def tried(made: Path, place: Path, name: str, rng: Random) -> tuple[Arguments, E
 
 def in_folder(place: Path, arguments: Arguments) -> int:
     os.chdir(place)
-    return called(arguments)
+    kind, *rest = arguments
+    return sent(Path(str(rest[0]))) if kind == SENT else called(arguments)
 
 
 def drawn(place: Path, name: str, rng: Random) -> Arguments:
@@ -260,6 +127,10 @@ def drawn(place: Path, name: str, rng: Random) -> Arguments:
         # Arrow's threads would not survive the next fork.
         if forked(lambda: rows_of(file, rng), place.parent, seconds=60).code:
             file.write_bytes(rng.choice(BYTES)(file.read_bytes(), rng))
+    elif file.suffix == ".sqlite" and rng.random() < 0.7:
+        database(file, rng)
+    elif file.suffix == ".gz" and rng.random() < 0.6:
+        file.write_bytes(packed(file.read_bytes(), rng, rng.choice(form.ways)))
     else:
         way = rng.choice(BYTES if file.suffix == ".parquet" else form.ways)
         file.write_bytes(way(file.read_bytes() or b"\n", rng))
@@ -279,25 +150,29 @@ def rows_of(file: Path, rng: Random) -> int:
     return 0
 
 
+LEFT_OUT = ("up", "down", "conformance")
+"""Commands that serve until they are stopped, stop a service, or take minutes."""
+
+
 def random_arguments(rng: Random) -> Arguments:
-    """Arguments of any command but `up`: options that it has or has not, with any values."""
+    """Arguments of any command but `up` and `down`: options that it has or not, with any values."""
     import typer
 
     from flows.cli.app import application
     from flows.cli.commands import COMMANDS
 
     group = typer.main.get_command(application())
-    command = rng.choice([name for name in COMMANDS if name not in ("up", "conformance")])
+    command = rng.choice([name for name in COMMANDS if name not in LEFT_OUT])
     found = group.commands[command]
     path = [command]
     if hasattr(found, "commands"):
         part = rng.choice(sorted(found.commands))
         found, path = found.commands[part], [command, part]
-    parameters = [part for part in found.params if part.name != "help"]
+    parameters = [part for part in found.params if part.name not in ("help", "follow")]
     usual = {
         "gpus": "4",
         "jobs": "2",
-        "warehouse": "w",
+        "warehouse": rng.choice("ws"),
         "run": "x",
         "number": "1",
         "job": "0",

@@ -1,8 +1,11 @@
-"""Seeded mutations of files of any format: of bytes, texts, JSON documents and Parquet rows."""
+"""Seeded mutations of files of any format: of bytes, texts, JSON, Parquet rows and databases."""
 
+import gzip
 import json
 import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -136,6 +139,13 @@ def nested(data: bytes, rng: Random) -> bytes:
 
 
 TEXT = (*BYTES, token, token, token, token, line, line, nested)
+ONE_LINE = (token, token, token, flipped, cut, grown, shrunk)
+"""Of what stands on a command line."""
+
+
+def packed(data: bytes, rng: Random, way: Mutation) -> bytes:
+    """What is compressed in a file mutated, and compressed again."""
+    return gzip.compress(way(gzip.decompress(data), rng))
 
 
 # JSON
@@ -187,6 +197,55 @@ def json_line(data: bytes, rng: Random) -> bytes:
 
 JSON = (*TEXT, document, document, document, document, document, document)
 LINES = (*TEXT, json_line, json_line, json_line, json_line, json_line)
+
+
+# Requests: documents with a body, which is a document itself
+
+
+def body(data: bytes, rng: Random) -> bytes:
+    """A request with another body."""
+    request = json.loads(data)
+    old = request["body"].encode() or b"{}"
+    text = rng.choice(JSON if old.startswith(b"{") else TEXT)(old, rng)
+    return json.dumps({**request, "body": text.decode(errors="surrogateescape")}).encode()
+
+
+REQUEST = (document, body, body)
+
+
+# Databases: the file is sound, its rows or tables are not
+
+
+def database(path: Path, rng: Random) -> None:
+    """Change a database: a value, a row, a column or a table."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as found:
+        tables = found.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+        table = rng.choice([name for (name,) in tables])
+        columns = [row[1] for row in found.execute(f"PRAGMA table_info({table})")]
+        rows = found.execute(f"SELECT rowid, * FROM {table}").fetchall()
+        at, kind = rng.randrange(len(columns)), rng.randrange(12)
+        if kind == 0 or not rows:
+            found.execute(f"DROP TABLE {table}")
+        elif kind == 1:
+            found.execute(f"ALTER TABLE {table} RENAME COLUMN {columns[at]} TO other")
+        else:
+            row, *values = rng.choice(rows)
+            if kind == 2:
+                found.execute(f"DELETE FROM {table} WHERE rowid = ?", [row])
+                return
+            new, old = value(rng), values[at]
+            if isinstance(old, str) and old.startswith("{") and kind > 3:
+                new = document(old.encode(), rng).decode()
+            update = f"UPDATE OR IGNORE {table} SET {columns[at]} = ? WHERE rowid = ?"
+            found.execute(update, [stored(new), row])
+
+
+def stored(new: Any) -> int | float | str | None:
+    """A value as a database can have it."""
+    if new is None or isinstance(new, float) or (isinstance(new, int) and abs(new) < 2**63):
+        return new
+    text = new if isinstance(new, str) else json.dumps(new)
+    return text.encode(errors="replace").decode()
 
 
 # Parquet: the file is sound, its rows are not; its checksum is noted anew

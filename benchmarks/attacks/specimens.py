@@ -1,11 +1,20 @@
 """Valid files of every format that the command line reads, to be mutated."""
 
+import gzip
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.attacks import tampering
+from benchmarks.attacks import requests, tampering
 from benchmarks.attacks.commands import called
+from flows.service.options import ServiceOptions
+from flows.service.scheduler import schedule, under_way
+from predictor.allocation import Demand
+from predictor.job import JobSpec, Mode
+from tasks.commands import CommandKind
+from warehouse.inbox.inbox import Inbox
+from warehouse.inbox.tokens import Role, Tokens
 
 
 def make(folder: Path) -> int:
@@ -17,9 +26,37 @@ def make(folder: Path) -> int:
         found.rename(name)
     tampering.make(folder / "w", signed=False)
     code += called(("sql", "FROM run_summary", "--warehouse", "w", "--json"))
+    run = next(path.name[4:] for path in Path("w/records").glob("*/run=srtf*"))
+    code += called(("export", run, "run.tar", "--warehouse", "w"))
     for name, text in TEXT_FILES.items():
         Path(name).write_text(text.format(storage=folder / "storage"))
+    Path("rates.csv.gz").write_bytes(gzip.compress(Path("rates.csv").read_bytes(), mtime=0))
+    tokens = make_service(folder / "s")
+    requests.make(folder / "requests", tokens)
     return code
+
+
+def make_service(warehouse: Path) -> dict[str, str]:
+    """A service of three rounds that was stopped, with a job that runs, one that is on hold, one
+    that is refused, and two entries that no round has taken in; the tokens of its API by role."""
+    job = JobSpec(0, "conv-small", 32, 128, Demand.gang(2), Mode.GNS, 400, 40_000, 0.0, "a")
+    options = ServiceOptions(policy="srtf", gpus=4, speed=100_000.0, driver="plain")
+    with Inbox(warehouse) as inbox:
+        inbox.submit(replace(job, name="x"), key="k1")
+        with under_way(warehouse, inbox, options) as run:
+            schedule(run, warehouse, rounds=1)
+            inbox.submit(replace(job, demand=Demand.gang(1)))
+            inbox.command(CommandKind.HOLD, 2)
+            inbox.submit(replace(job, demand=Demand.gang(8)))
+            schedule(run, warehouse, rounds=2)
+        inbox.submit(replace(job, name="x"))
+        inbox.command(CommandKind.BUDGET, 1, value=2.0)
+    with Tokens(warehouse) as tokens:
+        return {
+            "reader": tokens.add("ann", Role.READER),
+            "tenant": tokens.add("bob", Role.TENANT, "a"),
+            "operator": tokens.add("eve", Role.OPERATOR),
+        }
 
 
 def kind_of(path: Path) -> int:
@@ -58,6 +95,35 @@ TEXT_FILES = {
         "regimes = [[32, 5], [64, 15]]\nsamples_per_epoch = 2000\nmax_batch_size = 256\n"
         'tenant = "red"\nbudget = 1.5\nmax_seconds = 100000\n'
     ),
+    "declared.toml": (
+        'name = "n"\nmodel = "conv-small"\nbatch_size = 32\nmax_batch_size = 256\nmode = "gns"\n'
+        'epochs = 20\nscale_factor = 2\nsamples_per_epoch = 2000\ntenant = "red"\nbudget = 1.5\n'
+        'max_seconds = 100000\nconsolidate = true\nafter = ["x"]\nretries = 3\n'
+        "deadline_seconds = 5000\n"
+    ),
+    "opaque.toml": (
+        'kind = "opaque"\nname = "n"\nimage = "counting:1"\ncommand = ["sleep", "40"]\n'
+        'environment = {{ TARGET = "120", STEP = "1" }}\nmax_seconds = 900\nseconds = 40\n'
+        'scale_factor = 1\ntenant = "red"\nbudget = 2.0\narray = "1,3,5-7%2"\n'
+    ),
+    "jobs.toml": (
+        '[[jobs]]\nkind = "checkpointing"\nname = "count"\nimage = "counting:1"\n'
+        'command = ["python", "/count.py"]\nenvironment = {{ STEP = "1" }}\nmax_seconds = 9000\n'
+        'seconds = 1200\narrival_seconds = 60\n[[jobs]]\nmodel = "conv-small"\nbatch_size = 32\n'
+        'epochs = 20\nsamples_per_epoch = 2000\nregimes = [[32, 5], [64, 15]]\nmode = "gns"\n'
+        'max_batch_size = 256\nafter = ["count"]\narrival_seconds = 90\n'
+    ),
+    "gavel.trace": (
+        "LM (batch size 5)\tpython3 main.py\tlm\t--steps\t1\t9000\t1\t0.5\t-1.000000\t30.5\n"
+        "ResNet-18 (batch size 16)\tpython3 m.py\tr\t--steps\t0\t5000\t2\t1\t-1.000000\t0\n"
+    ),
+    "rates.csv": (
+        "gpu_type,job_type,scale_factor,partner_job_type,partner_scale_factor,steps_per_second,"
+        "partner_steps_per_second\nv100,LM (batch size 5),1,,,9.5,\nk80,LM (batch size 5),1,,,2,\n"
+        "v100,ResNet-18 (batch size 16),2,,,7,\nk80,ResNet-18 (batch size 16),2,,,1.5,\n"
+        "v100,LM (batch size 5),1,ResNet-18 (batch size 16),1,4.0,3.0\n"
+    ),
+    "pools.txt": "v100:1x2@2.48,k80:1x2",
     "windows.jsonl": "".join(
         json.dumps(
             {

@@ -72,6 +72,9 @@ def export(
 
 def import_(
     file: Annotated[Path, typer.Argument(help="A file of shockwave export.")],
+    memory: Annotated[
+        int, typer.Option(help="MiB that its audit may take.", min=64, max=2**24)
+    ] = 2048,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
@@ -79,7 +82,7 @@ def import_(
     from warehouse.analytics.catalog import build
     from warehouse.store.exchange import import_run
 
-    found = import_run(warehouse, file)
+    found = import_run(warehouse, file, memory)
     build(warehouse)
     if as_json:
         print_rows([{"run": found.run, "rounds": found.rounds, "jobs": found.jobs}], as_json)

@@ -142,7 +142,7 @@ def kept(path: Path, run: str) -> Snapshot | None:
         if row["run"] != run or found["code"] != code_version(packages=STATE_CODE):
             return None
         return from_row(Snapshot, row) if content_hash(row) == found["hash"] else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

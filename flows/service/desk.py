@@ -45,7 +45,7 @@ from predictor.job import JobSpec
 from tasks.commands import CommandKind
 from tasks.record import RunHeader
 from tasks.rollouts import expected
-from warehouse.inbox.inbox import Entry, Inbox
+from warehouse.inbox.inbox import FILE, Entry, Inbox
 from warehouse.store.reader import Reader
 from warehouse.workloads.families import FAMILIES
 
@@ -71,11 +71,14 @@ class Desk:
     """
 
     def __init__(self, warehouse: Path, url: str = "") -> None:
+        none = InputError(str(warehouse), "has no service", "start one: shockwave up")
+        if not url and not (warehouse / FILE).exists():
+            raise none  # looking makes no inbox
         self.inbox = Inbox(warehouse, url)
         self.run = self.inbox.run
         if not self.run:
             self.inbox.close()
-            raise InputError(str(warehouse), "has no service", "start one: shockwave up")
+            raise none
         self._reader = Reader(warehouse)
         self._followed = Followed(self._reader, self.run, warehouse / FOLDER / SNAPSHOT)
         self._header: RunHeader | None = None

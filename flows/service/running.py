@@ -99,8 +99,10 @@ def running(warehouse: Path) -> Running | None:
     if not is_taken(warehouse):
         return None
     folder = warehouse / FOLDER
-    with suppress(OSError, ValueError, TypeError):
-        return Running(**json.loads((folder / STATE).read_text()))
+    with suppress(OSError, ValueError, TypeError, RecursionError):
+        found = Running(**json.loads((folder / STATE).read_text()))
+        if isinstance(found.pid, int) and found.pid > 1:  # others are groups of processes
+            return found
     return None  # it has just begun, or is about to end
 
 

@@ -21,6 +21,7 @@ def statuses(desk: Desk) -> dict[int, str]:
 def test_a_warehouse_without_a_service_is_a_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no service; start one"):
         Desk(tmp_path)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:

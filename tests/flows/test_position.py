@@ -93,7 +93,7 @@ def test_what_is_asked_of_a_service_reads_the_rounds_after_its_snapshot_only(
     assert again == asked
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "code", "run", "ahead"])
+@pytest.mark.parametrize("damage", ["cut", "changed", "code", "run", "ahead", "nested"])
 def test_a_snapshot_that_is_not_of_these_records_is_passed_over(
     tmp_path: Path, snapshot: Path, damage: str
 ) -> None:
@@ -104,6 +104,8 @@ def test_a_snapshot_that_is_not_of_these_records_is_passed_over(
     kept_row = json.loads(text)
     if damage == "cut":
         snapshot.write_text(text[: len(text) // 2])
+    elif damage == "nested":
+        snapshot.write_text("[" * 100_000)
     elif damage == "ahead":  # records of a backup, and the snapshot of later ones
         kept_row["snapshot"]["position"]["state"]["last_hash"] = "0" * 64
         kept_row["hash"] = content_hash(kept_row["snapshot"])

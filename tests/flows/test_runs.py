@@ -8,6 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -439,6 +440,30 @@ def test_an_import_takes_no_name_that_stands_for_another_run(
     assert read_labels(warehouse) == {}
     assert ask("import", file).code == 0
     assert read_labels(warehouse)[run] == Label(tags=("kept",))
+
+
+@pytest.mark.process
+def test_what_an_import_may_take_is_bounded(ask: Ask, warehouse: Path, tmp_path: Path) -> None:
+    run, file = named(ask, "themis"), tmp_path / "run.tar"
+    assert ask("export", run, file).code == 0
+    for parts in (("rm", run), ("rm", run, "--purge")):
+        assert ask(*parts).code == 0
+    assert "--memory" in ask("import", file, "--memory", 64).err
+    folder = place_of(tmp_path / "other", run)
+    folder.mkdir(parents=True)
+    with tarfile.open(file) as archive:
+        for member in archive:
+            (folder / Path(member.name).name).write_bytes(archive.extractfile(member).read())  # type: ignore[union-attr]
+    whole = folder / "round=all.parquet"
+    round_0 = pq.read_table(whole, partitioning=None).slice(0, 1)
+    pq.write_table(pa.concat_tables([round_0] * 10_000).combine_chunks(), whole)  # in some KiB
+    with tarfile.open(tmp_path / "long.tar", "w") as archive:
+        for path in folder.iterdir():
+            archive.add(path, path.relative_to(tmp_path / "other"))
+    assert "is no run that was exported" in ask("import", tmp_path / "long.tar").err
+    assert not [*warehouse.glob(".import-*")]
+    assert not place_of(warehouse, run).exists()
+    assert ask("import", file).code == 0
 
 
 def test_only_what_is_whole_is_exported(ask: Ask, warehouse: Path, tmp_path: Path) -> None:

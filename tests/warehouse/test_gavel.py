@@ -9,6 +9,7 @@ from predictor.allocation import Allocation
 from predictor.errors import InputError
 from predictor.job import Mode
 from tasks.sources import Workload
+from warehouse.workloads import gavel
 from warehouse.workloads.trace import read_throughputs, read_workload
 
 HEADER = (
@@ -106,13 +107,28 @@ def test_a_mistake_in_a_table_is_told_with_its_line(tmp_path: Path, table: str, 
     assert said in str(caught.value)
 
 
+PACKED = gzip.compress(TABLE.encode(), mtime=0)
+
+
 @pytest.mark.parametrize(
-    "content", [b"no gzip", gzip.compress(b"text", mtime=0)[:-5]], ids=["other", "torn"]
+    "content",
+    [b"no gzip", PACKED[:-5], PACKED[:60] + b"\xff" * 20 + PACKED[80:], gzip.compress(b"\xff")],
+    ids=["other", "torn", "changed", "no text"],
 )
 def test_a_table_that_cannot_be_unpacked_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "t.csv.gz"
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"t\.csv\.gz"):
+        read_throughputs(path)
+
+
+def test_a_table_is_unpacked_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(PACKED)
+    monkeypatch.setattr(gavel, "MOST_BYTES", len(TABLE))
+    assert read_throughputs(path)
+    monkeypatch.setattr(gavel, "MOST_BYTES", len(TABLE) - 1)
+    with pytest.raises(InputError, match="is longer than any table"):
         read_throughputs(path)
 
 

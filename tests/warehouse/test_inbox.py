@@ -2,21 +2,23 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from predictor.allocation import Demand
-from predictor.errors import InputError, WarehouseBusy
+from predictor.errors import InputError, WarehouseBusy, WarehouseError
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind
 from warehouse.inbox.inbox import FILE, SUBMIT, Inbox, Request
+from warehouse.inbox.tables import ENTRIES, VERSION_TABLE
 
 JOB = JobSpec(0, "conv-small", 32, 32, Demand.gang(1), Mode.STATIC, 5, 40_000, 0.0, "a")
 POSTGRES = os.environ.get("SHOCKWAVE_POSTGRES", "")
@@ -104,6 +106,46 @@ def test_a_damaged_database_is_a_line(tmp_path: Path) -> None:
         Inbox(tmp_path)
     with pytest.raises(InputError, match="is no URL"):
         Inbox(tmp_path, "::")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *("job = '{'", "job = '[]'", "job = '{}'", "job = ''", "job = replace(job, '32', '-1')"),
+        *(
+            "job = replace(job, '\"a\"', '5')",
+            "kind = 'hold'",
+            "kind = 'other'",
+            "kind = 'refused'",
+        ),
+        *("target = 'x'", "value = 'x'", "accepted_at = 'x'", "number = 'x'"),
+    ],
+)
+def test_a_changed_entry_is_a_line(tmp_path: Path, change: str) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB)
+    with closing(sqlite3.connect(tmp_path / FILE)) as database:
+        database.execute(f"UPDATE {ENTRIES.name} SET {change}")
+        database.commit()
+    with Inbox(tmp_path) as inbox, pytest.raises(WarehouseError, match=r"entry . of the inbox"):
+        inbox.after(0)
+
+
+def test_an_inbox_of_another_version_is_refused(tmp_path: Path) -> None:
+    Inbox(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / FILE)) as database:
+        database.execute(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+        database.commit()
+    with pytest.raises(InputError, match="is of a version that is not known"):
+        Inbox(tmp_path)
+
+
+def test_an_inbox_is_no_link(tmp_path: Path) -> None:
+    (tmp_path / FILE).parent.mkdir()
+    (tmp_path / FILE).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(WarehouseError, match="cannot be written"):
+        Inbox(tmp_path)
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_many_at_once_lose_and_double_nothing(inbox: Inbox) -> None:

@@ -7,7 +7,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine
 
-from predictor.errors import InputError
+from predictor.errors import InputError, WarehouseError
 from tests.warehouse.test_inbox import JOB
 from warehouse.inbox.inbox import FILE, Inbox
 from warehouse.inbox.tokens import PREFIX, Role, Token, Tokens
@@ -76,3 +76,16 @@ def test_a_database_from_before_tokens_is_brought_up(tmp_path: Path) -> None:
         assert inbox.run == "service-1"
         assert inbox.submit(JOB).number == 1
         assert tokens.find(tokens.add("ann", Role.READER))
+
+
+def test_a_changed_token_is_a_line(tmp_path: Path) -> None:
+    with Tokens(tmp_path) as tokens:
+        text = tokens.add("ann", Role.READER)
+        engine = create_engine(f"sqlite:///{tmp_path / FILE}")
+        with engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE shockwave_tokens SET role = 'root'")
+        engine.dispose()
+        with pytest.raises(WarehouseError, match="token 'ann'"):
+            tokens.find(text)
+        tokens.remove("ann")
+        assert tokens.find(text) is None

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from predictor.errors import InputError, WarehouseBusy, first_line
 from warehouse.inbox.tables import ENTRIES, VERSION, VERSION_TABLE
-from warehouse.store.durable import writing
+from warehouse.store.durable import regular, writing
 
 BUSY_SECONDS = 60.0
 """Time for which a transaction waits for another. An engineering bound."""
@@ -97,6 +97,7 @@ def _sqlite(file: Path) -> Engine:
         # SQLite's are. Another process would then remove the log that this one writes to.
         with suppress(FileExistsError):
             os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        regular(file)
     url = URL.create("sqlite", database=str(file))
     engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
 
@@ -161,8 +162,13 @@ def _to_present(connection: Connection) -> None:
     # Alembic takes a tenth of a second to import, once in a database's life.
     from alembic import command
     from alembic.config import Config
+    from alembic.util.exc import CommandError
 
     config = Config()
     config.set_main_option("script_location", "warehouse.inbox:migrations")
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    try:
+        command.upgrade(config, "head")
+    except CommandError:
+        problem = "is of a version that is not known"
+        raise InputError("database_url", problem, "use the program that wrote it") from None

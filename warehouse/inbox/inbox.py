@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, RowMapping, Select, delete, func, insert, select
 
-from predictor.errors import InputError, ShockwaveError, WarehouseBusy
+from predictor.errors import InputError, ShockwaveError, WarehouseBusy, WarehouseError
 from predictor.job import JobSpec
 from predictor.options import array_of
 from tasks.commands import NO_TERMS, CommandKind, TenantTerms
@@ -219,8 +219,7 @@ class Inbox:
 
     def last(self) -> int:
         """The number of the last entry; 0 if there is none."""
-        asked = select(func.max(ENTRIES.c.number))
-        return self._database.read(lambda connection: connection.scalar(asked) or 0)
+        return self._database.read(_last)
 
     def targets(self, job: str, tenant: str | None = None) -> list[Entry]:
         """The entries of a job by its id, or of the latest job of a name and all of its array.
@@ -336,8 +335,7 @@ def _accepted(connection: Connection, requests: Sequence[Request]) -> list[Entry
     Raises:
         InputError: A key is that of another request.
     """
-    last = connection.scalar(select(func.max(ENTRIES.c.number))) or 0
-    now, found = time.time(), []
+    last, now, found = _last(connection), time.time(), []
     for request in requests:
         entry = _known(connection, request)
         if entry is None:
@@ -347,6 +345,15 @@ def _accepted(connection: Connection, requests: Sequence[Request]) -> list[Entry
             entry = _entry(row)
         found.append(entry)
     return found
+
+
+def _last(connection: Connection) -> int:
+    """The number of the last entry, 0 if there is none; texts, which sort last, are none."""
+    number = connection.scalar(select(func.max(ENTRIES.c.number))) or 0
+    if not isinstance(number, int):
+        problem, remedy = "has no number", "restore the inbox's database from a backup"
+        raise WarehouseError(f"entry {number!r} of the inbox", problem, remedy)
+    return number
 
 
 def _check(request: Request) -> None:
@@ -406,15 +413,43 @@ def _row(request: Request, number: int, now: float) -> dict[str, Any]:
 
 
 def _entry(row: Mapping[str, Any] | RowMapping) -> Entry:
-    number, text = int(row["number"]), row["job"]
-    job = text if row["kind"] == SUBMIT else ""
-    return Entry(
-        number=number,
-        kind=row["kind"],
-        target=row["target"],
-        value=row["value"],
-        by=row["submitter"],
-        accepted_at=row["accepted_at"],
-        job=replace(from_row(JobSpec, json.loads(job)), job_id=number) if job else None,
-        terms=from_row(TenantTerms, json.loads(text)) if text and not job else NO_TERMS,
-    )
+    """An entry from its row.
+
+    Raises:
+        WarehouseError: It is not as it was written.
+    """
+    try:
+        number, text = int(row["number"]), row["job"]
+        submits = row["kind"] == SUBMIT
+        if not submits and CommandKind(row["kind"]) is CommandKind.REFUSED:
+            raise ValueError
+        return Entry(
+            number=number,
+            kind=row["kind"],
+            target=int(row["target"]),
+            value=float(row["value"]),
+            by=row["submitter"],
+            accepted_at=float(row["accepted_at"]),
+            job=replace(_declared(JobSpec, text), job_id=number) if submits else None,
+            terms=_declared(TenantTerms, text) if text and not submits else NO_TERMS,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, InputError):
+        problem = "does not hold what was handed in"
+        place, remedy = f"entry {row['number']} of the inbox", "restore its database from a backup"
+        raise WarehouseError(place, problem, remedy) from None
+
+
+Declared = TypeVar("Declared")
+
+
+def _declared(kind: type[Declared], text: str) -> Declared:
+    """What was written as JSON.
+
+    Raises:
+        ValueError: It was not written so; other errors if it is nothing of that kind.
+    """
+    written = json.loads(text)
+    found = from_row(kind, written)
+    if to_row(found) != written:
+        raise ValueError
+    return found

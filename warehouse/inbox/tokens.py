@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, delete, insert, select
 
-from predictor.errors import InputError
+from predictor.errors import InputError, WarehouseError
 from warehouse.inbox.database import Database
 from warehouse.inbox.inbox import FILE
 from warehouse.inbox.tables import TOKENS
@@ -144,7 +144,11 @@ _SHOWN = (TOKENS.c.name, TOKENS.c.role, TOKENS.c.tenant, TOKENS.c.made_at)
 
 
 def _token(name: str, role: str, tenant: str, made_at: float) -> Token:
-    return Token(name, Role(role), tenant, made_at)
+    try:
+        return Token(name, Role(role), tenant, float(made_at))
+    except (TypeError, ValueError):
+        problem, remedy = "is not as it was made", f"remove it: shockwave token rm {name}"
+        raise WarehouseError(f"token {name!r}", problem, remedy) from None
 
 
 def _hash(text: str) -> str:

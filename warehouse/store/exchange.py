@@ -4,17 +4,19 @@ import os
 import shutil
 import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 
 import orjson
 
-from predictor.errors import InputError
+from predictor.errors import InputError, WarehouseError
 from warehouse.store.audit import Audit, audit
+from warehouse.store.bounded_audit import USUAL_MIB, audit_within
 from warehouse.store.checksums import CHECKSUMS, checksum
 from warehouse.store.durable import give_name, held_folder, temporary_name, writing, written
+from warehouse.store.files import count_rows
 from warehouse.store.folder import (
     EMPTY,
     RUN_NAME,
@@ -28,12 +30,16 @@ from warehouse.store.folder import (
     run_folder,
 )
 from warehouse.store.labels import Label, label_of, label_run, read_labels
-from warehouse.store.ledger import HEADER_FILE, Ledger, check_key, enter
+from warehouse.store.ledger import HEADER_FILE, check_key, enter
 from warehouse.store.verified import note_written, version_of
 
 LABEL = "label.json"
 FILES = (HEADER_FILE, WORKLOAD_FILE, WHOLE, CHECKSUMS)
 """Files of an ended run; of layouts 3 to 5 without a workload, of layout 3 without checksums."""
+
+
+DIGEST_BYTES = 32
+"""Each round has a hash of its own, which no compression makes shorter."""
 
 
 def export_run(warehouse: Path, run: str, file: Path) -> Audit:
@@ -73,11 +79,17 @@ def export_run(warehouse: Path, run: str, file: Path) -> Audit:
     return found
 
 
-def import_run(warehouse: Path, file: Path) -> Audit:
+def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audit:
     """Add the run in a file that `export_run` wrote, which is audited first.
 
+    Args:
+        warehouse: The folder.
+        file: The file.
+        memory_mib: Memory that the audit may take, in MiB.
+
     Raises:
-        InputError: The file is none, or damaged, or its run is in the warehouse.
+        InputError: The file is none, or damaged, or its run is in the warehouse, or its audit
+            takes more memory.
         WarehouseError: The warehouse cannot be written.
     """
     with writing(warehouse):
@@ -86,8 +98,8 @@ def import_run(warehouse: Path, file: Path) -> Audit:
         with _scratch(warehouse) as fresh:
             folder, label = _unpacked(file, warehouse, fresh)
             run = name_of(folder)
-            found = audit(fresh, run, ledger=Ledger())
-            _check_whole(found, str(file), "export it again")
+            found = audit_within(memory_mib, fresh, run, str(file))
+            _check_whole(found, str(file), "export it again, or allow its audit more --memory")
             target = warehouse / folder.relative_to(fresh)
             if place_of(warehouse, run).exists():
                 remedy = _what_there_is(warehouse, found)
@@ -162,6 +174,10 @@ def _unpacked(file: Path, warehouse: Path, fresh: Path) -> tuple[Path, Label | N
                 with written(folder / path.name) as target:
                     shutil.copyfileobj(content, target)
         (folder,) = found
+        for rounds in folder.glob("round=*.parquet"):
+            with suppress(WarehouseError):  # an audit says it
+                if count_rows(rounds) * DIGEST_BYTES > rounds.stat().st_size:
+                    raise ValueError
     return folder, label
 
 

@@ -8,6 +8,7 @@ jobs alone and in pairs. `docs/traces.md` describes both.
 import gzip
 import math
 import re
+import zlib
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -53,6 +54,10 @@ USUAL_TYPE = "v100"
 
 EPOCH_STEPS = 1_000
 """Steps of an epoch where the published simulators give no data set. A convention."""
+
+MOST_BYTES = 2**28
+"""Most bytes of a table of throughputs, unpacked: it may be a thousand times as long as its file.
+An engineering bound."""
 
 _JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch_size>\d{1,18})\)")
 
@@ -105,14 +110,18 @@ def read_table(path: Path, gpu_types: Collection[str] = ()) -> Profile:
 
 def _text(path: Path) -> str:
     try:
-        packed = path.read_bytes()
-        plain = gzip.decompress(packed) if path.suffix.lower() == ".gz" else packed
+        packed = path.suffix.lower() == ".gz"
+        with gzip.open(path) if packed else path.open("rb") as file:
+            plain = file.read(MOST_BYTES + 1)
+        if len(plain) > MOST_BYTES:
+            problem, remedy = "is longer than any table of throughputs", "give one that is shorter"
+            raise InputError(str(path), problem, remedy)
         return plain.decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
-        raise InputError(
-            str(path), reason or "is not compressed by gzip", "give a readable file"
-        ) from None
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        reason = "is not UTF-8 text"
+        if not isinstance(error, UnicodeDecodeError):
+            reason = getattr(error, "strerror", None) or "is not compressed by gzip"
+        raise InputError(str(path), reason, "give a readable file") from None
 
 
 def job_type(row: Row, column: str = "job_type") -> tuple[str, int]:

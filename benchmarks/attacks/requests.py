@@ -1,0 +1,163 @@
+"""Requests to the API and the page of a service, as files, and what becomes of them."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from flows.service.page.sessions import Sessions
+
+SENT = "a request"
+"""In place of a command: what follows is the file of a request."""
+
+PAGE = "/live"
+WAREHOUSE, TOKENS = Path("s"), Path("requests/tokens")
+HOST = "127.0.0.1:4200"
+ORIGIN = f"http://{HOST}"
+SECRET = "shockwave:secret"
+JOB = {"model": "conv-small", "batch_size": 32, "epochs": 5, "scale_factor": 2, "budget": 1.0}
+OPAQUE = {
+    **{"kind": "opaque", "image": "counting:1", "command": ["sleep", "40"], "max_seconds": 900},
+    **{"environment": {"STEP": "1"}, "array": "0-3%2", "after": ["x"], "retries": 2},
+}
+ASKED: tuple[tuple[str, str, str, Any], ...] = (
+    *(("operator", "POST", "/v1/jobs", JOB), ("tenant", "POST", "/v1/jobs", JOB)),
+    *(("operator", "POST", "/v1/jobs", OPAQUE), ("operator", "GET", "/v1/jobs/x", None)),
+    ("operator", "POST", "/v1/jobs/1/budget", {"value": 2}),
+    *(
+        ("tenant", "POST", "/v1/forecast", {"submit": [JOB], "hold": ["x"]}),
+        ("tenant", "GET", "/v1/jobs/1/why", None),
+    ),
+    *(("reader", "GET", "/v1/jobs/1/course", None), ("reader", "GET", "/v1/prices", None)),
+    ("tenant", "GET", "/v1/tenants", None),
+    *(("tenant", "POST", "/v1/jobs/x/cancel", None), ("tenant", "POST", "/v1/jobs/2/hold", None)),
+    *(("operator", "POST", "/v1/nodes/0/drain", None), ("reader", "GET", "/v1/jobs", None)),
+    *(("tenant", "GET", "/v1/events?after_round=0", None), ("reader", "GET", "/v1/queue", None)),
+    *(("tenant", "GET", "/v1/nodes", None), ("reader", "GET", "/v1/status", None)),
+    *(("nobody", "GET", "/v1/openapi.json", None), ("reader", "GET", "/live", None)),
+    *(("nobody", "GET", "/live/jobs/x", None), ("nobody", "POST", "/live/logout", "csrf={csrf}")),
+    ("nobody", "POST", "/live/jobs/x/hold", "csrf={csrf}"),
+    ("nobody", "POST", "/live/login", "csrf={csrf}&token={tenant}&to=/live/jobs/x"),
+)
+"""Valid requests: whose, method, address and body."""
+
+
+def make(folder: Path, tokens: dict[str, str]) -> None:
+    """Write a file for each valid request, and the tokens."""
+    folder.mkdir()
+    page = Sessions(PAGE, SECRET)
+    session = page.made(f"Bearer {tokens['operator']}")
+    response, headers = Response(), [(b"host", HOST.encode()), (b"origin", ORIGIN.encode())]
+    page.give(Request({"type": "http", "headers": headers}), response, session)
+    cookie = response.headers["set-cookie"].partition(";")[0]
+    tokens = {**tokens, "cookie": cookie, "csrf": page.form_token(session)}
+    (folder / TOKENS.name).write_text(json.dumps(tokens))
+    for at, (who, method, path, body) in enumerate(ASKED):
+        form = isinstance(body, str)
+        kind = "application/x-www-form-urlencoded" if form else "application/json"
+        sent = {
+            **{"host": HOST, "authorization": f"Bearer {{{who}}}"},
+            **({"content-type": kind, "idempotency-key": "k2"} if body else {}),
+            **({"cookie": "{cookie}", "origin": ORIGIN} if PAGE in path else {}),
+        }
+        request = {
+            **{"method": method, "path": path, "headers": sent},
+            "body": body if form else json.dumps(body) if body else "",
+        }
+        (folder / f"{at:02d}.json").write_text(json.dumps(request))
+
+
+def sent(file: Path) -> int:
+    """Send a request, as a server hands it on; what an exit code says of its answer.
+
+    Returns:
+        0: It was done. 2: It was refused, in the form that is documented, and nothing changed.
+
+    Raises:
+        AssertionError: The answer is another, or is of an error of ours.
+    """
+    from flows.servers.gate import Gate
+    from flows.service.api import create_api
+    from flows.service.asking import Asking
+    from flows.service.guarded import Guarded
+    from flows.service.page.app import create_page
+
+    before, request = entries(), json.loads(file.read_text())
+    page = isinstance(request, dict) and text(request.get("path", "")).startswith(PAGE)
+    asking = Asking(Guarded(WAREHOUSE), SECRET)
+    app = Gate(create_page(asking, SECRET) if page else create_api(asking), [ORIGIN])
+    status, answer = asyncio.run(asked(app, request))
+    if status < 400:
+        return 0
+    assert status < 500, (status, answer)
+    assert entries() == before, f"{status}, and yet something was accepted"
+    if not page and not answer.endswith(f"this is {ORIGIN}\n".encode()):  # what the gate says
+        told = json.loads(answer)
+        assert sorted(told) == ["place", "problem", "remedy"], answer
+        assert all(isinstance(text, str) for text in told.values()), answer
+    print(f"error: {status}", file=sys.stderr)
+    return 2
+
+
+def entries() -> int:
+    from warehouse.inbox.inbox import Inbox
+
+    with Inbox(WAREHOUSE) as found:
+        return found.last()
+
+
+async def asked(app: Any, request: Any) -> tuple[int, bytes]:
+    """Status and body of the answer to a request, whatever its parts are by now."""
+    given = request if isinstance(request, dict) else {}
+    address, _, query = text(given.get("path", "/")).partition("?")
+    found, body, answered = given.get("headers"), text(given.get("body", "")), [0, b""]
+    tokens = json.loads(TOKENS.read_text())
+    headers = []
+    for name, content in found.items() if isinstance(found, dict) else ():
+        headers.append((plain(name).lower(), plain(filled(text(content), tokens))))
+    scope = {
+        **{"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http"},
+        **{"method": text(given.get("method", "GET")).upper(), "root_path": ""},
+        **{"path": unquote(address), "raw_path": plain(address), "query_string": plain(query)},
+        **{"headers": headers, "server": ("127.0.0.1", 4200), "client": ("127.0.0.1", 50_000)},
+    }
+    chunks = [{"type": "http.request", "body": encoded(filled(body, tokens)), "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        return chunks.pop() if chunks else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            answered[0] = message["status"]
+        else:
+            answered[1] += message.get("body", b"")
+
+    await app(scope, receive, send)
+    return int(answered[0]), bytes(answered[1])
+
+
+def filled(part: str, tokens: dict[str, str]) -> str:
+    for name, token in tokens.items():
+        part = part.replace(f"{{{name}}}", token)
+    return part
+
+
+def text(part: Any) -> str:
+    return part if isinstance(part, str) else json.dumps(part)
+
+
+def encoded(part: str) -> bytes:
+    try:
+        return part.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return part.encode(errors="surrogatepass")
+
+
+def plain(part: str) -> bytes:
+    """Text as a server hands on: without ends of lines, which its parser refuses."""
+    return bytes(byte for byte in encoded(part) if byte >= 32)

@@ -1,0 +1,63 @@
+"""The audit of a run that a stranger may have written, in a process of bounded memory.
+
+A Parquet file of some KiB can say that it has any number of rows, and what it says of its sizes
+need not be true; so it is the process that is bounded: `python -m warehouse.store.bounded_audit
+WAREHOUSE RUN MIB`, which prints what it finds.
+"""
+
+import resource
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import orjson
+
+from predictor.errors import InputError, ShockwaveError
+from warehouse.store.audit import Audit, Finding, audit
+from warehouse.store.ledger import Ledger
+
+USUAL_MIB = 2048
+"""Memory of the process where no other is asked for. An engineering bound."""
+
+
+def audit_within(memory_mib: int, warehouse: Path, run: str, place: str) -> Audit:
+    """Audit a run of which no ledger is known.
+
+    Args:
+        memory_mib: Memory that it may take, in MiB.
+        warehouse: The folder.
+        run: The run.
+        place: What the run came from, for errors.
+
+    Raises:
+        InputError: It takes more, or what is found cannot be read.
+    """
+    ran = subprocess.run(
+        [sys.executable, "-m", __name__, warehouse, run, str(memory_mib)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    if ran.returncode:
+        problem = f"cannot be audited in {memory_mib:,} MiB of memory"
+        raise InputError(place, problem, "give --memory more if you trust where it is from")
+    row = orjson.loads(ran.stdout)
+    if "remedy" in row:
+        raise InputError(place, f"is not whole ({row['problem']})", row["remedy"])
+    return Audit(**{**row, "findings": tuple(Finding(**found) for found in row["findings"])})
+
+
+def _main(warehouse: str, run: str, memory_mib: str) -> None:
+    most = int(memory_mib) * 2**20
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    try:
+        row = asdict(audit(Path(warehouse), run, ledger=Ledger()))
+    except ShockwaveError as error:
+        row = {"problem": f"{error.place}: {error.problem}", "remedy": error.remedy}
+    sys.stdout.buffer.write(orjson.dumps(row))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
