@@ -181,9 +181,9 @@ def _in_cells(
     tenant_of = {job_id: job.spec.tenant for job_id, job in jobs.items()}
     cells = promises.cells(before, tenant_of)
     inside = {one.job_id for one in before}
-    cells.restore(
-        _trading(job_id, gpus, promises) for job_id, gpus in runs.items() if job_id not in inside
-    )
+    # Of jobs that share their GPUs one stands for all: they give way together.
+    traded = {gpus: job_id for job_id, gpus in runs.items() if job_id not in inside}
+    cells.restore(_trading(job_id, gpus, promises) for gpus, job_id in traded.items())
     why = {}
     for job in sorted(situation.jobs, key=lambda job: (job.spec.arrival_seconds, job.job_id)):
         if job.job_id not in inside:

@@ -57,20 +57,22 @@ def least_makespan(
         gangs: g, shape (rows,).
         job_of: Index of each row's job, ascending.
         type_of: Index of each row's GPU type; a job has at most one row of each.
-        capacities: C, shape (types,), positive.
+        capacities: C, shape (types,); where a type has none, no job has a row of it.
 
     Raises:
         SolverError: The search did not end; no such problem is known.
     """
-    jobs, types = int(job_of[-1]) + 1, len(capacities)
+    jobs, there = int(job_of[-1]) + 1, capacities > 0
     firsts = np.flatnonzero(np.diff(job_of, prepend=-1))
     scale = float(seconds.max())
-    speed = np.zeros((jobs, types))
+    speed = np.zeros((jobs, len(capacities)))
     speed[job_of, type_of] = scale / seconds
-    point = _Point(speed, gangs[firsts].astype(float), capacities.astype(float))
+    point = _Point(speed[:, there], gangs[firsts].astype(float), capacities[there].astype(float))
     for _ in range(STEPS):
         if point.gap() <= CLOSED * point.span:
-            return Makespan(scale * point.span, scale * np.maximum(point.v, 0.0), point.p.copy())
+            prices = np.zeros(len(capacities))
+            prices[there] = point.p
+            return Makespan(scale * point.span, scale * np.maximum(point.v, 0.0), prices)
         point.step()
     raise SolverError("the least makespan", "was not found", "report it with the run's records")
 

@@ -18,7 +18,7 @@ from solver.inventory import Pool
 from solver.promised import Noted
 from tasks.invariants import Invariants
 from tasks.record import RuntimeKind, Settings, Start
-from tests.runs import Made, make, write
+from tests.runs import Made, make, mixed, write
 from tests.strategies import examples
 from warehouse.workloads.generator import generate_workload
 
@@ -146,3 +146,20 @@ def test_why_tells_who_is_in_cells_and_why_others_are_not(made: Made, tmp_path: 
     other = why(outside[1], tmp_path, run, outside[0])
     assert other.promised == "too few cells of tenant 'vision' in pool '0'"
     assert "It has no cells of its tenant, so it trades with all others: too few" in str(other)
+
+
+@pytest.mark.parametrize("policy", ["gandiva", "shockwave"])
+def test_jobs_that_share_gpus_or_choose_types_trade_beside_cells(policy: str) -> None:
+    plain = mixed(policy, jobs=14, together=0.8 if policy == "gandiva" else 0.0)
+    specs = tuple(
+        replace(spec, tenant=TENANTS[spec.job_id % len(TENANTS)]) for spec in plain.workload.specs
+    )
+    asked = plain.header.settings
+    kinds = asked.inventory.types
+    cells = (TenantCells("vision", kinds[0], "gpu", 2), TenantCells("speech", kinds[1], "gpu", 2))
+    made = make(make_start(replace(plain.workload, specs=specs), replace(asked, cells=cells)))
+    invariants = Invariants(made.header, made.start.workload)
+    assert [said for record in made.records for said in invariants.broken(record)] == []
+    assert invariants.unended == []
+    assert any(True for _ in inside(made))
+    assert any(record.pairs for record in made.records) == (policy == "gandiva")

@@ -22,7 +22,8 @@ def test_it_is_the_optimum_of_the_linear_program_and_proves_it(
     gangs, capacities = 2.0 ** rng.integers(0, 4, jobs), rng.integers(1, gpus + 1, types)
     job_of, type_of = np.nonzero(runs)
     e, g = seconds[job_of, type_of], gangs[job_of]
-    found = least_makespan(e, g, job_of, type_of, capacities)
+    none = rng.integers(0, 2)  # GPUs of another type, which others keep
+    found = least_makespan(e, g, job_of, type_of, np.append(capacities, [0] * none))
 
     rows = np.arange(len(e))
     work, busy, used = np.zeros((jobs, len(e))), np.zeros((jobs, len(e))), np.zeros((types, len(e)))
@@ -35,10 +36,10 @@ def test_it_is_the_optimum_of_the_linear_program_and_proves_it(
         A_eq=np.c_[work, np.zeros(jobs)],
         b_eq=np.ones(jobs),
     ).fun
-    np.testing.assert_allclose(found.seconds, best, rtol=1e-5)
+    np.testing.assert_allclose(found.seconds, best, rtol=1e-4)
     # The duals bound every schedule: a premium of each job pays for what prices do not.
-    np.testing.assert_allclose(found.worth.sum(), found.seconds, rtol=1e-6)
+    np.testing.assert_allclose(found.worth.sum(), found.seconds, rtol=1e-4)
     premium = np.zeros(jobs)
     np.maximum.at(premium, job_of, found.worth[job_of] / e - g * found.prices[type_of])
     assert found.prices.min() >= 0.0
-    assert capacities @ found.prices + premium.clip(0.0).sum() <= 1.0 + 1e-6
+    assert capacities @ found.prices[:types] + premium.clip(0.0).sum() <= 1.0 + 1e-6
