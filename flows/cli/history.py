@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from flows.cli.completion import named_jobs
 from flows.cli.options import Gpus, Json, Pools, RunId, SetOption, Warehouse
 from flows.cli.output import less, print_rows, say
 from warehouse import DEFAULT_WAREHOUSE
@@ -120,7 +121,9 @@ def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
 
 
 def why(
-    job: Annotated[str, typer.Argument(help="The job, by its id or name.")],
+    job: Annotated[
+        str, typer.Argument(help="The job, by its id or name.", autocompletion=named_jobs)
+    ],
     run: Annotated[str | None, typer.Option(help="The run, by default the latest.")] = None,
     number: Annotated[
         int | None, typer.Option("--round", help="By default the job's last active one.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flows.cli.completion import named_jobs
 from flows.cli.options import Json, Warehouse, warehouse_named
 from flows.cli.output import print_log, print_rows, say
 from flows.service.options import DATABASE_URL
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
     from tasks.commands import CommandKind
 
 JobName = Annotated[
-    str, typer.Argument(help="A job, by its id or name, or NAME[INDEX], a task of an array.")
+    str,
+    typer.Argument(
+        help="A job, by its id or name, or NAME[INDEX], a task of an array.",
+        autocompletion=named_jobs,
+    ),
 ]
 Key = Annotated[
     str, typer.Option(help="Makes it idempotent: again with the same key, it is not repeated.")
@@ -76,7 +81,10 @@ def submit(
         float | None, typer.Option(help="Seconds for which it may hold GPUs.")
     ] = None,
     after: Annotated[
-        list[str] | None, typer.Option(help="A job that has to end well before it starts.")
+        list[str] | None,
+        typer.Option(
+            help="A job that has to end well before it starts.", autocompletion=named_jobs
+        ),
     ] = None,
     array: Annotated[
         str | None, typer.Option(help="Its tasks, such as 0-31%4: 32, of which 4 run at a time.")

@@ -11,15 +11,33 @@ from flows.cli.errors import printable, reported
 from flows.servers.teardown import silence_teardown
 from predictor.errors import Interrupted
 
+COMPLETION = "_SHOCKWAVE_COMPLETE"
+"""Variable with which a shell asks for completions, or for the script that has it ask."""
+
 
 def _run(arguments: list[str]) -> None:
     """Run a command; only its own module is imported."""
+    if COMPLETION in os.environ:
+        _complete()
     if arguments[:1] in ([], ["--help"]):
         _print_overview()
         sys.exit(0 if arguments else 2)
     from flows.cli.app import application
 
     known = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
+    sys.exit(application(known)(prog_name="shockwave", standalone_mode=False))
+
+
+def _complete() -> None:
+    """Answer a shell that completes a line, which is in the environment; then exit."""
+    from typer.completion import completion_init  # type: ignore[attr-defined]
+
+    from flows.cli.app import application
+
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    _, *words = line.split() or [""]
+    known = words[:1] if words and words[0] in COMMANDS else COMMANDS
+    completion_init()
     sys.exit(application(known)(prog_name="shockwave", standalone_mode=False))
 
 

@@ -9,6 +9,7 @@ from containers.virtual.truth import GroundTruth, check_jobs
 from flows.runs.prepared import terms
 from predictor.errors import InputError
 from predictor.job import JobSpec
+from predictor.throughput import Profile
 from tasks.commands import TenantTerms
 from tasks.record import RunHeader, RuntimeKind
 from tasks.tenancy import may_name
@@ -74,6 +75,17 @@ def check_tenant(spec: JobSpec, terms: TenantTerms | None) -> None:
         raise InputError("image", problem, "name one of its images, or ask an operator")
 
 
+def _check_rate(spec: JobSpec, batch_size: int, profile: Profile) -> None:
+    try:
+        profile.rate(spec, batch_size, profile.reference(spec))
+    except InputError as error:
+        known = [key for key in profile.rates if key[0] == spec.model]
+        sizes = ", ".join(map(str, sorted({key[1] for key in known})))
+        gpus = ", ".join(map(str, sorted({key[3] for key in known})))
+        remedy = f"known are batch sizes {sizes} on {gpus} GPUs"
+        raise InputError("batch_size", f"the service has {error.problem}", remedy) from None
+
+
 def check_job(spec: JobSpec, header: RunHeader) -> None:
     """Refuse a job that a service cannot schedule.
 
@@ -97,7 +109,7 @@ def check_job(spec: JobSpec, header: RunHeader) -> None:
         remedy = f"known are {', '.join(sorted(models))}"
         raise InputError("model", f"the service has no throughputs of {spec.model!r}", remedy)
     for size in spec.batch_sizes:
-        profile.rate(spec, size, profile.reference(spec))
+        _check_rate(spec, size, profile)
     made: Terms = terms(header)
     truth = truth_of(header)
     if truth:

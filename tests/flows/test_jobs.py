@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from flows.cli import main
 from flows.cli.app import application
 from predictor.errors import InputError
 from tests.flows.served import SECRET, served
@@ -97,6 +98,7 @@ MISTAKES = {
     ("submit", *SMALL, "--array", "3-1"): "array: '3-1' ends before it begins",
     ("submit", *SMALL, "--env", "SEED"): "--env: 'SEED' is not NAME=VALUE",
     ("submit", *SMALL, "--retries", "101"): "retries",
+    ("submit", *SMALL, "--batch-size", "33"): "--batch-size: the service has no throughput for",
     ("submit", *SMALL, "--secret", "a/b"): "secrets",
     ("why", "none"): "job none: is not in run|there is no job 'none'",
     ("cancel", "9"): "there is no job '9'",
@@ -235,3 +237,28 @@ def test_what_holds_for_a_tenant_is_set_and_told(tmp_path: Path) -> None:
     typed(tmp_path, "submit", "--image", "team/x", *other)
     with pytest.raises(InputError, match=r"window_hours: .* is refused"):
         typed(tmp_path, "tenant", "set", "a", "--window-hours", "0")
+
+
+def test_shells_complete_commands_and_names_of_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Inbox(tmp_path) as inbox:
+        for name in ("nightly", "night", "other"):
+            inbox.submit(replace(JOB, name=name))
+    go(tmp_path, 1)
+    monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    def completed(how: str, words: str, place: int) -> list[str]:
+        monkeypatch.setenv("_SHOCKWAVE_COMPLETE", how)
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(place))
+        with pytest.raises(SystemExit):
+            main._run([])
+        return capsys.readouterr().out.splitlines()
+
+    assert completed("complete_bash", "shockwave cancel nigh", 2) == ["night", "nightly"]
+    assert completed("complete_bash", "shockwave uncor", 1) == ["uncordon"]
+    monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(tmp_path / "none"))
+    assert completed("complete_bash", "shockwave hold n", 2) == [""]
+    assert any("_SHOCKWAVE_COMPLETE" in line for line in completed("source_bash", "", 0))
