@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from containers.runtime import EventKind
 from containers.virtual.faithful import ClusterState, FaithfulCluster
 from flows.runs.code_version import code_version
 from predictor.errors import WarehouseError
@@ -42,12 +43,14 @@ class Position:
         started: Active jobs that have held GPUs.
         late: Rounds that began late: none can be skipped, as they are numbered by the record.
         gpu_seconds: GPU time held, by tenant, up to the last round.
+        ends: Ends of containers, by kind of event.
     """
 
     state: RunState
     started: frozenset[int] = frozenset()
     late: int = 0
     gpu_seconds: Mapping[str, float] = field(default_factory=dict)
+    ends: Mapping[EventKind, int] = field(default_factory=dict)
 
     def at(self, header: RunHeader, record: RoundRecord, state: RunState) -> "Position":
         """The position after a further record, with the state after it."""
@@ -60,7 +63,10 @@ class Position:
             end = ends[job_id].at_seconds if job_id in ends else record.clock_seconds
             held[tenant] = held.get(tenant, 0.0) + len(gpus) * (end - began)
         started = frozenset((self.started | state.leases.keys()) & state.beliefs.keys())
-        return Position(state, started, self.late + late, held)
+        found = {**self.ends}
+        for event in record.finished:
+            found[event.kind] = found.get(event.kind, 0) + 1
+        return Position(state, started, self.late + late, held, found)
 
     def after(self, header: RunHeader, record: RoundRecord, digest: str) -> "Position":
         """The position after a further record."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as Unrouted
 from starlette.types import ASGIApp
@@ -251,6 +251,13 @@ async def logs(
 async def me(caller: Caller) -> Token:
     """Whose token this is, and what it allows."""
     return caller
+
+
+@routes.get("/metrics", response_class=PlainTextResponse)
+async def metrics(caller: Caller, asking: Asked) -> PlainTextResponse:
+    """Where the service stands, in the text format of Prometheus."""
+    told = await asking.read(asking.service.metrics)
+    return PlainTextResponse(told, media_type="text/plain; version=1.0.0; charset=utf-8")
 
 
 @routes.get("/status")

@@ -10,7 +10,7 @@ from flows.service.outlook import History
 from predictor.job import JobSpec
 from solver.plan import SolveReport
 from tasks.commands import Command
-from tasks.record import Estimate
+from tasks.record import Estimate, Timings
 from tasks.tenancy import Tenancy
 
 MOST_PRICES = 240
@@ -45,6 +45,14 @@ class Held:
     finished: tuple[ContainerEvent, ...]
     estimates: tuple[Estimate, ...]
     leases: tuple[Lease, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """How long the steps of a round took: columns of its file."""
+
+    round: int
+    timings: Timings
 
 
 @dataclass(frozen=True, slots=True)

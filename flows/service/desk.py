@@ -22,6 +22,7 @@ from flows.service.course import (
     Priced,
     PriceRow,
     TenantRow,
+    Timed,
     course_of,
     lifetime,
     prices_of,
@@ -403,6 +404,10 @@ class Desk:
         """Prices of the last rounds that had a market, in order."""
         first = max(self.history().state.round - MOST_PRICES, 0)
         return prices_of(self._reader.parts(self.run, Priced, first))
+
+    def timed(self, number: int) -> list[Timed]:
+        """How long the steps of a round and of those after it took."""
+        return self._reader.parts(self.run, Timed, number)
 
     def why(self, job_id: int) -> "Answer":
         """Why a job has or has no GPUs, in the last round in which it was active.

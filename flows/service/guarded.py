@@ -246,6 +246,12 @@ class Guarded:
             return None
         return {row.job_id for row in self.jobs(caller)}
 
+    def metrics(self) -> bytes:
+        """Where the service stands, in the text format of Prometheus."""
+        from flows.service.metrics import metrics_of
+
+        return metrics_of(self.desk)
+
     def status(self) -> Status:
         """Where the service stands."""
         return self.desk.status()

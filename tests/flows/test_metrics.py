@@ -1,0 +1,77 @@
+"""Metrics of a service, and that the dashboard and the docs are of them."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from flows.service.desk import Desk
+from flows.service.metrics import metrics_of
+from tests.flows.test_scheduler import JOB, go
+from warehouse.inbox.inbox import Inbox
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = ROOT / "deploy" / "grafana" / "shockwave.json"
+NAME = re.compile(r"shockwave_\w+")
+
+
+def told(desk: Desk, now: float) -> dict[tuple[str, str], float]:
+    """Values by name and label."""
+    text = metrics_of(desk, now).decode()
+    samples = (s for family in text_string_to_metric_families(text) for s in family.samples)
+    return {(s.name, "".join(s.labels.values())): s.value for s in samples}
+
+
+def test_metrics_say_where_the_service_stands(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(replace(JOB, epochs=4000, total_steps=0))
+        inbox.submit(replace(JOB, epochs=1, total_steps=0))
+    go(tmp_path, 1)
+    with Desk(tmp_path) as desk:
+        go(tmp_path, 1)
+        (waits,) = desk.submit(JOB)
+        found = told(desk, waits.accepted_at + 7.0)
+        status = desk.status()
+        (worst,) = (row.ftf for row in desk.queue() if row.ftf is not None)
+    assert found["shockwave_rounds_total", ""] == 2
+    assert (found["shockwave_gpus", ""], found["shockwave_busy_gpus", ""]) == (4, status.busy_gpus)
+    assert (found["shockwave_jobs", "running"], found["shockwave_jobs", "waiting"]) == (1, 0)
+    assert found["shockwave_jobs_ended_total", ""] == 1
+    assert found["shockwave_container_ends_total", "finished"] == 1
+    assert found["shockwave_inbox_entries_total", ""] == 3
+    assert found["shockwave_inbox_pending", ""] == 1
+    assert abs(found["shockwave_inbox_lag_seconds", ""] - 7.0) < 1e-3
+    assert found["shockwave_ftf", "1"] == worst
+    steps = {label for name, label in found if name == "shockwave_step_seconds"}
+    assert steps == {"collect", "predict", "solve", "dispatch"}
+    names = {name for name, _ in found}
+    board = json.loads(DASHBOARD.read_text())
+    shown = {
+        name
+        for panel in board["panels"]
+        for target in panel["targets"]
+        for name in NAME.findall(target["expr"])
+    }
+    assert shown == names
+    page = (ROOT / "docs" / "service.md").read_text()
+    section = page.partition("## Metrics")[2].partition("\n## ")[0]
+    assert {*NAME.findall(section)} == names
+
+
+def test_the_dashboard_is_one_that_grafana_reads() -> None:
+    board = json.loads(DASHBOARD.read_text())
+    assert board["schemaVersion"] >= 36  # data sources by type and uid
+    panels = board["panels"]
+    assert [panel["id"] for panel in panels] == [*range(1, len(panels) + 1)]
+    places = [tuple(panel["gridPos"][side] for side in "xy") for panel in panels]
+    assert len({*places}) == len(places)
+    assert all(
+        x + panel["gridPos"]["w"] <= 24 for (x, _), panel in zip(places, panels, strict=True)
+    )
+    (source,) = board["templating"]["list"]
+    for panel in panels:
+        assert panel["datasource"] == {"type": "prometheus", "uid": f"${{{source['name']}}}"}
+        refs = [target["refId"] for target in panel["targets"]]
+        assert refs == sorted({*refs})
