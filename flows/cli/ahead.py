@@ -7,7 +7,7 @@ import typer
 
 from flows.cli.jobs import desk
 from flows.cli.options import Json, Warehouse
-from flows.cli.output import print_rows, say
+from flows.cli.output import print_listed, say
 from warehouse import DEFAULT_WAREHOUSE
 
 Jobs = list[str] | None
@@ -55,7 +55,7 @@ def forecast(
             {field: row[field] for field in row if not field.startswith(("whatif", "later"))}
             for row in rows
         ]
-    print_rows(rows, as_json, paged=True)
+    print_listed(rows, as_json)
     if change.changes and not as_json:
         moved = [row["later_s"] for row in rows if row["later_s"]]
         say("")

@@ -101,10 +101,18 @@ def show(run: RunId, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = F
         print_rows([about], as_json)
         return
     about["tags"] = " ".join(label.tags)
+    about["pools"] = ", ".join(map(_pool, about["pools"]))
     about["packages"] = ", ".join(f"{one['name']} {one['version']}" for one in packages)
     from flows.cli.terminal import print_fields
 
     print_fields({name: value for name, value in about.items() if value not in ("", None, [])})
+
+
+def _pool(pool: dict[str, Any]) -> str:
+    """A pool as `--pools` takes it."""
+    price = f"@{pool['price']:g}" if pool["price"] else ""
+    nodes, each = pool["gpus"] // pool["gpus_per_node"], pool["gpus_per_node"]
+    return f"{pool['gpu_type'] or 'gpu'}:{nodes}x{each}{price}"
 
 
 def name(

@@ -10,7 +10,7 @@ import typer
 
 from flows.cli.completion import named_jobs
 from flows.cli.options import Json, Warehouse, warehouse_named
-from flows.cli.output import print_log, print_rows, say
+from flows.cli.output import print_listed, print_log, print_rows, say
 from flows.service.options import DATABASE_URL
 from predictor.errors import InputError
 from predictor.job import Mode
@@ -304,13 +304,13 @@ def nodes(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> No
 def queue(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List the active jobs in line: expected starts and ends, fairness, price."""
     with desk(warehouse) as found:
-        print_rows([_shown(row) for row in found.queue()], as_json, paged=True)
+        print_listed([_shown(row) for row in found.queue()], as_json)
 
 
 def jobs(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List all jobs of the service."""
     with desk(warehouse) as found:
-        print_rows([_shown(row) for row in found.jobs()], as_json, paged=True)
+        print_listed([_shown(row) for row in found.jobs()], as_json)
 
 
 def logs(

@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,23 @@ def print_rows(rows: Iterable[dict[str, Any]], as_json: bool, *, paged: bool = F
         from flows.cli.terminal import print_table
 
         print_table(list(table[0]), [list(row.values()) for row in table], paged=paged)
+
+
+def print_listed(rows: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """Print rows that people look at often, paged.
+
+    A table has a line a row. It has no columns that are empty in all rows, and bounds of intervals
+    last, so that these are left out first where it does not fit.
+    """
+    if as_json or not rows:
+        print_rows(rows, as_json)
+        return
+    filled = {name for row in rows for name, value in row.items() if value not in (None, "")}
+    columns = sorted(rows[0], key=lambda name: "_low_" in name or "_high_" in name)
+    kept = [name for name in columns if name in filled]
+    from flows.cli.terminal import print_table
+
+    print_table(kept, [[row[name] for name in kept] for row in rows], paged=True, few=0)
 
 
 def less(after: float | None, before: float | None) -> float | None:

@@ -93,7 +93,9 @@ def status(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> N
     if as_json:
         print_rows([rows], as_json)
     else:
-        print_rows(({"figure": name, "value": value} for name, value in rows.items()), as_json)
+        from flows.cli.terminal import print_fields
+
+        print_fields(rows)
 
 
 def login(url: Annotated[str, typer.Argument(help="Where the service is, http://…")]) -> None:

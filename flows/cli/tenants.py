@@ -7,7 +7,7 @@ import typer
 
 from flows.cli.jobs import Key, desk, print_accepted
 from flows.cli.options import Command, Json, Warehouse
-from flows.cli.output import print_rows, say
+from flows.cli.output import print_listed, say
 from warehouse import DEFAULT_WAREHOUSE
 
 tenant = typer.Typer(help="Say what holds for tenants, and list what they use.")
@@ -57,4 +57,4 @@ def set_(
 def list_(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List the tenants: their budgets, what they hold, and what is left of their quotas."""
     with desk(warehouse) as found:
-        print_rows([asdict(row) for row in found.tenants()], as_json, paged=True)
+        print_listed([asdict(row) for row in found.tenants()], as_json)

@@ -10,14 +10,18 @@ from rich.text import Text
 
 from flows.cli.output import terminal_width
 from flows.cli.progress import end_bar
-from flows.cli.tables import Line, fields, side_by_side, table
+from flows.cli.tables import FEW_ROWS, Line, fields, side_by_side, table
 
 USUAL_WIDTH = 100
 """Width in characters if stdout is no terminal. A choice of layout."""
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], *, paged: bool = False
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    paged: bool = False,
+    few: int = FEW_ROWS,
 ) -> None:
     """Print a table on stdout: of any width into a pipe or file, fitting on a terminal.
 
@@ -25,8 +29,9 @@ def print_table(
         columns: The columns' names.
         rows: A value a column each; texts are shown verbatim (no markup).
         paged: Whether a table that is longer than the terminal goes to a pager.
+        few: See `table`.
     """
-    _print(table(columns, rows, terminal_width()), paged)
+    _print(table(columns, rows, terminal_width(), few), paged)
 
 
 def print_side_by_side(rows: Sequence[Mapping[str, object]], heading: str) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,6 +55,8 @@ def list_(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> No
     """List all tokens, without their secrets."""
     with _tokens(warehouse) as tokens:
         rows = [asdict(found) for found in tokens.all()]
+    for row in () if as_json else rows:
+        row["made_at"] = f"{datetime.fromtimestamp(row['made_at'], UTC):%Y-%m-%d %H:%M} UTC"
     print_rows(rows, as_json)
 
 

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -15,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from flows.cli.commands import COMMANDS
 from flows.cli.tables import shown, side_by_side, table
 from flows.cli.terminal import print_side_by_side, print_table
 from tests.flows.conftest import Command, Finished
@@ -135,21 +133,6 @@ EXACT = ("wide", "worst-jobs")
 """Those whose whole output is stored."""
 
 
-RECORDS = {
-    "runs": "runs",
-    "show": "show {run}",
-    "diff": "diff {run} {run}",
-    "audit": "audit {run}",
-    "views": "views",
-    "name": "name {run} Baseline",
-    "tag": "tag {run} one two three",
-    "note": 'note {run} "read me before anything else, and then the rest of it all"',
-    "recipe": "sql --recipe life-of-a-job",
-    "no rows": 'sql "FROM run_summary WHERE jobs = 0"',
-    "overview": "--help",
-} | {f"{name} --help": f"{name} --help" for name in COMMANDS}
-"""Other commands that run nothing, and the help of all."""
-
 UNBROKEN = re.compile(r"[0-9a-f]{64}|--[a-z]|/")
 """In a line that is wider than a narrow terminal: a hash, a command or a file to be copied."""
 
@@ -199,26 +182,3 @@ def test_tables_on_real_terminals(
         if os.environ.get("STORE"):
             stored.write_text(shown_at, encoding="utf-8")
         assert shown_at == stored.read_text(encoding="utf-8")
-
-
-@pytest.mark.process
-def test_all_that_looks_and_all_help_fits_a_narrow_terminal(
-    here: Command, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    warehouse = tmp_path / "w"
-    shutil.copytree(finished.warehouse, warehouse)
-    commands = {name: text.format(run=finished.run) for name, text in RECORDS.items()}
-    seen = on_terminals((60, 100), commands, warehouse, tmp_path)
-    assert len(seen) == 2 * len(commands)
-    monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(warehouse))
-    monkeypatch.setenv("COLUMNS", "200")
-    for name, command in commands.items():
-        numbers = {*NUMBERS.findall(here(*shlex.split(command)).out)}
-        for width in (60, 100):
-            text = seen[name, width]
-            lines = text.splitlines()
-            wide = [line for line in lines if cell_len(line) > width]
-            assert all(UNBROKEN.search(line) for line in wide), text
-            assert {*NUMBERS.findall(text)} <= numbers, text
-            narrow = [len(line.strip(" │╭╰╮╯─")) == 1 for line in lines]
-            assert not any(a and b for a, b in pairwise(narrow)), text

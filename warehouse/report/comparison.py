@@ -239,7 +239,9 @@ def _panel(
         alt.Tooltip("high:Q", title="to", format=",.3~r"),
         alt.Tooltip("runs:Q" if bars else "pairs:Q"),
     ]
-    spread = base.mark_rule(strokeWidth=1.5).encode(x="low:Q", x2="high:Q")
+    low = "max(0, datum.low)" if bars else "datum.low"  # no figure with bars can be negative
+    shown = base.transform_calculate(shown_low=low)
+    spread = shown.mark_rule(strokeWidth=1.5).encode(x="shown_low:Q", x2="high:Q")
     if bars:
         hue = colour(labels, legend=False)
         text = base.mark_text(align="left", dx=4, fontSize=10).encode(

@@ -1,0 +1,316 @@
+"""What each command prints on terminals of five widths, stored as text in `screens/`.
+
+    STORE=1 python -m pytest tests/flows/test_screens.py
+
+writes them anew. Widths at which a command prints the same share a part of its file. All run in
+this process, on a terminal that is none; `test_terminal.py` has some on a real one.
+"""
+
+import io
+import os
+import re
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+import tasks.round
+import warehouse.store.writer
+from containers.virtual.real_time import Pace
+from flows.cli import campaigns, runs
+from flows.cli.commands import COMMANDS
+from flows.runs import code_version
+from flows.service import scheduler
+from predictor.allocation import Demand
+from predictor.job import Mode
+from tasks.commands import CommandKind
+from tests.flows.conftest import enter
+from tests.flows.test_scheduler import JOB, go
+from tests.flows.test_terminal import ESCAPES, NUMBERS, UNBROKEN, WIDTHS
+from warehouse.analytics.paired import job_by_job
+from warehouse.inbox.inbox import Inbox
+from warehouse.inbox.tokens import Role, Tokens
+from warehouse.store.campaigns import write_cells
+from warehouse.store.files import CellRow, CellStatus
+
+SCREENS = Path(__file__).parent / "screens"
+SMALL = "--gpus 4 --jobs 3 --round-seconds 1800"
+RUN, OTHER = "{shockwave}", "{fifo}"
+
+CAMPAIGN = "screens-123456"
+HASHES = ("sql", "SELECT last_hash FROM runs ORDER BY policy DESC", "--json")
+
+LINES = {
+    "generate": "generate generated --jobs 3",
+    "runs": "runs",
+    "show": f"show {RUN}",
+    "diff": f"diff {RUN} {OTHER}",
+    "why": f"why 1 --run {RUN}",
+    "sql": f"sql --recipe worst-jobs --run {RUN}",
+    "views": "views",
+    "name": f"name {RUN} Baseline",
+    "tag": f"tag {RUN} one two three",
+    "note": f'note {RUN} "read me before anything else, and then the rest of it all"',
+    "rm": f"rm {OTHER} && restore {OTHER}",
+    "whatif": f"whatif {RUN} --round 1 --gpus 8",
+    "replay": f"replay {RUN}",
+    "audit": f"audit {RUN}",
+    "policies": "policies",
+    "forecast-error": "forecast-error --jobs 2",
+    "status": "status --warehouse service",
+    "submit": "submit --model conv-small --batch-size 32 --epochs 3 --key a --warehouse service",
+    "cancel": "cancel second --key b --warehouse service",
+    "hold": "hold 1 --key c --warehouse service",
+    "release": "release 1 --key d --warehouse service",
+    "requeue": "requeue 1 --key e --warehouse service",
+    "budget": "budget 1 2 --key f --warehouse service",
+    "cordon": "cordon 1 --key i --warehouse service",
+    "drain": "drain 1 --key g --warehouse service",
+    "uncordon": "uncordon 1 --key h --warehouse service",
+    "nodes": "nodes --warehouse service",
+    "queue": "queue --warehouse service",
+    "jobs": "jobs --warehouse service",
+    "forecast": "forecast --warehouse service --cancel first",
+    "events": "events --warehouse service",
+    "down": "down --warehouse service",
+    "tenant": "tenant list --warehouse service",
+    "token": "token list --warehouse service",
+}
+"""A line of each command."""
+
+CHANGING = (
+    *("views", "name", "tag", "note", "rm"),
+    *("submit", "cancel", "hold", "release", "requeue", "budget", "cordon", "drain"),
+    "uncordon",
+)
+"""Commands that change what others print; done once before all, they change nothing any more."""
+
+SAID = ("compare", "campaign")
+"""Commands whose answers are printed without the runs before, which take a Prefect server."""
+
+ELSEWHERE = {
+    "simulate": "prints what compare does",
+    "run": "prints what compare does",
+    "profile": "measures containers",
+    "logs": "prints what a program did",
+    "cluster": "tells of the machine",
+    "login": "prints a line",
+    "logout": "prints a line",
+    "up": "prints on stderr only",
+    "conformance": "needs the public traces",
+    "resume": "prints what compare does",
+    "restore": "is with rm",
+    "report": "prints a line",
+    "export": "prints a line",
+    "import": "prints a line",
+    "solve": "needs recorded windows",
+}
+"""Commands that print no table of their own, or cannot be run here, and why."""
+
+
+class Terminal(io.StringIO):
+    """What is printed, as if on a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    """A clock that is moved by hand, from a moment on."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def time(self) -> float:
+        return 1_790_000_000.0 + self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    def date(self, zone: object) -> datetime:
+        return datetime.fromtimestamp(self.time(), UTC)
+
+
+@contextmanager
+def still() -> Iterator[Clock]:
+    """All clocks stand, so that nothing printed has taken time."""
+    clock = Clock()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(time, "time", clock.time)
+        patched.setattr(tasks.round, "perf_counter", clock.time)
+        patched.setattr(runs, "perf_counter", clock.time)
+        patched.setattr(code_version, "version", lambda package: "1.0")
+        patched.setattr(code_version.platform, "python_version", lambda: "3.0")
+        dates = type("Dates", (), {"now": staticmethod(clock.date)})
+        patched.setattr(warehouse.store.writer, "datetime", dates)
+        patched.setattr(
+            scheduler, "Pace", lambda at, speed: Pace(at, speed, clock.now, clock.sleep)
+        )
+        yield clock
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What was printed on stdout, on a terminal or, of no width, into a file."""
+
+    folder: Path
+
+    def at(self, width: int | None, call: Callable[[], object], *, colour: bool = False) -> str:
+        """What a call prints."""
+        out = Terminal() if width else io.StringIO()
+        with pytest.MonkeyPatch.context() as patched, still():
+            patched.chdir(self.folder)
+            patched.setattr(sys, "stdout", out)
+            patched.setattr(sys, "stderr", io.StringIO())
+            for name, value in (
+                ("COLUMNS", str(width or 200)),
+                ("LINES", "10000"),
+                ("TERM", "xterm-256color"),
+                ("SHOCKWAVE_WAREHOUSE", "w"),
+                ("NO_COLOR", "" if colour else "1"),
+            ):
+                patched.setenv(name, value)
+            call()
+        text = out.getvalue()
+        assert colour or not re.search(r"\x1b\[[349]\d", text)
+        return text if colour else ESCAPES.sub("", text)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A folder with warehouses: two runs and a campaign of them in one, a service in another."""
+
+    folder: Path
+    runs: dict[str, str]
+
+    def shown(self, line: str, width: int | None, *, colour: bool = False) -> str:
+        """What a command prints."""
+        lines = [shlex.split(part) for part in line.format(**self.runs).split(" && ")]
+
+        def call() -> None:
+            shutil.rmtree("generated", ignore_errors=True)
+            for words in lines:
+                enter(*words)
+
+        return Shown(self.folder).at(width, call, colour=colour)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    folder = tmp_path_factory.mktemp("screens")
+    shown = Shown(folder)
+    for policy in ("shockwave", "fifo"):
+        shown.at(None, partial(enter, *f"simulate {SMALL} --policy {policy}".split()))
+    listed = shown.at(None, partial(enter, "runs", "--json"))
+    names = {
+        name: re.findall(rf'"run": "({name}-[^"]*)"', listed)[0] for name in ("shockwave", "fifo")
+    }
+    hashes = re.findall(r'"last_hash": "([^"]*)"', shown.at(None, partial(enter, *HASHES)))
+    rows = [
+        CellRow(
+            *(CAMPAIGN, f"{policy}-{seed}", names[policy], policy, "small", "gpus4", "usual"),
+            *(seed, CellStatus.FINISHED, hashes[place], 1.5, f"{policy}{seed}", ""),
+        )
+        for place, policy in enumerate(names)
+        for seed in (1, 2, 3)
+    ]
+    write_cells(folder / "w", CAMPAIGN, rows)
+    with still(), Tokens(folder / "service") as tokens, Inbox(folder / "service") as inbox:
+        tokens.add("ann", Role.TENANT, "research")
+        inbox.submit(replace(JOB, name="first"), by="ann")
+        inbox.submit(replace(JOB, name="second", mode=Mode.STATIC), by="ann")
+        inbox.submit(replace(JOB, demand=Demand.gang(4), tenant="research"))
+        go(folder / "service", 3)
+        inbox.command(CommandKind.DRAIN, 1)
+        go(folder / "service", 1)
+    made = Kept(folder, names)
+    for name in CHANGING:
+        made.shown(LINES[name], None)
+    return made
+
+
+def stored(name: str, texts: dict[int, str]) -> None:
+    """Hold what was printed against what is stored."""
+    parts = {text: [w for w in texts if texts[w] == text] for text in texts.values()}
+    whole = "".join(
+        f"== {' '.join(map(str, widths))} columns\n{text}" for text, widths in parts.items()
+    )
+    file = SCREENS / f"{name}.txt"
+    if os.environ.get("STORE"):
+        SCREENS.mkdir(exist_ok=True)
+        file.write_text(whole, encoding="utf-8")
+    assert whole == file.read_text(encoding="utf-8"), "if this is better: STORE=1 stores it"
+
+
+def assert_readable(text: str, width: int, numbers: set[str]) -> None:
+    """No line is wider, no number broken, no column of single letters."""
+    lines = text.splitlines()
+    wide = [line for line in lines if cell_len(line) > width]
+    assert all(UNBROKEN.search(line) for line in wide), text
+    assert {*NUMBERS.findall(text)} <= numbers, text
+    narrow = [len(line.strip(" │╭╰╮╯─")) == 1 for line in lines]
+    assert not any(a and b for a, b in pairwise(narrow)), text
+
+
+def test_every_command_is_here() -> None:
+    assert sorted([*LINES, *SAID, *ELSEWHERE]) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_command_prints_what_is_stored(name: str, kept: Kept) -> None:
+    numbers = {*NUMBERS.findall(kept.shown(LINES[name], None))}
+    texts = {width: kept.shown(LINES[name], width) for width in WIDTHS}
+    assert texts[80], "it prints nothing"
+    for width, text in texts.items():
+        assert_readable(text, width, numbers)
+    coloured = kept.shown(LINES[name], 80, colour=True)
+    assert ESCAPES.sub("", coloured) == texts[80], "colour changes the layout"
+    stored(name, texts)
+
+
+SUMMARIES = {
+    "compare": lambda names, differ: runs.print_summary(Path("w"), names, 0.0, False, differ),
+    "campaign": lambda names, differ: campaigns._report(Path("w"), CAMPAIGN, False),
+}
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_a_summary_prints_what_is_stored(name: str, kept: Kept) -> None:
+    names = list(kept.runs.values())
+    differ = job_by_job(kept.folder / "w", names[0], names[1:])
+    call = partial(SUMMARIES[name], names, differ)
+    shown = Shown(kept.folder)
+    numbers = {*NUMBERS.findall(shown.at(None, call))}
+    texts = {width: shown.at(width, call) for width in WIDTHS}
+    for width, text in texts.items():
+        assert_readable(text, width, numbers)
+    stored(name, texts)
+
+
+def test_a_queue_is_a_line_a_job(kept: Kept) -> None:
+    for command in ("queue", "jobs"):
+        for width in (80, 120):
+            lines = kept.shown(f"{command} --warehouse service", width).splitlines()
+            assert sum("second" in line for line in lines) == 1
+            assert len(lines) < 20, lines
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_a_help_is_readable(name: str, kept: Kept) -> None:
+    line = f"{name} --help"
+    numbers = {*NUMBERS.findall(kept.shown(line, 200))}
+    for width in WIDTHS:
+        assert_readable(kept.shown(line, width), width, numbers)
