@@ -9,9 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
+from containers.docker.own_images import check_images
 from containers.docker.rendering import LONGEST_NAME, container_name, network_name, render
 from containers.runtime import Lease
+from predictor.allocation import Demand
 from predictor.errors import InputError
+from predictor.job import JobKind, timed_job
+from predictor.options import JobOptions, tasks_of
 
 LIMITS = Limits(memory_bytes=2**30, pids=64, scratch_bytes=2**26, cpus=1.5)
 
@@ -178,3 +182,21 @@ def test_gpus_by_node_are_as_the_nodes_number_them(
     found = cluster.by_node(gpus)
     assert [node * size + local for node, mine in found.items() for local in mine] == gpus
     assert all(0 <= local < size for mine in found.values() for local in mine)
+
+
+def test_a_task_is_told_its_index_and_a_secret_is_a_file_of_its_tenant() -> None:
+    safe = replace(nodes(), secrets=Path("/etc/keys"))
+    spec = timed_job(
+        *(3, JobKind.OPAQUE, Demand.gang(1), 60.0, 0.0),
+        image="a",
+        tenant="b",
+        options=JobOptions(secrets=("wandb",), task=tasks_of("7-9")[1]),
+    )
+    (one,) = render(safe, "srtf-1", 0, Lease(3, (1,)), spec)
+    assert one.options["environment"]["SHOCKWAVE_ARRAY_INDEX"] == "8"
+    assert one.options["mounts"][1:] == [bind("/etc/keys/b/wandb", "/run/secrets/wandb")]
+    check_images(replace(safe, images=("a",)), [spec])
+    with pytest.raises(InputError, match="secrets: the cluster has none"):
+        check_images(replace(nodes(), images=("a",)), [spec])
+    with pytest.raises(InputError, match="would show /etc/keys to every job"):
+        replace(safe, mounts=(Path("/etc"),))
