@@ -511,7 +511,7 @@ def test_rows_come_in_the_order_asked_for(part: tuple[Path, str]) -> None:
 
 def test_a_reader_has_no_way_to_write() -> None:
     for kind, reads in (
-        (Reader, {"header", "start", "created_at", "packages", "records"}),
+        (Reader, {"header", "start", "begun", "created_at", "packages", "records", "parts"}),
         (Analytics, {"query", "recipe", "frame", "table", "limits"}),
     ):
         assert {name for name in dir(kind) if not name.startswith("_")} == reads
