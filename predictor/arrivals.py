@@ -10,6 +10,24 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 
+def arrivals_left(now: float, count: int, last: float) -> float:
+    """How long arrivals are expected to go on: as long again as so far, if they have not ended.
+
+    That is the median of a process that goes on; the silence since the last arrival says how
+    likely that is. With z = (last / now)^(n + 1), of n arrivals, it is (n + 1) z / (1 + n z): an
+    end within the silence has probability (1 − z) / (n + 1), a silence without one z.
+
+    Args:
+        now: The clock, in seconds from the start.
+        count: Arrivals so far.
+        last: The last of them, not after now, in seconds from the start.
+    """
+    if last <= 0.0:
+        return 0.0  # all came at once
+    silent = (last / now) ** (count + 1)
+    return now * (count + 1) * silent / (1.0 + count * silent)
+
+
 def arrivals_after(
     now: float, arrived: Sequence[float], rng: np.random.Generator
 ) -> Iterator[float]:

@@ -3,28 +3,28 @@
 A job's utility of n rounds of the window is their contribution to its completion, less the
 expected lateness:
 
-    U_j(n) = B_j ω_j g_j^¾ · min(nΔ, e_j) / max(e_j, Δ)
+    U_j(n) = B_j g_j · E[ρ_j^φ · min(nΔ / R_j, 1)]
              − λ_j g_j · E[max(0, finish_j(n) − due_j)] / Δ
 
-- Completion is worth g_j^¾, in proportion to the share of the residual run time e_j that the
-  rounds cover: per GPU-round 1 / (rounds left · g_j^¼), the index of weighted shortest
-  processing time (Smith, 1956), nearer to ranking by run time than by GPU time.
-- ω_j is the job's finish-time fairness ρ if it runs from now on, (s_j + e_j) / (run + e_j) with
-  s_j the service that an even share would have given it: the weight of NSDI '23 with λ = 1,
-  which grows while the job waits. B_j is its budget over the mean of the active jobs.
+- Completion is worth g_j, in proportion to the share of the residual run time R_j that the
+  rounds cover: per GPU-round 1 / rounds left, shortest remaining time first. Expectations are over
+  the samples of the forecast, so that a job which may end soon is worth a try.
+- ρ_j is the job's finish-time fairness if it runs from now on, (s_j + R_j) / (run + R_j) with
+  s_j the service that an even share would have given it: the weight of NSDI '23, which grows
+  while the job waits. B_j is its budget over the mean of the active jobs.
 - The due date is the earlier of a share of the fair finish time (finish-time fairness as a
   deadline) and the horizon: the time by which all active work, and its longest job, can be
-  done (makespan as a deadline).
+  done, and not before arrivals are expected to end (makespan as a deadline).
 - λ_j rises from 0 to λ with the mean contention of the job's life so far. At a contention of 1
   the fair finish time is the isolated one, which every wait misses, and the longest job alone
   sets the horizon: such deadlines say nothing of who should wait.
-- On several GPU types a job bids on each: e_j is its run time on that type, and its finish time
+- On several GPU types a job bids on each: R_j is its run time on that type, and its finish time
   assumes that it runs on its fastest after the window. The fair finish is that in an evenly shared
   cluster of these types (`solver.shared_cluster`). The horizon is the least makespan of a linear
   program, and what a round on a type saves of it is added: the job's comparative advantage there.
-- The finish time assumes that the job runs without preemption after the window. The
-  expectation is over its forecast's samples, each smoothed by a normal error of a few
-  rounds, so that the penalty rises before the deadline is missed.
+- The finish time assumes that the job runs without preemption after the window. Each sample of it
+  is smoothed by a normal error of a few rounds, so that the penalty rises before the deadline
+  is missed.
 """
 
 import math
@@ -44,18 +44,23 @@ class UtilityParameters:
     """Parameters of the utilities.
 
     Attributes:
+        fairness: φ, exponent of a job's finish-time fairness in the worth of completing it.
         lateness: λ, penalty of a GPU-round of lateness, in completions of jobs of one GPU.
         crowded: Mean contention of a job's life, above 1, at which lateness has its whole penalty.
         fair_share: Due date as a share of the fair finish time.
         blur_rounds: Standard deviation of a finish time about its sample, in rounds.
         blur_share: The same, as a share of the residual run time.
+        size: Exponent of the gang in the worth of completing a job: 1 ranks jobs by run time, 0 by
+            GPU time.
     """
 
+    fairness: float
     lateness: float
     crowded: float
     fair_share: float
     blur_rounds: float
     blur_share: float
+    size: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -142,9 +147,9 @@ def outlook(situation: Situation) -> Outlook:
 
 
 def finish_time_fairness(ahead: Outlook) -> Floats:
-    """ρ of each job if it runs from now on, against an even share so far, shape (jobs,)."""
-    ratios: Floats = (ahead.service + ahead.left) / (ahead.run + ahead.left)
-    return ratios
+    """ρ by sample if a job runs from now on, against an even share so far, (jobs, samples)."""
+    run, service = ahead.run[:, None], ahead.service[:, None]
+    return (service + ahead.samples) / (run + ahead.samples)
 
 
 def utilities(
@@ -166,17 +171,19 @@ def utilities(
         window: T.
         round_seconds: Δ.
     """
-    elapsed = np.arange(window + 1) * round_seconds
-    gained = np.minimum(elapsed, ahead.here[:, None])
-    worth = ahead.budgets * finish_time_fairness(ahead) * ahead.gangs**GANG_EXPONENT
-    progress = worth[:, None] * gained / np.maximum(ahead.here, round_seconds)[:, None]
-
     # Samples come before rounds, so that the largest array has jobs · samples · (T + 1) numbers.
-    due = np.minimum(parameters.fair_share * fair - ahead.age[:, None], horizon)[:, :, None]
+    elapsed = np.arange(window + 1) * round_seconds
     left = ahead.samples[:, :, None]
     speed = (ahead.left / ahead.here)[:, None, None]
+    here = left / speed
+    fairness = finish_time_fairness(ahead)[:, :, None] ** parameters.fairness
+    covered = np.minimum(elapsed / here, 1.0)
+    worth = ahead.budgets * ahead.gangs**parameters.size
+    progress = worth[:, None] * (fairness * covered).mean(axis=1)
+
+    due = np.minimum(parameters.fair_share * fair - ahead.age[:, None], horizon)[:, :, None]
     done = elapsed * speed
-    finish = np.where(left > done, elapsed[-1] + left - done, left / speed)
+    finish = np.where(left > done, elapsed[-1] + left - done, here)
     least = _LEAST * round_seconds
     blur = np.hypot(
         np.maximum(parameters.blur_rounds * round_seconds, least), parameters.blur_share * left
@@ -188,10 +195,6 @@ def utilities(
     # Utilities are non-decreasing; rounding must not make them fall.
     return np.maximum.accumulate(progress - price[:, None] * late, axis=1)
 
-
-GANG_EXPONENT = 0.75
-"""Of the gang size in the worth of completing a job: 1 ranks jobs by run time, 0 by GPU time.
-docs/market.md says on which workloads it was chosen."""
 
 _LEAST = 1e-6
 """Lower bound on the blur in rounds and on the span of contention, against divisions by zero."""
@@ -206,9 +209,7 @@ def _expected_excess(mean: Floats) -> Floats:
     return excess
 
 
-def hysteresis(
-    situation: Situation, ahead: Outlook, favour: float, fresh: float, fresh_rounds: float
-) -> Floats:
+def hysteresis(situation: Situation, ahead: Outlook, favour: float) -> Floats:
     """Preemption hysteresis: a factor on each bid, shape (jobs,).
 
     A job is favoured on the GPU type that it holds alone: to move is to restart.
@@ -217,20 +218,13 @@ def hysteresis(
         situation: Policy input.
         ahead: Outlook of the jobs.
         favour: Factor for running jobs.
-        fresh: A further factor while a job has held its GPUs for fewer rounds than the next.
-        fresh_rounds: Number of such rounds.
     """
     jobs = situation.jobs
-    rows = zip(ahead.job_of.tolist(), ahead.allocations, strict=True)
-    held = np.array(
-        [
-            jobs[row].lease_rounds * (jobs[row].held in (None, allocation))
-            for row, allocation in rows
-        ]
-    )
-    factors: Floats = np.where(held > 0, favour, 1.0)
-    factors[(held > 0) & (held < fresh_rounds)] *= fresh
-    return factors
+    held = [
+        bool(jobs[row].lease_rounds) and jobs[row].held in (None, allocation)
+        for row, allocation in zip(ahead.job_of.tolist(), ahead.allocations, strict=True)
+    ]
+    return np.where(held, favour, 1.0)
 
 
 def market(situation: Situation, ahead: Outlook, utility: Floats, hysteresis: Floats) -> Market:

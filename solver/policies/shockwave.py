@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from predictor.arrivals import arrivals_left
 from solver.backends.makespan import least_makespan
 from solver.bidding import (
     Outlook,
@@ -21,6 +22,11 @@ from solver.packing import PackedRound, pack_round
 from solver.pairs import pairs_in
 from solver.plan import Claim, Plan, Situation, SolveReport, Turn, next_round
 from solver.shared_cluster import SharedCluster, Sharer
+
+MIXED_FAIRNESS, MIXED_LATENESS, MIXED_SIZE = 4.0 / 3.0, 2.0, 0.75
+"""On several GPU types, times that φ and λ are what they are on one, and the exponent of the gang:
+as they were chosen there. With those of one type Gavel's traces have 1 to 6 % more mean JCT, and
+worst ρ a tenth to a fifth higher (docs/market.md)."""
 
 PAIRED = 0.2
 """Factor on the comparative advantage where jobs may share GPUs: the linear program of the least
@@ -44,6 +50,8 @@ class Shockwave:
 
     Attributes:
         backend: Solver back end.
+        fairness: φ, exponent of a job's finish-time fairness in the worth of completing it,
+            `UtilityParameters.fairness`: 0 ranks by remaining time alone.
         lateness: λ, penalty of a GPU-round of lateness, `UtilityParameters.lateness`. Chosen in the
             flat part of the front that `benchmarks/market.py` plots.
         crowded: Mean contention of a job's life at which lateness has its whole penalty; at a
@@ -53,9 +61,6 @@ class Shockwave:
         blur_share: The same, as a share of the residual run time.
         favour: Preemption hysteresis: factor on the bids of running jobs. A preemption costs
             two restarts, and often a third when the job resumes.
-        fresh: Further factor on the bids of a job in the first rounds of its lease, against
-            jobs that take turns as their forecasts change.
-        fresh_rounds: Number of these rounds.
         overdue: Bound on postponement: a job goes before all others once an even share would
             have served it this many times; jobs that are overdue go in the order in which they
             became so.
@@ -69,7 +74,7 @@ class Shockwave:
         advantage: On several GPU types, what a GPU-second of the least makespan is worth, in the
             unit of a round's utility.
         stay: There, the least preemption hysteresis of bids on the GPU type that a job holds, in
-            place of `favour` and `fresh`; more where restarts cost more of a round.
+            place of `favour`; more where restarts cost more of a round.
         packed: 1 for pairs of jobs on the same GPUs: columns of the market, worth to each job its
             bid there times its rate over that alone.
         gain: The least sum of such ratios.
@@ -84,14 +89,13 @@ class Shockwave:
     several_pools = True
 
     backend: str = "auto"
-    lateness: float = 1.6
+    fairness: float = 0.75
+    lateness: float = 0.8
     crowded: float = 1.4
     fair_share: float = 0.85
     blur_rounds: float = 4.0
     blur_share: float = 0.05
-    favour: float = 1.75
-    fresh: float = 1.5
-    fresh_rounds: float = 24.0
+    favour: float = 1.6
     overdue: float = 3.0
     longest_level: float = 0.3
     lost_rounds: float = 0.5
@@ -198,8 +202,15 @@ class Shockwave:
 
     def _market(self, situation: Situation, ahead: Outlook, terms: "_Terms", window: int) -> Market:
         """The market of a window that begins with the coming round."""
+        mixed = terms.advantage is not None
         parameters = UtilityParameters(
-            self.lateness, self.crowded, self.fair_share, self.blur_rounds, self.blur_share
+            self.fairness * (MIXED_FAIRNESS if mixed else 1.0),
+            self.lateness * (MIXED_LATENESS if mixed else 1.0),
+            self.crowded,
+            self.fair_share,
+            self.blur_rounds,
+            self.blur_share,
+            MIXED_SIZE if mixed else 1.0,
         )
         utility = utilities(
             ahead,
@@ -210,10 +221,10 @@ class Shockwave:
             round_seconds=situation.round_seconds,
         )
         if terms.advantage is None:
-            factors = hysteresis(situation, ahead, self.favour, self.fresh, self.fresh_rounds)
+            factors = hysteresis(situation, ahead, self.favour)
         else:
             utility += terms.advantage[:, None] * np.arange(window + 1)
-            factors = hysteresis(situation, ahead, self._staying(situation), 1.0, 0.0)
+            factors = hysteresis(situation, ahead, self._staying(situation))
         return market(situation, ahead, utility, factors)
 
     def _staying(self, situation: Situation) -> float:
@@ -233,7 +244,10 @@ class Shockwave:
         inventory = situation.inventory
         if not inventory.mixed:
             work = float(ahead.gangs @ (ahead.left + lost)) / inventory.gpus
-            return _Terms(ahead.fair(), max(work, longest))
+            coming = arrivals_left(
+                situation.clock_seconds, situation.jobs_seen, situation.even.latest_seconds
+            )
+            return _Terms(ahead.fair(), max(work, longest, coming))
         kinds = {kind: number for number, kind in enumerate(inventory.types)}
         capacities = np.array(list(inventory.capacities.values()), dtype=np.int64)
         type_of = np.array([kinds[found.gpu_type] for found in ahead.allocations])
@@ -297,8 +311,9 @@ class _Terms:
         fair: Fair finish times after submission, shape (rows, samples) or (rows, 1), seconds.
         horizon: Seconds from now by which all active work can be done: the larger of the work
             left per GPU, or the least makespan on several GPU types, and the longest residual
-            run time. So the longest job is always due as soon as it can finish, and is never
-            delayed for long.
+            run time, but on GPUs of a single type not before arrivals are expected to end. Once
+            they have ended, the longest job is due as soon as it can finish, and is never delayed
+            for long.
         advantage: What a round on each row's type saves of the makespan, shape (rows,); None on
             GPUs of a single type, where it is the same for all.
         memory: The policy's state for its next plan; empty to keep the last.

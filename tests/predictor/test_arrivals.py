@@ -5,7 +5,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from predictor.arrivals import arrivals_after
+from predictor.arrivals import arrivals_after, arrivals_left
 
 
 def last_arrivals(now: float, arrived: list[float], draws: int = 2_000) -> list[float]:
@@ -41,3 +41,15 @@ def test_arrivals_come_after_now_in_order_and_at_the_rate_seen() -> None:
 
 def test_a_long_silence_is_an_end() -> None:
     assert np.mean([last > 0.0 for last in last_arrivals(1_300.0, STEADY)]) < 0.05
+
+
+@pytest.mark.parametrize("now", [1_000.0, 1_030.0, 1_060.0, 1_300.0])
+def test_arrivals_are_expected_to_go_on_as_often_as_draws_do(now: float) -> None:
+    goes_on = np.mean([last > 0.0 for last in last_arrivals(now, STEADY)])
+    assert arrivals_left(now, len(STEADY), STEADY[-1]) == pytest.approx(
+        now * goes_on, abs=0.04 * now
+    )
+
+
+def test_nobody_is_expected_after_jobs_that_came_at_once() -> None:
+    assert arrivals_left(0.0, 3, 0.0) == arrivals_left(500.0, 3, 0.0) == 0.0

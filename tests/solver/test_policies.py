@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from predictor.allocation import Allocation, Demand
 from predictor.belief import Belief
 from predictor.errors import InputError
+from predictor.forecast import SAMPLES
 from predictor.job import JobProgress, JobSpec, Mode
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import UNTYPED, Profile
 from solver.bidding import (
-    GANG_EXPONENT,
     UtilityParameters,
     finish_time_fairness,
     outlook,
@@ -228,14 +228,15 @@ def test_shockwave_gives_rounds_by_budget() -> None:
 def test_fairness_is_held_against_an_even_share() -> None:
     late = job(0, 6, arrival=600.0, rounds_run=2)
     # Age 400 s and 600 s to go, over 800 s alone; at a contention of 2 half the age.
-    assert finish_time_fairness(outlook(situation(late))).tolist() == [1_000.0 / 800.0]
+    ratios = finish_time_fairness(outlook(situation(late)))
+    assert ratios.tolist() == [[1_000.0 / 800.0] * SAMPLES]
     crowded = outlook(situation(late, contention=2.0))
-    assert finish_time_fairness(crowded).tolist() == [(200.0 + 600.0) / 800.0]
+    assert finish_time_fairness(crowded).tolist() == [[(200.0 + 600.0) / 800.0] * SAMPLES]
     assert crowded.crowding.tolist() == [2.0]
 
 
 PARAMETERS = UtilityParameters(
-    lateness=2.0, crowded=2.0, fair_share=0.9, blur_rounds=1.0, blur_share=0.0
+    fairness=0.75, lateness=2.0, crowded=2.0, fair_share=0.9, blur_rounds=1.0, blur_share=0.0
 )
 
 
@@ -253,9 +254,17 @@ def bid(told: Situation, horizon: float, window: int = WINDOW) -> list[list[floa
 
 def test_far_from_every_deadline_a_round_is_worth_its_share_of_the_job() -> None:
     (row,) = bid(situation(job(0, 4, gang=4), seen=400, now=0.0), horizon=1e9)
-    # An even share is all it has had so far: ω = 1; 4^¾ · n / 4 rounds, no more after four.
-    whole = 4**GANG_EXPONENT
-    assert row == pytest.approx([0.0, whole / 4, whole / 2, whole * 3 / 4, *[whole] * (WINDOW - 3)])
+    # An even share is all it has had so far: ρ = 1; n of its 4 rounds, no more after four.
+    assert row == pytest.approx([0.0, 1.0, 2.0, 3.0, *[4.0] * (WINDOW - 3)])
+
+
+def test_a_job_that_may_end_soon_is_worth_a_round_by_its_expected_share() -> None:
+    told = job(0, 10)
+    ends = told.forecast.trajectories[0][0] * np.repeat([0.2, 1.0], SAMPLES // 2)
+    expected = dataclasses.replace(told.forecast, trajectories=tuple((end,) for end in ends))
+    told = dataclasses.replace(told, forecast=expected)
+    (row,) = bid(situation(told, seen=400, now=0.0), horizon=1e9, window=1)
+    assert row[1] == pytest.approx((1 / 2 + 1 / 10) / 2)
 
 
 @pytest.mark.parametrize(
@@ -307,13 +316,17 @@ def test_preemption_hysteresis_is_finite() -> None:
     assert running(plans[1]) == [1]
 
 
-def test_a_fresh_lease_takes_more_to_preempt() -> None:
-    def runs_on(held: int) -> list[int]:
-        plays = job(0, 10, gpus=(0,), lease_rounds=held)
-        told = situation(plays, job(1, 5), gpus=1, now=0.0)
-        return running(make_policy("shockwave").plan(told))
+def test_while_jobs_keep_coming_the_longest_is_not_due() -> None:
+    jobs = [job(0, 30), *[job(j, 3) for j in range(1, 6)]]
+    told = situation(*jobs, now=8_000.0, seen=40, contention=4.0)
 
-    assert (runs_on(1), runs_on(30)) == ([0], [1])
+    def worth(silence: float) -> float:
+        """Of the longest job's coming round, when 40 jobs have come up to some time ago."""
+        even = dataclasses.replace(told.even, latest_seconds=told.clock_seconds - silence)
+        plan = make_policy("shockwave").plan(dataclasses.replace(told, even=even))
+        return dict(zip(plan.order, plan.worth, strict=True))[0]
+
+    assert worth(0.0) < 0.1 < worth(2_000.0)
 
 
 def test_a_job_that_is_overdue_goes_first() -> None:
@@ -327,7 +340,7 @@ def test_a_job_that_is_overdue_goes_first() -> None:
 
 
 def test_the_longest_job_is_never_delayed_for_long() -> None:
-    short = [job(j, 3) for j in range(1, 6)]
+    short = [job(j, 6) for j in range(1, 6)]
     told = situation(job(0, 50), *short, gpus=2, seen=6, now=0.0)
     assert 0 in make_policy("shockwave").plan(told).placement
 

@@ -51,7 +51,7 @@ FORECASTS = {"forecasts", "estimates"}
 OTHERWISE = {
     path
     for path in RUNS
-    if path.parts[0] < "layout6" and name_of(path).startswith(("shockwave-", "srtf-2f4d56"))
+    if path.parts[0] < "layout7" and name_of(path).startswith(("shockwave-", "srtf-2f4d56"))
     if "published" not in path.name
 }
 """Runs whose policies decided by these forecasts, or by other bids, in a different way."""
