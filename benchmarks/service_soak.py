@@ -34,7 +34,7 @@ from benchmarks.attacks import promises
 from benchmarks.attacks.kills import forked
 from benchmarks.attacks.promises import Told
 from flows.cli.terminal import print_table
-from flows.service.desk import Desk
+from flows.desk.desk import Desk
 from flows.service.options import ServiceOptions
 from flows.service.scheduler import schedule, under_way
 from predictor.allocation import Demand

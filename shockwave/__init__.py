@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     )
     from containers.virtual.faithful import FaithfulPlace
     from containers.virtual.truth import GroundTruth
+    from flows.desk.client import Client
     from flows.history.answer import Answer
     from flows.history.whatif import Change, Outcome
     from flows.runs.settings import SimulationSettings as Settings
     from flows.runs.workload_source import Source
-    from flows.service.client import Client
     from predictor.allocation import Allocation, Demand
     from predictor.errors import InputError, PluginError, ShockwaveError
     from predictor.job import EpochReport, JobProgress, JobSpec
@@ -60,7 +60,7 @@ _HOMES = {
     "flows.history.whatif": ("Change", "Outcome"),
     "flows.runs.settings": ("Settings",),
     "flows.runs.workload_source": ("Source",),
-    "flows.service.client": ("Client",),
+    "flows.desk.client": ("Client",),
     "predictor.allocation": ("Allocation", "Demand"),
     "predictor.errors": ("InputError", "PluginError", "ShockwaveError"),
     "predictor.job": ("EpochReport", "JobProgress", "JobSpec"),

@@ -62,12 +62,12 @@ def warm() -> None:
     import pyarrow.parquet
 
     import flows.cli.app
+    import flows.desk.desk
     import flows.history.whatif
     import flows.judging.windows
     import flows.runs.cluster_file
     import flows.runs.live
-    import flows.service.api
-    import flows.service.desk
+    import flows.web.api
     import warehouse.analytics.marts
     import warehouse.report
 

@@ -46,8 +46,8 @@ from benchmarks.service_soak import (
     tell,
 )
 from flows.cli.terminal import print_table
+from flows.desk.desk import Desk
 from flows.service import leading
-from flows.service.desk import Desk
 from flows.service.options import ServiceOptions
 from flows.service.scheduler import schedule, under_way
 from tasks.commands import CommandKind

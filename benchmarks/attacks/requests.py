@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from flows.service.page.sessions import Sessions
+from flows.web.page.sessions import Sessions
 
 SENT = "a request"
 """In place of a command: what follows is the file of a request."""
@@ -81,11 +81,11 @@ def sent(file: Path) -> int:
     Raises:
         AssertionError: The answer is another, or is of an error of ours.
     """
+    from flows.desk.guarded import Guarded
     from flows.servers.gate import Gate
-    from flows.service.api import create_api
-    from flows.service.asking import Asking
-    from flows.service.guarded import Guarded
-    from flows.service.page.app import create_page
+    from flows.web.api import create_api
+    from flows.web.asking import Asking
+    from flows.web.page.app import create_page
 
     before, request = entries(), json.loads(file.read_text())
     page = isinstance(request, dict) and text(request.get("path", "")).startswith(PAGE)

@@ -32,9 +32,9 @@ def forecast(
     """Say when the active jobs should start and end from now, and with a change."""
     from dataclasses import asdict
 
+    from flows.desk.declared import job_of
+    from flows.desk.forecasting import WhatIf, factor
     from flows.runs.toml_file import read_toml
-    from flows.service.declared import job_of
-    from flows.service.forecasting import WhatIf, factor
 
     files = ((path, read_toml(path, "a job's TOML file")) for path in submit or ())
     change = WhatIf(

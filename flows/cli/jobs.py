@@ -17,9 +17,9 @@ from predictor.job import Mode
 from warehouse import DEFAULT_WAREHOUSE
 
 if TYPE_CHECKING:
-    from flows.service.front import FrontDesk
-    from flows.service.login import Login
-    from flows.service.rows import Accepted, EventRow
+    from flows.desk.front import FrontDesk
+    from flows.desk.login import Login
+    from flows.desk.rows import Accepted, EventRow
     from tasks.commands import CommandKind
 
 JobName = Annotated[
@@ -37,17 +37,17 @@ Key = Annotated[
 def desk(warehouse: Path) -> "FrontDesk":
     """The service that a command asks: the one logged in to, unless a warehouse is named."""
     if (login := asked_login()) is not None:
-        from flows.service.client import Client
+        from flows.desk.client import Client
 
         return Client(login.url, login.token)
-    from flows.service.local import LocalDesk
+    from flows.desk.local import LocalDesk
 
     return LocalDesk(Path(warehouse).absolute(), os.environ.get(DATABASE_URL, ""))
 
 
 def asked_login() -> "Login | None":
     """The login that a command goes by; None where it reads a warehouse."""
-    from flows.service.login import logged_in
+    from flows.desk.login import logged_in
 
     return None if warehouse_named.get() else logged_in()
 
@@ -112,7 +112,7 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Hand a job in; once this returns, nothing loses it."""
-    from flows.service.declared import from_file, job_schema
+    from flows.desk.declared import from_file, job_schema
 
     if schema:
         typer.echo(json.dumps(job_schema(), indent=2))
@@ -332,12 +332,12 @@ def logs(
             for text in found.logs(job, follow=follow):
                 print_log(text)
         return
+    from flows.desk.printed import check_printed, printed
     from flows.runs.cluster_file import read_cluster_file
-    from flows.service.printed import check_printed, printed
     from warehouse.store.reader import Reader
 
     if run is None:
-        from flows.service.desk import Desk
+        from flows.desk.desk import Desk
 
         with Desk(Path(warehouse).absolute(), os.environ.get(DATABASE_URL, "")) as local:
             run, number = local.run, local.job(job).number

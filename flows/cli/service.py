@@ -43,8 +43,8 @@ def up(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
 ) -> None:
     """Start a service that takes jobs in, and Prefect's server with its UI."""
-    from flows.service.listening import Listening
-    from flows.service.service import Service, serve
+    from flows.up.listening import Listening
+    from flows.up.service import Service, serve
 
     service = Service(
         Listening(host, port, tls_cert, tls_key, behind_proxy),
@@ -58,7 +58,7 @@ def up(
             "standby", "cannot be detached", "start it by systemd, or with nohup and &"
         )
     if detach:
-        from flows.service.detached import start_detached
+        from flows.up.detached import start_detached
 
         say(start_detached(service), err=True)
     else:
@@ -103,8 +103,8 @@ def login(url: Annotated[str, typer.Argument(help="Where the service is, http://
     import sys
     from getpass import getpass
 
-    from flows.service.client import Client
-    from flows.service.login import Login, keep
+    from flows.desk.client import Client
+    from flows.desk.login import Login, keep
 
     with_terminal = sys.stdin.isatty()
     token = (getpass("Token: ") if with_terminal else sys.stdin.readline()).strip()
@@ -119,6 +119,6 @@ def login(url: Annotated[str, typer.Argument(help="Where the service is, http://
 
 def logout() -> None:
     """Forget the service that was logged in to; commands ask the local warehouse again."""
-    from flows.service.login import forget
+    from flows.desk.login import forget
 
     say("logged out" if forget() else "nobody is logged in")

@@ -1,1 +1,1 @@
-"""`shockwave up`: a Prefect server, and the deployments that can be started from its UI."""
+"""A service: what it accepts and takes in, and the process that schedules it."""

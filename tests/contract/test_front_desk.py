@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from flows.service import client as client_module
-from flows.service.client import Client
-from flows.service.front import FrontDesk
-from flows.service.local import LocalDesk
-from flows.service.rows import Accepted
+from flows.desk import client as client_module
+from flows.desk.client import Client
+from flows.desk.front import FrontDesk
+from flows.desk.local import LocalDesk
+from flows.desk.rows import Accepted
 from predictor.errors import InputError, WarehouseBusy
 from tests.flows.served import SECRET, served
 from tests.flows.test_api import FILE, furnish

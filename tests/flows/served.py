@@ -10,11 +10,11 @@ from threading import Thread
 import uvicorn
 from starlette.responses import PlainTextResponse
 
+from flows.desk.guarded import Guarded
 from flows.servers.gate import Beside, Gate
-from flows.service.api import PREFIX, create_api
-from flows.service.asking import Asking
-from flows.service.guarded import Guarded
-from flows.service.page.app import PAGE, create_page
+from flows.web.api import PREFIX, create_api
+from flows.web.asking import Asking
+from flows.web.page.app import PAGE, create_page
 from tests.waiting import POLL_SECONDS
 
 SECRET = "shockwave:of-this-installation-and-no-other"

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.service.api import create_api
-from flows.service.asking import MOST_BYTES, Asking
-from flows.service.guarded import Guarded
+from flows.desk.guarded import Guarded
+from flows.web.api import create_api
+from flows.web.asking import MOST_BYTES, Asking
 from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.tokens import Role, Tokens

@@ -12,8 +12,8 @@ import pytest
 
 from flows.cli.output import say
 from flows.cli.terminal import print_table
-from flows.service.listening import Listening
-from flows.service.service import Service
+from flows.up.listening import Listening
+from flows.up.service import Service
 from tests.flows.conftest import Command, Finished, tree
 from tests.flows.test_cli import assert_refused
 from warehouse.store.folder import WHOLE, place_of, present

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.service.desk import Desk
+from flows.desk.desk import Desk
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import Mode

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from flows.desk.desk import Desk
+from flows.desk.forecasting import WhatIf, forecast
 from flows.runs.job_file import JobFile
-from flows.service.desk import Desk
-from flows.service.forecasting import WhatIf, forecast
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import Mode

@@ -11,6 +11,10 @@ from benchmarks.faults.jobs import workload
 from containers.docker.nodes import Gpu, Nodes
 from containers.docker.rendering import container_name
 from containers.runtime import EventKind
+from flows.desk.client import Client
+from flows.desk.desk import Desk
+from flows.desk.local import LocalDesk
+from flows.desk.printed import check_printed, printed
 from flows.history.replay import replay
 from flows.runs.cluster_file import read_cluster_file
 from flows.runs.live import resume_live, run_live
@@ -18,11 +22,7 @@ from flows.runs.simulation import packages
 from flows.runs.start import make_start
 from flows.servers.own_server import own_server
 from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
-from flows.service.client import Client
-from flows.service.desk import Desk
-from flows.service.local import LocalDesk
 from flows.service.options import ServiceOptions
-from flows.service.printed import check_printed, printed
 from flows.service.scheduler import schedule, under_way
 from harness.dockerd import IMAGE, Dockerd, cluster, mounts
 from predictor.errors import InputError

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from flows.service.asking import Asking
-from flows.service.guarded import Guarded
-from flows.service.page.app import Page
+from flows.desk.guarded import Guarded
+from flows.web.asking import Asking
+from flows.web.page.app import Page
 from tests.flows.served import SECRET, served
 from tests.flows.test_api import CALLERS, furnish
 from tests.flows.test_scheduler import go

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from flows.service.desk import Desk
-from flows.service.metrics import metrics_of
+from flows.desk.desk import Desk
+from flows.desk.metrics import metrics_of
 from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import Inbox
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from flows.deployed.forms import SimulationForm
 from flows.history.whatif import Change
 from flows.runs.pools import parse_pools
 from flows.runs.settings import ClusterSize, machines_of, pools_of
-from flows.service.forms import SimulationForm
 from predictor.errors import InputError
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from flows.desk.desk import Desk
+from flows.desk.outlook import Followed
 from flows.history.replay import replay
 from flows.runs.position import Position, kept
-from flows.service.desk import Desk
-from flows.service.outlook import Followed
 from flows.service.running import FOLDER, SNAPSHOT
 from predictor.allocation import Demand
 from predictor.job import JobKind, Mode, timed_job

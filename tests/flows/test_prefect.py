@@ -28,6 +28,7 @@ from flows.campaigns.campaign import campaign
 from flows.campaigns.compare import comparison
 from flows.campaigns.runners import Runner
 from flows.campaigns.under_way import watched
+from flows.deployed.deployments import DEPLOYMENTS
 from flows.history.replay import replay
 from flows.history.whatif import Change, whatif
 from flows.runs.settings import ClusterSize, SimulationSettings
@@ -36,7 +37,6 @@ from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from flows.servers.access import Access
 from flows.servers.prefect_driver import run_round_in_prefect
-from flows.service.deployments import DEPLOYMENTS
 from predictor.errors import WarehouseError
 from tasks.prefect_tasks import TASKS, may_pass
 from tasks.record import Parameter, Settings, Start, one_pool

@@ -4,10 +4,10 @@ from contextlib import closing
 from pathlib import Path
 
 from containers.docker.logs import keep, log_file
+from flows.desk import printed
+from flows.desk.front import headed
+from flows.desk.printed import MOST_PART, Printed
 from flows.runs.cluster_file import read_cluster_file
-from flows.service import printed
-from flows.service.front import headed
-from flows.service.printed import MOST_PART, Printed
 
 CLUSTER = """
 storage = "{folder}"

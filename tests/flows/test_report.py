@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.service.reporting import write
+from flows.deployed.reporting import write
 from tests.flows.conftest import Command, Finished, tree
 
 pytestmark = pytest.mark.slow

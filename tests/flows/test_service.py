@@ -16,11 +16,11 @@ import pytest
 import yaml
 from prefect.exceptions import FailedRun
 
+from flows.deployed.deployments import DEPLOYMENTS
 from flows.servers import command
 from flows.servers.children import child
 from flows.servers.failures import log_errors_once
-from flows.service.deployments import DEPLOYMENTS
-from flows.service.service import Kept
+from flows.up.service import Kept
 from predictor.errors import InputError, WarehouseError
 from tests.flows.conftest import Command
 from tests.waiting import wait_for

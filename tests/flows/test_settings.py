@@ -13,6 +13,7 @@ import typer
 from flows.cli.app import application
 from flows.cli.errors import place_as_option
 from flows.cli.options import ClusterOptions
+from flows.deployed.forms import SimulationForm
 from flows.runs.setting import check_bounds, settings_in
 from flows.runs.settings import (
     BACKEND,
@@ -23,7 +24,6 @@ from flows.runs.settings import (
     recorded,
 )
 from flows.runs.workload_source import Source
-from flows.service.forms import SimulationForm
 from predictor.errors import InputError
 from solver import inventory
 from solver.counts import BACKENDS

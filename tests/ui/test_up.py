@@ -30,17 +30,17 @@ from prefect.client.schemas.objects import Artifact, FlowRun
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import temporary_settings
 
+from flows.deployed.deployments import DEPLOYMENTS
+from flows.deployed.forms import MOST_ROUNDS, Form, ReplayForm, RoundForm, SimulationForm
+from flows.deployed.replaying import replay
+from flows.deployed.stepping import simulate as simulation
+from flows.deployed.stepping import step
+from flows.desk.desk import Desk
 from flows.runs.simulation import resume, simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from flows.servers.access import Access
 from flows.servers.prefect_driver import embedded_prefect
-from flows.service.deployments import DEPLOYMENTS
-from flows.service.desk import Desk
-from flows.service.forms import MOST_ROUNDS, Form, ReplayForm, RoundForm, SimulationForm
-from flows.service.replaying import replay
-from flows.service.stepping import simulate as simulation
-from flows.service.stepping import step
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind

@@ -6,23 +6,23 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
+from flows.deployed.forms import traces_of
+from flows.desk.guarded import Guarded
 from flows.servers.command import REPORTS, WAREHOUSE
 from flows.servers.gate import Locked
 from flows.servers.server import beside, closed, hand_out, own_secret, prefect_app
 from flows.servers.traces import traces
-from flows.service.api import PREFIX, create_api
-from flows.service.asking import Asking
-from flows.service.forms import traces_of
-from flows.service.guarded import Guarded
 from flows.service.options import DATABASE_URL
-from flows.service.page.app import PAGE, create_page
+from flows.web.api import PREFIX, create_api
+from flows.web.asking import Asking
+from flows.web.page.app import PAGE, create_page
 
 
 def create_app() -> FastAPI:
     """The app of a warehouse's service.
 
     Raises:
-        RuntimeError: The environment is not that of `flows.service.service`.
+        RuntimeError: The environment is not that of `flows.up.service`.
     """
     app = prefect_app()
     warehouse = Path(os.environ[WAREHOUSE])

@@ -8,13 +8,13 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.client.schemas import State
 from prefect.states import Completed
 
+from flows.deployed.artifacts import show_headlines
+from flows.deployed.forms import RoundForm, SimulationForm
 from flows.runs.simulation import Progress, resume
 from flows.runs.simulation import simulate as run_simulation
 from flows.runs.start import make_start, opened
 from flows.servers.failures import failed
 from flows.servers.prefect_driver import run_task, run_tasks
-from flows.service.artifacts import show_headlines
-from flows.service.forms import RoundForm, SimulationForm
 from predictor.errors import ShockwaveError
 from tasks.round import Run
 from warehouse import DEFAULT_WAREHOUSE

@@ -11,11 +11,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import warehouse
-from flows.service.course import PriceRow
-from flows.service.forecasting import WhatIf, factor
-from flows.service.guarded import Guarded
-from flows.service.page.drawing import Point, chart
-from flows.service.rows import NodeRow
+from flows.desk.course import PriceRow
+from flows.desk.forecasting import WhatIf, factor
+from flows.desk.guarded import Guarded
+from flows.desk.rows import NodeRow
+from flows.web.page.drawing import Point, chart
 from predictor.errors import InputError
 from tasks.commands import CommandKind
 from warehouse.inbox.tokens import Role, Token

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from flows.desk.declared import Terms, job_of
+from flows.desk.desk import Desk
+from flows.desk.front import FrontDesk, headed
+from flows.desk.guarded import Guarded, accepted
+from flows.desk.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from flows.runs.toml_file import first_mistake
-from flows.service.declared import Terms, job_of
-from flows.service.desk import Desk
-from flows.service.front import FrontDesk, headed
-from flows.service.guarded import Guarded, accepted
-from flows.service.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from tasks.commands import CommandKind
 from warehouse.inbox.tokens import Role, Token
 
 if TYPE_CHECKING:
+    from flows.desk.course import Course, PriceRow, TenantRow
+    from flows.desk.forecasting import ForecastRow
     from flows.history.answer import Answer
-    from flows.service.course import Course, PriceRow, TenantRow
-    from flows.service.forecasting import ForecastRow
 
 LOOK_SECONDS = 1.0
 """Interval in which following looks for more. An engineering choice."""
@@ -57,7 +57,7 @@ class LocalDesk(FrontDesk):
 
     def forecast(self, change: Mapping[str, Any]) -> "list[ForecastRow]":
         """See `FrontDesk`."""
-        from flows.service.forecasting import WhatIf
+        from flows.desk.forecasting import WhatIf
 
         try:
             asked = WhatIf.model_validate(change)

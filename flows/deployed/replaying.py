@@ -9,9 +9,9 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.states import Completed, Failed
 
+from flows.deployed.forms import ReplayForm
 from flows.history.replay import replay as replay_run
 from flows.servers.failures import failed
-from flows.service.forms import ReplayForm
 from predictor.errors import ShockwaveError
 from tasks.prefect_tasks import RETRY_SECONDS, may_pass
 from tasks.replay import Comparison

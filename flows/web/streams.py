@@ -15,8 +15,8 @@ from anyio import CapacityLimiter, sleep, to_thread
 from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter, ValidationError
 
-from flows.service.asking import Asking, Refused
-from flows.service.printed import Printed
+from flows.desk.printed import Printed
+from flows.web.asking import Asking, Refused
 from predictor.errors import InputError, ShockwaveError
 from warehouse.inbox.tokens import Token
 

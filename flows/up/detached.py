@@ -9,7 +9,7 @@ from dataclasses import fields
 from flows.servers.children import POLL_SECONDS, READY_SECONDS
 from flows.service.options import DATABASE_URL, ServiceOptions
 from flows.service.running import FOLDER, running
-from flows.service.service import Service
+from flows.up.service import Service
 from predictor.errors import WarehouseBusy, WarehouseError
 
 COMMAND = "from flows.cli.main import main; main()"

@@ -7,12 +7,12 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from flows.desk.course import Course, PriceRow, TenantRow
+from flows.desk.declared import Terms, declared
+from flows.desk.desk import Desk
+from flows.desk.forecasting import ForecastRow, WhatIf, forecast
+from flows.desk.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from flows.runs.job_file import JobFile
-from flows.service.course import Course, PriceRow, TenantRow
-from flows.service.declared import Terms, declared
-from flows.service.desk import Desk
-from flows.service.forecasting import ForecastRow, WhatIf, forecast
-from flows.service.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec
 from tasks.commands import CommandKind
@@ -20,8 +20,8 @@ from warehouse.inbox.inbox import Entry
 from warehouse.inbox.tokens import Role, Token, Tokens
 
 if TYPE_CHECKING:
+    from flows.desk.printed import Printed
     from flows.history.answer import Answer
-    from flows.service.printed import Printed
 
 OPERATORS = frozenset(
     (CommandKind.BUDGET, CommandKind.DRAIN, CommandKind.CORDON, CommandKind.UNCORDON)
@@ -169,13 +169,13 @@ class Guarded:
         return [row for row in self.desk.queue() if caller.sees(row.tenant)]
 
     def forecast(self, caller: Token, change: WhatIf) -> list[ForecastRow]:
-        """What is expected of the jobs that the caller sees; see `flows.service.forecasting`.
+        """What is expected of the jobs that the caller sees; see `flows.desk.forecasting`.
 
         A tenant may suppose what it may ask for, and no more.
 
         Raises:
             NotAllowed: The caller may not.
-            InputError: See `flows.service.forecasting.forecast`.
+            InputError: See `flows.desk.forecasting.forecast`.
         """
         own = caller.tenant if caller.role is Role.TENANT else None
         if own is not None:
@@ -248,7 +248,7 @@ class Guarded:
 
     def metrics(self) -> bytes:
         """Where the service stands, in the text format of Prometheus."""
-        from flows.service.metrics import metrics_of
+        from flows.desk.metrics import metrics_of
 
         return metrics_of(self.desk)
 

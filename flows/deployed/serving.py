@@ -1,4 +1,4 @@
-"""The process that serves the deployments: `python -m flows.service.serving WAREHOUSE`."""
+"""The process that serves the deployments: `python -m flows.deployed.serving WAREHOUSE`."""
 
 import asyncio
 import sys
@@ -7,8 +7,8 @@ from typing import Any
 
 from prefect.runner import Runner
 
+from flows.deployed.deployments import DEPLOYMENTS
 from flows.servers.children import READY, end_with_parent
-from flows.service.deployments import DEPLOYMENTS
 
 POLL_SECONDS = 2.0
 """Interval between polls of the server for scheduled flow runs. An engineering choice."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from containers.runtime import Standing
 from containers.virtual.faithful import FaithfulPlace
+from flows.desk.rows import QueueRow, in_time, status_of, waits_for
 from flows.runs.position import Position, kept, reached
 from flows.runs.prepared import prepare, terms
-from flows.service.rows import QueueRow, in_time, status_of, waits_for
 from predictor.errors import WarehouseError
 from predictor.job import JobSpec
 from tasks.commands import Command

@@ -12,11 +12,11 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.states import Completed
 
+from flows.deployed.artifacts import show_headlines
+from flows.deployed.forms import ReportForm
 from flows.runs.extras import require
 from flows.servers.command import REPORTS
 from flows.servers.failures import failed
-from flows.service.artifacts import show_headlines
-from flows.service.forms import ReportForm
 from predictor.errors import ShockwaveError
 from tasks.prefect_tasks import RETRY_SECONDS, may_pass
 from warehouse import DEFAULT_WAREHOUSE

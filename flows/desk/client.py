@@ -12,17 +12,17 @@ from uuid import uuid4
 import httpx
 from pydantic import TypeAdapter
 
+from flows.desk.front import FrontDesk
+from flows.desk.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from flows.servers.loopback import is_loopback
 from flows.servers.secret import authorization
-from flows.service.front import FrontDesk
-from flows.service.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from predictor.errors import InputError, ShockwaveError, WarehouseBusy
 from tasks.commands import CommandKind
 
 if TYPE_CHECKING:
+    from flows.desk.course import Course, PriceRow, TenantRow
+    from flows.desk.forecasting import ForecastRow
     from flows.history.answer import Answer
-    from flows.service.course import Course, PriceRow, TenantRow
-    from flows.service.forecasting import ForecastRow
 
 ANSWER_SECONDS = 120.0
 """Timeout of an answer; of a queue of hundreds of jobs it takes seconds. An engineering bound."""
@@ -77,7 +77,7 @@ class Client(FrontDesk):
 
     def forecast(self, change: Mapping[str, Any]) -> "list[ForecastRow]":
         """See `FrontDesk`."""
-        from flows.service.forecasting import ForecastRow
+        from flows.desk.forecasting import ForecastRow
 
         return self._told(list[ForecastRow], self._ask("POST", "/forecast", dict(change)))
 
@@ -116,13 +116,13 @@ class Client(FrontDesk):
 
     def tenants(self) -> "list[TenantRow]":
         """See `FrontDesk`."""
-        from flows.service.course import TenantRow
+        from flows.desk.course import TenantRow
 
         return self._told(list[TenantRow], self._ask("GET", "/tenants"))
 
     def prices(self) -> "list[PriceRow]":
         """See `FrontDesk`."""
-        from flows.service.course import PriceRow
+        from flows.desk.course import PriceRow
 
         return self._told(list[PriceRow], self._ask("GET", "/prices"))
 
@@ -134,7 +134,7 @@ class Client(FrontDesk):
 
     def course(self, job: str) -> "Course":
         """See `FrontDesk`."""
-        from flows.service.course import Course
+        from flows.desk.course import Course
 
         return self._told(Course, self._ask("GET", f"/jobs/{_part(job)}/course"))
 

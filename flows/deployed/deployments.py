@@ -60,13 +60,13 @@ FIRST_PLAN: Mapping[str, Any] = {
 DEPLOYMENTS: Sequence[Deployment] = (
     Deployment(
         "simulate",
-        "flows.service.stepping:simulate",
+        "flows.deployed.stepping:simulate",
         "Runs a trace or generated jobs on the virtual cluster, to their end or for some rounds.",
         ("virtual",),
     ),
     Deployment(
         "round",
-        "flows.service.stepping:step",
+        "flows.deployed.stepping:step",
         "Steps an unfinished run by some rounds, each as five task runs with its artifacts.",
         ("virtual",),
     ),
@@ -79,13 +79,13 @@ DEPLOYMENTS: Sequence[Deployment] = (
     ),
     Deployment(
         "replay",
-        "flows.service.replaying:replay",
+        "flows.deployed.replaying:replay",
         "Predicts and solves recorded rounds again; fails if anything comes out otherwise.",
         ("audit",),
     ),
     Deployment(
         "report",
-        "flows.service.reporting:report",
+        "flows.deployed.reporting:report",
         "Writes one self-contained page about runs or a campaign, and links to it.",
         ("report",),
     ),

@@ -10,9 +10,9 @@ from fastapi import HTTPException
 from pydantic import BaseModel
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from flows.desk.guarded import Guarded, NotAllowed, NotThere, accepted
+from flows.desk.rows import Accepted
 from flows.servers.secret import authorization
-from flows.service.guarded import Guarded, NotAllowed, NotThere, accepted
-from flows.service.rows import Accepted
 from predictor.errors import InputError, ShockwaveError
 from warehouse.inbox.inbox import Entry
 from warehouse.inbox.tokens import Role, Token

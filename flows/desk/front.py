@@ -4,13 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from flows.service.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
+from flows.desk.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from tasks.commands import CommandKind
 
 if TYPE_CHECKING:
+    from flows.desk.course import Course, PriceRow, TenantRow
+    from flows.desk.forecasting import ForecastRow
     from flows.history.answer import Answer
-    from flows.service.course import Course, PriceRow, TenantRow
-    from flows.service.forecasting import ForecastRow
 
 
 class FrontDesk(ABC):

@@ -12,12 +12,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from flows.desk.declared import declared
+from flows.desk.desk import Desk
+from flows.desk.outlook import History, queue_row, solved
+from flows.desk.rows import QueueRow
 from flows.runs.job_file import JobFile
 from flows.service.admission import check_terms
-from flows.service.declared import declared
-from flows.service.desk import Desk
-from flows.service.outlook import History, queue_row, solved
-from flows.service.rows import QueueRow
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from tasks.commands import Command, CommandKind, TenantTerms

@@ -13,12 +13,12 @@ from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from flows.deployed.forms import traces_of
 from flows.servers.children import POLL_SECONDS, Child
 from flows.servers.command import REPORTS, WAREHOUSE, answers, server_command, shows
-from flows.service.forms import traces_of
 from flows.service.leading import TOKEN, Place, leading
-from flows.service.listening import Listening
 from flows.service.options import DATABASE_URL, ServiceOptions
+from flows.up.listening import Listening
 from predictor.errors import InputError, Interrupted, WarehouseError
 from warehouse.analytics.catalog import build
 from warehouse.inbox.inbox import Inbox
@@ -40,7 +40,7 @@ STEADY_SECONDS = 60.0
 TRIES = 6
 """Most ends of a process in a row; the last wait is of half a minute. An engineering choice."""
 
-APP = "flows.service.app:create_app"
+APP = "flows.up.app:create_app"
 """What creates the server's app."""
 
 DATABASES = "postgresql+asyncpg://USER:PASSWORD@HOST:PORT/NAME or sqlite+aiosqlite:///PATH"
@@ -200,7 +200,7 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
     )
     yield (
         "serving the deployments",
-        [sys.executable, "-m", "flows.service.serving", warehouse],
+        [sys.executable, "-m", "flows.deployed.serving", warehouse],
         client | {REPORTS: str(service.reports)},
         lambda child: child.reported_ready.is_set() and shows(access.url),
     )

@@ -12,8 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from tasks.record import Timings
 
 if TYPE_CHECKING:
-    from flows.service.desk import Desk
-    from flows.service.outlook import History
+    from flows.desk.desk import Desk
+    from flows.desk.outlook import History
 
 QUANTILES = (0.5, 0.9, 1.0)
 """Quantiles of ρ that are told; the last is the worst. A convention."""

@@ -20,9 +20,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from flows.servers.secret import authorization
-from flows.service.asking import Asking, Bounded, status_of
-from flows.service.page.sessions import Sessions
-from flows.service.page.views import FOLDER, LOOK, ORDERS, environment, of_job, overview, whatif
+from flows.web.asking import Asking, Bounded, status_of
+from flows.web.page.sessions import Sessions
+from flows.web.page.views import FOLDER, LOOK, ORDERS, environment, of_job, overview, whatif
 from predictor.errors import ShockwaveError
 from warehouse.inbox.tokens import Token
 

@@ -15,16 +15,16 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as Unrouted
 from starlette.types import ASGIApp
 
+from flows.desk.course import Course, PriceRow, TenantRow
+from flows.desk.declared import Terms
+from flows.desk.forecasting import ForecastRow, WhatIf
+from flows.desk.front import headed
+from flows.desk.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from flows.history.answer import Answer
 from flows.runs.job_file import JobFile
 from flows.runs.toml_file import mistake_of
-from flows.service.asking import Asking, Bounded, Problem, Refused, status_of
-from flows.service.course import Course, PriceRow, TenantRow
-from flows.service.declared import Terms
-from flows.service.forecasting import ForecastRow, WhatIf
-from flows.service.front import headed
-from flows.service.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
-from flows.service.streams import EVENTS, Streams
+from flows.web.asking import Asking, Bounded, Problem, Refused, status_of
+from flows.web.streams import EVENTS, Streams
 from predictor.errors import ShockwaveError
 from tasks.commands import CommandKind
 from warehouse.inbox.tokens import Token

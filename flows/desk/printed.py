@@ -8,7 +8,7 @@ from contextlib import closing
 from containers.docker.fleet import Fleet
 from containers.docker.logs import kept
 from containers.docker.nodes import Nodes
-from flows.service.front import headed
+from flows.desk.front import headed
 from predictor.errors import InputError
 from tasks.record import RuntimeKind
 from warehouse.store.reader import Reader

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from containers.runtime import ContainerEvent, Lease
-from flows.service.outlook import History
+from flows.desk.outlook import History
 from predictor.job import JobSpec
 from solver.plan import SolveReport
 from tasks.commands import Command

@@ -1,0 +1,1 @@
+"""What can be started from Prefect's UI."""

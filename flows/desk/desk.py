@@ -1,0 +1,199 @@
+"""What users ask of a service, and are told: the surface of the command line and of the API.
+
+It writes to the inbox of a warehouse alone, whether a scheduler runs or not.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from containers.runtime import EventKind
+from flows.desk.outlook import queue_row, solved
+from flows.desk.rows import QueueRow
+from flows.desk.telling import Telling
+from flows.service.admission import check_budget, check_job, check_tenant, check_terms
+from predictor.errors import InputError
+from predictor.job import JobSpec
+from tasks.commands import CommandKind
+from tasks.rollouts import expected
+from warehouse.inbox.inbox import Entry
+from warehouse.workloads.families import FAMILIES
+
+ENDED_BADLY = ("refused", EventKind.FAILED.value, EventKind.WITHDRAWN.value, "cancelled")
+"""Status of jobs that nothing can come after."""
+
+
+class Desk(Telling):
+    """Asks and tells of the service of a warehouse; see `Telling`."""
+
+    @property
+    def samples(self) -> dict[str, int]:
+        """Samples per epoch of the models that are known, by model."""
+        return {family.name: family.samples for family in FAMILIES}
+
+    def submit(self, *jobs: JobSpec, by: str = "", key: str = "") -> list[Entry]:
+        """Accept a job, or all tasks of an array: once this returns, a crash does not lose them.
+
+        Args:
+            *jobs: Their declarations; ids and arrivals are given to them.
+            by: Who submits them.
+            key: Makes it idempotent; see `Request`.
+
+        Raises:
+            InputError: The cluster cannot run them, or a field is invalid.
+            WarehouseBusy: The inbox does not answer.
+        """
+        self.check(jobs[0])
+        return self.inbox.submit_all(jobs, by=by, key=key)
+
+    def before(self, names: Sequence[str], tenant: str | None = None) -> tuple[int, ...]:
+        """The ids of jobs that another comes after.
+
+        Args:
+            names: Their ids or names.
+            tenant: Only jobs of this tenant.
+
+        Raises:
+            InputError: There is no such job, or it did not end well.
+        """
+        found: dict[int, None] = {}
+        for name in names:
+            entries = self.inbox.targets(name, tenant)
+            if not entries:
+                raise InputError("after", f"there is no job {name!r}", "see shockwave jobs")
+            found |= dict.fromkeys(entry.number for entry in entries)
+        if not found:
+            return ()
+        for row in self.jobs():
+            if row.job_id in found and row.status in ENDED_BADLY:
+                problem = f"job {row.job_id} is {row.status}, so that nothing can start after it"
+                raise InputError("after", problem, "leave it out, or submit that job once more")
+        return tuple(found)
+
+    def check(self, job: JobSpec) -> None:
+        """Refuse a job that the cluster cannot run.
+
+        Raises:
+            InputError: It cannot.
+        """
+        check_job(job, self.header)
+        check_tenant(job, self.inbox.terms(job.tenant))
+        hosts = None
+        with suppress(InputError):  # a file that is gone: the round that takes the job in says it
+            hosts = self.hosts() if job.image or job.options.secrets else None
+        if hosts:
+            from containers.docker.own_images import check_images
+
+            try:
+                check_images(hosts, [job])
+            except InputError as error:
+                field = error.place.rpartition(", ")[2]
+                raise InputError(field, error.problem, error.remedy) from None
+
+    def command(
+        self, kind: CommandKind, target: str, *, value: float = 0.0, by: str = "", key: str = ""
+    ) -> list[Entry]:
+        """Accept a command: once this returns, a crash does not lose it.
+
+        Args:
+            kind: Its kind.
+            target: A job by id or name (the latest of that name, and all tasks of its array), or
+                a node by its index.
+            value: The new budget, of `budget`.
+            by: Who gives it.
+            key: Makes it idempotent; see `Request`.
+
+        Raises:
+            InputError: There is no such job or node, or the value is invalid.
+            WarehouseBusy: The inbox does not answer.
+        """
+        if kind is CommandKind.CORDON and self.header.settings.cells:
+            problem = "cells that tenants are promised are served on all nodes in service"
+            raise InputError("node", problem, "drain it")
+        if kind.of_node:
+            return self.inbox.command_all(kind, [self.node(target)], by=by, key=key)
+        numbers = [entry.number for entry in self.entries(target)]
+        return self.command_jobs(kind, numbers, value=value, by=by, key=key)
+
+    def command_jobs(
+        self,
+        kind: CommandKind,
+        jobs: Sequence[int],
+        *,
+        value: float = 0.0,
+        by: str = "",
+        key: str = "",
+    ) -> list[Entry]:
+        """Accept a command about jobs by their ids; see `command`.
+
+        Raises:
+            InputError: The value is invalid.
+            WarehouseBusy: The inbox does not answer.
+        """
+        if kind is CommandKind.BUDGET:
+            check_budget("value", value)
+        return self.inbox.command_all(kind, jobs, value=value, by=by, key=key)
+
+    def tenant(
+        self, name: str, given: Mapping[str, Any], *, by: str = "", key: str = ""
+    ) -> list[Entry]:
+        """Accept new terms of a tenant: once this returns, a crash does not lose them.
+
+        Args:
+            name: The tenant.
+            given: Fields of `TenantTerms`; the others stay as they were accepted last.
+            by: Who gives them.
+            key: Makes it idempotent; see `Request`.
+
+        Raises:
+            InputError: They mean nothing.
+            WarehouseBusy: The inbox does not answer.
+        """
+        terms = replace(self.inbox.terms(name), **given)
+        check_terms(terms)
+        return [self.inbox.tenant(terms, by=by, key=key)]
+
+    def entries(self, target: str, tenant: str | None = None) -> list[Entry]:
+        """The entries of a job by its id or name, with all tasks of its array.
+
+        Args:
+            target: The job.
+            tenant: Only jobs of this tenant.
+
+        Raises:
+            InputError: There is none.
+        """
+        found = self.inbox.targets(target, tenant)
+        if not found:
+            raise InputError("job", f"there is no job {target!r}", "see shockwave jobs")
+        return found
+
+    def job(self, target: str) -> Entry:
+        """The entry of a job by its id, or of the latest of its name; see `entries`."""
+        return self.entries(target)[-1]
+
+    def node(self, target: str) -> int:
+        """The index of a node, from its text.
+
+        Raises:
+            InputError: There is none.
+        """
+        nodes = self.header.settings.inventory.nodes
+        if not (target.isascii() and target.isdigit() and len(target) < 10 and int(target) < nodes):
+            raise InputError(
+                "node", f"there is no node {target!r}", f"give one from 0 to {nodes - 1}"
+            )
+        return int(target)
+
+    def expect(self, job: JobSpec) -> QueueRow:
+        """What is expected of a job, had it come in the last round; nothing is accepted.
+
+        Raises:
+            InputError: The cluster cannot run it.
+        """
+        self.check(job)
+        found = self.history()
+        new = replace(job, job_id=max([self.inbox.last(), 0]) + 1)
+        run, this = solved(self.run, found, [new])
+        return queue_row(run, this, new.job_id, expected(run, this, {new.job_id}).get(new.job_id))

@@ -1,0 +1,1 @@
+"""A service over HTTP: its API, and the live page."""
