@@ -41,7 +41,7 @@ def audit_within(memory_mib: int, warehouse: Path, run: str, place: str) -> Audi
     )
     if ran.returncode:
         problem = f"cannot be audited in {memory_mib:,} MiB of memory"
-        raise InputError(place, problem, "give --memory more if you trust where it is from")
+        raise InputError(place, problem, "give it more memory if you trust where it is from")
     row = orjson.loads(ran.stdout)
     if "remedy" in row:
         raise InputError(place, f"is not whole ({row['problem']})", row["remedy"])
