@@ -121,6 +121,8 @@ def test_simulate_takes_the_settings_it_is_given(here: Command, tmp_path: Path) 
         "pools": [{"gpu_type": "gpu", **size, "price": 0.0}],
         "parameters": [{"name": "lateness", "value": 1e-4}],
         "forked": [],
+        "levels": [],
+        "cells": [],
     }
     assert kept == {"settings": settings, "source": ran.rows[0]["trace"]}
     assert kept["source"] == "generated: 2 jobs, at_once"

@@ -99,7 +99,7 @@ def import_run(warehouse: Path, file: Path, memory_mib: int = USUAL_MIB) -> Audi
             folder, label = _unpacked(file, warehouse, fresh)
             run = name_of(folder)
             found = audit_within(memory_mib, fresh, run, str(file))
-            _check_whole(found, str(file), "export it again, or allow its audit more --memory")
+            _check_whole(found, str(file), "export it again, or allow its audit more memory")
             target = warehouse / folder.relative_to(fresh)
             if place_of(warehouse, run).exists():
                 remedy = _what_there_is(warehouse, found)
