@@ -55,14 +55,12 @@ class PluggedPlace(Place):
         return self._place.live
 
     def check(self, terms: Terms, jobs: Iterable[JobSpec]) -> None:
-        """Refuse jobs that cannot run there, if the plugin is here and checks them.
+        """Refuse jobs that cannot run there.
 
         Raises:
-            InputError: A job cannot run there.
+            InputError: A job cannot run there, or the plugin is not installed.
             PluginError: The plugin cannot be imported, is no place, or failed.
         """
-        if self._found is None:
-            return
         self._plugin.call("check its jobs", partial(self._place.check, terms, jobs))
 
     def open(self, terms: Terms, standing: Standing) -> Runtime:

@@ -43,7 +43,7 @@ def replay(
     comparison = Comparison(recorded, remarks=remarks)
     first = header.settings.first_own_round if only is None else only
     rounds = [record for record, _ in recorded[: None if only is None else only + 1]]
-    run = prepare(start).on(Recording(rounds[first:]), comparison, name)
+    run = prepare(start, recorded=True).on(Recording(rounds[first:]), comparison, name)
     for record, digest in recorded[: len(rounds)]:
         progress(record.round, len(rounds))
         state = run.state

@@ -89,8 +89,12 @@ class Prepared:
         )
 
 
-def prepare(start: Start) -> Prepared:
+def prepare(start: Start, *, recorded: bool = False) -> Prepared:
     """Check a start and prepare its run.
+
+    Args:
+        start: The start.
+        recorded: Whether the run is only looked at, so that its place is neither asked nor needed.
 
     Raises:
         ShockwaveError: The policy, the back end or a job is invalid.
@@ -99,7 +103,7 @@ def prepare(start: Start) -> Prepared:
     settings, profile = header.settings, header.throughputs
     policy = policy_of(settings)
     place = _place_of(settings.runtime, workload.truths)
-    if not header.service:  # each of its jobs is checked before it is accepted
+    if not (recorded or header.service):  # a service checks each job before it accepts it
         place.check(terms(header), workload.specs)
     oracle = policy.clairvoyant or settings.forecasts is Basis.ORACLE
     return Prepared(

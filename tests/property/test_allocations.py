@@ -45,6 +45,17 @@ class Linear:
         """See `Throughput.can_run`."""
         return True
 
+    def shared_rate(
+        self,
+        job: JobSpec,
+        batch_size: int,
+        other: JobSpec,
+        other_batch_size: int,
+        allocation: Allocation,
+    ) -> float:
+        """See `Throughput.shared_rate`."""
+        return 0.6 * self.rate(job, batch_size, allocation)
+
     def reference(self, job: JobSpec) -> Allocation:
         """See `Throughput.reference`."""
         return self.table.reference(job)
@@ -76,6 +87,22 @@ class Watched:
         self.asked.add((job.job_id, allocation))
         if self.known is None or (job.job_id, allocation) in self.known:
             return self.inner.rate(job, batch_size, allocation)
+        if self.garbage is None:
+            raise AssertionError(f"job {job.job_id} has no rate on {allocation}")
+        return self.garbage
+
+    def shared_rate(
+        self,
+        job: JobSpec,
+        batch_size: int,
+        other: JobSpec,
+        other_batch_size: int,
+        allocation: Allocation,
+    ) -> float:
+        """See `Throughput.shared_rate`."""
+        self.asked.add((job.job_id, allocation))
+        if self.known is None or (job.job_id, allocation) in self.known:
+            return self.inner.shared_rate(job, batch_size, other, other_batch_size, allocation)
         if self.garbage is None:
             raise AssertionError(f"job {job.job_id} has no rate on {allocation}")
         return self.garbage
