@@ -45,7 +45,9 @@ def why(
     header, recorded = start.header, [record for record, _ in stored]
     number = _round(name, job_id, recorded, number)
     check_own(name, header, number)
-    run = prepare(start, recorded=True).on(Recording(recorded[number : number + 1]), Comparison(()), name)
+    run = prepare(start, recorded=True).on(
+        Recording(recorded[number : number + 1]), Comparison(()), name
+    )
     for record, digest in stored[:number]:
         run.follow(record, digest)
     run.state = taken_over(run.state, header.settings)
