@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from flows.service.intake import Again, FromInbox
 from flows.service.leading import TOKEN, Fenced
 from flows.service.options import DATABASE_URL, ServiceOptions
 from flows.service.running import FOLDER, SNAPSHOT
+from predictor.errors import WarehouseBusy
 from predictor.job import JobSpec
 from tasks.record import RoundRecord, RunHeader, Start
 from tasks.round import Run, run_round
@@ -46,6 +47,10 @@ LOOK_SECONDS = 0.25
 """Interval in which an idle service looks into its inbox. An engineering choice."""
 
 
+HANDOVER_SECONDS = 30.0
+"""Longest wait for a scheduler to end whose parent was killed. An engineering bound."""
+
+
 def main(warehouse: Path, options: ServiceOptions) -> None:
     """Schedule until SIGTERM."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -53,7 +58,7 @@ def main(warehouse: Path, options: ServiceOptions) -> None:
     url, token = os.environ.get(DATABASE_URL, ""), os.environ.get(TOKEN)
     with (
         Inbox(warehouse, url) as inbox,
-        under_way(warehouse, inbox, options) as run,
+        once_free(lambda: under_way(warehouse, inbox, options)) as run,
         _driving(options) as driver,
         closing(Leases(warehouse, url)) as leases,
     ):
@@ -61,6 +66,26 @@ def main(warehouse: Path, options: ServiceOptions) -> None:
             run.sink = Fenced(run.sink, leases, int(token))
         print(READY, flush=True)
         schedule(run, warehouse, driver)
+
+
+@contextmanager
+def once_free(enter: Callable[[], AbstractContextManager[Run]]) -> Iterator[Run]:
+    """A run, once the process that wrote it has ended: that may outlive its parent by a round.
+
+    Raises:
+        WarehouseBusy: It has not ended in `HANDOVER_SECONDS`.
+    """
+    until = time.monotonic() + HANDOVER_SECONDS
+    with ExitStack() as opened:
+        while True:
+            try:
+                run = opened.enter_context(enter())
+                break
+            except WarehouseBusy:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(LOOK_SECONDS)
+        yield run
 
 
 @contextmanager

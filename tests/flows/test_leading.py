@@ -5,26 +5,31 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
 import pytest
 
+from flows.service import scheduler
 from flows.service.leading import Fenced, Place, leading
 from flows.service.running import announced, running
 from flows.service.scheduler import schedule, under_way
 from predictor.errors import WarehouseBusy
+from tasks.round import Run
 from tests.flows.test_scheduler import FAST, JOB
 from tests.waiting import wait_for
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.lease import Leases, TakenOver
+from warehouse.store.durable import lock_run
 from warehouse.store.reader import Reader
 
 HOLDER = """
 import sys, time
 from pathlib import Path
 from threading import Event
+from flows.service import scheduler
 from flows.service.leading import Place, leading
 with leading(Place(Path(sys.argv[1]), "", "u", 1.0, 1.0), Event(), print) as leader:
     leader.ready()
@@ -71,6 +76,36 @@ def test_who_lost_the_lease_writes_no_round(tmp_path: Path) -> None:
             schedule(run, tmp_path, rounds=1)
         assert len(Reader(tmp_path).records(run.name)) == 1
     leases.close()
+
+
+def test_a_scheduler_waits_for_one_that_outlives_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB)
+        with under_way(tmp_path, inbox, FAST) as run:
+            schedule(run, tmp_path, rounds=1)
+        (folder,) = (tmp_path / "records").rglob(f"run={run.name}")
+        held = lock_run(folder / ".lock", run.name)
+        monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.0)
+        tries = []
+
+        def enter() -> AbstractContextManager[Run]:
+            tries.append(None)
+            if len(tries) == 3:
+                os.close(held)
+            return under_way(tmp_path, inbox, FAST)
+
+        with scheduler.once_free(enter) as again:
+            assert (again.name, again.state.round, len(tries)) == (run.name, 1, 3)
+        monkeypatch.setattr(scheduler, "HANDOVER_SECONDS", -1.0)
+        held = lock_run(folder / ".lock", run.name)
+        with (
+            pytest.raises(WarehouseBusy, match="another process"),
+            scheduler.once_free(lambda: under_way(tmp_path, inbox, FAST)),
+        ):
+            raise AssertionError("it was let in")
+        os.close(held)
 
 
 def test_one_process_leads_and_says_so(tmp_path: Path) -> None:
