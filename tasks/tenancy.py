@@ -110,7 +110,8 @@ class Tenancy:
         for tenant, jobs in asking.items():
             weights = [job.spec.budget * job.spec.options.priority for job in jobs]
             total = sum(job.spec.budget for job in jobs) * self.factor(tenant)
-            shares = (total * weight / sum(weights) for weight in weights)
+            whole = sum(weights)
+            shares = (total * weight / whole for weight in weights)
             found |= {job.spec.job_id: share for job, share in zip(jobs, shares, strict=True)}
         return found
 

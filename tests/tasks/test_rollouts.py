@@ -6,10 +6,10 @@ import pytest
 from flows.runs.prepared import prepare
 from flows.runs.start import make_start
 from predictor.basis import Basis
-from tasks.record import Settings, one_pool
+from tasks.record import Parameter, Settings, one_pool
 from tasks.rollouts import Expected, expected
 from tasks.round import ROUND, Round, Run, collect, predict, run_round, solve
-from tests.runs import Memory
+from tests.runs import Memory, mixed
 from warehouse.workloads.generator import generate_workload
 
 
@@ -56,6 +56,17 @@ def test_known_jobs_start_and_finish_as_foretold(policy: str) -> None:
 def test_nothing_is_foretold_where_nothing_is_known() -> None:
     found, _, _ = asked("shockwave-published")
     assert found == {}
+
+
+def test_nothing_is_foretold_where_jobs_share_gpus() -> None:
+    start = mixed("shockwave", jobs=14, together=0.8, parameters=(Parameter("packed", 1.0),))
+    with prepare(start).under_way(Memory()) as run:
+        run_round(run)
+        this = Round()
+        for step in (collect, predict, solve):
+            step(run, this)
+        assert this.active
+        assert expected(run, this, this.active.keys()) == {}
 
 
 def test_a_play_ends_with_the_jobs_that_are_asked_for() -> None:

@@ -92,9 +92,9 @@ def test_no_more_is_carried_over_than_was_left_and_may_be(
 ) -> None:
     terms = replace(TERMS, rollover=rollover)
     command = Command(1, CommandKind.TENANT, -1, 0.0, terms=terms)
-    tenancy, clock, used = Tenancy().after(0.0, {}, [command]), 0.0, 0.0
+    tenancy, clock = Tenancy().after(0.0, {}, [command]), 0.0
     for passed, held in rounds:
-        clock, used = clock + passed, used + held
+        clock += passed
         tenancy = tenancy.after(clock, {"a": held}, ())
         found = tenancy.usage["a"]
         assert found.window == int(clock // HOUR)
