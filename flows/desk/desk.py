@@ -15,7 +15,7 @@ from flows.desk.telling import Telling
 from flows.service.admission import check_budget, check_job, check_tenant, check_terms
 from predictor.errors import InputError
 from predictor.job import JobSpec
-from tasks.commands import CommandKind
+from tasks.commands import NO_TERMS, CommandKind
 from tasks.rollouts import expected
 from warehouse.inbox.inbox import Entry
 from warehouse.workloads.families import FAMILIES
@@ -150,9 +150,8 @@ class Desk(Telling):
             InputError: They mean nothing.
             WarehouseBusy: The inbox does not answer.
         """
-        terms = replace(self.inbox.terms(name), **given)
-        check_terms(terms)
-        return [self.inbox.tenant(terms, by=by, key=key)]
+        check_terms(replace(NO_TERMS, **given))
+        return [self.inbox.tenant(name, given, by=by, key=key)]
 
     def entries(self, target: str, tenant: str | None = None) -> list[Entry]:
         """The entries of a job by its id or name, with all tasks of its array.

@@ -16,7 +16,7 @@ import pytest
 from predictor.allocation import Demand
 from predictor.errors import InputError, WarehouseBusy, WarehouseError
 from predictor.job import JobSpec, Mode
-from tasks.commands import CommandKind
+from tasks.commands import CommandKind, TenantTerms
 from warehouse.inbox.inbox import FILE, SUBMIT, Inbox, Request
 from warehouse.inbox.tables import ENTRIES, VERSION_TABLE
 
@@ -234,3 +234,14 @@ def test_what_is_accepted_is_there_for_others_whoever_else_opens_the_file(tmp_pa
         first.command(CommandKind.DRAIN, 2)
         assert seen() == 3
     assert seen() == 3
+
+
+def test_terms_that_several_give_at_once_are_all_kept(inbox: Inbox) -> None:
+    given = [{"budget": 2.0}, {"gpu_hours": 5.0}, {"images": ("x",)}, {"rollover": 3.0}]
+    with ThreadPoolExecutor(4) as threads:
+        entries = [*threads.map(lambda one: inbox.tenant("a", one, key=str(one)), given)]
+    assert inbox.terms("a") == TenantTerms("a", 2.0, 5.0, rollover=3.0, images=("x",))
+    again = [inbox.tenant("a", one, key=str(one)) for one in given]
+    assert (again, inbox.last()) == (entries, 4)
+    with pytest.raises(InputError, match="asks for something else"):
+        inbox.tenant("a", {"budget": 3.0}, key=str(given[0]))

@@ -43,9 +43,10 @@ class Request:
         job: A job's declaration; its job id and arrival are given when it is taken in.
         target: A command's job or node.
         value: A command's value, such as a budget.
-        terms: Terms of a tenant.
         by: Who hands it in.
         key: Makes it idempotent: a second one with the same key is the first.
+        terms: Terms of a tenant.
+        given: Fields of the terms that are given; the others stay as they were accepted last.
     """
 
     kind: str
@@ -55,6 +56,12 @@ class Request:
     by: str = ""
     key: str = ""
     terms: TenantTerms = NO_TERMS
+    given: tuple[str, ...] = ()
+
+    def onto(self, terms: TenantTerms) -> "Request":
+        """The request with whole terms: what it gives, and the rest of others."""
+        given = {name: getattr(self.terms, name) for name in ("tenant", *self.given)}
+        return replace(self, terms=replace(terms, **given))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,17 +212,16 @@ class Inbox:
             found |= {entry.number: entry.job for entry in self._database.read(work) if entry.job}
         return found
 
-    def tenant(self, terms: TenantTerms, *, by: str = "", key: str = "") -> Entry:
-        """Accept the terms of a tenant; see `accept`."""
-        given = Request(CommandKind.TENANT.value, by=by, key=key, terms=terms)
-        return self.accept([given])[0]
+    def tenant(
+        self, tenant: str, given: Mapping[str, Any], *, by: str = "", key: str = ""
+    ) -> Entry:
+        """Accept new terms of a tenant: the fields that are given; see `accept`."""
+        terms, kind = replace(NO_TERMS, tenant=tenant, **given), CommandKind.TENANT.value
+        return self.accept([Request(kind, by=by, key=key, terms=terms, given=(*given,))])[0]
 
     def terms(self, tenant: str) -> TenantTerms:
         """The terms of a tenant that were accepted last."""
-        asked = select(ENTRIES).where(ENTRIES.c.kind == CommandKind.TENANT.value)
-        asked = asked.where(ENTRIES.c.name == tenant).order_by(ENTRIES.c.number.desc()).limit(1)
-        row = self._database.read(lambda connection: connection.execute(asked).mappings().first())
-        return _entry(row).terms if row else replace(NO_TERMS, tenant=tenant)
+        return self._database.read(lambda connection: _terms(connection, tenant))
 
     def last(self) -> int:
         """The number of the last entry; 0 if there is none."""
@@ -340,11 +346,21 @@ def _accepted(connection: Connection, requests: Sequence[Request]) -> list[Entry
         entry = _known(connection, request)
         if entry is None:
             last += 1
+            if request.terms != NO_TERMS:
+                request = request.onto(_terms(connection, request.terms.tenant))
             row = _row(request, last, now)
             connection.execute(insert(ENTRIES), row)
             entry = _entry(row)
         found.append(entry)
     return found
+
+
+def _terms(connection: Connection, tenant: str) -> TenantTerms:
+    """The terms of a tenant that were accepted last."""
+    asked = select(ENTRIES).where(ENTRIES.c.kind == CommandKind.TENANT.value)
+    asked = asked.where(ENTRIES.c.name == tenant).order_by(ENTRIES.c.number.desc()).limit(1)
+    row = connection.execute(asked).mappings().first()
+    return _entry(row).terms if row else replace(NO_TERMS, tenant=tenant)
 
 
 def _last(connection: Connection) -> int:
@@ -388,7 +404,8 @@ def _known(connection: Connection, request: Request) -> Entry | None:
     row = connection.execute(asked).mappings().first()
     if row is None:
         return None
-    new = _row(request, row["number"], row["accepted_at"])
+    asked_for = request.onto(_entry(row).terms)  # others gave the rest, then and since
+    new = _row(asked_for, row["number"], row["accepted_at"])
     if any(row[part] != new[part] for part in ("kind", "target", "value", "job")):
         problem = f"{request.key!r} is that of entry {row['number']}, which asks for something else"
         raise InputError("key", problem, "give another key")
