@@ -3,13 +3,13 @@
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from containers.virtual.truth import GroundTruth
 from predictor.errors import ShockwaveError
 from predictor.job import JobSpec
-from tasks.commands import Command, CommandKind
+from tasks.commands import Command, CommandKind, TenantTerms
 from tasks.sources import Intake, Taken, Trace
 from warehouse.inbox.inbox import Entry, Inbox
 
@@ -24,14 +24,15 @@ class FromInbox:
         inbox: The inbox.
         now: The run's clock in seconds.
         speed: Seconds of the run in a second.
-        check: Refuses a job that cannot be scheduled.
+        check: Refuses a job that cannot be scheduled, with the terms of its tenant where the round
+            takes them in before it.
         truth: Makes the ground truth of a job; None where jobs are real.
     """
 
     inbox: Inbox
     now: Callable[[], float]
     speed: float
-    check: Callable[[JobSpec], None]
+    check: Callable[[JobSpec, TenantTerms | None], None]
     truth: Callable[[JobSpec], GroundTruth] | None = None
 
     def until(self, clock_seconds: float, taken: Taken) -> Intake:
@@ -40,9 +41,12 @@ class FromInbox:
             return Intake()  # no time has passed that an entry could have come in
         at = max(math.nextafter(taken.clock_seconds, math.inf), 0.0)
         jobs, commands = list[JobSpec](), list[Command]()
+        terms = dict[str, TenantTerms]()
         for entry in self.inbox.after(taken.entries):
             at = min(max(at, self._time_of(entry)), clock_seconds)
-            found = self._taken_in(entry, at)
+            if entry.kind == CommandKind.TENANT:
+                terms[entry.terms.tenant] = entry.terms
+            found = self._taken_in(entry, at, terms)
             (jobs if isinstance(found, JobSpec) else commands).append(found)  # type: ignore[arg-type]
         truths = tuple(map(self.truth, jobs)) if self.truth else ()
         return Intake(tuple(jobs), tuple(commands), truths)
@@ -50,7 +54,9 @@ class FromInbox:
     def _time_of(self, entry: Entry) -> float:
         return self.now() - (time.time() - entry.accepted_at) * self.speed
 
-    def _taken_in(self, entry: Entry, at: float) -> JobSpec | Command:
+    def _taken_in(
+        self, entry: Entry, at: float, terms: Mapping[str, TenantTerms]
+    ) -> JobSpec | Command:
         """An entry as a job or a command; a job that cannot be scheduled as its refusal."""
         if entry.job is None:
             kind = CommandKind(entry.kind)
@@ -59,7 +65,7 @@ class FromInbox:
             )
         job = replace(entry.job, arrival_seconds=at)
         try:
-            self.check(job)
+            self.check(job, terms.get(job.tenant))
         except Exception as error:  # whatever it is: no job stops the others
             told = str(error) if isinstance(error, ShockwaveError) else repr(error)
             reason = told.encode(errors="backslashreplace").decode()

@@ -34,6 +34,7 @@ from flows.service.options import DATABASE_URL, ServiceOptions
 from flows.service.running import FOLDER, SNAPSHOT
 from predictor.errors import WarehouseBusy
 from predictor.job import JobSpec
+from tasks.commands import TenantTerms
 from tasks.record import RoundRecord, RunHeader, Start
 from tasks.round import Run, run_round
 from tasks.sources import Workload
@@ -149,11 +150,11 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
             now, speed = pace.now, pace.speed
         inbox.belongs_to(run.name)
         checks.append(partial(check_job, header=run.header))
-        checks.append(lambda spec: check_tenant(spec, run.state.tenancy.terms.get(spec.tenant)))
 
-        def check(spec: JobSpec) -> None:
+        def check(spec: JobSpec, given: TenantTerms | None) -> None:
             for refuse in checks:
                 refuse(spec)
+            check_tenant(spec, given or run.state.tenancy.terms.get(spec.tenant))
 
         run.source = FromInbox(inbox, now, speed, check, truth)
         yield run

@@ -14,7 +14,7 @@ from flows.service.scheduler import schedule, under_way
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobKind, JobSpec, Mode, timed_job
-from tasks.commands import CommandKind
+from tasks.commands import CommandKind, TenantTerms
 from tasks.sources import Taken
 from warehouse.analytics.questions import Analytics
 from warehouse.inbox.inbox import Inbox
@@ -184,7 +184,7 @@ def test_no_job_that_was_accepted_stops_the_others(tmp_path: Path) -> None:
 
 
 def test_a_job_whose_check_breaks_is_refused(tmp_path: Path) -> None:
-    def broken(spec: JobSpec) -> None:
+    def broken(spec: JobSpec, terms: TenantTerms | None) -> None:
         raise ZeroDivisionError("division by zero")
 
     with Inbox(tmp_path) as inbox:
@@ -192,3 +192,19 @@ def test_a_job_whose_check_breaks_is_refused(tmp_path: Path) -> None:
         taken = FromInbox(inbox, lambda: 1.0, 1.0, broken).until(1.0, Taken())
     (refused,) = taken.commands
     assert (taken.jobs, refused.reason) == ((), "ZeroDivisionError('division by zero')")
+
+
+def test_terms_hold_for_the_jobs_after_them_in_the_same_round(tmp_path: Path) -> None:
+    job = timed_job(0, JobKind.OPAQUE, Demand.gang(1), 600.0, 0.0, image="new:1", tenant="a")
+    with Inbox(tmp_path) as inbox:
+        inbox.tenant("a", {"images": ("old:*",)})
+        name = go(tmp_path, 1)
+        inbox.tenant("a", {"images": ("new:*",)})
+        inbox.submit(job)
+        inbox.submit(replace(job, image="old:1"))
+        go(tmp_path, 1)
+    record, _ = Reader(tmp_path).records(name)[-1]
+    assert [spec.job_id for spec in record.arrivals] == [3]
+    assert [(command.number, command.kind.value) for command in record.commands][1:] == [
+        (4, "refused")
+    ]
