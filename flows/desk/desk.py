@@ -193,6 +193,7 @@ class Desk(Telling):
         """
         self.check(job)
         found = self.history()
-        new = replace(job, job_id=max([self.inbox.last(), 0]) + 1)
-        run, this = solved(self.run, found, [new])
+        pending = self.pending(found)
+        new = replace(job, job_id=self.inbox.last() + 1)
+        run, this = solved(self.run, found, [*pending, new])
         return queue_row(run, this, new.job_id, expected(run, this, {new.job_id}).get(new.job_id))

@@ -5,7 +5,7 @@ come in time for it and is solved anew; the queue is played forward from it with
 run (`tasks.rollouts`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
@@ -20,6 +20,7 @@ from flows.runs.job_file import JobFile
 from flows.service.admission import check_terms
 from predictor.errors import InputError
 from predictor.job import JobSpec
+from predictor.options import MOST_TASKS
 from tasks.commands import Command, CommandKind, TenantTerms
 from tasks.rollouts import expected
 
@@ -116,7 +117,7 @@ class ForecastRow:
 
 
 def forecast(desk: Desk, change: WhatIf, tenant: str | None = None) -> list[ForecastRow]:
-    """What is expected of the active jobs, and of those of a change, as things are and with it.
+    """What is expected of the accepted jobs, and of those of a change, as things are and with it.
 
     Args:
         desk: The service's.
@@ -124,23 +125,36 @@ def forecast(desk: Desk, change: WhatIf, tenant: str | None = None) -> list[Fore
         tenant: Who asks, if it may name its own jobs only.
 
     Raises:
-        InputError: The cluster cannot run a job, or there is no such job, node or tenant.
+        InputError: The cluster cannot run a job, there are too many, or there is no such job,
+            node or tenant.
     """
     found, jobs = desk.history(), list[JobSpec]()
+    pending = desk.pending(found)
     first = desk.inbox.last() + 1
     for job in change.submit:
         specs = declared(job, desk.samples, partial(desk.before, tenant=tenant))
+        if len(jobs) + len(specs) > MOST_TASKS:
+            problem = f"has more than {MOST_TASKS:,} jobs and tasks"
+            raise InputError("submit", problem, "suppose fewer")
         desk.check(specs[0])
         number = first + len(jobs)
         jobs += (replace(spec, job_id=number + place) for place, spec in enumerate(specs))
     commands = [*_commands(desk, change, tenant), *_budgets(found, change)]
     before = {row.job_id: row for row in desk.queue() if row.job_id in found.state.beliefs}
+    if pending:
+        before = _expected(desk, found, pending)
     after = before
-    if jobs or (commands and found.last):
-        run, this = solved(desk.run, found, jobs, commands)
-        ahead = expected(run, this, {*this.active})
-        after = {job_id: queue_row(run, this, job_id, ahead.get(job_id)) for job_id in this.active}
+    if jobs or (commands and (found.last or pending)):
+        after = _expected(desk, found, [*pending, *jobs], commands)
     return [_row(before.get(job_id), row) for job_id, row in sorted(after.items())]
+
+
+def _expected(
+    desk: Desk, found: History, jobs: Sequence[JobSpec], commands: Sequence[Command] = ()
+) -> dict[int, QueueRow]:
+    run, this = solved(desk.run, found, jobs, commands)
+    ahead = expected(run, this, {*this.active})
+    return {job_id: queue_row(run, this, job_id, ahead.get(job_id)) for job_id in this.active}
 
 
 def _commands(desk: Desk, change: WhatIf, tenant: str | None) -> Iterator[Command]:

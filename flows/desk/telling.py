@@ -36,6 +36,7 @@ from flows.desk.rows import (
 )
 from flows.service.running import FOLDER, SNAPSHOT
 from predictor.errors import InputError
+from predictor.job import JobSpec
 from tasks.commands import CommandKind
 from tasks.record import RunHeader
 from tasks.rollouts import expected
@@ -133,7 +134,8 @@ class Telling:
 
     def jobs(self) -> list[JobRow]:
         """All jobs, by id."""
-        state, news = self.history().state, self._news()
+        state = self.history().state
+        news = [found for found in self._news() if found.round < state.round]  # of one moment
         ends = {e.job_id: e for found in news for e in found.finished if e.ends_job}
         rows = []
         for spec in (spec for found in news for spec in found.arrivals):
@@ -167,13 +169,16 @@ class Telling:
             yield from entries
             after = entries[-1].number
 
+    def pending(self, found: History) -> list[JobSpec]:
+        """The jobs that were accepted, and that a history has not taken in."""
+        return [e.job for e in self._entries(found.state.taken.entries) if e.job]
+
     def queue(self) -> list[QueueRow]:
         """The active jobs: those that run, those in line, the others, those just accepted."""
         found = self.history()
         pending = [
-            QueueRow(None, e.number, e.job.name, e.job.tenant, e.job.demand.least, "accepted")
-            for e in self._entries(found.state.taken.entries)
-            if e.job
+            QueueRow(None, job.job_id, job.name, job.tenant, job.demand.least, "accepted")
+            for job in self.pending(found)
         ]
         if not found.last:
             return pending

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from flows.desk.desk import Desk
+from flows.desk.outlook import History
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import Mode
@@ -100,3 +101,20 @@ def test_a_command_about_nothing_is_refused(
         with pytest.raises(InputError, match="8 are asked for, and the cluster has 4"):
             desk.submit(replace(JOB, demand=Demand.gang(8)))
         assert desk.inbox.last() == 1
+
+
+def test_a_round_that_lands_meanwhile_shows_no_job_twice(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB)
+        go(tmp_path, 1)
+        inbox.submit(JOB)
+
+    class Meanwhile(Desk):
+        def history(self) -> History:
+            found = super().history()
+            go(tmp_path, 1)
+            return found
+
+    with Meanwhile(tmp_path) as desk:
+        told = [(row.job_id, row.status) for row in desk.jobs()]
+        assert told == [(1, "runs"), (2, "accepted")]

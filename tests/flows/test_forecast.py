@@ -11,6 +11,7 @@ from flows.runs.job_file import JobFile
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import Mode
+from predictor.options import JobOptions
 from tests.flows.test_jobs import typed
 from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import Inbox
@@ -81,3 +82,23 @@ def test_a_drained_node_and_a_larger_budget_are_supposed(busy: Path) -> None:
 def test_a_change_of_nothing_is_refused(busy: Path, words: tuple[str, ...], said: str) -> None:
     with pytest.raises(InputError, match=said):
         typed(busy, "forecast", *words)
+
+
+def test_what_is_accepted_comes_before_a_change(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(replace(LONG, name="first"))
+    go(tmp_path, 1)
+    with Desk(tmp_path) as desk:
+        (held,) = desk.submit(replace(JOB, name="accepted"))
+        assert desk.expect(replace(JOB, options=JobOptions(after=(held.number,)))).status == "waits"
+        job = JobFile(name="new", model="conv-small", batch_size=32, epochs=40, after=["accepted"])
+        _, accepted, new = forecast(desk, WhatIf(submit=[job]))
+        assert accepted.ends_in_s is not None
+        assert new.whatif_starts_in_s is not None
+        assert new.whatif_starts_in_s > 0.0
+
+
+def test_a_change_has_no_more_jobs_than_an_array(busy: Path) -> None:
+    array = JobFile(name="new", model="conv-small", batch_size=32, epochs=40, array="0-999")
+    with Desk(busy) as desk, pytest.raises(InputError, match="has more than 1,000 jobs and tasks"):
+        forecast(desk, WhatIf(submit=[array, array.model_copy(update={"array": "0"})]))
