@@ -78,12 +78,14 @@ class Promises:
         whole: The whole inventory.
         nodes: Its nodes in service, as policies number them.
         drained: Indices of its other nodes, ascending.
+        cordoned: Indices of nodes on which no job starts, ascending.
     """
 
     layout: Layout
     whole: Inventory
     nodes: InService = field(compare=False)
     drained: tuple[int, ...] = ()
+    cordoned: tuple[int, ...] = ()
 
     def cells(self, held: Sequence[Held], tenant_of: Mapping[int, str]) -> Cells:
         """The cells with the jobs that are in them.
@@ -103,6 +105,9 @@ class Promises:
             )
             for one in held
         )
+        for node in self.cordoned:  # who is in cells there stays in them
+            if node < self.whole.nodes:
+                cells.report(str(node), False)
         return cells
 
     def request(self, job_id: int, tenant: str, near: int, gpus: int) -> Request:

@@ -19,6 +19,7 @@ from tasks.backoff import PATIENCE
 from tasks.commands import Orders
 from tasks.record import RoundRecord, RunHeader
 from tasks.sources import Workload
+from tasks.tenancy import NO_TENANCY, Tenancy, gpu_seconds
 
 TOLERANCE = 1e-6
 """Relative tolerance of objectives and bounds, for rounding errors."""
@@ -41,6 +42,7 @@ class Invariants:
         run_seconds: Last reported run time by job id.
         entries: Entries of a service's inbox that were taken in.
         orders: Standing orders.
+        tenancy: What holds for tenants, and what they used of their quotas.
         memory: The last memory that a plan noted.
         failed: Jobs of which a container failed: they may be kept waiting.
     """
@@ -57,6 +59,7 @@ class Invariants:
     run_seconds: dict[int, float] = field(default_factory=dict)
     entries: int = 0
     orders: Orders = field(default_factory=Orders)
+    tenancy: Tenancy = NO_TENANCY
     memory: str = ""
     failed: set[int] = field(default_factory=set)
 
@@ -76,6 +79,14 @@ class Invariants:
     def _observed(self, record: RoundRecord) -> Iterator[str]:
         if not self.clock_seconds <= record.clock_seconds < math.inf:
             yield f"the clock goes from {self.clock_seconds:g} to {record.clock_seconds:g} s"
+        now, ends = record.clock_seconds, {end.job_id: end.at_seconds for end in record.finished}
+        held = (
+            (self.active[job].tenant, len(gpus), ends.get(job, now) - self.clock_seconds)
+            for job, gpus in self.leases.items()
+            if job in self.active
+        )
+        used = gpu_seconds(held, self.tenancy.usage)
+        self.tenancy = self.tenancy.after(record.clock_seconds, used, record.commands)
         for report in record.reports:
             yield from self._reported(report)
         for entry in record.progress:
@@ -204,6 +215,8 @@ class Invariants:
                 yield f"job {job} is launched and not active"
             elif not self.orders.may_run(job):
                 yield f"job {job} is launched against an order"
+            elif self._over_quota(spec):
+                yield f"job {job} is launched, and its tenant has used up its quota"
             elif not self.finished.issuperset(spec.options.after):
                 yield f"job {job} is launched before what it comes after has ended well"
             elif not spec.demand.least <= len(gpus) <= spec.demand.most:
@@ -270,7 +283,8 @@ class Invariants:
         nodes = InService(settings.inventory, drained)
         if nodes.inventory is None:
             return
-        promises = Promises(settings.layout, settings.inventory, nodes, drained)
+        cordoned = tuple(sorted(self.orders.cordoned))
+        promises = Promises(settings.layout, settings.inventory, nodes, drained, cordoned)
         held = [one for one in Noted.read(self.memory).held if one.job_id in self.active]
         for one in held:
             if now.get(one.job_id) != one.whole:
@@ -284,7 +298,8 @@ class Invariants:
         inside = {one.job_id for one in held}
         for job, spec in self.active.items():
             waits = spec.options.after or array_of(job, spec.options) is not None
-            if job in inside or waits or job in self.failed or not self.orders.may_run(job):
+            kept = job in self.failed or not self.orders.may_run(job) or self._over_quota(spec)
+            if job in inside or waits or kept:
                 continue  # others may keep it waiting
             menu = settings.inventory.menu_of(spec, spec.batch_size, self.header.throughputs)
             kinds = [(found.gpu_type, found.gpus) for found in menu]
@@ -293,6 +308,11 @@ class Invariants:
                     yield f"cells of tenant {spec.tenant} are free, and job {job} is not in them"
                     cells.end(request.name)
                     break
+
+    def _over_quota(self, spec: JobSpec) -> bool:
+        """Whether a job may not have GPUs by its tenant's quota; who is not preempted goes on."""
+        goes_on = not spec.preemptible and spec.job_id in self.leases
+        return self.tenancy.spent_until(spec.tenant) is not None and not goes_on
 
     def _kept(self, record: RoundRecord, now: dict[int, tuple[int, ...]]) -> Iterator[str]:
         """Whether jobs that are not preempted keep their GPUs.

@@ -172,13 +172,15 @@ class Play:
         until = clock + rounds * round_seconds
         began: dict[int, float] = {}
         held: dict[int, tuple[int, ...]] = {}
+        since: dict[int, float] = {}
+        used: list[tuple[str, int, float]] = []
         ending: list[tuple[float, int]] = []
 
         def launch(job_id: int, gpus: tuple[int, ...], at: float) -> None:
             self.starts.setdefault(job_id, at)
             goes_on = self.jobs[job_id].seen.gpus == gpus
             began[job_id] = at if goes_on else at + self.restart_seconds
-            held[job_id] = gpus
+            held[job_id], since[job_id] = gpus, at
             job = self.jobs[job_id]
             seconds = job.length * slowness(job.seen, self.now.inventory.held(gpus))
             heapq.heappush(ending, (began[job_id] + seconds, job_id))
@@ -193,8 +195,10 @@ class Play:
         while ending and ending[0][0] <= until:
             end, job_id = heapq.heappop(ending)
             self.ends[job_id] = end
-            free += (gpu for gpu in held.pop(job_id) if gpu not in cordoned)
-            gone.append(self.jobs.pop(job_id).seen)
+            gpus, seen = held.pop(job_id), self.jobs.pop(job_id).seen
+            free += (gpu for gpu in gpus if gpu not in cordoned)
+            used.append((seen.spec.tenant, len(gpus), end - since[job_id]))
+            gone.append(seen)
             boundary = clock + math.ceil((end - clock) / round_seconds) * round_seconds
             if boundary >= until or (ending and ending[0][0] <= boundary):
                 continue
@@ -204,6 +208,12 @@ class Play:
                     del line[other]
                     launch(other, tuple(sorted(taken)), boundary)
                     free = [gpu for gpu in free if gpu not in taken]
+        used += (
+            (self.jobs[job_id].seen.spec.tenant, len(gpus), until - since[job_id])
+            for job_id, gpus in held.items()
+        )
+        quotas = self.tenancy.usage
+        self.tenancy = self.tenancy.after(until, gpu_seconds(used, quotas), ())
         self._observe(until, rounds, began, held, gone)
         self.now = replace(self.now, memory=plan.memory or self.now.memory)
 
@@ -229,11 +239,6 @@ class Play:
     ) -> None:
         """The policy input after some rounds."""
         now = self.now
-        if self.tenancy.usage:
-            beliefs = {job_id: job.seen.belief for job_id, job in self.jobs.items()}
-            seconds = rounds * now.round_seconds
-            used = gpu_seconds(beliefs, held, seconds, self.tenancy.usage)
-            self.tenancy = self.tenancy.after(clock, used, ())
         for job_id, job in self.jobs.items():
             gpus = held.get(job_id, ())
             if gpus:

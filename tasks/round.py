@@ -257,7 +257,8 @@ def _promises(run: Run, this: Round) -> Promises | None:
     layout = settings.layout
     if layout is None:
         return None
-    return Promises(layout, settings.inventory, this.nodes, this.observation.drained)
+    cordoned = tuple(sorted(this.state.orders.cordoned))
+    return Promises(layout, settings.inventory, this.nodes, this.observation.drained, cordoned)
 
 
 def solve(run: Run, this: Round) -> None:

@@ -197,8 +197,12 @@ class RunState:
             beliefs = dict(sorted(beliefs.items()))
         beliefs |= _with_budgets(beliefs, commands)
         orders = self.orders.after(beliefs.keys(), commands)
-        passed = seen.clock_seconds - self.even.clock_seconds
-        used = gpu_seconds(self.beliefs, self.leases, passed, self.tenancy.usage)
+        began, ends = self.even.clock_seconds, {e.job_id: e.at_seconds for e in seen.finished}
+        held = (
+            (self.beliefs[job].spec.tenant, len(gpus), ends.get(job, seen.clock_seconds) - began)
+            for job, gpus in self.leases.items()
+        )
+        used = gpu_seconds(held, self.tenancy.usage)
         tenancy = self.tenancy.after(seen.clock_seconds, used, commands)
         well = self.well.union(belief.spec.job_id for belief in ended) if ended else self.well
         cancelled = doomed(beliefs, well)

@@ -132,22 +132,16 @@ def may_name(terms: TenantTerms | None, image: str) -> bool:
 
 
 def gpu_seconds(
-    beliefs: Mapping[int, Belief],
-    leases: Mapping[int, tuple[int, ...]],
-    seconds: float,
-    tenants: Iterable[str],
+    held: Iterable[tuple[str, int, float]], tenants: Collection[str]
 ) -> dict[str, float]:
-    """GPU-seconds that leases were in a round, by tenant, of some tenants.
+    """GPU-seconds that jobs held, by tenant, of some tenants.
 
     Args:
-        beliefs: Jobs by job id.
-        leases: GPUs by job id.
-        seconds: Length of the round.
+        held: Tenants, GPUs and seconds, one of each job that held some.
         tenants: The tenants.
     """
     found = dict.fromkeys(tenants, 0.0)
-    for job_id, gpus in leases.items() if found else ():
-        tenant = beliefs[job_id].spec.tenant
+    for tenant, gpus, seconds in held if found else ():
         if tenant in found:
-            found[tenant] += len(gpus) * seconds
+            found[tenant] += gpus * seconds
     return found

@@ -16,6 +16,7 @@ from predictor.job import JobSpec
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
 from solver.promised import Noted
+from tasks.commands import Command, CommandKind, TenantTerms
 from tasks.invariants import Invariants
 from tasks.record import RuntimeKind, Settings, Start
 from tests.runs import Made, make, mixed, write
@@ -163,3 +164,36 @@ def test_jobs_that_share_gpus_or_choose_types_trade_beside_cells(policy: str) ->
     assert invariants.unended == []
     assert any(True for _ in inside(made))
     assert any(record.pairs for record in made.records) == (policy == "gandiva")
+
+
+def commanded(command: Command) -> Made:
+    """A service with cells that takes in a command at half an hour."""
+    plain = start("srtf", 2, CELLS, 4, jobs=14)
+    known = plain.workload
+    before = sum(spec.arrival_seconds < command.at_seconds for spec in known.specs)
+    ids = {spec.job_id: at + 1 + (at >= before) for at, spec in enumerate(known.specs)}
+    workload = replace(
+        known,
+        specs=tuple(replace(spec, job_id=ids[spec.job_id]) for spec in known.specs),
+        truths=tuple(replace(truth, job_id=ids[truth.job_id]) for truth in known.truths),
+        commands=(replace(command, number=before + 1),),
+        service=True,
+    )
+    return make(make_start(workload, plain.header.settings, service=True))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Command(1, CommandKind.CORDON, 0, 1_800.0),
+        Command(1, CommandKind.CORDON, 1, 1_800.0),
+        Command(1, CommandKind.TENANT, -1, 1_800.0, terms=TenantTerms("vision", gpu_hours=1.0)),
+    ],
+    ids=["cordon 0", "cordon 1", "quota"],
+)
+def test_no_job_gets_cells_on_a_cordoned_node_or_over_its_quota(command: Command) -> None:
+    made = commanded(command)
+    invariants = Invariants(made.header, made.start.workload)
+    assert [said for record in made.records for said in invariants.broken(record)] == []
+    kept = made.run.state
+    assert kept.orders.cordoned or kept.tenancy.usage

@@ -1,9 +1,11 @@
 """Tenants: quotas over windows, budgets, priorities, and that the records alone repeat them."""
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,15 +13,20 @@ from hypothesis import strategies as st
 from flows.history.replay import replay
 from flows.history.why import why
 from flows.history.words import in_words
+from flows.runs.prepared import prepare
 from flows.runs.start import make_start
 from predictor.allocation import Demand
 from predictor.belief import Belief
 from predictor.job import JobKind, JobSpec, timed_job
 from predictor.options import JobOptions
+from solver.policies import place
 from tasks.commands import Command, CommandKind, TenantTerms
+from tasks.invariants import Invariants
+from tasks.play import JobInPlay, Play
 from tasks.record import RuntimeKind, Settings, Start, one_pool
+from tasks.round import Round, collect, predict, situation, solve
 from tasks.tenancy import Tenancy, Usage, may_name
-from tests.runs import make, write
+from tests.runs import Memory, make, write
 from tests.tasks.test_eligibility import JOB, start
 from warehouse.store.audit import audit
 
@@ -81,6 +88,43 @@ def test_an_opaque_job_keeps_its_gpus_over_its_quota(tmp_path: Path) -> None:
     held = [1 in {lease.job_id for lease in record.leases} for record in made.records]
     assert held[: held.index(False)] == [True] * held.index(False)
     assert held.count(True) >= 9000.0 / ROUND
+
+
+def test_a_quota_is_charged_until_a_job_ends(tmp_path: Path) -> None:
+    text = f'[[jobs]]\n{JOB}tenant = "a"\nscale_factor = 2\nseconds = 130\n[[jobs]]\n{JOB}'
+    made = make(service(tmp_path, text, TERMS))
+    (end,) = [e for record in made.records for e in record.finished if e.job_id == 1]
+    assert end.at_seconds % ROUND  # it ends within a round
+    assert made.run.state.tenancy.usage["a"].used == pytest.approx(2 * end.at_seconds)
+
+
+def test_a_play_charges_jobs_that_end_in_it_until_they_end(tmp_path: Path) -> None:
+    text = f'[[jobs]]\n{JOB}tenant = "a"\nscale_factor = 2\n'
+    with prepare(service(tmp_path, text, TERMS)).under_way(Memory()) as run:
+        this = Round()
+        for step in (collect, predict, solve):
+            step(run, this)
+        now = situation(run, this)
+        assert now
+        jobs = {1: JobInPlay(this.active[1], 130.0)}
+        rng, tenancy = np.random.default_rng(1), this.state.tenancy
+        play = Play(partial(place, run.policy), now, jobs, deque(), 0.0, rng, tenancy)
+        play.to_the_end(this.plan, {1})
+    assert play.ends == {1: 130.0}
+    assert play.tenancy.usage["a"].used == pytest.approx(2 * 130.0)
+
+
+def test_an_audit_finds_a_job_that_runs_over_a_quota(tmp_path: Path) -> None:
+    first = service(tmp_path, TWO, TERMS)
+    made = make(first)
+    for terms, said in ((TERMS, ""), (replace(TERMS, gpu_hours=0.5), "job 1 is launched, and its")):
+        invariants = Invariants(first.header, first.workload)
+        found: list[str] = []
+        for record in made.records:
+            commands = tuple(replace(command, terms=terms) for command in record.commands)
+            found += invariants.broken(replace(record, commands=commands))
+        assert said in " ".join(found)
+        assert bool(said) is bool(found)
 
 
 @given(
