@@ -45,7 +45,7 @@ class Task:
 
     def index_is(self, text: str) -> bool:
         """Whether `NAME[` and this text name the task."""
-        return text == f"{self.index}]"
+        return self.tasks > 0 and text == f"{self.index}]"
 
 
 NO_ARRAY = Task()

@@ -257,7 +257,7 @@ def _forked(
         del jobs[job_id]
     free = max((spec.job_id for spec in known.specs), default=0) + 1
     added = [
-        read_job(path, job_id, rounds[number].clock_seconds, known)
+        read_job(path, job_id, rounds[number].clock_seconds, known, change.without)
         for job_id, path in enumerate(change.jobs, start=free)
     ]
     first = [jobs[spec.job_id] for spec in known.specs[:arrived]]

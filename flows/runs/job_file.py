@@ -1,7 +1,6 @@
 """A job, or several, as a TOML file: what is declared, and what it will do in a simulation."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -278,7 +277,11 @@ class JobsFile(BaseModel):
 
 
 def read_job(
-    path: Path, job_id: int, arrival_seconds: float, workload: Workload
+    path: Path,
+    job_id: int,
+    arrival_seconds: float,
+    workload: Workload,
+    without: Collection[int] = (),
 ) -> tuple[JobSpec, GroundTruth]:
     """Read a job and its ground truth.
 
@@ -288,6 +291,7 @@ def read_job(
         arrival_seconds: Its arrival on the run's clock, in seconds.
         workload: The run's workload: supplies the profile and, by default, the samples per
             epoch of other jobs of the same model.
+        without: Jobs of it that are taken out, by id.
 
     Raises:
         InputError: The file cannot be read, or a field is invalid; the error names it.
@@ -300,7 +304,8 @@ def read_job(
     like = {spec.model: spec.samples_per_epoch for spec in workload.specs}
     if job.array:
         raise InputError(f"{path}: array", "is one job here", "leave it out, or give it to submit")
-    after = _before(job, str(path), workload.specs)
+    known = [spec for spec in workload.specs if spec.job_id not in without]
+    after = _before(job, str(path), known, arrival_seconds)
     ((spec, truth),) = _made(job, str(path), job_id, arrival_seconds, like, workload.profile, after)
     return spec, truth
 
@@ -337,7 +342,7 @@ def read_jobs_file(path: Path, profile: Profile) -> Workload:
 
 
 def _before(
-    job: JobFile, place: str, known: Sequence[JobSpec], arrival_seconds: float = math.inf
+    job: JobFile, place: str, known: Sequence[JobSpec], arrival_seconds: float
 ) -> tuple[int, ...]:
     """The ids of the jobs that a job of a file comes after.
 
@@ -353,7 +358,7 @@ def _before(
         late = [spec for spec in jobs if spec.arrival_seconds > arrival_seconds]
         if late:
             problem = f"{name!r} arrives at {late[0].arrival_seconds:g} s, later than the job"
-            raise InputError(f"{place}: after", problem, "correct arrival_seconds")
+            raise InputError(f"{place}: after", problem, "name jobs that come before it")
         found |= dict.fromkeys(spec.job_id for spec in jobs)
     return tuple(found)
 

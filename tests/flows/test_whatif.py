@@ -278,6 +278,22 @@ def test_what_makes_no_sense_is_refused(made: Made, kept: tuple[Path, str], tmp_
         whatif(run, warehouse, 3, Change(), tmp_path)
 
 
+def test_an_added_job_comes_after_no_job_that_comes_later_or_is_taken_out(
+    made: Made, kept: tuple[Path, str], tmp_path: Path
+) -> None:
+    late = made.specs[-1]
+    number = next(r.round for r in made.records if r.clock_seconds >= late.arrival_seconds) - 1
+    file = tmp_path / "job.toml"
+    text = JOB.format(model=late.model, size=late.batch_size)
+    file.write_text(f'{text}after = ["{late.job_id}"]\n')
+    for when, change, problem in (
+        (number, Change(jobs=(file,)), "arrives at .* s, later than the job; name jobs that come"),
+        (number + 1, Change(jobs=(file,), without=(late.job_id,)), "is no job before it"),
+    ):
+        with pytest.raises(InputError, match=rf"job\.toml: after: .*{problem}"):
+            whatif(kept[1], kept[0], when, change)
+
+
 def test_what_is_refused_leaves_nothing(made: Made, kept: tuple[Path, str], tmp_path: Path) -> None:
     first = next(record.finished[0].job_id for record in made.records if record.finished)
     with pytest.raises(InputError, match="has ended by then"):

@@ -7,7 +7,8 @@ from hypothesis import given
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.image import LONGEST, MOST
-from predictor.job import JobKind, JobSpec, Mode, timed_job
+from predictor.job import JobKind, JobSpec, Mode, named, timed_job
+from predictor.options import JobOptions, Task
 from tasks.rows import from_row, to_row
 from tests.strategies import job_specs
 
@@ -137,3 +138,15 @@ def test_images_are_named_as_docker_names_them(image: str) -> None:
 def test_a_timed_job_has_no_epochs_of_its_own() -> None:
     with pytest.raises(InputError, match="job 7, kind: a job that is checkpointing has no epochs"):
         changed(kind=JobKind.CHECKPOINTING, max_seconds=60.0)
+
+
+def test_an_index_means_a_task_of_an_array_and_no_other_job() -> None:
+    alone = changed(name="train")
+    tasks = [
+        changed(job_id=8 + at, name="sweep", options=JobOptions(task=Task(at, at, 2)))
+        for at in range(2)
+    ]
+    jobs = [alone, *tasks]
+    assert [*named("train", jobs)] == [alone]
+    assert [*named("train[0]", jobs)] == []
+    assert [*named("sweep[0]", jobs)] == tasks[:1]

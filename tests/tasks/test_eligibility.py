@@ -178,7 +178,7 @@ def test_the_indices_of_an_array() -> None:
     ("changed", "said"),
     [
         ('name = "b"\nafter = ["b"]', r"jobs\[1\]: after: 'b' is no job before it"),
-        ('after = ["late"]', "'late' arrives at 90 s, later than the job; correct"),
+        ('after = ["late"]', "'late' arrives at 90 s, later than the job; name"),
         ("retries = 101", "retries: 101 is refused"),
         ('secrets = ["../a"]', "secrets: '../a' is not the name of a secret"),
         ('secrets = ["a"]\ntenant = "../b"', "tenant: '../b' has no folder of secrets"),
