@@ -18,6 +18,7 @@ SHARED = {
     "docker": r"\bdaemon: Dockerd|\(.daemon.\)",
     "up": r"\bup: Up\b",
     "prefect": r"\bclient: SyncPrefectClient|\bserver: Access|\bhome: Path",
+    "database": r"\bSHOCKWAVE_POSTGRES\b",
 }
 """What a file's text has if its tests share something with other files, by the group's name."""
 

@@ -448,7 +448,7 @@ def test_what_an_import_may_take_is_bounded(ask: Ask, warehouse: Path, tmp_path:
     assert ask("export", run, file).code == 0
     for parts in (("rm", run), ("rm", run, "--purge")):
         assert ask(*parts).code == 0
-    assert "--memory" in ask("import", file, "--memory", 64).err
+    assert "in 64 MiB of memory; give it more" in ask("import", file, "--memory", 64).err
     folder = place_of(tmp_path / "other", run)
     folder.mkdir(parents=True)
     with tarfile.open(file) as archive:
