@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from pydantic import ValidationError
 
 from flows.desk.declared import Terms, job_of
 from flows.desk.desk import Desk
-from flows.desk.front import FrontDesk, headed
+from flows.desk.front import FrontDesk
 from flows.desk.guarded import Guarded, accepted
 from flows.desk.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from flows.runs.toml_file import first_mistake
@@ -127,15 +126,7 @@ class LocalDesk(FrontDesk):
 
     def logs(self, job: str, *, follow: bool = False) -> Iterator[bytes]:
         """See `FrontDesk`."""
-
-        def parts() -> Iterator[tuple[str, bytes]]:
-            yield from found.more()
-            while follow:
-                self._sleep(LOOK_SECONDS)
-                yield from found.more()
-
-        with closing(self._guarded.printed(self._me, job)) as found:
-            yield from headed(parts())
+        yield from self._guarded.printed(self._me, job).text(follow=follow, sleep=self._sleep)
 
     def close(self) -> None:
         """See `FrontDesk`."""

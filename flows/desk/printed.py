@@ -19,6 +19,9 @@ LOOK_SECONDS = 1.0
 MOST_PART = 2**16
 """Most bytes of a part. An engineering bound."""
 
+MOST_END = 2**16
+"""Most bytes of what was shown last by which its place is found again. An engineering bound."""
+
 MOST_PLACES = 64
 """Containers whose place is told, at most. An engineering bound."""
 
@@ -44,6 +47,9 @@ def check_printed(reader: Reader, run: str, job_id: int) -> None:
 class Printed:
     """What a job's containers printed, and print, the oldest first.
 
+    Docker keeps the latest lines of a container, so that its log may lose its begin between two
+    looks. Showing then goes on behind what was shown last, or with the begin if that is lost, too.
+
     Args:
         nodes: The cluster.
         run: The run.
@@ -57,6 +63,7 @@ class Printed:
         self._asked = nodes, run, job_id
         self._fleet = Fleet(nodes, run)
         self._shown = dict(shown or {})
+        self._ends: dict[str, bytes] = {}
 
     @property
     def place(self) -> dict[str, int]:
@@ -70,10 +77,44 @@ class Printed:
         before = {name: len(logs[name]) for name in [*logs][: min(known, default=0)]}
         self._shown = before | self._shown
         for name, log in logs.items():
+            if name in self._shown:
+                if not log:
+                    continue  # it has just ended, and is kept soon
+                self._know(name, log, self._begin(name, log))
             while (begin := self._shown.get(name, 0)) < len(log) or name not in self._shown:
                 part = log[begin : begin + MOST_PART]
-                self._shown[name] = begin + len(part)
+                self._know(name, log, begin + len(part))
                 yield name, part
+
+    def _begin(self, name: str, log: bytes) -> int:
+        """Bytes of a log that were shown: as many as before, or fewer if it has lost its begin."""
+        shown, end = self._shown[name], self._ends.get(name, b"")
+        if shown <= len(log) and log.endswith(end, 0, shown):
+            return shown
+        behind = log[::-1].find(end[::-1])  # the last place, in linear time
+        return len(log) - behind if behind >= 0 else 0
+
+    def _know(self, name: str, log: bytes, shown: int) -> None:
+        self._shown[name], self._ends[name] = shown, log[max(0, shown - MOST_END) : shown]
+
+    def text(
+        self, *, follow: bool = False, sleep: Callable[[float], None] = time.sleep
+    ) -> Iterator[bytes]:
+        """What is new, each container's after a line with its name; then all is closed.
+
+        Args:
+            follow: Whether to go on with what comes, for ever.
+            sleep: Waits for some seconds.
+        """
+
+        def parts() -> Iterator[tuple[str, bytes]]:
+            yield from self.more()
+            while follow:
+                sleep(LOOK_SECONDS)
+                yield from self.more()
+
+        with closing(self):
+            yield from headed(parts())
 
     def close(self) -> None:
         """Close the connections."""
@@ -97,15 +138,7 @@ def printed(
         follow: Whether to go on with what comes, for ever.
         sleep: Waits for some seconds.
     """
-
-    def parts(found: Printed) -> Iterator[tuple[str, bytes]]:
-        yield from found.more()
-        while follow:
-            sleep(LOOK_SECONDS)
-            yield from found.more()
-
-    with closing(Printed(nodes, run, job_id)) as found:
-        yield from headed(parts(found))
+    yield from Printed(nodes, run, job_id).text(follow=follow, sleep=sleep)
 
 
 def _logs(fleet: Fleet, nodes: Nodes, run: str, job_id: int) -> dict[str, bytes]:

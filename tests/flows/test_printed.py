@@ -6,7 +6,7 @@ from pathlib import Path
 from containers.docker.logs import keep, log_file
 from flows.desk import printed
 from flows.desk.front import headed
-from flows.desk.printed import MOST_PART, Printed
+from flows.desk.printed import MOST_END, MOST_PART, Printed
 from flows.runs.cluster_file import read_cluster_file
 
 CLUSTER = """
@@ -45,3 +45,28 @@ def test_nothing_is_missed_or_told_twice(tmp_path: Path) -> None:
     with closing(Printed(nodes, RUN, 1, {"second": 1})) as again:  # what is before it is known
         assert [*again.more()] == [("third", b"3\n")]
     assert b"".join(printed.printed(nodes, RUN, 1)) == log.read_bytes()
+
+
+def test_following_goes_on_when_a_log_loses_its_begin(tmp_path: Path) -> None:
+    (file := tmp_path / "cluster.toml").write_text(CLUSTER.format(folder=tmp_path))
+    nodes = read_cluster_file(file)
+    log = log_file(nodes, RUN, 1)
+    log.parent.mkdir(parents=True)
+    lines = [b"step %6d\n" % number for number in range(70_000)]
+    window = 2 * MOST_END // len(lines[0])
+
+    def look(first: int) -> bytes:
+        log.write_bytes(b"--- only\n" + b"".join(lines[first : first + window]))
+        return b"".join(part for _, part in found.more())
+
+    with closing(Printed(nodes, RUN, 1)) as found:
+        told = [look(first) for first in (0, 1, 700, 700, window // 2)]
+        assert b"".join(told) == b"".join(lines[: window // 2 + window])
+        log.write_bytes(b"--- only\n")  # gone from Docker, not yet kept
+        assert [*found.more()] == []
+        assert look(window // 2 + 3) == b"".join(lines[window // 2 :][window : window + 3])
+        assert look(3 * window + 5) == b"".join(lines[3 * window + 5 : 4 * window + 5])
+        places = found.place
+    with closing(Printed(nodes, RUN, 1, places)) as found:  # it knows where, not what
+        assert look(3 * window + 5) == b""
+        assert look(3 * window + 6) == lines[4 * window + 5]

@@ -23,8 +23,9 @@ ENTRIES = Table(
     Column("job", Text, nullable=False),
     Column("accepted_at", Double, nullable=False),
 )
-"""An entry a row. `name`: of jobs only, not unique. `key`: makes an entry idempotent. `job`: a
-declaration as JSON, empty for commands. `accepted_at`: in seconds since the epoch."""
+"""An entry a row. `name`: of a job, not unique, or of the tenant that a command is about, else
+empty. `key`: makes an entry idempotent. `job`: of a job its declaration, of a command about a
+tenant the new terms, as JSON; else empty. `accepted_at`: in seconds since the epoch."""
 
 SERVICE = Table(
     "shockwave_service",
