@@ -16,6 +16,7 @@ from flows.runs.job_file import JobFile
 from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec
 from tasks.commands import CommandKind
+from tasks.round import displaced_for
 from warehouse.inbox.inbox import Entry
 from warehouse.inbox.tokens import Role, Token, Tokens
 
@@ -188,7 +189,10 @@ class Guarded:
     def events(self, caller: Token, after_round: int) -> list[EventRow]:
         """What happened, as far as the caller sees it; see `Desk.events`."""
         rows, seen = self.desk.events(after_round), self._seen(caller)
-        return rows if seen is None else [row for row in rows if row.job_id in seen]
+        if seen is None:
+            return rows
+        own = (row for row in rows if row.job_id in seen)
+        return [replace(row, reason=displaced_for(row.reason, seen)) for row in own]
 
     def nodes(self, caller: Token) -> list[NodeRow]:
         """The nodes, with the jobs that the caller sees."""
@@ -206,7 +210,7 @@ class Guarded:
         return self.desk.prices()
 
     def why(self, caller: Token, target: str) -> "Answer":
-        """Why a job has or has no GPUs; see `Desk.why`. Bids of others are without their jobs.
+        """Why a job has or has no GPUs; see `Desk.why`. Tenants are told no ids of others' jobs.
 
         Raises:
             NotThere: There is none.
@@ -219,7 +223,16 @@ class Guarded:
             holder if holder.job_id in seen else replace(holder, job_id=None)
             for holder in answer.holders
         )
-        return replace(answer, holders=tuple(holders))
+        history = (
+            replace(step, reason=displaced_for(step.reason, seen)) for step in answer.history
+        )
+        waits_for = (job for job in answer.waits_for if job in seen)
+        return replace(
+            answer,
+            holders=tuple(holders),
+            history=tuple(history),
+            waits_for=tuple(waits_for),
+        )
 
     def printed(
         self, caller: Token, target: str, shown: Mapping[str, int] | None = None

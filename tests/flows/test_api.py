@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from flows.desk.guarded import Guarded
 from flows.web.api import create_api
 from flows.web.asking import MOST_BYTES, Asking
+from predictor.allocation import Demand
+from tasks.commands import CommandKind
 from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.tokens import Role, Tokens
@@ -317,3 +319,27 @@ def test_whatever_is_asked_fails_in_a_line_and_changes_nothing(
     api: Api, data: st.DataObject
 ) -> None:
     fuzzed(api, data.draw(requests(api.schema)))
+
+
+def test_tenants_are_not_told_who_got_their_gpus(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(replace(JOB, demand=Demand.gang(4)))
+        inbox.submit(replace(JOB, demand=Demand.gang(4), tenant="b"))
+        go(tmp_path, 1)
+        inbox.command(CommandKind.REQUEUE, 1)
+        go(tmp_path, 1)
+    with Tokens(tmp_path) as tokens:
+        operator, tenant = Role.OPERATOR, tokens.add("ann", Role.TENANT, "a")
+        headers = {
+            name: {"Authorization": f"Bearer {secret}"}
+            for name, secret in (("operator", tokens.add("olga", operator)), ("tenant", tenant))
+        }
+    client = Client(tmp_path)
+    told = {}
+    for caller, who in headers.items():
+        events = client.request("GET", "/v1/events", headers=who).json()
+        history = client.request("GET", "/v1/jobs/1/why", headers=who).json()["history"]
+        told[caller] = {row["reason"] for row in events + history if row["kind"] == "preempted"}
+    client.close()
+    assert told["operator"] == {"its GPUs go to job 2"}
+    assert told["tenant"] == {"its GPUs go to other jobs"}
