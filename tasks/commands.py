@@ -138,27 +138,23 @@ class Orders:
             cancelled=frozenset(cancelled.intersection(active)),
             requeued=frozenset(requeued.intersection(active)),
             drained=self.nodes_after(commands),
-            cordoned=self._cordoned_after(commands),
+            cordoned=_marked(self.cordoned, CommandKind.CORDON, commands),
         )
 
     def nodes_after(self, commands: Sequence[Command]) -> frozenset[int]:
         """The nodes that are out of service after further commands."""
-        drained = {*self.drained}
-        for command in commands:
-            if command.kind is CommandKind.DRAIN:
-                drained.add(command.target)
-            elif command.kind is CommandKind.UNCORDON:
-                drained.discard(command.target)
-        return frozenset(drained)
+        return _marked(self.drained, CommandKind.DRAIN, commands)
 
-    def _cordoned_after(self, commands: Sequence[Command]) -> frozenset[int]:
-        cordoned = {*self.cordoned}
-        for command in commands:
-            if command.kind is CommandKind.CORDON:
-                cordoned.add(command.target)
-            elif command.kind is CommandKind.UNCORDON:
-                cordoned.discard(command.target)
-        return frozenset(cordoned)
+
+def _marked(nodes: Collection[int], by: CommandKind, commands: Sequence[Command]) -> frozenset[int]:
+    """Nodes that a kind of command has marked, until they are uncordoned."""
+    marked = {*nodes}
+    for command in commands:
+        if command.kind is by:
+            marked.add(command.target)
+        elif command.kind is CommandKind.UNCORDON:
+            marked.discard(command.target)
+    return frozenset(marked)
 
 
 _NONE = Orders()

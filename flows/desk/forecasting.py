@@ -140,9 +140,10 @@ def forecast(desk: Desk, change: WhatIf, tenant: str | None = None) -> list[Fore
         number = first + len(jobs)
         jobs += (replace(spec, job_id=number + place) for place, spec in enumerate(specs))
     commands = [*_commands(desk, change, tenant), *_budgets(found, change)]
-    before = {row.job_id: row for row in desk.queue() if row.job_id in found.state.beliefs}
     if pending:
         before = _expected(desk, found, pending)
+    else:
+        before = {row.job_id: row for row in desk.queue() if row.job_id in found.state.beliefs}
     after = before
     if jobs or (commands and (found.last or pending)):
         after = _expected(desk, found, [*pending, *jobs], commands)

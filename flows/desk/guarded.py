@@ -188,9 +188,9 @@ class Guarded:
 
     def events(self, caller: Token, after_round: int) -> list[EventRow]:
         """What happened, as far as the caller sees it; see `Desk.events`."""
-        rows, seen = self.desk.events(after_round), self._seen(caller)
-        if seen is None:
-            return rows
+        rows = self.desk.events(after_round)
+        if not rows or (seen := self._seen(caller)) is None:
+            return rows  # who follows asks every second, mostly for nothing
         own = (row for row in rows if row.job_id in seen)
         return [replace(row, reason=displaced_for(row.reason, seen)) for row in own]
 

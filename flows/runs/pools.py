@@ -1,6 +1,7 @@
 """Clusters of several pools, as a line of text."""
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from predictor.errors import InputError
@@ -34,19 +35,12 @@ def parse_cells(text: str) -> tuple[TenantCells, ...]:
     Raises:
         InputError: A part is not of that form.
     """
-    found = []
-    for part in filter(None, map(str.strip, text.split(","))):
-        match = _CELLS.fullmatch(part)
-        if match is None:
-            raise InputError(
-                "cells",
-                f"{part!r} is not like vision:v100:node:2",
-                "give TENANT:TYPE:LEVEL:COUNT, separated by commas",
-            )
-        found.append(
-            TenantCells(match["tenant"], match["type"] or "", match["level"], int(match["count"]))
-        )
-    return tuple(found)
+    parts = filter(str.strip, text.split(","))
+    found = _matched(parts, _CELLS, "cells", "vision:v100:node:2", "TENANT:TYPE:LEVEL:COUNT")
+    return tuple(
+        TenantCells(part["tenant"], part["type"] or "", part["level"], int(part["count"]))
+        for part in found
+    )
 
 
 def parse_levels(text: str) -> tuple[TypeLevel, ...]:
@@ -59,17 +53,10 @@ def parse_levels(text: str) -> tuple[TypeLevel, ...]:
     Raises:
         InputError: A part is not of that form.
     """
-    found = []
-    for part in filter(None, map(str.strip, text.split(","))):
-        match = _LEVEL.fullmatch(part)
-        if match is None:
-            raise InputError(
-                "levels",
-                f"{part!r} is not like v100:node:8",
-                "give TYPE:NAME:PARTS, from the lowest up, separated by commas",
-            )
-        found.append(TypeLevel(match["type"] or "", match["name"], int(match["parts"])))
-    return tuple(found)
+    parts = filter(str.strip, text.split(","))
+    form = "TYPE:NAME:PARTS, from the lowest up"
+    found = _matched(parts, _LEVEL, "levels", "v100:node:8", form)
+    return tuple(TypeLevel(part["type"] or "", part["name"], int(part["parts"])) for part in found)
 
 
 def parse_pools(text: str) -> tuple[Pool, ...]:
@@ -82,19 +69,28 @@ def parse_pools(text: str) -> tuple[Pool, ...]:
     Raises:
         InputError: A part is not of that form, or a pool is out of bounds.
     """
-    pools = []
-    for part in text.split(","):
-        match = _POOL.fullmatch(part.strip())
-        if match is None:
-            raise InputError(
-                "pools",
-                f"{part.strip()!r} is not like v100:12x1",
-                "give TYPE:NODESxGPUS or TYPE:NODESxGPUS@PRICE, separated by commas",
-            )
+    pools, form = [], "TYPE:NODESxGPUS or TYPE:NODESxGPUS@PRICE"
+    for match in _matched(text.split(","), _POOL, "pools", "v100:12x1", form):
         per_node = int(match["gpus"])
         try:
             price = float(match["price"] or 0.0)
             pools.append(Pool(match["type"], int(match["nodes"]) * per_node, per_node, price))
         except InputError as error:
-            raise InputError("pools", f"{part.strip()}: {error.problem}", error.remedy) from None
+            raise InputError("pools", f"{match[0]}: {error.problem}", error.remedy) from None
     return tuple(pools)
+
+
+def _matched(
+    parts: Iterable[str], shape: re.Pattern[str], field: str, example: str, form: str
+) -> Iterator[re.Match[str]]:
+    """The parts of a text, each of a shape.
+
+    Raises:
+        InputError: One is not.
+    """
+    for part in map(str.strip, parts):
+        match = shape.fullmatch(part)
+        if match is None:
+            problem = f"{part!r} is not like {example}"
+            raise InputError(field, problem, f"give {form}, separated by commas")
+        yield match
