@@ -41,7 +41,8 @@ from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind
 from tasks.round import Round, Run, run_round
-from warehouse.inbox.inbox import SUBMIT, Inbox
+from warehouse.inbox.entries import SUBMIT
+from warehouse.inbox.inbox import Inbox
 from warehouse.store.reader import Reader
 
 GPUS, SUBMITTERS = 8, 3

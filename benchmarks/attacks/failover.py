@@ -52,7 +52,8 @@ from flows.service.options import ServiceOptions
 from flows.service.scheduler import schedule, under_way
 from tasks.commands import CommandKind
 from tasks.round import Round, Run, run_round
-from warehouse.inbox.inbox import SUBMIT, Inbox
+from warehouse.inbox.entries import SUBMIT
+from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.lease import Leases
 from warehouse.store.reader import Reader
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from containers.runtime import EventKind
 from tasks.commands import CommandKind
 from tasks.record import RoundRecord
-from warehouse.inbox.inbox import FILE, SUBMIT
+from warehouse.inbox.entries import SUBMIT
+from warehouse.inbox.inbox import FILE
 from warehouse.store.reader import Reader
 
 

@@ -38,7 +38,8 @@ from flows.service.scheduler import schedule, under_way
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind
-from warehouse.inbox.inbox import SUBMIT, Inbox, Request
+from warehouse.inbox.entries import SUBMIT, Request
+from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 

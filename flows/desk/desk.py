@@ -17,7 +17,7 @@ from predictor.errors import InputError
 from predictor.job import JobSpec
 from tasks.commands import NO_TERMS, CommandKind
 from tasks.rollouts import expected
-from warehouse.inbox.inbox import Entry
+from warehouse.inbox.entries import Entry
 from warehouse.workloads.families import FAMILIES
 
 ENDED_BADLY = ("refused", EventKind.FAILED.value, EventKind.WITHDRAWN.value, "cancelled")

@@ -17,7 +17,7 @@ from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec
 from tasks.commands import CommandKind
 from tasks.round import displaced_for
-from warehouse.inbox.inbox import Entry
+from warehouse.inbox.entries import Entry
 from warehouse.inbox.tokens import Role, Token, Tokens
 
 if TYPE_CHECKING:

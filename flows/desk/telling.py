@@ -40,7 +40,8 @@ from predictor.job import JobSpec
 from tasks.commands import CommandKind
 from tasks.record import RunHeader
 from tasks.rollouts import expected
-from warehouse.inbox.inbox import FILE, Entry, Inbox
+from warehouse.inbox.entries import Entry
+from warehouse.inbox.inbox import FILE, Inbox
 from warehouse.store.reader import Reader
 
 if TYPE_CHECKING:

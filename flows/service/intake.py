@@ -11,7 +11,8 @@ from predictor.errors import ShockwaveError
 from predictor.job import JobSpec
 from tasks.commands import Command, CommandKind, TenantTerms
 from tasks.sources import Intake, Taken, Trace
-from warehouse.inbox.inbox import Entry, Inbox
+from warehouse.inbox.entries import Entry
+from warehouse.inbox.inbox import Inbox
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from flows.desk.guarded import Guarded, NotAllowed, NotThere, accepted
 from flows.desk.rows import Accepted
 from flows.servers.secret import authorization
 from predictor.errors import InputError, ShockwaveError
-from warehouse.inbox.inbox import Entry
+from warehouse.inbox.entries import Entry
 from warehouse.inbox.tokens import Role, Token
 
 MOST_BYTES = 2**16

@@ -17,7 +17,8 @@ from benchmarks.attacks.service_kills import LONG, OPTIONS, SCENES
 from benchmarks.service_soak import BAD
 from flows.service.scheduler import schedule, under_way
 from tasks.commands import CommandKind
-from warehouse.inbox.inbox import FILE, SUBMIT, Inbox
+from warehouse.inbox.entries import SUBMIT
+from warehouse.inbox.inbox import FILE, Inbox
 
 
 def sampled(module: str, *options: str) -> list[dict[str, Any]]:

@@ -17,7 +17,8 @@ from predictor.allocation import Demand
 from predictor.errors import InputError, WarehouseBusy, WarehouseError
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind, TenantTerms
-from warehouse.inbox.inbox import FILE, SUBMIT, Inbox, Request
+from warehouse.inbox.entries import SUBMIT, Request
+from warehouse.inbox.inbox import FILE, Inbox
 from warehouse.inbox.tables import ENTRIES, VERSION_TABLE
 
 JOB = JobSpec(0, "conv-small", 32, 32, Demand.gang(1), Mode.STATIC, 5, 40_000, 0.0, "a")

@@ -1,92 +1,27 @@
-"""Entries of the inbox: accepted, found, and read in order."""
+"""The inbox: requests are accepted, entries found and read in order."""
 
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, delete, func, insert, select
+from sqlalchemy import Connection, Select, delete, func, insert, select
 
 from predictor.errors import InputError, ShockwaveError, WarehouseBusy, WarehouseError
 from predictor.job import JobSpec
 from predictor.options import array_of
 from tasks.commands import NO_TERMS, CommandKind, TenantTerms
-from tasks.rows import from_row, to_row
 from warehouse.inbox.database import Database
+from warehouse.inbox.entries import SUBMIT, Entry, Request, check_request, entry_of, row_of
 from warehouse.inbox.tables import ENTRIES, SERVICE
-
-SUBMIT = "submit"
-"""Kind of an entry that is a job; the others are those of commands."""
 
 FILE = Path("inbox") / "inbox.sqlite"
 """The database in a warehouse, where no other is given."""
 
-MOST_TEXT = 200
-"""Characters of a key, a tenant, or of who hands something in, at most."""
-
-LONGEST_TENANT = 100
-"""Characters of a tenant that has terms, at most."""
-
 MOST_READ = 10_000
 """Entries read at a time, at most. An engineering bound."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A job or a command that somebody hands in.
-
-    Attributes:
-        kind: `submit`, or the kind of a command.
-        job: A job's declaration; its job id and arrival are given when it is taken in.
-        target: A command's job or node.
-        value: A command's value, such as a budget.
-        by: Who hands it in.
-        key: Makes it idempotent: a second one with the same key is the first.
-        terms: Terms of a tenant.
-        given: Fields of the terms that are given; the others stay as they were accepted last.
-    """
-
-    kind: str
-    job: JobSpec | None = None
-    target: int = -1
-    value: float = 0.0
-    by: str = ""
-    key: str = ""
-    terms: TenantTerms = NO_TERMS
-    given: tuple[str, ...] = ()
-
-    def onto(self, terms: TenantTerms) -> "Request":
-        """The request with whole terms: what it gives, and the rest of others."""
-        given = {name: getattr(self.terms, name) for name in ("tenant", *self.given)}
-        return replace(self, terms=replace(terms, **given))
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An accepted request.
-
-    Attributes:
-        number: Its number, from 1; of a job also its id.
-        kind: `submit`, or the kind of a command.
-        target: A command's job or node; of a job -1.
-        value: A command's value.
-        by: Who handed it in.
-        accepted_at: When, in seconds since the epoch.
-        job: A job's declaration, with its id, without its arrival.
-        terms: Terms of a tenant.
-    """
-
-    number: int
-    kind: str
-    target: int
-    value: float
-    by: str
-    accepted_at: float
-    job: JobSpec | None
-    terms: TenantTerms = NO_TERMS
 
 
 class Inbox:
@@ -116,7 +51,7 @@ class Inbox:
                 asking again with the same keys.
         """
         for request in requests:
-            _check(request)
+            check_request(request)
         mine = _Waiting(requests)
         with self._line:
             self._waiting.append(mine)
@@ -194,7 +129,7 @@ class Inbox:
         asked = select(ENTRIES).where(ENTRIES.c.number > number).order_by(ENTRIES.c.number)
         return self._database.read(
             lambda connection: [
-                _entry(row) for row in connection.execute(asked.limit(most)).mappings()
+                entry_of(row) for row in connection.execute(asked.limit(most)).mappings()
             ]
         )
 
@@ -207,7 +142,7 @@ class Inbox:
             of = select(ENTRIES).where(ENTRIES.c.number.in_(some), ENTRIES.c.kind == SUBMIT)
 
             def work(connection: Connection, of: Select[Any] = of) -> list[Entry]:
-                return [_entry(row) for row in connection.execute(of).mappings()]
+                return [entry_of(row) for row in connection.execute(of).mappings()]
 
             found |= {entry.number: entry.job for entry in self._database.read(work) if entry.job}
         return found
@@ -260,7 +195,7 @@ class Inbox:
 
         def work(connection: Connection) -> Entry | None:
             with connection.execute(asked).mappings() as rows:
-                for entry in map(_entry, rows):
+                for entry in map(entry_of, rows):
                     if tenant is None or (entry.job and entry.job.tenant == tenant):
                         return entry
             return None
@@ -348,9 +283,9 @@ def _accepted(connection: Connection, requests: Sequence[Request]) -> list[Entry
             last += 1
             if request.terms != NO_TERMS:
                 request = request.onto(_terms(connection, request.terms.tenant))
-            row = _row(request, last, now)
+            row = row_of(request, last, now)
             connection.execute(insert(ENTRIES), row)
-            entry = _entry(row)
+            entry = entry_of(row)
         found.append(entry)
     return found
 
@@ -360,7 +295,7 @@ def _terms(connection: Connection, tenant: str) -> TenantTerms:
     asked = select(ENTRIES).where(ENTRIES.c.kind == CommandKind.TENANT.value)
     asked = asked.where(ENTRIES.c.name == tenant).order_by(ENTRIES.c.number.desc()).limit(1)
     row = connection.execute(asked).mappings().first()
-    return _entry(row).terms if row else replace(NO_TERMS, tenant=tenant)
+    return entry_of(row).terms if row else replace(NO_TERMS, tenant=tenant)
 
 
 def _last(connection: Connection) -> int:
@@ -370,26 +305,6 @@ def _last(connection: Connection) -> int:
         problem, remedy = "has no number", "restore the inbox's database from a backup"
         raise WarehouseError(f"entry {number!r} of the inbox", problem, remedy)
     return number
-
-
-def _check(request: Request) -> None:
-    if request.kind == SUBMIT and request.job is None:
-        raise InputError("job", "is missing", "give its declaration")
-    if request.kind not in (SUBMIT, *CommandKind) or request.kind == CommandKind.REFUSED:
-        raise InputError("kind", f"{request.kind!r} is no command", f"give {', '.join(_GIVEN)}")
-    tenant = request.job.tenant if request.job else request.terms.tenant
-    for field, text in (("key", request.key), ("by", request.by), ("tenant", tenant)):
-        if len(text) > MOST_TEXT or not text.isprintable():
-            problem = f"is longer than {MOST_TEXT} characters, or has control characters"
-            raise InputError(field, problem, "give a shorter one of letters and digits")
-    if request.kind == CommandKind.TENANT and not 0 < len(tenant) <= LONGEST_TENANT:
-        problem = f"is empty, or longer than {LONGEST_TENANT} characters"
-        raise InputError("tenant", problem, "give its name")
-    if request.job is not None and request.job.name.isdigit():
-        raise InputError("name", f"{request.job.name!r} is like a job's id", "add a letter")
-
-
-_GIVEN = (SUBMIT, *(kind.value for kind in CommandKind if kind is not CommandKind.REFUSED))
 
 
 def _known(connection: Connection, request: Request) -> Entry | None:
@@ -404,69 +319,9 @@ def _known(connection: Connection, request: Request) -> Entry | None:
     row = connection.execute(asked).mappings().first()
     if row is None:
         return None
-    asked_for = request.onto(_entry(row).terms)  # others gave the rest, then and since
-    new = _row(asked_for, row["number"], row["accepted_at"])
+    asked_for = request.onto(entry_of(row).terms)  # others gave the rest, then and since
+    new = row_of(asked_for, row["number"], row["accepted_at"])
     if any(row[part] != new[part] for part in ("kind", "target", "value", "job")):
         problem = f"{request.key!r} is that of entry {row['number']}, which asks for something else"
         raise InputError("key", problem, "give another key")
-    return _entry(row)
-
-
-def _row(request: Request, number: int, now: float) -> dict[str, Any]:
-    """A request as a row; what is given when a job is taken in is left open."""
-    job = request.job and replace(request.job, job_id=0, arrival_seconds=0.0)
-    declared = job or request.terms
-    return {
-        "number": number,
-        "kind": request.kind,
-        "name": job.name if job else request.terms.tenant,
-        "key": request.key or None,
-        "target": request.target,
-        "value": request.value,
-        "submitter": request.by,
-        "job": json.dumps(to_row(declared), sort_keys=True) if declared != NO_TERMS else "",
-        "accepted_at": now,
-    }
-
-
-def _entry(row: Mapping[str, Any] | RowMapping) -> Entry:
-    """An entry from its row.
-
-    Raises:
-        WarehouseError: It is not as it was written.
-    """
-    try:
-        number, text = int(row["number"]), row["job"]
-        submits = row["kind"] == SUBMIT
-        if not submits and CommandKind(row["kind"]) is CommandKind.REFUSED:
-            raise ValueError
-        return Entry(
-            number=number,
-            kind=row["kind"],
-            target=int(row["target"]),
-            value=float(row["value"]),
-            by=row["submitter"],
-            accepted_at=float(row["accepted_at"]),
-            job=replace(_declared(JobSpec, text), job_id=number) if submits else None,
-            terms=_declared(TenantTerms, text) if text and not submits else NO_TERMS,
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, InputError):
-        problem = "does not hold what was handed in"
-        place, remedy = f"entry {row['number']} of the inbox", "restore its database from a backup"
-        raise WarehouseError(place, problem, remedy) from None
-
-
-Declared = TypeVar("Declared")
-
-
-def _declared(kind: type[Declared], text: str) -> Declared:
-    """What was written as JSON.
-
-    Raises:
-        ValueError: It was not written so; other errors if it is nothing of that kind.
-    """
-    written = json.loads(text)
-    found = from_row(kind, written)
-    if to_row(found) != written:
-        raise ValueError
-    return found
+    return entry_of(row)
