@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from typing import Any
 
 import httpx
 
-from tests.ui.service import ready
+from harness.up import PROGRAM, ready
 
 JOB = {"model": "conv-small", "batch_size": 32, "epochs": 5}
 CONNECTIONS = 64
@@ -58,8 +57,7 @@ def reached(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
         yield options.url, options.token
         return
     with tempfile.TemporaryDirectory() as folder, ready(Path(folder)) as up:
-        program = Path(sys.executable).with_name("shockwave")
-        add = [program, "token", "add", "load", "--role", "operator", "--warehouse", up.warehouse]
+        add = [PROGRAM, "token", "add", "load", "--role", "operator", "--warehouse", up.warehouse]
         token = subprocess.run(add, check=True, capture_output=True, text=True).stdout.strip()
         yield up.url, token
 

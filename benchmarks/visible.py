@@ -12,16 +12,13 @@ import argparse
 import json
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import httpx
 
-from tests.ui.service import Up, ready
-
-PROGRAM = Path(sys.executable).with_name("shockwave")
+from harness.up import PROGRAM, Up, ready
 
 
 def main() -> None:

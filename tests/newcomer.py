@@ -14,15 +14,10 @@ from typing import Any
 
 from prefect._internal.analytics.ci_detection import CI_ENV_VARS
 
-from tests.waiting import HANG_SECONDS
+from harness.up import outside
+from harness.waiting import HANG_SECONDS
 
 RECORDER = Path(__file__).parent / "recorder"
-
-
-def outside(home: Path) -> dict[str, str]:
-    """The environment of a program that nobody has told of a server."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    return env | {"PREFECT_HOME": str(home)}
 
 
 def newcomer(home: Path, lookups: Path) -> dict[str, str]:

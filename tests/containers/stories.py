@@ -11,9 +11,9 @@ from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerPlace
 from containers.docker.nodes import Nodes
 from containers.runtime import ContainerEvent, Lease, Observation, Runtime, Standing, Terms
+from harness.waiting import HANG_SECONDS
 from predictor.allocation import Demand
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode
-from tests.waiting import HANG_SECONDS
 
 ROUND_SECONDS = 0.5
 

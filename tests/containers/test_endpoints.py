@@ -16,10 +16,10 @@ from containers.docker import daemon as containers_docker
 from containers.runtime import EventKind
 from harness.dockerd import IMAGE, Dockerd, cluster, dockerd, mounts, with_slots
 from harness.endpoints import PORT, Authority, Sshd, missing, sshd, swarm, verified
+from harness.waiting import HANG_SECONDS, wait_for
 from tests.containers.stories import job, long, story
 from tests.containers.test_checking import findings
 from tests.daemons import give_up
-from tests.waiting import HANG_SECONDS, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 CLUSTER = """

@@ -20,10 +20,10 @@ from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.runtime import ContainerEvent, EventKind, Lease, Standing, Terms
 from harness.dockerd import IMAGE, LIMITS, LOUD, LYING, STUBBORN, Dockerd, cluster, mixed, mounts
+from harness.waiting import HANG_SECONDS
 from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec
 from tests.containers.stories import job, long, losses, story
-from tests.waiting import HANG_SECONDS
 
 HUNG_ROUNDS = 15
 """Of a second each: what is slow to start on a busy machine does not hang."""

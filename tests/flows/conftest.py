@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flows.cli import main as cli
-from tests.waiting import HANG_SECONDS
+from harness.up import PROGRAM
+from harness.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
     from flows.servers.access import Access
-
-PROGRAM = Path(sys.executable).with_name("shockwave")
 
 
 def _no_constant(text: str) -> None:

@@ -15,7 +15,7 @@ from flows.servers.gate import Beside, Gate
 from flows.web.api import PREFIX, create_api
 from flows.web.asking import Asking
 from flows.web.page.app import PAGE, create_page
-from tests.waiting import POLL_SECONDS
+from harness.waiting import POLL_SECONDS
 
 SECRET = "shockwave:of-this-installation-and-no-other"
 

@@ -31,10 +31,10 @@ from flows.history.replay import replay
 from flows.history.whatif import Change, whatif
 from flows.runs.simulation import simulate
 from flows.servers.access import Access
-from tests.flows.conftest import PROGRAM, Command, tree
+from harness.up import PROGRAM, descendants, free_port, running
+from harness.waiting import HANG_SECONDS, wait_for
+from tests.flows.conftest import Command, tree
 from tests.newcomer import elsewhere, in_terminal, lookups_of, newcomer
-from tests.ui.service import descendants, free_port, running
-from tests.waiting import HANG_SECONDS, wait_for
 from warehouse.analytics.questions import Analytics
 from warehouse.store.campaigns import read_cells
 from warehouse.store.files import CellStatus

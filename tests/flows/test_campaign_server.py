@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.conftest import PROGRAM
+from harness.up import PROGRAM, descendants, running
+from harness.waiting import HANG_SECONDS, wait_for
 from tests.newcomer import elsewhere, lookups_of, newcomer, terminal
 from tests.ui.attacks import ask, attacked
-from tests.ui.service import descendants, own_server, running, serves
-from tests.waiting import HANG_SECONDS, wait_for
+from tests.ui.service import own_server, serves
 from warehouse.store.campaigns import read_cells
 from warehouse.store.files import CellStatus
 from warehouse.store.folder import present

@@ -19,8 +19,9 @@ from flows.cli.app import application
 from flows.cli.commands import COMMANDS, WITHOUT_RECORDS
 from flows.cli.errors import with_warehouse
 from flows.cli.terminal import USUAL_WIDTH, print_side_by_side
+from harness.up import PROGRAM
 from solver.policies import POLICIES
-from tests.flows.conftest import PROGRAM, Command, Finished, Ran, tree
+from tests.flows.conftest import Command, Finished, Ran, tree
 from tests.runs import chained, write
 from warehouse.store.folder import place_of
 from warehouse.store.reader import Reader

@@ -17,9 +17,10 @@ from flows.history.replay import replay
 from flows.runs.simulation import resume, simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
+from harness.up import PROGRAM
+from harness.waiting import HANG_SECONDS
 from tasks.record import Settings, one_pool
-from tests.flows.conftest import PROGRAM, Command, tree
-from tests.waiting import HANG_SECONDS
+from tests.flows.conftest import Command, tree
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import CHECKSUMS
 from warehouse.store.folder import part_names, rounds_of, run_folders

@@ -12,12 +12,13 @@ import pytest
 
 from flows.servers.command import answers
 from flows.servers.secret import read_secret
+from harness.up import PROGRAM, descendants, free_port, running
+from harness.waiting import wait_for
 from predictor.errors import InputError, WarehouseError
-from tests.flows.conftest import PROGRAM, Command
+from tests.flows.conftest import Command
 from tests.newcomer import elsewhere, lookups_of, newcomer, terminal
 from tests.ui.attacks import ask, attacked
-from tests.ui.service import descendants, free_port, own_server, running
-from tests.waiting import wait_for
+from tests.ui.service import own_server
 from warehouse.store.folder import present
 
 

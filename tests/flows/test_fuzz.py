@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.attacks.fuzz import FORMATS
-from tests.waiting import HANG_SECONDS
+from harness.waiting import HANG_SECONDS
 
 
 @pytest.mark.slow

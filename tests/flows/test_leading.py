@@ -16,10 +16,10 @@ from flows.service import scheduler
 from flows.service.leading import Fenced, Place, leading
 from flows.service.running import announced, running
 from flows.service.scheduler import schedule, under_way
+from harness.waiting import wait_for
 from predictor.errors import WarehouseBusy
 from tasks.round import Run
 from tests.flows.test_scheduler import FAST, JOB
-from tests.waiting import wait_for
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.lease import Leases, TakenOver
 from warehouse.store.durable import lock_run

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from harness.waiting import HANG_SECONDS
 from tests.flows.served import SECRET, served
 from tests.flows.test_api import furnish
 from tests.flows.test_scheduler import JOB, go
-from tests.waiting import HANG_SECONDS
 from warehouse.inbox.inbox import Inbox
 
 pytestmark = pytest.mark.browser

@@ -13,8 +13,9 @@ from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from flows.servers.access import Access
+from harness.up import PROGRAM
 from tasks.record import Settings, one_pool
-from tests.flows.conftest import PROGRAM, Finished
+from tests.flows.conftest import Finished
 from tests.newcomer import RECORDER, elsewhere, in_terminal, is_this_machine, lookups_of, newcomer
 
 CLUSTER = """

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flows.history.whatif import Change, whatif
+from harness.waiting import HANG_SECONDS
 from tests.runs import ended, write
-from tests.waiting import HANG_SECONDS
 from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
 from warehouse.report import report_of

@@ -37,12 +37,12 @@ from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from flows.servers.access import Access
 from flows.servers.prefect_driver import run_round_in_prefect
+from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import WarehouseError
 from tasks.prefect_tasks import TASKS, may_pass
 from tasks.record import Parameter, Settings, Start, one_pool
 from tasks.round import ROUND, Run
 from tests.flows.conftest import Command
-from tests.waiting import HANG_SECONDS, wait_for
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
 from warehouse.store.campaigns import read_cells

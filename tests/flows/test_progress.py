@@ -22,8 +22,9 @@ from flows.cli.progress import (
     working,
 )
 from flows.runs.simulation import simulate
-from tests.flows.conftest import PROGRAM, Command, Finished, tree
-from tests.newcomer import in_terminal, outside
+from harness.up import PROGRAM, outside
+from tests.flows.conftest import Command, Finished, tree
+from tests.newcomer import in_terminal
 from warehouse.store.reader import Reader
 
 SIMULATE = (PROGRAM, "simulate", "--gpus", "16")

@@ -21,9 +21,9 @@ from flows.servers import command
 from flows.servers.children import child
 from flows.servers.failures import log_errors_once
 from flows.up.service import Kept
+from harness.waiting import wait_for
 from predictor.errors import InputError, WarehouseError
 from tests.flows.conftest import Command
-from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 

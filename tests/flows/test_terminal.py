@@ -16,8 +16,9 @@ from rich.cells import cell_len
 
 from flows.cli.tables import shown, side_by_side, table
 from flows.cli.terminal import print_side_by_side, print_table
+from harness.up import outside
 from tests.flows.conftest import Command, Finished
-from tests.newcomer import in_terminal, outside
+from tests.newcomer import in_terminal
 
 WIDTHS = (60, 80, 100, 120, 200)
 STORED = Path(__file__).parent / "terminals"

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from harness.waiting import HANG_SECONDS
 from tests.images.trainers import (
     IMAGES,
     JOB,
@@ -23,7 +24,6 @@ from tests.images.trainers import (
     start,
     train_here,
 )
-from tests.waiting import HANG_SECONDS
 from trainer import errors
 from trainer.__main__ import main
 from trainer.data import FOLDER_VARIABLE

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
+from harness.waiting import HANG_SECONDS
 from tests.images.trainers import (
     progress,
     put_job,
@@ -20,7 +21,6 @@ from tests.images.trainers import (
     wait_for,
     weights,
 )
-from tests.waiting import HANG_SECONDS
 from trainer.collective import first_rank
 from trainer.errors import InputError
 from trainer.job import read_job

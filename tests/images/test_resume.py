@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from harness.waiting import HANG_SECONDS, handles
 from tests.images.trainers import (
     lines,
     progress,
@@ -20,7 +21,6 @@ from tests.images.trainers import (
     trained,
     wait_for,
 )
-from tests.waiting import HANG_SECONDS, handles
 
 FAST = {"model": "ResNet-18", "samples_per_epoch": 48, "epochs": 4}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tests.waiting import HANG_SECONDS
+from harness.waiting import HANG_SECONDS
 from trainer.checkpoint import CURRENT
 from trainer.collective import Gang
 from trainer.job import read_job

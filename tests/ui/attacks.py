@@ -18,7 +18,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
 from flows.servers.access import Access
-from tests.waiting import POLL_SECONDS
+from harness.waiting import POLL_SECONDS
 
 FOREIGN = "evil.example"
 ATTACKS = ("foreign origin", "foreign host", "no secret", "no CSRF token")

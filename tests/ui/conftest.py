@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.up import Up
 from tests.flows.conftest import here
-from tests.ui.service import Up, ready
+from tests.ui.service import ready
 
 __all__ = ["here"]
 

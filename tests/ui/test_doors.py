@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Error
 
+from harness.up import Up
 from tests.ui.attacks import (
     ATTACKS,
     FOREIGN,
@@ -22,7 +23,6 @@ from tests.ui.attacks import (
     headers_of,
 )
 from tests.ui.browser import browser, log_in
-from tests.ui.service import Up
 
 pytestmark = pytest.mark.prefect
 

@@ -41,6 +41,8 @@ from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from flows.servers.access import Access
 from flows.servers.prefect_driver import embedded_prefect
+from harness.up import Up, running
+from harness.waiting import HANG_SECONDS, wait_for
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind
@@ -49,8 +51,7 @@ from tests.flows.conftest import Command
 from tests.runs import chained, make, write
 from tests.ui.attacks import ask, authorization
 from tests.ui.browser import browser, log_in
-from tests.ui.service import Up, ready, running, start
-from tests.waiting import HANG_SECONDS, wait_for
+from tests.ui.service import ready, start
 from warehouse.analytics.questions import Analytics
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit

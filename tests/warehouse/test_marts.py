@@ -11,10 +11,10 @@ from typing import Any
 import duckdb
 import pytest
 
+from harness.waiting import HANG_SECONDS
 from predictor.errors import WarehouseError
 from tests.contents import contents, seen_by_analysts
 from tests.runs import Made, ended, write
-from tests.waiting import HANG_SECONDS
 from warehouse.analytics.catalog import TABLE_BYTES, build, create_views
 from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import MARTS, read_twice

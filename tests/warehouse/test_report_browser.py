@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from harness.waiting import HANG_SECONDS
 from tests.reports import HOSTILE, fill
-from tests.waiting import HANG_SECONDS
 from warehouse.analytics.questions import Analytics
 from warehouse.report import report_of
 from warehouse.report.page import render
