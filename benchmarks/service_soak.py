@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -207,6 +207,7 @@ class Children:
 
     work: dict[str, Callable[[], None]]
     running: dict[int, str] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)
 
     def start(self, name: str) -> None:
         child = os.fork()
@@ -225,12 +226,20 @@ class Children:
         for process in [child for child, called in self.running.items() if called == name]:
             os.kill(process, signal.SIGKILL)
 
-    def ended(self) -> Iterator[tuple[str, int]]:
-        """The names and exit codes of those that have ended meanwhile."""
+    def look(self, hands: Collection[str]) -> None:
+        """Start again who was killed; once all hands are done, begin with the end."""
         for child in [*self.running]:
             ended, status = os.waitpid(child, os.WNOHANG)
-            if ended:
-                yield self.running.pop(child), os.waitstatus_to_exitcode(status)
+            if not ended:
+                continue
+            name, code = self.running.pop(child), os.waitstatus_to_exitcode(status)
+            if code == -signal.SIGKILL:
+                self.start(name)
+                continue
+            assert code == 0, f"the {name} has failed with code {code}"
+            self.done.add(name)
+            if {*hands} <= self.done and name != "end":
+                self.start("end")
 
 
 @contextmanager
@@ -255,7 +264,7 @@ def soak(place: Place, jobs: int, kills: int) -> dict[str, float]:
     for me, name in enumerate(hands):
         work[name] = lambda me=me: submitter(place, me, requests)  # type: ignore[misc]
     work["end"] = lambda: end(place)
-    done, half, peak, killed = set[str](), 0, 0, 0
+    half, peak, killed = 0, 0, 0
     limit = time.monotonic() + DEADLINE_SECONDS
     with children(work) as all_of_them:
         all_of_them.start("scheduler")
@@ -263,7 +272,7 @@ def soak(place: Place, jobs: int, kills: int) -> dict[str, float]:
             time.sleep(0.1)
         for name in hands:
             all_of_them.start(name)
-        while "end" not in done:
+        while "end" not in all_of_them.done:
             assert time.monotonic() < limit, "the soak does not come to its end"
             time.sleep(rng.uniform(0.0, 0.1))
             if due and place.gauge.taken >= due[0]:
@@ -272,14 +281,7 @@ def soak(place: Place, jobs: int, kills: int) -> dict[str, float]:
                 all_of_them.kill("scheduler" if rng.random() < 0.75 else rng.choice(hands))
             if place.gauge.taken > total // 2 and not due:
                 half, peak = half or place.gauge.resident_kb, place.gauge.resident_kb
-            for name, code in all_of_them.ended():
-                if code == -signal.SIGKILL:
-                    all_of_them.start(name)
-                    continue
-                assert code == 0, f"the {name} has failed"
-                done.add(name)
-                if {*hands} <= done and name != "end":
-                    all_of_them.start("end")
+            all_of_them.look(hands)
     return {
         "kills": killed,
         "rounds": place.gauge.rounds,

@@ -128,29 +128,17 @@ def walk(place: Place, helm: Helm, kills: int, jobs: int) -> dict[str, float]:
         forked(lambda: steady(place, SUBMIT))
         for name in (MEMBERS[1], *hands):
             all_of_them.start(name)
-        done = set[str]()
-
-        def settle() -> None:
-            for name, code in all_of_them.ended():
-                if code == -signal.SIGKILL:
-                    all_of_them.start(name)
-                    continue
-                assert code == 0, f"the {name} has failed with code {code}"
-                done.add(name)
-                if {*hands} <= done and name != "end":
-                    all_of_them.start("end")
-
         for _ in range(kills):
             time.sleep(rng.uniform(0.0, 2.0))
             while helm.driver not in all_of_them.running:
                 time.sleep(0.02)
-                settle()
+                all_of_them.look(hands)
             killed, before, began = helm.driver, helm.rounds, time.monotonic()
             os.kill(killed, signal.SIGSTOP if rng.random() < 0.2 else signal.SIGKILL)
             lost += 1  # until it is known that none is
             while helm.driver == killed or helm.rounds <= before - 1:
                 time.sleep(0.02)
-                settle()
+                all_of_them.look(hands)
                 assert time.monotonic() - began < ROUND_SECONDS, "nobody takes over"
             took.append(time.monotonic() - began)
             now = forked(lambda: digests(place))
@@ -158,9 +146,9 @@ def walk(place: Place, helm: Helm, kills: int, jobs: int) -> dict[str, float]:
             seen = now
         long = next(told.number for told in place.told() if told.key == SUBMIT)
         forked(lambda: steady(place, CommandKind.CANCEL.value, long))
-        while "end" not in done:
+        while "end" not in all_of_them.done:
             time.sleep(0.1)
-            settle()
+            all_of_them.look(hands)
     return {
         "kills": kills,
         "rounds": helm.rounds,
