@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.daemons import daemon, storage
+from tests.heartbeat import Heartbeat
 from tests.quick import FOLDERS, Quick
 
 __all__ = ["daemon", "storage"]
@@ -50,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--quick"):
         settings.load_profile("quick")
         config.pluginmanager.register(Quick())
+    if config.getoption("dist", "no") != "no":
+        config.pluginmanager.register(Heartbeat(config))
 
 
 @pytest.hookimpl(optionalhook=True)

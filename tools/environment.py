@@ -20,14 +20,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import TextIO
 
 CONSTRAINTS = Path("constraints.txt")
 
 SAY_SECONDS = 5.0
-"""Between two lines about what pip does."""
+"""Between two lines about what is done."""
 
 UNREACHABLE = re.compile("Retrying|[Cc]onnection|[Tt]ime(d |-)?out|error sending request")
 """What the output of pip or uv has where an index did not answer."""
@@ -94,7 +96,7 @@ class Environment:
         return [info.name for info in unfinished]
 
     def bring(self, name: str, *options: str, build: str = "") -> None:
-        """Run `pip install` of one package alone, with a line every few seconds.
+        """Run `pip install` of one package alone.
 
         Args:
             name: The package.
@@ -114,7 +116,7 @@ class Environment:
         self._install("pip", pip)
 
     def install(self, *arguments: str) -> None:
-        """Run `uv pip install`, with a line every few seconds.
+        """Run `uv pip install`.
 
         Raises:
             SetupError: uv failed.
@@ -167,7 +169,7 @@ class Environment:
         log: TextIO,
         variables: Mapping[str, str] | None = None,
     ) -> int:
-        """Run a command, with a line every few seconds; returns its exit code."""
+        """Run a command; returns its exit code."""
         process = subprocess.Popen(
             command,
             stdout=log,
@@ -177,19 +179,15 @@ class Environment:
             start_new_session=True,  # Ctrl-C reaches it once, through us
         )
         try:
-            while process.poll() is None:
-                try:
-                    process.wait(SAY_SECONDS)
-                except subprocess.TimeoutExpired:
-                    seconds = time.monotonic() - self._started
-                    print(f"{seconds:5.0f} s  {self._doing()}", flush=True)
+            process.wait()
         except KeyboardInterrupt:
             process.send_signal(signal.SIGINT)
             process.wait()
             raise
         return process.returncode
 
-    def _doing(self) -> str:
+    def doing(self) -> str:
+        """What is done now, by what pip or uv wrote last."""
         if not self.log.exists():
             return "making the environment"
         for line in reversed(self.log.read_text(errors="replace").splitlines()):
@@ -206,6 +204,24 @@ class Environment:
             if "Retrying" in line:
                 return "the package index does not answer; trying again"
         return "looking up what belongs together"
+
+
+@contextmanager
+def saying(doing: Callable[[], str]) -> Iterator[None]:
+    """Say by the clock what is done, in a line every few seconds, whatever it waits for."""
+    started, ended = time.monotonic(), Event()
+
+    def say() -> None:
+        while not ended.wait(SAY_SECONDS):
+            print(f"{time.monotonic() - started:5.0f} s  {doing()}", flush=True)
+
+    thread = Thread(target=say, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _finished(info: Path) -> bool:
@@ -241,27 +257,35 @@ def complete(folder: Path, extras: Sequence[str]) -> None:
             fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             print("Another setup of this folder is under way; waiting for its end", flush=True)
-            fcntl.flock(locked, fcntl.LOCK_EX)
+            with saying(lambda: "waiting for the other setup"):
+                fcntl.flock(locked, fcntl.LOCK_EX)
         environment = Environment(folder, locked.fileno())
-        what = f"for running and for {', '.join(extras)}" if extras else "for running"
-        print(f"Setting up {folder} {what}; pip's output is in {environment.log}", flush=True)
-        for name in environment.discard_unfinished():
-            print(f"{name} was left half installed: installing it anew", flush=True)
-        environment.create()
-        index = os.environ.get("TORCH_INDEX")
-        if index and sys.platform == "linux":
-            asking = ["--extra-index-url", index, "--retries", "1", "--timeout", "10"]
-            try:
-                environment.bring("torch", *asking, build="+cpu")
-            except SetupError:
-                print(
-                    "PyTorch comes with CUDA, which takes several GB more and Shockwave does not "
-                    f"use: {index} (TORCH_INDEX) had no other build",
-                    flush=True,
-                )
-        environment.bring("uv")
-        environment.install("--editable", f".[{','.join(extras)}]" if extras else ".")
-        print(environment.summary(), flush=True)
+        with saying(environment.doing):
+            _complete(environment, extras)
+
+
+def _complete(environment: Environment, extras: Sequence[str]) -> None:
+    what = f"for running and for {', '.join(extras)}" if extras else "for running"
+    print(
+        f"Setting up {environment.folder} {what}; pip's output is in {environment.log}", flush=True
+    )
+    for name in environment.discard_unfinished():
+        print(f"{name} was left half installed: installing it anew", flush=True)
+    environment.create()
+    index = os.environ.get("TORCH_INDEX")
+    if index and sys.platform == "linux":
+        asking = ["--extra-index-url", index, "--retries", "1", "--timeout", "10"]
+        try:
+            environment.bring("torch", *asking, build="+cpu")
+        except SetupError:
+            print(
+                "PyTorch comes with CUDA, which takes several GB more and Shockwave does not "
+                f"use: {index} (TORCH_INDEX) had no other build",
+                flush=True,
+            )
+    environment.bring("uv")
+    environment.install("--editable", f".[{','.join(extras)}]" if extras else ".")
+    print(environment.summary(), flush=True)
 
 
 if __name__ == "__main__":

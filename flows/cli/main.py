@@ -4,28 +4,35 @@ import atexit
 import os
 import signal
 import sys
+from contextlib import nullcontext
 from types import FrameType
 
 from flows.cli.commands import COMMANDS, overview
 from flows.cli.errors import printable, reported
+from flows.cli.progress import working
 from flows.servers.teardown import silence_teardown
 from predictor.errors import Interrupted
 
 COMPLETION = "_SHOCKWAVE_COMPLETE"
 """Variable with which a shell asks for completions, or for the script that has it ask."""
 
+ON_THEIR_OWN = ("up", "events", "--version")
+"""Commands that go on until they are stopped, and say themselves what they do, or end at once."""
+
 
 def _run(arguments: list[str]) -> None:
-    """Run a command; only its own module is imported."""
+    """Run a command, and show its progress; only its own module is imported."""
     if COMPLETION in os.environ:
         _complete()
     if arguments[:1] in ([], ["--help"]):
         _print_overview()
         sys.exit(0 if arguments else 2)
-    from flows.cli.app import application
+    ended = arguments[0] in ON_THEIR_OWN or "--help" in arguments
+    with nullcontext() if ended else working(arguments[0], lines="--json" in arguments):
+        from flows.cli.app import application
 
-    known = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
-    sys.exit(application(known)(prog_name="shockwave", standalone_mode=False))
+        known = arguments[:1] if arguments[0] in COMMANDS else COMMANDS
+        sys.exit(application(known)(prog_name="shockwave", standalone_mode=False))
 
 
 def _complete() -> None:

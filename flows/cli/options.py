@@ -1,7 +1,6 @@
 """Options shared by commands; those of runs and workloads are derived from their settings."""
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +13,6 @@ import typer
 from typer.core import TyperCommand
 
 from flows.cli.errors import WAREHOUSE_VARIABLE, place_as_option, with_warehouse
-from flows.cli.progress import working
 from flows.runs.setting import Setting, settings_in
 from flows.runs.settings import (
     BACKEND,
@@ -35,7 +33,7 @@ warehouse_named = ContextVar("warehouse_named", default=True)
 
 
 class Command(TyperCommand):
-    """A command that shows its progress, and whose errors name its options."""
+    """A command whose errors name its options."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -53,14 +51,11 @@ class Command(TyperCommand):
         Raises:
             ShockwaveError: The error that the command raised, with the option as its place.
         """
-        serves = ctx.info_name in ("up", "events")  # until stopped; they say what they do
-        lines = ctx.params.get("as_json", False)
         try:
-            with nullcontext() if serves else working(str(ctx.info_name), lines=lines):
-                source = ctx.get_parameter_source("warehouse")
-                warehouse_named.set(source is not None and source.name == "COMMANDLINE")
-                _use_ids(ctx.params)
-                return super().invoke(ctx)
+            source = ctx.get_parameter_source("warehouse")
+            warehouse_named.set(source is not None and source.name == "COMMANDLINE")
+            _use_ids(ctx.params)
+            return super().invoke(ctx)
         except ShockwaveError as error:
             place = place_as_option(error.place, self.params)
             remedy, kept = error.remedy, ctx.params.get("warehouse")

@@ -1,8 +1,9 @@
 """What a command is doing, on stderr: a bar on a terminal, else a line every few seconds.
 
-A command runs within `working`; what it does it tells `progress()`. A thread shows it, so that no
-command is silent for long, whatever it waits for. The rest of the time is estimated from how fast
-the work went lately: over the second half of the time that has passed.
+A command runs within `working`, its imports included; what it does it tells `progress()`. A thread
+shows it by the clock, so that no command is silent for long, whatever it waits for. The rest of the
+time is estimated from how fast the work went lately: over the second half of the time that has
+passed.
 """
 
 import math
@@ -15,8 +16,6 @@ from threading import Event, Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from flows.cli.errors import printable
 from predictor.errors import InputError
 
@@ -28,9 +27,9 @@ if TYPE_CHECKING:  # not needed by commands that run nothing
 Count = Callable[[int, int | None], None]
 """Takes how much is done, and of how much if that is known."""
 
-SAY_SECONDS = 9.0
-"""Time between two lines: none is later than ten seconds after the last, delays included. A choice
-of layout."""
+SAY_SECONDS = 5.0
+"""Time between two lines: half of the ten seconds after which a command seems to hang, so that a
+busy machine may show each as late again. A choice of layout."""
 
 FIRST_SECONDS = 3.0
 """Time until the first line: what takes less needs none. A choice of layout."""
@@ -49,7 +48,7 @@ SAMPLES = 256
 
 
 def _to_stderr(line: str) -> None:
-    typer.echo(printable(line), err=True)
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 class Pace:

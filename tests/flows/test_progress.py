@@ -1,5 +1,6 @@
 """What a command says while it works: lines that never stay away, and how long it will take."""
 
+import io
 import itertools
 import os
 import re
@@ -161,6 +162,15 @@ def test_no_command_is_mute(
     assert said
     assert all(said)
     assert any(match and match[1].startswith(says) for match in said)
+
+
+def test_lines_come_while_python_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
+    monkeypatch.setenv(VARIABLE, "0.01")
+    with working("sql"):
+        while said.getvalue().count("sql: under way") < 3:
+            sum(range(1_000))
 
 
 @pytest.mark.process

@@ -1,0 +1,111 @@
+"""How long commands that take a while are mute, without a terminal.
+
+    python -m benchmarks.silence [--commands compare,campaign,report] [--busy 0] [--json]
+
+Each command runs in a process of its own, stdout and stderr in one pipe. Shown is the longest time
+between two things that it says, its start and end included, and how long it took. The runs that are
+asked about are those that `compare` and `campaign` make before. `make` is a clone of this
+repository, its installation and first comparison: `make run`, which needs an index of packages.
+`--busy` starts so many processes that compute. Asked: none is mute for more than ten seconds.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from warehouse.store.folder import name_of, run_folders
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = (sys.executable, "-c", "from flows.cli.main import main; main()")
+MUTE_SECONDS = 10.0
+"""The longest that is asked."""
+
+LINES = {
+    "compare": "compare --warehouse w",
+    "campaign": f"campaign {ROOT}/examples/campaign.toml --warehouse c",
+    "report": "report {campaign} --warehouse c",
+    "sql": "sql --recipe policies-compared --warehouse c",
+    "replay": "replay {run} --warehouse w",
+    "audit": "audit --all --warehouse c",
+    "whatif": "whatif {run} --round 5 --policy fifo --warehouse w",
+    "views": "views --warehouse c",
+    "forecast-error": "forecast-error --jobs 400",
+    "generate": "generate g --jobs 20000",
+}
+"""By name: the arguments."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--commands", default=",".join(LINES))
+    parser.add_argument("--busy", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    longest = 0.0
+    with tempfile.TemporaryDirectory() as temporary, computing(options.busy):
+        folder = Path(temporary)
+        for name in options.commands.split(","):
+            mute, seconds = measure(command(name, folder), folder)
+            longest = max(longest, mute)
+            row = {"command": name, "mute_s": round(mute, 1), "took_s": round(seconds, 1)}
+            row["load"] = round(os.getloadavg()[0], 1)
+            if options.json:
+                print(json.dumps(row), flush=True)
+            else:
+                print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+    sys.exit(longest > MUTE_SECONDS)
+
+
+@contextmanager
+def computing(processes: int) -> Iterator[None]:
+    """So many processes that compute, within the context."""
+    with ExitStack() as begun:
+        for _ in range(processes):
+            busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            begun.callback(busy.wait)
+            begun.callback(busy.kill)
+        yield
+
+
+def command(name: str, folder: Path) -> list[str]:
+    """What is measured under a name."""
+    if name == "make":
+        here = f"git clone -q {ROOT} clone && make -C clone run"
+        return ["sh", "-c", here]
+    known = {"run": "", "campaign": ""}
+    if (folder / "w").is_dir():
+        known["run"] = name_of(run_folders(folder / "w")[0])
+    if (folder / "c" / "campaigns").is_dir():
+        plans = (folder / "c" / "campaigns").glob("*/plan.json")
+        known["campaign"] = next(plans).parent.name
+    return [*PROGRAM, *LINES[name].format(**known).split()]
+
+
+def measure(line: list[str], folder: Path) -> tuple[float, float]:
+    """The longest time for which a command is mute, and how long it takes, in seconds."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("SHOCKWAVE_PROGRESS", None)
+    began = said = time.monotonic()
+    mute, told = 0.0, b""
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, env=environment
+    ) as process:
+        assert process.stdout is not None
+        while some := os.read(process.stdout.fileno(), 2**16):
+            now = time.monotonic()
+            mute, said, told = max(mute, now - said), now, (told + some)[-2000:]
+    ended = time.monotonic()
+    if process.returncode:
+        sys.exit(f"{' '.join(line)} failed: {told.decode(errors='replace')}")
+    return max(mute, ended - said), ended - began
+
+
+if __name__ == "__main__":
+    main()
