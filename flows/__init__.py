@@ -5,6 +5,7 @@ Each folder imports from those below it only: `cli`, `service`, `campaigns`, `hi
 
 Importing it turns off the usage statistics of the libraries that it builds on, for this process and
 its child processes. Prefect decides while it is imported, so this comes before any import of it.
+Servers of this machine are asked directly, as a proxy would be told the secret.
 """
 
 import os
@@ -14,3 +15,6 @@ os.environ |= {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "0",  # its servers
     "RAY_USAGE_STATS_ENABLED": "0",
 }
+_direct = (os.environ.get("no_proxy") or os.environ.get("NO_PROXY", "")).split(",")
+_direct = list(dict.fromkeys(filter(None, [*_direct, "127.0.0.1", "localhost", "::1"])))
+os.environ |= dict.fromkeys(("no_proxy", "NO_PROXY"), ",".join(_direct))

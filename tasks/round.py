@@ -53,6 +53,7 @@ class Run:
         state: Live state, a fold over its records.
         schedules: True batch-size schedules by job id, for oracles and clairvoyant policies.
         active: Policy input of the last round, by job id.
+        check: Called before a round touches its jobs; raises if they are another process's by now.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Run:
     state: RunState
     schedules: Mapping[int, tuple[ProfiledRegime, ...]]
     active: dict[int, ActiveJob] = field(default_factory=dict)
+    check: Callable[[], object] = lambda: None
 
     @property
     def finished(self) -> bool:
@@ -121,6 +123,7 @@ def collect(run: Run, this: Round) -> None:
         began = perf_counter()
         run.runtime.advance(_idle_until(run))
         this.waited_ms = (perf_counter() - began) * 1e3
+    run.check()
     for job_id in sorted(orders.cancelled):
         run.runtime.withdraw(job_id, run.state.why_cancelled(job_id))
     seen = run.state.given_up(run.runtime.observe())
@@ -279,6 +282,7 @@ def solve(run: Run, this: Round) -> None:
 
 def dispatch(run: Run, this: Round) -> None:
     """Preempt the jobs that lose their lease, then launch the jobs with a new lease."""
+    run.check()
     placement, leases = this.plan.placement, this.state.leases
     losing = {
         job_id: displaced(gpus, leases, placement)

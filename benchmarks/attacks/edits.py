@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tasks.rows import content_hash
 from warehouse.store.checksums import CHECKSUMS, checksum
-from warehouse.store.folder import WHOLE
+from warehouse.store.folder import SNAPSHOT, WHOLE
 from warehouse.store.ledger import LEDGER
 from warehouse.store.signing import Key
 
@@ -309,6 +309,17 @@ def run_gone_from_all(target: Target) -> None:
     forged_ledger(
         target, forger(target.rng), lambda rows: [row for row in rows if row["folder"] != name]
     )
+
+
+def snapshot_and_ledger(target: Target) -> None:
+    """Change a value of a service's snapshot, and forge a ledger that has it so."""
+    json_value(target, target.folder / SNAPSHOT)
+    forged = {SNAPSHOT.name: checksum(target.folder / SNAPSHOT)}
+
+    def change(rows: Rows) -> Rows:
+        return [row | {"files": forged} if row["folder"] == "inbox" else row for row in rows]
+
+    forged_ledger(target, forger(target.rng), change)
 
 
 def as_it_was(target: Target) -> None:

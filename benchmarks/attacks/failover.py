@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -86,7 +87,8 @@ def member(place: Place) -> None:
         closing(Leases(place.warehouse)) as leases,
     ):
         assert leader
-        run.sink = leading.Fenced(run.sink, leases, leader.token)
+        run.check = partial(leases.check, leader.token)
+        run.sink = leading.Fenced(run.sink, run.check)
 
         def driver(run: Run) -> Round:
             leader.check()

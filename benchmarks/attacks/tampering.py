@@ -2,10 +2,10 @@
 
     python -m benchmarks.attacks.tampering [--edits 1000] [--seed 0] [--unsigned] [--json]
 
-A small warehouse (two ended runs, one under way, a campaign, copies of marts, a ledger that is
-signed unless `--unsigned` is given) is made once. For each edit it is copied, edited and audited.
-Kinds of edits take turns, and SEED draws what each changes. The table says by kind how many were
-found; exit code 1 if one was missed.
+A small warehouse (two ended runs, one under way, a service and its snapshot, a campaign, copies of
+marts, a ledger that is signed unless `--unsigned` is given) is made once. For each edit it is
+copied, edited and audited. Kinds of edits take turns, and SEED draws what each changes. The table
+says by kind how many were found; exit code 1 if one was missed.
 
 `an older state` puts back the warehouse as it was before its newest run, ledger included. Only a
 hash that was kept elsewhere reveals it, so that kind is audited with `--expect`; with `--unsigned`
@@ -30,6 +30,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from benchmarks.attacks import edits
 from benchmarks.attacks.edits import BYTES, Target
+from benchmarks.attacks.specimens import make_service
+from flows.runs import position
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from tasks.record import Settings, Start, one_pool
@@ -37,7 +39,7 @@ from warehouse.analytics.marts import materialise
 from warehouse.store import holdings
 from warehouse.store.campaigns import CellStore, write_cells, write_plan
 from warehouse.store.files import CellRow, CellStatus
-from warehouse.store.folder import place_of
+from warehouse.store.folder import SNAPSHOT, place_of
 from warehouse.store.ledger import LEDGER, read_ledger
 from warehouse.store.signing import KEY_VARIABLE
 from warehouse.workloads.generator import generate_workload
@@ -53,14 +55,15 @@ FILES = {
     "marts": ("marts/*/*.parquet", "marts/current.json"),
     "ledger": (LEDGER,),
     "database": ("analytics.duckdb", ".views"),
+    "snapshot": (SNAPSHOT.as_posix(),),
 }
 """Patterns of the files of each kind."""
 
-MAY_GO = ("marts", "database")
+MAY_GO = ("marts", "database", "snapshot")
 """Kinds of files that may be removed: they are derived from the others."""
 
 ROLLED_BACK = "an older state"
-FORGED = ("chain and ledger forged", "run removed, ledger forged")
+FORGED = ("chain and ledger forged", "run removed, ledger forged", "snapshot and ledger forged")
 
 
 def main() -> int:
@@ -111,6 +114,8 @@ def make(warehouse: Path, *, signed: bool) -> Target:
     write_plan(warehouse, "attacked", "campaign.toml", 'name = "attacked"\nseeds = [0, 1]\n')
     write_cells(warehouse, "attacked", rows)
     materialise(warehouse)
+    position.EVERY = 2
+    make_service(warehouse)
     under_way = simulate(start("fifo"), warehouse, rounds=8)
     places = [place_of(warehouse, run) for run in (*ended, under_way)]
     assert not holdings.audit_all(warehouse).findings
@@ -155,6 +160,7 @@ def kinds() -> dict[str, Edit]:
         "campaign, a finished cell": lambda t: edits.json_value(
             t, t.file("campaigns/cells/*.json")
         ),
+        "snapshot, a value": lambda t: edits.json_value(t, t.folder / SNAPSHOT),
         "chain forged": lambda t: edits.forged_chain(t, t.run),
         "chain forged, under way": lambda t: edits.forged_chain(t, t.under_way),
         "last rounds cut off": lambda t: edits.cut_off(t, t.run),
@@ -164,7 +170,8 @@ def kinds() -> dict[str, Edit]:
         "ledger, lines moved": edits.moved_lines,
         ROLLED_BACK: edits.as_it_was,
     }
-    return found | dict(zip(FORGED, (edits.all_forged, edits.run_gone_from_all), strict=True))
+    forged = edits.all_forged, edits.run_gone_from_all, edits.snapshot_and_ledger
+    return found | dict(zip(FORGED, forged, strict=True))
 
 
 def attack(made: Target, place: Path, number: int, seed: int) -> tuple[Counter[str], Counter[str]]:

@@ -1,5 +1,6 @@
 """The service as a whole: `up`, `down`, `status`."""
 
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,15 @@ from flows.cli.output import print_rows, say
 from flows.service.options import DATABASE_URL, ServiceOptions
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
+
+
+def _without_password(ctx: typer.Context, option: typer.CallbackParam, url: str) -> str:
+    """A database's URL; one with a password may not be given on the command line."""
+    source = ctx.get_parameter_source(option.name or "")
+    if source and source.name == "COMMANDLINE" and re.search(r"//[^/@]*:[^/]+@|[?&]password=", url):
+        problem = "has a password, which all users of this machine see in the list of processes"
+        raise InputError("--database-url", problem, f"give the URL in {DATABASE_URL}, or ~/.pgpass")
+    return url
 
 
 @takes(options=ServiceOptions)
@@ -30,6 +40,7 @@ def up(
         str,
         typer.Option(
             envvar=DATABASE_URL,
+            callback=_without_password,
             help="Prefect's database: Postgres or SQLite; a file of its own if not given.",
         ),
     ] = "",

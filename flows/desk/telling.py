@@ -34,7 +34,6 @@ from flows.desk.rows import (
     status_of,
     waits_for,
 )
-from flows.service.running import FOLDER, SNAPSHOT
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from tasks.commands import CommandKind
@@ -42,6 +41,7 @@ from tasks.record import RunHeader
 from tasks.rollouts import expected
 from warehouse.inbox.entries import Entry
 from warehouse.inbox.inbox import FILE, Inbox
+from warehouse.store.folder import SNAPSHOT
 from warehouse.store.reader import Reader
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Telling:
             self.inbox.close()
             raise none
         self._reader = Reader(warehouse)
-        self._followed = Followed(self._reader, self.run, warehouse / FOLDER / SNAPSHOT)
+        self._followed = Followed(self._reader, self.run, warehouse / SNAPSHOT)
         self._header: RunHeader | None = None
         self._ahead: tuple[History, list[QueueRow]] | None = None
         self._whys: tuple[History, dict[int, Answer]] | None = None

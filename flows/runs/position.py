@@ -2,9 +2,11 @@
 
 A service never ends, and must not read all its rounds again whenever somebody asks where it stands.
 The copy is of the fold over the records up to some round, and nothing depends on it: where it is
-missing, damaged, of another version of the code or of other records, the fold begins anew.
+missing, not as the ledger has it, of another version of the code or of other records, the fold
+begins anew.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -18,9 +20,11 @@ from flows.runs.code_version import code_version
 from predictor.errors import WarehouseError
 from tasks.record import RoundRecord, RunHeader, Start, Timings
 from tasks.round import Run, Sink
-from tasks.rows import content_hash, from_row, to_row
+from tasks.rows import from_row, to_row
 from tasks.state import RunState, advance
-from warehouse.store.durable import write_text
+from warehouse.store.checksums import checksum
+from warehouse.store.durable import left_overs, write_text
+from warehouse.store.ledger import enter, is_entered
 from warehouse.store.reader import Reader
 
 STATE_CODE = ("containers", "predictor", "solver", "tasks")
@@ -126,28 +130,43 @@ class Keeping:
         self.last, runtime = record, self.run.runtime
         if (record.round + 1) % EVERY == 0:
             cluster = runtime.state if isinstance(runtime, FaithfulCluster) else None
-            with suppress(OSError):  # a disk that is full is the next round's to tell
+            with suppress(OSError, WarehouseError):  # a full disk is the next round's to tell
                 keep(self.path, Snapshot(self.run.name, self.position, cluster))
 
 
 def keep(path: Path, snapshot: Snapshot) -> None:
-    """Write a snapshot in place of the one before.
+    """Write a snapshot in place of the one before, and enter it in the ledger ahead.
 
     Raises:
+        InputError: The entry cannot be signed.
         OSError: It cannot be written.
+        WarehouseError: The ledger cannot be written.
     """
-    row, code = to_row(snapshot), code_version(packages=STATE_CODE)
-    write_text(path, json.dumps({"code": code, "hash": content_hash(row), "snapshot": row}))
+
+    def ahead(path: Path, temporary: Path) -> None:
+        enter(path.parents[1], path.parent, {path.name: checksum(temporary)})
+
+    for left_over in left_overs(path.parent, path.name):
+        left_over.unlink(missing_ok=True)
+    code = code_version(packages=STATE_CODE)
+    write_text(path, json.dumps({"code": code, "snapshot": to_row(snapshot)}), ahead)
 
 
 def kept(path: Path, run: str) -> Snapshot | None:
-    """The snapshot of a run; None without one of this run and of the present code."""
+    """The snapshot of a run; None without one of the ledger, this run and the present code.
+
+    Raises:
+        InputError: The ledger's key cannot be used.
+    """
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
+        content = path.read_bytes()
+        if not is_entered(path.parents[1], path, hashlib.sha256(content).hexdigest()):
+            return None
+        found: dict[str, Any] = json.loads(content)
         row = found["snapshot"]
         if row["run"] != run or found["code"] != code_version(packages=STATE_CODE):
             return None
-        return from_row(Snapshot, row) if content_hash(row) == found["hash"] else None
+        return from_row(Snapshot, row)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 

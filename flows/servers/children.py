@@ -27,6 +27,9 @@ POLL_SECONDS = 0.2
 READY = "ready"
 """The line on stdout with which a process reports that it is ready."""
 
+ALIVE = "alive"
+"""The line on stdout with which a process reports that it goes on."""
+
 _ERROR = re.compile(r"^\S*(Error|Exception)\b")
 _NOISE = re.compile(
     r"nanobind: .*\n| - (leaked |\.\.\. skipped).*\n|See https://nanobind\S*?refleaks\.html"
@@ -45,11 +48,15 @@ class Child:
         name: Its name in error messages.
         command: Its command line.
         env: Variables added to this process's environment.
+
+    Attributes:
+        heard_at: When it last reported that it is ready or goes on, on the monotonic clock.
     """
 
     def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str]) -> None:
         self.name = name
         self.reported_ready = Event()
+        self.heard_at = time.monotonic()
         self._ready = False
         self._last: deque[str] = deque(maxlen=50)
         self._process = subprocess.Popen(
@@ -69,8 +76,10 @@ class Child:
     def _read(self, lines: IO[str]) -> None:
         """Forward its output once it is ready; before that, keep the last lines."""
         for line in lines:
-            if line.strip() == READY:
-                self.reported_ready.set()
+            if (said := line.strip()) in (READY, ALIVE):
+                self.heard_at = time.monotonic()
+                if said == READY:
+                    self.reported_ready.set()
             elif self._ready:
                 sys.stderr.write(_NOISE.sub("", line))
             else:
@@ -124,11 +133,15 @@ class Child:
             why = f" ({errors[-1]})" if errors else ""
             raise WarehouseError(self.name, f"ended with code {code}{why}", "start it again")
 
-    def stop(self) -> None:
-        """Terminate the process, and kill the rest of its process group."""
+    def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
+        """Terminate the process, and kill the rest of its process group.
+
+        Args:
+            grace_seconds: Time that it has to end by itself.
+        """
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_SECONDS)
+            self._process.wait(grace_seconds)
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

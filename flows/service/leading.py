@@ -150,13 +150,11 @@ class Fenced:
 
     Attributes:
         sink: Takes the records.
-        leases: The lease.
-        token: The process's token.
+        check: Raises if another has the lease.
     """
 
     sink: Sink
-    leases: Leases
-    token: int
+    check: Callable[[], object]
 
     def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
         """See `Sink.append`.
@@ -164,5 +162,5 @@ class Fenced:
         Raises:
             WarehouseBusy: Another has the lease.
         """
-        self.leases.check(self.token)
+        self.check()
         self.sink.append(record, digest, timings)

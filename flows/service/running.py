@@ -16,9 +16,6 @@ from warehouse.store.durable import lock_run, write_text, writing
 FOLDER = "inbox"
 """The folder in the warehouse, with the inbox."""
 
-SNAPSHOT = "snapshot.json"
-"""Where the service's run stood at one of its last rounds, see `flows.runs.position`."""
-
 ASKED_SECONDS = 1.0
 """Time for which the lock may be taken by who asks whether a service is running. An engineering
 bound."""

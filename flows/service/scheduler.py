@@ -26,12 +26,11 @@ from flows.runs.position import Keeping, Position, kept, reached
 from flows.runs.prepared import prepare, terms
 from flows.runs.simulation import Driver, carry_out, check_plugins
 from flows.runs.start import make_start
-from flows.servers.children import READY, end_with_parent
+from flows.servers.children import ALIVE, READY, end_with_parent
 from flows.service.admission import check_job, check_tenant, truth_of
 from flows.service.intake import Again, FromInbox
 from flows.service.leading import TOKEN, Fenced
 from flows.service.options import DATABASE_URL, ServiceOptions
-from flows.service.running import FOLDER, SNAPSHOT
 from predictor.errors import WarehouseBusy
 from predictor.job import JobSpec
 from tasks.commands import TenantTerms
@@ -41,6 +40,7 @@ from tasks.sources import Workload
 from warehouse.analytics.catalog import build
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.lease import Leases
+from warehouse.store.folder import SNAPSHOT
 from warehouse.store.reader import Reader, taken_in
 from warehouse.store.writer import Writer
 
@@ -64,9 +64,10 @@ def main(warehouse: Path, options: ServiceOptions) -> None:
         closing(Leases(warehouse, url)) as leases,
     ):
         if token:
-            run.sink = Fenced(run.sink, leases, int(token))
+            run.check = partial(leases.check, int(token))
+            run.sink = Fenced(run.sink, run.check)
         print(READY, flush=True)
-        schedule(run, warehouse, driver)
+        schedule(run, warehouse, driver, alive=partial(print, ALIVE, flush=True))
 
 
 @contextmanager
@@ -102,7 +103,11 @@ def _driving(options: ServiceOptions) -> Iterator[Driver]:
 
 
 def schedule(
-    run: Run, warehouse: Path, driver: Driver = run_round, rounds: int | None = None
+    run: Run,
+    warehouse: Path,
+    driver: Driver = run_round,
+    rounds: int | None = None,
+    alive: Callable[[], None] = lambda: None,
 ) -> None:
     """Drive a service's rounds; where there is no job, until there is an entry, it waits.
 
@@ -111,10 +116,12 @@ def schedule(
         warehouse: The warehouse that holds it.
         driver: Executes a round.
         rounds: Number of rounds; by default, for ever.
+        alive: Called now and then, at least once a round.
     """
     last = None if rounds is None else run.state.round + rounds
     with rare_collections():
         while last is None or run.state.round < last:
+            alive()
             if not run.state.beliefs and run.source.next_arrival(run.state.taken) is None:
                 time.sleep(LOOK_SECONDS)
                 continue
@@ -135,7 +142,7 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
     with ExitStack() as opened:
         if options.cluster is not None:
             nodes = read_cluster_file(options.cluster)
-            at = warehouse / FOLDER / SNAPSHOT
+            at = warehouse / SNAPSHOT
             found = going_on(name, nodes, warehouse, at) if name else None
             run, _ = opened.enter_context(found or begun(new_start(options), nodes, warehouse, at))
             assert isinstance(run.runtime, DockerRuntime)
@@ -178,7 +185,7 @@ def _virtual(name: str, warehouse: Path, options: ServiceOptions) -> Iterator[Ru
     given = () if name else packages(start.header.settings)
     with ExitStack() as opened:
         writer = opened.enter_context(Writer(warehouse, start, run=name or None, packages=given))
-        path = warehouse / FOLDER / SNAPSHOT
+        path = warehouse / SNAPSHOT
         snapshot, recorded = kept(path, name), list[tuple[RoundRecord, str]]()
         position = Position(prepared.state)
         if name:  # the writer may have completed a round that a kill cut off

@@ -1,6 +1,7 @@
 """`shockwave up`: a Prefect server, what serves the deployments, and a service's scheduler."""
 
 import asyncio
+import math
 import signal
 import sqlite3
 import sys
@@ -21,6 +22,7 @@ from flows.service.options import DATABASE_URL, ServiceOptions
 from flows.up.listening import Listening
 from predictor.errors import InputError, Interrupted, WarehouseError
 from warehouse.analytics.catalog import build
+from warehouse.inbox.database import shown
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.durable import writing
 from warehouse.store.folder import check_warehouse
@@ -39,6 +41,10 @@ STEADY_SECONDS = 60.0
 
 TRIES = 6
 """Most ends of a process in a row; the last wait is of half a minute. An engineering choice."""
+
+SILENT_SECONDS, SILENT_ROUNDS = 300.0, 3
+"""A scheduler that does not go on for so long, and so many rounds more, hangs: it is killed, and
+started again. Engineering bounds, above what hosts that do not answer make it wait."""
 
 APP = "flows.up.app:create_app"
 """What creates the server's app."""
@@ -123,8 +129,8 @@ def _check_database(url: str) -> None:
         cause = getattr(error, "orig", None) or error
         reason = (str(cause).strip() or "no answer").splitlines()[0]
         raise InputError(
-            "database_url",  # a URL is shown without its password
-            f"{asked} cannot be reached ({reason})",
+            "database_url",
+            f"{shown(asked)} cannot be reached ({reason})",
             "start the database or correct the URL",
         ) from None
 
@@ -167,8 +173,8 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
         access = access_to(listening.url, listening.proxy)
         report(f"Starting Prefect at {listening.shown}; the first start takes some 20 s.")
         kept = list[Kept]()
-        for name, command, env, ready in _processes(service, access, leader.token):
-            process = Kept(name, command, env, ready, report)
+        for started_with in _processes(service, access, leader.token):
+            process = Kept(*started_with, report)
             kept.append(started.enter_context(closing(process)))
             if not process.wait_until_ready(stop):
                 return
@@ -185,8 +191,8 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
                 process.keep()
 
 
-Process = tuple[str, list[str], dict[str, str], Callable[[Child], bool]]
-"""Name, command line, environment, and what tells whether it is ready."""
+Process = tuple[str, list[str], dict[str, str], Callable[[Child], bool], float]
+"""Name, command line, environment, what tells whether it is ready, and its longest silence."""
 
 
 def _processes(service: Service, access: "Access", token: int) -> Iterator[Process]:
@@ -197,12 +203,14 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
         server_command(APP, listening.host, listening.port, listening.tls),
         _server_env(service) | access.server_env(),
         lambda child: answers(access.url),
+        math.inf,
     )
     yield (
         "serving the deployments",
         [sys.executable, "-m", "flows.deployed.serving", warehouse],
         client | {REPORTS: str(service.reports)},
         lambda child: child.reported_ready.is_set() and shows(access.url),
+        math.inf,
     )
     yield (
         "scheduler",
@@ -211,6 +219,7 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
         | {TOKEN: str(token)}
         | ({DATABASE_URL: service.database_url} if service.database_url else {}),
         lambda child: child.reported_ready.is_set(),
+        SILENT_SECONDS + SILENT_ROUNDS * service.options.round_seconds / service.options.speed,
     )
 
 
@@ -222,6 +231,7 @@ class Kept:
         command: Its command line.
         env: Variables added to this process's environment.
         ready: Whether it is ready.
+        silent_seconds: Time without a report that it goes on after which it is killed.
         report: Called with each line of status.
     """
 
@@ -231,9 +241,11 @@ class Kept:
         command: Sequence[str],
         env: Mapping[str, str],
         ready: Callable[[Child], bool],
+        silent_seconds: float,
         report: Callable[[str], None],
     ) -> None:
         self._what, self._ready = (name, command, env), ready
+        self._silent_seconds = silent_seconds
         self._report, self._failures = report, 0
         self._begin()
 
@@ -259,15 +271,21 @@ class Kept:
                 self._begin()
             return
         try:
-            self._child.is_ready(self._is_ready)
+            if self._child.is_ready(self._is_ready):
+                self._check_alive()
         except WarehouseError as error:
-            self._child.stop()
+            self._child.stop(0.0)
             steady = monotonic() - self._began > STEADY_SECONDS
             self._failures = 1 if steady else self._failures + 1
             if self._failures > TRIES:
                 raise
             self._report(f"{error.place} {error.problem}; it is started again")
             self._again_at = monotonic() + 2.0**self._failures / 2.0
+
+    def _check_alive(self) -> None:
+        if monotonic() - self._child.heard_at > self._silent_seconds:
+            problem, remedy = "does not go on", "see what it waits for"
+            raise WarehouseError(self._child.name, problem, remedy)
 
     def close(self) -> None:
         """Stop it."""

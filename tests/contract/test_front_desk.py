@@ -1,5 +1,6 @@
 """One contract for a service's front desk, on its own machine and over HTTP."""
 
+import importlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -8,10 +9,12 @@ from itertools import islice
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
+from urllib.request import proxy_bypass
 
 import httpx
 import pytest
 
+import flows
 from flows.desk import client as client_module
 from flows.desk.client import Client
 from flows.desk.front import FrontDesk
@@ -173,6 +176,20 @@ def test_an_address_that_would_tell_the_token_is_refused() -> None:
         with pytest.raises(InputError, match="url: "):
             Client(url, "token")
     assert Client("https://gpu1.example/live", "token").url == "https://gpu1.example"
+
+
+def test_no_proxy_is_told_a_token_of_this_machine(
+    furnished: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nobody answers
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "gpu1.example")
+    with Client(furnished.url, SECRET) as direct:
+        assert direct.status().rounds
+    importlib.reload(flows)  # what Prefect's clients and all our processes go by
+    for host in ("127.0.0.1", "localhost", "gpu1.example"):
+        assert proxy_bypass(host)
+    assert not proxy_bypass("gpu2.example")
 
 
 def test_who_is_not_there_or_no_service_is_a_line(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -18,7 +19,8 @@ from flows.service.running import announced, running
 from flows.service.scheduler import schedule, under_way
 from harness.waiting import wait_for
 from predictor.errors import WarehouseBusy
-from tasks.round import Run
+from solver.plan import Plan, SolveReport
+from tasks.round import Round, Run, dispatch
 from tests.flows.test_scheduler import FAST, JOB
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.lease import Leases, TakenOver
@@ -63,18 +65,34 @@ def test_a_lease_has_one_holder_and_each_a_later_token(
     leases.close()
 
 
-def test_who_lost_the_lease_writes_no_round(tmp_path: Path) -> None:
+def test_who_lost_the_lease_touches_no_job_and_writes_no_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     leases = Leases(tmp_path)
     token = leases.take(alone=False)
     assert token
     with Inbox(tmp_path) as inbox, under_way(tmp_path, inbox, FAST) as run:
-        inbox.submit(replace(JOB, epochs=4000, total_steps=0))
-        run.sink = Fenced(run.sink, leases, token)
+        inbox.submit(long := replace(JOB, epochs=4000, total_steps=0))
+        run.sink = Fenced(run.sink, partial(leases.check, token))
         schedule(run, tmp_path, rounds=1)
         leases.take(alone=True)
         with pytest.raises(TakenOver):
             schedule(run, tmp_path, rounds=1)
         assert len(Reader(tmp_path).records(run.name)) == 1
+    with Inbox(tmp_path) as inbox, under_way(tmp_path, inbox, FAST) as run:
+        run.check = partial(leases.check, token)
+        touched = list[str]()
+        for name in ("withdraw", "reap", "preempt", "launch"):
+            monkeypatch.setattr(run.runtime, name, lambda *given, of=name: touched.append(of))
+        inbox.submit(long)
+        with pytest.raises(TakenOver):
+            schedule(run, tmp_path, rounds=1)
+        assert touched == []
+        this = Round()
+        this.state, this.plan = run.state, Plan({}, SolveReport("srtf"))
+        with pytest.raises(TakenOver):  # while it was solved
+            dispatch(run, this)
+        assert touched == []
     leases.close()
 
 

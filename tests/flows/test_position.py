@@ -10,15 +10,17 @@ from flows.desk.desk import Desk
 from flows.desk.outlook import Followed
 from flows.history.replay import replay
 from flows.runs.position import Position, kept
-from flows.service.running import FOLDER, SNAPSHOT
 from predictor.allocation import Demand
 from predictor.job import JobKind, Mode, timed_job
 from tasks.commands import CommandKind
-from tasks.rows import content_hash
 from tasks.state import RunState
 from tests.flows.test_scheduler import FAST, JOB, go
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit
+from warehouse.store.checksums import checksum
+from warehouse.store.folder import SNAPSHOT
+from warehouse.store.holdings import audit_all
+from warehouse.store.ledger import enter
 from warehouse.store.reader import Reader
 
 LONG = replace(JOB, epochs=4000, total_steps=0)
@@ -40,7 +42,7 @@ def folded(warehouse: Path, run: str) -> Position:
 def snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Snapshots after every second round; the file."""
     monkeypatch.setattr("flows.runs.position.EVERY", 2)
-    return tmp_path / FOLDER / SNAPSHOT
+    return tmp_path / SNAPSHOT
 
 
 def test_a_service_goes_on_from_a_snapshot_as_from_all_rounds(
@@ -106,18 +108,40 @@ def test_a_snapshot_that_is_not_of_these_records_is_passed_over(
         snapshot.write_text(text[: len(text) // 2])
     elif damage == "nested":
         snapshot.write_text("[" * 100_000)
-    elif damage == "ahead":  # records of a backup, and the snapshot of later ones
-        kept_row["snapshot"]["position"]["state"]["last_hash"] = "0" * 64
-        kept_row["hash"] = content_hash(kept_row["snapshot"])
-        snapshot.write_text(json.dumps(kept_row))
     else:
         if damage == "changed":
             kept_row["snapshot"]["position"]["late"] += 1
+        elif damage == "ahead":  # records of a backup, and the snapshot of later ones
+            kept_row["snapshot"]["position"]["state"]["last_hash"] = "0" * 64
         elif damage == "run":
             kept_row["snapshot"]["run"] = "service-000000-1"
         else:
             kept_row["code"] = "0" * 64
         snapshot.write_text(json.dumps(kept_row))
+    if damage != "changed":
+        enter(tmp_path, snapshot.parent, {snapshot.name: checksum(snapshot)})
     assert Followed(Reader(tmp_path), run, snapshot).now().position == folded(tmp_path, run)
     go(tmp_path, 2)
     assert audit(tmp_path, run).findings == ()
+
+
+def test_a_forged_snapshot_is_found_and_not_used(tmp_path: Path, snapshot: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(LONG)
+    run = go(tmp_path, 3)
+    older = snapshot.read_bytes()
+    left_over = snapshot.with_name(f".{snapshot.name}.{'0' * 32}")  # of a writer that was killed
+    left_over.touch()
+    go(tmp_path, 2)
+    assert not left_over.exists()
+    assert audit_all(tmp_path).findings == []
+    assert snapshot.read_bytes() != older
+    snapshot.write_bytes(older)  # its writer was killed before the file had its name
+    assert kept(snapshot, run)
+    assert audit_all(tmp_path).findings == []
+    snapshot.write_bytes(older.replace(b'"late": 0', b'"late": 9'))
+    assert kept(snapshot, run) is None
+    ((_, finding),) = audit_all(tmp_path).findings
+    assert (finding.place, "not used" in finding.problem) == ("inbox/snapshot.json", True)
+    snapshot.unlink()
+    assert audit_all(tmp_path).findings == []

@@ -1,6 +1,7 @@
 """What `shockwave up` refuses before it starts anything, and the deployments that it serves."""
 
 import logging
+import math
 import os
 import signal
 import socket
@@ -20,10 +21,12 @@ from flows.deployed.deployments import DEPLOYMENTS
 from flows.servers import command
 from flows.servers.children import child
 from flows.servers.failures import log_errors_once
+from flows.service.options import DATABASE_URL
 from flows.up.service import Kept
 from harness.waiting import wait_for
-from predictor.errors import InputError, WarehouseError
+from predictor.errors import InputError, WarehouseBusy, WarehouseError
 from tests.flows.conftest import Command
+from warehouse.inbox.inbox import Inbox
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,14 +85,32 @@ def test_a_database_that_cannot_be_used_is_told(
     assert said in line
 
 
+@pytest.mark.parametrize("given", ["//ann:secret@{}/p", "//ann@{}/p?password=secret"])
 def test_a_database_that_does_not_answer_is_told_without_its_password(
-    here: Command, tmp_path: Path
+    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
-    url = f"postgresql+asyncpg://ann:secret@127.0.0.1:{_free()}/prefect"
-    line = refused(here, tmp_path, "--port", _free(), "--database-url", url)
+    url = f"postgresql+asyncpg:{given.format(f'127.0.0.1:{_free()}')}"
+    monkeypatch.setenv(DATABASE_URL, url)
+    line = refused(here, tmp_path, "--port", _free())
     assert "cannot be reached (" in line
-    assert "ann:***@127.0.0.1" in line
+    assert "@127.0.0.1" in line
     assert "secret" not in line
+    with pytest.raises(WarehouseBusy) as error:
+        Inbox(tmp_path, url)
+    assert "@127.0.0.1" in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "given", ["//ann:secret@gpu1/p", "//:se@cret@gpu1", "//ann@gpu1/p?password=secret"]
+)
+def test_a_password_on_the_command_line_is_refused(
+    here: Command, tmp_path: Path, given: str
+) -> None:
+    line = refused(here, tmp_path, "--database-url", f"postgresql+asyncpg:{given}")
+    assert line.startswith("error: --database-url: has a password, which all users")
+    assert DATABASE_URL in line
+    assert "cret" not in line
 
 
 def test_a_folder_that_is_no_warehouse_is_told(here: Command, tmp_path: Path) -> None:
@@ -214,7 +235,8 @@ def test_a_process_that_is_killed_is_started_again(tmp_path: Path) -> None:
     )
     told, stop, pids = list[str](), Event(), tmp_path / "pids"
     command = [sys.executable, "-c", program, str(pids)]
-    process = Kept("sleeper", command, {}, lambda child: child.reported_ready.is_set(), told.append)
+    what = ("sleeper", command, {}, lambda child: child.reported_ready.is_set())
+    process = Kept(*what, math.inf, told.append)
     with closing(process):
         assert process.wait_until_ready(stop)
         process.keep()
@@ -228,3 +250,34 @@ def test_a_process_that_is_killed_is_started_again(tmp_path: Path) -> None:
         first, second = wait_for(again, lambda found: len(found) == 2)
         assert first != second
         assert told == ["sleeper ended with code -9; it is started again"]
+
+
+@pytest.mark.process
+def test_a_process_that_goes_on_is_left_alone_and_one_that_hangs_is_started_again(
+    tmp_path: Path,
+) -> None:
+    program = (
+        "import os, sys, time; open(sys.argv[1], 'a').write(f'{os.getpid()}\\n');"
+        "print('ready', flush=True)\n"
+        "while True: print('alive', flush=True); time.sleep(0.01)"
+    )
+    told, stop, pids = list[str](), Event(), tmp_path / "pids"
+    command = [sys.executable, "-c", program, str(pids)]
+    what = ("worker", command, {}, lambda child: child.reported_ready.is_set())
+    process = Kept(*what, 60.0, told.append)
+    with closing(process):
+        assert process.wait_until_ready(stop)
+        process.keep()
+        assert told == []
+        hung = int(pids.read_text())
+        os.kill(hung, signal.SIGSTOP)
+        process._silent_seconds = 0.5
+
+        def again() -> list[str]:
+            process.keep()
+            return pids.read_text().split()
+
+        assert wait_for(again, lambda found: len(found) > 1)[0] == str(hung)
+        assert told[0] == "worker does not go on; it is started again"
+        with pytest.raises(ProcessLookupError):
+            os.kill(hung, 0)

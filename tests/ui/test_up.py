@@ -41,6 +41,7 @@ from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from flows.servers.access import Access
 from flows.servers.prefect_driver import embedded_prefect
+from flows.service.options import DATABASE_URL
 from harness.up import Up, running
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.allocation import Demand
@@ -363,7 +364,7 @@ def shot(page: Page, name: str) -> None:
     reason="no SHOCKWAVE_POSTGRES, the URL of an empty Postgres database",
 )
 def test_postgres_serves_as_well(tmp_path: Path) -> None:
-    with ready(tmp_path, "--database-url", os.environ["SHOCKWAVE_POSTGRES"]) as service:
+    with ready(tmp_path, **{DATABASE_URL: os.environ["SHOCKWAVE_POSTGRES"]}) as service:
         with (
             temporary_settings(service.access.client_settings()),
             get_client(sync_client=True) as client,

@@ -26,6 +26,11 @@ POSTGRES = "postgresql+asyncpg"
 Result = TypeVar("Result")
 
 
+def shown(url: URL) -> str:
+    """A URL without its password, which may be among its options, too."""
+    return str(url.set(query={}))
+
+
 class Database:
     """A database of entries; may be used by several threads.
 
@@ -46,7 +51,7 @@ class Database:
         postgres = asked is not None and asked.drivername == POSTGRES
         self._postgres = _Postgres(asked) if asked is not None and postgres else None
         self._sqlite = None if postgres else _sqlite(file)
-        self._shown = str(asked) if postgres else str(file)  # a URL is shown without its password
+        self._shown = shown(asked) if asked is not None and postgres else str(file)
         self.write(_to_present)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:

@@ -41,6 +41,8 @@ EMPTY = "run=_"
 """A partition without rows, so that the views' patterns always match a file."""
 SERVICE = "service"
 """Beginning of the ids of services' runs, by which queries find the rounds with their jobs."""
+SNAPSHOT = Path("inbox") / "snapshot.json"
+"""Where a service's run stood at one of its last rounds, from which its next start goes on."""
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 """Names of runs, which become names of folders and of containers."""

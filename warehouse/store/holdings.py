@@ -21,8 +21,8 @@ from warehouse.store.checksums import CHECKSUMS, checksum
 from warehouse.store.decoding import GARBLED
 from warehouse.store.durable import regular
 from warehouse.store.files import CELLS, CellRow, CellStatus, read_parquet
-from warehouse.store.folder import EMPTY, name_of, place_of, run_folders
-from warehouse.store.ledger import LEDGER, Held, Ledger, enter, folder_name, read_ledger
+from warehouse.store.folder import EMPTY, SNAPSHOT, name_of, place_of, run_folders
+from warehouse.store.ledger import LEDGER, Held, Ledger, enter, folder_name, is_entered, read_ledger
 
 DERIVED = ("", "marts")
 """Folders whose files may be removed: they are made anew from the records."""
@@ -106,7 +106,10 @@ def _audit_all(
     states = ledger.held
     of_runs = {name: one for name, one in states.items() if _of_run(name)}
     _runs(warehouse, found, of_runs, progress)
-    _others(warehouse, found, {name: one for name, one in states.items() if not _of_run(name)})
+    kept = SNAPSHOT.parent.as_posix()
+    others = {n: one for n, one in states.items() if not _of_run(n) and n != kept}
+    _others(warehouse, found, others)
+    found.add(_snapshot(warehouse))
     found.add(_cells(warehouse, {one.run: one.last_hash for one in found.runs}))
     found.add(_foreign(warehouse))
     return found
@@ -199,6 +202,16 @@ def _foreign(warehouse: Path) -> Iterator[Finding]:
             being_written = re.fullmatch(r"\..+\.[0-9a-f]{32}", path.name)
             if path.is_symlink() or not (path.is_dir() or begins or known or being_written):
                 yield Finding(None, place.as_posix(), "is none of a run's files: move it elsewhere")
+
+
+def _snapshot(warehouse: Path) -> Iterator[Finding]:
+    """A service's snapshot that no entry has: of several, the file may be an older one."""
+    path = warehouse / SNAPSHOT
+    digest = checksum_found(path)
+    with suppress(OSError):  # without a ledger, which is a finding by itself
+        if digest is not None and not is_entered(warehouse, path, digest):
+            problem = f"is not as {LEDGER} has it, and is not used: remove it"
+            yield Finding(None, SNAPSHOT.as_posix(), problem)
 
 
 def _cells(warehouse: Path, last_hashes: Mapping[str, str]) -> Iterator[Finding]:

@@ -182,6 +182,24 @@ def enter(
         os.fsync(file.fileno())
 
 
+def is_entered(warehouse: Path, path: Path, digest: str) -> bool:
+    """Whether an entry has a file with this checksum; where a key is given, one signed with it.
+
+    Neither the chain nor other entries are looked at, so that it takes no time.
+
+    Raises:
+        InputError: The key cannot be used.
+        OSError: The ledger cannot be read.
+    """
+    key, folder = given_key(warehouse), folder_name(warehouse, path.parent)
+    lines = regular(warehouse / LEDGER).read_bytes().split(b"\n")
+    for entry in filter(None, (_entry(line) for line in lines if digest.encode() in line)):
+        ours = _soundly_signed(entry) and (key is None or entry.key == key.name)
+        if ours and (entry.folder, entry.files.get(path.name)) == (folder, digest):
+            return True
+    return False
+
+
 def read_ledger(warehouse: Path) -> Ledger:
     """Read the ledger and verify it: its lines, their chain, and their signatures.
 
