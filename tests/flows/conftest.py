@@ -42,6 +42,18 @@ class Ran:
         return rows
 
 
+def assert_refused(ran: Ran, *said: str, output: str = "") -> None:
+    """Exit code 2 and one line that says where, what and what to do."""
+    assert (ran.code, ran.out) == (2, output)
+    (line,) = ran.err.splitlines()
+    assert line.startswith("error: ")
+    place_and_problem, remedy = line.removeprefix("error: ").rsplit("; ", 1)
+    assert ": " in place_and_problem
+    assert remedy
+    for part in said:
+        assert part in line
+
+
 Command = Callable[..., Ran]
 
 

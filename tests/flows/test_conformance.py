@@ -14,8 +14,7 @@ from flows.judging.conformance import (
     PUBLISHED_SHOCKWAVE,
     Tolerance,
 )
-from tests.flows.conftest import Command
-from tests.flows.test_cli import assert_refused
+from tests.flows.conftest import Command, assert_refused
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from flows.cli.output import say
 from flows.cli.terminal import print_table
 from flows.up.listening import Listening
 from flows.up.service import Service
-from tests.flows.conftest import Command, Finished, tree
-from tests.flows.test_cli import assert_refused
+from tests.flows.conftest import Command, Finished, assert_refused, tree
 from warehouse.store.folder import WHOLE, place_of, present
 
 

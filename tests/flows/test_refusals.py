@@ -1,0 +1,323 @@
+"""How commands refuse: exit code 2, and one line that says where, what and what to do."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from flows.cli.app import application
+from flows.cli.commands import COMMANDS, WITHOUT_RECORDS
+from flows.cli.errors import with_warehouse
+from tests.flows.conftest import Command, Finished, assert_refused, tree
+from warehouse.store.folder import place_of
+
+GROUP: Any = typer.main.get_command(application())
+
+
+def test_options_before_the_command_are_sent_behind_it(here: Command) -> None:
+    ran = here("--warehouse", "w", "runs")
+    assert_refused(ran, "options follow the command, as in shockwave COMMAND --warehouse;")
+
+
+@pytest.mark.parametrize(
+    ("command", "remedy"),
+    [
+        ("show nope", "list them with: shockwave runs{given}"),
+        ("restore nope", "shockwave runs{given} can list the trash"),
+    ],
+)
+def test_remedies_name_the_warehouse_that_was_given(
+    here: Command, finished: Finished, monkeypatch: pytest.MonkeyPatch, command: str, remedy: str
+) -> None:
+    given = f" --warehouse {finished.warehouse}"
+    assert_refused(here(*command.split(), *given.split()), remedy.format(given=given))
+    monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(finished.warehouse))
+    assert_refused(here(*command.split()), remedy.format(given=""))
+
+
+def test_remedies_know_which_commands_read_a_warehouse() -> None:
+    reads = {
+        name for name, one in GROUP.commands.items() for p in one.params if p.name == "warehouse"
+    }
+    assert {*COMMANDS} - reads == WITHOUT_RECORDS
+    kept = Path("a b")
+    assert with_warehouse("see shockwave audit fifo-0f0f0f-1", kept) == (
+        "see shockwave audit fifo-0f0f0f-1 --warehouse 'a b'"
+    )
+    for same in (
+        "see shockwave policies",
+        "shockwave resume x-1 --warehouse w",
+        "shockwave is off",
+    ):
+        assert with_warehouse(same, kept) == same
+
+
+def test_a_command_that_is_none_is_refused_with_those_like_it(here: Command) -> None:
+    ran = here("simlate")
+    assert_refused(ran, "Did you mean 'simulate'?")
+    assert_refused(here("--bogus"), "No such option: --bogus")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--gpus 0", ["--gpus", "0 is not positive"]),
+        ("--gpus -4", ["--gpus", "-4 is not positive"]),
+        ("--gpus 99999999999", ["--gpus", "99999999999 is out of range", "at most 1000000"]),
+        ("--gpus 1 --jobs 20", ["needs 2 GPUs", "the cluster has 1"]),
+        ("--window 0", ["--window", "0 is out of range"]),
+        ("--round-seconds -120", ["--round-seconds", "-120.0 is out of range"]),
+        ("--round-seconds nan", ["--round-seconds", "nan is out of range"]),
+        ("--round-seconds inf", ["--round-seconds", "inf is out of range"]),
+        ("--restart-seconds -1", ["--restart-seconds", "-1.0 is out of range"]),
+        ("--restart-seconds nan", ["--restart-seconds", "nan is out of range"]),
+        ("--jobs 0", ["--jobs", "0 is out of range", "at least 1"]),
+        ("--jobs -3", ["--jobs", "-3 is out of range"]),
+        ("--jobs 99999999999", ["--jobs", "99999999999 is out of range", "at most 1000000"]),
+        ("--window 1001", ["--window", "1001 is out of range", "at most 1000"]),
+        ("--seed -1", ["--seed", "-1 is out of range", "at least 0"]),
+        ("--seed 9223372036854775808", ["--seed", "out of range", "at most 9223372036854775807"]),
+        ("--seed 99999999999999999999", ["--seed", "99999999999999999999 is out of range"]),
+        ("--policy shokwave", ["--policy", "did you mean shockwave? known are"]),
+        ("--backend higs", ["--backend", "did you mean highs? known are"]),
+        ("--set latenes=1", ["--set latenes", "did you mean lateness? known are"]),
+        ("--policy lottery", ["--policy", "'lottery'", "known are shockwave, "]),
+        ("--backend abacus", ["--backend", "'abacus'", "auto, lagrangian, gurobi, highs"]),
+        ("--backend abacus --policy fifo", ["--backend", "'abacus'"]),
+        ("--trace some.trace", ["--profile", "missing", "format"]),
+        ("--profile some.json", ["--profile", "belongs to a trace"]),
+        ("--regimes some.csv", ["--regimes", "belongs to a trace"]),
+        ("--trace no.trace --profile no.json", ["no.json", "No such file"]),
+    ],
+)
+def test_simulate_refuses_options(
+    here: Command, tmp_path: Path, options: str, said: list[str]
+) -> None:
+    given = ["--gpus", "4", *options.split()]
+    if "--trace" not in given:
+        given = ["--jobs", "1", *given]
+    assert_refused(here("simulate", *given, "--warehouse", tmp_path / "w", "--json"), *said)
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--jobs 0", ["--jobs", "0 is out of range", "at least 1"]),
+        ("--seed 9223372036854775808", ["--seed", "out of range"]),
+        ("--contention-factor 2", ["--gpus", "missing"]),
+        ("--contention-factor 0 --gpus 4", ["--contention-factor", "give more than 0"]),
+        ("--longest-seconds 5", ["--longest-seconds", "5 is out of range"]),
+        ("--format philly", ["--format", "belongs to a trace"]),
+        ("--format table --trace {folder}/no.csv", ["--columns", "no column for the arrival"]),
+        ("--format philly --trace {folder}/no.csv", ["no.csv", "No such file"]),
+    ],
+)
+def test_generate_refuses_options(
+    here: Command, tmp_path: Path, options: str, said: list[str]
+) -> None:
+    given = options.format(folder=tmp_path).split()
+    assert_refused(here("generate", tmp_path / "out", *given), *said)
+    assert tree(tmp_path) == {}
+
+
+def test_generate_replaces_nothing_unasked(here: Command, tmp_path: Path) -> None:
+    assert here("generate", tmp_path, "--jobs", 1).code == 0
+    before = tree(tmp_path)
+    assert_refused(here("generate", tmp_path, "--jobs", 2), "jobs.trace", "is there already")
+    assert tree(tmp_path) == before
+    assert here("generate", tmp_path, "--jobs", 2, "--overwrite").code == 0
+    assert tree(tmp_path) != before
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--policies fifo,lottery", ["'lottery'", "known are shockwave, "]),
+        ("--policies fifo,,srtf", ["unknown policy ''"]),
+        ("--gpus 0", ["--gpus", "0 is not positive"]),
+        ("--jobs 0", ["--jobs", "0 is out of range", "at least 1"]),
+        ("--gpus 99999999999", ["--gpus", "99999999999 is out of range"]),
+        ("--set weight=1", ["--set", "weight: is a parameter of none of shockwave, fifo, srtf"]),
+        ("--set lateness=-1", ["lateness"]),
+        ("--seed 9223372036854775808", ["--seed", "out of range"]),
+        ("--history no-such-run", ["'no-such-run'", "not in the warehouse"]),
+    ],
+)
+def test_compare_refuses_options_before_prefect_starts(
+    here: Command, tmp_path: Path, options: str, said: list[str]
+) -> None:
+    given = ["--jobs", "1", *options.split()]
+    assert_refused(here("compare", *given, "--warehouse", tmp_path / "w", "--json"), *said)
+    assert tree(tmp_path) == {}
+
+
+JOB = {
+    "job_type": "LM (batch size 5)",
+    "command": "command",
+    "working_directory": ".",
+    "steps_argument": "-n",
+    "needs_data": "0",
+    "total_steps": "20000",
+    "scale_factor": "1",
+    "mode": "static",
+    "priority_weight": "1",
+    "slo": "-1",
+    "duration": "1000",
+    "arrival": "0",
+}
+
+
+def changed(**fields: str) -> str:
+    return "\t".join((JOB | fields).values())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (changed().replace("\t", ","), ["1 columns instead of 12", "format of a CSV table"]),
+        (changed().rsplit("\t", 1)[0], ["11 columns instead of 12", "arrival"]),
+        (changed(job_type="GPT (batch size 5)"), ["job_type", "unknown model 'GPT'", "LM"]),
+        (changed(job_type="LM"), ["job_type", "'LM'"]),
+        (changed(job_type="LM (batch size 7)"), ["batch size 7"]),
+        (changed(scale_factor="8"), ["needs 8 GPUs", "the cluster has 4"]),
+        (changed(scale_factor="0"), ["scale_factor", "0 is not positive"]),
+        (changed(scale_factor="two"), ["scale_factor", "'two' is not a whole number"]),
+        (changed(arrival="-1"), ["arrival", "-1"]),
+        (changed(arrival="nan"), ["arrival", "nan"]),
+        (changed(total_steps="0"), ["total_steps", "0 is not positive"]),
+        (changed(total_steps="9" * 15), ["total_steps", "epochs are beyond all bounds"]),
+        (changed(total_steps="9" * 20), ["total_steps", "beyond all bounds"]),
+        (changed(mode="magic"), ["mode", "'magic'", "static, accordion, gns"]),
+        (changed(priority_weight="0"), ["priority_weight", "not positive"]),
+    ],
+)
+def test_simulate_refuses_a_trace_line(
+    here: Command, tmp_path: Path, line: str, said: list[str]
+) -> None:
+    trace, profile = tmp_path / "bad.trace", tmp_path / "throughputs.json"
+    trace.write_text(changed() + "\n" + line + "\n")
+    rates = {f"('LM (batch size 5)', {gpus})": {"null": 10.5} for gpus in (1, 8)}
+    profile.write_text(json.dumps({"v100": rates}))
+    before = tree(tmp_path)
+    ran = here(
+        *("simulate", "--gpus", 4, "--trace", trace, "--profile", profile),
+        *("--warehouse", tmp_path / "w", "--json"),
+    )
+    assert_refused(ran, "bad.trace", *said)
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("solve {folder}/no.jsonl", ["no.jsonl", "No such file"]),
+        ("solve {folder}", ["Is a directory"]),
+        ("solve {folder}/file", ["file: holds no window problems"]),
+        ("replay nothing-1 --warehouse {w}", ["run 'nothing-1'", "list them with: shockwave runs"]),
+        ("replay ../x --warehouse {w}", ["run '../x'"]),
+        ("replay _ --warehouse {w}", ["run '_'"]),
+        ("replay {run} --round 999 --warehouse {w}", ["--round", "no round 999"]),
+        ("replay {run} --round -1 --warehouse {w}", ["--round", "no round -1"]),
+        ("replay {run} --warehouse {folder}/no", ["not in the warehouse"]),
+        ("resume nothing-1 --warehouse {w}", ["run 'nothing-1'", "list them with: shockwave runs"]),
+        ("resume {run} --warehouse {folder}/no", ["not in the warehouse"]),
+        ("sql SELEC --warehouse {w}", ["query", "Parser Error"]),
+        ("sql SELECT --warehouse {w}", ["query", "Parser Error"]),
+        ("sql SELECT+nope+FROM+runs --warehouse {w}", ["query", '"nope"']),
+        ("sql FROM+nope --warehouse {w}", ["query", "nope", "run_summary"]),
+        ("sql SELECT+'x'::INT --warehouse {w}", ["query", "'x'"]),
+        ("sql CREATE+TABLE+x(a+INT) --warehouse {w}", ["query"]),
+        ("sql COPY+(SELECT+1)+TO+'{folder}/x.csv' --warehouse {w}", ["query"]),
+        ("sql COPY+(SELECT+1)+TO+'{w}/records/x.parquet' --warehouse {w}", ["query"]),
+        ("views --warehouse {folder}", ["is not a warehouse"]),
+        ("views --warehouse {folder}/no", ["is not a warehouse"]),
+        ("sql FROM+runs --warehouse {folder}/no", ["no", "is not a warehouse"]),
+        ("simulate --gpus 4 --jobs 1 --warehouse {folder}/file/w", ["file", "cannot be written"]),
+        ("sql FROM+runs --warehouse {folder}/file/w", ["is not a warehouse"]),
+        ("replay {run} --warehouse {folder}/file/w", ["not in the warehouse"]),
+        ("resume {run} --warehouse {folder}/file/w", ["not in the warehouse"]),
+    ],
+)
+def test_what_is_not_there_is_named(
+    here: Command, finished: Finished, tmp_path: Path, arguments: str, said: list[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    before = tree(tmp_path), tree(finished.warehouse)
+    given = arguments.format(folder=tmp_path, w=finished.warehouse, run=finished.run).split()
+    assert_refused(here(*(part.replace("+", " ") for part in given)), *said)
+    assert (tree(tmp_path), tree(finished.warehouse)) == before
+
+
+def test_what_a_file_holds_does_not_steer_the_terminal(here: Command, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text('at,"to\x1b[31mok\nn"\n')
+    ran = here("simulate", "--gpus", 4, "--trace", table, "--format", "philly")
+    assert_refused(ran, "the header has at, to\\x1b[31mok")
+
+
+@pytest.mark.parametrize("file", ["header.parquet", "round=all.parquet"])
+@pytest.mark.parametrize("command", ["replay {run}", "resume {run}", "sql FROM+run_summary"])
+def test_a_truncated_file_is_named(
+    here: Command, finished: Finished, tmp_path: Path, file: str, command: str
+) -> None:
+    shutil.copytree(finished.warehouse, tmp_path, dirs_exist_ok=True)
+    damaged = place_of(tmp_path, finished.run) / file
+    damaged.write_bytes(damaged.read_bytes()[:300])
+    before = tree(tmp_path / "records")
+    given = (part.replace("+", " ") for part in command.format(run=finished.run).split())
+    assert_refused(here(*given, "--warehouse", tmp_path, "--json"), str(damaged))
+    assert tree(tmp_path / "records") == before
+
+
+def test_the_program_refuses_as_its_entry_point_does(program: Command, tmp_path: Path) -> None:
+    arguments = ("simulate", "--gpus", 8, "--policy", "lottery", "--warehouse", tmp_path / "w")
+    assert_refused(program(*arguments), "--policy")
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["simulate", "--gpus=x"],
+        ["sql"],
+        ["dance"],
+        ["sql", "--no"],
+        ["sql", "FROM runs", "--recipe", "worst-jobs"],
+        ["sql", "FROM runs", "--job", "1"],
+    ],
+)
+def test_wrong_usage_is_refused_and_names_the_help(here: Command, arguments: list[str]) -> None:
+    assert_refused(here(*arguments), "shockwave", "see shockwave", "--help")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--history", ""), "'' is not a list RUN,RUN,…; name runs or leave it out"),
+        (("--history", "a,"), "'a,' is not a list RUN,RUN,…; name runs or leave it out"),
+        (
+            ("--history", "a", "--forecasts", "oracle"),
+            "has no effect on oracle forecasts; leave it out",
+        ),
+    ],
+)
+def test_a_history_that_can_teach_nothing_is_refused(
+    here: Command, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    asked = ("simulate", "--gpus", 8, "--jobs", 4, "--warehouse", tmp_path / "w")
+    ran = here(*asked, *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == f"error: --history: {said}\n"
+    assert not (tmp_path / "w").exists()
+
+
+def test_forecast_error_takes_gpus_for_a_contention_factor_alone(here: Command) -> None:
+    asked = ("forecast-error", "--jobs", 12, "--seed", 1, "--gpus", 8)
+    alone = here(*asked, "--json")
+    assert (alone.code, alone.out) == (2, "")
+    assert alone.err == ("error: --gpus: means nothing without a contention factor; leave it out\n")
+    assert len(here(*asked, "--contention-factor", 1.5, "--json").rows) == 12
