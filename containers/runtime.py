@@ -1,6 +1,6 @@
 """The runtime protocol: what a round requires of a place where jobs run, real or virtual."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -188,6 +188,15 @@ class Runtime(Protocol):
         Args:
             job_id: The job.
             reason: Why, in words.
+        """
+        ...
+
+    def resize(self, inventory: Inventory, removed: Collection[int]) -> None:
+        """Have other nodes from the coming round on.
+
+        Args:
+            inventory: The nodes: those that are there, as they are numbered, and further ones.
+            removed: Nodes that get no leases any more; those that were removed before among them.
         """
         ...
 

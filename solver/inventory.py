@@ -229,6 +229,22 @@ class Inventory:
         return tuple(zip(self.pools, gpus, nodes, strict=False))
 
 
+def grown(pools: Sequence[Pool], nodes: Iterable[Pool]) -> tuple[Pool, ...]:
+    """Pools with further nodes after those that are there, whose numbers stay.
+
+    Args:
+        pools: The pools, not empty.
+        nodes: A pool of one node each. One that is like those of the last pool becomes part of it.
+    """
+    found = [*pools]
+    for node in nodes:
+        if replace(found[-1], gpus=node.gpus) == node:
+            found[-1] = replace(node, gpus=found[-1].gpus + node.gpus)
+        else:
+            found.append(node)
+    return tuple(found)
+
+
 class InService:
     """The nodes in service as an inventory of their own, numbered without gaps.
 

@@ -4,6 +4,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from solver.inventory import Pool
+
 
 class CommandKind(StrEnum):
     """What a command asks for. Its target is a job or a node."""
@@ -24,6 +26,10 @@ class CommandKind(StrEnum):
     """Jobs on the node go on, and no other starts there."""
     UNCORDON = "uncordon"
     """The node is in service again, drained or cordoned."""
+    ADD = "add"
+    """A further node, that of the command, whose index is the next one."""
+    REMOVE = "remove"
+    """The node is out of the cluster for good; jobs on it are preempted, with their checkpoints."""
     TENANT = "tenant"
     """The terms of a tenant are those of the command."""
     REFUSED = "refused"
@@ -31,8 +37,11 @@ class CommandKind(StrEnum):
 
     @property
     def of_node(self) -> bool:
-        """Whether the target is a node."""
-        return self in (CommandKind.DRAIN, CommandKind.CORDON, CommandKind.UNCORDON)
+        """Whether the target is a node that is there."""
+        return self in (
+            *(CommandKind.DRAIN, CommandKind.CORDON, CommandKind.UNCORDON),
+            CommandKind.REMOVE,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,35 @@ NO_TERMS = TenantTerms()
 
 
 @dataclass(frozen=True, slots=True)
+class NewNode:
+    """A node that is added.
+
+    Attributes:
+        name: Its name in the cluster file; empty on a virtual cluster, and in other commands.
+        gpu_type: Type of its GPUs; empty for the only type of a cluster.
+        gpus: Number of its GPUs.
+        price: Of a GPU-hour; 0 if none is given.
+    """
+
+    name: str = ""
+    gpu_type: str = ""
+    gpus: int = 0
+    price: float = 0.0
+
+    @property
+    def pool(self) -> Pool:
+        """The node as a pool of its own.
+
+        Raises:
+            InputError: It is none.
+        """
+        return Pool(self.gpu_type, self.gpus, max(self.gpus, 1), self.price)
+
+
+NO_NODE = NewNode()
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """A command as a round took it in.
 
@@ -68,12 +106,13 @@ class Command:
     Attributes:
         number: Its entry in the inbox, from 1.
         kind: What it asks for.
-        target: Job id, or index of a node; -1 if it is about a tenant.
+        target: Job id, or index of a node; -1 if it is about a tenant or a new node.
         at_seconds: When it was accepted, on the run's clock.
         value: The new budget; 0 for other kinds.
         by: Who gave it; empty if unknown.
         reason: Reason of a refusal, in words.
         terms: The new terms of a tenant. In rows only if they are set.
+        node: A node that is added. In rows only if there is one.
     """
 
     number: int
@@ -84,6 +123,7 @@ class Command:
     by: str = ""
     reason: str = ""
     terms: TenantTerms = field(default=NO_TERMS, metadata={"optional": True})
+    node: NewNode = field(default=NO_NODE, metadata={"optional": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +136,8 @@ class Orders:
         requeued: Active jobs that get no GPUs in the coming round.
         drained: Nodes that are out of service.
         cordoned: Nodes on which no job starts.
+        added: Nodes that came after those of the header, each as a pool of its own.
+        removed: Nodes that are no longer part of the cluster.
     """
 
     held: frozenset[int] = frozenset()
@@ -103,6 +145,8 @@ class Orders:
     requeued: frozenset[int] = frozenset()
     drained: frozenset[int] = frozenset()
     cordoned: frozenset[int] = frozenset()
+    added: tuple[Pool, ...] = ()
+    removed: frozenset[int] = frozenset()
 
     @property
     def not_running(self) -> frozenset[int]:
@@ -137,13 +181,18 @@ class Orders:
             held=frozenset(held.intersection(active)),
             cancelled=frozenset(cancelled.intersection(active)),
             requeued=frozenset(requeued.intersection(active)),
-            drained=self.nodes_after(commands),
+            drained=_marked(self.drained, CommandKind.DRAIN, commands),
             cordoned=_marked(self.cordoned, CommandKind.CORDON, commands),
+            added=(*self.added, *(c.node.pool for c in commands if c.kind is CommandKind.ADD)),
+            removed=self.removed.union(
+                command.target for command in commands if command.kind is CommandKind.REMOVE
+            ),
         )
 
-    def nodes_after(self, commands: Sequence[Command]) -> frozenset[int]:
-        """The nodes that are out of service after further commands."""
-        return _marked(self.drained, CommandKind.DRAIN, commands)
+    @property
+    def out_of_service(self) -> frozenset[int]:
+        """Nodes that are drained or removed."""
+        return self.drained | self.removed
 
 
 def _marked(nodes: Collection[int], by: CommandKind, commands: Sequence[Command]) -> frozenset[int]:

@@ -13,7 +13,7 @@ from containers.runtime import ContainerEvent, EventKind
 from predictor.job import EpochReport, JobProgress, JobSpec
 from predictor.options import array_of
 from solver.cells.gangs import Waits
-from solver.inventory import InService
+from solver.inventory import InService, Inventory
 from solver.promised import Noted, Promises
 from tasks.backoff import PATIENCE
 from tasks.commands import Orders
@@ -189,12 +189,19 @@ class Invariants:
                 yield f"job {turn.job_id} has a turn and is not active"
             else:
                 gpus_by_round.update(dict.fromkeys(turn.rounds, spec.demand.least))
-        gpus = self.header.settings.inventory_in(record.round).gpus
+        gpus = self._inventory(record.round).gpus
         if max(gpus_by_round.values(), default=0) > gpus:
             yield "the plan gives out more GPUs than there are"
 
+    def _inventory(self, number: int | None = None) -> Inventory:
+        """The cluster in a round, by default that of this run, with nodes that were added."""
+        settings, added = self.header.settings, self.orders.added
+        return settings.inventory_in(settings.first_own_round if number is None else number, added)
+
     def _decided(self, record: RoundRecord) -> Iterator[str]:
-        inventory = self.header.settings.inventory
+        inventory, drained = self._inventory(), {*record.solve.drained}
+        for node in sorted(self.orders.out_of_service - drained):
+            yield f"node {node} is in service against an order"
         now = {lease.job_id: lease.gpus for lease in record.leases}
         if len(now) < len(record.leases):
             yield "a job is launched twice"
@@ -204,9 +211,9 @@ class Invariants:
         for gpu, holders in Counter(chain.from_iterable(exclusive)).items():
             if holders > 1:
                 yield f"GPU {gpu} is given to {holders} jobs"
-            if not 0 <= gpu < self.header.settings.inventory_in(record.round).gpus:
+            if not 0 <= gpu < self._inventory(record.round).gpus:
                 yield f"there is no GPU {gpu}"
-            elif gpu < inventory.gpus and inventory.node(gpu) in record.solve.drained:
+            elif gpu < inventory.gpus and inventory.node(gpu) in drained:
                 yield f"GPU {gpu} is given away, and its node is out of service"
         held_at_once: Counter[int | None] = Counter()
         for job, gpus in now.items():
@@ -252,14 +259,14 @@ class Invariants:
                 yield f"jobs {list(pair)} are a pair and do not hold the same GPUs"
             elif self.active.keys() >= {*pair} and now.keys() >= {*pair}:
                 one, other = (self.active[job] for job in pair)
-                there = self.header.settings.inventory.allocation(now[one.job_id])
+                there = self._inventory().allocation(now[one.job_id])
                 rate = self.header.throughputs.shared_rate
                 if not rate(one, one.batch_size, other, other.batch_size, there):
                     yield f"jobs {list(pair)} share GPUs and cannot run together there"
 
     def _off_the_menu(self, spec: JobSpec, gpus: tuple[int, ...], number: int) -> Iterator[str]:
         """Whether GPUs are of one pool, and of a type that the job can run on."""
-        inventory = self.header.settings.inventory_in(number)
+        inventory = self._inventory(number)
         if len(inventory.pools) == 1 or not all(0 <= gpu < inventory.gpus for gpu in gpus):
             return
         if len(set(map(inventory.pool, gpus))) > 1:
@@ -319,14 +326,13 @@ class Invariants:
 
         They lose them by an order, and where their nodes go out of service.
         """
-        settings = self.header.settings
         for job, gpus in self.leases.items():
             spec = self.active.get(job)
             if spec is None or spec.preemptible or now.get(job) == gpus:
                 continue
             if not self.orders.may_run(job):
                 continue
-            inventory, whole = settings.inventory_in(record.round), settings.inventory
+            inventory, whole = self._inventory(record.round), self._inventory()
             there = gpus[-1] < min(inventory.gpus, whole.gpus)
             if there and {*map(whole.node, gpus)}.isdisjoint(record.solve.drained):
                 yield f"job {job} is {spec.kind.value} and loses its GPUs {list(gpus)}"

@@ -9,7 +9,7 @@ What its runtime raises or reports wrongly becomes a `PluginError`, before it is
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import GenericAlias
@@ -29,6 +29,7 @@ from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError, PluginError
 from predictor.job import JobSpec
 from predictor.plugins import Kind, Plugin, find_plugin
+from solver.inventory import Inventory
 from tasks.rows import is_record, typed_fields
 
 Answer = TypeVar("Answer")
@@ -129,6 +130,9 @@ class _Guarded:
     def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
         """See `Runtime.withdraw`."""
         self._call("withdraw a job", partial(self.inner.withdraw, job_id, reason))
+
+    def resize(self, inventory: Inventory, removed: Collection[int]) -> None:
+        """See `Runtime.resize`; services, whose nodes change, run on none of these."""
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.preempt`."""

@@ -20,7 +20,7 @@ from predictor.throughput import Profile
 from solver.cells.declared import TenantCells, TypeLevel, layout_of
 from solver.cells.layout import Layout
 from solver.fidelity import Fidelity
-from solver.inventory import Inventory, Pool
+from solver.inventory import Inventory, Pool, grown
 from solver.market import Bid
 from solver.plan import SolveReport, Turn
 from tasks.commands import Command
@@ -128,10 +128,15 @@ class Settings:
         """GPUs that fairness is reckoned with: of a fork those of the run that it goes back to."""
         return _inventory(self.forked[0].pools).gpus if self.forked else self.gpus
 
-    def inventory_in(self, number: int) -> Inventory:
-        """The cluster in a round; in a fork's first rounds that of the run that decided them."""
-        taken = next((fork.pools for fork in self.forked if number < fork.round), None)
-        return _inventory(taken) if taken else self.inventory
+    def inventory_in(self, number: int, added: tuple[Pool, ...] = ()) -> Inventory:
+        """The cluster in a round; in a fork's first rounds that of the run that decided them.
+
+        Args:
+            number: The round.
+            added: Nodes that were added by then.
+        """
+        pools = next((fork.pools for fork in self.forked if number < fork.round), self.pools)
+        return _inventory(grown(pools, added) if added else pools)
 
     @property
     def first_own_round(self) -> int:

@@ -4,11 +4,12 @@
 with the recorded ones, byte for byte.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from containers.runtime import BY_ITS_OWNER, ContainerEvent, EventKind, Lease, Observation
 from predictor.job import JobSpec
+from solver.inventory import Inventory
 from tasks.layouts import FIRST_WITH_REASONS, FIRST_WITH_WORK
 from tasks.record import RoundRecord, Timings
 from tasks.rows import content_hash, to_row
@@ -47,6 +48,9 @@ class Recording:
 
     def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
         """What was withdrawn is recorded."""
+
+    def resize(self, inventory: Inventory, removed: Collection[int]) -> None:
+        """Its nodes are as they were."""
 
     def advance(self, idle_until: float | None) -> None:
         """Nothing passes; `observe` goes on to the next record."""

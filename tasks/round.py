@@ -23,7 +23,7 @@ from solver.inventory import InService, Inventory
 from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
 from solver.policies import decide
 from solver.promised import Promises
-from tasks.commands import Command
+from tasks.commands import Command, Orders
 from tasks.layouts import FIRST_WITH_WORK
 from tasks.record import Estimate, RoundRecord, RunHeader, Timings, record_hash
 from tasks.sources import JobSource, Trace
@@ -80,7 +80,15 @@ class Run:
             record: The round.
             digest: Its hash.
         """
+        before = self.state.orders
         self.state = advance(self.header, self.state, with_work(self, record), digest)
+        self.resize(before, self.state.orders)
+
+    def resize(self, before: Orders, now: Orders) -> None:
+        """Tell the runtime of nodes that were added or removed."""
+        if (now.added, now.removed) != (before.added, before.removed):
+            inventory = self.header.settings.inventory_in(self.state.round, now.added)
+            self.runtime.resize(inventory, now.removed)
 
 
 @dataclass
@@ -130,8 +138,10 @@ def collect(run: Run, this: Round) -> None:
     run.runtime.reap(seen.ended)
     new = run.source.until(seen.clock_seconds, taken)
     this.arrivals, this.commands, this.truths = new.jobs, new.commands, new.truths
-    drained = orders.nodes_after(new.commands)
-    this.observation = replace(seen, drained=tuple(sorted(drained.union(seen.drained))))
+    nodes = orders.after((), new.commands)
+    out = nodes.out_of_service.union(seen.drained)
+    this.observation = replace(seen, drained=tuple(sorted(out)))
+    run.resize(orders, nodes)
     run.runtime.admit(this.arrivals)
 
 
@@ -154,7 +164,7 @@ def predict(run: Run, this: Round) -> None:
     this.forecasts = _expected(run, state, news)
     known = dict(state.forecasts) | {found.job_id: found for found in this.forecasts}
     this.state = replace(state, forecasts=known)
-    this.nodes = InService(run.header.settings.inventory, this.observation.drained)
+    this.nodes = InService(state.inventory(run.header), this.observation.drained)
     this.active = _active(run, this.state, this.nodes)
 
 
@@ -190,7 +200,7 @@ def with_work(run: Run, record: RoundRecord) -> RoundRecord:
 
 def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]:
     """Policy input by job id; unchanged inputs are reused from the last round."""
-    inventory = nodes.inventory or run.header.settings.inventory
+    inventory = nodes.inventory or state.inventory(run.header)
     active: dict[int, ActiveJob] = {}
     running = [job_id for job_id in state.beliefs if state.may_run(job_id)]
     budgets = state.tenancy.budgets(state.beliefs, running)
@@ -250,7 +260,7 @@ def situation(run: Run, this: Round) -> Situation | None:
 
 def _cordoned(run: Run, this: Round) -> frozenset[int]:
     """GPUs on which no job starts, as they are numbered among the nodes in service."""
-    inventory, nodes = run.header.settings.inventory, this.state.orders.cordoned
+    inventory, nodes = this.state.inventory(run.header), this.state.orders.cordoned
     there = (inventory.gpus_of(node) for node in nodes if node < inventory.nodes)
     return frozenset(gpu for gpus in there for gpu in this.nodes.numbered(tuple(gpus)))
 

@@ -15,7 +15,7 @@ from predictor.job import EpochReport, JobSpec
 from predictor.learning import learned
 from predictor.options import stuck_behind
 from solver.even_share import EvenShare
-from solver.inventory import InService
+from solver.inventory import InService, Inventory
 from tasks.backoff import BackOff
 from tasks.commands import Command, CommandKind, Orders
 from tasks.eligibility import Barred, barred, doomed
@@ -139,6 +139,14 @@ class RunState:
         clock = self.even.clock_seconds if self.round else -math.inf
         return Taken(self.arrived, self.commanded, clock)
 
+    def inventory(self, header: RunHeader) -> Inventory:
+        """The cluster, with nodes that were added and those that were removed."""
+        return header.settings.inventory_in(self.round, self.orders.added)
+
+    def there(self, header: RunHeader) -> Inventory | None:
+        """The nodes that were not removed, numbered without gaps; None if all were."""
+        return InService(self.inventory(header), tuple(sorted(self.orders.removed))).inventory
+
     def given_up(self, seen: Observation) -> Observation:
         """A round's observation, with the end of jobs that reached a limit."""
         leases = self.leases.items()
@@ -226,7 +234,9 @@ class RunState:
                 seen.clock_seconds,
                 arrivals,
                 beliefs,
-                InService(header.settings.inventory_in(self.round), seen.drained).gpus,
+                InService(
+                    header.settings.inventory_in(self.round, orders.added), seen.drained
+                ).gpus,
                 orders.held | barred(beliefs, leases, orders.not_running, tenancy).keys(),
             ),
             backoff=self.backoff.after(seen, header.settings.round_seconds).without(
@@ -253,7 +263,8 @@ class RunState:
 
     def _speed(self, header: RunHeader, belief: Belief) -> float:
         """How fast a job ran in the last round, over its rate on its reference allocation."""
-        inventory, job = header.settings.inventory_in(self.round - 1), belief.spec
+        added, job = self.orders.added, belief.spec
+        inventory = header.settings.inventory_in(self.round - 1, added)
         other = self._shares_with(job.job_id) if header.pairs else None
         if not inventory.mixed and other is None:
             return 1.0

@@ -34,6 +34,7 @@ from containers.runtime import (
     Terms,
 )
 from predictor.job import EpochReport, JobProgress, JobSpec
+from solver.inventory import Inventory
 
 LOOK_SECONDS = 0.25
 """Poll interval of the containers within a round. An engineering bound; no sweep is recorded."""
@@ -119,6 +120,20 @@ class DockerRuntime:
     def clock(self) -> Clock:
         """The run's clock."""
         return self._clock
+
+    @property
+    def nodes(self) -> Nodes:
+        """The nodes."""
+        return self._nodes
+
+    def grow(self, nodes: Nodes) -> None:
+        """Know further nodes, after those that are there."""
+        self._nodes = nodes
+        self._fleet.grow(nodes)
+
+    def resize(self, inventory: Inventory, removed: Collection[int]) -> None:
+        """See `Runtime.resize`; nodes that are removed are asked no more once they are empty."""
+        self._fleet.leave(removed)
 
     def close(self) -> None:
         """Close the connections to the daemons; containers keep running."""

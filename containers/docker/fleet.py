@@ -1,6 +1,6 @@
 """The Docker daemons of a cluster, queried in parallel."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -46,6 +46,8 @@ class Fleet:
         self._nodes, self._run = nodes, run
         self._daemons: dict[int, Daemon] = {}
         self._meters: dict[int, Meter] = {}
+        self._leaving: set[int] = set()
+        self._left: set[int] = set()
         self.pool = ThreadPoolExecutor(CONNECTIONS)
 
     def close(self) -> None:
@@ -56,14 +58,29 @@ class Fleet:
         for daemon in self._daemons.values():
             daemon.close()
 
+    def grow(self, nodes: Nodes) -> None:
+        """Know further nodes, after those that are there."""
+        self._nodes = nodes
+
+    def leave(self, nodes: Collection[int]) -> None:
+        """Ask nodes no more, from when they have no containers of the run, or do not answer."""
+        self._leaving |= {*nodes} - self._left
+
     def look(self, *, again: bool = False) -> list[Placed]:
         """The run's containers on all nodes that answer.
 
         Args:
             again: Whether to query gone nodes too, each up to its timeout.
         """
-        nodes = [node for node in range(len(self._nodes.nodes)) if again or node not in self.gone]
-        return [entry for found in self.pool.map(self._on, nodes) for entry in found]
+        known = (node for node in range(len(self._nodes.nodes)) if node not in self._left)
+        nodes = [node for node in known if again or node not in self.gone]
+        found = [entry for there in self.pool.map(self._on, nodes) for entry in there]
+        empty = self._leaving - {entry.node for entry in found}
+        self._left |= empty
+        self._leaving -= empty
+        for node in empty:
+            self.gone.pop(node, None)
+        return found
 
     def _on(self, node: int) -> list[Placed]:
         try:

@@ -6,8 +6,8 @@ epochs and steps are left where a round's end finds them. `docs/simulation.md` c
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from containers.runtime import (
@@ -23,6 +23,7 @@ from containers.virtual.truth import GroundTruth, TruthPlace, check_jobs
 from predictor.allocation import Allocation
 from predictor.job import EpochReport, JobProgress, JobSpec, add_report
 from predictor.throughput import Profile
+from solver.inventory import Inventory
 
 
 @dataclass
@@ -198,6 +199,10 @@ class FaithfulCluster:
     def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
         """See `Runtime.withdraw`."""
         self._withdrawn[job_id] = reason
+
+    def resize(self, inventory: Inventory, removed: Collection[int]) -> None:
+        """See `Runtime.resize`."""
+        self._terms = replace(self._terms, inventory=inventory)
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.preempt`."""

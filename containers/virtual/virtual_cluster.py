@@ -8,7 +8,8 @@ round's end. `docs/simulation.md` spells them out.
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
@@ -27,6 +28,7 @@ from containers.virtual.truth import GroundTruth, TruthPlace, check_jobs
 from predictor.allocation import Allocation
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.throughput import Profile
+from solver.inventory import Inventory
 
 SHORT_RUN_SECONDS = 5.0
 """A restart is charged only to a run that ends within this time of the full round, as in the
@@ -285,6 +287,10 @@ class VirtualCluster:
     def withdraw(self, job_id: int, reason: str = BY_ITS_OWNER) -> None:
         """See `Runtime.withdraw`."""
         self._withdrawn[job_id] = reason
+
+    def resize(self, inventory: Inventory, removed: Collection[int]) -> None:
+        """See `Runtime.resize`."""
+        self._terms = replace(self._terms, inventory=inventory)
 
     def preempt(self, reasons: Mapping[int, str]) -> tuple[ContainerEvent, ...]:
         """See `Runtime.preempt`."""

@@ -99,12 +99,18 @@ PANELS = {
         ),
         "events": ("jobs", "List what happened to jobs and nodes, and what was asked of them."),
         "drain": (
-            "jobs",
+            "nodes",
             "Take a node out of service; jobs on it are preempted, with their checkpoints.",
         ),
-        "cordon": ("jobs", "Let no job start on a node; those on it go on."),
-        "uncordon": ("jobs", "Bring a drained or cordoned node back into service."),
-        "nodes": ("jobs", "List the nodes, their GPUs, and the jobs that hold them."),
+        "cordon": ("nodes", "Let no job start on a node; those on it go on."),
+        "uncordon": ("nodes", "Bring a drained or cordoned node back into service."),
+        "add": ("nodes", "Add a node to the cluster while the service runs."),
+        "remove": (
+            "nodes",
+            "Take a node out of the cluster for good; jobs on it are preempted, with their "
+            "checkpoints.",
+        ),
+        "nodes": ("nodes", "List the nodes, their GPUs, and the jobs that hold them."),
         "login": (
             "service",
             "Have commands ask a service over HTTP; asks for a token, or reads it from stdin.",

@@ -202,9 +202,10 @@ def print_accepted(accepted: "Accepted", name: str, as_json: bool) -> None:
         say(f"{kind}{about} is accepted; the next round takes it in")
 
 
-def _order(
+def order(
     kind: "CommandKind", target: str, warehouse: Path, as_json: bool, key: str, value: float = 0.0
 ) -> None:
+    """Give a command about a job or node."""
     with desk(warehouse) as found:
         accepted = found.command(kind, target, value=value, key=key)
     print_accepted(accepted, target, as_json)
@@ -216,7 +217,7 @@ def cancel(
     """Cancel a job: it gets no more GPUs, and ends with the next round."""
     from tasks.commands import CommandKind
 
-    _order(CommandKind.CANCEL, job, warehouse, as_json, key)
+    order(CommandKind.CANCEL, job, warehouse, as_json, key)
 
 
 def hold(
@@ -225,7 +226,7 @@ def hold(
     """Put a job on hold: it gets no GPUs until it is released."""
     from tasks.commands import CommandKind
 
-    _order(CommandKind.HOLD, job, warehouse, as_json, key)
+    order(CommandKind.HOLD, job, warehouse, as_json, key)
 
 
 def release(
@@ -234,7 +235,7 @@ def release(
     """Release a job that is on hold."""
     from tasks.commands import CommandKind
 
-    _order(CommandKind.RELEASE, job, warehouse, as_json, key)
+    order(CommandKind.RELEASE, job, warehouse, as_json, key)
 
 
 def requeue(
@@ -243,7 +244,7 @@ def requeue(
     """Take a job's GPUs for a round, after which it waits in line; its back-off is over."""
     from tasks.commands import CommandKind
 
-    _order(CommandKind.REQUEUE, job, warehouse, as_json, key)
+    order(CommandKind.REQUEUE, job, warehouse, as_json, key)
 
 
 def budget(
@@ -256,61 +257,19 @@ def budget(
     """Give a job another budget in the market."""
     from tasks.commands import CommandKind
 
-    _order(CommandKind.BUDGET, job, warehouse, as_json, key, value)
-
-
-def drain(
-    node: Annotated[str, typer.Argument(help="A node, by its index from 0.")],
-    key: Key = "",
-    warehouse: Warehouse = DEFAULT_WAREHOUSE,
-    as_json: Json = False,
-) -> None:
-    """Take a node out of service; jobs on it are preempted, with their checkpoints."""
-    from tasks.commands import CommandKind
-
-    _order(CommandKind.DRAIN, node, warehouse, as_json, key)
-
-
-def cordon(
-    node: Annotated[str, typer.Argument(help="A node, by its index from 0.")],
-    key: Key = "",
-    warehouse: Warehouse = DEFAULT_WAREHOUSE,
-    as_json: Json = False,
-) -> None:
-    """Let no job start on a node; those on it go on."""
-    from tasks.commands import CommandKind
-
-    _order(CommandKind.CORDON, node, warehouse, as_json, key)
-
-
-def uncordon(
-    node: Annotated[str, typer.Argument(help="A node, by its index from 0.")],
-    key: Key = "",
-    warehouse: Warehouse = DEFAULT_WAREHOUSE,
-    as_json: Json = False,
-) -> None:
-    """Bring a drained or cordoned node back into service."""
-    from tasks.commands import CommandKind
-
-    _order(CommandKind.UNCORDON, node, warehouse, as_json, key)
-
-
-def nodes(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
-    """List the nodes, their GPUs, and the jobs that hold them."""
-    with desk(warehouse) as found:
-        print_rows([_shown(row) for row in found.nodes()], as_json, paged=True)
+    order(CommandKind.BUDGET, job, warehouse, as_json, key, value)
 
 
 def queue(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List the active jobs in line: expected starts and ends, fairness, price."""
     with desk(warehouse) as found:
-        print_listed([_shown(row) for row in found.queue()], as_json)
+        print_listed([shown(row) for row in found.queue()], as_json)
 
 
 def jobs(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List all jobs of the service."""
     with desk(warehouse) as found:
-        print_listed([_shown(row) for row in found.jobs()], as_json)
+        print_listed([shown(row) for row in found.jobs()], as_json)
 
 
 def logs(
@@ -364,7 +323,7 @@ def events(
     with desk(warehouse) as found:
         for row in found.events(after, follow=follow):
             if as_json:
-                print_rows([_shown(row)], as_json)
+                print_rows([shown(row)], as_json)
             else:
                 say(_in_words(row))
 
@@ -376,7 +335,7 @@ def _in_words(row: "EventRow") -> str:
     return f"{row.at_s:>12,.1f} s  round {row.round}  {row.kind}{about}{gpus}{reason}"
 
 
-def _shown(row: Any) -> dict[str, Any]:
+def shown(row: Any) -> dict[str, Any]:
     """A row as its columns; GPUs as text."""
     return {
         field: " ".join(map(str, value)) if isinstance(value, tuple) else value

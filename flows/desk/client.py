@@ -94,6 +94,10 @@ class Client(FrontDesk):
         body = {"value": value} if kind is CommandKind.BUDGET else None
         return self._told(Accepted, self._ask("POST", path, body, _key(key)))
 
+    def add(self, node: Mapping[str, Any], *, key: str = "") -> Accepted:
+        """See `FrontDesk`."""
+        return self._told(Accepted, self._ask("POST", "/nodes", dict(node), _key(key)))
+
     def tenant(self, name: str, terms: Mapping[str, Any], *, key: str = "") -> Accepted:
         """See `FrontDesk`."""
         path = f"/tenants/{_part(name)}"

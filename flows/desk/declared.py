@@ -11,6 +11,7 @@ from flows.runs.job_file import JobFile
 from flows.runs.toml_file import first_mistake, read_toml
 from predictor.errors import InputError
 from predictor.job import JobSpec
+from solver.inventory import MOST_GPUS
 
 
 class Terms(BaseModel):
@@ -25,6 +26,17 @@ class Terms(BaseModel):
     images: Annotated[
         tuple[Annotated[str, Field(max_length=255)], ...], Field(max_length=1000)
     ] = ()
+
+
+class Added(BaseModel):
+    """A node that is added (`NewNode`)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Annotated[str, Field(min_length=1, max_length=60)] = ""
+    gpu_type: Annotated[str, Field(min_length=1, max_length=60)] = ""
+    gpus: Annotated[int, Field(ge=1, le=MOST_GPUS)] = 1
+    price: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
 
 
 def from_file(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:

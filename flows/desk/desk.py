@@ -12,10 +12,16 @@ from containers.runtime import EventKind
 from flows.desk.outlook import queue_row, solved
 from flows.desk.rows import QueueRow
 from flows.desk.telling import Telling
-from flows.service.admission import check_budget, check_job, check_tenant, check_terms
+from flows.service.admission import (
+    check_budget,
+    check_job,
+    check_node,
+    check_tenant,
+    check_terms,
+)
 from predictor.errors import InputError
 from predictor.job import JobSpec
-from tasks.commands import NO_TERMS, CommandKind
+from tasks.commands import NO_TERMS, CommandKind, NewNode
 from tasks.rollouts import expected
 from warehouse.inbox.entries import Entry
 from warehouse.workloads.families import FAMILIES
@@ -77,7 +83,7 @@ class Desk(Telling):
         Raises:
             InputError: It cannot.
         """
-        check_job(job, self.header)
+        self._check_fits(job)
         check_tenant(job, self.inbox.terms(job.tenant))
         hosts = None
         with suppress(InputError):  # a file that is gone: the round that takes the job in says it
@@ -90,6 +96,14 @@ class Desk(Telling):
             except InputError as error:
                 field = error.place.rpartition(", ")[2]
                 raise InputError(field, error.problem, error.remedy) from None
+
+    def _check_fits(self, job: JobSpec) -> None:
+        """Refuse a job that the cluster cannot run, as it was when somebody looked last, and is."""
+        if self.known:
+            with suppress(InputError):
+                check_job(job, self.header, self.known.state.there(self.header))
+                return
+        check_job(job, self.header, self.history().state.there(self.header))
 
     def command(
         self, kind: CommandKind, target: str, *, value: float = 0.0, by: str = "", key: str = ""
@@ -135,6 +149,37 @@ class Desk(Telling):
             check_budget("value", value)
         return self.inbox.command_all(kind, jobs, value=value, by=by, key=key)
 
+    def add(self, given: Mapping[str, Any], *, by: str = "", key: str = "") -> Entry:
+        """Accept a further node: once this returns, a crash does not lose it.
+
+        Args:
+            given: Fields of a `NewNode`. On Docker hosts its name alone, which the cluster file
+                has; else what is not given is as of the last node.
+            by: Who gives it.
+            key: Makes it idempotent; see `Request`.
+
+        Raises:
+            InputError: The service cannot have it.
+            WarehouseBusy: The inbox does not answer.
+        """
+        inventory, hosts = self.history().state.inventory(self.header), self.hosts()
+        last = inventory.pools[-1]
+        if hosts is None:
+            if given.get("name"):
+                remedy = "leave it out; on Docker hosts, it is one of the cluster file"
+                raise InputError("name", "is no node of a virtual cluster", remedy)
+            own = NewNode(gpu_type=last.gpu_type, gpus=last.gpus_per_node, price=last.price)
+            node = replace(own, **given)
+        else:
+            name = given.get("name") or ""
+            there = next((node for node in hosts.nodes if node.name == name), None)
+            if there is None or len(given) > 1:
+                remedy = f"write it into {self.inbox.cluster}, and give its name alone"
+                raise InputError("name", f"{name[:80]!r} is not in the cluster file", remedy)
+            node = NewNode(name, there.gpu_type, len(there.gpus), there.price)
+        check_node(node, self.header, inventory)
+        return self.inbox.add(node, by=by, key=key)
+
     def tenant(
         self, name: str, given: Mapping[str, Any], *, by: str = "", key: str = ""
     ) -> list[Entry]:
@@ -178,11 +223,10 @@ class Desk(Telling):
         Raises:
             InputError: There is none.
         """
-        nodes = self.header.settings.inventory.nodes
-        if not (target.isascii() and target.isdigit() and len(target) < 10 and int(target) < nodes):
-            raise InputError(
-                "node", f"there is no node {target!r}", f"give one from 0 to {nodes - 1}"
-            )
+        there = [str(row.node) for row in self.nodes()]
+        if target not in there:
+            remedy = f"give one from {there[0]} to {there[-1]}" if there else "add one"
+            raise InputError("node", f"there is no node {target!r}", remedy)
         return int(target)
 
     def expect(self, job: JobSpec) -> QueueRow:

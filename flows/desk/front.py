@@ -86,6 +86,20 @@ class FrontDesk(ABC):
         """Bring a drained or cordoned node back into service."""
         return self.command(CommandKind.UNCORDON, node, key=key)
 
+    def remove(self, node: str, *, key: str = "") -> Accepted:
+        """Take a node out of the cluster for good; jobs on it are preempted."""
+        return self.command(CommandKind.REMOVE, node, key=key)
+
+    @abstractmethod
+    def add(self, node: Mapping[str, Any], *, key: str = "") -> Accepted:
+        """Add a node, whose index is the next one; once this returns, nothing loses it.
+
+        Args:
+            node: On Docker hosts its `name` in the cluster file; on a virtual cluster `gpus`,
+                `gpu_type` and `price`, of which those that are not given are as of the last node.
+            key: See `submit`.
+        """
+
     @abstractmethod
     def tenant(self, name: str, terms: Mapping[str, Any], *, key: str = "") -> Accepted:
         """Change what holds for a tenant; once this returns, nothing loses it.

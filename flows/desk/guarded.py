@@ -8,7 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from flows.desk.course import Course, PriceRow, TenantRow
-from flows.desk.declared import Terms, declared
+from flows.desk.declared import Added, Terms, declared
 from flows.desk.desk import Desk
 from flows.desk.forecasting import ForecastRow, WhatIf, forecast
 from flows.desk.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from flows.history.answer import Answer
 
 OPERATORS = frozenset(
-    (CommandKind.BUDGET, CommandKind.DRAIN, CommandKind.CORDON, CommandKind.UNCORDON)
+    (
+        *(CommandKind.BUDGET, CommandKind.DRAIN, CommandKind.CORDON, CommandKind.UNCORDON),
+        CommandKind.REMOVE,
+    )
 )
 """Commands that are an operator's to give."""
 
@@ -131,6 +134,19 @@ class Guarded:
             return desk.command(kind, target, value=value, by=caller.name, key=_key(caller, key))
         numbers = [entry.number for entry in self._entries(caller, target)]
         return desk.command_jobs(kind, numbers, value=value, by=caller.name, key=_key(caller, key))
+
+    def add(self, caller: Token, node: Added, key: str = "") -> list[Entry]:
+        """Accept a further node; see `Desk.add`.
+
+        Raises:
+            NotAllowed: The caller is no operator.
+            InputError: The service cannot have it.
+        """
+        _check_commands(caller)
+        if caller.role is not Role.OPERATOR:
+            raise NotAllowed("token", "nodes are an operator's to add", _ASK)
+        given = node.model_dump(exclude_unset=True)
+        return [self.desk.add(given, by=caller.name, key=key)]
 
     def tenant(self, caller: Token, name: str, terms: Terms, key: str = "") -> list[Entry]:
         """Accept new terms of a tenant; see `Desk.tenant`.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from flows.desk.declared import Terms, job_of
+from flows.desk.declared import Added, Terms, job_of
 from flows.desk.desk import Desk
 from flows.desk.front import FrontDesk
 from flows.desk.guarded import Guarded, accepted
@@ -69,6 +69,14 @@ class LocalDesk(FrontDesk):
     ) -> Accepted:
         """See `FrontDesk`."""
         return accepted(self._guarded.command(self._me, kind, target, key, value))
+
+    def add(self, node: Mapping[str, Any], *, key: str = "") -> Accepted:
+        """See `FrontDesk`."""
+        try:
+            given = Added.model_validate(node)
+        except ValidationError as error:
+            raise first_mistake(Path("node"), error, Added, "a node") from None
+        return accepted(self._guarded.add(self._me, given, key))
 
     def tenant(self, name: str, terms: Mapping[str, Any], *, key: str = "") -> Accepted:
         """See `FrontDesk`."""

@@ -287,6 +287,10 @@ def _command_event(record: RoundRecord, command: Command, names: dict[int, str])
         reason, job = f"{terms_in_words(command.terms)} {reason}".strip(), None
     elif command.kind.of_node:
         reason, job = f"node {command.target} {reason}".strip(), None
+    elif command.kind is CommandKind.ADD:
+        new = command.node
+        words = f"node {new.name}".strip() + f" of {new.gpus} GPUs {new.gpu_type}".rstrip()
+        reason, job = f"{words} {reason}".strip(), None
     else:
         job = command.number if command.kind is CommandKind.REFUSED else command.target
     if command.kind is CommandKind.BUDGET:

@@ -57,6 +57,9 @@ class Telling:
         warehouse: The warehouse.
         url: See `warehouse.inbox.database.Database`.
 
+    Attributes:
+        known: The history that somebody asked for last.
+
     Raises:
         InputError: The warehouse has no service.
     """
@@ -72,6 +75,7 @@ class Telling:
             raise none
         self._reader = Reader(warehouse)
         self._followed = Followed(self._reader, self.run, warehouse / SNAPSHOT)
+        self.known: History | None = None
         self._header: RunHeader | None = None
         self._ahead: tuple[History, list[QueueRow]] | None = None
         self._whys: tuple[History, dict[int, Answer]] | None = None
@@ -109,7 +113,8 @@ class Telling:
         Raises:
             WarehouseError: The records are damaged.
         """
-        return self._followed.now()
+        self.known = self._followed.now()
+        return self.known
 
     def status(self) -> Status:
         """Where the service stands."""
@@ -121,9 +126,9 @@ class Telling:
             policy=settings.policy,
             rounds=state.round,
             clock_s=state.even.clock_seconds,
-            gpus=settings.gpus,
+            gpus=there.gpus if (there := state.there(self.header)) else 0,
             busy_gpus=sum(map(len, state.leases.values())),
-            drained=found.last.solve.drained if found.last else (),
+            drained=self._drained(found),
             running=len(state.leases),
             waiting=len(state.beliefs) - len(state.leases),
             held=len(state.orders.held),
@@ -206,18 +211,24 @@ class Telling:
 
     def nodes(self) -> list[NodeRow]:
         """The nodes, and who holds their GPUs."""
-        found, inventory = self.history(), self.header.settings.inventory
-        drained = found.last.solve.drained if found.last else ()
+        found = self.history()
+        inventory, drained = found.state.inventory(self.header), self._drained(found)
         holders = {gpu: job for job, gpus in found.state.leases.items() for gpu in gpus}
         cordoned = found.state.orders.cordoned
         rows = []
-        for node in range(inventory.nodes):
+        for node in sorted({*range(inventory.nodes)} - found.state.orders.removed):
             gpus = tuple(inventory.gpus_of(node))
             held = tuple(gpu for gpu in gpus if gpu in holders)
             kind = inventory.pools[inventory.pool(gpus[0])].gpu_type
             jobs = tuple(sorted({holders[gpu] for gpu in held}))
             rows.append(NodeRow(node, kind, gpus, held, jobs, node in drained, node in cordoned))
         return rows
+
+    @staticmethod
+    def _drained(found: History) -> tuple[int, ...]:
+        """Nodes of the cluster that are out of service."""
+        out = found.last.solve.drained if found.last else ()
+        return tuple(node for node in out if node not in found.state.orders.removed)
 
     def tenants(self) -> list[TenantRow]:
         """The tenants, their budgets, and what they hold."""

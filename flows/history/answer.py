@@ -137,6 +137,7 @@ def answer(
         history: Events of the job so far, and its end if the round is its last.
     """
     settings, plan, belief = run.header.settings, this.plan, this.state.beliefs[job_id]
+    inventory = this.state.inventory(run.header)
     spec, job = belief.spec, this.active[job_id]
     time = job.run_time(job.own)
     low, high = this.state.calibration.interval_of(belief, time)
@@ -148,7 +149,7 @@ def answer(
     ahead = expected(run, this, {job_id}).get(job_id)
     ends = (ahead.finish, ahead.finish_low, ahead.finish_high) if ahead else (None, None, None)
     contention = max(1.0, this.state.arrived / settings.reference_gpus)
-    total = _isolated(job, settings.inventory)
+    total = _isolated(job, inventory)
     rhos = [
         None if end is None else (end - spec.arrival_seconds) / (contention * total) for end in ends
     ]
@@ -180,7 +181,7 @@ def answer(
         place=plan.order.index(job_id) + 1 if job_id in plan.order else None,
         in_line=len(plan.order),
         cutoff=min((worth[job] for job in plan.placement if job in worth), default=None),
-        free_gpus=_free(plan, job, settings.inventory),
+        free_gpus=_free(plan, job, inventory),
         price=next(
             (found.price for found in plan.report.prices if found.gpu_type == job.own.gpu_type),
             None,
@@ -198,10 +199,10 @@ def answer(
         finish_low_seconds=ends[1],
         finish_high_seconds=ends[2],
         history=history,
-        total_gpus=settings.gpus,
+        total_gpus=inventory.gpus,
         tried_again_seconds=_tried_again(this.state.backoff.waits.get(job_id, 0.0), clock),
         drained=this.observation.drained,
-        held_type=settings.inventory.allocation(gpus).gpu_type if gpus else None,
+        held_type=inventory.allocation(gpus).gpu_type if gpus else None,
         speeds=_speeds(job, plan),
         kind=spec.kind.value,
         name=spec.name,

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from containers.docker.checking import images
@@ -15,6 +15,7 @@ from containers.docker.nodes import Nodes
 from containers.docker.own_images import check_images
 from containers.runtime import Standing
 from flows.runs.code_version import packages
+from flows.runs.hosts import NODES, noted, of_service
 from flows.runs.position import Keeping, Position, kept, reached
 from flows.runs.prepared import Prepared, prepare, terms
 from flows.runs.simulation import Driver, Progress, check_plugins, finish
@@ -28,9 +29,6 @@ from warehouse.store.writer import Writer
 
 IMAGE_OF = "image of "
 """Beginning of the name of a package that is a node's image; its version is the image's id."""
-
-NODES = "nodes.json"
-"""File in a run's folder in the storage: the nodes that the run began on."""
 
 
 def run_live(
@@ -151,14 +149,20 @@ def going_on(
     reader = Reader(warehouse)
     start = reader.begun(name)
     header = start.header
-    check_nodes(header, nodes)
+    if not header.service:
+        check_nodes(header, nodes)
     check_plugins(name, start, reader)
-    nodes = _pinned(nodes, _same_images(nodes, reader.packages(name)))
     build(warehouse)
     with Writer(warehouse, start, run=name) as writer:
         past = kept(snapshots, name) if snapshots else None
         position, recorded = reached(reader, start, name, past)
         position = position.after_all(header, recorded)
+        images_then = reader.packages(name)
+        if header.service:
+            orders = position.state.orders
+            nodes, added = of_service(nodes, name, header.settings.inventory, orders)
+            images_then = (*images_then, *_named(added))
+        nodes = _pinned(nodes, _same_images(nodes, images_then))
         prepared, standing = prepare(start).at(position)
         began = min(reader.created_at(name).timestamp(), time.time() - standing.clock_seconds)
         there = bool(position.state.round)
@@ -230,24 +234,21 @@ def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:
     Endpoints may change, since they do not identify a node.
     """
     remedy = "give the cluster that the run began on"
-    mine = [
-        {"name": node.name, "gpu_type": node.gpu_type, "gpus": [asdict(gpu) for gpu in node.gpus]}
-        for node in nodes.nodes
-    ]
-    noted = nodes.storage / run / NODES
-    if begun and not noted.exists():
+    mine = [noted(node) for node in nodes.nodes]
+    path = nodes.storage / run / NODES
+    if begun and not path.exists():
         raise InputError(str(nodes.storage), f"has no files of run {run}", remedy)
     try:
-        if not noted.exists():
-            noted.parent.mkdir(exist_ok=True)
-            write_text(noted, json.dumps(mine))
-        found = json.loads(noted.read_text())
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            write_text(path, json.dumps(mine))
+        found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise InputError(
-            str(noted), f"cannot be used: {error}", "let it be read and written"
+            str(path), f"cannot be used: {error}", "let it be read and written"
         ) from None
     if found != mine:
-        raise InputError("cluster", f"its nodes differ from those recorded in {noted}", remedy)
+        raise InputError("cluster", f"its nodes differ from those recorded in {path}", remedy)
 
 
 @contextmanager
@@ -263,7 +264,8 @@ def _running(
     """A run on its nodes; the runtime is open within the context."""
     place, at = DockerPlace(nodes, WallClock(began)), terms(prepared.start.header, writer.run)
     with only_scheduler(nodes, writer.run):
-        _hold_to(nodes, writer.run, begun=begun)
+        if not (begun and prepared.start.header.service):  # `of_service` has held it to its nodes
+            _hold_to(nodes, writer.run, begun=begun)
         try:
             with closing(place.open(at, standing)) as runtime:
                 yield prepared.on(runtime, writer, writer.run)

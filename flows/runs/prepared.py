@@ -15,6 +15,7 @@ from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Profile, Throughput, epoch_seconds
 from solver.inventory import Inventory
 from solver.plan import Policy
+from tasks.commands import Orders
 from tasks.plugged import PluggedPlace
 from tasks.record import RunHeader, RuntimeKind, Start
 from tasks.round import Run, Sink
@@ -76,7 +77,7 @@ class Prepared:
 
     def on(self, runtime: Runtime, sink: Sink, name: str = "") -> Run:
         """The run on a runtime that the caller has opened."""
-        return Run(
+        run = Run(
             name=name,
             header=self.start.header,
             throughput=self.throughput,
@@ -87,6 +88,8 @@ class Prepared:
             state=self.state,
             schedules=self.schedules,
         )
+        run.resize(Orders(), self.state.orders)
+        return run
 
 
 def prepare(start: Start, *, recorded: bool = False) -> Prepared:

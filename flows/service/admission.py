@@ -7,10 +7,13 @@ from functools import partial
 from containers.runtime import Terms
 from containers.virtual.truth import GroundTruth, check_jobs
 from flows.runs.prepared import terms
+from flows.runs.start import policy_of
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.throughput import Profile
-from tasks.commands import TenantTerms
+from solver.inventory import MOST_GPUS, Inventory, grown
+from solver.policies import for_several_pools
+from tasks.commands import NewNode, TenantTerms
 from tasks.record import RunHeader, RuntimeKind
 from tasks.tenancy import may_name
 from warehouse.workloads.generator import declared_truth
@@ -86,22 +89,61 @@ def _check_rate(spec: JobSpec, batch_size: int, profile: Profile) -> None:
         raise InputError("batch_size", f"the service has {error.problem}", remedy) from None
 
 
-def check_job(spec: JobSpec, header: RunHeader) -> None:
+def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
+    """Refuse a node that a service cannot have.
+
+    Args:
+        node: The node.
+        header: Header of the service's run.
+        inventory: Its cluster, with nodes that were added and removed.
+
+    Raises:
+        InputError: It has no GPUs, or the service has no throughputs of their type; its policy
+            schedules one pool; or tenants are promised cells.
+    """
+    if header.settings.cells:
+        problem = "tenants are promised cells of the nodes that were there from the beginning"
+        raise InputError("node", problem, "start a service on the new cluster")
+    if inventory.gpus + node.gpus > MOST_GPUS:
+        raise InputError("gpus", f"{node.gpus} are too many", f"a cluster has {MOST_GPUS} at most")
+    pools = grown(inventory.pools, [node.pool])
+    kinds = header.throughputs.gpu_types
+    if node.gpu_type not in {*inventory.types, *kinds}:
+        remedy = f"known are {', '.join(sorted(kinds))}"
+        problem = f"the service has no throughputs of {node.gpu_type!r}"
+        raise InputError("gpu_type", problem, remedy)
+    if len(pools) > 1 and not getattr(policy_of(header.settings), "several_pools", False):
+        last = inventory.pools[-1]
+        raise InputError(
+            "node",
+            f"it would be a pool of its own, and {header.settings.policy} schedules one",
+            f"give one of {last.gpus_per_node} GPUs of the same type and price, "
+            f"or begin with one of {', '.join(for_several_pools())}",
+        )
+
+
+def check_job(spec: JobSpec, header: RunHeader, inventory: Inventory | None) -> None:
     """Refuse a job that a service cannot schedule.
+
+    Args:
+        spec: The job.
+        header: Header of the service's run.
+        inventory: The nodes that were not removed; None if all were.
 
     Raises:
         InputError: It does not fit the cluster, a number is too large to be recorded, or the
             service has no throughput of it.
     """
-    inventory, profile = header.settings.inventory, header.throughputs
+    profile = header.throughputs
     for name in ("max_batch_size", "epochs", "samples_per_epoch", "total_steps", "max_seconds"):
         if getattr(spec, name) > LARGEST:
             raise InputError(name, f"is above {LARGEST:,}", "give a smaller number")
     check_budget("budget", spec.budget)
-    if not inventory.menu(spec.demand) or spec.demand.most > LARGEST:
+    menu, gpus = (inventory.menu(spec.demand), inventory.gpus) if inventory else ((), 0)
+    if not menu or spec.demand.most > LARGEST:
         raise InputError(
             "gpus",
-            f"{spec.demand.least} are asked for, and the cluster has {inventory.gpus}",
+            f"{spec.demand.least} are asked for, and the cluster has {gpus}",
             "ask for fewer, or for types that it has",
         )
     models = {key[0] for key in profile.rates}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from containers.virtual.truth import GroundTruth
 from predictor.errors import ShockwaveError
 from predictor.job import JobSpec
-from tasks.commands import Command, CommandKind, TenantTerms
+from tasks.commands import Command, CommandKind, NewNode, TenantTerms
 from tasks.sources import Intake, Taken, Trace
 from warehouse.inbox.entries import Entry
 from warehouse.inbox.inbox import Inbox
@@ -27,6 +27,7 @@ class FromInbox:
         speed: Seconds of the run in a second.
         check: Refuses a job that cannot be scheduled, with the terms of its tenant where the round
             takes them in before it.
+        add: Makes a further node ready, or refuses it.
         truth: Makes the ground truth of a job; None where jobs are real.
     """
 
@@ -34,6 +35,7 @@ class FromInbox:
     now: Callable[[], float]
     speed: float
     check: Callable[[JobSpec, TenantTerms | None], None]
+    add: Callable[[NewNode], None]
     truth: Callable[[JobSpec], GroundTruth] | None = None
 
     def until(self, clock_seconds: float, taken: Taken) -> Intake:
@@ -58,21 +60,21 @@ class FromInbox:
     def _taken_in(
         self, entry: Entry, at: float, terms: Mapping[str, TenantTerms]
     ) -> JobSpec | Command:
-        """An entry as a job or a command; a job that cannot be scheduled as its refusal."""
-        if entry.job is None:
-            kind = CommandKind(entry.kind)
-            return Command(
-                entry.number, kind, entry.target, at, entry.value, entry.by, terms=entry.terms
-            )
-        job = replace(entry.job, arrival_seconds=at)
+        """An entry as a job or a command; one that cannot be taken in as its refusal."""
+        job = entry.job and replace(entry.job, arrival_seconds=at)
         try:
-            self.check(job, terms.get(job.tenant))
+            if job:
+                self.check(job, terms.get(job.tenant))
+                return job
+            if entry.kind == CommandKind.ADD:
+                self.add(entry.node)
         except Exception as error:  # whatever it is: no job stops the others
             told = str(error) if isinstance(error, ShockwaveError) else repr(error)
             reason = told.encode(errors="backslashreplace").decode()
             refused = CommandKind.REFUSED
             return Command(entry.number, refused, -1, at, by=entry.by, reason=reason)
-        return job
+        about = entry.number, CommandKind(entry.kind), entry.target, at, entry.value, entry.by
+        return Command(*about, terms=entry.terms, node=entry.node)
 
     def next_arrival(self, taken: Taken) -> float | None:
         """See `JobSource.next_arrival`; None while there is none."""

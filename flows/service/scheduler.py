@@ -21,19 +21,20 @@ from containers.virtual.truth import GroundTruth
 from flows.runs.cluster_file import read_cluster_file
 from flows.runs.code_version import packages
 from flows.runs.garbage import rare_collections
+from flows.runs.hosts import Hosts
 from flows.runs.live import begun, going_on
 from flows.runs.position import Keeping, Position, kept, reached
 from flows.runs.prepared import prepare, terms
 from flows.runs.simulation import Driver, carry_out, check_plugins
 from flows.runs.start import make_start
 from flows.servers.children import ALIVE, READY, end_with_parent
-from flows.service.admission import check_job, check_tenant, truth_of
+from flows.service.admission import check_job, check_node, check_tenant, truth_of
 from flows.service.intake import Again, FromInbox
 from flows.service.leading import TOKEN, Fenced
 from flows.service.options import DATABASE_URL, ServiceOptions
 from predictor.errors import WarehouseBusy
 from predictor.job import JobSpec
-from tasks.commands import TenantTerms
+from tasks.commands import NewNode, TenantTerms
 from tasks.record import RoundRecord, RunHeader, Start
 from tasks.round import Run, run_round
 from tasks.sources import Workload
@@ -139,6 +140,7 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
     """
     build(warehouse)
     name, checks = inbox.run, list[Callable[[JobSpec], None]]()
+    hosts: Hosts | None = None
     with ExitStack() as opened:
         if options.cluster is not None:
             nodes = read_cluster_file(options.cluster)
@@ -149,6 +151,7 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
             now, speed, truth = run.runtime.clock.now, 1.0, None
             checks.append(lambda spec: check_images(nodes, [spec]))
             inbox.runs_on(options.cluster.absolute())
+            hosts = Hosts(options.cluster, run)
         else:
             run = opened.enter_context(_virtual(name, warehouse, options))
             assert isinstance(run.runtime, RealTimeCluster)
@@ -156,14 +159,19 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
             pace, truth = run.runtime.pace, run.runtime.made
             now, speed = pace.now, pace.speed
         inbox.belongs_to(run.name)
-        checks.append(partial(check_job, header=run.header))
 
         def check(spec: JobSpec, given: TenantTerms | None) -> None:
             for refuse in checks:
                 refuse(spec)
+            check_job(spec, run.header, run.state.there(run.header))
             check_tenant(spec, given or run.state.tenancy.terms.get(spec.tenant))
 
-        run.source = FromInbox(inbox, now, speed, check, truth)
+        def add(node: NewNode) -> None:
+            check_node(node, run.header, run.state.inventory(run.header))
+            if hosts:
+                hosts.add(node)
+
+        run.source = FromInbox(inbox, now, speed, check, add, truth)
         yield run
 
 

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException as Unrouted
 from starlette.types import ASGIApp
 
 from flows.desk.course import Course, PriceRow, TenantRow
-from flows.desk.declared import Terms
+from flows.desk.declared import Added, Terms
 from flows.desk.forecasting import ForecastRow, WhatIf
 from flows.desk.front import headed
 from flows.desk.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
@@ -165,6 +165,13 @@ _command(CommandKind.REQUEUE, "Take a job's GPUs for a round, after which it wai
 _command(CommandKind.DRAIN, "Take a node out of service; jobs on it are preempted.")
 _command(CommandKind.CORDON, "Let no job start on a node; those on it go on.")
 _command(CommandKind.UNCORDON, "Bring a drained or cordoned node back into service.")
+_command(CommandKind.REMOVE, "Take a node out of the cluster; jobs on it are preempted.")
+
+
+@routes.post("/nodes", status_code=202)
+async def add(node: Added, caller: Caller, asking: Asked, key: Key = "") -> Accepted:
+    """Add a node to the cluster, whose index is the next one."""
+    return await asking.write(lambda: asking.service.add(caller, node, key))
 
 
 @routes.get("/queue")

@@ -63,6 +63,12 @@ def test_what_is_handed_in_is_there_once(opens: Opens, tmp_path: Path) -> None:
     for again in (desk.release, desk.requeue, desk.cancel):
         assert again("new").job_id == 4
     assert desk.uncordon("1").kind == "uncordon"
+    assert desk.add({"gpus": 1}).kind == "add"
+    assert desk.remove("0").kind == "remove"
+    assert desk.submit(FILE | {"name": "next"}).kind == "submit"
+    go(tmp_path, 1)
+    assert [row.node for row in desk.nodes()] == [1, 2, 3, 4]
+    assert desk.status().gpus == 4
 
 
 def test_both_tell_the_same(tmp_path: Path) -> None:
@@ -103,6 +109,9 @@ def test_both_tell_the_same(tmp_path: Path) -> None:
         (lambda desk: desk.tenant("a", {"window_hours": 0.001}), "window_hours: 0.001 is out"),
         (lambda desk: desk.tenant("a", {"gpus": 4}), "gpus: is no field of "),
         (lambda desk: desk.drain("99"), "there is no node '99'"),
+        (lambda desk: desk.add({"name": "b"}), "name: is no node of a virtual cluster"),
+        (lambda desk: desk.add({"gpus": 0}), "gpus: "),
+        (lambda desk: desk.add({"gpu_type": "x"}), "gpu_type: the service has no throughputs"),
         (lambda desk: desk.why("2"), "job 2: is not in run"),
         (lambda desk: next(iter(desk.logs("1"))), "is on a virtual cluster"),
     ],

@@ -151,6 +151,63 @@ def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
     assert [record.round for record, _ in Reader(tmp_path / "w").records(name)] == [0, 1]
 
 
+NODE = """
+[[nodes]]
+name = "{name}"
+endpoint = "{endpoint}"
+gpu_type = "cpu"
+image = "{image}"
+slots = [{{ cpus = 1.0 }}]
+"""
+
+
+def test_a_host_is_added_to_a_service_and_another_removed(
+    daemon: Dockerd, storage: Path, tmp_path: Path
+) -> None:
+    read = ", ".join(f'"{path}"' for path in mounts())
+    head = f'storage = "{storage}"\nuser = "1000:1000"\nmounts = [{read}]\ngrace_seconds = 1\n'
+    one, two = (
+        NODE.format(name=name, endpoint=daemon.endpoint, image=IMAGE) for name in ("one", "two")
+    )
+    (file := tmp_path / "cluster.toml").write_text(head + one)
+    rates = {"('Recommendation (batch size 32)', 1)": {"null": 40.0}}
+    (profile := tmp_path / "profile.json").write_text(json.dumps({"cpu": rates}))
+    options = ServiceOptions(
+        cluster=file, profile=profile, round_seconds=3.0, restart_seconds=1.0, driver="plain"
+    )
+
+    def go(rounds: int) -> str:
+        with under_way(tmp_path, inbox, options) as run:
+            schedule(run, tmp_path, rounds=rounds)
+            return run.name
+
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(long(0))
+        name = go(1)
+        with Desk(tmp_path) as desk:
+            assert desk.jobs()[0].held_gpus == (0,)
+            with pytest.raises(InputError, match="name: 'two' is not in the cluster file"):
+                desk.add({"name": "two"})
+            file.write_text(head + two + one)  # numbers are those of the order in which they came
+            desk.add({"name": "two"})
+            desk.command(CommandKind.REMOVE, "0")
+            go(2)
+            assert [row.node for row in desk.nodes()] == [1]
+            assert desk.jobs()[0].held_gpus == (1,)
+            file.write_text(head + two)
+            go(1)
+            assert desk.jobs()[0].held_gpus == (1,)
+            assert desk.jobs()[0].status == "runs"
+            desk.command(CommandKind.CANCEL, "1")
+            go(2)
+            assert desk.jobs()[0].status == "withdrawn"
+    records = [record for record, _ in Reader(tmp_path).records(name)]
+    assert not [event for record in records for event in record.finished if event.kind == "lost"]
+    assert audit(tmp_path, name).findings == ()
+    assert replay(name, tmp_path).differences == []
+    daemon.remove_containers()
+
+
 def test_a_service_runs_in_containers_what_it_is_handed_and_goes_on(
     daemon: Dockerd, storage: Path, tmp_path: Path
 ) -> None:

@@ -84,6 +84,13 @@ ACCESS = {
         )
     },
     ("POST", "/live/jobs/1/budget"): (401, 404, 404, 404, 404, 404),
+    **{
+        ("POST", f"/live/nodes/{node}/{kind}"): (401, 403, 403, 403, 303, 303)
+        for kind in ("drain", "cordon", "uncordon", "remove")
+        for node in (1, 2)
+    },
+    ("POST", "/live/nodes/1/add"): (401, 404, 404, 404, 404, 404),
+    ("POST", "/live/nodes"): (401, 403, 403, 403, 303, 303),
 }
 """Its forms for sessions are tried apart."""
 

@@ -70,7 +70,10 @@ RUNS = {
     "token": [("token add ann", 0)],
     "logout": [("logout", 0)],
 }
-ORDERS = {"cancel", "hold", "release", "requeue", "budget", "drain", "cordon", "uncordon"}
+ORDERS = {
+    *("cancel", "hold", "release", "requeue", "budget"),
+    *("drain", "cordon", "uncordon", "add", "remove"),
+}
 """Commands that differ from each other in a word, and from `submit` in what they hand in."""
 SHOWN = {"jobs", "nodes", "events", "forecast", "logs", "status", "down"}
 """Commands that read what `queue` reads."""

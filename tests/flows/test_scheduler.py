@@ -189,7 +189,7 @@ def test_a_job_whose_check_breaks_is_refused(tmp_path: Path) -> None:
 
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
-        taken = FromInbox(inbox, lambda: 1.0, 1.0, broken).until(1.0, Taken())
+        taken = FromInbox(inbox, lambda: 1.0, 1.0, broken, pytest.fail).until(1.0, Taken())
     (refused,) = taken.commands
     assert (taken.jobs, refused.reason) == ((), "ZeroDivisionError('division by zero')")
 

@@ -104,6 +104,8 @@ ELSEWHERE = {
     "profile": "measures containers",
     "logs": "prints what a program did",
     "cluster": "tells of the machine",
+    "add": "prints a line",
+    "remove": "prints a line",
     "login": "prints a line",
     "logout": "prints a line",
     "up": "prints on stderr only",

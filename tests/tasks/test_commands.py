@@ -13,7 +13,7 @@ from flows.history.replay import replay
 from flows.history.whatif import Change, whatif
 from flows.history.why import why
 from flows.runs.start import make_start
-from tasks.commands import Command, CommandKind
+from tasks.commands import NO_NODE, Command, CommandKind, NewNode
 from tasks.invariants import Invariants
 from tasks.record import RuntimeKind, Settings, Start, one_pool
 from tasks.state import RunState, advance
@@ -27,7 +27,7 @@ from warehouse.workloads.mix import Mix
 
 JOBS = 5
 MIX = Mix(shortest_seconds=6_000.0, longest_seconds=9_000.0, scale_factors={1: 1.0})
-KINDS = [kind for kind in CommandKind if kind is not CommandKind.REFUSED]
+KINDS = [kind for kind in CommandKind if kind not in (CommandKind.REFUSED, CommandKind.REMOVE)]
 
 Given = list[tuple[CommandKind, int, float, bool]]
 """Kinds, which job or node, when, and whether a hold is undone later; a drain always is."""
@@ -70,6 +70,7 @@ def service(given: Given) -> Start:
                 target if kind.of_node else ids.get(target, 99),
                 at,
                 value=3.0 if kind is CommandKind.BUDGET else 0.0,
+                node=NewNode("", "v100", 2) if kind is CommandKind.ADD else NO_NODE,
             )
             for number, (at, kind, target) in numbered
             if kind is not None

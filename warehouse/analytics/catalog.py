@@ -22,7 +22,14 @@ from warehouse.analytics.definitions import (
     named,
     view_sql,
 )
-from warehouse.analytics.sources import ROUNDS, listed, runs_before, services, stored_rows
+from warehouse.analytics.sources import (
+    ROUNDS,
+    commands_of,
+    listed,
+    runs_before,
+    services,
+    stored_rows,
+)
 from warehouse.store.checksums import CHECKSUMS, checksum, noted
 from warehouse.store.durable import alone, regular, temporary_name, writing
 from warehouse.store.folder import (
@@ -343,6 +350,8 @@ def _over(
             left_out = [(run, copied) for run in without]
             stored = stored_rows(warehouse, place, pattern, runs, left_out, later)
             sql = sql.replace(f"{{{place}}}", stored)
+    if "{commands}" in sql:
+        sql = sql.replace("{commands}", commands_of(warehouse, runs, without))
     return sql
 
 

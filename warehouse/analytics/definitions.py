@@ -65,9 +65,13 @@ def layout5_sql(name: str) -> str:
     return (LAYOUT5 / f"{name}.sql").read_text(encoding="utf-8")
 
 
-def services_sql() -> str:
-    """The query that gives the jobs of services, from their rounds, as workloads have them."""
-    return (SERVICES / "workloads.sql").read_text(encoding="utf-8")
+def services_sql(name: str) -> str:
+    """The query that gives what rounds of services took in.
+
+    Args:
+        name: Kind of rows: `workloads`, their jobs as workloads have them, or `commands`.
+    """
+    return (SERVICES / f"{name}.sql").read_text(encoding="utf-8")
 
 
 def named(sql: str) -> set[str]:
@@ -118,5 +122,6 @@ def _reads(sql: str) -> list[str]:
 def definitions_digest() -> str:
     """A hash of all views' queries and of DuckDB's version."""
     stored = map(layout5_sql, ("headers", "workloads", "rounds"))
-    text = duckdb.__version__ + "".join((*map(view_sql, VIEWS), *stored))
+    given = services_sql("commands")
+    text = duckdb.__version__ + "".join((*map(view_sql, VIEWS), *stored, given))
     return hashlib.sha256(text.encode()).hexdigest()

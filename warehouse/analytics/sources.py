@@ -23,6 +23,12 @@ from warehouse.store.folder import (
 ROUNDS = "round=*.parquet"
 """Files with rounds; where there are none later, those that no other replaces are listed."""
 
+NO_COMMANDS = (
+    "(SELECT '' AS run, 0::BIGINT AS round, '' AS hash, "
+    "[{'number': 0::BIGINT}] AS commands WHERE false)"
+)
+"""Rounds of a warehouse without services."""
+
 
 def stored_rows(
     warehouse: Path,
@@ -65,11 +71,29 @@ def stored_rows(
         found = [run for run in services(warehouse) if new is None or run in new]
         found = [run for run in found if run not in {run for run, _ in without}]
         if found:
-            root = present(warehouse).resolve()
-            paths = [f"{glob.escape(str(root / f'run={run}'))}/{ROUNDS}" for run in found]
-            rounds = f"read_parquet([{listed(paths)}], hive_partitioning = false)"
-            parts.append((services_sql(), rounds))
+            parts.append((services_sql("workloads"), _rounds_of(warehouse, found)))
     return f"({' UNION ALL BY NAME '.join(sql.replace('{stored}', part) for sql, part in parts)})"
+
+
+def commands_of(warehouse: Path, runs: Sequence[str] | None, without: Sequence[str]) -> str:
+    """A query of the commands that services took in.
+
+    Args:
+        warehouse: The folder.
+        runs: The runs in the views; all by default.
+        without: Runs left out.
+    """
+    found = [run for run in services(warehouse) if runs is None or run in runs]
+    found = [run for run in found if run not in without]
+    rounds = _rounds_of(warehouse, found, ", union_by_name = true") if found else NO_COMMANDS
+    return f"({services_sql('commands').replace('{stored}', rounds)})"
+
+
+def _rounds_of(warehouse: Path, runs: Sequence[str], options: str = "") -> str:
+    """The rounds of services, as their files have them."""
+    root = present(warehouse).resolve()
+    paths = [f"{glob.escape(str(root / f'run={run}'))}/{ROUNDS}" for run in runs]
+    return f"read_parquet([{listed(paths)}], hive_partitioning = false{options})"
 
 
 def runs_before(warehouse: Path) -> dict[Path, list[str]]:

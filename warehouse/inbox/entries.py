@@ -9,7 +9,7 @@ from sqlalchemy import RowMapping
 
 from predictor.errors import InputError, WarehouseError
 from predictor.job import JobSpec
-from tasks.commands import NO_TERMS, CommandKind, TenantTerms
+from tasks.commands import NO_NODE, NO_TERMS, CommandKind, NewNode, TenantTerms
 from tasks.rows import from_row, to_row
 
 SUBMIT = "submit"
@@ -35,6 +35,7 @@ class Request:
         key: Makes it idempotent: a second one with the same key is the first.
         terms: Terms of a tenant.
         given: Fields of the terms that are given; the others stay as they were accepted last.
+        node: A node that is added.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class Request:
     key: str = ""
     terms: TenantTerms = NO_TERMS
     given: tuple[str, ...] = ()
+    node: NewNode = NO_NODE
 
     def onto(self, terms: TenantTerms) -> "Request":
         """The request with whole terms: what it gives, and the rest of others."""
@@ -65,6 +67,7 @@ class Entry:
         accepted_at: When, in seconds since the epoch.
         job: A job's declaration, with its id, without its arrival.
         terms: Terms of a tenant.
+        node: A node that is added.
     """
 
     number: int
@@ -75,6 +78,7 @@ class Entry:
     accepted_at: float
     job: JobSpec | None
     terms: TenantTerms = NO_TERMS
+    node: NewNode = NO_NODE
 
 
 def check_request(request: Request) -> None:
@@ -105,7 +109,7 @@ _GIVEN = (SUBMIT, *(kind.value for kind in CommandKind if kind is not CommandKin
 def row_of(request: Request, number: int, now: float) -> dict[str, Any]:
     """A request as a row; what is given when a job is taken in is left open."""
     job = request.job and replace(request.job, job_id=0, arrival_seconds=0.0)
-    declared = job or request.terms
+    declared = job or (request.terms if request.node == NO_NODE else request.node)
     return {
         "number": number,
         "kind": request.kind,
@@ -127,7 +131,7 @@ def entry_of(row: Mapping[str, Any] | RowMapping) -> Entry:
     """
     try:
         number, text = int(row["number"]), row["job"]
-        submits = row["kind"] == SUBMIT
+        submits, adds = row["kind"] == SUBMIT, row["kind"] == CommandKind.ADD
         if not submits and CommandKind(row["kind"]) is CommandKind.REFUSED:
             raise ValueError
         return Entry(
@@ -138,7 +142,8 @@ def entry_of(row: Mapping[str, Any] | RowMapping) -> Entry:
             by=row["submitter"],
             accepted_at=float(row["accepted_at"]),
             job=replace(_declared(JobSpec, text), job_id=number) if submits else None,
-            terms=_declared(TenantTerms, text) if text and not submits else NO_TERMS,
+            terms=_declared(TenantTerms, text) if text and not (submits or adds) else NO_TERMS,
+            node=_declared(NewNode, text) if adds else NO_NODE,
         )
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, InputError):
         problem = "does not hold what was handed in"

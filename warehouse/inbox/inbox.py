@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Select, delete, func, insert, select
 from predictor.errors import InputError, ShockwaveError, WarehouseBusy, WarehouseError
 from predictor.job import JobSpec
 from predictor.options import array_of
-from tasks.commands import NO_TERMS, CommandKind, TenantTerms
+from tasks.commands import NO_TERMS, CommandKind, NewNode, TenantTerms
 from warehouse.inbox.database import Database
 from warehouse.inbox.entries import SUBMIT, Entry, Request, check_request, entry_of, row_of
 from warehouse.inbox.tables import ENTRIES, SERVICE
@@ -153,6 +153,10 @@ class Inbox:
         """Accept new terms of a tenant: the fields that are given; see `accept`."""
         terms, kind = replace(NO_TERMS, tenant=tenant, **given), CommandKind.TENANT.value
         return self.accept([Request(kind, by=by, key=key, terms=terms, given=(*given,))])[0]
+
+    def add(self, node: NewNode, *, by: str = "", key: str = "") -> Entry:
+        """Accept a further node; see `accept`."""
+        return self.accept([Request(CommandKind.ADD.value, by=by, key=key, node=node)])[0]
 
     def terms(self, tenant: str) -> TenantTerms:
         """The terms of a tenant that were accepted last."""

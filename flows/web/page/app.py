@@ -19,11 +19,23 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from flows.desk.declared import Added
 from flows.servers.secret import authorization
 from flows.web.asking import Asking, Bounded, status_of
 from flows.web.page.sessions import Sessions
-from flows.web.page.views import FOLDER, LOOK, ORDERS, environment, of_job, overview, whatif
+from flows.web.page.views import (
+    FOLDER,
+    LOOK,
+    NODE_ORDERS,
+    ORDERS,
+    environment,
+    of_job,
+    overview,
+    whatif,
+)
 from predictor.errors import ShockwaveError
+from tasks.commands import CommandKind
+from warehouse.inbox.entries import Entry
 from warehouse.inbox.tokens import Token
 
 PAGE = "/live"
@@ -179,14 +191,42 @@ class Page:
         if caller is None:
             return self._asks(request, PAGE)
         await self._form(request)
-        kind = next((kind for kind in ORDERS if kind.value == name), None)
-        if kind is None:
-            raise HTTPException(404, "there is no such command")
+        kind = _known(next((kind for kind in ORDERS if kind.value == name), None))
         try:
             await self._asking.write(lambda: self._asking.service.command(caller, kind, target))
         except ShockwaveError as error:
             return self._refused(request, caller, error)
         return RedirectResponse(f"{PAGE}/jobs/{quote(target, '')}", 303)
+
+    async def node(self, request: Request) -> Response:
+        """Give a command about a node."""
+        target, name = request.path_params["node"], request.path_params["command"]
+        kind = next((kind for kind in NODE_ORDERS if kind.value == name), None)
+        return await self._operated(
+            request,
+            lambda caller, fields: self._asking.service.command(caller, _known(kind), target),
+        )
+
+    async def add(self, request: Request) -> Response:
+        """Add a node."""
+        return await self._operated(
+            request,
+            lambda caller, fields: self._asking.service.add(caller, _added(fields)),
+        )
+
+    async def _operated(
+        self, request: Request, work: Callable[[Token, dict[str, str]], list[Entry]]
+    ) -> Response:
+        """Have something accepted that a form of the overview asks for."""
+        caller = await self._caller(request)
+        if caller is None:
+            return self._asks(request, PAGE)
+        fields = await self._form(request)
+        try:
+            await self._asking.write(lambda: work(caller, fields))
+        except ShockwaveError as error:
+            return self._refused(request, caller, error)
+        return RedirectResponse(PAGE, 303)
 
     @property
     def routes(self) -> list[Route]:
@@ -195,10 +235,22 @@ class Page:
             Route(PAGE, self.overview),
             Route(f"{PAGE}/whatif", self.whatif),
             Route(f"{PAGE}/jobs/{{job}}", self.job),
+            Route(f"{PAGE}/nodes", self.add, methods=["POST"]),
+            Route(f"{PAGE}/nodes/{{node}}/{{command}}", self.node, methods=["POST"]),
             Route(f"{PAGE}/login", self.login, methods=["POST"]),
             Route(f"{PAGE}/logout", self.logout, methods=["POST"]),
             Route(f"{PAGE}/jobs/{{job}}/{{command}}", self.command, methods=["POST"]),
         ]
+
+
+def _added(fields: dict[str, str]) -> Added:
+    return Added(name=name[:60]) if (name := fields.get("name", "").strip()) else Added()
+
+
+def _known(kind: CommandKind | None) -> CommandKind:
+    if kind is None:
+        raise HTTPException(404, "there is no such command")
+    return kind
 
 
 def create_page(asking: Asking, secret: str) -> ASGIApp:

@@ -30,6 +30,12 @@ MOST_QUEUED, MOST_ENDED = 300, 15
 ORDERS = (CommandKind.CANCEL, CommandKind.HOLD, CommandKind.RELEASE, CommandKind.REQUEUE)
 """Commands that a job's page has a button for."""
 
+NODE_ORDERS = (
+    *(CommandKind.DRAIN, CommandKind.CORDON, CommandKind.UNCORDON),
+    CommandKind.REMOVE,
+)
+"""Commands that operators have a button for at each node."""
+
 SUPPOSED = {
     "cancel": "Jobs that are cancelled",
     "hold": "Jobs put on hold",
@@ -102,6 +108,8 @@ def overview(service: Guarded, caller: Token) -> dict[str, Any]:
     return {
         "status": service.status(),
         "nodes": nodes,
+        "orders": [kind.value for kind in NODE_ORDERS] if caller.role is Role.OPERATOR else [],
+        "named": bool(service.desk.inbox.cluster),
         "types": len({node.row.gpu_type for node in nodes}),
         "queue": queue[:MOST_QUEUED],
         "more": max(len(queue) - MOST_QUEUED, 0),

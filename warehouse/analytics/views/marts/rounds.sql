@@ -1,7 +1,7 @@
 -- Each scheduling round in figures.
 -- grain: one row per run and round
 -- clock_seconds is the round's start; idle_gpus have no lease in it, and stranded_gpus are those of
--- them whose node is partly in use. The first rounds of a fork had the GPUs of the run that it was
+-- them whose node is partly in use; nodes that were added or removed count from that round on. The first rounds of a fork had the GPUs of the run that it was
 -- forked from.
 SELECT
     r.run,
@@ -18,7 +18,9 @@ SELECT
         list_sum(list_transform(
             list_filter(h.settings.forked, lambda f: r.round < f.round)[1].pools, lambda p: p.gpus
         ))::BIGINT, i.gpus
-    ) - busy_gpus AS idle_gpus,
+    ) + coalesce(list_sum(list_transform(
+        list_filter(i.changes, lambda c: c.round <= r.round), lambda c: c.gpus
+    )), 0)::BIGINT - busy_gpus AS idle_gpus,
     coalesce(list_sum(list_transform(
         list_distinct(flatten(list_transform(
             r.leases, lambda l: list_transform(l.gpus, lambda g: i.node_of[g + 1])

@@ -3,17 +3,16 @@
 -- node_of: node of each GPU, gpus_on: GPUs of each node, type_of: GPU type of each node,
 -- price_of: price of a GPU-hour on each node, all in
 -- the order of their numbers from 0, so that the node of GPU g is node_of[g + 1]. Of a fork they
--- are those of the largest cluster that it ran on.
-SELECT
-    run,
-    gpus,
-    flatten(list_transform(
-        range(len(nodes)), lambda i: list_transform(range(nodes[i + 1].gpus), lambda g: i)
-    )) AS node_of,
-    list_transform(nodes, lambda n: n.gpus) AS gpus_on,
-    list_transform(nodes, lambda n: n.gpu_type) AS type_of,
-    list_transform(nodes, lambda n: n.price) AS price_of
-FROM (
+-- are those of the largest cluster that it ran on. Nodes that were added to a service come last, and
+-- those that were removed are still there; changes says by how many GPUs, from which round on.
+WITH given AS {commands},
+added AS (
+    SELECT run, list(c.node ORDER BY c.number) AS nodes
+    FROM given
+    WHERE c.kind = 'add'
+    GROUP BY run
+),
+begun AS (
     SELECT
         run,
         gpus,
@@ -33,4 +32,37 @@ FROM (
             ), 'DESC')[1].pools AS pools
         FROM headers
     )
+),
+whole AS (
+    SELECT b.run, b.gpus, list_concat(b.nodes, list_transform(coalesce(a.nodes, []), lambda n: {
+        'gpus': n.gpus, 'gpu_type': n.gpu_type, 'price': coalesce(n.price, 0.0)
+    })) AS nodes
+    FROM begun AS b
+    LEFT JOIN added AS a USING (run)
+),
+changed AS (
+    SELECT g.run, list({
+        'round': g.round,
+        'gpus': CASE g.c.kind WHEN 'add' THEN g.c.node.gpus ELSE -w.nodes[g.c.target + 1].gpus END
+    } ORDER BY g.c.number) AS changes
+    FROM (
+        SELECT DISTINCT ON (run, c.kind, CASE c.kind WHEN 'add' THEN c.number ELSE c.target END) *
+        FROM given
+        WHERE c.kind IN ('add', 'remove')
+        ORDER BY c.number
+    ) AS g
+    JOIN whole AS w USING (run)
+    GROUP BY g.run
 )
+SELECT
+    run,
+    gpus,
+    flatten(list_transform(
+        range(len(nodes)), lambda i: list_transform(range(nodes[i + 1].gpus), lambda g: i)
+    )) AS node_of,
+    list_transform(nodes, lambda n: n.gpus) AS gpus_on,
+    list_transform(nodes, lambda n: n.gpu_type) AS type_of,
+    list_transform(nodes, lambda n: n.price) AS price_of,
+    coalesce(changes, []) AS changes
+FROM whole
+LEFT JOIN changed USING (run)

@@ -1,0 +1,91 @@
+"""Nodes of a service: what is there, in and out of service, added and removed."""
+
+from typing import Annotated, Any
+
+import typer
+
+from flows.cli.jobs import Key, desk, order, print_accepted, shown
+from flows.cli.options import Json, Warehouse
+from flows.cli.output import print_rows, say
+from warehouse import DEFAULT_WAREHOUSE
+
+Index = Annotated[str, typer.Argument(help="A node, by its index from 0.")]
+
+
+def add(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="On Docker hosts, its name in the cluster file.", show_default=False),
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(help="Its GPUs, on a virtual cluster; as many as the last node's.")
+    ] = None,
+    gpu_type: Annotated[str | None, typer.Option(help="Their type; that of the last node.")] = None,
+    price: Annotated[float | None, typer.Option(help="Of a GPU-hour; that of the last.")] = None,
+    key: Key = "",
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Add a node to the cluster while the service runs."""
+    options: dict[str, Any] = {"name": name, "gpus": gpus, "gpu_type": gpu_type, "price": price}
+    given = {field: value for field, value in options.items() if value is not None}
+    with desk(warehouse) as found:
+        told = found.add(given, key=key)
+    if as_json:
+        print_accepted(told, name or "", as_json)
+    else:
+        say("a further node is accepted; the next round takes it in")
+
+
+def drain(
+    node: Index,
+    key: Key = "",
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Take a node out of service; jobs on it are preempted, with their checkpoints."""
+    from tasks.commands import CommandKind
+
+    order(CommandKind.DRAIN, node, warehouse, as_json, key)
+
+
+def cordon(
+    node: Index,
+    key: Key = "",
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Let no job start on a node; those on it go on."""
+    from tasks.commands import CommandKind
+
+    order(CommandKind.CORDON, node, warehouse, as_json, key)
+
+
+def uncordon(
+    node: Index,
+    key: Key = "",
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Bring a drained or cordoned node back into service."""
+    from tasks.commands import CommandKind
+
+    order(CommandKind.UNCORDON, node, warehouse, as_json, key)
+
+
+def remove(
+    node: Index,
+    key: Key = "",
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Take a node out of the cluster for good; jobs on it are preempted, with their checkpoints."""
+    from tasks.commands import CommandKind
+
+    order(CommandKind.REMOVE, node, warehouse, as_json, key)
+
+
+def nodes(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
+    """List the nodes, their GPUs, and the jobs that hold them."""
+    with desk(warehouse) as found:
+        print_rows([shown(row) for row in found.nodes()], as_json, paged=True)

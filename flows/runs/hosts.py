@@ -1,0 +1,138 @@
+"""The Docker hosts of a service, to which others are added while it runs.
+
+Its nodes are numbered in the order in which they came, which the run's folder in the storage says,
+whatever their order in the cluster file.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from containers.docker.daemon import Daemon, NodeGone, Refused
+from containers.docker.docker_runtime import DockerRuntime
+from containers.docker.fleet import TAKEN_REMEDY
+from containers.docker.nodes import Gpu, Node, Nodes
+from flows.runs.cluster_file import read_cluster_file
+from predictor.errors import InputError
+from solver.inventory import Inventory
+from tasks.commands import NewNode, Orders
+from tasks.round import Run
+from warehouse.store.durable import write_text
+
+NODES = "nodes.json"
+"""File in a run's folder in the storage: the nodes that the run began on, and those added since."""
+
+NOWHERE = "unix:///nowhere"
+"""Endpoint of a node that was removed, and that the cluster file has no more."""
+
+
+def noted(node: Node) -> dict[str, Any]:
+    """A node as the run's folder has it."""
+    gpus = [asdict(gpu) for gpu in node.gpus]
+    return {"name": node.name, "gpu_type": node.gpu_type, "gpus": gpus}
+
+
+def of_service(
+    nodes: Nodes, run: str, inventory: Inventory, orders: Orders
+) -> tuple[Nodes, dict[str, str]]:
+    """The nodes of a service in its numbering, and the images of those that were added, by name.
+
+    Args:
+        nodes: Those of the cluster file; further ones are left out until they are added.
+        run: The service's run.
+        inventory: Its cluster at its beginning.
+        orders: What was ordered since.
+
+    Raises:
+        InputError: One is missing, or has other GPUs than before.
+    """
+    path = nodes.storage / run / NODES
+    remedy = "give the cluster file of the service"
+    try:
+        known: list[dict[str, Any]] = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError(str(nodes.storage), f"has no files of run {run}", remedy) from None
+    except (OSError, ValueError) as error:
+        remedy = "let it be read and written"
+        raise InputError(str(path), f"cannot be used: {error}", remedy) from None
+    known = known[: inventory.nodes + len(orders.added)]  # the last may have been noted in vain
+    there = {node.name: node for node in nodes.nodes}
+    for place, entry in enumerate(known):
+        node = there.get(entry["name"])
+        same = node and noted(node) == {name: entry[name] for name in entry if name != "image"}
+        if place not in orders.removed and not same:
+            problem = f"node {entry['name']} is missing, or has other GPUs than {path} says"
+            raise InputError("cluster", problem, "write it into the cluster file as it was")
+    found = tuple(
+        _removed(entry, there) if place in orders.removed else there[entry["name"]]
+        for place, entry in enumerate(known)
+    )
+    images = {entry["name"]: str(entry["image"]) for entry in known if "image" in entry}
+    return replace(nodes, nodes=found), images
+
+
+def _removed(entry: Mapping[str, Any], there: Mapping[str, Node]) -> Node:
+    """A node that was removed: as many GPUs, which are none any more, so that another has them."""
+    name, gpus = entry["name"], tuple(Gpu() for _ in entry["gpus"])
+    if name in there:
+        return replace(there[name], gpus=gpus)
+    return Node(name, NOWHERE, entry["gpu_type"], "", gpus)
+
+
+class Hosts:
+    """The hosts of a service that runs.
+
+    Args:
+        path: The cluster file.
+        run: Its run, on a `DockerRuntime`.
+    """
+
+    def __init__(self, path: Path, run: Run) -> None:
+        self._path, self._run = path, run
+
+    def add(self, new: NewNode) -> None:
+        """Make a further node ready: it answers, has its image, and is noted.
+
+        Raises:
+            InputError: It is not in the cluster file as it was accepted, was a node before, does
+                not answer, or runs jobs of another run.
+        """
+        runtime, removed = self._run.runtime, self._run.state.orders.removed
+        assert isinstance(runtime, DockerRuntime)
+        before = runtime.nodes
+        if new.name in {node.name for node in before.nodes}:
+            problem = f"node {new.name} is part of the cluster, or was"
+            raise InputError("name", problem, "give it another name in the cluster file")
+        there = {node.name: node for node in read_cluster_file(self._path).nodes}
+        node = there.get(new.name)
+        if node is None or node.pool != new.pool:
+            problem = f"node {new.name} is not in the cluster file as it was accepted"
+            raise InputError("name", problem, "add it once more")
+        node = replace(node, image=_image(node, self._run.name))
+        earlier = (
+            _removed(noted(old), {old.name: old}) if place in removed else old
+            for place, old in enumerate(before.nodes)
+        )
+        nodes = replace(before, nodes=(*earlier, node))
+        self._note(nodes, node)
+        runtime.grow(nodes)
+
+    def _note(self, nodes: Nodes, node: Node) -> None:
+        path = nodes.storage / self._run.name / NODES
+        known: Sequence[dict[str, Any]] = json.loads(path.read_text())[: len(nodes.nodes) - 1]
+        write_text(path, json.dumps([*known, noted(node) | {"image": node.image}]))
+
+
+def _image(node: Node, run: str) -> str:
+    """The id of a node's image."""
+    try:
+        daemon = Daemon(node)
+        image, others = daemon.image(node.image), daemon.other_runs(run)
+    except (NodeGone, Refused) as error:
+        remedy = "see shockwave cluster check"
+        raise InputError(f"node {node.name}", str(error), remedy) from None
+    if others:
+        raise InputError(f"node {node.name}", f"runs jobs of run {min(others)}", TAKEN_REMEDY)
+    return image

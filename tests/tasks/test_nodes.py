@@ -1,0 +1,141 @@
+"""Nodes added to a service and removed from it: its rounds, records, and SQL over them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.history.replay import replay
+from flows.history.why import why
+from flows.runs.start import make_start
+from predictor.throughput import UNTYPED
+from solver.inventory import Pool, grown
+from tasks.commands import Command, CommandKind, NewNode
+from tasks.invariants import Invariants
+from tasks.record import RuntimeKind, Settings, Start, one_pool
+from tests.runs import Made, make, write
+from tests.strategies import examples
+from tests.tasks.test_cordon import MIXED, held
+from tests.tasks.test_eligibility import JOB, start
+from warehouse.analytics.questions import Analytics
+from warehouse.store.audit import audit
+
+ADD, REMOVE = CommandKind.ADD, CommandKind.REMOVE
+NODE = NewNode("", UNTYPED, 2)
+Given = list[tuple[CommandKind, int, float]]
+
+
+def service(path: Path, text: str, orders: Given, policy: str = "shockwave") -> Start:
+    """A service on two nodes of two GPUs, whose jobs come at once and before the commands."""
+    known = start(path, text).workload
+    count = len(known.specs)
+    workload = replace(
+        known,
+        specs=tuple(replace(spec, job_id=spec.job_id + 1) for spec in known.specs),
+        truths=tuple(replace(truth, job_id=truth.job_id + 1) for truth in known.truths),
+        commands=tuple(
+            Command(count + place, order, -1, at, node=NODE)
+            if order is ADD
+            else Command(count + place, order, node, at)
+            for place, (order, node, at) in enumerate(orders, start=1)
+        ),
+        service=True,
+    )
+    settings = Settings(policy, one_pool(4, 2), round_seconds=120.0, runtime=RuntimeKind.FAITHFUL)
+    return make_start(workload, settings, service=True)
+
+
+def checked(made: Made) -> None:
+    invariants = Invariants(made.start.header, made.start.workload)
+    assert [problem for record in made.records for problem in invariants.broken(record)] == []
+
+
+SINGLES = f'[[jobs]]\n{JOB}array = "0-7"\n'
+
+
+def test_an_added_node_is_given_out_and_a_removed_one_is_left(tmp_path: Path) -> None:
+    made = make(service(tmp_path, SINGLES, [(ADD, -1, 100.0), (REMOVE, 0, 400.0)]))
+    rounds = held(made)
+    taken = {c.kind: r.round for r in made.records for c in r.commands}
+    used = [{gpu for gpus in now.values() for gpu in gpus} for now in rounds]
+    assert all(gpus == {0, 1, 2, 3} for gpus in used[: taken[ADD]])
+    assert all(gpus == {*range(6)} for gpus in used[taken[ADD] : taken[REMOVE]])
+    assert used[taken[REMOVE]] == {2, 3, 4, 5}
+    assert all(gpus.isdisjoint({0, 1}) for gpus in used[taken[REMOVE] :])
+    preempted = [e for e in made.records[taken[REMOVE]].events if e.kind == "preempted"]
+    assert {gpu for event in preempted for gpu in event.gpus} >= {0, 1}
+    checked(made)
+    name = write(tmp_path, made.start, made.rounds)
+    assert not replay(name, tmp_path).differences
+    assert audit(tmp_path, name).findings == ()
+    assert str(why(1, tmp_path, name, taken[REMOVE])) != ""
+    asked = "SELECT busy_gpus + idle_gpus FROM rounds ORDER BY round"
+    there = [row[0] for row in Analytics(tmp_path).query(asked, [name])[1]]
+    between = taken[REMOVE] - taken[ADD]
+    after = len(there) - taken[REMOVE]
+    assert there == [4] * taken[ADD] + [6] * between + [4] * after
+    asked = "SELECT gpus, gpus_on, changes FROM inventories"
+    assert Analytics(tmp_path).query(asked, [name])[1] == [
+        (4, [2, 2, 2], [{"round": taken[ADD], "gpus": 2}, {"round": taken[REMOVE], "gpus": -2}])
+    ]
+    asked = "SELECT max(utilization), min(utilization) > 0.4 FROM run_summary"
+    most, used_well = Analytics(tmp_path).query(asked, [name])[1][0]
+    assert most <= 1.0
+    assert used_well
+
+
+def test_a_gang_spans_the_node_that_was_added(tmp_path: Path) -> None:
+    text = f"[[jobs]]\n{JOB}scale_factor = 4\n[[jobs]]\n{JOB}"
+    made = make(service(tmp_path, text, [(ADD, -1, 100.0), (REMOVE, 0, 100.0)]))
+    assert (2, 3, 4, 5) in held(made)[-2].values() or (2, 3, 4, 5) in held(made)[1].values()
+    checked(made)
+
+
+def test_an_audit_finds_what_is_launched_where_no_node_is(tmp_path: Path) -> None:
+    first = service(tmp_path, SINGLES, [(ADD, -1, 100.0)])
+    made = make(first)
+    number = next(r.round for r in made.records if r.commands)
+    records = list(made.records)
+    records[number] = replace(records[number], commands=())
+    invariants = Invariants(first.header, first.workload)
+    problems = [problem for record in records for problem in invariants.broken(record)]
+    assert "there is no GPU 4" in problems
+    first = service(tmp_path, SINGLES, [(REMOVE, 0, 100.0)])
+    records = list(make(first).records)
+    number = next(r.round for r in records if r.commands)
+    records[number] = replace(records[number], solve=replace(records[number].solve, drained=()))
+    invariants = Invariants(first.header, first.workload)
+    problems = [problem for record in records for problem in invariants.broken(record)]
+    assert "node 0 is in service against an order" in problems
+
+
+@pytest.mark.parametrize("per_node", [1, 2])
+def test_numbers_stay_when_nodes_are_added(per_node: int) -> None:
+    pools = (Pool("a", 4, 2), Pool("b", 2, per_node, 1.0))
+    added = [Pool("b", 2, 2, 1.0), Pool("a", 2, 2), Pool("a", 2, 2)]
+    found = grown(pools, added)
+    alike = (Pool("b", 4, 2, 1.0),) if per_node == 2 else (pools[1], added[0])
+    assert found == (pools[0], *alike, Pool("a", 4, 2))
+
+
+orders = st.lists(
+    st.tuples(
+        st.sampled_from([ADD, REMOVE, CommandKind.DRAIN, CommandKind.UNCORDON]),
+        st.integers(0, 2),
+        st.floats(1.0, 1e4),
+    ),
+    max_size=5,
+)
+
+
+@examples(10)
+@given(orders, st.sampled_from(["shockwave", "fifo", "gavel"]))
+def test_whatever_is_ordered_the_invariants_hold(
+    tmp_path_factory: pytest.TempPathFactory, given_orders: Given, policy: str
+) -> None:
+    undone: Given = [(ADD, -1, 12_000.0), (ADD, -1, 12_001.0)]
+    ordered = [*sorted(given_orders, key=lambda order: order[2]), *undone]
+    made = make(service(tmp_path_factory.mktemp("nodes"), MIXED, ordered, policy))
+    checked(made)
