@@ -5,6 +5,8 @@ from pathlib import Path
 
 from tasks.record import Start
 from tests.runs import Made, ended, start_of, write
+from warehouse.report import Report
+from warehouse.report.figure import Figure
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\u2028'\"{{7*7}}"
 
@@ -28,3 +30,9 @@ def fill(warehouse: Path) -> list[str]:
     made = [ended(policy) for policy in ("shockwave", "srtf", "themis")]
     other = ended("shockwave", seed=8)
     return [store(warehouse, run) for run in (*made, other)]
+
+
+def figure(report: Report, key: str) -> Figure:
+    """A report's figure of that name."""
+    (found,) = [figure for figure in report.figures if figure.key == key]
+    return found

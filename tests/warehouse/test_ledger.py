@@ -1,7 +1,6 @@
 """The ledger has what was written, in a chain, signed where there is a key."""
 
 import hashlib
-import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -13,17 +12,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-)
 
-from predictor.errors import InputError, WarehouseError
+from predictor.errors import WarehouseError
 from tasks.rows import content_hash
 from tests.runs import Made, ended, write
 from warehouse.analytics.catalog import build
@@ -35,7 +25,7 @@ from warehouse.store.files import CellRow, CellStatus
 from warehouse.store.folder import WHOLE, place_of
 from warehouse.store.holdings import accept, audit_all
 from warehouse.store.ledger import LEDGER, Entry, enter, folder_name, read_ledger
-from warehouse.store.signing import KEY_VARIABLE, is_signed
+from warehouse.store.signing import KEY_VARIABLE
 from warehouse.store.writer import Writer
 
 STORED = Path(__file__).parents[1] / "stored" / "layout4"
@@ -65,9 +55,6 @@ def problems(warehouse: Path, expected: str | None = None) -> list[str]:
 
 def lines(warehouse: Path) -> list[bytes]:
     return (warehouse / LEDGER).read_bytes().splitlines(keepends=True)
-
-
-# What is entered
 
 
 def test_a_run_is_entered_when_it_begins_is_left_and_has_ended(tmp_path: Path, made: Made) -> None:
@@ -216,9 +203,6 @@ def test_a_run_does_not_go_on_without_its_last_rounds(tmp_path: Path, made: Made
     assert caught.value.place == str(folder / "round=000002.parquet")
 
 
-# What is found
-
-
 def test_what_was_cut_off_consistently_is_found(tmp_path: Path, made: Made) -> None:
     """Of a run under way, where no job without an end tells."""
     run = write(tmp_path, made.start, made.rounds[:6], compact=False)
@@ -351,163 +335,6 @@ def test_a_changed_line_is_named(tmp_path: Path, change: str, hashed: bool) -> N
     text = [orjson.dumps(row, option=orjson.OPT_SORT_KEYS) + b"\n" for row in rows]
     (tmp_path / LEDGER).write_bytes(b"".join(text))
     assert {line for line, _ in read_ledger(tmp_path).problems} == {3}
-
-
-# Signatures
-
-
-def key_file(path: Path, seed: int = 1, form: PrivateFormat = PrivateFormat.OpenSSH) -> Path:
-    private = Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32)
-    path.write_bytes(private.private_bytes(Encoding.PEM, form, NoEncryption()))
-    public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    path.with_suffix(".pub").write_bytes(public + b" someone@somewhere\n")
-    return path
-
-
-@pytest.mark.parametrize("form", [PrivateFormat.OpenSSH, PrivateFormat.PKCS8])
-def test_with_a_key_entries_are_signed(
-    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, form: PrivateFormat
-) -> None:
-    warehouse, key = tmp_path / "w", key_file(tmp_path / "key", form=form)
-    write(warehouse, made.start, made.rounds)  # not signed, but held by the chain
-    monkeypatch.setenv(KEY_VARIABLE, str(key))
-    assert problems(warehouse) == [f"{LEDGER}, line 4 nothing is signed with the key"]
-    write(warehouse, made.start, made.rounds)
-    ledger = read_ledger(warehouse)
-    last = ledger.entries[-1]
-    assert is_signed(last.hash, last.key, last.signature)
-    assert not is_signed(last.previous, last.key, last.signature)
-    assert 0 < ledger.signed < len(ledger.entries)
-    monkeypatch.setenv(KEY_VARIABLE, str(key.with_suffix(".pub")))
-    assert problems(warehouse) == []
-    with pytest.raises(InputError, match="is a public key"):
-        write(warehouse, made.start, made.rounds)
-    monkeypatch.delenv(KEY_VARIABLE)
-    assert problems(warehouse) == []
-    before = sorted(warehouse.rglob("*"))
-    with pytest.raises(InputError, match="is signed, and no key is given"):
-        write(warehouse, made.start, made.rounds)
-    assert sorted(warehouse.rglob("*")) == before
-
-
-@pytest.mark.parametrize("seed", [None, 2])
-def test_a_forged_ledger_is_found_with_the_key_alone(
-    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, seed: int | None
-) -> None:
-    """A forger without the key removes a run from the ledger too, and signs with another or not."""
-    warehouse, key = tmp_path / "w", key_file(tmp_path / "key")
-    monkeypatch.setenv(KEY_VARIABLE, str(key))
-    run = write(warehouse, made.start, made.rounds)
-    write(warehouse, made.start, made.rounds)
-    name = folder_name(warehouse, place_of(warehouse, run))
-    shutil.rmtree(warehouse / name)
-    old = [entry for entry in read_ledger(warehouse).entries if entry.folder != name]
-    (warehouse / LEDGER).unlink()
-    if seed is None:
-        monkeypatch.delenv(KEY_VARIABLE)
-    else:
-        monkeypatch.setenv(KEY_VARIABLE, str(key_file(tmp_path / "other", seed)))
-    for entry in old:
-        folder = warehouse / entry.folder
-        enter(warehouse, folder, entry.files, rounds=entry.rounds, last_hash=entry.last_hash)
-    monkeypatch.delenv(KEY_VARIABLE, raising=False)
-    assert problems(warehouse) == []
-    monkeypatch.setenv(KEY_VARIABLE, str(key))
-    assert problems(warehouse) == [f"{LEDGER}, line {len(old)} nothing is signed with the key"]
-
-
-def test_an_entry_that_is_not_signed_among_signed_ones_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    warehouse, key = tmp_path / "w", key_file(tmp_path / "key")
-    warehouse.mkdir()
-    monkeypatch.setenv(KEY_VARIABLE, str(key))
-    enter(warehouse, warehouse, {"a": ""})
-    monkeypatch.setenv(KEY_VARIABLE, str(key_file(tmp_path / "other", 2)))
-    enter(warehouse, warehouse, {"a": ""})
-    monkeypatch.setenv(KEY_VARIABLE, str(key))
-    enter(warehouse, warehouse, {"a": ""})
-    assert read_ledger(warehouse).problems == ((2, "is not signed with the key"),)
-    first, *rest = lines(warehouse)
-    row = orjson.loads(first)
-    row["signature"] = row["signature"][::-1]
-    (warehouse / LEDGER).write_bytes(orjson.dumps(row) + b"\n" + b"".join(rest))
-    monkeypatch.delenv(KEY_VARIABLE)
-    found = read_ledger(warehouse).problems
-    assert (1, "has a wrong signature") in found
-    assert (2, "does not follow the line before: another hash is noted") in found
-
-
-def test_a_ledger_that_is_gone_is_found_with_a_key(
-    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = write(tmp_path / "w", made.start, made.rounds)
-    (tmp_path / "w" / LEDGER).unlink()
-    monkeypatch.setenv(KEY_VARIABLE, str(key_file(tmp_path / "key")))
-    (finding,) = audit(tmp_path / "w", run).findings
-    assert (finding.place, finding.problem) == (
-        f"{LEDGER}, line 1",
-        "is missing, and a key is given",
-    )
-
-
-def no_file(path: Path) -> None:
-    """There is none."""
-
-
-def garbage(path: Path) -> None:
-    path.write_bytes(b"garbage")
-
-
-def of_another_kind(path: Path) -> None:
-    private = generate_private_key(SECP256R1())
-    path.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-
-
-def with_a_passphrase(path: Path) -> None:
-    private = Ed25519PrivateKey.generate()
-    lock = BestAvailableEncryption(b"secret")
-    path.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, lock))
-
-
-@pytest.mark.parametrize(
-    "write_key", [no_file, os.mkfifo, garbage, of_another_kind, with_a_passphrase]
-)
-def test_what_is_no_key_is_refused_in_a_line(
-    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, write_key: Callable[[Path], None]
-) -> None:
-    write_key(tmp_path / "key")
-    monkeypatch.setenv(KEY_VARIABLE, str(tmp_path / "key"))
-    with pytest.raises(InputError, match="holds no Ed25519 key") as caught:
-        write(tmp_path / "w", made.start, made.rounds)
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "w").exists()
-
-
-def test_an_error_is_told_though_the_key_is_gone(
-    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write_without_key(reason: Exception | None) -> None:
-        monkeypatch.delenv(KEY_VARIABLE, raising=False)
-        with Writer(tmp_path, made.start) as written:
-            written.append(*made.rounds[0])
-            monkeypatch.setenv(KEY_VARIABLE, str(tmp_path / "no key"))
-            if reason is not None:
-                raise reason
-
-    with pytest.raises(ValueError, match="the reason"):
-        write_without_key(ValueError("the reason"))
-    with pytest.raises(InputError, match="is in the warehouse"):
-        write_without_key(None)
-
-
-def test_a_key_in_the_warehouse_is_refused(
-    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "w").mkdir()
-    monkeypatch.setenv(KEY_VARIABLE, str(key_file(tmp_path / "w" / "key")))
-    with pytest.raises(InputError, match="is in the warehouse"):
-        write(tmp_path / "w", made.start, made.rounds)
 
 
 def test_the_chain_is_of_whole_lines(tmp_path: Path) -> None:

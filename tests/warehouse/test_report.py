@@ -2,37 +2,25 @@
 
 import itertools
 import json
-import re
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from statistics import stdev
 from typing import Any
 
 import pytest
-import vl_convert
 
-import shockwave
 from predictor.errors import InputError
 from predictor.throughput import UNTYPED
 from tasks.record import Settings, one_pool
-from tests.reports import HOSTILE, fill, store
-from tests.runs import ended, start_of, tiny, write
+from tests.reports import HOSTILE, figure, fill, store
+from tests.runs import ended, start_of, write
 from warehouse.analytics.questions import Analytics
-from warehouse.report import Report, report_name, report_of, write_figures, write_report
+from warehouse.report import Report, report_of, write_figures, write_report
 from warehouse.report.accounts import accounts
-from warehouse.report.comparison import front, paired, policies
-from warehouse.report.figure import COLOURS, Figure, data, thinned
-from warehouse.report.gantt import gantt
-from warehouse.report.page import formatted, render
-from warehouse.report.paper import VEGA_LITE
+from warehouse.report.page import render
 from warehouse.report.selection import by_run, entries_of
-from warehouse.report.tiles import of_run, published_beside
 from warehouse.report.timeline import SOLVES, market, solver
-from warehouse.store.campaigns import write_cells
-from warehouse.store.files import CellRow, CellStatus
 from warehouse.store.labels import name_run
 
 pytestmark = pytest.mark.slow
@@ -83,11 +71,6 @@ def report(analytics: Analytics, runs: list[str]) -> Report:
 @pytest.fixture(scope="module")
 def page(report: Report) -> str:
     return render(report, f"A report on {HOSTILE}")
-
-
-def figure(report: Report, key: str) -> Figure:
-    (found,) = [figure for figure in report.figures if figure.key == key]
-    return found
 
 
 def one(analytics: Analytics, sql: str, run: str) -> Any:
@@ -269,10 +252,10 @@ def test_hostile_names_are_text(page: str, runs: list[str]) -> None:
 
 
 def test_no_name_becomes_part_of_an_expression(report: Report) -> None:
-    for figure in report.figures:
-        for choice, spec in figure.specs.items():
+    for drawn in report.figures:
+        for choice, spec in drawn.specs.items():
             bare = {name: part for name, part in spec.items() if name != "datasets"}
-            assert "alert(1)" not in json.dumps(bare), (figure.key, choice)
+            assert "alert(1)" not in json.dumps(bare), (drawn.key, choice)
 
 
 def test_every_chart_is_valid_vega_lite(report: Report) -> None:
@@ -337,19 +320,6 @@ def test_every_chart_is_drawn_for_papers(report: Report, runs: list[str], tmp_pa
     assert again[0].read_bytes() == written[0].read_bytes()
 
 
-def test_a_run_under_way_has_a_report(tmp_path: Path) -> None:
-    run = store(tmp_path, ended(), rounds=3)
-    report = report_of(Analytics(tmp_path), [run])
-    assert figure(report, f"gantt-{run}").chart is not None
-    assert figure(report, "distributions").missing == "No job has ended yet."
-    assert "No job has ended yet." in render(report, "x")
-
-
-def test_a_run_of_one_round_has_a_report(tmp_path: Path) -> None:
-    run = store(tmp_path, ended(), rounds=1)
-    assert "one round only" in render(report_of(Analytics(tmp_path), [run]), "x")
-
-
 def test_names_of_runs(analytics: Analytics, runs: list[str]) -> None:
     assert [entry.run for entry in entries_of(analytics, runs[1])] == [runs[1]]
     several = entries_of(analytics, f"{runs[2]}, {runs[0]},{runs[2]}")
@@ -360,112 +330,6 @@ def test_a_run_is_reported_by_the_name_that_it_was_given(tmp_path: Path) -> None
     run = store(tmp_path, ended())
     name_run(tmp_path, run, "Baseline")
     assert [entry.run for entry in entries_of(Analytics(tmp_path), f"Baseline,{run}")] == [run]
-
-
-def cells_of(runs: Sequence[tuple[str, str, str, int]]) -> list[CellRow]:
-    """Finished cells of a campaign: run, policy, options, seed."""
-    return [
-        CellRow(
-            *("c-1", f"{policy}/{options}/{seed}", run, policy, "crowd", "small", options, seed),
-            *(CellStatus.FINISHED, "", 1.0, "", ""),
-        )
-        for run, policy, options, seed in runs
-    ]
-
-
-@pytest.fixture(scope="module")
-def campaign(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
-    """Two policies under one option or the other, two seeds: `c-1`; `c-2` has no run yet."""
-    folder = tmp_path_factory.mktemp("campaign")
-    runs = []
-    for policy, options, rounds in itertools.product(("srtf", "fifo"), ("calm", "rough"), (7, 8)):
-        made = ended(policy, jobs=3, seed=rounds + 10 * (options == "rough"))
-        runs.append((write(folder, made.start, made.rounds), f"my-{policy}", options, rounds))
-    write_cells(folder, "c-1", cells_of(runs))
-    waits = replace(cells_of(runs[:1])[0], run="", status=CellStatus.PENDING)
-    write_cells(folder, "c-2", [waits])
-    return Analytics(folder)
-
-
-def test_a_campaign_keeps_its_own_names(campaign: Analytics) -> None:
-    entries = entries_of(campaign, "c-1")
-    assert [entry.label for entry in entries[::2]] == [
-        "my-srtf, calm",
-        "my-srtf, rough",
-        "my-fifo, calm",
-        "my-fifo, rough",
-    ]
-    assert {entry.group for entry in entries} == {"crowd on small"}
-    assert {bar["runs"] for bar in policies(entries).rows} == {2}
-    with pytest.raises(InputError, match="has no finished cell yet"):
-        entries_of(campaign, "c-2")
-
-
-def test_a_program_reports_a_campaign_by_its_own_names(campaign: Analytics, tmp_path: Path) -> None:
-    page = shockwave.report("c-1", tmp_path / "page.html", warehouse=campaign.warehouse)
-    assert "my-srtf" in page.read_text(encoding="utf-8")
-
-
-def test_differences_are_taken_in_pairs(campaign: Analytics) -> None:
-    entries = entries_of(campaign, "c-1")
-    found = paired(entries)
-    assert found is not None
-    (row,) = [row for row in found.rows if row["metric"] == "mean JCT (%)"]
-    changes = [
-        100 * (other.figures["mean_jct_s"] / one.figures["mean_jct_s"] - 1)
-        for one, other in zip(entries[:4], entries[4:], strict=True)
-    ]
-    assert (row["label"], row["pairs"]) == ("my-fifo", 4)
-    assert row["mean"] == pytest.approx(sum(changes) / 4, abs=1e-4)
-    half = 3.18245 * stdev(changes) / 2  # t(0.975, 3) · s / √4
-    assert row["high"] == pytest.approx(row["mean"] + half, abs=1e-3)
-    assert row["better"] == sum(change < 0 for change in changes)
-    assert paired(entries[:4]) is None
-    assert paired([entries[0], entries[4]]) is None
-
-
-def test_the_front_holds_whom_nobody_beats(campaign: Analytics) -> None:
-    entries = entries_of(campaign, "c-1")
-    figures = {
-        0: (2.0, 2.0, 1.0),  # beaten by the next
-        2: (1.0, 2.0, 1.0),
-        4: (3.0, 1.0, 2.0),
-        6: (3.0, 3.0, 0.5),
-    }
-    laid = [
-        replace(
-            entries[number],
-            figures={"makespan_s": a * 3600, "mean_jct_s": b * 3600, "worst_ftf": c},
-        )
-        for number, (a, b, c) in figures.items()
-    ]
-    found = front(laid)
-    assert found is not None
-    assert [row["on_front"] for row in found.rows] == [False, True, True, True]
-    assert front(laid[:2]) is None
-
-
-def test_tiles_hold_makespan_against_its_bound_and_the_published_system(tmp_path: Path) -> None:
-    made = ended("srtf", jobs=3)
-    analytics = Analytics(tmp_path)
-    (entry,) = entries_of(analytics, write(tmp_path, made.start, made.rounds))
-    assert published_beside(analytics, entry) is None
-    settings = replace(made.start.header.settings, policy="shockwave-published")
-    other = start_of(replace(made.start.header, settings=settings), made.start.workload)
-    write(tmp_path, other, made.rounds)
-    dearer = replace(settings, restart_seconds=settings.restart_seconds + 1)
-    write(
-        tmp_path,
-        start_of(replace(other.header, settings=dearer), made.start.workload),
-        made.rounds[:2],
-    )
-    tiles = of_run(entry, 2, published_beside(analytics, entry))
-    assert [tile.name for tile in tiles] == ["Makespan", "Mean JCT", "Worst ρ", "Cost of restarts"]
-    makespan, bound = entry.figures["makespan_s"], entry.figures["makespan_bound_s"]
-    assert tiles[0].notes[0].startswith(f"{makespan / bound:.3g} × the lower bound of ")
-    assert tiles[0].notes[1] == f"published system: {tiles[0].value}"
-    assert tiles[2].job == 2
-    assert of_run(entry, 2, None)[0].notes == tiles[0].notes[:1]
 
 
 def test_a_job_has_an_account_of_its_life(report: Report, analytics: Analytics) -> None:
@@ -503,17 +367,6 @@ def test_fairness_is_that_of_the_jobs(
         assert sum(row["jobs"] for row in rows if row["by"] == by) == len(jobs)
 
 
-def test_no_two_reports_share_a_name() -> None:
-    run = "shockwave-b4a09f-1"
-    assert report_name(run) == run
-    many = ",".join([run] * 9)
-    other = ["a_b", "a-b", "a--b", "A-b", "a,b", "-a-b", "é", "è", ",", many, f"{many},x"]
-    names = {report_name(about) for about in other}
-    assert len(names) == len(other)
-    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) for name in names)
-    assert max(map(len, names)) < 100
-
-
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
@@ -529,12 +382,6 @@ def test_unknown_names_are_refused(analytics: Analytics, name: str, problem: str
     assert str(refused.value).startswith(problem)
 
 
-def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
-    run = write(tmp_path, tiny(), [])
-    with pytest.raises(InputError, match="has no rounds yet"):
-        entries_of(Analytics(tmp_path), run)
-
-
 def test_a_file_that_cannot_be_written_is_refused(
     analytics: Analytics, runs: list[str], tmp_path: Path
 ) -> None:
@@ -542,41 +389,3 @@ def test_a_file_that_cannot_be_written_is_refused(
     with pytest.raises(InputError, match="cannot be written"):
         write_report(analytics, runs[:1], tmp_path / "file" / "page.html", "A")
     assert (tmp_path / "file").read_text() == "kept"
-
-
-def test_thinned_rows_keep_both_ends() -> None:
-    rows = [{"n": n} for n in range(1000)]
-    few = [row["n"] for row in thinned(rows, 5)]
-    assert few == [0, 250, 500, 749, 999]
-    assert thinned(rows[:3], 5) == rows[:3]
-
-
-def test_a_chart_holds_finite_numbers_only() -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        data([{"x": float("nan")}])
-
-
-def test_values_are_told_in_few_digits() -> None:
-    assert [formatted(value) for value in (None, True, 1.23456789, 38441.13, 3, "a", [])] == [
-        *("–", "yes", "1.23", "38,441", "3", "a", "–")
-    ]
-
-
-def test_tenants_beyond_the_colours_share_grey() -> None:
-    jobs = {n: {"tenant": f"{HOSTILE}{n}", "model": "m", "scale_factor": 1} for n in range(9)}
-    leases = [
-        {
-            **{"job": n, "gpu": 0, "gpu_end": 1, "hours": n, "hours_end": 2 * n + 1.0},
-            **{"scale": 1.0, "ended": None, "pool": ("old", "new")[n % 2]},
-        }
-        for n in jobs
-    ]
-    found = gantt(leases, jobs, 1)
-    assert list(found.choices) == ["job", "batch size", "tenant", "pool"]
-    (written,) = [
-        vl_convert.vegalite_to_svg(json.dumps(spec), vl_version=VEGA_LITE)
-        for name, spec in found.specs.items()
-        if name == "tenant"
-    ]
-    assert "tenant, 2 more in grey" in written
-    assert written.count(f'fill="{COLOURS[-1]}"') == 2

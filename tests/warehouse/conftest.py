@@ -1,0 +1,53 @@
+"""A run under way in a warehouse."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.runs import Made, ended, write
+from warehouse.analytics.catalog import build
+from warehouse.store.folder import place_of
+
+
+@pytest.fixture(scope="module")
+def made() -> Made:
+    return ended(jobs=4)
+
+
+@pytest.fixture
+def part(tmp_path: Path, made: Made) -> tuple[Path, str]:
+    """A warehouse with five rounds of a run under way, and the run's id."""
+    return tmp_path, write(tmp_path, made.start, made.rounds[:5], compact=False)
+
+
+@pytest.fixture
+def opened(part: tuple[Path, str]) -> tuple[Path, str]:
+    """The same, with the database that analysts open."""
+    build(part[0])
+    return part
+
+
+def folder(warehouse: Path, run: str) -> Path:
+    return place_of(warehouse, run)
+
+
+def tree(*roots: Path) -> dict[Path, bytes]:
+    files = (path for root in roots for path in root.rglob("*") if path.is_file())
+    return {path: path.read_bytes() for path in files}
+
+
+@contextmanager
+def process(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Another Python that says when it is ready and then waits for its standard input."""
+    command = [sys.executable, "-c", code, *arguments]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as other:  # type: ignore[call-overload]
+        try:
+            assert other.stdout.readline() == "holding\n"
+            yield other
+        finally:
+            other.kill()

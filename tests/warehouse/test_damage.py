@@ -1,0 +1,91 @@
+"""Files that are missing or damaged are named."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from predictor.errors import WarehouseError
+from tests.runs import Made, write
+from tests.warehouse.conftest import folder
+from warehouse.analytics.catalog import build
+from warehouse.analytics.questions import Analytics
+from warehouse.store.checksums import CHECKSUMS
+from warehouse.store.folder import EMPTY, present
+from warehouse.store.holdings import audit_all
+from warehouse.store.reader import Reader
+from warehouse.store.writer import Writer
+
+
+def test_a_missing_round_is_named(part: tuple[Path, str]) -> None:
+    warehouse, run = part
+    (folder(warehouse, run) / "round=000002.parquet").unlink()
+    with pytest.raises(WarehouseError) as caught:
+        Reader(warehouse).records(run)
+    assert caught.value.place == str(folder(warehouse, run))
+    assert caught.value.problem == "round 2 is missing"
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "cut short": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    "garbage": lambda content: b"garbage" * 100,
+    "with a hole": lambda content: content[:4] + bytes(2000) + content[2004:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("name", ["round=000003", "header", "round=all"])
+@pytest.mark.slow
+def test_a_damaged_file_is_named(
+    part: tuple[Path, str], made: Made, name: str, damage: str
+) -> None:
+    warehouse, run = part
+    if name == "round=all":
+        with Writer(warehouse, made.start, run=run) as writer:
+            writer.compact()
+    path = folder(warehouse, run) / f"{name}.parquet"
+    path.write_bytes(DAMAGE[damage](path.read_bytes()))
+    reader = Reader(warehouse)
+    view = "headers" if name == "header" else "records"
+    with pytest.raises(WarehouseError) as read:
+        reader.header(run) if name == "header" else reader.records(run)
+    with pytest.raises(WarehouseError) as queried:
+        Analytics(warehouse).query(f"SELECT * FROM {view}")
+    for error in (read.value, queried.value):
+        assert error.place == str(path)
+        assert error.problem.startswith(("cannot be read (", "was changed: its bytes"))
+        assert error.remedy.startswith("restore it from a backup")
+        assert "\n" not in str(error)
+
+
+def test_an_empty_file_of_other_columns_is_renewed_with_its_checksum(
+    part: tuple[Path, str], made: Made
+) -> None:
+    warehouse, _ = part
+    empty = present(warehouse) / EMPTY
+    path = empty / "round=_.parquet"
+    before = path.read_bytes()
+    pq.write_table(pa.table({"run": pa.array([], pa.string())}), path)
+    write(warehouse, made.start, made.rounds[:1], compact=False)
+    assert path.read_bytes() == before
+    lines = (empty / CHECKSUMS).read_text().splitlines()
+    assert sorted(line.split()[1] for line in lines) == [
+        "header.parquet",
+        "round=_.parquet",
+        "workload.parquet",
+    ]
+    assert audit_all(warehouse).findings == []
+
+
+def test_a_damaged_empty_partition_is_named_by_writers_too(tmp_path: Path, made: Made) -> None:
+    build(tmp_path)
+    path = present(tmp_path) / EMPTY / "round=_.parquet"
+    path.write_bytes(b"garbage" * 10)
+    (tmp_path / "analytics.duckdb").unlink()
+    with pytest.raises(WarehouseError, match="restore it") as caught:
+        Writer(tmp_path, made.start)
+    assert caught.value.place == str(path)
+    assert not list(tmp_path.glob(".analytics*"))

@@ -1,0 +1,127 @@
+"""A report on a campaign: its own names, differences in pairs, who is beaten by nobody."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import stdev
+
+import pytest
+
+import shockwave
+from predictor.errors import InputError
+from tests.runs import ended, start_of, write
+from warehouse.analytics.questions import Analytics
+from warehouse.report.comparison import front, paired, policies
+from warehouse.report.selection import entries_of
+from warehouse.report.tiles import of_run, published_beside
+from warehouse.store.campaigns import write_cells
+from warehouse.store.files import CellRow, CellStatus
+
+pytestmark = pytest.mark.slow
+
+
+def cells_of(runs: Sequence[tuple[str, str, str, int]]) -> list[CellRow]:
+    """Finished cells of a campaign: run, policy, options, seed."""
+    return [
+        CellRow(
+            *("c-1", f"{policy}/{options}/{seed}", run, policy, "crowd", "small", options, seed),
+            *(CellStatus.FINISHED, "", 1.0, "", ""),
+        )
+        for run, policy, options, seed in runs
+    ]
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
+    """Two policies under one option or the other, two seeds: `c-1`; `c-2` has no run yet."""
+    folder = tmp_path_factory.mktemp("campaign")
+    runs = []
+    for policy, options, rounds in itertools.product(("srtf", "fifo"), ("calm", "rough"), (7, 8)):
+        made = ended(policy, jobs=3, seed=rounds + 10 * (options == "rough"))
+        runs.append((write(folder, made.start, made.rounds), f"my-{policy}", options, rounds))
+    write_cells(folder, "c-1", cells_of(runs))
+    waits = replace(cells_of(runs[:1])[0], run="", status=CellStatus.PENDING)
+    write_cells(folder, "c-2", [waits])
+    return Analytics(folder)
+
+
+def test_a_campaign_keeps_its_own_names(campaign: Analytics) -> None:
+    entries = entries_of(campaign, "c-1")
+    assert [entry.label for entry in entries[::2]] == [
+        "my-srtf, calm",
+        "my-srtf, rough",
+        "my-fifo, calm",
+        "my-fifo, rough",
+    ]
+    assert {entry.group for entry in entries} == {"crowd on small"}
+    assert {bar["runs"] for bar in policies(entries).rows} == {2}
+    with pytest.raises(InputError, match="has no finished cell yet"):
+        entries_of(campaign, "c-2")
+
+
+def test_a_program_reports_a_campaign_by_its_own_names(campaign: Analytics, tmp_path: Path) -> None:
+    page = shockwave.report("c-1", tmp_path / "page.html", warehouse=campaign.warehouse)
+    assert "my-srtf" in page.read_text(encoding="utf-8")
+
+
+def test_differences_are_taken_in_pairs(campaign: Analytics) -> None:
+    entries = entries_of(campaign, "c-1")
+    found = paired(entries)
+    assert found is not None
+    (row,) = [row for row in found.rows if row["metric"] == "mean JCT (%)"]
+    changes = [
+        100 * (other.figures["mean_jct_s"] / one.figures["mean_jct_s"] - 1)
+        for one, other in zip(entries[:4], entries[4:], strict=True)
+    ]
+    assert (row["label"], row["pairs"]) == ("my-fifo", 4)
+    assert row["mean"] == pytest.approx(sum(changes) / 4, abs=1e-4)
+    half = 3.18245 * stdev(changes) / 2  # t(0.975, 3) · s / √4
+    assert row["high"] == pytest.approx(row["mean"] + half, abs=1e-3)
+    assert row["better"] == sum(change < 0 for change in changes)
+    assert paired(entries[:4]) is None
+    assert paired([entries[0], entries[4]]) is None
+
+
+def test_the_front_holds_whom_nobody_beats(campaign: Analytics) -> None:
+    entries = entries_of(campaign, "c-1")
+    figures = {
+        0: (2.0, 2.0, 1.0),  # beaten by the next
+        2: (1.0, 2.0, 1.0),
+        4: (3.0, 1.0, 2.0),
+        6: (3.0, 3.0, 0.5),
+    }
+    laid = [
+        replace(
+            entries[number],
+            figures={"makespan_s": a * 3600, "mean_jct_s": b * 3600, "worst_ftf": c},
+        )
+        for number, (a, b, c) in figures.items()
+    ]
+    found = front(laid)
+    assert found is not None
+    assert [row["on_front"] for row in found.rows] == [False, True, True, True]
+    assert front(laid[:2]) is None
+
+
+def test_tiles_hold_makespan_against_its_bound_and_the_published_system(tmp_path: Path) -> None:
+    made = ended("srtf", jobs=3)
+    analytics = Analytics(tmp_path)
+    (entry,) = entries_of(analytics, write(tmp_path, made.start, made.rounds))
+    assert published_beside(analytics, entry) is None
+    settings = replace(made.start.header.settings, policy="shockwave-published")
+    other = start_of(replace(made.start.header, settings=settings), made.start.workload)
+    write(tmp_path, other, made.rounds)
+    dearer = replace(settings, restart_seconds=settings.restart_seconds + 1)
+    write(
+        tmp_path,
+        start_of(replace(other.header, settings=dearer), made.start.workload),
+        made.rounds[:2],
+    )
+    tiles = of_run(entry, 2, published_beside(analytics, entry))
+    assert [tile.name for tile in tiles] == ["Makespan", "Mean JCT", "Worst ρ", "Cost of restarts"]
+    makespan, bound = entry.figures["makespan_s"], entry.figures["makespan_bound_s"]
+    assert tiles[0].notes[0].startswith(f"{makespan / bound:.3g} × the lower bound of ")
+    assert tiles[0].notes[1] == f"published system: {tiles[0].value}"
+    assert tiles[2].job == 2
+    assert of_run(entry, 2, None)[0].notes == tiles[0].notes[:1]

@@ -1,0 +1,89 @@
+"""What a report says in words and digits, and what it refuses."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import vl_convert
+
+from predictor.errors import InputError
+from tests.reports import HOSTILE, figure, store
+from tests.runs import ended, tiny, write
+from warehouse.analytics.questions import Analytics
+from warehouse.report import report_name, report_of
+from warehouse.report.figure import COLOURS, data, thinned
+from warehouse.report.gantt import gantt
+from warehouse.report.page import formatted, render
+from warehouse.report.paper import VEGA_LITE
+from warehouse.report.selection import entries_of
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_run_under_way_has_a_report(tmp_path: Path) -> None:
+    run = store(tmp_path, ended(), rounds=3)
+    report = report_of(Analytics(tmp_path), [run])
+    assert figure(report, f"gantt-{run}").chart is not None
+    assert figure(report, "distributions").missing == "No job has ended yet."
+    assert "No job has ended yet." in render(report, "x")
+
+
+def test_a_run_of_one_round_has_a_report(tmp_path: Path) -> None:
+    run = store(tmp_path, ended(), rounds=1)
+    assert "one round only" in render(report_of(Analytics(tmp_path), [run]), "x")
+
+
+def test_no_two_reports_share_a_name() -> None:
+    run = "shockwave-b4a09f-1"
+    assert report_name(run) == run
+    many = ",".join([run] * 9)
+    other = ["a_b", "a-b", "a--b", "A-b", "a,b", "-a-b", "é", "è", ",", many, f"{many},x"]
+    names = {report_name(about) for about in other}
+    assert len(names) == len(other)
+    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) for name in names)
+    assert max(map(len, names)) < 100
+
+
+def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
+    run = write(tmp_path, tiny(), [])
+    with pytest.raises(InputError, match="has no rounds yet"):
+        entries_of(Analytics(tmp_path), run)
+
+
+def test_thinned_rows_keep_both_ends() -> None:
+    rows = [{"n": n} for n in range(1000)]
+    few = [row["n"] for row in thinned(rows, 5)]
+    assert few == [0, 250, 500, 749, 999]
+    assert thinned(rows[:3], 5) == rows[:3]
+
+
+def test_a_chart_holds_finite_numbers_only() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        data([{"x": float("nan")}])
+
+
+def test_values_are_told_in_few_digits() -> None:
+    assert [formatted(value) for value in (None, True, 1.23456789, 38441.13, 3, "a", [])] == [
+        *("–", "yes", "1.23", "38,441", "3", "a", "–")
+    ]
+
+
+def test_tenants_beyond_the_colours_share_grey() -> None:
+    jobs = {n: {"tenant": f"{HOSTILE}{n}", "model": "m", "scale_factor": 1} for n in range(9)}
+    leases = [
+        {
+            **{"job": n, "gpu": 0, "gpu_end": 1, "hours": n, "hours_end": 2 * n + 1.0},
+            **{"scale": 1.0, "ended": None, "pool": ("old", "new")[n % 2]},
+        }
+        for n in jobs
+    ]
+    found = gantt(leases, jobs, 1)
+    assert list(found.choices) == ["job", "batch size", "tenant", "pool"]
+    (written,) = [
+        vl_convert.vegalite_to_svg(json.dumps(spec), vl_version=VEGA_LITE)
+        for name, spec in found.specs.items()
+        if name == "tenant"
+    ]
+    assert "tenant, 2 more in grey" in written
+    assert written.count(f'fill="{COLOURS[-1]}"') == 2

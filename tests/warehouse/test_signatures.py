@@ -1,0 +1,193 @@
+"""Ledgers that are signed: what is forged is found with the key alone."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+
+from predictor.errors import InputError
+from tests.runs import Made, ended, write
+from tests.warehouse.test_ledger import lines, problems
+from warehouse.store import holdings
+from warehouse.store.audit import audit
+from warehouse.store.folder import place_of
+from warehouse.store.ledger import LEDGER, enter, folder_name, read_ledger
+from warehouse.store.signing import KEY_VARIABLE, is_signed
+from warehouse.store.writer import Writer
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holdings, "WAIT_SECONDS", 0.0)
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+
+
+@pytest.fixture(scope="module")
+def made() -> Made:
+    return ended("srtf", jobs=2)
+
+
+def key_file(path: Path, seed: int = 1, form: PrivateFormat = PrivateFormat.OpenSSH) -> Path:
+    private = Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32)
+    path.write_bytes(private.private_bytes(Encoding.PEM, form, NoEncryption()))
+    public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    path.with_suffix(".pub").write_bytes(public + b" someone@somewhere\n")
+    return path
+
+
+@pytest.mark.parametrize("form", [PrivateFormat.OpenSSH, PrivateFormat.PKCS8])
+def test_with_a_key_entries_are_signed(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, form: PrivateFormat
+) -> None:
+    warehouse, key = tmp_path / "w", key_file(tmp_path / "key", form=form)
+    write(warehouse, made.start, made.rounds)  # not signed, but held by the chain
+    monkeypatch.setenv(KEY_VARIABLE, str(key))
+    assert problems(warehouse) == [f"{LEDGER}, line 4 nothing is signed with the key"]
+    write(warehouse, made.start, made.rounds)
+    ledger = read_ledger(warehouse)
+    last = ledger.entries[-1]
+    assert is_signed(last.hash, last.key, last.signature)
+    assert not is_signed(last.previous, last.key, last.signature)
+    assert 0 < ledger.signed < len(ledger.entries)
+    monkeypatch.setenv(KEY_VARIABLE, str(key.with_suffix(".pub")))
+    assert problems(warehouse) == []
+    with pytest.raises(InputError, match="is a public key"):
+        write(warehouse, made.start, made.rounds)
+    monkeypatch.delenv(KEY_VARIABLE)
+    assert problems(warehouse) == []
+    before = sorted(warehouse.rglob("*"))
+    with pytest.raises(InputError, match="is signed, and no key is given"):
+        write(warehouse, made.start, made.rounds)
+    assert sorted(warehouse.rglob("*")) == before
+
+
+@pytest.mark.parametrize("seed", [None, 2])
+def test_a_forged_ledger_is_found_with_the_key_alone(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, seed: int | None
+) -> None:
+    """A forger without the key removes a run from the ledger too, and signs with another or not."""
+    warehouse, key = tmp_path / "w", key_file(tmp_path / "key")
+    monkeypatch.setenv(KEY_VARIABLE, str(key))
+    run = write(warehouse, made.start, made.rounds)
+    write(warehouse, made.start, made.rounds)
+    name = folder_name(warehouse, place_of(warehouse, run))
+    shutil.rmtree(warehouse / name)
+    old = [entry for entry in read_ledger(warehouse).entries if entry.folder != name]
+    (warehouse / LEDGER).unlink()
+    if seed is None:
+        monkeypatch.delenv(KEY_VARIABLE)
+    else:
+        monkeypatch.setenv(KEY_VARIABLE, str(key_file(tmp_path / "other", seed)))
+    for entry in old:
+        folder = warehouse / entry.folder
+        enter(warehouse, folder, entry.files, rounds=entry.rounds, last_hash=entry.last_hash)
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    assert problems(warehouse) == []
+    monkeypatch.setenv(KEY_VARIABLE, str(key))
+    assert problems(warehouse) == [f"{LEDGER}, line {len(old)} nothing is signed with the key"]
+
+
+def test_an_entry_that_is_not_signed_among_signed_ones_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse, key = tmp_path / "w", key_file(tmp_path / "key")
+    warehouse.mkdir()
+    monkeypatch.setenv(KEY_VARIABLE, str(key))
+    enter(warehouse, warehouse, {"a": ""})
+    monkeypatch.setenv(KEY_VARIABLE, str(key_file(tmp_path / "other", 2)))
+    enter(warehouse, warehouse, {"a": ""})
+    monkeypatch.setenv(KEY_VARIABLE, str(key))
+    enter(warehouse, warehouse, {"a": ""})
+    assert read_ledger(warehouse).problems == ((2, "is not signed with the key"),)
+    first, *rest = lines(warehouse)
+    row = orjson.loads(first)
+    row["signature"] = row["signature"][::-1]
+    (warehouse / LEDGER).write_bytes(orjson.dumps(row) + b"\n" + b"".join(rest))
+    monkeypatch.delenv(KEY_VARIABLE)
+    found = read_ledger(warehouse).problems
+    assert (1, "has a wrong signature") in found
+    assert (2, "does not follow the line before: another hash is noted") in found
+
+
+def test_a_ledger_that_is_gone_is_found_with_a_key(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write(tmp_path / "w", made.start, made.rounds)
+    (tmp_path / "w" / LEDGER).unlink()
+    monkeypatch.setenv(KEY_VARIABLE, str(key_file(tmp_path / "key")))
+    (finding,) = audit(tmp_path / "w", run).findings
+    assert (finding.place, finding.problem) == (
+        f"{LEDGER}, line 1",
+        "is missing, and a key is given",
+    )
+
+
+def no_file(path: Path) -> None:
+    """There is none."""
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"garbage")
+
+
+def of_another_kind(path: Path) -> None:
+    private = generate_private_key(SECP256R1())
+    path.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+
+
+def with_a_passphrase(path: Path) -> None:
+    private = Ed25519PrivateKey.generate()
+    lock = BestAvailableEncryption(b"secret")
+    path.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, lock))
+
+
+@pytest.mark.parametrize(
+    "write_key", [no_file, os.mkfifo, garbage, of_another_kind, with_a_passphrase]
+)
+def test_what_is_no_key_is_refused_in_a_line(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, write_key: Callable[[Path], None]
+) -> None:
+    write_key(tmp_path / "key")
+    monkeypatch.setenv(KEY_VARIABLE, str(tmp_path / "key"))
+    with pytest.raises(InputError, match="holds no Ed25519 key") as caught:
+        write(tmp_path / "w", made.start, made.rounds)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "w").exists()
+
+
+def test_an_error_is_told_though_the_key_is_gone(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_without_key(reason: Exception | None) -> None:
+        monkeypatch.delenv(KEY_VARIABLE, raising=False)
+        with Writer(tmp_path, made.start) as written:
+            written.append(*made.rounds[0])
+            monkeypatch.setenv(KEY_VARIABLE, str(tmp_path / "no key"))
+            if reason is not None:
+                raise reason
+
+    with pytest.raises(ValueError, match="the reason"):
+        write_without_key(ValueError("the reason"))
+    with pytest.raises(InputError, match="is in the warehouse"):
+        write_without_key(None)
+
+
+def test_a_key_in_the_warehouse_is_refused(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "w").mkdir()
+    monkeypatch.setenv(KEY_VARIABLE, str(key_file(tmp_path / "w" / "key")))
+    with pytest.raises(InputError, match="is in the warehouse"):
+        write(tmp_path / "w", made.start, made.rounds)

@@ -1,0 +1,173 @@
+"""Writers that die, and what the next one makes of what they leave."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.contents import contents
+from tests.runs import Made, write
+from tests.warehouse.conftest import folder
+from warehouse.store.checksums import note
+from warehouse.store.reader import Reader
+from warehouse.store.writer import Writer
+
+LATER = "max_seconds"
+"""A field of jobs that there was not when layout 6 began."""
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+def crash_on(
+    monkeypatch: pytest.MonkeyPatch, method: str, name: str, *, after: int = 0
+) -> Callable[[], None]:
+    """Die in place of `Path.<method>` when it is about to make or remove files like `name`."""
+    real, left = getattr(Path, method), [after]
+
+    def dying(path: Path, *args: object, **options: object) -> object:
+        if path.match(name):
+            if not left[0]:
+                raise Crash
+            left[0] -= 1
+        return real(path, *args, **options)
+
+    monkeypatch.setattr(Path, method, dying)
+    return monkeypatch.undo
+
+
+@pytest.mark.slow
+def test_a_temporary_file_is_invisible_and_removed_when_the_run_goes_on(
+    part: tuple[Path, str], made: Made
+) -> None:
+    warehouse, run = part
+    reader = Reader(warehouse)
+    before, views = reader.records(run), contents(warehouse)
+    left_over = folder(warehouse, run) / f".round=000005.parquet.{uuid4().hex}"
+    left_over.write_bytes(b"PAR1 half a round")
+    assert reader.records(run) == before
+    assert contents(warehouse) == views
+    with Writer(warehouse, made.start, run=run):
+        assert not left_over.exists()
+    assert reader.records(run) == before
+
+
+@pytest.mark.slow
+def test_a_crash_before_the_rename_loses_that_round_alone(
+    part: tuple[Path, str], made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse, run = part
+    reader = Reader(warehouse)
+    before, views = reader.records(run), contents(warehouse)
+    with Writer(warehouse, made.start, run=run) as writer:
+        revive = crash_on(monkeypatch, "replace", ".round=000005.parquet.*")
+        with pytest.raises(Crash):
+            writer.append(*made.rounds[5])
+        revive()
+    assert list(folder(warehouse, run).glob(".round=000005.parquet.*"))
+    assert (reader.records(run), contents(warehouse)) == (before, views)
+    with Writer(warehouse, made.start, run=run) as writer:
+        writer.append(*made.rounds[5])
+    assert len(reader.records(run)) == 6
+
+
+@pytest.mark.slow
+def test_compaction_changes_no_view(part: tuple[Path, str], made: Made) -> None:
+    warehouse, run = part
+    before = contents(warehouse)
+    with Writer(warehouse, made.start, run=run) as writer:
+        for _ in range(2):
+            writer.compact()
+            names = [path.name for path in folder(warehouse, run).glob("*.parquet")]
+            assert sorted(names) == ["header.parquet", "round=all.parquet", "workload.parquet"]
+            assert contents(warehouse) == before
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "after"),
+    [
+        ("replace", ".round=all.parquet.*", 0),  # before the whole is in place
+        ("unlink", "round=0*.parquet", 0),  # the whole is there, and all parts
+        ("unlink", "round=0*.parquet", 3),  # and some parts
+    ],
+)
+@pytest.mark.slow
+def test_compaction_survives_a_crash(
+    part: tuple[Path, str],
+    made: Made,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    name: str,
+    after: int,
+) -> None:
+    warehouse, run = part
+    reader = Reader(warehouse)
+    records, views = reader.records(run), contents(warehouse)
+    with Writer(warehouse, made.start, run=run) as writer:
+        revive = crash_on(monkeypatch, method, name, after=after)
+        with pytest.raises(Crash):
+            writer.compact()
+        revive()
+    assert (reader.records(run), contents(warehouse)) == (records, views)
+    with Writer(warehouse, made.start, run=run) as writer:
+        writer.compact()
+    assert (reader.records(run), contents(warehouse)) == (records, views)
+    names = [path.name for path in folder(warehouse, run).glob("*round*")]
+    assert names == ["round=all.parquet"]
+
+
+def test_rounds_written_after_a_compaction_are_not_lost_by_the_next(
+    part: tuple[Path, str], made: Made
+) -> None:
+    warehouse, run = part
+    with Writer(warehouse, made.start, run=run) as writer:
+        writer.compact()
+        writer.append(*made.rounds[5])
+        writer.compact()
+    assert [record.round for record, _ in Reader(warehouse).records(run)] == list(range(6))
+
+
+def test_rounds_from_before_a_field_are_compacted_with_its_default(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as killed:
+        killed.setattr(Writer, "_enter_all", lambda self: None)
+        run = write(tmp_path, made.start, made.rounds[:3], compact=False)
+    for path in folder(tmp_path, run).glob("round=*.parquet"):
+        table = pq.read_table(path, partitioning=None)
+        number = table.schema.get_field_index("arrivals")
+        kind = pa.struct([f for f in table.schema.types[number].value_type if f.name != LATER])
+        old = table.schema.set(number, pa.field("arrivals", pa.list_(kind)))
+        pq.write_table(pa.Table.from_pylist(table.to_pylist(), schema=old), path)
+        note(path)
+    with Writer(tmp_path, made.start, run=run) as writer:
+        for one in made.rounds[3:]:
+            writer.append(*one)
+        writer.compact()
+    found = Reader(tmp_path).records(run)
+    assert found == [(record, digest) for record, digest, _ in made.rounds]
+    assert any(record.arrivals for record, _ in found[:3])
+
+
+def test_a_compaction_under_a_query_is_waited_out(
+    part: tuple[Path, str], made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse, run = part
+    reader = Reader(warehouse)
+    expected = reader.records(run)
+    with Writer(warehouse, made.start, run=run) as writer:
+        real = os.listdir
+
+        def listed_then_compacted(path: Path) -> list[str]:
+            monkeypatch.undo()
+            found = real(path)
+            writer.compact()
+            return found
+
+        monkeypatch.setattr(os, "listdir", listed_then_compacted)
+        assert reader.records(run) == expected
