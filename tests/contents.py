@@ -18,7 +18,7 @@ def contents(
         return {view: connection.execute(f"FROM {view} ORDER BY ALL").fetchall() for view in views}
 
 
-def seen_by_analysts(warehouse: Path) -> dict[str, list[Any]]:
-    """All rows of all views of the database that analysts open."""
+def seen_by_analysts(warehouse: Path, views: tuple[str, ...] = VIEWS) -> dict[str, list[Any]]:
+    """All rows of views of the database that analysts open."""
     with duckdb.connect(str(warehouse / "analytics.duckdb"), read_only=True) as connection:
-        return {view: connection.execute(f"FROM {view} ORDER BY ALL").fetchall() for view in VIEWS}
+        return {view: connection.execute(f"FROM {view} ORDER BY ALL").fetchall() for view in views}

@@ -27,7 +27,7 @@ from warehouse.store.folder import WORKLOAD_FILE, place_of
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
-FLIPS = 25
+FLIPS = 10
 SAMPLES = Path(__file__).parents[1] / "stored" / "layout3"
 LAYOUT4 = Path(__file__).parents[1] / "stored" / "layout4"
 

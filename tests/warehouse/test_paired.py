@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import ttest_rel
 
 from warehouse.analytics.paired import difference
 
@@ -12,6 +11,8 @@ figures = st.floats(1.0, 1e5)
 
 @given(st.lists(st.tuples(figures, figures), min_size=2, max_size=20))
 def test_the_interval_is_that_of_the_paired_t_test(pairs: list[tuple[float, float]]) -> None:
+    from scipy.stats import ttest_rel  # costs half a second to import
+
     found = difference(pairs)
     assert found is not None
     values, references = zip(*pairs, strict=True)
