@@ -1,39 +1,46 @@
 """Submissions through the API of a service: how long each takes, and that none is lost.
 
-    python benchmarks/submissions.py [--rate 200] [--seconds 30] [--url URL --token TOKEN] [--json]
+    python -m benchmarks.submissions [--rate 200] [--seconds 30] [--speed 6] [--database-url URL]
+        [--url URL --token TOKEN] [--json]
 
 Without a URL it starts a service of its own on a virtual cluster and a free port, in a temporary
-folder. Submissions begin at their rate whether earlier ones are answered or not, each with a key
-of its own; one in ten is sent twice, and so is what a lost connection leaves in doubt. Shown are
-the latencies of the answers in milliseconds; jobs that were acknowledged and are not in the
-service's list, or twice; and the rounds that were late.
+folder, with the inbox in SQLite or in an empty Postgres database; a round takes 120 s by its
+clock. Once its first round is over, submissions begin at their rate whether earlier ones are
+answered or not, each with a key of its own; one in ten is sent twice, and so is what a lost
+connection leaves in doubt. Shown are the latencies of the answers in milliseconds, and the
+server's processor time for each; jobs that were acknowledged and are not in the service's list, or
+twice; and, once all are taken in, the rounds, and those that were late.
 """
 
 import argparse
 import asyncio
 import json
-import subprocess
+import math
+import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-import httpx
+import aiohttp
 
-from harness.up import PROGRAM, ready
+from harness.up import ready
+from warehouse.inbox.tokens import Role, Tokens
 
 JOB = {"model": "conv-small", "batch_size": 32, "epochs": 5}
 CONNECTIONS = 64
 RETRIES = 5
+SETTLE_SECONDS = 5.0
+"""After the first round of a service, whose start has files flushed by the hundred."""
 
 
 def main() -> None:
     options = parse()
-    with reached(options) as (url, token):
-        figures = asyncio.run(submitted(url, token, options.rate, options.seconds))
+    with reached(options) as (url, token, server):
+        figures = asyncio.run(submitted(url, token, server, options.rate, options.seconds))
     if options.json:
         print(json.dumps(figures))
     else:
@@ -46,54 +53,72 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=int, default=30, help="for how long")
     parser.add_argument("--url", default="", help="address of a service")
     parser.add_argument("--token", default="", help="a token of its, of an operator")
+    parser.add_argument("--database-url", default="", help="Postgres, else SQLite")
+    parser.add_argument("--speed", type=float, default=6.0, help="of the service's clock")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser.parse_args()
 
 
 @contextmanager
-def reached(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """The address of a service and a token."""
+def reached(options: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
+    """The address of a service, a token, and the server's process, 0 if it is not known."""
     if options.url:
-        yield options.url, options.token
+        yield options.url, options.token, 0
         return
-    with tempfile.TemporaryDirectory() as folder, ready(Path(folder)) as up:
-        add = [PROGRAM, "token", "add", "load", "--role", "operator", "--warehouse", up.warehouse]
-        token = subprocess.run(add, check=True, capture_output=True, text=True).stdout.strip()
-        yield up.url, token
+    speed = ("--speed", str(options.speed))
+    database = ("--database-url", options.database_url) if options.database_url else ()
+    with tempfile.TemporaryDirectory() as folder, ready(Path(folder), *speed, *database) as up:
+        with Tokens(up.warehouse, options.database_url) as tokens:
+            token = tokens.add(f"load {time.time_ns()}", Role.OPERATOR)
+        (server,) = (
+            number
+            for number in up.descendants()
+            if b"uvicorn" in Path(f"/proc/{number}/cmdline").read_bytes()
+        )
+        yield up.url, token, server
 
 
-async def submitted(url: str, token: str, rate: int, seconds: int) -> dict[str, Any]:
+def processor_seconds(process: int) -> float:
+    """What a process has used."""
+    if not process:
+        return math.nan
+    user, system = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+async def submitted(url: str, token: str, process: int, rate: int, seconds: int) -> dict[str, Any]:
     """Submit at a rate, then compare with what the service has."""
-    bearer = {"Authorization": f"Bearer {token}"}
-    limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
-    seed = time.time_ns()
-    async with httpx.AsyncClient(
-        base_url=f"{url}/v1", headers=bearer, limits=limits, timeout=120.0
-    ) as client:
+    bearer, seed = {"Authorization": f"Bearer {token}"}, time.time_ns()
+    pool, limit = aiohttp.TCPConnector(limit=CONNECTIONS), aiohttp.ClientTimeout(120.0)
+    async with aiohttp.ClientSession(connector=pool, headers=bearer, timeout=limit) as client:
 
         async def submit(number: int) -> tuple[float, int, int]:
             began = time.perf_counter()
             key = {"Idempotency-Key": f"{seed}.{number - number % 10 // 9}"}
             for _ in range(RETRIES):  # a connection that the server has just closed
-                try:
-                    answer = await client.post("/jobs", json=JOB, headers=key)
-                    break
-                except httpx.TransportError:
-                    continue
-            else:
-                return time.perf_counter() - began, 0, -1
-            taken = time.perf_counter() - began
-            job = answer.json()["job_id"] if answer.status_code == 201 else -1
-            return taken, answer.status_code, job
+                with suppress(aiohttp.ClientConnectionError):
+                    async with client.post(f"{url}/v1/jobs", json=JOB, headers=key) as answer:
+                        told = await answer.json()
+                        return time.perf_counter() - began, answer.status, told.get("job_id", -1)
+            return time.perf_counter() - began, 0, -1
 
-        asked, began = [], time.perf_counter()
+        async def told(path: str) -> Any:
+            async with client.get(f"{url}/v1/{path}") as answer:
+                return await answer.json()
+
+        await submit(-10)
+        while not (await told("status"))["rounds"]:
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(SETTLE_SECONDS)
+        asked, began, used = [], time.perf_counter(), processor_seconds(process)
         for number in range(rate * seconds):
             await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
             asked.append(asyncio.create_task(submit(number)))
         found = await asyncio.gather(*asked)
-        whole = time.perf_counter() - began
-        listed = [row["job_id"] for row in (await client.get("/jobs")).json()]
-        status = (await client.get("/status")).json()
+        whole, used = time.perf_counter() - began, processor_seconds(process) - used
+        listed = [row["job_id"] for row in (await told("jobs"))[1:]]
+        while (status := await told("status"))["pending"]:
+            await asyncio.sleep(0.5)
     refused = [code for _, code, _ in found if code != 201]
     acknowledged = {job for _, code, job in found if code == 201}
     cuts = quantiles((taken * 1e3 for taken, _, _ in found), n=100)
@@ -104,9 +129,11 @@ async def submitted(url: str, token: str, rate: int, seconds: int) -> dict[str, 
         "refused": len(refused),
         "lost": len(acknowledged - {*listed}),
         "doubled": len(listed) - len({*listed}) + max(0, len(acknowledged) - expected),
+        "server_ms": round(used * 1e3 / len(found), 2),
         "p50_ms": round(cuts[49], 1),
         "p99_ms": round(cuts[98], 1),
         "most_ms": round(max(taken for taken, _, _ in found) * 1e3, 1),
+        "rounds": status["rounds"],
         "late_rounds": status["late"],
     }
 

@@ -84,7 +84,8 @@ class Desk(Telling):
             InputError: It cannot.
         """
         self._check_fits(job)
-        check_tenant(job, self.inbox.terms(job.tenant))
+        if job.image:
+            check_tenant(job, self.inbox.terms(job.tenant))
         hosts = None
         with suppress(InputError):  # a file that is gone: the round that takes the job in says it
             hosts = self.hosts() if job.image or job.options.secrets else None

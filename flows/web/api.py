@@ -281,9 +281,9 @@ def create_api(asking: Asking) -> ASGIApp:
         openapi_url=f"{PREFIX}/openapi.json",
         docs_url=None,  # its page would load from elsewhere
         redoc_url=None,
+        routes=routes.routes,  # as they are: a router that is included is made again when asked
     )
     api.state.asking, api.state.streams = asking, Streams(asking)
-    api.include_router(routes)
     _tell_problems(api)
     return Bounded(api)
 

@@ -1,20 +1,21 @@
 """The inbox: requests are accepted, entries found and read in order."""
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from threading import Lock
+from queue import SimpleQueue
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, func, insert, select
+from sqlalchemy import Connection, Select, delete, insert, select
 
-from predictor.errors import InputError, ShockwaveError, WarehouseBusy, WarehouseError
+from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.options import array_of
 from tasks.commands import NO_TERMS, CommandKind, NewNode, TenantTerms
+from warehouse.inbox.accepting import accepted, last_entry, terms_of
 from warehouse.inbox.database import Database
-from warehouse.inbox.entries import SUBMIT, Entry, Request, check_request, entry_of, row_of
+from warehouse.inbox.entries import SUBMIT, Entry, Request, check_request, entry_of
 from warehouse.inbox.tables import ENTRIES, SERVICE
 
 FILE = Path("inbox") / "inbox.sqlite"
@@ -37,8 +38,8 @@ class Inbox:
 
     def __init__(self, warehouse: Path, url: str = "") -> None:
         self._database = Database(warehouse / FILE, url)
-        self._line, self._turn = Lock(), Lock()
-        self._waiting: list[_Waiting] = []
+        self._writer = ThreadPoolExecutor(1, "inbox")
+        self._waiting = SimpleQueue[tuple[Sequence[Request], Future[list[Entry]]]]()
 
     def accept(self, requests: Sequence[Request]) -> list[Entry]:
         """Accept requests, all or none; once this returns, a crash does not lose them.
@@ -52,41 +53,28 @@ class Inbox:
         """
         for request in requests:
             check_request(request)
-        mine = _Waiting(requests)
-        with self._line:
-            self._waiting.append(mine)
-        with self._turn:
-            if mine.outcome is None:
-                with self._line:
-                    together, self._waiting = self._waiting, []
-                self._commit(together)
-        if isinstance(mine.outcome, ShockwaveError):
-            raise mine.outcome
-        assert mine.outcome is not None
-        return mine.outcome
+        outcome = Future[list[Entry]]()
+        self._waiting.put((requests, outcome))
+        self._writer.submit(self._commit)
+        return outcome.result()
 
-    def _commit(self, together: Sequence["_Waiting"]) -> None:
-        """Accept what several threads hand in, in one transaction: a flush takes milliseconds."""
-
-        def work(connection: Connection) -> list[list[Entry] | ShockwaveError]:
-            outcomes = list[list[Entry] | ShockwaveError]()
-            for one in together:
-                try:
-                    with connection.begin_nested():
-                        outcomes.append(_accepted(connection, one.requests))
-                except InputError as error:
-                    outcomes.append(error)
-            return outcomes
-
-        interrupted = WarehouseBusy("inbox", "was interrupted", "try again")
-        outcomes: Sequence[list[Entry] | ShockwaveError] = [interrupted] * len(together)
+    def _commit(self) -> None:
+        """Accept what all threads hand in, in one transaction: a flush takes milliseconds."""
+        together = [self._waiting.get() for _ in range(self._waiting.qsize())]
+        if not together:
+            return  # an earlier call has taken it
         try:
-            outcomes = self._database.write(work)
-        except ShockwaveError as error:
-            outcomes = [error] * len(together)
-        finally:
-            for one, outcome in zip(together, outcomes, strict=True):
-                one.outcome = outcome
+            handed = [requests for requests, _ in together]
+            outcomes = self._database.write(lambda connection: accepted(connection, handed))
+        except BaseException as error:
+            for _, outcome in together:
+                outcome.set_exception(error)
+            return
+        for (_, outcome), found in zip(together, outcomes, strict=True):
+            if isinstance(found, InputError):
+                outcome.set_exception(found)
+            else:
+                outcome.set_result(found)
 
     def submit(self, job: JobSpec, *, by: str = "", key: str = "") -> Entry:
         """Accept a job; see `accept`."""
@@ -160,11 +148,11 @@ class Inbox:
 
     def terms(self, tenant: str) -> TenantTerms:
         """The terms of a tenant that were accepted last."""
-        return self._database.read(lambda connection: _terms(connection, tenant))
+        return self._database.read(lambda connection: terms_of(connection, tenant))
 
     def last(self) -> int:
         """The number of the last entry; 0 if there is none."""
-        return self._database.read(_last)
+        return self._database.read(last_entry)
 
     def targets(self, job: str, tenant: str | None = None) -> list[Entry]:
         """The entries of a job by its id, or of the latest job of a name and all of its array.
@@ -250,6 +238,7 @@ class Inbox:
 
     def close(self) -> None:
         """Close all connections."""
+        self._writer.shutdown()
         self._database.close()
 
     def __enter__(self) -> "Inbox":
@@ -264,68 +253,3 @@ class Inbox:
 def _keys(key: str, entries: int) -> list[str]:
     """The keys of several entries that are accepted together."""
     return [f"{key}[{place}]" if key and place else key for place in range(entries)]
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """Requests of a thread that waits for their acceptance, and what became of them."""
-
-    requests: Sequence[Request]
-    outcome: list[Entry] | ShockwaveError | None = None
-
-
-def _accepted(connection: Connection, requests: Sequence[Request]) -> list[Entry]:
-    """The entries of requests, new ones written.
-
-    Raises:
-        InputError: A key is that of another request.
-    """
-    last, now, found = _last(connection), time.time(), []
-    for request in requests:
-        entry = _known(connection, request)
-        if entry is None:
-            last += 1
-            if request.terms != NO_TERMS:
-                request = request.onto(_terms(connection, request.terms.tenant))
-            row = row_of(request, last, now)
-            connection.execute(insert(ENTRIES), row)
-            entry = entry_of(row)
-        found.append(entry)
-    return found
-
-
-def _terms(connection: Connection, tenant: str) -> TenantTerms:
-    """The terms of a tenant that were accepted last."""
-    asked = select(ENTRIES).where(ENTRIES.c.kind == CommandKind.TENANT.value)
-    asked = asked.where(ENTRIES.c.name == tenant).order_by(ENTRIES.c.number.desc()).limit(1)
-    row = connection.execute(asked).mappings().first()
-    return entry_of(row).terms if row else replace(NO_TERMS, tenant=tenant)
-
-
-def _last(connection: Connection) -> int:
-    """The number of the last entry, 0 if there is none; texts, which sort last, are none."""
-    number = connection.scalar(select(func.max(ENTRIES.c.number))) or 0
-    if not isinstance(number, int):
-        problem, remedy = "has no number", "restore the inbox's database from a backup"
-        raise WarehouseError(f"entry {number!r} of the inbox", problem, remedy)
-    return number
-
-
-def _known(connection: Connection, request: Request) -> Entry | None:
-    """The entry of the same key.
-
-    Raises:
-        InputError: It is of another request.
-    """
-    if not request.key:
-        return None
-    asked = select(ENTRIES).where(ENTRIES.c.key == request.key)
-    row = connection.execute(asked).mappings().first()
-    if row is None:
-        return None
-    asked_for = request.onto(entry_of(row).terms)  # others gave the rest, then and since
-    new = row_of(asked_for, row["number"], row["accepted_at"])
-    if any(row[part] != new[part] for part in ("kind", "target", "value", "job")):
-        problem = f"{request.key!r} is that of entry {row['number']}, which asks for something else"
-        raise InputError("key", problem, "give another key")
-    return entry_of(row)

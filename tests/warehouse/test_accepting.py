@@ -1,0 +1,74 @@
+"""Requests of all who wait, in one transaction: each is given all or none, by few statements."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, event
+
+from predictor.errors import InputError
+from tasks.commands import NO_TERMS, CommandKind
+from tests.warehouse.test_inbox import JOB
+from warehouse.inbox.accepting import accepted
+from warehouse.inbox.database import Database
+from warehouse.inbox.entries import SUBMIT, Entry, Request
+
+
+def together(
+    database: Database, *asked: list[Request]
+) -> tuple[list[list[Entry] | InputError], int]:
+    """What each submitter is told, and the statements that it took."""
+    statements = list[str]()
+
+    def work(connection: Connection) -> list[list[Entry] | InputError]:
+        def executed(on: Any, cursor: Any, statement: str, *rest: Any) -> None:
+            statements.append(statement)
+
+        event.listen(connection, "before_cursor_execute", executed)
+        return accepted(connection, asked)
+
+    return database.write(work), len(statements)
+
+
+def test_statements_do_not_grow_with_those_who_wait(tmp_path: Path) -> None:
+    database = Database(tmp_path / "inbox.sqlite")
+    _, of_one = together(database, [Request(SUBMIT, JOB, key="alone")])
+    _, of_many = together(database, *([Request(SUBMIT, JOB, key=f"{at}")] for at in range(50)))
+    assert of_one == of_many == 3
+    database.close()
+
+
+def test_a_key_that_two_hand_in_at_once_is_one_entry(tmp_path: Path) -> None:
+    database = Database(tmp_path / "inbox.sqlite")
+    same, other = Request(SUBMIT, JOB, key="k"), Request(SUBMIT, replace(JOB, tenant="b"), key="k")
+    (first, again, refused, after), _ = together(
+        database, [same], [same], [other], [replace(same, key="")]
+    )
+    assert first == again
+    assert isinstance(refused, InputError)
+    assert isinstance(after, list)
+    assert after[0].number == 2
+    database.close()
+
+
+def test_who_is_refused_leaves_neither_numbers_nor_keys(tmp_path: Path) -> None:
+    database = Database(tmp_path / "inbox.sqlite")
+    new, taken = Request(SUBMIT, JOB, key="new"), Request(SUBMIT, JOB, key="taken")
+    wrong = replace(taken, job=replace(JOB, tenant="b"))
+    (_, refused, found), _ = together(database, [taken], [new, wrong], [new])
+    assert isinstance(refused, InputError)
+    assert isinstance(found, list)
+    assert found[0].number == 2
+    database.close()
+
+
+def test_terms_that_are_given_at_once_are_merged(tmp_path: Path) -> None:
+    def terms(**given: Any) -> Request:
+        made = replace(NO_TERMS, tenant="a", **given)
+        return Request(CommandKind.TENANT.value, terms=made, given=(*given,))
+
+    database = Database(tmp_path / "inbox.sqlite")
+    (_, last), _ = together(database, [terms(budget=2.0)], [terms(gpu_hours=8.0)])
+    assert isinstance(last, list)
+    assert last[0].terms == replace(NO_TERMS, tenant="a", budget=2.0, gpu_hours=8.0)
+    database.close()
