@@ -110,6 +110,10 @@ PANELS = {
             "Take a node out of the cluster for good; jobs on it are preempted, with their "
             "checkpoints.",
         ),
+        "top": (
+            "top",
+            "Show the cluster now, its nodes and its queue; on a terminal, until interrupted.",
+        ),
         "nodes": ("nodes", "List the nodes, their GPUs, and the jobs that hold them."),
         "login": (
             "service",

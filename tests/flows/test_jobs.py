@@ -5,14 +5,18 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from flows.cli import main
 from flows.cli.app import application
+from flows.cli.top import follow, now
+from flows.desk.local import LocalDesk
 from predictor.errors import InputError
 from tests.flows.served import SECRET, served
 from tests.flows.test_scheduler import JOB, go
@@ -262,3 +266,30 @@ def test_shells_complete_commands_and_names_of_jobs(
     monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(tmp_path / "none"))
     assert completed("complete_bash", "shockwave hold n", 2) == [""]
     assert any("_SHOCKWAVE_COMPLETE" in line for line in completed("source_bash", "", 0))
+
+
+def test_top_shows_the_cluster_once_or_again_and_again(service: Path) -> None:
+    with Inbox(service) as inbox:
+        inbox.submit(replace(JOB, name="mine"))
+    name = go(service, 1)
+    (told,) = typed(service, "top")
+    assert (told["status"]["run"], told["status"]["busy_gpus"]) == (name, 2)
+    assert [row["jobs"] for row in told["nodes"]] == [[1], [1], [], []]
+    assert [row["name"] for row in told["queue"]] == ["mine"]
+    looks = 0
+
+    def wait() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            raise KeyboardInterrupt
+
+    out = StringIO()
+    console = Console(file=out, force_terminal=True, width=80, height=24, highlight=False)
+    with LocalDesk(service) as desk:
+        once = [text for text, _ in now(desk, 80)]
+        with pytest.raises(KeyboardInterrupt):
+            follow(desk, console, wait)
+    assert any("mine" in line for line in once)
+    assert all(len(line) <= 80 for line in once)
+    assert out.getvalue().count(name) == 3

@@ -75,7 +75,7 @@ ORDERS = {
     *("drain", "cordon", "uncordon", "add", "remove"),
 }
 """Commands that differ from each other in a word, and from `submit` in what they hand in."""
-SHOWN = {"jobs", "nodes", "events", "forecast", "logs", "status", "down"}
+SHOWN = {"jobs", "nodes", "events", "forecast", "logs", "status", "down", "top"}
 """Commands that read what `queue` reads."""
 
 """Each command as it is typed, and its exit code: those of containers find no daemon.

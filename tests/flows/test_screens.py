@@ -106,6 +106,7 @@ ELSEWHERE = {
     "cluster": "tells of the machine",
     "add": "prints a line",
     "remove": "prints a line",
+    "top": "refreshes its terminal",
     "login": "prints a line",
     "logout": "prints a line",
     "up": "prints on stderr only",

@@ -1,0 +1,98 @@
+"""The cluster now: `top`."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.cli.jobs import desk, shown
+from flows.cli.options import Json, Warehouse
+from flows.cli.output import print_rows, terminal_width
+from warehouse import DEFAULT_WAREHOUSE
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from flows.cli.tables import Line
+    from flows.desk.front import FrontDesk
+
+QUEUED = ("place", "job_id", "name", "tenant", "gpus", "status", "starts_in_s", "ends_in_s", "ftf")
+"""Columns of the queue. A choice of layout."""
+
+NODES = ("node", "gpu_type", "gpus", "held_gpus", "jobs", "drained", "cordoned")
+
+
+def top(
+    interval: Annotated[
+        float, typer.Option(help="Seconds between two looks, on a terminal.", min=0.2)
+    ] = 2.0,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """Show the cluster now, its nodes and its queue; on a terminal, until interrupted."""
+    with desk(warehouse) as found:
+        if as_json:
+            told = {
+                "status": asdict(found.status()),
+                "nodes": [asdict(row) for row in found.nodes()],
+                "queue": [asdict(row) for row in found.queue()],
+            }
+            print_rows([told], as_json)
+        elif terminal_width() is None:
+            typer.echo("\n".join(text for text, _ in now(found, None)))
+        else:
+            from rich.console import Console
+
+            with suppress(KeyboardInterrupt):
+                follow(found, Console(highlight=False), lambda: time.sleep(interval))
+
+
+def follow(found: "FrontDesk", console: "Console", wait: Callable[[], None]) -> None:
+    """Show the cluster on a terminal, again and again.
+
+    Args:
+        found: The service.
+        console: The terminal.
+        wait: Waits for the next look.
+    """
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            text = Text()
+            for line, style in [*now(found, console.width)][: console.height]:
+                text.append(f"{line}\n", style or None)
+            text.rstrip()
+            live.update(text, refresh=True)
+            wait()
+
+
+def now(found: "FrontDesk", width: int | None) -> "Iterator[Line]":
+    """The cluster, its nodes and its queue as lines.
+
+    Args:
+        found: The service.
+        width: Characters of a line; any if None.
+    """
+    from flows.cli.tables import table
+
+    status = found.status()
+    said = (
+        f"{status.run}, {status.policy}: round {status.rounds}, {status.clock_s:,.0f} s",
+        f"{status.busy_gpus} of {status.gpus} GPUs held; {status.running} jobs run, "
+        f"{status.waiting} wait, {status.ended} ended, {status.pending} just accepted",
+    )
+    for text in said:
+        yield text[:width], ""
+    for columns, rows in ((NODES, found.nodes()), (QUEUED, found.queue())):
+        yield "", ""
+        cells = [_cells(shown(row), columns) for row in rows]
+        yield from table(columns, cells, width, 0)
+
+
+def _cells(row: dict[str, Any], columns: tuple[str, ...]) -> list[Any]:
+    return [row[name] for name in columns]
