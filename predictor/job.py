@@ -72,6 +72,8 @@ class JobSpec:
             says, and for an adaptive job its folder.
         environment: Variables that they get, as `NAME=VALUE`.
         options: When it may start, how often it is tried, and more.
+        opportunistic: Whether it runs in what others leave: it asks for none of its tenant's cells,
+            and beside a job that is guaranteed its GPUs it has what that job has no use for.
 
     Raises:
         InputError: A field is out of range; the message names it.
@@ -97,6 +99,7 @@ class JobSpec:
     command: tuple[str, ...] = field(default=(), metadata={"optional": True})
     environment: tuple[str, ...] = field(default=(), metadata={"optional": True})
     options: JobOptions = field(default=NO_OPTIONS, metadata={"optional": True})
+    opportunistic: bool = field(default=False, metadata={"optional": True})
 
     def __post_init__(self) -> None:
         if self.name or self.image or self.command or self.environment:

@@ -47,7 +47,8 @@ class Throughput(Protocol):
     ) -> float:
         """Steps per second of a job while another one trains on the same GPUs.
 
-        0 where the two do not fit there together, or were not measured.
+        0 where the two do not fit there together, or were not measured. Of an opportunistic job and
+        one that is not, the latter goes as fast as alone.
         """
         ...
 
@@ -163,10 +164,22 @@ class Profile:
         other_batch_size: int,
         allocation: Allocation,
     ) -> float:
-        """See `Throughput.shared_rate`."""
+        """See `Throughput.shared_rate`.
+
+        Of an opportunistic job and one that is not, a local coordinator holds the first one's
+        kernels back until the other's minibatch takes as long as alone (Xiao et al., AntMan,
+        OSDI '20). What both do together, s = Σ shared rate / own rate, stays; so s - 1 is left.
+        """
         kind, gpus = allocation.gpu_type, allocation.gpus
-        key = job.model, batch_size, other.model, other_batch_size, kind, gpus
-        return self.pairs.get(key, 0.0)
+        one, two = (job.model, batch_size), (other.model, other_batch_size)
+        rate = self.pairs.get((*one, *two, kind, gpus), 0.0)
+        if job.opportunistic == other.opportunistic or not rate:
+            return rate
+        alone = self.rates[*one, kind, gpus]
+        if not job.opportunistic:
+            return alone
+        of_other = self.pairs.get((*two, *one, kind, gpus), 0.0) / self.rates[*two, kind, gpus]
+        return alone * max(rate / alone + of_other - 1.0, 0.0) if of_other else 0.0
 
     def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
         """See `Throughput.rate`."""

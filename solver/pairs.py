@@ -51,7 +51,8 @@ def rows_of(jobs: Sequence[ActiveJob], types: Sequence[str]) -> Rows:
     of_kind: list[ActiveJob] = []
     kind = []
     for job in jobs:
-        key = job.spec.model, job.belief.batch_size, job.gang, tuple(job.choices)
+        spec = job.spec
+        key = spec.model, job.belief.batch_size, spec.opportunistic, job.gang, tuple(job.choices)
         if key not in kinds:
             kinds[key] = len(of_kind)
             of_kind.append(job)

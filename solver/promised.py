@@ -191,7 +191,7 @@ def _in_cells(
     cells.restore(_trading(job_id, gpus, promises) for gpus, job_id in traded.items())
     why = {}
     for job in sorted(situation.jobs, key=lambda job: (job.spec.arrival_seconds, job.job_id)):
-        if job.job_id not in inside:
+        if job.job_id not in inside and not job.spec.opportunistic:
             menu = [(found.gpu_type, found.gpus) for found in job.choices]
             for request in promises.requests(job.job_id, job.spec.tenant, menu):
                 reason = _asked(cells, request)

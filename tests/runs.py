@@ -59,11 +59,12 @@ def mixed(
     runtime: RuntimeKind = RuntimeKind.VIRTUAL,
     together: float = 0.0,
     parameters: tuple[Parameter, ...] = (),
+    opportunistic: bool = False,
 ) -> Start:
     """A workload on GPUs of three types; conv-large cannot run on K80s.
 
     Jobs of different models that share GPUs get a part of their rates, those of one model do not
-    fit together.
+    fit together. Every other job may be opportunistic.
     """
     workload = generate_workload(jobs, rng=np.random.default_rng(seed))
     rates = {
@@ -74,7 +75,12 @@ def mixed(
         for kind, speed in SPEED.items()
     }
     specs = tuple(
-        replace(spec, demand=Demand.gang(min(spec.demand.least, 2))) for spec in workload.specs
+        replace(
+            spec,
+            demand=Demand.gang(min(spec.demand.least, 2)),
+            opportunistic=opportunistic and spec.job_id % 2 == 1,
+        )
+        for spec in workload.specs
     )
     sizes = {(model, size) for model, size, _, _ in rates}
     pairs = {

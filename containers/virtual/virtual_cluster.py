@@ -116,9 +116,13 @@ class _Jobs:
             self._change_pace(row)
 
     @property
-    def others(self) -> dict[int, int]:
-        """Row of the job on the same GPUs, by row."""
-        return {row: other for row, (other, _) in self._others.items()}
+    def held_together(self) -> dict[int, int]:
+        """Row of the job on the same GPUs, by row, of jobs that give them back together."""
+        return {
+            row: other
+            for row, (other, _) in self._others.items()
+            if self._specs[row].opportunistic == self._specs[other].opportunistic
+        }
 
     def share(self, others: Mapping[int, int]) -> None:
         """Have jobs share their GPUs in the coming round: rows, by row; all others share none."""
@@ -346,6 +350,8 @@ class VirtualCluster:
     def _run(self, rows: Ints) -> tuple[Floats, Bools]:
         """Train jobs for a round. Two that share their GPUs hold them until both are done.
 
+        But for an opportunistic one and one that is not: that ends as if it were alone.
+
         Returns:
             The seconds that each held its GPUs, and whether it ended.
         """
@@ -353,9 +359,9 @@ class VirtualCluster:
         left = np.maximum(jobs.total_steps[rows] - jobs.steps[rows], 0)
         steps = np.minimum(np.trunc(rate * self._round_seconds), left)
         held: Floats = (self._clock + steps / rate) - self._clock  # rounded as the clock is
-        if jobs.others:
+        if together := jobs.held_together:
             place = {row: n for n, row in enumerate(rows.tolist())}
-            pairs = np.array([[place[row], place[other]] for row, other in jobs.others.items()])
+            pairs = np.array([[place[row], place[other]] for row, other in together.items()])
             held[pairs[:, 0]] = held[pairs].max(axis=1)
         ran = held.copy()
         if not self._first_round:

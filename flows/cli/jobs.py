@@ -86,6 +86,9 @@ def submit(
             help="A job that has to end well before it starts.", autocompletion=named_jobs
         ),
     ] = None,
+    opportunistic: Annotated[
+        bool | None, typer.Option("--opportunistic", help="Run it in what others leave.")
+    ] = None,
     array: Annotated[
         str | None, typer.Option(help="Its tasks, such as 0-31%4: 32, of which 4 run at a time.")
     ] = None,
@@ -134,6 +137,7 @@ def submit(
         "max_seconds": max_seconds,
         "after": after or None,
         "array": array,
+        "opportunistic": opportunistic,
         "retries": retries,
         "deadline_seconds": deadline,
         "environment": _variables(env) if env else None,

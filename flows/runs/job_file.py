@@ -66,6 +66,9 @@ class JobFile(BaseModel):
     consolidate: Annotated[
         bool, Field(description="Whether it must run on as few nodes as possible.")
     ] = False
+    opportunistic: Annotated[bool, Field(description="Whether it runs in what others leave.")] = (
+        False
+    )
     model: Annotated[str | None, Field(min_length=1, description="A key of the profile.")] = None
     batch_size: Annotated[Count | None, Field(description="In the first epoch.")] = None
     epochs: Count | None = None
@@ -211,6 +214,7 @@ class JobFile(BaseModel):
             "tenant": self.tenant,
             "budget": self.budget,
             "consolidate": self.consolidate,
+            "opportunistic": self.opportunistic,
             "options": JobOptions(
                 after=after,
                 task=task,

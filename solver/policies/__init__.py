@@ -12,6 +12,7 @@ from solver.fidelity import Fidelity
 from solver.kept import around_kept
 from solver.plan import Plan, Policy, Situation
 from solver.policies.allox import AlloX
+from solver.policies.antman import AntMan
 from solver.policies.fifo import Fifo
 from solver.policies.gandiva import Gandiva
 from solver.policies.gandiva_fair import GandivaFair
@@ -44,6 +45,7 @@ POLICIES: dict[str, type[Any]] = {
         MaxSumThroughput,
         Gandiva,
         GandivaFair,
+        AntMan,
         TiresiasLas,
         TiresiasGittins,
         Isolated,

@@ -19,6 +19,7 @@ from warehouse.store.reader import Reader
 PACKED = (Parameter("packed", 1.0),)
 
 SHARING = [
+    ("antman", ()),
     ("gandiva", ()),
     ("gavel", PACKED),
     ("fifo", (*PACKED, Parameter("gain", 1.1))),
@@ -35,7 +36,8 @@ def broken(made: Made, records: list[RoundRecord]) -> list[str]:
 def test_every_round_is_sound_and_its_records_give_the_state(
     policy: str, parameters: tuple[Parameter, ...], tmp_path: Path
 ) -> None:
-    made = make(mixed(policy, jobs=14, together=0.8, parameters=parameters))
+    classes = policy == "antman"
+    made = make(mixed(policy, jobs=14, together=0.8, parameters=parameters, opportunistic=classes))
     assert broken(made, made.records) == []
     state = RunState.initial(made.start)
     for record, digest, _ in made.rounds:

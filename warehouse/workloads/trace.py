@@ -49,6 +49,7 @@ DECLARED = {
     "max_batch_size": "a whole number from 0 on",
     "consolidate": "true or false",
     "max_seconds": "a number from 0 on",
+    "opportunistic": "true or false",
 }
 """What a job may declare beyond the columns: a JSON object in place of the command."""
 
@@ -256,7 +257,7 @@ def _parse_declared(row: Row) -> dict[str, Any]:
 def _declarable(name: str, value: object) -> bool:
     if name == "tenant":
         return isinstance(value, str) and value.isprintable()
-    if name == "consolidate":
+    if name in ("consolidate", "opportunistic"):
         return isinstance(value, bool)
     if name == "max_seconds":
         if isinstance(value, bool) or not isinstance(value, int | float):
