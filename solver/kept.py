@@ -6,7 +6,6 @@ start when enough of them have reached their limits, and no job that is not pree
 that could delay this (EASY backfilling: Lifka, JSSPP '95).
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -30,28 +29,40 @@ def around_kept(name: str, plan: Callable[[Situation], Plan], situation: Situati
     if not keeping and not situation.cordoned:
         return plan(situation)
     staying = [*_on(situation)]
+    pairs = _pairs(staying)
     kept = {job.job_id: job.gpus for job in (*keeping, *staying)}
     taken = {*chain.from_iterable(kept.values()), *situation.cordoned}
     inventory = situation.inventory.without(sorted(taken))
-    waiting = [job for job in situation.jobs if job.job_id not in kept]
+    waiting = [without_lost(job, inventory) for job in situation.jobs if job.job_id not in kept]
     returning = [job for job in keeping if situation.cordoned.isdisjoint(job.gpus)]
     delayed = _delaying(situation, inventory, returning, waiting) if returning else set()
     jobs = tuple(with_room(inventory, (job for job in waiting if job.job_id not in delayed)))
     if not inventory.gpus:
-        return Plan(kept, SolveReport(name, reason=ALL_HELD))
+        return Plan(kept, SolveReport(name, reason=ALL_HELD), pairs=pairs)
     found = plan(replace(situation, inventory=inventory, jobs=jobs))
-    return replace(found, placement={**kept, **found.placement})
+    together = tuple(sorted((*pairs, *found.pairs)))
+    return replace(found, placement={**kept, **found.placement}, pairs=together)
 
 
 def _on(situation: Situation) -> Iterator[ActiveJob]:
-    """The jobs that go on on cordoned GPUs: those that have them for themselves."""
+    """The jobs that go on on cordoned GPUs: alone, or together as long as they fit together."""
     if not situation.cordoned:
         return
-    holders = Counter(chain.from_iterable(job.gpus for job in situation.jobs))
+    holders: dict[tuple[int, ...], list[ActiveJob]] = {}
     for job in situation.jobs:
-        alone = all(holders[gpu] == 1 for gpu in job.gpus)
-        if alone and not situation.cordoned.isdisjoint(job.gpus):
-            yield job
+        if not situation.cordoned.isdisjoint(job.gpus):
+            holders.setdefault(job.gpus, []).append(job)
+    for there in holders.values():
+        if len(there) == 1 or there[0].shared_rate(there[1], there[0].own) > 0.0:
+            yield from there
+
+
+def _pairs(jobs: Sequence[ActiveJob]) -> tuple[tuple[int, ...], ...]:
+    """The pairs of jobs on the same GPUs, each in ascending order."""
+    holders: dict[tuple[int, ...], list[int]] = {}
+    for job in jobs:
+        holders.setdefault(job.gpus, []).append(job.job_id)
+    return tuple(tuple(sorted(there)) for there in holders.values() if len(there) > 1)
 
 
 def with_room(inventory: Inventory, jobs: Iterable[ActiveJob]) -> Iterator[ActiveJob]:
@@ -61,6 +72,13 @@ def with_room(inventory: Inventory, jobs: Iterable[ActiveJob]) -> Iterator[Activ
         menu = tuple(found for found in job.menu if (found.gpu_type, found.gpus) in there)
         if menu:
             yield job if menu == job.menu else replace(job, menu=menu)
+
+
+def without_lost(job: ActiveJob, inventory: Inventory) -> ActiveJob:
+    """A job without its GPUs, if some of them are kept for others."""
+    if not job.gpus or set(job.gpus).isdisjoint(inventory.kept):
+        return job
+    return replace(job, gpus=(), lease_rounds=0, held=None)
 
 
 @dataclass(frozen=True, slots=True)

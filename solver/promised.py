@@ -16,8 +16,8 @@ from solver.cells.cells import Cells
 from solver.cells.gangs import OPPORTUNISTIC, Placed, Preempts, Request, RunningGang, Slot, Waits
 from solver.cells.layout import Layout
 from solver.inventory import InService, Inventory
-from solver.kept import with_room
-from solver.plan import ActiveJob, Plan, Situation, SolveReport
+from solver.kept import with_room, without_lost
+from solver.plan import Plan, Situation, SolveReport
 
 NOT_TRADED = "a job that is not preempted runs in cells only, where tenants have some"
 
@@ -160,7 +160,7 @@ def around_cells(name: str, plan: Callable[[Situation], Plan], situation: Situat
     placement = {one.job_id: nodes.numbered(one.whole) for one in held}
     inventory = situation.inventory.without(chain.from_iterable(placement.values()))
     trading = [
-        _without_lost(job, inventory) for job in situation.jobs if job.job_id not in placement
+        without_lost(job, inventory) for job in situation.jobs if job.job_id not in placement
     ]
     found = Plan({}, SolveReport(name, reason="all GPUs are in use by promise"))
     jobs = tuple(with_room(inventory, (job for job in trading if job.spec.preemptible)))
@@ -231,10 +231,3 @@ def _trading(job_id: int, gpus: Sequence[int], promises: Promises) -> RunningGan
     slots = tuple((promises.slot(gpu),) for gpu in gpus)
     request = Request(f"trading {job_id}", "", OPPORTUNISTIC, (1,) * len(gpus))
     return RunningGang(request, slots, (("",),) * len(gpus))
-
-
-def _without_lost(job: ActiveJob, inventory: Inventory) -> ActiveJob:
-    """A job without its GPUs, if some of them are needed for a promise."""
-    if not job.gpus or set(job.gpus).isdisjoint(inventory.kept):
-        return job
-    return replace(job, gpus=(), lease_rounds=0, held=None)

@@ -57,6 +57,7 @@ class Invariants:
     finished: set[int] = field(default_factory=set)
     epochs: Counter[int] = field(default_factory=Counter)
     run_seconds: dict[int, float] = field(default_factory=dict)
+    batch_sizes: dict[int, int] = field(default_factory=dict)
     entries: int = 0
     orders: Orders = field(default_factory=Orders)
     tenancy: Tenancy = NO_TENANCY
@@ -146,6 +147,7 @@ class Invariants:
         if entry.epochs != self.epochs[job]:
             yield f"job {job} stands at {entry.epochs} epochs and reported {self.epochs[job]}"
         self.run_seconds[job] = entry.run_seconds
+        self.batch_sizes[job] = entry.batch_size
 
     def _ended(self, event: ContainerEvent, clock_seconds: float) -> Iterator[str]:
         job = event.job_id
@@ -260,8 +262,9 @@ class Invariants:
             elif self.active.keys() >= {*pair} and now.keys() >= {*pair}:
                 one, other = (self.active[job] for job in pair)
                 there = self._inventory().allocation(now[one.job_id])
+                sizes = [self.batch_sizes.get(job.job_id, job.batch_size) for job in (one, other)]
                 rate = self.header.throughputs.shared_rate
-                if not rate(one, one.batch_size, other, other.batch_size, there):
+                if not rate(one, sizes[0], other, sizes[1], there):
                     yield f"jobs {list(pair)} share GPUs and cannot run together there"
 
     def _off_the_menu(self, spec: JobSpec, gpus: tuple[int, ...], number: int) -> Iterator[str]:

@@ -28,8 +28,8 @@ class Gandiva:
     when the sum of both jobs' rates over those alone is below 1. Jobs migrate as their turns come:
     to whatever type their share is on.
 
-    Notes: the number of jobs without a partner at each draw so far, from which the random
-    generator's state follows; then the pairs.
+    Notes: how much the draws so far took of the random generator, from which its state follows;
+    then the pairs.
 
     Attributes:
         fidelity: With `Fidelity.FAIR` a pair is judged by the mean over the types that it can run
@@ -58,7 +58,7 @@ class Gandiva:
         self, jobs: Contenders, rows: Rows, notes: tuple[int, ...]
     ) -> tuple[Floats, tuple[int, ...]]:
         """See `PackingPolicy.allocate_packed`."""
-        draws, partners = _read(notes)
+        generator, partners = _Draws(notes[0] if notes else 0), _pairs(notes[1:])
         place = {job_id: number for number, job_id in enumerate(jobs.job_ids)}
         row_of = {tuple(sorted(pair)): row for row, pair in enumerate(rows.members.tolist())}
         gain = rows.ratios().sum(axis=1)
@@ -80,8 +80,7 @@ class Gandiva:
             paired = {job for pair in partners for job in pair}
             left = [job_id for job_id in jobs.job_ids if job_id not in paired]
             gangs = [float(jobs.gangs[place[job_id]]) for job_id in left]
-            drawn, draws = _drawn(left, gangs, draws)
-            partners += drawn
+            partners += _drawn(left, gangs, generator)
             paired = {job for pair in partners for job in pair}
             singles = [job_id for job_id in jobs.job_ids if job_id not in paired]
             taking = [(place[first], place[second]) for first, second in partners]
@@ -95,21 +94,39 @@ class Gandiva:
                 equal = jobs.gpus / (len(taking) * rows.gangs[row])
                 shares[row] = equal / max(1.0, equal.sum())
         flat = [job for pair in partners for job in pair]
-        return shares, (len(draws), *draws, *flat)
+        return shares, (generator.words, *flat)
 
 
-def _read(notes: tuple[int, ...]) -> tuple[list[int], list[tuple[int, int]]]:
-    """The populations of the draws so far, and the pairs."""
-    if not notes:
-        return [], []
-    count, *rest = notes
-    flat = rest[count:]
-    return rest[:count], list(zip(flat[::2], flat[1::2], strict=True))
+class _Draws(random.Random):
+    """The random generator, which counts what is taken of it.
+
+    Args:
+        words: What was taken before.
+
+    Attributes:
+        words: What was taken, in words of 32 bits.
+    """
+
+    def __init__(self, words: int) -> None:
+        super().__init__(SEED)
+        self.words = 0
+        if words:
+            self.getrandbits(32 * words)
+
+    def getrandbits(self, k: int) -> int:
+        """See `random.Random.getrandbits`; all draws go through it."""
+        self.words += -(-k // 32)
+        return super().getrandbits(k)
+
+
+def _pairs(notes: tuple[int, ...]) -> list[tuple[int, int]]:
+    """The pairs of the last computation."""
+    return list(zip(notes[::2], notes[1::2], strict=True))
 
 
 def _drawn(
-    jobs: Sequence[int], gangs: Sequence[float], before: Sequence[int]
-) -> tuple[list[tuple[int, int]], list[int]]:
+    jobs: Sequence[int], gangs: Sequence[float], generator: random.Random
+) -> list[tuple[int, int]]:
     """Pairs of jobs with gangs of one size, drawn at random.
 
     There are as many draws as jobs, of which those of unequal gangs come to nothing.
@@ -117,23 +134,16 @@ def _drawn(
     Args:
         jobs: Jobs without a partner.
         gangs: Their GPUs.
-        before: Populations of earlier draws.
-
-    Returns:
-        The pairs, and the populations of all draws.
+        generator: The random generator.
     """
-    generator, draws = random.Random(SEED), list(before)
-    for population in before:
-        generator.sample(range(population), 2)
     left, size = list(jobs), dict(zip(jobs, gangs, strict=True))
     pairs = []
     for _ in range(len(jobs)):
         if len(left) < 2:
             break
-        draws.append(len(left))
         first, second = generator.sample(left, 2)
         if size[first] == size[second]:
             left.remove(first)
             left.remove(second)
             pairs.append((first, second))
-    return pairs, draws
+    return pairs

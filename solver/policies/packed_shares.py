@@ -24,14 +24,15 @@ from solver.plan import (
     fitting,
     next_round,
 )
-from solver.policies.shares import Contenders, Ledger, contenders, is_due
+from solver.policies.ledger import Ledger
+from solver.policies.shares import Contenders, contenders, is_due
 
 DIGITS = 9
 """Digits of shares and deficits that count."""
 
 
 class Account(NamedTuple):
-    """A row's shares and received run times, by GPU type; see `solver.policies.shares.Account`."""
+    """A row's shares and received run times, by GPU type; see `solver.policies.ledger.Account`."""
 
     share: tuple[float, ...]
     received: tuple[float, ...]
@@ -129,7 +130,7 @@ def run_packed(
     head = ledger.head
     if not situation.jobs:
         head = replace(head, stale=True, rounds=head.rounds + 1, planned_at=clock)
-        return Plan({}, SolveReport(name), memory=PackedLedger(head).written())
+        return Plan({}, SolveReport(name), memory=PackedLedger(head, notes=ledger.notes).written())
     alone = contenders(situation)
     rows = rows_of(situation.jobs, types)
     ids = [job.job_id for job in situation.jobs]

@@ -23,6 +23,9 @@ from tasks.record import Settings, one_pool
 from tasks.sources import Workload
 from tests.kinds import CHECKPOINTING, OPAQUE, timed, with_jobs
 from tests.runs import make
+from tests.solver.test_packed_shares import packing
+from tests.solver.test_policies import job as job_of
+from tests.solver.test_policies import situation as situation_of
 
 NOTHING = Workload("none", (), (), Profile({}))
 
@@ -138,3 +141,15 @@ def test_a_job_that_loses_its_gpus_all_the_same_begins_again() -> None:
         seen = runtime.observe()
         assert seen.ended == (1,)
         assert [entry.steps_left for entry in seen.progress] == [800, 0]
+
+
+def test_a_pair_on_cordoned_gpus_goes_on_as_long_as_both_fit() -> None:
+    jobs = packing(job_of(0, 5, gpus=(0,)), job_of(1, 5, gpus=(0,)), job_of(2, 5), models="abc")
+    given = replace(situation_of(*jobs, gpus=2), cordoned=frozenset({0}))
+    plan = around_kept("antman", make_policy("antman").plan, given)
+    assert plan.placement == {0: (0,), 1: (0,), 2: (1,)}
+    assert plan.pairs == ((0, 1),)
+    alone = [replace(one, throughput=Profile(one.throughput.rates)) for one in jobs]
+    apart = around_kept("antman", make_policy("antman").plan, replace(given, jobs=tuple(alone)))
+    assert apart.pairs == ()
+    assert all(gpus == (1,) for gpus in apart.placement.values())

@@ -1,6 +1,7 @@
 """Shares of jobs and of pairs: the program, its rows, and how pairs are placed."""
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from solver.backends.interior import best_packed_shares
 from solver.inventory import Inventory, Pool
 from solver.pairs import ALONE, pairs_in, rows_of
 from solver.plan import ActiveJob, Claim, next_round
-from solver.policies.gandiva import _drawn
+from solver.policies import make_policy
+from solver.policies.gandiva import _drawn, _Draws
 from solver.policies.packed_shares import PackedLedger
 from tests.solver.test_policies import job, situation
 from tests.strategies import cluster, examples
@@ -127,13 +129,22 @@ def test_of_two_claims_that_held_the_same_gpus_the_first_goes_on_there() -> None
 
 def test_pairs_are_drawn_of_equal_gangs_and_the_draws_go_on_where_they_were() -> None:
     jobs, gangs = list(range(9)), [1.0] * 5 + [2.0] * 4
-    pairs, draws = _drawn(jobs, gangs, [])
+    generator, published = _Draws(0), Random(0)
+    pairs = _drawn(jobs, gangs, generator)
     assert pairs
     assert all(gangs[one] == gangs[other] for one, other in pairs)
     assert len({job for pair in pairs for job in pair}) == 2 * len(pairs)
-    again, more = _drawn(jobs, gangs, draws)
-    assert again != pairs
-    assert more[: len(draws)] == draws
+    assert pairs == _drawn(jobs, gangs, published)
+    again = _drawn(jobs, gangs, _Draws(generator.words))
+    assert again == _drawn(jobs, gangs, published) != pairs
+
+
+def test_notes_outlive_a_round_without_jobs() -> None:
+    empty = situation()
+    ledger = PackedLedger(notes=(3, 1, 2))
+    ledger = replace(ledger, head=replace(ledger.head, types=empty.inventory.types))
+    plan = make_policy("gandiva").plan(replace(empty, memory=ledger.written()))
+    assert PackedLedger.read(plan.memory, empty.inventory.types).notes == (3, 1, 2)
 
 
 def test_a_ledger_of_other_types_is_forgotten() -> None:

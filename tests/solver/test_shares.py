@@ -18,9 +18,10 @@ from solver.policies import make_policy
 from solver.policies.allox import first_in_line
 from solver.policies.gandiva_fair import GandivaFair
 from solver.policies.gavel import Gavel
+from solver.policies.ledger import NO_LEASE, Account, Ledger
 from solver.policies.mst import MaxSumThroughput
 from solver.policies.ossp import OpenShop
-from solver.policies.shares import NO_LEASE, Account, Contenders, Ledger, SharePolicy
+from solver.policies.shares import Contenders, SharePolicy
 from solver.policies.themis import Themis, least_shares
 from tests.solver.test_policies import job
 from tests.strategies import cluster, examples

@@ -20,9 +20,10 @@ from solver.policies.allox import AlloX, first_in_line
 from solver.policies.fifo import Fifo
 from solver.policies.gavel import Gavel
 from solver.policies.isolated import Isolated
+from solver.policies.ledger import Account, Ledger
 from solver.policies.mst import MaxSumThroughput
 from solver.policies.ossp import OpenShop
-from solver.policies.shares import Account, Contenders, Ledger, SharePolicy
+from solver.policies.shares import Contenders, SharePolicy
 from solver.policies.themis import Themis, fairest_shares
 from tests.solver.test_policies import job
 from tests.strategies import examples
