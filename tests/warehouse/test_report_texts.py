@@ -87,3 +87,14 @@ def test_tenants_beyond_the_colours_share_grey() -> None:
     ]
     assert "tenant, 2 more in grey" in written
     assert written.count(f'fill="{COLOURS[-1]}"') == 2
+
+
+@pytest.mark.parametrize("pools", [["v100", "k80"], ["v100"]])
+def test_each_of_several_pools_is_named_where_its_gpus_begin(pools: list[str]) -> None:
+    lease = {"hours": 0.0, "hours_end": 1.0, "scale": 1.0, "ended": None}
+    leases = [lease | {"job": n, "gpu": n, "gpu_end": n + 1, "pool": pools[-1]} for n in range(4)]
+    jobs = {n: {"tenant": "t", "model": "m", "scale_factor": 1} for n in range(4)}
+    each = [{"gpu_type": kind, "gpus": 4 // len(pools)} for kind in pools]
+    for spec in gantt(leases, jobs, 4, pools=each).specs.values():
+        drawn = vl_convert.vegalite_to_svg(json.dumps(spec), vl_version=VEGA_LITE)
+        assert [kind in drawn for kind in pools] == [len(pools) > 1] * len(pools)

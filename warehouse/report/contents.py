@@ -208,7 +208,15 @@ def _run(analytics: Analytics, entry: Entry, jobs: Jobs, asked: Asked, *, alone:
     found = [
         Section(f"jobs-{run}", "How did each job fare, and why?", table=explorer),
         _section(fairness(list(jobs.rows.values()), f"fairness-{run}")),
-        _section(gantt(asked[HELD][run], jobs.rows, entry.settings["gpus"], f"gantt-{run}")),
+        _section(
+            gantt(
+                asked[HELD][run],
+                jobs.rows,
+                entry.settings["gpus"],
+                f"gantt-{run}",
+                entry.settings["pools"],
+            )
+        ),
     ]
     columns, used = analytics.recipe(RECIPE, run)
     found.append(

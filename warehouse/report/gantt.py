@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from math import log2
 from typing import Any
 
@@ -87,14 +88,21 @@ REGIMES = {
 Rectangle = dict[str, Any]
 
 
-def gantt(asked: Sequence[Row], jobs: Mapping[int, Row], gpus: int, key: str = "gantt") -> Figure:
-    """GPUs over time, coloured by what the reader chooses, with preemptions.
+def gantt(
+    asked: Sequence[Row],
+    jobs: Mapping[int, Row],
+    gpus: int,
+    key: str = "gantt",
+    pools: Sequence[Row] = (),
+) -> Figure:
+    """GPUs over time, pool below pool, coloured by what the reader chooses, with preemptions.
 
     Args:
         asked: What `HELD` has of the run.
         jobs: Its jobs, with `tenant`, `model` and `scale_factor`.
         gpus: GPUs of its cluster.
         key: The figure's name.
+        pools: Pools of its cluster, with `gpus` and `gpu_type`; one is not named.
     """
     about = (
         "Each box is a lease: GPUs from top to bottom, time from left to right. Point at one for "
@@ -105,7 +113,15 @@ def gantt(asked: Sequence[Row], jobs: Mapping[int, Row], gpus: int, key: str = "
     if not rows:
         return Figure(key, title, about, missing="No job has run yet.")
     height = max(120, min(360, 9 * gpus))
-    charts = {name: _chart(rows, fill, gpus, height) for name, fill in _fills(rows).items()}
+    ends = list(accumulate(pool["gpus"] for pool in pools))
+    bands = [
+        {"first": end - pool["gpus"], "type": pool["gpu_type"]}
+        for pool, end in zip(pools, ends, strict=True)
+    ]
+    charts = {
+        name: _chart(rows, fill, gpus, height, bands if len(bands) > 1 else ())
+        for name, fill in _fills(rows).items()
+    }
     return chosen(key, title, about, charts, rows, "Colour by")
 
 
@@ -192,9 +208,9 @@ def _doublings(scale: str) -> int:
 
 
 def _chart(
-    rows: Sequence[Rectangle], fill: alt.Color, gpus: int, height: int
+    rows: Sequence[Rectangle], fill: alt.Color, gpus: int, height: int, pools: Sequence[Row]
 ) -> alt.LayerChart | alt.FacetChart:
-    """Leases as boxes and preemptions as lines at their ends."""
+    """Leases as boxes, preemptions as lines at their ends, several pools with lines and names."""
     picked = alt.selection_point(name="picked", fields=["job"], on="click", empty=True)
     y = alt.Y(
         "gpu:Q",
@@ -227,12 +243,21 @@ def _chart(
         )
         .add_params(picked)
     )
+    layers: list[alt.Chart] = [boxes]
+    if pools:
+        named = alt.Chart(data(pools)).encode(y=alt.Y("first:Q"))
+        layers.append(named.mark_rule(strokeWidth=1.2, color="#20242a"))
+        layers.append(
+            named.mark_text(align="right", baseline="top", dx=-3, dy=2, fontWeight="bold").encode(
+                x=alt.value(WIDTH - 70), text="type:N"
+            )
+        )
     preempted = [row for row in rows if row.get("ended") == "preempted"]
     if not preempted:
-        return alt.layer(boxes)
+        return alt.layer(*layers)
     lost = (
         alt.Chart(data([{n: row[n] for n in ("hours_end", "gpu", "gpu_end")} for row in preempted]))
         .mark_rule(strokeWidth=0.8)
         .encode(x="hours_end:Q", y="gpu:Q", y2="gpu_end:Q")
     )
-    return alt.layer(boxes, lost)
+    return alt.layer(*layers, lost)

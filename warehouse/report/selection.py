@@ -20,7 +20,7 @@ FROM (SELECT run FROM headers) AS h LEFT JOIN (SELECT DISTINCT run FROM records)
 
 SETTINGS = """
 SELECT run, policy, fidelity, parameters, asked_backend AS backend, round_seconds,
-    restart_seconds, window_rounds, seed, trace, gpus, gpus_per_node, packages, first_hash,
+    restart_seconds, window_rounds, seed, trace, gpus, pools, gpus_per_node, packages, first_hash,
     settings.forecasts AS forecasts
 FROM runs JOIN (SELECT run, settings FROM headers) USING (run)
 """
