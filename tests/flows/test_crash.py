@@ -87,7 +87,7 @@ def wait_until(process: subprocess.Popen[str], happened: Callable[[], object]) -
     while not happened():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
-        time.sleep(0.001)
+        time.sleep(0.005)
 
 
 def kill(process: subprocess.Popen[str], signal_number: int) -> tuple[str, str]:
@@ -114,7 +114,8 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 SEED = 20230417
-POINTS = sorted(random.Random(SEED).sample(range(1, 190), 3))
+POINTS = sorted(random.Random(SEED).sample(range(1, 95), 2))
+"""In the first half of its rounds: a busy machine that sees them late still kills it on the way."""
 
 
 @pytest.mark.parametrize("point", POINTS)

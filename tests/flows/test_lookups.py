@@ -51,10 +51,7 @@ RUNS = {
     "show": [("show {run}", 0)],
     "diff": [("diff {run} {run}", 0)],
     "name": [("name {run} first", 0)],
-    "tag": [("tag {run} old", 0)],
-    "note": [("note {run} seen", 0)],
     "rm": [("rm {run}", 0)],
-    "restore": [("restore {run}", 2)],
     "export": [("export {run} {folder}/run.tar", 0)],
     "import": [("import {folder}/cluster.toml", 2)],
     "policies": [("policies", 0)],
@@ -75,6 +72,8 @@ ORDERS = {
     *("drain", "cordon", "uncordon", "add", "remove"),
 }
 """Commands that differ from each other in a word, and from `submit` in what they hand in."""
+LABELS = {"tag", "note", "restore"}
+"""Commands that write a line beside a run, as `name` does, or move it, as `rm` does."""
 SHOWN = {"jobs", "nodes", "events", "forecast", "logs", "status", "down", "top"}
 """Commands that read what `queue` reads."""
 
@@ -101,7 +100,7 @@ def test_the_recorder_sees_lookups_of_grandchildren(tmp_path: Path) -> None:
 
 def test_every_command_is_listed() -> None:
     asks = {"login"}  # for a token, which this terminal does not give
-    assert {*RUNS, *ORDERS, *SHOWN, *asks, "campaign", "up"} == set(COMMANDS)
+    assert {*RUNS, *ORDERS, *LABELS, *SHOWN, *asks, "campaign", "up"} == set(COMMANDS)
 
 
 @pytest.mark.prefect

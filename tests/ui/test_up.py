@@ -194,7 +194,7 @@ def test_a_replay_shows_what_it_found(up: Up, client: SyncPrefectClient) -> None
     start = make_start(Source(jobs=1).open(), Settings("fifo", one_pool(4), round_seconds=3600))
     run = simulate(start, up.warehouse)
     rounds = len(Reader(up.warehouse).records(run))
-    flow_run = started(client, "replay", {"run": run})
+    flow_run = called(client, replay, ReplayForm(run=run), up)
     said = f"{run}: {rounds} rounds replayed, all identical byte for byte"
     assert outcome(flow_run) == ("Completed", said)
     shown = artifacts(client, flow_run.id)
