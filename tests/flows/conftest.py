@@ -1,10 +1,11 @@
 """The command line, called in this process or as the installed program, and one small run."""
 
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, closing, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -96,13 +97,25 @@ def here(capfd: pytest.CaptureFixture[str]) -> Command:
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new user's home of Prefect, with a database after the first server's start."""
-    return tmp_path_factory.mktemp("home")
+def home(server: "Access", home_of_server: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's home of Prefect, whose database is there already: to make one takes seconds."""
+    folder = tmp_path_factory.mktemp("home")
+    with (
+        closing(sqlite3.connect(home_of_server / "prefect.db")) as made,
+        closing(sqlite3.connect(folder / "prefect.db")) as database,
+    ):
+        made.backup(database)
+    return folder
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Access"]:
+def home_of_server(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of the Prefect server that the tests of all files share."""
+    return tmp_path_factory.mktemp("prefect")
+
+
+@pytest.fixture(scope="session")
+def server(home_of_server: Path) -> Iterator["Access"]:
     """A Prefect server on a database of its own, for the tests of all files."""
     from prefect.settings import PREFECT_HOME, temporary_settings
 
@@ -111,7 +124,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Access"]:
 
     env = {setting.name: str(value) for setting, value in SERVER_SETTINGS.items()}
     with ExitStack() as started:
-        with temporary_settings({PREFECT_HOME: tmp_path_factory.mktemp("prefect")}):
+        with temporary_settings({PREFECT_HOME: home_of_server}):
             access = started.enter_context(plain_server(env))
         yield access
 

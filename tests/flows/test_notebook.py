@@ -1,21 +1,17 @@
 """The notebook shows the figures of a report."""
 
-import os
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from flows.history.whatif import Change, whatif
-from harness.waiting import HANG_SECONDS
 from tests.runs import ended, write
 from warehouse.analytics.catalog import build
 from warehouse.analytics.questions import Analytics
 from warehouse.report import report_of
 
-pytestmark = [pytest.mark.process, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "notebooks" / "history.py"
@@ -32,11 +28,16 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_its_figures_are_those_of_the_report(
-    warehouse: Path, monkeypatch: pytest.MonkeyPatch
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(warehouse))
     app = runpy.run_path(str(NOTEBOOK))["app"]
     _, values = app.run()
+    *drawn, forked = capsys.readouterr().out.splitlines()  # as where it is run as a program
+    assert drawn[0].startswith("fairness-shockwave-")
+    assert [line.endswith(" drawn") for line in drawn] == [True] * 9
+    assert forked.startswith("forked at round ")
+    assert forked.endswith(": 4 jobs on 16 GPUs")
     analytics = Analytics(warehouse)
     first = analytics.query("SELECT run FROM runs ORDER BY run")[1][0][0]
     asked = report_of(analytics, [first]).figures
@@ -49,20 +50,6 @@ def test_its_figures_are_those_of_the_report(
     for shown, figure in zip(values["figures"], asked, strict=True):
         assert (shown.chart is None) == (figure.chart is None)
         assert shown.specs == figure.specs
-
-
-def script(warehouse: Path) -> list[str]:
-    """What it prints where it is run as a program."""
-    environment = {**os.environ, "SHOCKWAVE_WAREHOUSE": str(warehouse), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, NOTEBOOK],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -78,12 +65,3 @@ def test_where_there_is_no_run_it_says_so(
     monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(tmp_path / "none"))
     runpy.run_path(str(NOTEBOOK), run_name="__main__")
     assert capsys.readouterr().out == "No run yet: start one with shockwave simulate.\n"
-
-
-def test_it_runs_as_a_script(warehouse: Path) -> None:
-    lines = script(warehouse)
-    assert lines[0].startswith("fairness-shockwave-")
-    assert sum(line.endswith(" drawn") for line in lines) == 9
-    assert lines[9].startswith("forked at round ")
-    assert lines[9].endswith(": 4 jobs on 16 GPUs")
-    assert len(lines) == 10
