@@ -2,16 +2,16 @@
 
     python -m benchmarks.under_way [--rounds 3000] [--asked 5] [--json]
 
-A run is simulated for ROUNDS rounds and asked while it is in parts, then put into one file and
-asked again. Each query is asked ASKED times, each time in another process; `under_way_s`
-and `ended_s` are the least processor time of all its threads that this took, without Python's start
-and imports, `ratio` is the first over the second. `files` is how many files the rounds are in,
-`append_ms` the processor time of writing a round, with all that is put together on the way. Exit
-code 1 if a ratio is above 1.3.
+A run is simulated for ROUNDS rounds, and a copy of it put into one file, as when it ends. Both are
+asked in turns, ASKED times, each time in another process; `under_way_s` and `ended_s` are the least
+processor time of all its threads that this took, without Python's start and imports, `ratio` is the
+first over the second. `files` is how many files the rounds are in, `append_ms` the processor time
+of writing a round, with all that is put together on the way. Exit code 1 if a ratio is above 1.3.
 """
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -69,10 +69,10 @@ def main() -> int:
 
 
 def measure(folder: Path, policy: str, rounds: int, asked: int) -> Iterator[dict[str, Any]]:
-    """Write a run, ask, end it, and ask again."""
-    simulated, warehouse = folder / "simulated", folder / "written"
+    """Write a run, end a copy of it, and ask both."""
+    simulated, warehouse, copy = folder / "simulated", folder / "written", folder / "ended"
     workload = generate_workload(
-        rounds // 24, rng=np.random.default_rng(2), mean_interarrival_seconds=200.0
+        rounds // 20, rng=np.random.default_rng(2), mean_interarrival_seconds=200.0
     )
     settings = Settings(policy, one_pool(32), round_seconds=16.0, restart_seconds=2.0)
     start = make_start(workload, settings)
@@ -86,23 +86,25 @@ def measure(folder: Path, policy: str, rounds: int, asked: int) -> Iterator[dict
     files = len(round_files(place_of(warehouse, writer.run)))
     append_ms = round(busy / len(records) * 1000, 2)
     yield {"rounds": len(records), "files": files, "append_ms": append_ms}
-    under_way = ask(warehouse, asked)
-    with Writer(warehouse, start, run=writer.run) as writer:
+    shutil.copytree(warehouse, copy)
+    with Writer(copy, start, run=writer.run) as writer:
         writer.compact()
-    for query, ours, ended in zip(QUERIES, under_way, ask(warehouse, asked), strict=True):
+    found: tuple[list[list[float]], list[list[float]]] = [], []
+    for _ in range(asked):
+        for seconds, place in zip(found, (warehouse, copy), strict=True):
+            seconds.append(ask(place))
+    least = [list(map(min, zip(*seconds, strict=True))) for seconds in found]
+    for query, ours, ended in zip(QUERIES, *least, strict=True):
         figures = {"under_way_s": round(ours, 3), "ended_s": round(ended, 3)}
         yield {"query": query, **figures, "ratio": round(ours / ended, 2)}
 
 
-def ask(warehouse: Path, times: int) -> list[float]:
-    """The least processor time of each query, in seconds."""
+def ask(warehouse: Path) -> list[float]:
+    """The processor time of each query, in seconds."""
     command = [sys.executable, "-c", ASK, str(warehouse), "FROM runs", *QUERIES]
-    seconds = []
-    for _ in range(times):
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        _, *found = map(float, output.split())  # the first pays for what all load
-        seconds.append(found)
-    return list(map(min, zip(*seconds, strict=True)))
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    _, *found = map(float, output.split())  # the first pays for what all load
+    return found
 
 
 if __name__ == "__main__":

@@ -4,8 +4,7 @@ Each step fills its part of a `Round` from the parts of earlier steps. `ROUND` i
 definition of a round; drivers differ only in how they call its steps.
 """
 
-import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Protocol
@@ -322,22 +321,6 @@ def displaced(
     if not others:
         return "its GPUs are left idle"
     return f"its GPUs go to job{'s' * (len(others) > 1)} {', '.join(map(str, sorted(others)))}"
-
-
-_DISPLACED = re.compile(r"its GPUs go to jobs? (\d+(?:, \d+)*)")
-
-
-def displaced_for(reason: str, seen: Container[int]) -> str:
-    """The reason of an event as who sees some jobs only is told it: without other jobs' ids.
-
-    Args:
-        reason: The reason, of a preemption or of another event.
-        seen: The jobs that are seen.
-    """
-    found = _DISPLACED.fullmatch(reason)
-    if found and any(int(job) not in seen for job in found[1].split(", ")):
-        return "its GPUs go to other jobs"
-    return reason
 
 
 def record(run: Run, this: Round) -> None:

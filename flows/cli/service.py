@@ -1,6 +1,7 @@
 """The service as a whole: `up`, `down`, `status`."""
 
 import re
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -73,7 +74,13 @@ def up(
 
         say(start_detached(service), err=True)
     else:
-        serve(service, lambda line: say(line, err=True))
+        serve(service, _told)
+
+
+def _told(line: str) -> None:
+    """Say a line of status; a log whose disk is full stops no service."""
+    with suppress(OSError):
+        say(line, err=True)
 
 
 def down(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:

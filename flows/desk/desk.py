@@ -41,6 +41,8 @@ class Desk(Telling):
     def submit(self, *jobs: JobSpec, by: str = "", key: str = "") -> list[Entry]:
         """Accept a job, or all tasks of an array: once this returns, a crash does not lose them.
 
+        Jobs whose key is known were accepted, whatever holds by now.
+
         Args:
             *jobs: Their declarations; ids and arrivals are given to them.
             by: Who submits them.
@@ -50,40 +52,45 @@ class Desk(Telling):
             InputError: The cluster cannot run them, or a field is invalid.
             WarehouseBusy: The inbox does not answer.
         """
-        self.check(jobs[0])
+        try:
+            self.check(jobs[0])
+        except InputError:
+            if self.inbox.known(key) is None:
+                raise
         return self.inbox.submit_all(jobs, by=by, key=key)
 
-    def before(self, names: Sequence[str], tenant: str | None = None) -> tuple[int, ...]:
+    def before(
+        self, names: Sequence[str], tenant: str | None = None, known: int | None = None
+    ) -> tuple[int, ...]:
         """The ids of jobs that another comes after.
 
         Args:
             names: Their ids or names.
             tenant: Only jobs of this tenant.
+            known: The number of that job, if it was accepted: names mean what they meant then.
 
         Raises:
-            InputError: There is no such job, or it did not end well.
+            InputError: There is no such job.
         """
         found: dict[int, None] = {}
         for name in names:
-            entries = self.inbox.targets(name, tenant)
+            entries = self.inbox.targets(name, tenant, known)
             if not entries:
                 raise InputError("after", f"there is no job {name!r}", "see shockwave jobs")
             found |= dict.fromkeys(entry.number for entry in entries)
-        if not found:
-            return ()
-        for row in self.jobs():
-            if row.job_id in found and row.status in ENDED_BADLY:
-                problem = f"job {row.job_id} is {row.status}, so that nothing can start after it"
-                raise InputError("after", problem, "leave it out, or submit that job once more")
         return tuple(found)
 
     def check(self, job: JobSpec) -> None:
-        """Refuse a job that the cluster cannot run.
+        """Refuse a job that the cluster cannot run, or that comes after one that did not end well.
 
         Raises:
-            InputError: It cannot.
+            InputError: It cannot, or does.
         """
         self._check_fits(job)
+        for row in self.jobs() if job.options.after else ():
+            if row.job_id in job.options.after and row.status in ENDED_BADLY:
+                problem = f"job {row.job_id} is {row.status}, so that nothing can start after it"
+                raise InputError("after", problem, "leave it out, or submit that job once more")
         if job.image:
             check_tenant(job, self.inbox.terms(job.tenant))
         hosts = None

@@ -11,17 +11,16 @@ from flows.desk.course import Course, PriceRow, TenantRow
 from flows.desk.declared import Added, Terms, declared
 from flows.desk.desk import Desk
 from flows.desk.forecasting import ForecastRow, WhatIf, forecast
-from flows.desk.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
+from flows.desk.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status, as_seen
 from flows.runs.job_file import JobFile
 from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec
 from tasks.commands import CommandKind
-from tasks.round import displaced_for
 from warehouse.inbox.entries import Entry
 from warehouse.inbox.tokens import Role, Token, Tokens
 
 if TYPE_CHECKING:
-    from flows.desk.printed import Printed
+    from flows.desk.printed import Printed, Shown
     from flows.history.answer import Answer
 
 OPERATORS = frozenset(
@@ -99,7 +98,9 @@ class Guarded:
             InputError: The cluster cannot run it, or a field is invalid.
         """
         _check_commands(caller)
-        return self.desk.submit(*self._specs(caller, job), by=caller.name, key=_key(caller, key))
+        key = _key(caller, key)
+        specs = self._specs(caller, job, self.desk.inbox.known(key) if job.after else None)
+        return self.desk.submit(*specs, by=caller.name, key=key)
 
     def expect(self, caller: Token, job: JobFile) -> QueueRow:
         """What is expected of a job if it is submitted; see `Desk.expect`.
@@ -110,11 +111,11 @@ class Guarded:
         """
         return self.desk.expect(self._specs(caller, job)[0])
 
-    def _specs(self, caller: Token, job: JobFile) -> tuple[JobSpec, ...]:
+    def _specs(self, caller: Token, job: JobFile, known: int | None = None) -> tuple[JobSpec, ...]:
         own = caller.tenant if caller.role is Role.TENANT else None
         if own is not None:
             job = _own(caller, job)
-        return declared(job, self.desk.samples, partial(self.desk.before, tenant=own))
+        return declared(job, self.desk.samples, partial(self.desk.before, tenant=own, known=known))
 
     def command(
         self, caller: Token, kind: CommandKind, target: str, key: str = "", value: float = 0.0
@@ -129,11 +130,12 @@ class Guarded:
         _check_commands(caller)
         if kind in OPERATORS and caller.role is not Role.OPERATOR:
             raise NotAllowed("token", f"{kind.value} is an operator's to ask", _ASK)
-        desk = self.desk
+        desk, key = self.desk, _key(caller, key)
         if kind.of_node:
-            return desk.command(kind, target, value=value, by=caller.name, key=_key(caller, key))
-        numbers = [entry.number for entry in self._entries(caller, target)]
-        return desk.command_jobs(kind, numbers, value=value, by=caller.name, key=_key(caller, key))
+            return desk.command(kind, target, value=value, by=caller.name, key=key)
+        found = self._entries(caller, target, None if target.isdigit() else desk.inbox.known(key))
+        numbers = [entry.number for entry in found]
+        return desk.command_jobs(kind, numbers, value=value, by=caller.name, key=key)
 
     def add(self, caller: Token, node: Added, key: str = "") -> list[Entry]:
         """Accept a further node; see `Desk.add`.
@@ -161,9 +163,9 @@ class Guarded:
         given = terms.model_dump(exclude_unset=True)
         return self.desk.tenant(name, given, by=caller.name, key=key)
 
-    def _entries(self, caller: Token, target: str) -> list[Entry]:
+    def _entries(self, caller: Token, target: str, known: int | None = None) -> list[Entry]:
         tenant = caller.tenant if caller.role is Role.TENANT else None
-        found = self.desk.inbox.targets(target, tenant)
+        found = self.desk.inbox.targets(target, tenant, known)
         if not found:
             raise NotThere("job", f"there is no job {target!r}", "give the id or name of one")
         return found
@@ -175,15 +177,22 @@ class Guarded:
             NotThere: There is none.
         """
         number = self._entries(caller, target)[-1].number
-        return next(row for row in self.desk.jobs() if row.job_id == number)
+        return next(row for row in self.jobs(caller) if row.job_id == number)
 
     def jobs(self, caller: Token) -> list[JobRow]:
         """The jobs that the caller sees, by id."""
-        return [row for row in self.desk.jobs() if caller.sees(row.tenant)]
+        rows = [row for row in self.desk.jobs() if caller.sees(row.tenant)]
+        if caller.role is not Role.TENANT:
+            return rows
+        seen = {row.job_id for row in rows}
+        return [replace(row, reason=as_seen(row.reason, seen)) for row in rows]
 
     def queue(self, caller: Token) -> list[QueueRow]:
         """The active jobs that the caller sees; see `Desk.queue`."""
-        return [row for row in self.desk.queue() if caller.sees(row.tenant)]
+        rows = [row for row in self.desk.queue() if caller.sees(row.tenant)]
+        if (seen := self._seen(caller)) is None:
+            return rows
+        return [replace(row, waits_for=as_seen(row.waits_for, seen)) for row in rows]
 
     def forecast(self, caller: Token, change: WhatIf) -> list[ForecastRow]:
         """What is expected of the jobs that the caller sees; see `flows.desk.forecasting`.
@@ -208,7 +217,7 @@ class Guarded:
         if not rows or (seen := self._seen(caller)) is None:
             return rows  # who follows asks every second, mostly for nothing
         own = (row for row in rows if row.job_id in seen)
-        return [replace(row, reason=displaced_for(row.reason, seen)) for row in own]
+        return [replace(row, reason=as_seen(row.reason, seen)) for row in own]
 
     def nodes(self, caller: Token) -> list[NodeRow]:
         """The nodes, with the jobs that the caller sees."""
@@ -239,9 +248,7 @@ class Guarded:
             holder if holder.job_id in seen else replace(holder, job_id=None)
             for holder in answer.holders
         )
-        history = (
-            replace(step, reason=displaced_for(step.reason, seen)) for step in answer.history
-        )
+        history = (replace(step, reason=as_seen(step.reason, seen)) for step in answer.history)
         waits_for = (job for job in answer.waits_for if job in seen)
         return replace(
             answer,
@@ -251,7 +258,7 @@ class Guarded:
         )
 
     def printed(
-        self, caller: Token, target: str, shown: Mapping[str, int] | None = None
+        self, caller: Token, target: str, shown: Mapping[str, "Shown"] | None = None
     ) -> "Printed":
         """What the containers of a job print; see `Desk.printed`.
 

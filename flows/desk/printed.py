@@ -2,12 +2,15 @@
 
 import re
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 
 from containers.docker.fleet import Fleet
 from containers.docker.logs import kept
 from containers.docker.nodes import Nodes
+from containers.runtime import Lease
 from flows.desk.front import headed
 from predictor.errors import InputError
 from tasks.record import RuntimeKind
@@ -22,11 +25,23 @@ MOST_PART = 2**16
 MOST_END = 2**16
 """Most bytes of what was shown last by which its place is found again. An engineering bound."""
 
-MOST_PLACES = 64
-"""Containers whose place is told, at most. An engineering bound."""
+MOST_PLACES, MOST_TAILS, MOST_TAIL = 64, 8, 2**9
+"""Containers whose place is told, at most; those, the latest, with the end of what was shown; its
+bytes. Engineering bounds: who lost the connection sends all of it in a header."""
+
+Shown = tuple[int, str]
+"""Bytes of a container's log that are known, and the last of them in base64."""
 
 _BEGINS = re.compile(rb"^--- (\S+)\n", re.MULTILINE)
 """The line before the log of a container."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """Who held GPUs in a round: fields of its record."""
+
+    round: int
+    leases: tuple[Lease, ...]
 
 
 def check_printed(reader: Reader, run: str, job_id: int) -> None:
@@ -39,8 +54,8 @@ def check_printed(reader: Reader, run: str, job_id: int) -> None:
     job, why = f"job {job_id}", f"see shockwave why {job_id} --run {run}"
     if reader.header(run).settings.runtime != RuntimeKind.DOCKER:
         raise InputError(job, "is on a virtual cluster, where jobs print nothing", why)
-    records = [record for record, _ in reader.records(run)]
-    if not any(lease.job_id == job_id for record in records for lease in record.leases):
+    rounds = reader.parts(run, Leased)
+    if not any(lease.job_id == job_id for found in rounds for lease in found.leases):
         raise InputError(job, "has not started", why)
 
 
@@ -54,21 +69,27 @@ class Printed:
         nodes: The cluster.
         run: The run.
         job_id: The job.
-        shown: Bytes that are known already, by container.
+        shown: What is known already, by container.
+
+    Raises:
+        ValueError: That is none.
     """
 
     def __init__(
-        self, nodes: Nodes, run: str, job_id: int, shown: Mapping[str, int] | None = None
+        self, nodes: Nodes, run: str, job_id: int, shown: Mapping[str, Shown] | None = None
     ) -> None:
         self._asked = nodes, run, job_id
+        known = shown or {}
+        self._shown = {name: size for name, (size, _) in known.items()}
+        self._ends = {name: b64decode(tail, validate=True) for name, (_, tail) in known.items()}
         self._fleet = Fleet(nodes, run)
-        self._shown = dict(shown or {})
-        self._ends: dict[str, bytes] = {}
 
     @property
-    def place(self) -> dict[str, int]:
-        """Bytes that are known, by container; of many, the latest, before which all is known."""
-        return dict([*self._shown.items()][-MOST_PLACES:])
+    def place(self) -> dict[str, Shown]:
+        """What is known, by container; of many, the latest, before which all is known."""
+        names = [*self._shown][-MOST_PLACES:]
+        tails = {n: self._ends.get(n, b"")[-MOST_TAIL:] for n in names[-MOST_TAILS:]}
+        return {n: (self._shown[n], b64encode(tails.get(n, b"")).decode()) for n in names}
 
     def more(self) -> Iterator[tuple[str, bytes]]:
         """What is new since the last call: containers, and what each printed, in parts."""

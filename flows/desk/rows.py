@@ -1,12 +1,13 @@
 """What users are told of a service, as rows: its jobs and queue, what happened, its state."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
+from containers.runtime import ContainerEvent
 from predictor.job import JobSpec
 from tasks.commands import Command, CommandKind, TenantTerms
 from tasks.eligibility import Bar
-from tasks.record import RoundRecord
 from tasks.state import RunState
 
 SHOWN = 6
@@ -243,6 +244,24 @@ def counted_jobs(jobs: Sequence[int]) -> str:
     return f"job{'s' * (len(jobs) > 1)} {shown}{more}"
 
 
+_JOBS = re.compile(r"\bjobs? (\d+(?:, \d+)*)( and \d+ more)?")
+
+
+def as_seen(text: str, seen: Container[int]) -> str:
+    """A reason as who sees some jobs only is told it: without other jobs' ids.
+
+    Args:
+        text: The reason.
+        seen: The jobs that are seen.
+    """
+
+    def shown(found: re.Match[str]) -> str:
+        ids = map(int, found[1].split(", "))
+        return found[0] if all(job in seen for job in ids) else "other jobs"
+
+    return _JOBS.sub(shown, text)
+
+
 def in_time(deadline: float, clock: float, ends: tuple[float, float] | None) -> str:
     """Whether a job should end by its deadline; see `QueueRow.in_time`.
 
@@ -258,8 +277,19 @@ def in_time(deadline: float, clock: float, ends: tuple[float, float] | None) -> 
     return "yes" if ends[1] <= deadline else "no" if ends[0] > deadline else "maybe"
 
 
-def events_of(record: RoundRecord, names: dict[int, str]) -> Iterator[EventRow]:
-    """What a round recorded, as rows.
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What happened in a round: fields of its record."""
+
+    round: int
+    arrivals: tuple[JobSpec, ...]
+    finished: tuple[ContainerEvent, ...]
+    commands: tuple[Command, ...]
+    events: tuple[ContainerEvent, ...]
+
+
+def events_of(record: Happened, names: dict[int, str]) -> Iterator[EventRow]:
+    """What happened in a round, as rows.
 
     Args:
         record: The round.
@@ -281,7 +311,7 @@ def events_of(record: RoundRecord, names: dict[int, str]) -> Iterator[EventRow]:
         )
 
 
-def _command_event(record: RoundRecord, command: Command, names: dict[int, str]) -> EventRow:
+def _command_event(record: Happened, command: Command, names: dict[int, str]) -> EventRow:
     reason = command.reason or (f"by {command.by}" if command.by else "")
     if command.kind is CommandKind.TENANT:
         reason, job = f"{terms_in_words(command.terms)} {reason}".strip(), None

@@ -25,6 +25,7 @@ from flows.desk.course import (
 from flows.desk.outlook import Followed, History, queue_row, solved
 from flows.desk.rows import (
     EventRow,
+    Happened,
     JobRow,
     NodeRow,
     QueueRow,
@@ -46,7 +47,7 @@ from warehouse.store.reader import Reader
 
 if TYPE_CHECKING:
     from containers.docker.nodes import Nodes
-    from flows.desk.printed import Printed
+    from flows.desk.printed import Printed, Shown
     from flows.history.answer import Answer
 
 
@@ -203,7 +204,7 @@ class Telling:
             after_round: The last round that is known already.
         """
         first = max(after_round + 1, 0)
-        records = [record for record, _ in self._reader.records(self.run, first=first)]
+        records = self._reader.parts(self.run, Happened, first, filled=True)
         told = {event.job_id for r in records for event in (*r.finished, *r.events)}
         told |= {command.target for r in records for command in r.commands}
         names = {number: job.name for number, job in self.inbox.jobs(told).items()}
@@ -259,12 +260,12 @@ class Telling:
             known[job_id] = why(job_id, self._reader.warehouse, self.run)
         return known[job_id]
 
-    def printed(self, job_id: int, shown: Mapping[str, int] | None = None) -> "Printed":
+    def printed(self, job_id: int, shown: Mapping[str, "Shown"] | None = None) -> "Printed":
         """What the containers of a job print; it is the caller's to close.
 
         Args:
             job_id: The job.
-            shown: Bytes that are known already, by container.
+            shown: What is known already, by container.
 
         Raises:
             InputError: It has never had GPUs, or the cluster is virtual or its file gone.

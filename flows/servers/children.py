@@ -81,7 +81,8 @@ class Child:
                 if said == READY:
                     self.reported_ready.set()
             elif self._ready:
-                sys.stderr.write(_NOISE.sub("", line))
+                with suppress(OSError):  # a log whose disk is full must not stop what is told
+                    sys.stderr.write(_NOISE.sub("", line))
             else:
                 self._last.append(line.rstrip())
 

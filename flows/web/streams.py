@@ -5,6 +5,7 @@ nothing. A comment now and then keeps the connection; a token that is removed en
 """
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from http import HTTPStatus
@@ -15,7 +16,7 @@ from anyio import CapacityLimiter, sleep, to_thread
 from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter, ValidationError
 
-from flows.desk.printed import Printed
+from flows.desk.printed import Printed, Shown
 from flows.web.asking import Asking, Refused
 from predictor.errors import InputError, ShockwaveError
 from warehouse.inbox.tokens import Token
@@ -32,7 +33,8 @@ MOST_FOLLOWERS = 64
 EVENTS = "text/event-stream"
 """The type of a stream's content."""
 
-_SHOWN = TypeAdapter(dict[str, int])
+_BASE64 = re.compile(r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_SHOWN = TypeAdapter(dict[str, Shown])
 
 
 class Streams:
@@ -141,7 +143,7 @@ def _frame(known: str, data: Any) -> str:
     return f"id: {known}\ndata: {json.dumps(data)}\n\n"
 
 
-def _parts(printed: Printed) -> list[tuple[str, bytes, dict[str, int]]]:
+def _parts(printed: Printed) -> list[tuple[str, bytes, dict[str, Shown]]]:
     return [(name, text, printed.place) for name, text in printed.more()]
 
 
@@ -152,12 +154,12 @@ def _place(known: str) -> tuple[int, int]:
     return int(number), int(index)
 
 
-def _shown(known: str) -> dict[str, int]:
+def _shown(known: str) -> dict[str, Shown]:
     try:
         shown = _SHOWN.validate_json(known)
     except ValidationError:
         raise _foreign(known) from None
-    if any(size < 0 for size in shown.values()):
+    if not all(size >= 0 and _BASE64.fullmatch(tail) for size, tail in shown.values()):
         raise _foreign(known)
     return shown
 

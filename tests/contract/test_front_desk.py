@@ -71,6 +71,23 @@ def test_what_is_handed_in_is_there_once(opens: Opens, tmp_path: Path) -> None:
     assert desk.status().gpus == 4
 
 
+def test_what_was_accepted_stays_so_whatever_holds_by_now(opens: Opens, tmp_path: Path) -> None:
+    furnish(tmp_path)
+    desk = opens(tmp_path)
+    desk.submit(train := FILE | {"name": "train", "epochs": 4000})
+    after = FILE | {"name": "next", "after": ["train"]}
+    accepted, held = desk.submit(after, key="next"), desk.hold("train", key="held")
+    desk.submit(train)
+    desk.cancel("4")
+    go(tmp_path, 4)
+    assert desk.job("4").status == "withdrawn"
+    assert desk.submit(after, key="next") == accepted  # its name meant another job then
+    assert desk.hold("train", key="held") == held
+    with pytest.raises(InputError, match="job 4 is withdrawn, so that nothing can start after it"):
+        desk.submit(after | {"after": ["4"]}, key="new")
+    desk.cancel("train")
+
+
 def test_both_tell_the_same(tmp_path: Path) -> None:
     furnish(tmp_path)
     go(tmp_path, 2)

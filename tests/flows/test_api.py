@@ -18,6 +18,7 @@ from flows.desk.guarded import Guarded
 from flows.web.api import create_api
 from flows.web.asking import MOST_BYTES, Asking
 from predictor.allocation import Demand
+from predictor.options import JobOptions
 from tasks.commands import CommandKind
 from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import Inbox
@@ -344,6 +345,20 @@ def test_tenants_are_not_told_who_got_their_gpus(tmp_path: Path) -> None:
         events = client.request("GET", "/v1/events", headers=who).json()
         history = client.request("GET", "/v1/jobs/1/why", headers=who).json()["history"]
         told[caller] = {row["reason"] for row in events + history if row["kind"] == "preempted"}
-    client.close()
     assert told["operator"] == {"its GPUs go to job 2"}
     assert told["tenant"] == {"its GPUs go to other jobs"}
+
+    def asked(path: str, field: str) -> list[str]:
+        found = (client.request("GET", path, headers=who).json() for who in headers.values())
+        return [next(row[field] for row in rows if row["job_id"] == 4) for rows in found]
+
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(replace(JOB, options=JobOptions(after=(2,))))
+        go(tmp_path, 1)
+        assert asked("/v1/queue", "waits_for") == ["the end of job 2", "the end of other jobs"]
+        assert asked("/v1/jobs", "reason") == ["the end of job 2", "the end of other jobs"]
+        inbox.command(CommandKind.CANCEL, 2)
+        go(tmp_path, 4)
+    why = "job 2, before it, did not end well"
+    assert asked("/v1/jobs", "reason") == [why, why.replace("job 2", "other jobs")]
+    client.close()

@@ -3,16 +3,19 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from flows.desk.desk import Desk
 from flows.desk.outlook import History
 from predictor.allocation import Demand
-from predictor.errors import InputError
+from predictor.errors import InputError, WarehouseError
 from predictor.job import Mode
 from tasks.commands import CommandKind
 from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import Inbox
+from warehouse.store.folder import place_of
 
 
 def statuses(desk: Desk) -> dict[int, str]:
@@ -101,6 +104,22 @@ def test_a_command_about_nothing_is_refused(
         with pytest.raises(InputError, match="8 are asked for, and the cluster has 4"):
             desk.submit(replace(JOB, demand=Demand.gang(8)))
         assert desk.inbox.last() == 1
+
+
+def test_what_was_changed_on_disk_is_not_told(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB)
+    run = go(tmp_path, 3)
+    with Desk(tmp_path) as desk:
+        assert desk.jobs()
+        path = sorted(place_of(tmp_path, run).glob("round=0*.parquet"))[0]
+        table = pq.read_table(path, partitioning=None)
+        at = table.schema.get_field_index("clock_seconds")
+        later = pc.add(table["clock_seconds"], 1.0)
+        pq.write_table(table.set_column(at, table.schema.field(at), later), path)
+        for ask in (desk.jobs, desk.events, desk.prices):
+            with pytest.raises(WarehouseError, match="was changed: its bytes are not those"):
+                ask()
 
 
 def test_a_round_that_lands_meanwhile_shows_no_job_twice(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from containers.docker.logs import keep, log_file
 from flows.desk import printed
 from flows.desk.front import headed
-from flows.desk.printed import MOST_END, MOST_PART, Printed
+from flows.desk.printed import MOST_END, MOST_PART, MOST_TAIL, Printed
 from flows.runs.cluster_file import read_cluster_file
 
 CLUSTER = """
@@ -40,9 +40,11 @@ def test_nothing_is_missed_or_told_twice(tmp_path: Path) -> None:
         assert [*found.more()] == [("third", b"3\n")]
     with closing(Printed(nodes, RUN, 1, places)) as again:
         assert [*again.more()] == [("third", b"3\n")]
-    with closing(Printed(nodes, RUN, 1, {"first": MOST_PART})) as again:
+    with closing(Printed(nodes, RUN, 1, {"first": (MOST_PART, "")})) as again:
         assert next(again.more()) == ("first", long[MOST_PART:])
-    with closing(Printed(nodes, RUN, 1, {"second": 1})) as again:  # what is before it is known
+    with closing(
+        Printed(nodes, RUN, 1, {"second": (1, "")})
+    ) as again:  # what is before it is known
         assert [*again.more()] == [("third", b"3\n")]
     assert b"".join(printed.printed(nodes, RUN, 1)) == log.read_bytes()
 
@@ -67,6 +69,9 @@ def test_following_goes_on_when_a_log_loses_its_begin(tmp_path: Path) -> None:
         assert look(window // 2 + 3) == b"".join(lines[window // 2 :][window : window + 3])
         assert look(3 * window + 5) == b"".join(lines[3 * window + 5 : 4 * window + 5])
         places = found.place
-    with closing(Printed(nodes, RUN, 1, places)) as found:  # it knows where, not what
+    with closing(Printed(nodes, RUN, 1, places)) as found:  # it knows where, and what was last
         assert look(3 * window + 5) == b""
         assert look(3 * window + 6) == lines[4 * window + 5]
+    with closing(Printed(nodes, RUN, 1, places)) as found:  # the log moved on meanwhile
+        assert look(3 * window + 9) == b"".join(lines[4 * window + 5 : 4 * window + 9])
+    assert all(len(tail) <= MOST_TAIL * 2 for _, tail in places.values())

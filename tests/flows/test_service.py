@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib import import_module
 from pathlib import Path
 from threading import Event
@@ -17,6 +17,7 @@ import pytest
 import yaml
 from prefect.exceptions import FailedRun
 
+from flows.cli import service
 from flows.deployed.deployments import DEPLOYMENTS
 from flows.servers import command
 from flows.servers.children import child
@@ -281,3 +282,25 @@ def test_a_process_that_goes_on_is_left_alone_and_one_that_hangs_is_started_agai
         assert told[0] == "worker does not go on; it is started again"
         with pytest.raises(ProcessLookupError):
             os.kill(hung, 0)
+
+
+@pytest.mark.process
+def test_a_log_whose_disk_is_full_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        "import sys; from pathlib import Path; print('ready', flush=True); sys.stdin.read(1);"
+        "print('x\\n' * 10**6, flush=True); Path(sys.argv[1]).touch()"  # more than a pipe holds
+    )
+    command, done = [sys.executable, "-c", program, str(tmp_path / "done")], tmp_path / "done"
+    with child("talker", command, {}) as talker, open("/dev/full", "w") as full:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", full)
+            assert talker.wait_until(talker.reported_ready.is_set, Event())
+            assert talker._process.stdin
+            talker._process.stdin.write("x")
+            talker._process.stdin.flush()
+            assert wait_for(done.exists, lambda there: there)
+            service._told("Ready" + " " * 2**16)
+        with suppress(OSError):
+            full.close()

@@ -245,6 +245,7 @@ def _check_names(verified: Iterable[Path]) -> None:
     files = listed([glob.escape(str(path)) for path in headers])
     stored: list[tuple[str, str]] = []
     with contextlib.suppress(duckdb.Error), contextlib.closing(duckdb.connect()) as connection:
+        connection.execute("SET enable_progress_bar = false")  # which would be on stdout
         rows = f"read_parquet([{files}], filename = true, hive_partitioning = false)"
         stored = connection.execute(f"SELECT filename, run FROM {rows}").fetchall()
     for name, run in stored:

@@ -154,15 +154,23 @@ class Inbox:
         """The number of the last entry; 0 if there is none."""
         return self._database.read(last_entry)
 
-    def targets(self, job: str, tenant: str | None = None) -> list[Entry]:
+    def known(self, key: str) -> int | None:
+        """The number of the entry with a key; None if there is none."""
+        asked = select(ENTRIES.c.number).where(ENTRIES.c.key == key)
+        return self._database.read(lambda connection: connection.scalar(asked)) if key else None
+
+    def targets(
+        self, job: str, tenant: str | None = None, before: int | None = None
+    ) -> list[Entry]:
         """The entries of a job by its id, or of the latest job of a name and all of its array.
 
         Args:
             job: Id, name, or `NAME[INDEX]` of a task.
             tenant: Only jobs of this tenant.
+            before: Only entries before this number.
         """
         name, _, index = job.partition("[")
-        found = self.find(name, tenant)
+        found = self.find(name, tenant, before)
         if found is None or found.job is None or name.isdigit():
             return [found] if found and not index else []
         first = array_of(found.number, found.job.options)
@@ -171,16 +179,19 @@ class Inbox:
         tasks = self.after(first - 1, found.job.options.task.tasks)
         return [e for e in tasks if not index or (e.job and e.job.options.task.index_is(index))]
 
-    def find(self, job: str, tenant: str | None = None) -> Entry | None:
+    def find(self, job: str, tenant: str | None = None, before: int | None = None) -> Entry | None:
         """The entry of a job by its id, or of the latest job of a name; None if there is none.
 
         Args:
             job: Id or name.
             tenant: Only jobs of this tenant.
+            before: Only entries before this number.
         """
         if not job or not job.isprintable():
             return None  # jobs without a name are not of the same one; no text of others is a name
         jobs = select(ENTRIES).where(ENTRIES.c.kind == SUBMIT).order_by(ENTRIES.c.number.desc())
+        if before is not None:
+            jobs = jobs.where(ENTRIES.c.number < before)
         asked = jobs.where(ENTRIES.c.name == job)
         if job.isascii() and job.isdigit() and len(job) < 19:
             asked = jobs.where(ENTRIES.c.number == int(job))

@@ -1,6 +1,6 @@
 """Reads the records of runs, of every released layout: headers, workloads and rounds."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -13,6 +13,7 @@ from tasks.chain import broken
 from tasks.record import Package, RoundRecord, RunHeader, Start
 from tasks.rows import from_row, typed_fields
 from tasks.sources import Workload
+from warehouse.store.checksums import noted
 from warehouse.store.decoding import (
     GARBLED,
     LayoutError,
@@ -32,6 +33,7 @@ from warehouse.store.folder import (
     rounds_of,
     run_folder,
 )
+from warehouse.store.verified import Verification
 
 Decoded = TypeVar("Decoded")
 Part = TypeVar("Part")
@@ -159,7 +161,7 @@ class Reader:
     def parts(
         self, run: str, kind: type[Part], first: int = 0, stop: float = inf, *, filled: bool = False
     ) -> list[Part]:
-        """Some fields of a run's rounds, in order; they are held against no hash.
+        """Some fields of a run's rounds, in order, of files that have their checksums.
 
         Args:
             run: The run.
@@ -173,13 +175,11 @@ class Reader:
             WarehouseError: A file is damaged.
         """
         folder, found = run_folder(self.warehouse, run), list[Part]()
-        for path in round_files(folder):
+        asked = [path for path in round_files(folder) if _has(path, first, stop)]
+        self._verify(folder, asked)
+        for path in asked:
             part = rounds_of(path.name)
-            if part and not part.start < stop:
-                break
             start = part.start if part else 0
-            if part and part.stop <= first:
-                continue
             try:
                 rows = partial(_parts_in, path, kind, max(first - start, 0), stop, filled=filled)
                 found += _decoded(path, rows)
@@ -188,6 +188,18 @@ class Reader:
                     raise
                 return self.parts(run, kind, first, stop, filled=filled)  # compacted meanwhile
         return found
+
+    def _verify(self, folder: Path, files: Sequence[Path]) -> None:
+        """Hold files against their checksums, each once for each version of it.
+
+        Raises:
+            WarehouseError: A file was changed, or has no checksum where others have.
+        """
+        known = noted(folder)
+        expected = {} if known is None else {path: known.get(path.name, "") for path in files}
+        verification = Verification(self.warehouse, expected, RESTORE)
+        verification.finish()
+        verification.note()
 
     def _header(self, folder: Path) -> StoredHeader:
         path = folder / "header.parquet"
@@ -203,6 +215,12 @@ class Reader:
         if found.content != found.digest:
             raise _changed(name_of(folder), "header")
         return found
+
+
+def _has(path: Path, first: int, stop: float) -> bool:
+    """Whether a file has rounds from one on, before another; that of all rounds has."""
+    part = rounds_of(path.name)
+    return part is None or (part.start < stop and first < part.stop)
 
 
 def _rounds_in(path: Path, header: StoredHeader, first: int) -> list[StoredRound]:
