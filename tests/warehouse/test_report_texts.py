@@ -9,7 +9,7 @@ import vl_convert
 
 from predictor.errors import InputError
 from tests.reports import HOSTILE, figure, store
-from tests.runs import ended, tiny, write
+from tests.runs import ended, make, mixed, tiny, write
 from warehouse.analytics.questions import Analytics
 from warehouse.report import report_name, report_of
 from warehouse.report.figure import COLOURS, data, thinned
@@ -98,3 +98,12 @@ def test_each_of_several_pools_is_named_where_its_gpus_begin(pools: list[str]) -
     for spec in gantt(leases, jobs, 4, pools=each).specs.values():
         drawn = vl_convert.vegalite_to_svg(json.dumps(spec), vl_version=VEGA_LITE)
         assert [kind in drawn for kind in pools] == [len(pools) > 1] * len(pools)
+
+
+def test_a_run_on_gpus_with_prices_says_what_they_cost(tmp_path: Path) -> None:
+    runs = [store(tmp_path, made) for made in (make(mixed("srtf", jobs=5)), ended("srtf"))]
+    priced, free = (report_of(Analytics(tmp_path), [run]).chapters[0].tiles for run in runs)
+    sql = "SELECT sum(scale_factor * seconds) / 3600 * 2.48 FROM leases WHERE gpu_type = 'v100'"
+    cost = Analytics(tmp_path).query(sql, [runs[0]])[1][0][0]
+    assert [tile.value for tile in priced if tile.name == "Cost"] == [f"{cost:,.2f}"]
+    assert "Cost" not in [tile.name for tile in free]

@@ -24,7 +24,7 @@ from warehouse.report.selection import (
     labels_of,
 )
 from warehouse.report.table import Table
-from warehouse.report.tiles import Tile, of_policies, of_run, published_beside
+from warehouse.report.tiles import COST, Tile, of_policies, of_run, published_beside
 from warehouse.report.timeline import LOAD, PRICES, SOLVES, load, market, solver
 
 FIGURE_ROWS = 24
@@ -130,7 +130,7 @@ def report_of(analytics: Analytics, about: str | Sequence[str]) -> Report:
         sql: by_run(analytics, sql, [entry.run for entry in drawn]) for sql in (DISTRIBUTIONS, LOAD)
     }
     runs = [entry.run for entry in shown]
-    asked |= {sql: by_run(analytics, sql, runs) for sql in (HELD, SOLVES, PRICES, ERRORS)}
+    asked |= {sql: by_run(analytics, sql, runs) for sql in (HELD, SOLVES, PRICES, ERRORS, COST)}
     jobs = jobs_of(analytics, runs)
     alone = len(entries) == 1
     chapters = [] if alone else [_all(entries, drawn, asked)]
@@ -239,7 +239,9 @@ def _run(analytics: Analytics, entry: Entry, jobs: Jobs, asked: Asked, *, alone:
     return Chapter(
         f"run-{run}",
         entry.label if alone else f"{entry.label}: {run}",
-        of_run(entry, worst, published_beside(analytics, entry) if alone else None),
+        of_run(
+            entry, worst, published_beside(analytics, entry) if alone else None, asked[COST][run]
+        ),
         [section for section in found if section is not None],
         jobs,
         folded=not alone,

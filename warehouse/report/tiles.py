@@ -25,6 +25,13 @@ ORDER BY p.created_at DESC, p.run DESC LIMIT 1
 """
 """The newest run of the published system on the same jobs and cluster, at the same terms."""
 
+COST = """
+SELECT run, sum(cost::DECIMAL(18, 6))::DOUBLE AS cost,
+    sum((scale_factor * (seconds - shared_seconds / 2))::DECIMAL(18, 6))::DOUBLE / 3600 AS gpu_hours
+FROM leases GROUP BY run
+"""
+"""What the GPU time of a run cost, in the currency of the prices, and how much it was."""
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -43,13 +50,16 @@ class Tile:
     job: int | None = None
 
 
-def of_run(entry: Entry, worst: int | None, published: Row | None) -> list[Tile]:
+def of_run(
+    entry: Entry, worst: int | None, published: Row | None, costs: Sequence[Row] = ()
+) -> list[Tile]:
     """The tiles of one run.
 
     Args:
         entry: The run.
         worst: Its job with the worst ρ, if one has ended.
         published: The figures of the published system on the same work, if they are known.
+        costs: What `COST` has of the run; there is no tile where GPUs have no prices.
     """
     figures = entry.figures
     makespan, bound = figures["makespan_s"], figures["makespan_bound_s"]
@@ -83,6 +93,11 @@ def of_run(entry: Entry, worst: int | None, published: Row | None) -> list[Tile]
                 "of the leased GPU time",
                 f"{figures['preemptions']:,} preemptions, {figures['launches']:,} launches",
             ],
+        ),
+        *(
+            Tile("Cost", f"{row['cost']:,.2f}", [f"of {row['gpu_hours']:,.1f} GPU-hours held"])
+            for row in costs
+            if row["cost"]
         ),
     ]
 
