@@ -3,7 +3,8 @@
     python -m benchmarks.silence [--commands compare,campaign,report] [--busy 0] [--json]
 
 Each command runs in a process of its own, stdout and stderr in one pipe. Shown is the longest time
-between two things that it says, its start and end included, and how long it took. The runs that are
+between two things that it says, its start and end included, after which line, and how long it
+took. The runs that are
 asked about are those that `compare` and `campaign` make before. `make` is a clone of this
 repository, its installation and first comparison: `make run`, which needs an index of packages.
 `--busy` starts so many processes that compute. Asked: none is mute for more than ten seconds.
@@ -19,6 +20,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from warehouse.store.folder import name_of, run_folders
 
@@ -52,10 +54,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary, computing(options.busy):
         folder = Path(temporary)
         for name in options.commands.split(","):
-            mute, seconds = measure(command(name, folder), folder)
-            longest = max(longest, mute)
-            row = {"command": name, "mute_s": round(mute, 1), "took_s": round(seconds, 1)}
-            row["load"] = round(os.getloadavg()[0], 1)
+            row = {"command": name, **measure(command(name, folder), folder)}
+            longest = max(longest, row["mute_s"])
             if options.json:
                 print(json.dumps(row), flush=True)
             else:
@@ -88,23 +88,34 @@ def command(name: str, folder: Path) -> list[str]:
     return [*PROGRAM, *LINES[name].format(**known).split()]
 
 
-def measure(line: list[str], folder: Path) -> tuple[float, float]:
-    """The longest time for which a command is mute, and how long it takes, in seconds."""
+def measure(line: list[str], folder: Path) -> dict[str, Any]:
+    """The longest time for which a command is mute, after what, and how long it takes."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("SHOCKWAVE_PROGRESS", None)
     began = said = time.monotonic()
-    mute, told = 0.0, b""
+    mute, after, told = 0.0, "its start", b""
     with subprocess.Popen(
         line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, env=environment
     ) as process:
         assert process.stdout is not None
         while some := os.read(process.stdout.fileno(), 2**16):
-            now = time.monotonic()
-            mute, said, told = max(mute, now - said), now, (told + some)[-2000:]
+            mute, after = max((mute, after), (time.monotonic() - said, last_line(told)))
+            said, told = time.monotonic(), (told + some)[-2000:]
     ended = time.monotonic()
     if process.returncode:
         sys.exit(f"{' '.join(line)} failed: {told.decode(errors='replace')}")
-    return max(mute, ended - said), ended - began
+    mute, after = max((mute, after), (ended - said, last_line(told)))
+    return {
+        "mute_s": round(mute, 1),
+        "after": after,
+        "took_s": round(ended - began, 1),
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def last_line(told: bytes) -> str:
+    """The last line that was said."""
+    return next(reversed(told.decode(errors="replace").split("\n")[-2:-1]), "its start").strip()
 
 
 if __name__ == "__main__":

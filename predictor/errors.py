@@ -77,13 +77,17 @@ def remedy_of(error: BaseException, usual: str) -> str:
 
 def meant(text: str, known: Iterable[str]) -> str:
     """A remedy for a name that is unknown: the known name that is most like it, and all of them."""
+    names = list(known)
+    return f"{likely(text, names)}known are {', '.join(names)}"
+
+
+def likely(text: str, names: Iterable[str]) -> str:
+    """The question for the name that is most like an unknown one; empty if none is like it."""
     from difflib import get_close_matches
 
-    names = list(known)
     ordered = {"-".join(sorted(re.split("[-_ ]", name.lower()))): name for name in names}
     like = get_close_matches("-".join(sorted(re.split("[-_ ]", text.lower()))), ordered, 1)
-    asked = f"did you mean {ordered[like[0]]}? " if like else ""
-    return f"{asked}known are {', '.join(names)}"
+    return f"did you mean {ordered[like[0]]}? " if like else ""
 
 
 def first_line(error: BaseException | str) -> str:

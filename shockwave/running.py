@@ -33,7 +33,7 @@ def simulate(
     parameters: Mapping[str, float] | None = None,
     history: Sequence[str] = (),
     settings: SimulationSettings = USUAL_SETTINGS,
-    runtime: str = "virtual",
+    runtime: str | None = None,
     warehouse: str | Path | None = None,
 ) -> str:
     """Run a trace or a generated workload to its end on a virtual cluster.
@@ -47,8 +47,9 @@ def simulate(
         policy: Name of the policy.
         parameters: Parameters of the policy that differ from its defaults, by name.
         history: Earlier runs, by id or name, whose finished jobs to learn from.
-        settings: Settings of the run: round, restart, window, fidelity and others.
-        runtime: `virtual`, as in the published simulator, or `faithful`, as in containers.
+        settings: Settings of the run: round, restart, window, fidelity, runtime and others.
+        runtime: In place of that of the settings: `virtual`, as in the published simulator,
+            `faithful`, as in containers, or the name of a runtime of another package.
         warehouse: Folder that keeps the records; see `folder_of`.
 
     Returns:
@@ -59,18 +60,20 @@ def simulate(
     """
     from flows.runs.simulation import simulate as run
     from flows.runs.start import asked_start
+    from warehouse.analytics.marts import keep_fast
 
     start = asked_start(
         _with_paths(source),
         ClusterSize(gpus, gpus_per_node, pools),
         policy,
-        settings,
+        settings if runtime is None else replace(settings, runtime=runtime),
         folder_of(warehouse),
         parameters=_parameters(parameters),
         history=_ids(history, warehouse),
-        runtime=runtime,
     )
-    return run(start, folder_of(warehouse))
+    made = run(start, folder_of(warehouse))
+    keep_fast(folder_of(warehouse))
+    return made
 
 
 def compare(

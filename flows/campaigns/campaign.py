@@ -15,6 +15,7 @@ from flows.servers.own_server import own_server
 from flows.servers.prefect_driver import embedded_prefect
 from predictor.errors import ShockwaveError
 from warehouse import DEFAULT_WAREHOUSE
+from warehouse.analytics.marts import keep_fast
 from warehouse.store.files import CellStatus
 
 
@@ -76,6 +77,7 @@ def campaign(
     under_way = UnderWay(plan, warehouse.resolve(), fresh)
     under_way.report()
     under_way.run_all(runner, workers or os.cpu_count() or 1, address)
+    keep_fast(warehouse)
     under_way.publish()
     failed = [row for row in under_way.rows.values() if row.status is CellStatus.FAILED]
     if failed:

@@ -18,6 +18,7 @@ from flows.runs.settings import (
     SimulationSettings,
     machines_of,
     recorded,
+    runtime_names,
 )
 from flows.runs.workload_source import Jobs, Source, format_names
 from predictor.errors import InputError, meant
@@ -124,6 +125,13 @@ class ClusterPlan(Part, ClusterSize, Named):
 
 class SettingsPlan(Part, SimulationSettings):
     """Settings of runs that differ from the defaults."""
+
+    @field_validator("runtime")
+    @classmethod
+    def _known(cls, runtime: str) -> str:
+        if runtime not in (names := runtime_names()):
+            raise ValueError(f"unknown runtime {runtime!r}; {meant(runtime, names)}")
+        return runtime
 
     def settings(self, policy: PolicyPlan, cluster: ClusterPlan, seed: int) -> Settings:
         """The settings of a run of a policy on a cluster."""

@@ -79,11 +79,14 @@ def import_(
     as_json: Json = False,
 ) -> None:
     """Audit the run in a file and add it to the warehouse."""
+    from flows.cli.progress import progress
     from warehouse.analytics.catalog import build
+    from warehouse.analytics.marts import keep_fast
     from warehouse.store.exchange import import_run
 
     found = import_run(warehouse, file, memory)
     build(warehouse)
+    keep_fast(warehouse, progress().counted("copying figures", "runs"))
     if as_json:
         print_rows([{"run": found.run, "rounds": found.rounds, "jobs": found.jobs}], as_json)
     else:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from flows.cli.commands import GLOSSARY
 from flows.cli.errors import WAREHOUSE_VARIABLE, place_as_option, with_warehouse
 from flows.runs.setting import Setting, settings_in
 from flows.runs.settings import (
@@ -22,7 +23,6 @@ from flows.runs.settings import (
     LEVELS,
     POLICY,
     POOLS,
-    RUNTIME,
     ClusterSize,
 )
 from flows.runs.workload_source import Source
@@ -37,6 +37,7 @@ class Command(TyperCommand):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
+        self.epilog = f"Words are explained in the glossary: {GLOSSARY}"
         for parameter in self.params:
             if parameter.param_type_name == "argument":  # as the docs write it
                 parameter.metavar = str(parameter.name).upper()
@@ -103,7 +104,6 @@ HistoryOption = Annotated[
     str | None, typer.Option(help="Earlier runs whose finished jobs to learn from: RUN,…")
 ]
 DriverOption = Annotated[DriverName, typer.Option(help="Plain calls, or Prefect task runs.")]
-Runtime = Annotated[str, option(RUNTIME)]
 
 
 @dataclass(frozen=True)

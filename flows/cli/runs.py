@@ -18,13 +18,12 @@ from flows.cli.options import (
     HistoryOption,
     Json,
     Policy,
-    Runtime,
     SetOption,
     Warehouse,
     takes,
 )
 from flows.cli.output import jct_row, print_rows, say
-from flows.runs.settings import DEFAULT_POLICY, DEFAULT_RUNTIME, SimulationSettings
+from flows.runs.settings import DEFAULT_POLICY, SimulationSettings
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
@@ -78,7 +77,6 @@ def simulate(
     policy: Policy = DEFAULT_POLICY,
     parameters: SetOption = None,
     history: HistoryOption = None,
-    runtime: Runtime = DEFAULT_RUNTIME,
     driver: DriverOption = DriverName.PLAIN,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
@@ -98,7 +96,6 @@ def simulate(
         warehouse,
         parameters=parse_parameters(parameters or ()),
         history=earlier_runs(warehouse, history),
-        runtime=runtime,
     )
     with driving(driver) as call:
         run = run_simulation(start, warehouse, driver=call, progress=progress().run(start))
@@ -227,8 +224,11 @@ def print_summary(
         as_json: Whether to print JSON lines.
         jobs: By run, how JCTs of its jobs differ from those of the same jobs in the first run.
     """
+    from flows.cli.progress import progress
+    from warehouse.analytics.marts import keep_fast
     from warehouse.analytics.questions import Analytics
 
+    keep_fast(warehouse, progress().counted("copying figures", "runs"))
     columns, rows = Analytics(warehouse).query("FROM run_summary", runs)
     found = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
     wall = {"wall_s": round(wall_seconds, 3)}

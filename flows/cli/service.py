@@ -116,7 +116,11 @@ def status(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> N
         print_fields(rows)
 
 
-def login(url: Annotated[str, typer.Argument(help="Where the service is, http://…")]) -> None:
+def login(
+    url: Annotated[
+        str, typer.Argument(help="Where the service is: https://…, http://127.0.0.1:4200.")
+    ],
+) -> None:
     """Have commands ask a service over HTTP; asks for a token, or reads it from stdin."""
     import sys
     from getpass import getpass
@@ -127,7 +131,9 @@ def login(url: Annotated[str, typer.Argument(help="Where the service is, http://
     with_terminal = sys.stdin.isatty()
     token = (getpass("Token: ") if with_terminal else sys.stdin.readline()).strip()
     if not token:
-        raise InputError("token", "is missing", "make one on the service's machine: token add")
+        raise InputError(
+            "token", "is missing", "make one on the service's machine: shockwave token add"
+        )
     with Client(url, token) as found:
         who = found.who()
         file = keep(Login(found.url, token))

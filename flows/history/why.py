@@ -10,7 +10,7 @@ from containers.runtime import EventKind
 from flows.history.answer import Answer, Step, Wait, answer
 from flows.history.forks import check_own, taken_over
 from flows.runs.prepared import prepare
-from predictor.errors import InputError, WarehouseError
+from predictor.errors import InputError, WarehouseError, likely
 from predictor.job import named
 from tasks.record import RoundRecord
 from tasks.replay import Comparison, Recording
@@ -39,7 +39,8 @@ def why(
     start = reader.start(name)
     found = [spec.job_id for spec in named(str(job), start.workload.specs)]
     if not found:
-        raise InputError(f"job {job}", f"is not in run {name!r}", "name one of its jobs")
+        like = likely(str(job), sorted({spec.name for spec in start.workload.specs}))
+        raise InputError(f"job {job}", f"is not in run {name!r}", f"{like}name one of its jobs")
     job_id = found[-1]
     stored = reader.records(name)
     header, recorded = start.header, [record for record, _ in stored]

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from containers.virtual.truth import GroundTruth
 from flows.runs.toml_file import first_mistake, read_toml
 from predictor.allocation import Demand
-from predictor.errors import InputError
+from predictor.errors import InputError, meant
 from predictor.job import JobKind, JobSpec, Mode, Regime, named, timed_job
 from predictor.options import MOST_RETRIES, NO_ARRAY, JobOptions, Task, tasks_of
 from predictor.throughput import Profile
@@ -231,7 +231,9 @@ class JobFile(BaseModel):
         assert self.epochs is not None
         found = self.samples_per_epoch or samples.get(self.model)
         if found is None:
-            raise InputError("samples_per_epoch", "is missing, and no job has this model", "add it")
+            problem = f"is missing, and the data set of the model {self.model!r} is not known"
+            known = f"; for the model, {meant(self.model, sorted(samples))}" if samples else ""
+            raise InputError("samples_per_epoch", problem, f"add it{known}")
         largest = max(regime.batch_size for regime in self.truth)
         return JobSpec(
             job_id=job_id,

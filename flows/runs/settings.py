@@ -168,6 +168,7 @@ class SimulationSettings(LiveSettings):
             "Forecasts", "From what was seen and learned, the present batch size, or the truth."
         ),
     ] = Basis.POSTERIOR
+    runtime: Annotated[str, RUNTIME] = DEFAULT_RUNTIME
 
 
 def recorded(
@@ -187,19 +188,21 @@ def recorded(
         settings: Settings of the run.
         parameters: Parameters of the policy that differ from its defaults.
         seed: Seed of all random draws.
-        runtime: Name of its runtime, see `runtime_named`.
+        runtime: Of a run that is not simulated, where its jobs run.
 
     Raises:
-        InputError: The cluster has no size, two sizes, or one that is invalid.
+        InputError: The cluster has no size, two sizes, or one that is invalid; or there is no such
+            runtime that simulates.
     """
     from tasks.record import Settings
 
     group = SimulationSettings if isinstance(settings, SimulationSettings) else LiveSettings
+    values = {field.name: getattr(settings, field.name) for field in fields(group)}
+    values["runtime"] = runtime_named(values["runtime"]) if "runtime" in values else runtime
     return Settings(
         policy=policy,
         **(machines_of(size) if isinstance(size, ClusterSize) else size)._asdict(),
         parameters=tuple(parameters),
         seed=seed,
-        runtime=runtime,
-        **{field.name: getattr(settings, field.name) for field in fields(group)},
+        **values,
     )

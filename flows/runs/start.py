@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from flows.runs.setting import check_bounds
-from flows.runs.settings import ClusterSize, SimulationSettings, recorded, runtime_named
+from flows.runs.settings import ClusterSize, SimulationSettings, recorded
 from flows.runs.workload_source import Source
 from predictor.basis import Basis
 from predictor.errors import InputError
@@ -60,7 +60,6 @@ def asked_start(
     *,
     parameters: Iterable[Parameter] = (),
     history: Sequence[str] = (),
-    runtime: str = RuntimeKind.VIRTUAL,
 ) -> Start:
     """The start of a simulation, as asked for on the command line or in a program.
 
@@ -72,19 +71,11 @@ def asked_start(
         warehouse: The warehouse with the runs of the history.
         parameters: Parameters of the policy that differ from its defaults.
         history: Earlier runs whose finished jobs are learned from.
-        runtime: Name of the runtime that simulates its jobs.
 
     Raises:
         ShockwaveError: A file or a setting is invalid, or there is no such run.
     """
-    asked = recorded(
-        policy,
-        size,
-        settings,
-        parameters=parameters,
-        seed=source.seed,
-        runtime=runtime_named(runtime),
-    )
+    asked = recorded(policy, size, settings, parameters=parameters, seed=source.seed)
     check_history(history, settings.forecasts)
     return make_start(opened(source, asked), asked, past_jobs(warehouse, history))
 

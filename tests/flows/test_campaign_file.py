@@ -136,6 +136,7 @@ MISTAKES = [
     ("window = 5", "window = 0", ["settings.window", "0 is refused", "greater than or equal"]),
     ("window = 5", "window = '5'", ["settings.window", "valid integer"]),
     ("window = 5", "forecasts = 'magic'", ["settings.forecasts", "'posterior'"]),
+    ("window = 5", "runtime = 'faithfull'", ["settings.runtime", "did you mean faithful?"]),
     ("gpus = 4", "gpus = 0", ["clusters[0].gpus", "0 is refused"]),
     ("gpus = 4", "gpus = 4.5", ["clusters[0].gpus", "4.5 is refused"]),
     ("jobs = 2", "jobs = 2\ntrace = 'no.trace'", ["workloads[0].trace", "no file", "no.trace"]),

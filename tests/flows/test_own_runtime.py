@@ -1,6 +1,7 @@
 """Runtimes of other packages: the page as it stands, and what one may not report."""
 
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,11 @@ import pytest
 
 import shockwave
 from containers.virtual.faithful import FaithfulCluster
+from flows.campaigns.cells import Starts, cell_key, expand, finish
+from flows.campaigns.compare import comparison
+from flows.campaigns.plan import Campaign
 from flows.history.whatif import Change, whatif
+from flows.runs.code_version import code_of
 from flows.runs.settings import RUNTIMES, VIRTUAL_RUNTIMES, ClusterSize
 from flows.runs.simulation import resume, simulate
 from flows.runs.start import asked_start
@@ -32,7 +37,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "own-runtime.md"
 def slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The module of the page, installed."""
     code, _ = blocks(PAGE, "python")
-    (entry,) = blocks(PAGE, "toml")
+    entry, _ = blocks(PAGE, "toml")
     module = install(tmp_path / "site", "slower", code, entry)
     monkeypatch.syspath_prepend(module.parent)
     plugins.cache_clear()
@@ -45,8 +50,8 @@ def slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def own(warehouse: Path, rounds: int | None = None, runtime: str = "slower") -> str:
     """A run under the page's runtime."""
     source = shockwave.Source(jobs=3, seed=1)
-    settings = shockwave.Settings(round_seconds=900.0)
-    start = asked_start(source, ClusterSize(4), "srtf", settings, warehouse, runtime=runtime)
+    settings = shockwave.Settings(round_seconds=900.0, runtime=runtime)
+    start = asked_start(source, ClusterSize(4), "srtf", settings, warehouse)
     return simulate(start, warehouse, rounds=rounds)
 
 
@@ -86,6 +91,22 @@ def test_its_run_is_slower_and_goes_on_to_the_same_end(slower: Path, tmp_path: P
     slower.unlink()
     sys.modules.pop("slower")
     assert shockwave.replay(run, warehouse=tmp_path).differences == []
+
+
+def test_a_campaign_holds_it_against_ours(slower: Path, tmp_path: Path) -> None:
+    _, options = blocks(PAGE, "toml")
+    source, settings = shockwave.Source(jobs=3, seed=1), shockwave.Settings(round_seconds=900.0)
+    plan = comparison("two", source, ClusterSize(4), settings, ["srtf"])
+    variants = tomllib.loads(options)["options"]
+    plan = Campaign.model_validate({**plan.model_dump(), "options": variants})
+    found = {}
+    for cell in expand(plan):
+        start = Starts(tmp_path).start(cell)
+        key = cell_key(start, code_of(start.header.settings))
+        found[cell.options] = finish(cell, key, tmp_path).hash
+    runs = shockwave.Warehouse(tmp_path).runs().set_index("last_hash")
+    makespan = {name: runs.loc[digest, "makespan_s"] for name, digest in found.items()}
+    assert makespan["slow"] > makespan["usual"]
 
 
 LIVE = """

@@ -7,6 +7,7 @@ this process, on a terminal that is none; `test_terminal.py` has some on a real 
 """
 
 import io
+import json
 import os
 import re
 import shlex
@@ -29,6 +30,7 @@ import warehouse.store.writer
 from containers.virtual.real_time import Pace
 from flows.cli import campaigns, runs
 from flows.cli.commands import COMMANDS
+from flows.judging import windows
 from flows.runs import code_version
 from flows.service import scheduler
 from predictor.allocation import Demand
@@ -36,6 +38,7 @@ from predictor.job import Mode
 from tasks.commands import CommandKind
 from tests.flows.conftest import enter
 from tests.flows.test_scheduler import JOB, go
+from tests.flows.test_solve import window
 from tests.flows.test_terminal import ESCAPES, NUMBERS, UNBROKEN, WIDTHS
 from warehouse.analytics.paired import job_by_job
 from warehouse.inbox.inbox import Inbox
@@ -50,7 +53,21 @@ RUN, OTHER = "{shockwave}", "{fifo}"
 CAMPAIGN = "screens-123456"
 HASHES = ("sql", "SELECT last_hash FROM runs ORDER BY policy DESC", "--json")
 
+CLUSTER = """storage = "/dev/null/jobs"
+user = "1000:1000"
+
+[[nodes]]
+name = "node-1"
+endpoint = "unix:///nowhere"
+gpu_type = "v100"
+image = "trainer"
+gpus = [0, 1]
+"""
+"""A cluster that is not there."""
+
 LINES = {
+    "simulate": f"simulate {SMALL} --policy fifo --warehouse new",
+    "resume": f"resume {OTHER}",
     "generate": "generate generated --jobs 3",
     "runs": "runs",
     "show": f"show {RUN}",
@@ -62,11 +79,17 @@ LINES = {
     "tag": f"tag {RUN} one two three",
     "note": f'note {RUN} "read me before anything else, and then the rest of it all"',
     "rm": f"rm {OTHER} && restore {OTHER}",
+    "restore": f"rm {OTHER} && restore {OTHER}",
+    "export": f"export {RUN} new",
+    "import": f"export {RUN} new && import new --warehouse other",
     "whatif": f"whatif {RUN} --round 1 --gpus 8",
     "replay": f"replay {RUN}",
     "audit": f"audit {RUN}",
     "policies": "policies",
     "forecast-error": "forecast-error --jobs 2",
+    "solve": "solve windows.jsonl",
+    "cluster": "cluster check cluster.toml",
+    "logout": "logout",
     "status": "status --warehouse service",
     "submit": "submit --model conv-small --batch-size 32 --epochs 3 --key a --warehouse service",
     "cancel": "cancel second --key b --warehouse service",
@@ -99,26 +122,18 @@ SAID = ("compare", "campaign")
 """Commands whose answers are printed without the runs before, which take a Prefect server."""
 
 ELSEWHERE = {
-    "simulate": "prints what compare does",
-    "run": "prints what compare does",
+    "run": "prints what simulate does, of containers",
     "profile": "measures containers",
     "logs": "prints what a program did",
-    "cluster": "tells of the machine",
     "add": "prints a line",
     "remove": "prints a line",
     "top": "refreshes its terminal",
-    "login": "prints a line",
-    "logout": "prints a line",
+    "login": "prints a line, with the address of a server",
     "up": "prints on stderr only",
     "conformance": "needs the public traces",
-    "resume": "prints what compare does",
-    "restore": "is with rm",
-    "report": "prints a line",
-    "export": "prints a line",
-    "import": "prints a line",
-    "solve": "needs recorded windows",
+    "report": "prints a line, with the size of the page",
 }
-"""Commands that print no table of their own, or cannot be run here, and why."""
+"""Commands that have no output of their own, or cannot be run here, and why."""
 
 
 class Terminal(io.StringIO):
@@ -155,6 +170,7 @@ def still() -> Iterator[Clock]:
         patched.setattr(time, "time", clock.time)
         patched.setattr(tasks.round, "perf_counter", clock.time)
         patched.setattr(runs, "perf_counter", clock.time)
+        patched.setattr(windows, "perf_counter", clock.time)
         patched.setattr(code_version, "version", lambda package: "1.0")
         patched.setattr(code_version.platform, "python_version", lambda: "3.0")
         dates = type("Dates", (), {"now": staticmethod(clock.date)})
@@ -204,7 +220,9 @@ class Kept:
         lines = [shlex.split(part) for part in line.format(**self.runs).split(" && ")]
 
         def call() -> None:
-            shutil.rmtree("generated", ignore_errors=True)
+            for name in ("generated", "new", "other"):
+                shutil.rmtree(name, ignore_errors=True)
+            Path("new").unlink(missing_ok=True)
             for words in lines:
                 enter(*words)
 
@@ -239,6 +257,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
         go(folder / "service", 3)
         inbox.command(CommandKind.DRAIN, 1)
         go(folder / "service", 1)
+    (folder / "windows.jsonl").write_text(json.dumps(window()) + "\n")
+    (folder / "cluster.toml").write_text(CLUSTER)
     made = Kept(folder, names)
     for name in CHANGING:
         made.shown(LINES[name], None)

@@ -82,6 +82,8 @@ def keep_fast(
 ) -> None:
     """Copy the marts of ended runs if many have no copies, so that queries of all runs are fast.
 
+    What ends or adds runs calls it, so that no question has to copy more than the last few.
+
     Args:
         warehouse: The folder; where it cannot be written, nothing happens.
         progress: See `materialise`.

@@ -26,7 +26,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from predictor.errors import InputError, WarehouseError
+from predictor.errors import InputError, WarehouseError, likely
 from tasks.layouts import FIRST_WITH_WORK, VERSION
 from warehouse.store.durable import alone, left_overs, writing, written
 
@@ -315,10 +315,11 @@ def _no_link(folder: Path) -> Path:
 
 def unknown_run(warehouse: Path, run: str) -> InputError:
     """The error for a run that is not in a warehouse."""
+    like = likely(run, map(name_of, run_folders(warehouse)))
     return InputError(
         f"run {run!r}",
         f"not in the warehouse {warehouse}",
-        "list them with: shockwave runs",
+        f"{like}list them with: shockwave runs",
     )
 
 
