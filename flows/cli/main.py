@@ -16,7 +16,7 @@ from predictor.errors import Interrupted
 COMPLETION = "_SHOCKWAVE_COMPLETE"
 """Variable with which a shell asks for completions, or for the script that has it ask."""
 
-ON_THEIR_OWN = ("up", "events", "--version")
+ON_THEIR_OWN = ("up", "events", "top", "--version")
 """Commands that go on until they are stopped, and say themselves what they do, or end at once."""
 
 

@@ -36,6 +36,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 def print_log(text: bytes) -> None:
     """Print what a program printed, as it is; on a terminal, its control characters are escaped."""
+    end_bar()
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(text)
         sys.stdout.buffer.flush()
