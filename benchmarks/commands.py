@@ -1,6 +1,6 @@
 """Processor time of short commands and of a whole simulation, by turns with an older checkout.
 
-    python benchmarks/commands.py [OLD] [--data DATA] [--runs 7] [--json]
+    python benchmarks/commands.py [OLD] [--data DATA] [--runs 7] [--only NAME] [--json]
 
 OLD is the `shockwave` executable of another checkout, in an environment of its own; without
 it only this one's times are shown. Both run in turn, `--runs` times each. Shown are the medians
@@ -38,6 +38,8 @@ def main() -> None:
             runs = [made(program, own / "warehouse", seed, environment) for seed in SEEDS]
             asked.append((program, commands(own, runs[0], options.data)))
         for name in asked[0][1]:
+            if options.only not in ("", name):
+                continue
             both = [[str(program), *measured[name]] for program, measured in asked]
             figures = {"command": name} | by_turns(both, options.runs, environment)
             if options.json:
@@ -53,6 +55,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("old", type=Path, nargs="?", help="an older checkout's shockwave")
     parser.add_argument("--data", type=Path, default=default, help="folder of the public trace")
     parser.add_argument("--runs", type=int, default=7, help="times that each runs")
+    parser.add_argument("--only", metavar="NAME", default="", help="one command, by this name")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     return parser.parse_args()
 

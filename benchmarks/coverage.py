@@ -1,16 +1,17 @@
 """How many truths the 80 % intervals of a run held, and how wide they were.
 
-    python -m benchmarks.coverage [--policy shockwave] [--seeds 10-11] [--every 15] [--json]
+    python -m benchmarks.coverage [--policy shockwave] [--seeds 10-11] [--every 15]
+        [--json | --markdown]
 
 Forecasts are of the run time left, as recorded, and of the next start of waiting jobs and the
 finish of all jobs, as `why` tells them; these of each EVERY-th round. Runs are the public traces
 (in the folder `shockwave` of that which SHOCKWAVE_DATA names), for each seed 120 generated jobs on
-32 GPUs and 16 on 16, and streams of 200 jobs on 16 GPUs at loads 0.3 to 1.1. `width` is the mean
-width over the mean truth, both in seconds from the forecast on. `baseline` is the width of split
-conformal prediction on the same forecasts: an interval about each point forecast, by the relative
-errors of the jobs that finished before it, in the same mode and tenth of progress, or in more of
-them where these have too few. `ours` is the width of the intervals with such a baseline, `baseline
-held` how many truths that held.
+32 GPUs, the same with a third of the jobs of each mode, 16 jobs on 16, and streams of 200 jobs on
+16 GPUs at loads 0.3 to 1.1. `width` is the mean width over the mean truth, both in seconds from
+the forecast on. `baseline` is the width of split conformal prediction on the same forecasts: an
+interval about each point forecast, by the relative errors of the jobs that finished before it, in
+the same mode and tenth of progress, or in more of them where these have too few. `ours` is the
+width of the intervals with such a baseline, `baseline held` how many truths that held.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from flows.cli.terminal import print_table
 from flows.runs.garbage import rare_collections
 from flows.runs.prepared import prepare
 from flows.runs.start import make_start
+from harness.markdown import markdown
 from predictor.forecast import HELD
 from predictor.intervals import TENTHS, tenth_of
 from tasks.record import RoundRecord, Settings, Timings, one_pool
@@ -94,12 +96,14 @@ def main() -> None:
     parser.add_argument("--policy", default="shockwave")
     parser.add_argument("--seeds", default="10-11", help="FIRST-LAST")
     parser.add_argument("--every", type=int, default=15, help="rounds between played forecasts")
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="print one JSON object a line")
+    shape.add_argument("--markdown", action="store_true", help="print the table of the docs")
     asked = parser.parse_args()
     first, last = map(int, asked.seeds.split("-"))
     names = [*TRACES] if trace_folder() else []
     for seed in range(first, last + 1):
-        names += [f"generated 32 {seed}", f"generated 16 {seed}"]
+        names += [f"generated 32 {seed}", f"generated 16 {seed}", f"modes 32 {seed}"]
         names += [f"load {load} {seed}" for load in LOADS]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         every = [asked.every] * len(names)
@@ -115,6 +119,8 @@ def main() -> None:
     if asked.json:
         for one_row in rows:
             print(json.dumps(one_row))
+    elif asked.markdown:
+        print(table(rows), end="")
     else:
         print_table(list(rows[0]), [list(one_row.values()) for one_row in rows])
 
@@ -136,6 +142,24 @@ def row(of: str, group: str, ones: list[Interval]) -> dict[str, Any]:
         "baseline": relative([one.baseline for one in both], both),
         "baseline held": float(np.mean([one.baseline_held for one in both])) if both else math.nan,
     }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The table of the docs: how many of a group, coverage, width and the baseline's, in %."""
+    found = {(row["of"], row["group"]): row for row in rows}
+    groups = dict.fromkeys(["all", *(row["group"] for row in rows)])
+    shown = []
+    for group in groups:
+        cells = [group]
+        for of in (LEFT, FINISH, START):
+            one = found.get((of, group))
+            cells.append(f"{one['intervals']:,}" if one else "–")
+            for name in ("held", "width", "baseline"):
+                value = one[name] if one else math.nan
+                cells.append("–" if math.isnan(value) else f"{100.0 * value:.0f}")
+        shown.append(cells)
+    heads = [head for of in (LEFT, FINISH, START) for head in (of, "held", "width", "baseline")]
+    return markdown(("Intervals of", *heads), shown)
 
 
 class Kept:

@@ -1,5 +1,6 @@
 """Workloads that benchmarks share, by name: `120 jobs` and `220 jobs`, the public traces;
-`generated GPUS SEED`; and `load LOAD SEED`, a stream of 200 jobs on 16 GPUs.
+`generated GPUS SEED`; `modes GPUS SEED`, the same with a third of the jobs of each mode; and
+`load LOAD SEED`, a stream of 200 jobs on 16 GPUs.
 """
 
 import os
@@ -8,8 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from flows.runs.workload_source import Source
+from predictor.job import Mode
 from tasks.sources import Workload
 from warehouse.workloads.generator import generate_workload
+from warehouse.workloads.mix import Mix
 from warehouse.workloads.trace import read_workload
 
 TRACES = {
@@ -17,6 +20,8 @@ TRACES = {
     "220 jobs": ("jobs220_gpus64.trace", "wisr_throughputs.json", 64),
 }
 """Trace, profile and GPUs."""
+
+THIRDS = Mix(modes={Mode.STATIC: 1.0, Mode.ACCORDION: 1.0, Mode.GNS: 1.0})
 
 SIZES = {16: (16, 90.0), 32: (120, 45.0), 64: (240, 22.5)}
 """Generated jobs, and the mean seconds between their arrivals, by GPUs."""
@@ -53,4 +58,5 @@ def open_workload(name: str, data: Path | None = None) -> Workload:
         return Source(jobs=200, contention_factor=float(size), seed=int(seed)).open(16)
     jobs, gap = SIZES[int(size)]
     rng = np.random.default_rng(int(seed))
-    return generate_workload(jobs, rng=rng, mean_interarrival_seconds=gap)
+    mix = THIRDS if kind == "modes" else None
+    return generate_workload(jobs, rng=rng, mean_interarrival_seconds=gap, mix=mix)

@@ -3,14 +3,26 @@
 Arrivals are a Poisson process that goes on for an unknown time. Nothing is known of its rate, whose
 posterior is a gamma distribution, or of its end: a process that has lasted for a goes on beyond t
 with probability a / t (Gott, Nature 1993). A silence since the last arrival is evidence of the end.
+
+Only the latest arrivals count: a cluster that has been there for months knows no more than one that
+is as old as they, so that what it expects does not grow with its age.
 """
 
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+COUNTED = 256
+"""Latest arrivals that count; the one before is where they begin. A convention: more than the jobs
+of the traces that other constants were chosen on, and some days of a busy cluster."""
 
-def arrivals_left(now: float, count: int, last: float) -> float:
+
+def latest(arrived: Sequence[float]) -> tuple[float, ...]:
+    """As much of the arrivals so far, ascending, as the functions here look at."""
+    return tuple(arrived[-COUNTED - 1 :])
+
+
+def arrivals_left(now: float, arrived: Sequence[float]) -> float:
     """How long arrivals are expected to go on: as long again as so far, if they have not ended.
 
     That is the median of a process that goes on; the silence since the last arrival says how
@@ -18,14 +30,15 @@ def arrivals_left(now: float, count: int, last: float) -> float:
     end within the silence has probability (1 − z) / (n + 1), a silence without one z.
 
     Args:
-        now: The clock, in seconds from the start.
-        count: Arrivals so far.
-        last: The last of them, not after now, in seconds from the start.
+        now: The clock, not before the last arrival, in seconds from the start.
+        arrived: Arrivals so far, ascending, in seconds from the start.
     """
-    if last <= 0.0:
+    begin, count, last = _counted(arrived)
+    if last <= begin:
         return 0.0  # all came at once
-    silent = (last / now) ** (count + 1)
-    return now * (count + 1) * silent / (1.0 + count * silent)
+    age = now - begin
+    silent = ((last - begin) / age) ** (count + 1)
+    return age * (count + 1) * silent / (1.0 + count * silent)
 
 
 def arrivals_after(
@@ -38,15 +51,23 @@ def arrivals_after(
         arrived: Arrivals so far, ascending, in seconds from the start.
         rng: Source of the draw.
     """
-    if not arrived or arrived[-1] <= 0.0:
+    begin, count, last = _counted(arrived)
+    if last <= begin:
         return  # all came at once
-    last = arrived[-1]
+    age = last - begin
     while True:
-        gap = last / float(rng.gamma(len(arrived)))
-        end = last / (1.0 - float(rng.random()))
+        gap = age / float(rng.gamma(count))
+        end = begin + age / (1.0 - float(rng.random()))
         following = last + float(rng.exponential(gap))
         if following > min(now, end):
             break  # else there would have been an arrival in the silence
     while following < end:
         yield following
         following += float(rng.exponential(gap))
+
+
+def _counted(arrived: Sequence[float]) -> tuple[float, int, float]:
+    """Where the arrivals that count begin, how many they are, and the last of them."""
+    if len(arrived) > COUNTED:
+        return arrived[-COUNTED - 1], COUNTED, arrived[-1]
+    return 0.0, len(arrived), arrived[-1] if arrived else 0.0

@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from predictor.arrivals import latest
 from predictor.job import JobSpec
 
 
@@ -26,14 +27,14 @@ class EvenShare:
         contention: c, active jobs over GPUs in service, at least 1; infinite without any, when
             nobody is served.
         joined: Virtual clock at the arrival of each active job, by job id.
-        latest_seconds: Submission of the latest job.
+        arrived: Submissions of the latest jobs, ascending, as many as foretell those to come.
     """
 
     clock_seconds: float = 0.0
     virtual_seconds: float = 0.0
     contention: float = 1.0
     joined: Mapping[int, float] = field(default_factory=dict)
-    latest_seconds: float = 0.0
+    arrived: tuple[float, ...] = ()
 
     def after(
         self,
@@ -55,14 +56,15 @@ class EvenShare:
         """
         passed = (clock_seconds - self.clock_seconds) / self.contention
         virtual = self.virtual_seconds + passed
-        joined, latest = dict(self.joined), self.latest_seconds
+        joined, submitted = dict(self.joined), []
         for spec in arrivals:
-            latest = max(latest, spec.arrival_seconds)
+            submitted.append(spec.arrival_seconds)
             joined[spec.job_id] = virtual - (clock_seconds - spec.arrival_seconds) / self.contention
         kept = {job_id: joined[job_id] for job_id in active}
         kept |= {job_id: min(kept[job_id] + passed, virtual) for job_id in held}
         contention = max(1.0, (len(kept) - len(held)) / gpus) if gpus else math.inf
-        return EvenShare(clock_seconds, virtual, contention, kept, latest)
+        arrived = latest(sorted((*self.arrived, *submitted))) if submitted else self.arrived
+        return EvenShare(clock_seconds, virtual, contention, kept, arrived)
 
     def service(self, job_id: int) -> float:
         """Even service of an active job, in seconds of its isolated run time."""

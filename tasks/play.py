@@ -31,10 +31,12 @@ class JobInPlay:
     Attributes:
         seen: Policy input.
         length: Residual run time in this play, on the first allocation of its menu, in seconds.
+        cut: Seconds of each whole round that it does not train, as the round's end cuts a step.
     """
 
     seen: ActiveJob
     length: float
+    cut: float = 0.0
 
     def after(
         self,
@@ -64,7 +66,15 @@ class JobInPlay:
             belief, seen.forecast, gpus, lease_rounds, seen.menu, seen.throughput, held=held
         )
         know(there, time)
-        return JobInPlay(there, left)
+        return JobInPlay(there, left, self.cut)
+
+    def held(self, seconds: float, round_seconds: float) -> float:
+        """How long it holds GPUs to train for some seconds."""
+        return seconds + self.cut * (seconds // (round_seconds - self.cut))
+
+    def trained(self, seconds: float, round_seconds: float) -> float:
+        """How long it trains while it holds GPUs for some seconds."""
+        return max(seconds - self.cut * (seconds // round_seconds), 0.0)
 
 
 def slowness(job: ActiveJob, held: Allocation | None) -> float:
@@ -183,7 +193,7 @@ class Play:
             held[job_id], since[job_id] = gpus, at
             job = self.jobs[job_id]
             seconds = job.length * slowness(job.seen, self.now.inventory.held(gpus))
-            heapq.heappush(ending, (began[job_id] + seconds, job_id))
+            heapq.heappush(ending, (began[job_id] + job.held(seconds, round_seconds), job_id))
 
         for job_id, gpus in plan.placement.items():
             launch(job_id, gpus, clock)
@@ -244,7 +254,8 @@ class Play:
             if gpus:
                 whole = rounds + (job.seen.lease_rounds if job.seen.gpus == gpus else 0)
                 there = self.now.inventory.held(gpus)
-                ran = min(max(clock - began[job_id], 0.0), job.length * slowness(job.seen, there))
+                ran = job.trained(max(clock - began[job_id], 0.0), now.round_seconds)
+                ran = min(ran, job.length * slowness(job.seen, there))
                 self.jobs[job_id] = job.after(ran, gpus, whole, there)
             elif job.seen.gpus:
                 self.jobs[job_id] = job.after(0.0, (), 0)

@@ -14,7 +14,7 @@ from itertools import islice
 
 import numpy as np
 
-from predictor.arrivals import arrivals_after
+from predictor.arrivals import COUNTED, arrivals_after
 from predictor.belief import Belief
 from predictor.forecast import HELD, Forecast, RunTime
 from predictor.options import NO_OPTIONS, stuck_behind
@@ -26,17 +26,18 @@ from tasks.round import Round, Run, situation
 PLAYS = 19
 """Plays of the queue. An engineering bound."""
 
-LOWEST, HIGHEST = 1, 15
-"""Which of the plays, by time, an interval ends at: the second and the sixteenth. Chosen with
-the slacks for 80 % coverage (docs/predictor.md says on which workloads). In the latest plays
-many more jobs arrive than have been seen."""
+LOWEST, HIGHEST = 1, 17
+"""Which of the plays, by time, an interval ends at: the second and the second last, between which
+the truth is with a probability of 80 % if the plays are like it."""
 
-FINISH_SLACK, START_SLACK = 0.25, 1.25
-"""Widening of an interval at either end, in rounds, of finishes and of starts: plays agree to the
-second where the truth does not, and a job starts a round off for the least difference in bids."""
+START_SLACK = 0.5
+"""Widening of an interval of starts at either end, in rounds: rounds begin up to some seconds
+earlier than in plays, and a job starts a round off for the least difference in bids."""
 
-MOST_COMING = 2_000
-"""Most jobs that a play lets arrive. An engineering bound."""
+MOST_COMING = 3
+"""Most jobs that a play lets arrive, times those that it knows of: three quarters of processes end
+before. Later ones seldom decide when a job that is here ends, but make the latest plays later
+without a bound."""
 
 LEAST_SECONDS = 1.0
 """Least residual run time that a play draws. A convention."""
@@ -90,10 +91,10 @@ def expected(run: Run, this: Round, asked: Set[int]) -> dict[int, Expected]:
     clock, seconds = now.clock_seconds, now.round_seconds
     found = {}
     for job_id in sorted(asked):
-        ends = _held((play.ends[job_id] for play in plays), clock, FINISH_SLACK * seconds)
+        ends = _held((play.ends[job_id] for play in plays), clock)
         starts = (clock, clock, clock)
         if job_id not in this.plan.placement:
-            following = clock + (1.0 - FINISH_SLACK) * seconds
+            following = clock + (1.0 - START_SLACK) * seconds
             starts = _held(
                 (play.starts[job_id] for play in plays), following, START_SLACK * seconds
             )
@@ -111,11 +112,14 @@ def _played(
     active, tenancy = _going_on(this), this.state.tenancy
     levels = {job_id: rng.permutation(PLAYS).tolist() for job_id in active}
     intervals = {job_id: _interval(this, job_id) for job_id in active}
+    cuts = {job_id: _cuts(job, now.round_seconds, rng) for job_id, job in active.items()}
     plays = []
     for number in range(PLAYS):
         jobs = {
             job_id: JobInPlay(
-                job, _quantile(intervals[job_id], (levels[job_id][number] + 0.5) / PLAYS)
+                job,
+                _quantile(intervals[job_id], (levels[job_id][number] + 0.5) / PLAYS),
+                cuts[job_id][number],
             )
             for job_id, job in active.items()
         }
@@ -165,20 +169,28 @@ def _quantile(interval: tuple[float, float, float], level: float) -> float:
     return max(point + (level - 0.5) * slope, LEAST_SECONDS)
 
 
+def _cuts(job: ActiveJob, round_seconds: float, rng: np.random.Generator) -> list[float]:
+    """Draws of what the end of a round leaves of a step: any part of one is as likely."""
+    step = min(1.0 / job.rate(job.menu[0]), 0.5 * round_seconds)
+    cuts: list[float] = (step * rng.random(PLAYS)).tolist()
+    return cuts
+
+
 def _coming(
     run: Run, this: Round, now: Situation, active: Mapping[int, JobInPlay], rng: np.random.Generator
 ) -> Iterator[JobInPlay]:
-    """Jobs still to come in a play, each like one that has been seen."""
+    """Jobs still to come in a play, each like one of the latest that have been seen."""
     seen = {
         belief.spec.job_id: (belief.spec, belief.reference_seconds) for belief in this.state.ended
     }
     for job_id, job in active.items():
         belief = job.seen.belief
         seen[job_id] = belief.spec, belief.reference_seconds + job.length
-    alike = [*seen.values()]
-    arrived = sorted(spec.arrival_seconds for spec, _ in alike)
+    alike = sorted(seen.values(), key=lambda one: one[0].arrival_seconds)[-COUNTED - 1 :]
+    arrived = [spec.arrival_seconds for spec, _ in alike]
     times = arrivals_after(now.clock_seconds, arrived, rng)
-    for job_id, time in enumerate(islice(times, MOST_COMING), start=max(seen, default=0) + 1):
+    times = islice(times, MOST_COMING * len(alike))
+    for job_id, time in enumerate(times, start=max(seen, default=0) + 1):
         spec, length = alike[rng.integers(len(alike))]
         belief = Belief(replace(spec, job_id=job_id, arrival_seconds=time, options=NO_OPTIONS))
         menu = now.inventory.menu_of(spec, spec.batch_size, run.throughput)
@@ -188,7 +200,7 @@ def _coming(
             yield JobInPlay(like, length)
 
 
-def _held(times: Iterable[float], floor: float, slack: float) -> tuple[float, float, float]:
+def _held(times: Iterable[float], floor: float, slack: float = 0.0) -> tuple[float, float, float]:
     """Median, and the interval of 80 % nominal coverage.
 
     Args:

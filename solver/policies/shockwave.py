@@ -244,9 +244,7 @@ class Shockwave:
         inventory = situation.inventory
         if not inventory.mixed:
             work = float(ahead.gangs @ (ahead.left + lost)) / inventory.gpus
-            coming = arrivals_left(
-                situation.clock_seconds, situation.jobs_seen, situation.even.latest_seconds
-            )
+            coming = arrivals_left(situation.clock_seconds, situation.even.arrived)
             return _Terms(ahead.fair(), max(work, longest, coming))
         kinds = {kind: number for number, kind in enumerate(inventory.types)}
         capacities = np.array(list(inventory.capacities.values()), dtype=np.int64)

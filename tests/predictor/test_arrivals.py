@@ -5,7 +5,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from predictor.arrivals import arrivals_after, arrivals_left
+from predictor.arrivals import COUNTED, arrivals_after, arrivals_left, latest
 
 
 def last_arrivals(now: float, arrived: list[float], draws: int = 2_000) -> list[float]:
@@ -46,10 +46,23 @@ def test_a_long_silence_is_an_end() -> None:
 @pytest.mark.parametrize("now", [1_000.0, 1_030.0, 1_060.0, 1_300.0])
 def test_arrivals_are_expected_to_go_on_as_often_as_draws_do(now: float) -> None:
     goes_on = np.mean([last > 0.0 for last in last_arrivals(now, STEADY)])
-    assert arrivals_left(now, len(STEADY), STEADY[-1]) == pytest.approx(
-        now * goes_on, abs=0.04 * now
-    )
+    assert arrivals_left(now, STEADY) == pytest.approx(now * goes_on, abs=0.04 * now)
 
 
 def test_nobody_is_expected_after_jobs_that_came_at_once() -> None:
-    assert arrivals_left(0.0, 3, 0.0) == arrivals_left(500.0, 3, 0.0) == 0.0
+    assert arrivals_left(0.0, [0.0] * 3) == arrivals_left(500.0, [0.0] * 3) == 0.0
+
+
+def test_what_is_expected_does_not_grow_with_the_age_of_a_cluster() -> None:
+    months = [10.0 * number for number in range(1, 100_001)]
+    now, span = months[-1], 10.0 * COUNTED
+    assert arrivals_left(now, months) == arrivals_left(now, latest(months)) == span
+    assert arrivals_left(now + 100.0, months) < 0.1 * span
+    beyond = [last > now + span for last in last_arrivals(now, months)]
+    assert np.mean(beyond) == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_burst_after_quiet_months_is_foretold_by_its_own_rate() -> None:
+    burst = [1e7 + 10.0 * number for number in range(COUNTED + 1)]
+    seldom = [1e5 * number for number in range(1, 60)]
+    assert arrivals_left(burst[-1], [*seldom, *burst]) == 10.0 * COUNTED

@@ -15,7 +15,7 @@ def test_jobs_receive_an_even_share_of_the_time_that_they_were_there() -> None:
     share = share.after(200.0, [spec(1, 140.0), spec(2, 160.0)], [0, 1, 2], gpus=1)
     # Contention is counted between rounds: alone until this one, then three on one GPU.
     assert [share.service(job) for job in (0, 1, 2)] == [180.0, 60.0, 40.0]
-    assert (share.contention, share.latest_seconds) == (3.0, 160.0)
+    assert (share.contention, share.arrived) == (3.0, (20.0, 140.0, 160.0))
     share = share.after(500.0, [], [0, 2], gpus=4)
     assert [share.service(job) for job in (0, 2)] == [280.0, 140.0]
     assert share.contention == 1.0

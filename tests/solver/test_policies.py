@@ -322,7 +322,8 @@ def test_while_jobs_keep_coming_the_longest_is_not_due() -> None:
 
     def worth(silence: float) -> float:
         """Of the longest job's coming round, when 40 jobs have come up to some time ago."""
-        even = dataclasses.replace(told.even, latest_seconds=told.clock_seconds - silence)
+        arrived = np.linspace(0.0, told.clock_seconds - silence, 41)[1:]
+        even = dataclasses.replace(told.even, arrived=tuple(arrived.tolist()))
         plan = make_policy("shockwave").plan(dataclasses.replace(told, even=even))
         return dict(zip(plan.order, plan.worth, strict=True))[0]
 

@@ -6,6 +6,7 @@ import pytest
 from flows.runs.prepared import prepare
 from flows.runs.start import make_start
 from predictor.basis import Basis
+from tasks.play import JobInPlay
 from tasks.record import Parameter, Settings, one_pool
 from tasks.rollouts import Expected, expected
 from tasks.round import ROUND, Round, Run, collect, predict, run_round, solve
@@ -51,6 +52,21 @@ def test_known_jobs_start_and_finish_as_foretold(policy: str) -> None:
         assert (one.start == clock) is (started == clock)
         late.append((one.finish - ends[job_id]) / (ends[job_id] - clock))
     assert np.mean(np.abs(late)) < 0.1
+
+
+@pytest.mark.parametrize("seconds", [0.0, 40.0, 118.0, 119.5, 1_000.0, 12_345.6])
+def test_a_round_ends_before_a_step_does(seconds: float) -> None:
+    workload = generate_workload(1, rng=np.random.default_rng(0))
+    start = make_start(workload, Settings("fifo", one_pool(4, 4)))
+    with prepare(start).under_way(Memory()) as run:
+        this = Round()
+        for step in (collect, predict):
+            step(run, this)
+    job = JobInPlay(this.active[0], seconds, cut=1.5)
+    held = job.held(seconds, 120.0)
+    assert held == seconds + 1.5 * int(seconds / 118.5)
+    assert job.trained(held, 120.0) == pytest.approx(seconds)
+    assert [job.trained(120.0 * rounds, 120.0) for rounds in (1, 3)] == [118.5, 355.5]
 
 
 def test_nothing_is_foretold_where_nothing_is_known() -> None:
