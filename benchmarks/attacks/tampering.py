@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from benchmarks.attacks import edits
 from benchmarks.attacks.edits import BYTES, Target
-from benchmarks.attacks.specimens import make_service
+from benchmarks.attacks.stopped import make_service
 from flows.runs import position
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start

@@ -1,0 +1,35 @@
+"""A service that was stopped, to be attacked."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from flows.service.options import ServiceOptions
+from flows.service.scheduler import schedule, under_way
+from predictor.allocation import Demand
+from predictor.job import JobSpec, Mode
+from tasks.commands import CommandKind
+from warehouse.inbox.inbox import Inbox
+from warehouse.inbox.tokens import Role, Tokens
+
+
+def make_service(warehouse: Path) -> dict[str, str]:
+    """A service of three rounds that was stopped, with a job that runs, one that is on hold, one
+    that is refused, and two entries that no round has taken in; the tokens of its API by role."""
+    job = JobSpec(0, "conv-small", 32, 128, Demand.gang(2), Mode.GNS, 400, 40_000, 0.0, "a")
+    options = ServiceOptions(policy="srtf", gpus=4, speed=100_000.0, driver="plain")
+    with Inbox(warehouse) as inbox:
+        inbox.submit(replace(job, name="x"), key="k1")
+        with under_way(warehouse, inbox, options) as run:
+            schedule(run, warehouse, rounds=1)
+            inbox.submit(replace(job, demand=Demand.gang(1)))
+            inbox.command(CommandKind.HOLD, 2)
+            inbox.submit(replace(job, demand=Demand.gang(8)))
+            schedule(run, warehouse, rounds=2)
+        inbox.submit(replace(job, name="x"))
+        inbox.command(CommandKind.BUDGET, 1, value=2.0)
+    with Tokens(warehouse) as tokens:
+        return {
+            "reader": tokens.add("ann", Role.READER),
+            "tenant": tokens.add("bob", Role.TENANT, "a"),
+            "operator": tokens.add("eve", Role.OPERATOR),
+        }
