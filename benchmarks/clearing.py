@@ -1,10 +1,13 @@
 """Time and gap of clearing a round in which jobs choose among GPU types.
 
-    python -m benchmarks.clearing [--repeats 9]
+    python -m benchmarks.clearing [--repeats 9] [--markdown]
 
 Jobs are drawn: gangs of 1 to 8 GPUs, utilities from a log-normal distribution, of which each type
-gives a share between a tenth and all. The time is the processor time of `solve_counts`, the median
-of the repeats; `of HiGHS` and `of Gurobi` are theirs on the same round, where they take it.
+gives a share between a tenth and all. Times are processor times, the median of the repeats: `ms` of
+`solve_counts`, `program ms` of the linear program of the least makespan by which jobs bid, and
+those of HiGHS and Gurobi are theirs on the same round, where they take it. The second table is of
+rounds with pairs of jobs on the same GPUs: a third of all pairs fit on a type, with rates that sum
+up to 1.0 to 1.6 times those alone, and those of at least 1.15 are candidates.
 """
 
 import argparse
@@ -14,8 +17,11 @@ from time import process_time
 import numpy as np
 
 from flows.cli.terminal import print_table
+from harness.markdown import markdown
 from predictor.allocation import Allocation
 from predictor.errors import SolverError
+from solver.backends.makespan import least_makespan
+from solver.backends.packing import PairTable, pack
 from solver.counts import relative_gap, solve_counts
 from solver.market import Market
 
@@ -29,40 +35,87 @@ SHAPES = (
 """Jobs, types, GPUs of each type, and the largest gang."""
 
 
+PACKED = ((71, 3, 12), (300, 3, 36))
+"""Jobs of one GPU, types, and GPUs of each, where jobs may share."""
+
+GAIN = 1.15
+"""Least sum of two jobs' rates over those alone, as `shockwave` has it by default."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--repeats", type=int, default=9, help="rounds of each shape")
+    parser.add_argument("--markdown", action="store_true", help="print the tables of the docs")
     options = parser.parse_args()
+    heads = ["jobs", "types", "GPUs each", "largest gang", "program ms", "ms", "largest gap"]
+    show([*heads, "HiGHS ms", "Gurobi ms"], cleared(options.repeats), options.markdown)
+    print()
+    heads = ["jobs", "types", "GPUs each", "candidates", "ms"]
+    show(heads, packed(options.repeats), options.markdown)
+
+
+def show(heads: list[str], rows: list[list[float]], as_markdown: bool) -> None:
+    """Print a table."""
+    if as_markdown:
+        shown = [
+            ["–" if cell != cell else f"{cell:,}" if cell > 999 else f"{cell:.3g}" for cell in row]
+            for row in rows
+        ]
+        print(markdown(heads, shown), end="")
+    else:
+        print_table(heads, rows)
+
+
+def cleared(repeats: int) -> list[list[float]]:
+    """A row for each shape of a round without pairs."""
     rows = []
     for jobs, types, gpus, largest in SHAPES:
-        markets = [drawn(jobs, types, gpus, largest, seed) for seed in range(options.repeats)]
+        markets = [drawn(jobs, types, gpus, largest, seed) for seed in range(repeats)]
         ours = [solved(market, "lagrangian") for market in markets]
         others = [
             solved(markets[0], backend)[0] if jobs <= 1000 else float("nan")
             for backend in ("highs", "gurobi")
         ]
-        rows.append(
-            [
-                jobs,
-                types,
-                gpus,
-                largest,
-                median(t for t, _ in ours),
-                max(g for _, g in ours),
-                *others,
-            ]
-        )
-    titles = [
-        "jobs",
-        "types",
-        "GPUs each",
-        "largest gang",
-        "ms",
-        "largest gap",
-        "HiGHS ms",
-        "Gurobi ms",
-    ]
-    print_table(titles, rows)
+        program = median(bid_for(market) for market in markets)
+        ms, gap = median(t for t, _ in ours), max(g for _, g in ours)
+        rows.append([jobs, types, gpus, largest, program, ms, gap, *others])
+    return rows
+
+
+def bid_for(market: Market) -> float:
+    """Processor time of the program of the least makespan, in milliseconds.
+
+    Run times fall as utilities rise.
+    """
+    seconds = 1e4 * market.gangs / market.utility[:, 1]
+    begun = process_time()
+    least_makespan(
+        seconds, market.gangs.astype(float), market.job_of, market.type_of, market.capacities
+    )
+    return 1e3 * (process_time() - begun)
+
+
+def packed(repeats: int) -> list[list[float]]:
+    """A row for each shape of a round with pairs."""
+    rows = []
+    for jobs, types, gpus in PACKED:
+        found = []
+        for seed in range(repeats):
+            market, rng = drawn(jobs, types, gpus, 1, seed), np.random.default_rng(seed)
+            one, two = np.triu_indices(jobs, 1)
+            first = np.add.outer(np.arange(types), one * types).ravel()
+            second = np.add.outer(np.arange(types), two * types).ravel()
+            total, part = rng.uniform(1.0, 1.6, len(first)), rng.uniform(0.4, 0.6, len(first))
+            taken = (total >= GAIN) & (rng.random(len(first)) < 1.0 / 3.0)
+            worth = market.utility[:, 1]
+            value = total * (part * worth[first] + (1.0 - part) * worth[second])
+            table = PairTable(first[taken], second[taken], value[taken])
+            begun = process_time()
+            pack(worth, market.gangs, market.job_of, market.type_of, market.capacities, table)
+            found.append((1e3 * (process_time() - begun), len(table.value)))
+        times, sizes = zip(*found, strict=True)
+        rows.append([jobs, types, gpus, int(median(sizes)), median(times)])
+    return rows
 
 
 def drawn(jobs: int, types: int, gpus: int, largest: int, seed: int) -> Market:

@@ -23,15 +23,6 @@ from solver.pairs import pairs_in
 from solver.plan import Claim, Plan, Situation, SolveReport, Turn, next_round
 from solver.shared_cluster import SharedCluster, Sharer
 
-MIXED_FAIRNESS, MIXED_LATENESS, MIXED_SIZE = 4.0 / 3.0, 2.0, 0.75
-"""On several GPU types, times that φ and λ are what they are on one, and the exponent of the gang:
-as they were chosen there. With those of one type Gavel's traces have 1 to 6 % more mean JCT, and
-worst ρ a tenth to a fifth higher (docs/market.md)."""
-
-PAIRED = 0.2
-"""Factor on the comparative advantage where jobs may share GPUs: the linear program of the least
-makespan has no pairs, by which GPUs do more. Chosen on Gavel's trace of jobs with one GPU."""
-
 
 @dataclass(frozen=True)
 class Shockwave:
@@ -71,8 +62,15 @@ class Shockwave:
         preview: Where not 0, the market is that of the window, laid out around the coming
             round: bids, prices, plan and guarantees are of the window. Who runs is the same. On
             several GPU types the market is of the coming round.
-        advantage: On several GPU types, what a GPU-second of the least makespan is worth, in the
-            unit of a round's utility.
+        mixed_fairness: On several GPU types, φ. With the φ, λ and exponent of one type, Gavel's
+            traces have 1 to 6 % more mean JCT, and worst ρ a tenth to a fifth higher.
+        mixed_lateness: There, λ.
+        mixed_size: There, the exponent of the gang in the worth of completing a job.
+        advantage: There, what a GPU-second of the least makespan is worth, in the unit of a round's
+            utility.
+        paired_advantage: The same where jobs may share GPUs: the linear program of the least
+            makespan has no pairs, by which GPUs do more. Chosen on Gavel's trace of jobs with one
+            GPU.
         stay: There, the least preemption hysteresis of bids on the GPU type that a job holds, in
             place of `favour`; more where restarts cost more of a round.
         packed: 1 for pairs of jobs on the same GPUs: columns of the market, worth to each job its
@@ -100,7 +98,11 @@ class Shockwave:
     longest_level: float = 0.3
     lost_rounds: float = 0.5
     preview: float = 0.0
+    mixed_fairness: float = 1.0
+    mixed_lateness: float = 1.6
+    mixed_size: float = 0.75
     advantage: float = 0.25
+    paired_advantage: float = 0.05
     stay: float = 1.1
     packed: float = 0.0
     gain: float = 1.15
@@ -204,13 +206,13 @@ class Shockwave:
         """The market of a window that begins with the coming round."""
         mixed = terms.advantage is not None
         parameters = UtilityParameters(
-            self.fairness * (MIXED_FAIRNESS if mixed else 1.0),
-            self.lateness * (MIXED_LATENESS if mixed else 1.0),
+            self.mixed_fairness if mixed else self.fairness,
+            self.mixed_lateness if mixed else self.lateness,
             self.crowded,
             self.fair_share,
             self.blur_rounds,
             self.blur_share,
-            MIXED_SIZE if mixed else 1.0,
+            self.mixed_size if mixed else 1.0,
         )
         utility = utilities(
             ahead,
@@ -253,7 +255,7 @@ class Shockwave:
         cluster = self._shared(situation, ahead, capacities[type_of] / inventory.gpus)
         fair = {sharer.job_id: sharer.fair - sharer.arrival for sharer in cluster.sharers}
         due = np.array([fair[job.job_id] for job in situation.jobs])[ahead.job_of]
-        advantage = self.advantage * (PAIRED if self.packed else 1.0)
+        advantage = self.paired_advantage if self.packed else self.advantage
         return _Terms(
             fair=(due / ahead.budgets)[:, None],
             horizon=max(program.seconds, longest),
