@@ -139,6 +139,19 @@ class ContainerEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeProblem:
+    """What keeps a node out of service.
+
+    Attributes:
+        node: The node.
+        problem: In words.
+    """
+
+    node: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """Everything that a runtime reports at a round boundary, since the last boundary.
 
@@ -149,6 +162,7 @@ class Observation:
         reports: Completed epochs, in order within each job.
         progress: Where each job that ran since then stands.
         drained: Nodes that are out of service, ascending.
+        problems: What is wrong with nodes, as far as it is known, by node.
     """
 
     clock_seconds: float
@@ -156,6 +170,7 @@ class Observation:
     reports: tuple[EpochReport, ...]
     progress: tuple[JobProgress, ...]
     drained: tuple[int, ...] = ()
+    problems: tuple[NodeProblem, ...] = ()
 
     @property
     def ended(self) -> tuple[int, ...]:

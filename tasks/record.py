@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
-from containers.runtime import ContainerEvent, Lease, Observation
+from containers.runtime import ContainerEvent, Lease, NodeProblem, Observation
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Allocation
 from predictor.basis import Basis
@@ -333,6 +333,7 @@ class RoundRecord:
         truths: Ground truths of the jobs that arrived, of a service on a virtual cluster. Entries
             of its inbox are jobs or commands: the records say up to which they were taken in.
         pairs: Pairs of jobs with leases on the same GPUs; all other leases are disjoint.
+        problems: What is wrong with nodes that are out of service without an order.
     """
 
     version: int
@@ -354,6 +355,7 @@ class RoundRecord:
     commands: tuple[Command, ...] = field(default=(), metadata={"optional": True})
     truths: tuple[GroundTruth, ...] = field(default=(), metadata={"optional": True})
     pairs: tuple[tuple[int, ...], ...] = field(default=(), metadata={"optional": True})
+    problems: tuple[NodeProblem, ...] = field(default=(), metadata={"optional": True})
 
     @property
     def ended(self) -> tuple[int, ...]:
@@ -369,6 +371,7 @@ class RoundRecord:
             reports=self.reports,
             progress=self.progress,
             drained=self.solve.drained,
+            problems=self.problems,
         )
 
 

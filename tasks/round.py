@@ -293,11 +293,16 @@ def dispatch(run: Run, this: Round) -> None:
     """Preempt the jobs that lose their lease, then launch the jobs with a new lease."""
     run.check()
     placement, leases = this.plan.placement, this.state.leases
-    losing = {
-        job_id: displaced(gpus, leases, placement)
-        for job_id, gpus in leases.items()
-        if job_id not in placement
-    }
+    inventory = this.state.inventory(run.header)
+    problems = {found.node: found.problem for found in this.observation.problems}
+
+    def why(gpus: tuple[int, ...]) -> str:
+        ailing = problems.keys() & {inventory.node(gpu) for gpu in gpus} if problems else ()
+        for node in sorted(ailing):
+            return f"node {node} is out of service: {problems[node]}"
+        return displaced(gpus, leases, placement)
+
+    losing = {job_id: why(gpus) for job_id, gpus in leases.items() if job_id not in placement}
     new = [Lease(job_id, gpus) for job_id, gpus in placement.items() if leases.get(job_id) != gpus]
     this.events = (*run.runtime.preempt(losing), *run.runtime.launch(run.state.round, new))
 
@@ -347,6 +352,7 @@ def record(run: Run, this: Round) -> None:
         commands=this.commands,
         truths=this.truths,
         pairs=this.plan.pairs,
+        problems=this.observation.problems,
     )
     timings = Timings(*(this.milliseconds[step.__name__] for step in ROUND[:-1]))
     digest = record_hash(kept)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,13 +13,11 @@ from uuid import uuid4
 from containers.docker.daemon import Daemon, NodeGone, Refused
 from containers.docker.escapes import ENGINE, RUNC, TOOLKIT
 from containers.docker.fleet import TAKEN_REMEDY
+from containers.docker.health import SKEW_SECONDS, system_seconds
 from containers.docker.nodes import Node, Nodes
 from containers.docker.rendering import DATASETS, Rendered, render
 from containers.runtime import Lease
 from predictor.errors import InputError
-
-SKEW_SECONDS = 2.0
-"""Tolerated clock skew of a node, the latency of the query included. An engineering bound."""
 
 PROBE = """
 touch /job/seen || exit
@@ -232,11 +229,6 @@ def _clock(node: Node, info: dict[str, Any]) -> Finding:
     sound = abs(skew) <= SKEW_SECONDS
     remedy = "" if sound else "synchronise clocks (NTP)"
     return Finding(node.name, "clock", sound, f"{abs(skew):.0f} s off", remedy)
-
-
-def system_seconds(text: str) -> float:
-    """Unix seconds of a timestamp of Docker, in nanoseconds and the daemon's time zone."""
-    return datetime.fromisoformat(text).timestamp()
 
 
 def _limits(node: Node, info: dict[str, Any]) -> Finding:

@@ -28,6 +28,7 @@ from containers.runtime import (
     ContainerEvent,
     EventKind,
     Lease,
+    NodeProblem,
     Observation,
     Place,
     Standing,
@@ -341,12 +342,14 @@ class DockerRuntime:
         # The next launch ends their containers, after this observation is recorded.
         ended = [job_id for job_id, lease in self._leases.items() if lease.end]
         self._began = self._clock.now()
+        problems = self._fleet.problems()
         return Observation(
             clock_seconds=self._began,
             finished=tuple(sorted(map(self._ended, ended), key=lambda e: (e.at_seconds, e.job_id))),
             reports=tuple(reports),
             progress=tuple(progress),
-            drained=tuple(sorted(self._fleet.gone)),
+            drained=tuple(sorted(problems)),
+            problems=tuple(NodeProblem(node, problems[node]) for node in sorted(problems)),
         )
 
     def _read(

@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from containers.docker.daemon import CONNECTIONS, Daemon, Exit, Found, NodeGone, Refused
+from containers.docker.health import Room, problem_of
 from containers.docker.logs import keep, log_file
 from containers.docker.nodes import Nodes
 from containers.docker.rendering import Rendered, network_name
@@ -48,6 +49,7 @@ class Fleet:
         self._meters: dict[int, Meter] = {}
         self._leaving: set[int] = set()
         self._left: set[int] = set()
+        self._room = Room(nodes.storage, nodes.least_free)
         self.pool = ThreadPoolExecutor(CONNECTIONS)
 
     def close(self) -> None:
@@ -94,6 +96,25 @@ class Fleet:
             return []
         self.gone.pop(node, None)
         return [Placed(node, entry) for entry in found]
+
+    def problems(self) -> dict[int, str]:
+        """What is wrong with nodes, in words: those that did not answer, and those that did."""
+        asked = [
+            node
+            for node in range(len(self._nodes.nodes))
+            if node not in self.gone and node not in self._left | self._leaving
+        ]
+        found = dict(zip(asked, self.pool.map(self._problem, asked), strict=True))
+        if room := self._room.problem():
+            found = {node: problem or room for node, problem in found.items()}
+        silent = {node: f"it does not answer: {cause}" for node, cause in self.gone.items()}
+        return silent | {node: problem for node, problem in found.items() if problem}
+
+    def _problem(self, node: int) -> str:
+        try:
+            return problem_of(self._nodes.nodes[node], self._daemon(node))
+        except (NodeGone, Refused):
+            return ""
 
     def start(self, rendered: Rendered) -> None:
         """Create and start a container.

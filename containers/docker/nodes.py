@@ -101,6 +101,7 @@ class Nodes:
         mounts: Other read-only folders on each node, at the same path in containers.
         limits: Limits of a container, per GPU.
         grace_seconds: Grace period from SIGTERM to SIGKILL, in which to write a checkpoint.
+        least_free: Bytes that have to be free in the storage; with less, no node is in service.
         hung_rounds: Consecutive rounds without a completed step or epoch after which a job counts
             as hung.
         network: An attachable Docker network, for gangs that span daemons.
@@ -122,6 +123,7 @@ class Nodes:
     mounts: tuple[Path, ...] = ()
     limits: Limits = Limits()
     grace_seconds: float = 30.0
+    least_free: int = 2**28
     hung_rounds: int = 3
     network: str = ""
     rendezvous_port: int = 29500

@@ -85,7 +85,7 @@ def gpu_share(devices: Sequence[str]) -> float:
     except pynvml.NVMLError:
         return 0.0
     try:
-        busy = [pynvml.nvmlDeviceGetUtilizationRates(_handle(device)).gpu for device in devices]
+        busy = [pynvml.nvmlDeviceGetUtilizationRates(handle_of(device)).gpu for device in devices]
     except pynvml.NVMLError:
         return 0.0
     finally:
@@ -93,7 +93,8 @@ def gpu_share(devices: Sequence[str]) -> float:
     return float(sum(busy)) / len(busy) / 100
 
 
-def _handle(device: str) -> Any:
+def handle_of(device: str) -> Any:
+    """The driver's handle of a GPU, by its number or UUID."""
     import pynvml
 
     if device.isdecimal():

@@ -6,7 +6,7 @@ import typer
 
 from flows.cli.jobs import Key, desk, order, print_accepted, shown
 from flows.cli.options import Json, Warehouse
-from flows.cli.output import print_rows, say
+from flows.cli.output import print_listed, say
 from warehouse import DEFAULT_WAREHOUSE
 
 Index = Annotated[str, typer.Argument(help="A node, by its index from 0.")]
@@ -88,4 +88,4 @@ def remove(
 def nodes(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List the nodes, their GPUs, and the jobs that hold them."""
     with desk(warehouse) as found:
-        print_rows([shown(row) for row in found.nodes()], as_json, paged=True)
+        print_listed([shown(row) for row in found.nodes()], as_json)

@@ -145,6 +145,7 @@ class NodeRow:
         jobs: Jobs that hold them, by id.
         drained: Whether it is out of service.
         cordoned: Whether no job starts there.
+        problem: What keeps it out of service, in words; empty if an order does, or nothing.
     """
 
     node: int
@@ -154,6 +155,7 @@ class NodeRow:
     jobs: tuple[int, ...]
     drained: bool
     cordoned: bool = False
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,13 +216,16 @@ class Telling:
         inventory, drained = found.state.inventory(self.header), self._drained(found)
         holders = {gpu: job for job, gpus in found.state.leases.items() for gpu in gpus}
         cordoned = found.state.orders.cordoned
+        ailing = found.last.problems if found.last else ()
+        problems = {one.node: one.problem for one in ailing}
         rows = []
         for node in sorted({*range(inventory.nodes)} - found.state.orders.removed):
             gpus = tuple(inventory.gpus_of(node))
             held = tuple(gpu for gpu in gpus if gpu in holders)
             kind = inventory.pools[inventory.pool(gpus[0])].gpu_type
             jobs = tuple(sorted({holders[gpu] for gpu in held}))
-            rows.append(NodeRow(node, kind, gpus, held, jobs, node in drained, node in cordoned))
+            out, kept = node in drained, node in cordoned
+            rows.append(NodeRow(node, kind, gpus, held, jobs, out, kept, problems.get(node, "")))
         return rows
 
     @staticmethod

@@ -110,6 +110,7 @@ class Answer:
     deadline_seconds: float | None = None
     promised: str | None = None
     quota_until_seconds: float | None = None
+    problems: tuple[tuple[int, str], ...] = ()
 
     def __str__(self) -> str:
         """The answer in sentences, one a line."""
@@ -202,6 +203,7 @@ def answer(
         total_gpus=inventory.gpus,
         tried_again_seconds=_tried_again(this.state.backoff.waits.get(job_id, 0.0), clock),
         drained=this.observation.drained,
+        problems=tuple((one.node, one.problem) for one in this.observation.problems),
         held_type=inventory.allocation(gpus).gpu_type if gpus else None,
         speeds=_speeds(job, plan),
         kind=spec.kind.value,

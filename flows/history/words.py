@@ -62,9 +62,12 @@ def _waited(a: Answer) -> str:
 
 
 def _standing(a: Answer) -> Iterator[str]:
-    if a.drained:
-        nodes = ", ".join(map(str, a.drained))
-        yield f"Node{'s' * (len(a.drained) > 1)} {nodes} (from 0) did not answer: out of service."
+    for node, problem in a.problems:
+        yield f"Node {node} (from 0) is out of service: {problem}."
+    known = {node for node, _ in a.problems}
+    if others := [node for node in a.drained if node not in known]:
+        nodes, several = ", ".join(map(str, others)), len(others) > 1
+        yield f"Node{'s' * several} {nodes} (from 0) {'are' if several else 'is'} out of service."
     if a.order:
         yield ORDERS[a.order]
         return

@@ -182,6 +182,7 @@ class ClusterFile(Part):
     limits: LimitsPart = LimitsPart()
     grace_seconds: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 30.0
     hung_rounds: Annotated[int, Field(ge=1, le=1000)] = 3
+    least_free: Annotated[str, Field(pattern=r"^[0-9]{1,9}[kmgt]?$")] = "256m"
     network: Annotated[str, Field(pattern=r"^([a-zA-Z0-9][a-zA-Z0-9_.-]*)?$")] = ""
     rendezvous_port: Annotated[int, Field(ge=1024, le=65535)] = 29500
     images: list[Annotated[str, Field(pattern=PATTERN, max_length=255)]] = Field(
@@ -223,6 +224,7 @@ class ClusterFile(Part):
             limits=self.limits.limits,
             grace_seconds=self.grace_seconds,
             hung_rounds=self.hung_rounds,
+            least_free=_bytes(self.least_free),
             network=self.network,
             rendezvous_port=self.rendezvous_port,
             images=tuple(self.images),

@@ -208,6 +208,45 @@ def test_a_host_is_added_to_a_service_and_another_removed(
     daemon.remove_containers()
 
 
+def test_a_full_storage_drains_all_nodes_until_there_is_room(
+    daemon: Dockerd, storage: Path, tmp_path: Path
+) -> None:
+    read = ", ".join(f'"{path}"' for path in mounts())
+    head = f'storage = "{storage}"\nuser = "1000:1000"\nmounts = [{read}]\ngrace_seconds = 1\n'
+    node, file = NODE.format(name="one", endpoint=daemon.endpoint, image=IMAGE), tmp_path / "c.toml"
+    rates = {"('Recommendation (batch size 32)', 1)": {"null": 40.0}}
+    (profile := tmp_path / "profile.json").write_text(json.dumps({"cpu": rates}))
+    options = ServiceOptions(
+        cluster=file, profile=profile, round_seconds=2.0, restart_seconds=1.0, driver="plain"
+    )
+
+    def go(least_free: str, rounds: int) -> str:
+        file.write_text(f'{head}least_free = "{least_free}"\n{node}')
+        with under_way(tmp_path, inbox, options) as run:
+            schedule(run, tmp_path, rounds=rounds)
+            return run.name
+
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(long(0))
+        name = go("900000000t", 1)
+        with Desk(tmp_path) as desk:
+            (row,) = desk.nodes()
+            assert (row.drained, row.held_gpus) == (True, ())
+            assert row.problem.startswith("the storage has ")
+            assert f"Node 0 (from 0) is out of service: {row.problem}." in str(desk.why(1))
+            go("1m", 2)
+            (row,) = desk.nodes()
+            assert (row.drained, row.held_gpus, row.problem) == (False, (0,), "")
+            go("900000000t", 1)
+            (row,) = desk.nodes()
+            assert (row.drained, row.held_gpus) == (True, ())
+            (end,) = (event for event in desk.events() if event.kind == "preempted")
+            assert end.reason.startswith(f"node 0 is out of service: {row.problem}")
+    assert audit(tmp_path, name).findings == ()
+    assert replay(name, tmp_path).differences == []
+    daemon.remove_containers()
+
+
 def test_a_service_runs_in_containers_what_it_is_handed_and_goes_on(
     daemon: Dockerd, storage: Path, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from containers.virtual.truth import GroundTruth
 from predictor.errors import WarehouseError, first_line, remedy_of
 from predictor.job import JobSpec
-from tasks.record import Package, RoundRecord, RunHeader, Timings
+from tasks.record import Package, RoundRecord, RunHeader, RuntimeKind, Timings
 from warehouse.store.arrow import arrow_schema, schema_with
 from warehouse.store.durable import Ahead, regular, written
 
@@ -114,6 +114,7 @@ def header_columns(header: RunHeader) -> pa.Schema:
 def round_columns(header: RunHeader) -> pa.Schema:
     """The columns of a run's rounds: of a service with what it took in."""
     wanted = ["commands", "truths"] * header.service + ["pairs"] * bool(header.pairs)
+    wanted += ["problems"] * (header.settings.runtime == RuntimeKind.DOCKER)
     return pa.schema([*arrow_schema(RoundLabel), *schema_with(RoundRecord, wanted)])
 
 
@@ -194,8 +195,9 @@ def each_group(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
     """
     try:
         with pq.ParquetFile(regular(path)) as file:
+            there = [name for name in schema.names if name in file.schema_arrow.names]
             for group in range(file.num_row_groups):
-                yield file.read_row_group(group, schema.names).select(schema.names)
+                yield file.read_row_group(group, there).select(there)
     except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
         raise _damaged(path, error) from None
 

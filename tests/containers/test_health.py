@@ -1,0 +1,51 @@
+"""Nodes that answer and cannot be used all the same: what is found, and what follows."""
+
+import os
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from containers.docker.daemon import Daemon
+from containers.docker.health import Room, clock_skew, lost_here, lost_there, problem_of
+from harness.dockerd import Dockerd, cluster
+
+
+@pytest.mark.parametrize(
+    ("there", "skew"),
+    [("00:00:09.5Z", -0.5), ("00:00:10Z", 0.0), ("00:00:12Z", 0.0), ("00:00:17.5Z", 4.5)],
+)
+def test_a_clock_is_off_by_what_latency_does_not_explain(there: str, skew: float) -> None:
+    info = {"SystemTime": f"1970-01-01T{there}"}
+    assert clock_skew(info, 10.0, 13.0) == pytest.approx(skew)
+
+
+def test_a_gpu_that_is_not_listed_is_lost() -> None:
+    listed = ["nvidia.com/gpu=0", "nvidia.com/gpu=GPU-1", "nvidia.com/gpu=all", "amd.com/gpu=2"]
+    info = {"DiscoveredDevices": [{"Source": "cdi", "ID": name} for name in listed]}
+    assert lost_there(["0", "2", "GPU-1"], info) == ("2",)
+    assert lost_there(["0", "2"], {"DiscoveredDevices": None}) == ()
+    assert lost_there(["0", "2"], {}) == ()
+    assert lost_here([]) == ()
+
+
+def test_there_is_room_again_when_twice_as_much_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = [100, 99, 150, 199, 200, 100]
+    found = (SimpleNamespace(f_bavail=mib, f_frsize=2**20) for mib in free)
+    monkeypatch.setattr(os, "statvfs", lambda path: next(found))
+    room = Room(Path("/"), 100 * 2**20)
+    told = [room.problem() for _ in free]
+    assert [bool(text) for text in told] == [False, True, True, True, False, False]
+    assert told[1] == "the storage has 99 MiB left"
+
+
+def test_a_daemon_is_asked_for_its_clock(
+    daemon: Dockerd, storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (node,) = cluster(daemon, storage).nodes
+    asked = Daemon(node)
+    assert problem_of(node, asked) == ""
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 60.0)
+    assert problem_of(node, asked) in ("its clock is 59 s behind", "its clock is 60 s behind")
