@@ -13,6 +13,7 @@ from containers.docker.rendering import container_name
 from containers.runtime import EventKind
 from flows.desk.client import Client
 from flows.desk.desk import Desk
+from flows.desk.guarded import Guarded
 from flows.desk.local import LocalDesk
 from flows.desk.printed import check_printed, printed
 from flows.history.replay import replay
@@ -24,6 +25,7 @@ from flows.servers.own_server import own_server
 from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from flows.service.options import ServiceOptions
 from flows.service.scheduler import schedule, under_way
+from flows.web.page.views import log_of
 from harness.dockerd import IMAGE, Dockerd, cluster, mounts
 from predictor.errors import InputError
 from predictor.job import Mode
@@ -33,6 +35,7 @@ from tasks.sources import Workload
 from tests.containers.stories import job, long
 from tests.flows.served import SECRET, served
 from warehouse.inbox.inbox import Inbox
+from warehouse.inbox.tokens import Role, Token
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
@@ -303,6 +306,8 @@ slots = [{{ cpus = 1.0 }}, {{ cpus = 1.0 }}]
         assert b"".join(there.logs("1")) == b"".join(own.logs("1")) == kept
         assert next(there.logs("1", follow=True)) == next(own.logs("1", follow=True)) == kept
         assert [found.epoch for found in there.course("1").losses] == [0, 1, 2, 3]
+        shown = log_of(Guarded(tmp_path), Token("ann", Role.OPERATOR), "1")
+        assert (shown["text"].encode(), shown["cut"]) == (kept, False)
     assert audit(tmp_path, run.name).findings == ()
     assert replay(run.name, tmp_path).differences == []
     daemon.remove_containers()

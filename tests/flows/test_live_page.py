@@ -75,6 +75,8 @@ ACCESS = {
     ("GET", "/live/jobs/1"): (401, 200, 200, 404, 200, 200),
     ("GET", "/live/jobs/2"): (401, 200, 404, 404, 200, 200),
     ("GET", "/live/jobs/99"): (401, 404, 404, 404, 404, 404),
+    ("GET", "/live/jobs/1/logs"): (401, 422, 422, 404, 422, 422),  # on a virtual cluster
+    ("GET", "/live/jobs/2/logs"): (401, 422, 404, 404, 422, 422),
     **{
         ("POST", f"/live/jobs/{job}/{kind}"): row
         for kind in ("cancel", "hold", "release", "requeue")

@@ -29,6 +29,7 @@ from flows.web.page.views import (
     NODE_ORDERS,
     ORDERS,
     environment,
+    log_of,
     of_job,
     overview,
     whatif,
@@ -145,6 +146,13 @@ class Page:
             request, "job.html.j2", lambda caller: of_job(service, caller, target)
         )
 
+    async def logs(self, request: Request) -> Response:
+        """What a job printed."""
+        service, target = self._asking.service, request.path_params["job"]
+        return await self._answer(
+            request, "log.html.j2", lambda caller: log_of(service, caller, target)
+        )
+
     async def whatif(self, request: Request) -> Response:
         """What a change would do."""
         service, asked = self._asking.service, dict(request.query_params)
@@ -235,6 +243,7 @@ class Page:
             Route(PAGE, self.overview),
             Route(f"{PAGE}/whatif", self.whatif),
             Route(f"{PAGE}/jobs/{{job}}", self.job),
+            Route(f"{PAGE}/jobs/{{job}}/logs", self.logs),
             Route(f"{PAGE}/nodes", self.add, methods=["POST"]),
             Route(f"{PAGE}/nodes/{{node}}/{{command}}", self.node, methods=["POST"]),
             Route(f"{PAGE}/login", self.login, methods=["POST"]),

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from markupsafe import Markup
 import warehouse
 from flows.desk.course import PriceRow
 from flows.desk.forecasting import WhatIf, factor
+from flows.desk.front import headed
 from flows.desk.guarded import Guarded
 from flows.desk.rows import NodeRow
 from flows.web.page.drawing import Point, chart
@@ -23,6 +25,9 @@ from warehouse.inbox.tokens import Role, Token
 FOLDER = Path(__file__).parent
 LOOK = Path(warehouse.__file__).parent / "report" / "page.css"
 """The look of reports, which the page shares."""
+
+MOST_LOG = 2**18
+"""Bytes of a log that are shown, at most. A choice of layout."""
 
 MOST_QUEUED, MOST_ENDED = 300, 15
 """Rows of the tables. A choice of layout."""
@@ -170,6 +175,28 @@ def of_job(service: Guarded, caller: Token, target: str) -> dict[str, Any]:
             *("epoch", "loss", f"Training loss of job {row.job_id} by epoch"),
         ),
         "held": list(reversed(course.held)),
+        "prints": bool(service.desk.inbox.cluster),
+    }
+
+
+def log_of(service: Guarded, caller: Token, target: str) -> dict[str, Any]:
+    """What the containers of a job printed: the last of it.
+
+    Raises:
+        NotThere: There is no such job that the caller sees.
+        InputError: It has never had GPUs, or runs on a virtual cluster.
+    """
+    row, text, length = service.job(caller, target), b"", 0
+    with closing(service.printed(caller, str(row.job_id))) as printed:
+        for part in headed(printed.more()):
+            length += len(part)
+            text = (text + part)[-MOST_LOG:]
+    shown = text.decode(errors="replace")
+    return {
+        "row": row,
+        "text": "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in shown),
+        "cut": length > MOST_LOG,
+        "most": MOST_LOG,
     }
 
 
