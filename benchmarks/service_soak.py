@@ -2,14 +2,15 @@
 
     python -m benchmarks.service_soak [--jobs 1900] [--kills 20] [--speed 3600] [--seed 0] [--json]
 
-Submitters, each a process, hand jobs of five tenants to a service on eight virtual GPUs and, as the
-seed draws, cancel, hold, release and requeue them, change budgets, and drain and uncordon nodes.
-Over the first two fifths of the entries the scheduler or, less often, a submitter is killed with
--9 at random moments, and started again; later nobody is, so that the memory of one scheduler is
-told over time: `grown` is by how much more is resident in the end than when half of the entries
-were taken in. Then all holds and drains end, and when the last job has ended, inbox and records are
-held against what submitters were told: `lost`, `not_once` and `without_effect` are the broken
-promises, `unclean` the findings of `audit`, `differs` the rounds that replay decides differently.
+Submitters, each a process, hand jobs of five tenants through the API to a service on eight virtual
+GPUs and, as the seed draws, cancel, hold, release and requeue them, change budgets, and drain and
+uncordon nodes. Over the first two fifths of the entries the scheduler or, less often, the API or a
+submitter is killed with -9 at random moments, and started again; later nobody is, so that the
+memory of one scheduler is told over time: `grown` is by how much more is resident in the end than
+when half of the entries were taken in. Then all holds and drains end, and when the last job has
+ended, inbox and records are held against what submitters were told: `lost`, `not_once` and
+`without_effect` are the broken promises, `unclean` the findings of `audit`, `differs` the rounds
+that replay decides differently.
 Exit code 1 if one of these is not 0.
 """
 
@@ -24,20 +25,28 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import TextIO
+from typing import Any, TextIO
+
+import uvicorn
 
 from benchmarks.attacks import promises
 from benchmarks.attacks.kills import forked
 from benchmarks.attacks.promises import Told
 from flows.cli.terminal import print_table
+from flows.desk.client import Client
 from flows.desk.desk import Desk
+from flows.desk.guarded import Guarded
 from flows.service.options import ServiceOptions
 from flows.service.scheduler import schedule, under_way
+from flows.web.api import create_api
+from flows.web.asking import Asking
+from harness.up import free_port
 from predictor.allocation import Demand
+from predictor.errors import WarehouseBusy
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind
 from tasks.round import Round, Run, run_round
@@ -46,6 +55,7 @@ from warehouse.inbox.inbox import Inbox
 from warehouse.store.reader import Reader
 
 GPUS, SUBMITTERS = 8, 3
+SECRET = "soak:soak"
 MOST_ACTIVE = 40
 """Jobs that are active or wait in the inbox, at most: submitters then wait."""
 
@@ -91,12 +101,17 @@ class Gauge:
 
 @dataclass(frozen=True)
 class Place:
-    """A soak's warehouse and settings."""
+    """A soak's warehouse and settings; `url` is that of an inbox in Postgres, `port` the API's."""
 
     warehouse: Path
     options: ServiceOptions
     gauge: Gauge
     seed: int
+    url: str = ""
+    port: int = field(default_factory=free_port)
+
+    def client(self) -> Client:
+        return Client(f"http://127.0.0.1:{self.port}", SECRET)
 
     def told_file(self, submitter: int) -> Path:
         return self.warehouse.parent / f"told-{submitter}.jsonl"
@@ -124,19 +139,36 @@ def scheduler(place: Place) -> None:
         place.gauge.tell(run)
         return done
 
-    with Inbox(place.warehouse) as inbox, under_way(place.warehouse, inbox, place.options) as run:
+    with (
+        Inbox(place.warehouse, place.url) as inbox,
+        under_way(place.warehouse, inbox, place.options) as run,
+    ):
         schedule(run, place.warehouse, driver)
+
+
+def server(place: Place) -> None:
+    """A service's API, as `flows.up.app` has it beside Prefect's."""
+    asking = Asking(Guarded(place.warehouse, place.url), SECRET)
+    uvicorn.run(create_api(asking), host="127.0.0.1", port=place.port, log_level="error")
 
 
 def submitter(place: Place, me: int, requests: int) -> None:
     """Hand in requests, from the first that nothing was told of; each follows from those before."""
     file = place.told_file(me)
     mine = read(file)
-    with Desk(place.warehouse) as desk, file.open("a") as out:
+    with (
+        place.client() as client,
+        Inbox(place.warehouse, place.url) as inbox,
+        file.open("a") as out,
+    ):
         for at in range(len(mine), requests):
-            while waiting(place, desk) > MOST_ACTIVE:
+            while waiting(place, inbox) > MOST_ACTIVE:
                 time.sleep(0.05)
-            told = request(desk, Random(f"{place.seed}/{me}/{at}"), f"{me}/{at}", mine)
+            told = None
+            while told is None:
+                with suppress(WarehouseBusy):  # the API was killed: once more with the same key
+                    rng = Random(f"{place.seed}/{me}/{at}")
+                    told = request(client, rng, f"{me}/{at}", mine)
             tell(out, told)
             mine.append(told)
 
@@ -145,16 +177,15 @@ def tell(out: TextIO, told: Told) -> None:
     print(json.dumps(asdict(told)), file=out, flush=True)
 
 
-def waiting(place: Place, desk: Desk) -> int:
-    return place.gauge.active + desk.inbox.last() - place.gauge.taken
+def waiting(place: Place, inbox: Inbox) -> int:
+    return place.gauge.active + inbox.last() - place.gauge.taken
 
 
-def request(desk: Desk, rng: Random, key: str, mine: list[Told]) -> Told:
+def request(client: Client, rng: Random, key: str, mine: list[Told]) -> Told:
     """Hand in a job, or two times in five a command; the same for the same past."""
     jobs = [told.number for told in mine if told.kind == SUBMIT]
     if not jobs or rng.random() < 0.6:
-        (entry,) = desk.submit(job(rng), by=key[0], key=key)
-        return Told(key, SUBMIT, -1, entry.number)
+        return Told(key, SUBMIT, -1, client.submit(declared(job(rng)), key=key).entry)
     (kind,) = rng.choices([*KINDS], [*KINDS.values()])
     undone = {CommandKind.RELEASE: CommandKind.HOLD, CommandKind.UNCORDON: CommandKind.DRAIN}
     if kind in undone:
@@ -163,8 +194,8 @@ def request(desk: Desk, rng: Random, key: str, mine: list[Told]) -> Told:
         known = [*range(GPUS)] if kind.of_node else jobs[-10:]
     target = rng.choice(known or ([0] if kind.of_node else jobs[-1:]))
     value = rng.choice((0.5, 1.0, 2.0)) if kind is CommandKind.BUDGET else 0.0
-    (entry,) = desk.command(kind, str(target), value=value, by=key[0], key=key)
-    return Told(key, kind.value, target, entry.number)
+    accepted = client.command(kind, str(target), value=value, key=key)
+    return Told(key, kind.value, target, accepted.entry)
 
 
 def standing(mine: list[Told], does: str, undoes: str) -> set[int]:
@@ -186,9 +217,16 @@ def job(rng: Random) -> JobSpec:
     return replace(spec, tenant=rng.choice(TENANTS))
 
 
+def declared(spec: JobSpec) -> dict[str, Any]:
+    """A job as who submits it declares it."""
+    same = ("model", "batch_size", "max_batch_size", "epochs", "samples_per_epoch", "tenant")
+    own = {"scale_factor": spec.demand.least, "mode": spec.mode.value}
+    return {name: getattr(spec, name) for name in same} | own
+
+
 def end(place: Place) -> None:
     """Let everything run that is on hold or drained, and wait for the last job's end."""
-    with Desk(place.warehouse) as desk, place.told_file(SUBMITTERS).open("w") as out:
+    with Desk(place.warehouse, place.url) as desk, place.told_file(SUBMITTERS).open("w") as out:
         for told in place.told():
             if told.kind == CommandKind.HOLD:
                 key = f"release/{told.number}"
@@ -197,7 +235,7 @@ def end(place: Place) -> None:
         for node in range(GPUS):
             (entry,) = desk.command(CommandKind.UNCORDON, str(node), key=f"uncordon/{node}")
             tell(out, Told(f"uncordon/{node}", "uncordon", node, entry.number))
-        while waiting(place, desk):
+        while waiting(place, desk.inbox):
             time.sleep(0.2)
 
 
@@ -260,7 +298,10 @@ def soak(place: Place, jobs: int, kills: int) -> dict[str, float]:
     total = requests * SUBMITTERS
     due = sorted(rng.randint(1, max(total * 4 // 10, 1)) for _ in range(kills))
     hands = [f"submitter {me}" for me in range(SUBMITTERS)]
-    work: dict[str, Callable[[], None]] = {"scheduler": lambda: scheduler(place)}
+    work: dict[str, Callable[[], None]] = {
+        "scheduler": lambda: scheduler(place),
+        "api": lambda: server(place),
+    }
     for me, name in enumerate(hands):
         work[name] = lambda me=me: submitter(place, me, requests)  # type: ignore[misc]
     work["end"] = lambda: end(place)
@@ -268,9 +309,9 @@ def soak(place: Place, jobs: int, kills: int) -> dict[str, float]:
     limit = time.monotonic() + DEADLINE_SECONDS
     with children(work) as all_of_them:
         all_of_them.start("scheduler")
-        while not forked(lambda: begun(place.warehouse)):
+        while not forked(lambda: begun(place)):
             time.sleep(0.1)
-        for name in hands:
+        for name in ("api", *hands):
             all_of_them.start(name)
         while "end" not in all_of_them.done:
             assert time.monotonic() < limit, "the soak does not come to its end"
@@ -278,7 +319,8 @@ def soak(place: Place, jobs: int, kills: int) -> dict[str, float]:
             if due and place.gauge.taken >= due[0]:
                 due.pop(0)
                 killed += 1
-                all_of_them.kill("scheduler" if rng.random() < 0.75 else rng.choice(hands))
+                victims = ("scheduler", "api", rng.choice(hands))
+                all_of_them.kill(*rng.choices(victims, (3, 1, 1)))
             if place.gauge.taken > total // 2 and not due:
                 half, peak = half or place.gauge.resident_kb, place.gauge.resident_kb
             all_of_them.look(hands)
@@ -291,9 +333,9 @@ def soak(place: Place, jobs: int, kills: int) -> dict[str, float]:
     }
 
 
-def begun(warehouse: Path) -> bool:
+def begun(place: Place) -> bool:
     """Whether the service can be handed something."""
-    with Inbox(warehouse) as inbox:
+    with Inbox(place.warehouse, place.url) as inbox:
         return bool(inbox.run)
 
 
@@ -306,13 +348,16 @@ def kept(place: Place) -> dict[str, int]:
     from warehouse.store.audit import audit
 
     warehouse, told = place.warehouse, place.told()
-    with Inbox(warehouse) as inbox:
+    with Inbox(warehouse, place.url) as inbox:
         run = inbox.run
-    unknown = {*promises.in_inbox(warehouse)} - {*told}
+    unknown = {*promises.in_inbox(warehouse, place.url)} - {*told}
     records = [record for record, _ in Reader(warehouse).records(run)]
     broken = {
-        "lost": [*promises.lost(warehouse, told), *(f"{entry} was not told" for entry in unknown)],
-        "not_once": promises.not_once(warehouse, run, all_taken=True),
+        "lost": [
+            *promises.lost(warehouse, told, place.url),
+            *(f"{entry} was not told" for entry in unknown),
+        ],
+        "not_once": promises.not_once(warehouse, run, place.url, all_taken=True),
         "without_effect": promises.without_effect(warehouse, run, all_ended=True),
         "unclean": audit(warehouse, run).findings,
         "differs": replay(run, warehouse).differences,

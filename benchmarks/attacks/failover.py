@@ -1,6 +1,7 @@
 """Kills of the process that serves, with another standing by, and what is lost or doubled.
 
     python -m benchmarks.attacks.failover [--kills 50] [--jobs 150] [--speed 120] [--seed 0]
+        [--postgres]
 
 Two processes serve a warehouse in turn, as `shockwave up --standby` does: one has lock and lease
 and drives the rounds of a service on eight virtual GPUs, the other waits. At random moments, in a
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,7 @@ from benchmarks.service_soak import (
     children,
     end,
     kept,
+    server,
     submitter,
     tell,
 )
@@ -51,6 +53,7 @@ from flows.desk.desk import Desk
 from flows.service import leading
 from flows.service.options import ServiceOptions
 from flows.service.scheduler import schedule, under_way
+from harness.postgres import postgres
 from tasks.commands import CommandKind
 from tasks.round import Round, Run, run_round
 from warehouse.inbox.entries import SUBMIT
@@ -78,13 +81,13 @@ class Helm(Gauge):
 
 def member(place: Place) -> None:
     """Stand by, then serve."""
-    where = leading.Place(place.warehouse, "", "", place.options.speed, LEASE_SECONDS)
+    where = leading.Place(place.warehouse, place.url, "", place.options.speed, LEASE_SECONDS)
     stop = Event()
     with (
         leading.leading(where, stop, lambda line: None, standby=True) as leader,
-        Inbox(place.warehouse) as inbox,
+        Inbox(place.warehouse, place.url) as inbox,
         under_way(place.warehouse, inbox, place.options) as run,
-        closing(Leases(place.warehouse)) as leases,
+        closing(Leases(place.warehouse, place.url)) as leases,
     ):
         assert leader
         run.check = partial(leases.check, leader.token)
@@ -101,7 +104,7 @@ def member(place: Place) -> None:
 
 def steady(place: Place, kind: str, target: int = -1) -> None:
     """Hand in a job that outlasts the walk, so that rounds go on, or cancel it."""
-    with Desk(place.warehouse) as desk, place.told_file(SUBMITTERS + 1).open("a") as out:
+    with Desk(place.warehouse, place.url) as desk, place.told_file(SUBMITTERS + 1).open("a") as out:
         if kind == SUBMIT:
             (entry,) = desk.submit(replace(LONG, epochs=10**6, total_steps=0), key=kind)
         else:
@@ -110,7 +113,7 @@ def steady(place: Place, kind: str, target: int = -1) -> None:
 
 
 def digests(place: Place) -> list[str]:
-    with Inbox(place.warehouse) as inbox:
+    with Inbox(place.warehouse, place.url) as inbox:
         return [digest for _, digest in Reader(place.warehouse).records(inbox.run)]
 
 
@@ -122,13 +125,13 @@ def walk(place: Place, helm: Helm, kills: int, jobs: int) -> dict[str, float]:
     work: dict[str, Callable[[], None]] = {name: lambda: member(place) for name in MEMBERS}
     for me, name in enumerate(hands):
         work[name] = lambda me=me: submitter(place, me, requests)  # type: ignore[misc]
-    work["end"] = lambda: end(place)
+    work["api"], work["end"] = lambda: server(place), lambda: end(place)
     with children(work) as all_of_them:
         all_of_them.start(MEMBERS[0])
-        while not forked(lambda: begun(place.warehouse)):
+        while not forked(lambda: begun(place)):
             time.sleep(0.1)
         forked(lambda: steady(place, SUBMIT))
-        for name in (MEMBERS[1], *hands):
+        for name in (MEMBERS[1], "api", *hands):
             all_of_them.start(name)
         for _ in range(kills):
             time.sleep(rng.uniform(0.0, 2.0))
@@ -162,12 +165,13 @@ def walk(place: Place, helm: Helm, kills: int, jobs: int) -> dict[str, float]:
 
 def main() -> int:
     options = parse()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
+        url = opened.enter_context(postgres()).url if options.postgres else ""
         service = ServiceOptions(
             policy="srtf", gpus=GPUS, seed=options.seed, speed=options.speed, driver="plain"
         )
         helm = Helm()
-        place = Place(Path(folder) / "warehouse", service, helm, options.seed)
+        place = Place(Path(folder) / "warehouse", service, helm, options.seed, url)
         figures = walk(place, helm, options.kills, options.jobs)
         figures |= forked(lambda: kept(place))
     if options.json:
@@ -184,6 +188,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=150)
     parser.add_argument("--speed", type=float, default=120.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--postgres", action="store_true", help="inbox and lease in Postgres")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser.parse_args()
 

@@ -3,12 +3,15 @@
 Nothing here uses the product's own ways of numbering entries or adding up orders.
 """
 
+import asyncio
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+
+import asyncpg
 
 from containers.runtime import EventKind
 from tasks.commands import CommandKind
@@ -35,9 +38,11 @@ class Told:
     number: int
 
 
-def in_inbox(warehouse: Path) -> list[Told]:
-    """The entries of an inbox in SQLite, in order; none if there is no inbox yet."""
+def in_inbox(warehouse: Path, url: str = "") -> list[Told]:
+    """The entries of an inbox in SQLite or Postgres, in order; none if there is no inbox yet."""
     asked = "SELECT key, kind, target, number FROM shockwave_entries ORDER BY number"
+    if url:
+        return [Told(*row) for row in asyncio.run(_in_postgres(url, asked))]
     if not (warehouse / FILE).exists():
         return []
     with closing(sqlite3.connect(warehouse / FILE)) as database:
@@ -46,9 +51,17 @@ def in_inbox(warehouse: Path) -> list[Told]:
         return [Told(*row) for row in database.execute(asked)]
 
 
-def lost(warehouse: Path, acknowledged: list[Told]) -> Iterator[str]:
+async def _in_postgres(url: str, asked: str) -> list[tuple[str, str, int, int]]:
+    database = await asyncpg.connect(url.replace("+asyncpg", ""))
+    try:
+        return [tuple(row) for row in await database.fetch(asked)]
+    finally:
+        await database.close()
+
+
+def lost(warehouse: Path, acknowledged: list[Told], url: str = "") -> Iterator[str]:
     """What was acknowledged and is not there, or is there twice; what was numbered wrongly."""
-    there = in_inbox(warehouse)
+    there = in_inbox(warehouse, url)
     yield from (f"{told} is not in the inbox" for told in {*acknowledged} - {*there})
     if [told.number for told in there] != [*range(1, len(there) + 1)]:
         yield "entries are not numbered from 1 without gaps"
@@ -56,9 +69,9 @@ def lost(warehouse: Path, acknowledged: list[Told]) -> Iterator[str]:
         yield "an entry is there twice"
 
 
-def not_once(warehouse: Path, run: str, *, all_taken: bool) -> Iterator[str]:
+def not_once(warehouse: Path, run: str, url: str = "", *, all_taken: bool) -> Iterator[str]:
     """Entries that no round took in, or two did, or took for something else."""
-    due = {told.number: (told.kind, told.target) for told in in_inbox(warehouse)}
+    due = {told.number: (told.kind, told.target) for told in in_inbox(warehouse, url)}
     taken = Counter[int]()
     for record, _ in Reader(warehouse).records(run):
         found = {spec.job_id: (SUBMIT, -1) for spec in record.arrivals}

@@ -1,6 +1,7 @@
 """Samples of the service's soak and of the walk over its boundaries, and that both would notice."""
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -51,6 +52,19 @@ def test_a_standby_takes_over_and_no_round_is_lost() -> None:
     (row,) = sampled("attacks.failover", "--kills", "2", "--jobs", "5", "--speed", "600")
     assert row["kills"] == 2
     assert not any(row[figure] for figure in (*BAD, "lost_rounds"))
+
+
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.skipif(
+    "SHOCKWAVE_POSTGRES" not in os.environ and "CI" not in os.environ,
+    reason="no SHOCKWAVE_POSTGRES, which says that a Postgres is there",
+)
+def test_kills_of_postgres_lose_nothing_that_was_acknowledged() -> None:
+    (row,) = sampled("attacks.database_kills", "--kills", "6")
+    assert row["kills"] == 6
+    assert row["entries"] >= 6
+    assert not any(row[figure] for figure in ("lost", "not_once", "unclean"))
 
 
 def test_broken_promises_are_noticed(tmp_path: Path) -> None:

@@ -1,0 +1,130 @@
+"""Rounds of a service with many active jobs, through Prefect, with everything recorded.
+
+    python -m benchmarks.live_round [--jobs 900] [--gpus 256] [--rounds 5] [--driver prefect]
+        [--sqlite] [--json]
+
+Jobs that outlast it are handed to the inbox of a service on a virtual cluster, and its rounds are
+driven as `shockwave up` drives them, without the waits between them. Inbox and Prefect's server
+have a Postgres of their own, or SQLite. A round lasts from the begin of `collect` to the end of
+`record`, what Prefect does between the steps included; beside each step's time is the scheduler's
+own processor time in it, and `all` is the whole flow run, artifacts included. The first round,
+which takes all jobs in, has a row of its own; the other has the medians of the others.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from statistics import median
+
+from benchmarks.service_soak import job
+from flows.cli.terminal import print_table
+from flows.service.options import ServiceOptions
+from flows.service.scheduler import schedule, under_way
+from harness.postgres import postgres
+from tasks import prefect_tasks, round
+from tasks.round import Round, Run, Step, run_round
+from warehouse.inbox.inbox import Inbox
+
+SPEED = 100_000.0
+"""Seconds of the service in a second: that no round waits for the one before."""
+
+
+def main() -> None:
+    options = parse()
+    with ExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
+        url = "" if options.sqlite else opened.enter_context(postgres()).url
+        os.environ["PREFECT_HOME"] = str(folder / "home")
+        if url:
+            os.environ["PREFECT_API_DATABASE_CONNECTION_URL"] = url
+        rounds = opened.enter_context(taken(folder / "warehouse", url, options))
+    shown = [rounds[0], {name: median(row[name] for row in rounds[1:]) for name in rounds[0]}]
+    if options.json:
+        print(json.dumps(shown))
+    else:
+        cells = [[f"{value:,.0f}" for value in row.values()] for row in shown]
+        print_table(["", *shown[0]], [["first", *cells[0]], ["others", *cells[1]]])
+
+
+@contextmanager
+def taken(
+    warehouse: Path, url: str, options: argparse.Namespace
+) -> Iterator[list[dict[str, float]]]:
+    """What each round took in milliseconds: in all, by step, and of the processor."""
+    service = ServiceOptions(gpus=options.gpus, gpus_per_node=4, speed=SPEED, driver=options.driver)
+    rng = Random(0)
+    jobs = [replace(job(rng), epochs=2_000, total_steps=0) for _ in range(options.jobs)]
+    found = list[dict[str, float]]()
+    with Inbox(warehouse, url) as inbox, under_way(warehouse, inbox, service) as run:
+        inbox.submit_all(jobs)
+        with driving(options.driver) as drive:
+
+            def driver(run: Run) -> Round:
+                began, cpu = time.perf_counter(), time.process_time()
+                this = drive(run)
+                found.append(
+                    {
+                        "jobs": len(this.active),
+                        "round ms": (ended["record"] - ended["collect"]) * 1e3
+                        + this.milliseconds["collect"],
+                        **{f"{name} ms": took for name, took in this.milliseconds.items()},
+                        **{f"{name} cpu": took * 1e3 for name, took in process_seconds.items()},
+                        "all ms": (time.perf_counter() - began) * 1e3 - this.waited_ms,
+                        "all cpu": (time.process_time() - cpu) * 1e3,
+                    }
+                )
+                return this
+
+            schedule(run, warehouse, driver, rounds=options.rounds)
+    yield found
+
+
+process_seconds, ended = dict[str, float](), dict[str, float]()
+"""Processor time of the round's steps, and when they ended, by step."""
+
+
+def measured(step: Step, run: Run, this: Round) -> None:
+    """`tasks.round.timed`, and the processor time."""
+    began = time.process_time()
+    timed(step, run, this)
+    process_seconds[step.__name__] = time.process_time() - began
+    ended[step.__name__] = time.perf_counter()
+
+
+timed = round.timed
+
+
+@contextmanager
+def driving(driver: str) -> Iterator[object]:
+    """A driver whose steps are measured."""
+    prefect_tasks.timed = round.timed = measured  # type: ignore[attr-defined]
+    if driver == "plain":
+        yield run_round
+        return
+    from flows.servers.own_server import own_server
+    from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
+
+    with embedded_prefect(), own_server():
+        yield run_round_in_prefect
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=900)
+    parser.add_argument("--gpus", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--driver", choices=("prefect", "plain"), default="prefect")
+    parser.add_argument("--sqlite", action="store_true", help="in place of Postgres")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
