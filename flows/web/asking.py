@@ -20,7 +20,7 @@ from warehouse.inbox.tokens import Role, Token
 MOST_BYTES = 2**16
 """Most bytes of a request's body. An engineering bound."""
 
-READS, WRITES, LOOKUPS = 1, 32, 2
+READS, WRITES, LOOKUPS = 1, 32, 4
 """Threads that read a service's records, that hand something in, for one flush if they wait for it
 at a time, and that look into its database. Engineering bounds."""
 
