@@ -93,13 +93,15 @@ def put(storage: Path, tenant: str, name: str) -> str:
 
 def kept_in(folder: Path) -> Iterator[tuple[Path, bytes]]:
     """All files below a folder, those of tables uncompressed, too."""
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):  # gone meanwhile
-            if path.is_file() and not path.is_symlink():
-                content = path.read_bytes()
-                yield path, content
-                if path.suffix == ".parquet":
-                    yield path, repr(parquet.read_table(io.BytesIO(content)).to_pylist()).encode()
+    for parent, _, names in os.walk(folder):  # which goes on where a folder is gone meanwhile
+        for path in (Path(parent, name) for name in names):
+            with suppress(FileNotFoundError):
+                if path.is_file() and not path.is_symlink():
+                    content = path.read_bytes()
+                    yield path, content
+                    if path.suffix == ".parquet":
+                        rows = parquet.read_table(io.BytesIO(content)).to_pylist()
+                        yield path, repr(rows).encode()
 
 
 def told_by_processes() -> Iterator[tuple[Path, bytes]]:
@@ -143,7 +145,7 @@ class Everything:
     def search(self, values: Iterable[bytes]) -> dict[str, bytes]:
         """What is there by place, where no value may be."""
         containers = [one.attrs for one in self._daemon.client().containers.list(all=True)]
-        places = {
+        places: dict[str, list[tuple[Any, bytes]]] = {
             "inspect": [("", json.dumps(containers).encode())],
             "processes": list(told_by_processes()),
             "http": list(told_over_http(self._url)),
