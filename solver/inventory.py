@@ -238,8 +238,10 @@ def grown(pools: Sequence[Pool], nodes: Iterable[Pool]) -> tuple[Pool, ...]:
     """
     found = [*pools]
     for node in nodes:
-        if replace(found[-1], gpus=node.gpus) == node:
-            found[-1] = replace(node, gpus=found[-1].gpus + node.gpus)
+        last = found[-1]
+        alike = last.gpu_type, last.gpus_per_node, last.price
+        if alike == (node.gpu_type, node.gpus_per_node, node.price):
+            found[-1] = replace(last, gpus=last.gpus + node.gpus)
         else:
             found.append(node)
     return tuple(found)

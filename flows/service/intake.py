@@ -3,7 +3,7 @@
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from containers.virtual.truth import GroundTruth
@@ -27,7 +27,8 @@ class FromInbox:
         speed: Seconds of the run in a second.
         check: Refuses a job that cannot be scheduled, with the terms of its tenant where the round
             takes them in before it.
-        add: Makes a further node ready, or refuses it.
+        add: Makes a further node ready, or refuses it; it comes after those that are there and
+            those that the round took in before it.
         truth: Makes the ground truth of a job; None where jobs are real.
     """
 
@@ -35,7 +36,7 @@ class FromInbox:
     now: Callable[[], float]
     speed: float
     check: Callable[[JobSpec, TenantTerms | None], None]
-    add: Callable[[NewNode], None]
+    add: Callable[[NewNode, Sequence[NewNode]], None]
     truth: Callable[[JobSpec], GroundTruth] | None = None
 
     def until(self, clock_seconds: float, taken: Taken) -> Intake:
@@ -44,12 +45,14 @@ class FromInbox:
             return Intake()  # no time has passed that an entry could have come in
         at = max(math.nextafter(taken.clock_seconds, math.inf), 0.0)
         jobs, commands = list[JobSpec](), list[Command]()
-        terms = dict[str, TenantTerms]()
+        terms, nodes = dict[str, TenantTerms](), list[NewNode]()
         for entry in self.inbox.after(taken.entries):
             at = min(max(at, self._time_of(entry)), clock_seconds)
             if entry.kind == CommandKind.TENANT:
                 terms[entry.terms.tenant] = entry.terms
-            found = self._taken_in(entry, at, terms)
+            found = self._taken_in(entry, at, terms, nodes)
+            if isinstance(found, Command) and found.kind is CommandKind.ADD:
+                nodes.append(found.node)
             (jobs if isinstance(found, JobSpec) else commands).append(found)  # type: ignore[arg-type]
         truths = tuple(map(self.truth, jobs)) if self.truth else ()
         return Intake(tuple(jobs), tuple(commands), truths)
@@ -58,7 +61,11 @@ class FromInbox:
         return self.now() - (time.time() - entry.accepted_at) * self.speed
 
     def _taken_in(
-        self, entry: Entry, at: float, terms: Mapping[str, TenantTerms]
+        self,
+        entry: Entry,
+        at: float,
+        terms: Mapping[str, TenantTerms],
+        nodes: Sequence[NewNode],
     ) -> JobSpec | Command:
         """An entry as a job or a command; one that cannot be taken in as its refusal."""
         job = entry.job and replace(entry.job, arrival_seconds=at)
@@ -67,7 +74,7 @@ class FromInbox:
                 self.check(job, terms.get(job.tenant))
                 return job
             if entry.kind == CommandKind.ADD:
-                self.add(entry.node)
+                self.add(entry.node, nodes)
         except Exception as error:  # whatever it is: no job stops the others
             told = str(error) if isinstance(error, ShockwaveError) else repr(error)
             reason = told.encode(errors="backslashreplace").decode()

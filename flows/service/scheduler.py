@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -166,8 +166,10 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
             check_job(spec, run.header, run.state.there(run.header))
             check_tenant(spec, given or run.state.tenancy.terms.get(spec.tenant))
 
-        def add(node: NewNode) -> None:
-            check_node(node, run.header, run.state.inventory(run.header))
+        def add(node: NewNode, before: Sequence[NewNode]) -> None:
+            added = (*run.state.orders.added, *(other.pool for other in before))
+            there = run.header.settings.inventory_in(run.state.round, added)
+            check_node(node, run.header, there)
             if hosts:
                 hosts.add(node)
 

@@ -14,7 +14,8 @@ from flows.service.scheduler import schedule, under_way
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobKind, JobSpec, Mode, timed_job
-from tasks.commands import CommandKind, TenantTerms
+from solver.inventory import MOST_GPUS
+from tasks.commands import CommandKind, NewNode, TenantTerms
 from tasks.sources import Taken
 from warehouse.analytics.questions import Analytics
 from warehouse.inbox.inbox import Inbox
@@ -189,7 +190,8 @@ def test_a_job_whose_check_breaks_is_refused(tmp_path: Path) -> None:
 
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
-        taken = FromInbox(inbox, lambda: 1.0, 1.0, broken, pytest.fail).until(1.0, Taken())
+        source = FromInbox(inbox, lambda: 1.0, 1.0, broken, lambda *_: None)
+        taken = source.until(1.0, Taken())
     (refused,) = taken.commands
     assert (taken.jobs, refused.reason) == ((), "ZeroDivisionError('division by zero')")
 
@@ -208,3 +210,31 @@ def test_terms_hold_for_the_jobs_after_them_in_the_same_round(tmp_path: Path) ->
     assert [(command.number, command.kind.value) for command in record.commands][1:] == [
         (4, "refused")
     ]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "refused"),
+    [
+        ((8, 4, 2, 2), {}),
+        ((MOST_GPUS - 10, 4), {3: f"a cluster has {MOST_GPUS} at most"}),
+        ((MOST_GPUS - 7, 4), {2: f"a cluster has {MOST_GPUS} at most"}),
+    ],
+)
+def test_each_node_joins_those_that_its_round_added_before_it(
+    tmp_path: Path, gpus: tuple[int, ...], refused: dict[int, str]
+) -> None:
+    options = replace(FAST, gpus=8, gpus_per_node=4)
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB)
+        name = go(tmp_path, 0, options)
+        (pool,) = Reader(tmp_path).start(name).header.settings.pools
+        for number in gpus:
+            inbox.add(NewNode("", pool.gpu_type, number))
+        go(tmp_path, 1, options)
+    record, _ = Reader(tmp_path).records(name)[-1]
+    kinds = {command.number: command.kind for command in record.commands}
+    assert {number for number, kind in kinds.items() if kind is CommandKind.REFUSED} == {*refused}
+    assert len(kinds) == len(gpus)
+    for command in record.commands:
+        assert refused.get(command.number, "") in command.reason
+    assert audit(tmp_path, name).findings == ()

@@ -1,6 +1,8 @@
 """Nodes added to a service and removed from it: its rounds, records, and SQL over them."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -23,12 +25,17 @@ from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
 
 ADD, REMOVE = CommandKind.ADD, CommandKind.REMOVE
-NODE = NewNode("", UNTYPED, 2)
 Given = list[tuple[CommandKind, int, float]]
 
 
-def service(path: Path, text: str, orders: Given, policy: str = "shockwave") -> Start:
-    """A service on two nodes of two GPUs, whose jobs come at once and before the commands."""
+def service(
+    path: Path, text: str, orders: Given, policy: str = "shockwave", sizes: Sequence[int] = ()
+) -> Start:
+    """A service on two nodes of two GPUs, whose jobs come at once and before the commands.
+
+    Nodes that are added have two GPUs, or so many in turn.
+    """
+    new = (NewNode("", UNTYPED, gpus) for gpus in chain(sizes, repeat(2)))
     known = start(path, text).workload
     count = len(known.specs)
     workload = replace(
@@ -36,7 +43,7 @@ def service(path: Path, text: str, orders: Given, policy: str = "shockwave") -> 
         specs=tuple(replace(spec, job_id=spec.job_id + 1) for spec in known.specs),
         truths=tuple(replace(truth, job_id=truth.job_id + 1) for truth in known.truths),
         commands=tuple(
-            Command(count + place, order, -1, at, node=NODE)
+            Command(count + place, order, -1, at, node=next(new))
             if order is ADD
             else Command(count + place, order, node, at)
             for place, (order, node, at) in enumerate(orders, start=1)
@@ -93,6 +100,21 @@ def test_a_gang_spans_the_node_that_was_added(tmp_path: Path) -> None:
     checked(made)
 
 
+def test_a_smaller_and_a_larger_node_are_pools_of_their_own(tmp_path: Path) -> None:
+    singles = f'[[jobs]]\n{JOB}array = "0-12"\n'
+    text = f"{singles}[[jobs]]\n{JOB}scale_factor = 4\n"
+    ordered: Given = [(ADD, -1, 100.0), (ADD, -1, 100.0), (ADD, -1, 100.0)]
+    made = make(service(tmp_path, text, ordered, sizes=(1, 4, 4)))
+    used = {gpu for now in held(made) for gpus in now.values() for gpu in gpus}
+    assert used == {*range(13)}
+    checked(made)
+    name = write(tmp_path, made.start, made.rounds)
+    assert not replay(name, tmp_path).differences
+    assert audit(tmp_path, name).findings == ()
+    asked = "SELECT gpus_on FROM inventories"
+    assert Analytics(tmp_path).query(asked, [name])[1] == [([2, 2, 1, 4, 4],)]
+
+
 def test_an_audit_finds_what_is_launched_where_no_node_is(tmp_path: Path) -> None:
     first = service(tmp_path, SINGLES, [(ADD, -1, 100.0)])
     made = make(first)
@@ -115,9 +137,10 @@ def test_an_audit_finds_what_is_launched_where_no_node_is(tmp_path: Path) -> Non
 def test_numbers_stay_when_nodes_are_added(per_node: int) -> None:
     pools = (Pool("a", 4, 2), Pool("b", 2, per_node, 1.0))
     added = [Pool("b", 2, 2, 1.0), Pool("a", 2, 2), Pool("a", 2, 2)]
+    added += [Pool("a", 1, 1), Pool("a", 4, 4), Pool("b", 2, 2)]
     found = grown(pools, added)
     alike = (Pool("b", 4, 2, 1.0),) if per_node == 2 else (pools[1], added[0])
-    assert found == (pools[0], *alike, Pool("a", 4, 2))
+    assert found == (pools[0], *alike, Pool("a", 4, 2), *added[3:])
 
 
 orders = st.lists(
