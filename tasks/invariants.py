@@ -309,7 +309,7 @@ class Invariants:
         for job, spec in self.active.items():
             waits = spec.options.after or array_of(job, spec.options) is not None
             kept = job in self.failed or not self.orders.may_run(job) or self._over_quota(spec)
-            if job in inside or waits or kept:
+            if job in inside or waits or kept or spec.opportunistic:
                 continue  # others may keep it waiting
             menu = settings.inventory.menu_of(spec, spec.batch_size, self.header.throughputs)
             kinds = [(found.gpu_type, found.gpus) for found in menu]

@@ -166,6 +166,17 @@ def test_jobs_that_share_gpus_or_choose_types_trade_beside_cells(policy: str) ->
     assert any(record.pairs for record in made.records) == (policy == "gandiva")
 
 
+def test_an_audit_expects_no_cells_of_opportunistic_jobs() -> None:
+    plain = start("fifo", 2, CELLS, 4, jobs=14)
+    specs = tuple(replace(one, opportunistic=one.job_id % 2 == 1) for one in plain.workload.specs)
+    made = make(make_start(replace(plain.workload, specs=specs), plain.header.settings))
+    invariants = Invariants(made.header, made.start.workload)
+    assert [said for record in made.records for said in invariants.broken(record)] == []
+    guaranteed = {one.job_id for _, noted in inside(made) for one in noted.held}
+    assert guaranteed
+    assert not guaranteed & {spec.job_id for spec in specs if spec.opportunistic}
+
+
 def commanded(command: Command) -> Made:
     """A service with cells that takes in a command at half an hour."""
     plain = start("srtf", 2, CELLS, 4, jobs=14)
