@@ -146,6 +146,12 @@ class JobSpec:
             )
 
     def _check_timed(self) -> None:
+        if self.opportunistic and not self.preemptible:
+            raise InputError(
+                f"job {self.job_id}, opportunistic",
+                f"a job that is {self.kind.value} keeps its GPUs, which others may need",
+                f"leave it out, or make it {JobKind.CHECKPOINTING.value}",
+            )
         if not self.max_seconds:
             raise InputError(
                 f"job {self.job_id}, max_seconds",

@@ -107,6 +107,7 @@ def test_what_a_job_runs_is_in_its_row_only_if_it_is_declared() -> None:
     ("fields", "said"),
     [
         ({"max_seconds": 0.0}, "max_seconds: is missing, and the job is opaque"),
+        ({"opportunistic": True}, "job 3, opportunistic: a job that is opaque keeps its GPUs"),
         ({"name": "a/b"}, "name: 'a/b' is not a name"),
         ({"image": "-v"}, "image: '-v' is not an image"),
         ({"image": "Python"}, "image: 'Python' is not an image"),
