@@ -1,14 +1,17 @@
-"""The process that serves the deployments: `python -m flows.deployed.serving WAREHOUSE`."""
+"""What serves the deployments, and alerts: `python -m flows.deployed.serving WAREHOUSE`."""
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from prefect.runner import Runner
 
+from flows.deployed.alerting import make_automations, watch
 from flows.deployed.deployments import DEPLOYMENTS
 from flows.servers.children import READY, end_with_parent
+from flows.service.options import DATABASE_URL
 
 POLL_SECONDS = 2.0
 """Interval between polls of the server for scheduled flow runs. An engineering choice."""
@@ -27,7 +30,7 @@ class Serving(Runner):
 
 
 def main(warehouse: Path) -> None:
-    """Serve the deployments of a warehouse until stopped."""
+    """Serve the deployments of a warehouse, and tell what goes wrong in it, until stopped."""
     end_with_parent()
     runner = Serving(
         name="shockwave",
@@ -37,6 +40,8 @@ def main(warehouse: Path) -> None:
     )
     for deployment in DEPLOYMENTS:
         runner.add_deployment(deployment.served(warehouse))
+    make_automations()
+    watch(warehouse, os.environ.get(DATABASE_URL, ""))
     asyncio.run(_serve(runner))
 
 

@@ -76,13 +76,8 @@ def _figures(desk: "Desk", now: float) -> Iterator[Metric]:
     yield ends
     yield counter("inbox_entries", "Entries accepted.", status.inbox)
     yield gauge("inbox_pending", "Entries that no round has taken in yet.", status.pending)
-    yield gauge("inbox_lag_seconds", "Age of the oldest of these.", _lag(desk, found, now))
+    yield gauge("inbox_lag_seconds", "Age of the oldest of these.", desk.lag(now))
     yield from _last_round(desk, found)
-
-
-def _lag(desk: "Desk", found: "History", now: float) -> float:
-    waiting = desk.inbox.after(found.state.taken.entries, most=1)
-    return max(now - waiting[0].accepted_at, 0.0) if waiting else 0.0
 
 
 def _last_round(desk: "Desk", found: "History") -> Iterator[Metric]:

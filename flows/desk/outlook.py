@@ -15,6 +15,7 @@ from flows.runs.position import Position, kept, reached
 from flows.runs.prepared import prepare, terms
 from predictor.errors import WarehouseError
 from predictor.job import JobSpec
+from solver.plan import ActiveJob
 from tasks.commands import Command
 from tasks.record import RoundRecord, Start
 from tasks.replay import Comparison, Recording
@@ -110,7 +111,16 @@ class Followed:
 def solved(
     name: str, found: History, jobs: Sequence[JobSpec] = (), commands: Sequence[Command] = ()
 ) -> tuple[Run, Round]:
-    """The last round, solved again, or one before the first, if there is none.
+    """The last round, solved again, or one before the first, if there is none; see `predicted`."""
+    run, this = predicted(name, found, jobs, commands)
+    solve(run, this)
+    return run, this
+
+
+def predicted(
+    name: str, found: History, jobs: Sequence[JobSpec] = (), commands: Sequence[Command] = ()
+) -> tuple[Run, Round]:
+    """The last round up to its plan, once more, or one before the first, if there is none.
 
     Args:
         name: The run.
@@ -140,9 +150,15 @@ def solved(
         ),
         before=found.before.state.taken,
     )
-    for step in (collect, predict, solve):
+    for step in (collect, predict):
         step(run, this)
     return run, this
+
+
+def alone_seconds(run: Run, this: Round, job: ActiveJob) -> float:
+    """What a job would take with an equal share of the GPUs, of which ρ is a multiple."""
+    contention = max(1.0, this.state.arrived / run.header.settings.reference_gpus)
+    return contention * (job.belief.run_seconds + job.run_time(job.own).remaining)
 
 
 def queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> QueueRow:
@@ -163,8 +179,6 @@ def queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> Que
     row = replace(row, waits_for=waits_for(state, job_id), **_deadline(spec, clock, ahead))
     if ahead is None:
         return row
-    contention = max(1.0, state.arrived / run.header.settings.reference_gpus)
-    alone = contention * (job.belief.run_seconds + job.run_time(job.own).remaining)
     return replace(
         row,
         starts_in_s=ahead.start - clock,
@@ -173,7 +187,7 @@ def queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> Que
         ends_in_s=ahead.finish - clock,
         ends_low_s=ahead.finish_low - clock,
         ends_high_s=ahead.finish_high - clock,
-        ftf=(ahead.finish - spec.arrival_seconds) / alone,
+        ftf=(ahead.finish - spec.arrival_seconds) / alone_seconds(run, this, job),
     )
 
 

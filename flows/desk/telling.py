@@ -139,6 +139,15 @@ class Telling:
             late=found.position.late,
         )
 
+    def lag(self, now: float) -> float:
+        """Age of the oldest entry that no round has taken in, in seconds; 0 if there is none.
+
+        Args:
+            now: Seconds since the epoch.
+        """
+        waiting = self.inbox.after(self.history().state.taken.entries, most=1)
+        return max(now - waiting[0].accepted_at, 0.0) if waiting else 0.0
+
     def jobs(self) -> list[JobRow]:
         """All jobs, by id."""
         state = self.history().state

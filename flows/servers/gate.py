@@ -23,6 +23,11 @@ _POLICIES = {
 """No page of others shows the UI in a frame, loads parts of it, or sees where a link came from."""
 
 
+_ITSELF = ("prefect-in-memory", None)
+"""Where Prefect's server asks itself, to run an automation's action: in its process, and at no
+port, which no request over a socket can say of itself."""
+
+
 class Gate:
     """Middleware that refuses foreign hosts and foreign pages with 403.
 
@@ -43,7 +48,7 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
-        if scope["type"] not in ("http", "websocket"):
+        if scope["type"] not in ("http", "websocket") or scope.get("server") == _ITSELF:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)

@@ -198,6 +198,7 @@ Process = tuple[str, list[str], dict[str, str], Callable[[Child], bool], float]
 def _processes(service: Service, access: "Access", token: int) -> Iterator[Process]:
     """The server, what serves the deployments, and the scheduler, in the order of their starts."""
     listening, warehouse, client = service.listening, str(service.warehouse), access.client_env()
+    database = {DATABASE_URL: service.database_url} if service.database_url else {}
     yield (
         "Prefect server",
         server_command(APP, listening.host, listening.port, listening.tls),
@@ -208,16 +209,14 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
     yield (
         "serving the deployments",
         [sys.executable, "-m", "flows.deployed.serving", warehouse],
-        client | {REPORTS: str(service.reports)},
+        client | {REPORTS: str(service.reports)} | database,
         lambda child: child.reported_ready.is_set() and shows(access.url),
         math.inf,
     )
     yield (
         "scheduler",
         [sys.executable, "-m", "flows.service.scheduler", warehouse, service.options.text],
-        client
-        | {TOKEN: str(token)}
-        | ({DATABASE_URL: service.database_url} if service.database_url else {}),
+        client | {TOKEN: str(token)} | database,
         lambda child: child.reported_ready.is_set(),
         SILENT_SECONDS + SILENT_ROUNDS * service.options.round_seconds / service.options.speed,
     )

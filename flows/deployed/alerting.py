@@ -1,0 +1,98 @@
+"""Alerts in Prefect: an event for each, and an automation that answers to each kind of them."""
+
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+
+from prefect import get_client
+from prefect.automations import AutomationCore, DoNothing, EventTrigger, Posture
+from prefect.events import emit_event
+
+from flows.desk.alerts import Alert, AlertKind, Watch
+from flows.desk.desk import Desk
+from flows.service.running import running
+from predictor.errors import ShockwaveError
+
+LOOK_SECONDS = 10.0
+"""Interval between two looks at the service. An engineering choice."""
+
+AUTOMATIONS: Mapping[AlertKind, tuple[str, str]] = {
+    AlertKind.LATE: ("shockwave: round late", "A round began late, or is missing."),
+    AlertKind.DOWN: ("shockwave: node down", "A node is out of service though nobody ordered it."),
+    AlertKind.UNFAIR: ("shockwave: unfair job", "A job will end unfairly late whatever happens."),
+    AlertKind.STUCK: (
+        "shockwave: inbox stuck",
+        "No round takes in what was accepted.",
+    ),
+}
+"""Name and description of each automation."""
+
+
+def make_automations() -> None:
+    """Make the automations that the server lacks; those that are there stay as users left them.
+
+    Theirs is to say what is done: here it is nothing, as a server knows of no address at first.
+    """
+    with get_client(sync_client=True) as client:
+        for kind, (name, description) in AUTOMATIONS.items():
+            if not client.read_automations_by_name(name):
+                trigger = EventTrigger(expect={_event(kind)}, posture=Posture.Reactive)
+                made = AutomationCore(
+                    name=name,
+                    description=description,
+                    tags=["shockwave"],
+                    trigger=trigger,
+                    actions=[DoNothing()],
+                )
+                client.create_automation(made)
+
+
+def emit(alert: Alert) -> None:
+    """Tell Prefect of an alert."""
+    ids = {"run": alert.run, "round": alert.round, "job": alert.job, "node": alert.node}
+    known = {name: value for name, value in ids.items() if value is not None}
+    about = [alert.run] + [f"{name}.{known[name]}" for name in ("job", "node") if name in known]
+    resource = {
+        "prefect.resource.id": f"shockwave.{'.'.join(about)}",
+        "prefect.resource.name": f"Shockwave's run {alert.run}",
+    }
+    labels = {f"shockwave.{name}": str(value) for name, value in known.items()}
+    emit_event(_event(alert.kind), resource | labels, payload={"text": alert.text, **known})
+
+
+def _event(kind: AlertKind) -> str:
+    return f"shockwave.{kind}"
+
+
+def watch(warehouse: Path, database_url: str) -> None:
+    """Watch the service of a warehouse from now on, beside what else this process does.
+
+    Args:
+        warehouse: The warehouse.
+        database_url: See `warehouse.inbox.database.Database`.
+    """
+    Thread(target=_watch, args=(warehouse, database_url), daemon=True).start()
+
+
+def _watch(warehouse: Path, database_url: str) -> None:
+    while not (desk := _desk(warehouse, database_url)):
+        time.sleep(LOOK_SECONDS)
+    service = running(warehouse)
+    seen = Watch(desk.run, service.speed if service else 1.0, time.monotonic())
+    while True:
+        with suppress(ShockwaveError):  # what cannot be read now is looked at again
+            lag = desk.lag(time.time())
+            for alert in seen.look(desk.history(), lag, time.monotonic()):
+                print(f"alert: {alert.text}", file=sys.stderr, flush=True)
+                emit(alert)
+        time.sleep(LOOK_SECONDS)
+
+
+def _desk(warehouse: Path, database_url: str) -> Desk | None:
+    """The service of a warehouse; None before it has begun."""
+    with suppress(ShockwaveError):
+        return Desk(warehouse, database_url)
+    return None

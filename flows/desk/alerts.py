@@ -1,0 +1,140 @@
+"""What operators are told of a service without asking: what has just gone wrong with it.
+
+Each is told once, when it begins, and again if it has ended meanwhile. Whoever watches is a process
+of its own, so that a scheduler that hangs is told of, too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from flows.desk.outlook import History, alone_seconds, predicted
+
+UNFAIR = 1.05
+"""ρ above which a job is unfairly treated, as in `run_summary.unfair_fraction`."""
+
+PATIENT_SECONDS = 30.0
+"""Time for which a round may be missing, or an entry wait, beyond what is usual: schedulers are
+started again within it. An engineering choice."""
+
+
+class AlertKind(StrEnum):
+    """What went wrong."""
+
+    LATE = "round.late"
+    DOWN = "node.down"
+    UNFAIR = "job.unfair"
+    STUCK = "inbox.stuck"
+
+
+@dataclass(frozen=True)
+class Alert:
+    """Something that has gone wrong.
+
+    Attributes:
+        kind: What.
+        run: The service's run.
+        round: Its last round; the one that is late; -1 before the first.
+        text: In words.
+        job: The job, of `UNFAIR`.
+        node: The node, of `DOWN`.
+    """
+
+    kind: AlertKind
+    run: str
+    round: int
+    text: str
+    job: int | None = None
+    node: int | None = None
+
+
+class Watch:
+    """Looks at a service now and then.
+
+    Args:
+        run: Its run.
+        speed: Seconds of its run in a second.
+        now: Seconds of a monotonic clock, when it began to look.
+    """
+
+    def __init__(self, run: str, speed: float, now: float) -> None:
+        self._run, self._speed = run, speed
+        self._since = self._new_at = now
+        self._before: History | None = None
+        self._unfair: list[Alert] = []
+        self._known: frozenset[tuple[AlertKind, int | None]] = frozenset()
+
+    def look(self, found: History, lag_seconds: float, now: float) -> list[Alert]:
+        """What has gone wrong since the last look.
+
+        Args:
+            found: The service's history.
+            lag_seconds: Age of the oldest entry that no round has taken in; 0 if there is none.
+            now: Seconds of the same clock.
+        """
+        before = self._before or found
+        if found is not self._before:
+            self._before, self._new_at = found, now
+            self._unfair = [*self._treated_unfairly(found)]
+        usual = 2.0 * found.start.header.settings.round_seconds / self._speed
+        patience = usual + PATIENT_SECONDS
+        standing = [
+            *self._late(before, found, now - self._new_at, patience),
+            *self._down(found),
+            *self._unfair,
+            *self._stuck(found, min(lag_seconds, now - self._since), patience),
+        ]
+        told = {_key(alert): alert for alert in standing}
+        new = [alert for key, alert in told.items() if key not in self._known]
+        self._known = frozenset(told)
+        return new
+
+    def _late(
+        self, before: History, found: History, silent: float, patience: float
+    ) -> Iterator[Alert]:
+        """Rounds that were recorded as late, or one that is missing while jobs run."""
+        more, state = found.position.late - before.position.late, found.state
+        if more > 0:
+            which = f"round {state.round - 1}" if more == 1 else f"{more} rounds"
+            text = f"{which} began a tenth of a round or more after its time"
+            yield Alert(AlertKind.LATE, self._run, state.round - 1, text)
+        elif state.leases and silent > patience:
+            text = f"round {state.round} is missing: nothing was recorded for {silent:.0f} s"
+            yield Alert(AlertKind.LATE, self._run, state.round, text)
+
+    def _down(self, found: History) -> Iterator[Alert]:
+        """Nodes that are out of service though nobody ordered it."""
+        if not (last := found.last):
+            return
+        problems = {one.node: one.problem for one in last.problems}
+        for node in sorted({*last.solve.drained} - found.state.orders.out_of_service):
+            text = f"node {node} is out of service: {problems.get(node, 'its host says no more')}"
+            yield Alert(AlertKind.DOWN, self._run, last.round, text, node=node)
+
+    def _treated_unfairly(self, found: History) -> Iterator[Alert]:
+        """Jobs that end unfairly late, by more than a round, even if they run from now on."""
+        if not found.last:
+            return
+        run, this = predicted(self._run, found)
+        clock, length = found.last.clock_seconds, run.header.settings.round_seconds
+        for job_id, job in this.active.items():
+            if not this.state.may_run(job_id):
+                continue  # its owner, its tenant's quota or other jobs keep it
+            fair = alone_seconds(run, this, job)
+            took = clock - job.spec.arrival_seconds + job.run_time(job.own).remaining
+            if took > UNFAIR * fair + length:
+                about = f"job {job_id}" + (f" ({job.spec.name})" if job.spec.name else "")
+                text = f"{about} will have ρ of {took / fair:.2f} at best"
+                yield Alert(AlertKind.UNFAIR, self._run, found.last.round, text, job=job_id)
+
+    def _stuck(self, found: History, waited: float, patience: float) -> Iterator[Alert]:
+        """An inbox that no round takes in."""
+        if waited > patience:
+            text = f"the oldest entry of the inbox has waited for {waited:.0f} s"
+            yield Alert(AlertKind.STUCK, self._run, found.state.round - 1, text)
+
+
+def _key(alert: Alert) -> tuple[AlertKind, int | None]:
+    """What it is about; two with the same are one."""
+    about = {AlertKind.LATE: alert.round, AlertKind.DOWN: alert.node, AlertKind.UNFAIR: alert.job}
+    return alert.kind, about.get(alert.kind)

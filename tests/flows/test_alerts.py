@@ -1,0 +1,170 @@
+"""Alerts: when each is told, and that Prefect has them, with automations that answer to them."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+from prefect.automations import Automation, SendNotification
+from prefect.blocks.notifications import CustomWebhookNotificationBlock
+from prefect.client.orchestration import SyncPrefectClient
+
+from containers.runtime import NodeProblem
+from flows.deployed.alerting import AUTOMATIONS, emit, make_automations
+from flows.desk.alerts import PATIENT_SECONDS, Alert, AlertKind, Watch
+from flows.desk.desk import Desk
+from flows.desk.outlook import History
+from flows.servers.access import Access
+from harness.waiting import HANG_SECONDS, wait_for
+from tests.flows.test_scheduler import FAST, JOB, go
+from tests.ui.attacks import ask, authorization
+from warehouse.inbox.inbox import Inbox
+
+ROUND_SECONDS = FAST.round_seconds
+PATIENCE = 2 * ROUND_SECONDS + PATIENT_SECONDS
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> History:
+    """A service with a job that runs."""
+    warehouse = tmp_path_factory.mktemp("alerts")
+    with Inbox(warehouse) as inbox:
+        inbox.submit(replace(JOB, epochs=4000, total_steps=0, name="long"))
+    go(warehouse, 2)
+    with Desk(warehouse) as desk:
+        return desk.history()
+
+
+def told(watch: Watch, found: History, lag: float = 0.0, now: float = 0.0) -> list[tuple[str, int]]:
+    return [(alert.kind.value, alert.round) for alert in watch.look(found, lag, now)]
+
+
+def test_a_round_is_late_once_recorded_so_or_missing_while_jobs_run(found: History) -> None:
+    watch = Watch("r", 1.0, 0.0)
+    assert told(watch, found) == []
+    assert told(watch, found, now=PATIENCE) == []
+    assert told(watch, found, now=PATIENCE + 1) == [("round.late", 2)]
+    assert told(watch, found, now=PATIENCE + 9) == []
+    position = replace(found.position, late=found.position.late + 1)
+    assert told(watch, replace(found, position=position), now=PATIENCE + 10) == [("round.late", 1)]
+    idle = replace(found.state, leases={})
+    nothing = replace(found, position=replace(position, state=idle))
+    assert told(watch, nothing, now=10 * PATIENCE) == []
+    assert told(watch, nothing, now=20 * PATIENCE) == []
+
+
+def test_an_inbox_is_stuck_for_as_long_as_somebody_has_seen_it(found: History) -> None:
+    watch = Watch("r", ROUND_SECONDS, 100.0)  # a round a second
+    short = 2 + PATIENT_SECONDS
+    idle = replace(found.state, leases={})
+    found = replace(found, position=replace(found.position, state=idle))
+    assert told(watch, found, lag=1e6, now=100.0 + short) == []  # it lay there while it was down
+    assert told(watch, found, lag=1e6, now=101.0 + short) == [("inbox.stuck", 1)]
+    assert told(watch, found, lag=1e6, now=102.0 + short) == []
+    assert told(watch, found, lag=short, now=103.0 + short) == []
+    assert told(watch, found, lag=1e6, now=104.0 + short) == [("inbox.stuck", 1)]
+
+
+def test_a_node_is_down_unless_somebody_ordered_it(found: History) -> None:
+    assert found.last
+    watch = Watch("r", 1.0, 0.0)
+    problems = (NodeProblem(1, "its disk is full"),)
+    last = replace(found.last, problems=problems, solve=replace(found.last.solve, drained=(1, 2)))
+    ordered = replace(found.state, orders=replace(found.state.orders, drained=frozenset({2})))
+    ailing = replace(found, last=last, position=replace(found.position, state=ordered))
+    (alert,) = watch.look(ailing, 0.0, 0.0)
+    assert alert == Alert(
+        AlertKind.DOWN, "r", last.round, "node 1 is out of service: its disk is full", node=1
+    )
+    assert told(watch, ailing) == []
+    assert told(watch, found) == []
+    assert told(watch, ailing) == [("node.down", last.round)]
+
+
+def test_a_job_is_unfair_when_that_cannot_be_avoided_any_more(found: History) -> None:
+    assert found.last
+    watch = Watch("r", 1.0, 0.0)
+    assert told(watch, found) == []  # it runs alone
+    late = replace(found, last=replace(found.last, clock_seconds=1e9))
+    (alert,) = watch.look(late, 0.0, 1.0)
+    (job_id,) = found.state.beliefs
+    assert (alert.kind, alert.job) == (AlertKind.UNFAIR, job_id)
+    assert alert.text.startswith(f"job {job_id} (long) will have ρ of ")
+    assert told(watch, late) == []
+
+
+@contextmanager
+def listening() -> Iterator[tuple[str, list[bytes]]]:
+    """A program that alerts are sent to: its address, and what it heard."""
+    heard = list[bytes]()
+
+    class Chat(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            heard.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Chat) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", heard
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.prefect
+def test_prefect_has_an_automation_for_each_alert_and_fires_it(client: SyncPrefectClient) -> None:
+    make_automations()
+    with listening() as (url, heard):
+        block = CustomWebhookNotificationBlock(
+            name="chat", url=url, json_data={"text": "{{body}}"}, timeout=HANG_SECONDS
+        )
+        own = Automation.read(name=AUTOMATIONS[AlertKind.DOWN][0])
+        own.actions = [
+            SendNotification(
+                block_document_id=block.save("chat", overwrite=True),
+                body="{{ event.payload.text }}",
+            )
+        ]
+        own.update()
+        make_automations()  # as the next start does
+        job, node = {AlertKind.UNFAIR: 7}, {AlertKind.DOWN: 3}
+        for kind in AlertKind:
+            emit(Alert(kind, "service-1", 5, f"it is {kind}", job.get(kind), node.get(kind)))
+        wait_for(lambda: heard, lambda found: len(found) == 1, every=0.2)
+    assert json.loads(heard[0]) == {"text": "it is node.down"}
+    names = {name for name, _ in AUTOMATIONS.values()}
+    assert [len(client.read_automations_by_name(name)) for name in names] == [1] * len(names)
+
+    def fired() -> dict[str, dict[str, object]]:
+        asked = {"filter": {"event": {"prefix": ["prefect.automation.triggered"]}}}
+        events = client.request("POST", "/events/filter", json=asked).json()["events"]
+        return {event["resource"]["prefect.resource.name"]: event for event in events}
+
+    wait_for(fired, lambda events: events.keys() >= names, every=0.3)
+    asked = {"filter": {"event": {"prefix": ["shockwave."]}}}
+    events = client.request("POST", "/events/filter", json=asked).json()["events"]
+    resources = {event["event"]: event["resource"] for event in events}
+    assert resources["shockwave.job.unfair"] == {
+        "prefect.resource.id": "shockwave.service-1.job.7",
+        "prefect.resource.name": "Shockwave's run service-1",
+        "shockwave.run": "service-1",
+        "shockwave.round": "5",
+        "shockwave.job": "7",
+    }
+    (down,) = (event["payload"] for event in events if event["event"] == "shockwave.node.down")
+    assert down == {"text": "it is node.down", "run": "service-1", "round": 5, "node": 3}
+
+
+@pytest.mark.prefect
+def test_nobody_else_is_taken_for_the_server_that_asks_itself(server: Access) -> None:
+    headers = {"Host": "prefect-in-memory", **authorization(server)}
+    assert ask(server, "GET", "/api/health", headers=headers)[0] == 403
