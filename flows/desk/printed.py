@@ -3,7 +3,7 @@
 import re
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -11,6 +11,7 @@ from containers.docker.fleet import Fleet
 from containers.docker.logs import kept
 from containers.docker.nodes import Nodes
 from containers.runtime import Lease
+from flows.desk.course import News, lifetime
 from flows.desk.front import headed
 from predictor.errors import InputError
 from tasks.record import RuntimeKind
@@ -44,8 +45,14 @@ class Leased:
     leases: tuple[Lease, ...]
 
 
-def check_printed(reader: Reader, run: str, job_id: int) -> None:
+def check_printed(reader: Reader, run: str, job_id: int, running: Collection[int] = ()) -> None:
     """Refuse a job that has printed nothing yet.
+
+    Args:
+        reader: Reads the warehouse.
+        run: The run.
+        job_id: The job.
+        running: Jobs that are known to hold GPUs.
 
     Raises:
         InputError: It has never had GPUs, is not in the run, or the cluster is virtual.
@@ -54,7 +61,10 @@ def check_printed(reader: Reader, run: str, job_id: int) -> None:
     job, why = f"job {job_id}", f"see shockwave why {job_id} --run {run}"
     if reader.header(run).settings.runtime != RuntimeKind.DOCKER:
         raise InputError(job, "is on a virtual cluster, where jobs print nothing", why)
-    rounds = reader.parts(run, Leased)
+    if job_id in running:
+        return
+    lived = lifetime(reader.parts(run, News, filled=True), job_id)
+    rounds = reader.parts(run, Leased, lived.start, lived.stop)
     if not any(lease.job_id == job_id for found in rounds for lease in found.leases):
         raise InputError(job, "has not started", why)
 

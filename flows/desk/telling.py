@@ -285,7 +285,7 @@ class Telling:
         """
         from flows.desk.printed import Printed, check_printed
 
-        check_printed(self._reader, self.run, job_id)
+        check_printed(self._reader, self.run, job_id, self.history().state.leases)
         hosts = self.hosts()
         if hosts is None:
             raise InputError("cluster", "is missing", "give the cluster file of the run")

@@ -20,9 +20,9 @@ from warehouse.inbox.tokens import Role, Token
 MOST_BYTES = 2**16
 """Most bytes of a request's body. An engineering bound."""
 
-READS, WRITES, LOOKUPS = 1, 32, 4
+READS, WRITES, LOOKUPS, LOOKS = 1, 32, 4, 4
 """Threads that read a service's records, that hand something in, for one flush if they wait for it
-at a time, and that look into its database. Engineering bounds."""
+at a time, that look into its database, and that wait for Docker hosts. Engineering bounds."""
 
 Result = TypeVar("Result")
 
@@ -72,6 +72,7 @@ class Asking:
         self._expected = authorization(secret).encode()
         self._writes, self._reads = CapacityLimiter(WRITES), CapacityLimiter(READS)
         self._lookups = CapacityLimiter(LOOKUPS)  # where nobody waits for who reads the records
+        self._looks = CapacityLimiter(LOOKS)
 
     async def who(self, given: str) -> Token | None:
         """Whose credentials these are; None if nobody's."""
@@ -85,6 +86,10 @@ class Asking:
     async def read(self, work: Callable[[], Result]) -> Result:
         """Read the service's records."""
         return await to_thread.run_sync(work, limiter=self._reads)
+
+    async def look(self, work: Callable[[], Result]) -> Result:
+        """Ask Docker hosts, which may not answer; nobody who reads the records waits for them."""
+        return await to_thread.run_sync(work, limiter=self._looks)
 
     async def write(self, work: Callable[[], list[Entry]]) -> Accepted:
         """Have something accepted."""

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from threading import Thread
 from typing import Any
 
-from anyio import CapacityLimiter, sleep, to_thread
+from anyio import sleep
 from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter, ValidationError
 
@@ -47,7 +47,6 @@ class Streams:
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
         self._following = 0
-        self._looks = CapacityLimiter(4)  # Docker is asked, or files are read
 
     def events(
         self, caller: Token, authorization: str, known: str, after: int
@@ -91,7 +90,7 @@ class Streams:
         printed = await self._asking.read(lambda: service.printed(caller, target, shown))
 
         async def frames() -> AsyncIterator[str]:
-            for name, text, place in await to_thread.run_sync(_parts, printed, limiter=self._looks):
+            for name, text, place in await self._asking.look(lambda: _parts(printed)):
                 # JSON has no bytes: those that are no text stay apart, and come out as they were
                 part = {"container": name, "text": text.decode(errors="surrogateescape")}
                 yield _frame(json.dumps(place, separators=(",", ":")), part)

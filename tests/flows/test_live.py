@@ -1,8 +1,10 @@
 """Whole runs of real training jobs in containers, through the Prefect flow and under faults."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from socket import AF_UNIX, socket
 
 import pytest
 
@@ -25,8 +27,9 @@ from flows.servers.own_server import own_server
 from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from flows.service.options import ServiceOptions
 from flows.service.scheduler import schedule, under_way
-from flows.web.page.views import log_of
+from flows.web.page.views import log_of, printing
 from harness.dockerd import IMAGE, Dockerd, cluster, mounts
+from harness.waiting import HANG_SECONDS
 from predictor.errors import InputError
 from predictor.job import Mode
 from tasks.commands import CommandKind
@@ -34,6 +37,7 @@ from tasks.record import RuntimeKind, Settings, one_pool
 from tasks.sources import Workload
 from tests.containers.stories import job, long
 from tests.flows.served import SECRET, served
+from tests.flows.test_live_page import Browser
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.tokens import Role, Token
 from warehouse.store.audit import audit
@@ -306,8 +310,29 @@ slots = [{{ cpus = 1.0 }}, {{ cpus = 1.0 }}]
         assert b"".join(there.logs("1")) == b"".join(own.logs("1")) == kept
         assert next(there.logs("1", follow=True)) == next(own.logs("1", follow=True)) == kept
         assert [found.epoch for found in there.course("1").losses] == [0, 1, 2, 3]
-        shown = log_of(Guarded(tmp_path), Token("ann", Role.OPERATOR), "1")
+        shown = log_of(*printing(Guarded(tmp_path), Token("ann", Role.OPERATOR), "1"))
         assert (shown["text"].encode(), shown["cut"]) == (kept, False)
+        _a_host_that_is_silent_holds_up_its_log_page_alone(file, daemon, url, there)
     assert audit(tmp_path, run.name).findings == ()
     assert replay(run.name, tmp_path).differences == []
     daemon.remove_containers()
+
+
+def _a_host_that_is_silent_holds_up_its_log_page_alone(
+    file: Path, daemon: Dockerd, url: str, there: Client
+) -> None:
+    with socket(AF_UNIX) as silent, ThreadPoolExecutor(1) as pool:
+        silent.settimeout(HANG_SECONDS)
+        silent.bind(str(path := file.with_name("silent")))
+        silent.listen()
+        file.write_text(file.read_text().replace(daemon.endpoint, f"unix://{path}"))
+        browser = Browser(url)
+        with browser.client:
+            browser.log_in(SECRET)
+            page = pool.submit(browser.get, "/live/jobs/1/logs", timeout=HANG_SECONDS)
+            asked, _ = silent.accept()
+            with asked:
+                assert there.status().ended == 2
+                assert not page.done()
+            silent.close()
+            assert "--- " in page.result().text

@@ -76,6 +76,22 @@ def test_one_who_logs_in_is_barred_from_nothing(shown: SimpleNamespace) -> None:
     assert violations(page) == []
 
 
+def test_it_asks_again_only_once_it_is_answered(shown: SimpleNamespace) -> None:
+    opened, asked = Opened(shown, "/live"), list[Any]()
+    opened.page.clock.install()
+    opened.page.reload()
+    opened.page.route("**/live", lambda route: asked.append(route))  # is not answered yet
+    opened.page.clock.run_for(60_000)
+    opened.page.wait_for_timeout(0)
+    assert len(asked) == 1
+    with opened.page.expect_response("**/live"):
+        asked[0].continue_()
+    opened.page.wait_for_function("document.getElementById('told').textContent === ''")
+    with opened.page.expect_request("**/live"):
+        opened.page.clock.run_for(3_000)
+    asked[-1].abort()
+
+
 def test_it_refreshes_itself_and_commands(shown: SimpleNamespace) -> None:
     opened = Opened(shown, "/live")
     with Inbox(shown.warehouse) as inbox:

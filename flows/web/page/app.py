@@ -5,7 +5,7 @@ It is to browsers what the API is to programs, and asks the same `Guarded`.
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
@@ -32,6 +32,7 @@ from flows.web.page.views import (
     log_of,
     of_job,
     overview,
+    printing,
     whatif,
 )
 from predictor.errors import ShockwaveError
@@ -114,14 +115,14 @@ class Page:
         return self._shown(request, "problem.html.j2", caller, status_of(error), str(error))
 
     async def _answer(
-        self, request: Request, template: str, work: Callable[[Token], dict[str, Any]]
+        self, request: Request, template: str, work: Callable[[Token], Awaitable[dict[str, Any]]]
     ) -> Response:
         """A page for who may see it, or what it takes to see it; 304 if it is known."""
         caller = await self._caller(request)
         if caller is None:
             return self._asks(request, quote(request.url.path))
         try:
-            content = await self._asking.read(lambda: work(caller))
+            content = await work(caller)
         except ShockwaveError as error:
             return self._refused(request, caller, error)
         response = await to_thread.run_sync(
@@ -134,31 +135,40 @@ class Page:
 
     async def overview(self, request: Request) -> Response:
         """The cluster."""
-        service = self._asking.service
-        return await self._answer(
-            request, "overview.html.j2", lambda caller: overview(service, caller)
-        )
+        asking = self._asking
+
+        async def shown(caller: Token) -> dict[str, Any]:
+            return await asking.read(lambda: overview(asking.service, caller))
+
+        return await self._answer(request, "overview.html.j2", shown)
 
     async def job(self, request: Request) -> Response:
         """A job."""
-        service, target = self._asking.service, request.path_params["job"]
-        return await self._answer(
-            request, "job.html.j2", lambda caller: of_job(service, caller, target)
-        )
+        asking, target = self._asking, request.path_params["job"]
+
+        async def shown(caller: Token) -> dict[str, Any]:
+            return await asking.read(lambda: of_job(asking.service, caller, target))
+
+        return await self._answer(request, "job.html.j2", shown)
 
     async def logs(self, request: Request) -> Response:
         """What a job printed."""
-        service, target = self._asking.service, request.path_params["job"]
-        return await self._answer(
-            request, "log.html.j2", lambda caller: log_of(service, caller, target)
-        )
+        asking, target = self._asking, request.path_params["job"]
+
+        async def shown(caller: Token) -> dict[str, Any]:
+            found = await asking.read(lambda: printing(asking.service, caller, target))
+            return await asking.look(lambda: log_of(*found))
+
+        return await self._answer(request, "log.html.j2", shown)
 
     async def whatif(self, request: Request) -> Response:
         """What a change would do."""
-        service, asked = self._asking.service, dict(request.query_params)
-        return await self._answer(
-            request, "whatif.html.j2", lambda caller: whatif(service, caller, asked)
-        )
+        asking, asked = self._asking, dict(request.query_params)
+
+        async def shown(caller: Token) -> dict[str, Any]:
+            return await asking.read(lambda: whatif(asking.service, caller, asked))
+
+        return await self._answer(request, "whatif.html.j2", shown)
 
     async def _form(self, request: Request) -> dict[str, str]:
         """The fields of a form that a page of ours has shown.

@@ -4,9 +4,12 @@
   const box = document.getElementById("by-itself");
   const told = document.getElementById("told");
   let tag = "";
+  let asks = false;
 
   // Replaces the parts that changed, but for the one that somebody is in.
   async function refresh() {
+    if (asks) return;
+    asks = true;
     try {
       const headers = tag ? { "If-None-Match": tag } : {};
       const answer = await fetch(location.href, { headers, cache: "no-store", redirect: "error" });
@@ -27,6 +30,8 @@
       told.textContent = answer.ok || answer.status === 304 ? "" : "The service does not answer.";
     } catch {
       told.textContent = "The server does not answer.";
+    } finally {
+      asks = false;
     }
   }
 

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -16,11 +16,14 @@ from flows.desk.course import PriceRow
 from flows.desk.forecasting import WhatIf, factor
 from flows.desk.front import headed
 from flows.desk.guarded import Guarded
-from flows.desk.rows import NodeRow
+from flows.desk.rows import JobRow, NodeRow
 from flows.web.page.drawing import Point, chart
 from predictor.errors import InputError
 from tasks.commands import CommandKind
 from warehouse.inbox.tokens import Role, Token
+
+if TYPE_CHECKING:
+    from flows.desk.printed import Printed
 
 FOLDER = Path(__file__).parent
 LOOK = Path(warehouse.__file__).parent / "report" / "page.css"
@@ -179,15 +182,21 @@ def of_job(service: Guarded, caller: Token, target: str) -> dict[str, Any]:
     }
 
 
-def log_of(service: Guarded, caller: Token, target: str) -> dict[str, Any]:
-    """What the containers of a job printed: the last of it.
+def printing(service: Guarded, caller: Token, target: str) -> "tuple[JobRow, Printed]":
+    """A job, and what its containers print; `log_of` closes that.
 
     Raises:
         NotThere: There is no such job that the caller sees.
         InputError: It has never had GPUs, or runs on a virtual cluster.
     """
-    row, text, length = service.job(caller, target), b"", 0
-    with closing(service.printed(caller, str(row.job_id))) as printed:
+    row = service.job(caller, target)
+    return row, service.printed(caller, str(row.job_id))
+
+
+def log_of(row: JobRow, printed: "Printed") -> dict[str, Any]:
+    """What the containers of a job printed: the last of it; Docker hosts are asked."""
+    text, length = b"", 0
+    with closing(printed):
         for part in headed(printed.more()):
             length += len(part)
             text = (text + part)[-MOST_LOG:]
