@@ -21,7 +21,7 @@ from flows.service.admission import (
 )
 from predictor.errors import InputError
 from predictor.job import JobSpec
-from tasks.commands import NO_TERMS, CommandKind, NewNode
+from tasks.commands import NO_NODE, NO_TERMS, CommandKind, NewNode
 from tasks.rollouts import expected
 from warehouse.inbox.entries import Entry
 from warehouse.workloads.families import FAMILIES
@@ -134,7 +134,7 @@ class Desk(Telling):
             problem = "cells that tenants are promised are served on all nodes in service"
             raise InputError("node", problem, "drain it")
         if kind.of_node:
-            return self.inbox.command_all(kind, [self.node(target)], by=by, key=key)
+            return self.inbox.command_all(kind, [self._node(target, key)], by=by, key=key)
         numbers = [entry.number for entry in self.entries(target)]
         return self.command_jobs(kind, numbers, value=value, by=by, key=key)
 
@@ -170,6 +170,8 @@ class Desk(Telling):
             InputError: The service cannot have it.
             WarehouseBusy: The inbox does not answer.
         """
+        if self.inbox.known(key) is not None:  # what was not given is as it was then
+            return self.inbox.add(replace(NO_NODE, **given), given, by=by, key=key)
         inventory, hosts = self.history().state.inventory(self.header), self.hosts()
         last = inventory.pools[-1]
         if hosts is None:
@@ -186,7 +188,7 @@ class Desk(Telling):
                 raise InputError("name", f"{name[:80]!r} is not in the cluster file", remedy)
             node = NewNode(name, there.gpu_type, len(there.gpus), there.price)
         check_node(node, self.header, inventory)
-        return self.inbox.add(node, by=by, key=key)
+        return self.inbox.add(node, given, by=by, key=key)
 
     def tenant(
         self, name: str, given: Mapping[str, Any], *, by: str = "", key: str = ""
@@ -236,6 +238,13 @@ class Desk(Telling):
             remedy = f"give one from {there[0]} to {there[-1]}" if there else "add one"
             raise InputError("node", f"there is no node {target!r}", remedy)
         return int(target)
+
+    def _node(self, target: str, key: str) -> int:
+        """The index of a node; one that a known key was given about may be gone by now."""
+        index = target.isascii() and target.isdigit() and len(target) < 10
+        if index and self.inbox.known(key) is not None:
+            return int(target)
+        return self.node(target)
 
     def expect(self, job: JobSpec) -> QueueRow:
         """What is expected of a job, had it come in the last round; nothing is accepted.

@@ -14,6 +14,7 @@ from predictor.errors import InputError, WarehouseError
 from predictor.job import Mode
 from tasks.commands import CommandKind
 from tests.flows.test_scheduler import JOB, go
+from warehouse.inbox.entries import Entry
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.folder import place_of
 
@@ -137,3 +138,28 @@ def test_a_round_that_lands_meanwhile_shows_no_job_twice(tmp_path: Path) -> None
     with Meanwhile(tmp_path) as desk:
         told = [(row.job_id, row.status) for row in desk.jobs()]
         assert told == [(1, "runs"), (2, "accepted")]
+
+
+def test_what_is_asked_of_nodes_again_is_what_was_asked_first(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB)
+    go(tmp_path, 1)
+
+    def asked(desk: Desk) -> list[Entry]:
+        removed = desk.command(CommandKind.REMOVE, "1", key="remove")
+        return [*removed, desk.add({}, key="any"), desk.add({"gpus": 2}, key="two")]
+
+    with Desk(tmp_path) as desk:
+        first = asked(desk)
+        go(tmp_path, 1)
+        assert 1 not in [row.node for row in desk.nodes()]
+        assert asked(desk) == first
+        for other in ({"gpus": 3}, {"name": "x"}):
+            with pytest.raises(InputError, match=r"^key: 'two' is that of entry"):
+                desk.add(other, key="two")
+        with pytest.raises(InputError, match=r"^key: 'any' is that of entry"):
+            desk.command(CommandKind.DRAIN, "1", key="any")
+        with pytest.raises(InputError, match=r"^key: 'remove' is that of entry"):
+            desk.add({}, key="remove")
+        with pytest.raises(InputError, match=r"there is no node '1'"):
+            desk.command(CommandKind.REMOVE, "1", key="new")

@@ -75,7 +75,7 @@ def _again(row: Row, request: Request) -> Entry:
         InputError: It was that of another request.
     """
     entry = entry_of(row)
-    asked_for = request.onto(entry.terms)  # others gave the rest, then and since
+    asked_for = request.again(entry)  # others gave the rest, then and since
     new = row_of(asked_for, row["number"], row["accepted_at"])
     if any(row[part] != new[part] for part in ("kind", "target", "value", "job")):
         problem = f"{request.key!r} is that of entry {row['number']}, which asks for something else"

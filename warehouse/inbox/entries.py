@@ -34,7 +34,8 @@ class Request:
         by: Who hands it in.
         key: Makes it idempotent: a second one with the same key is the first.
         terms: Terms of a tenant.
-        given: Fields of the terms that are given; the others stay as they were accepted last.
+        given: Fields of the terms that are given; the others stay as they were accepted last. Or
+            of the node; the others are as of another node.
         node: A node that is added.
     """
 
@@ -52,6 +53,13 @@ class Request:
         """The request with whole terms: what it gives, and the rest of others."""
         given = {name: getattr(self.terms, name) for name in ("tenant", *self.given)}
         return replace(self, terms=replace(terms, **given))
+
+    def again(self, entry: "Entry") -> "Request":
+        """The request with what it leaves open as an accepted one has it."""
+        if self.kind != CommandKind.ADD:
+            return self.onto(entry.terms)
+        given = {name: getattr(self.node, name) for name in self.given}
+        return replace(self, node=replace(entry.node, **given))
 
 
 @dataclass(frozen=True, slots=True)

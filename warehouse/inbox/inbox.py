@@ -142,9 +142,10 @@ class Inbox:
         terms, kind = replace(NO_TERMS, tenant=tenant, **given), CommandKind.TENANT.value
         return self.accept([Request(kind, by=by, key=key, terms=terms, given=(*given,))])[0]
 
-    def add(self, node: NewNode, *, by: str = "", key: str = "") -> Entry:
-        """Accept a further node; see `accept`."""
-        return self.accept([Request(CommandKind.ADD.value, by=by, key=key, node=node)])[0]
+    def add(self, node: NewNode, given: Iterable[str], *, by: str = "", key: str = "") -> Entry:
+        """Accept a further node, of which some fields are given; see `accept`."""
+        kind = CommandKind.ADD.value
+        return self.accept([Request(kind, by=by, key=key, node=node, given=(*given,))])[0]
 
     def terms(self, tenant: str) -> TenantTerms:
         """The terms of a tenant that were accepted last."""
