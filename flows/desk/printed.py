@@ -26,9 +26,10 @@ MOST_PART = 2**16
 MOST_END = 2**16
 """Most bytes of what was shown last by which its place is found again. An engineering bound."""
 
-MOST_PLACES, MOST_TAILS, MOST_TAIL = 64, 8, 2**9
+MOST_PLACES, MOST_TAILS, MOST_TAIL = 32, 4, 2**9
 """Containers whose place is told, at most; those, the latest, with the end of what was shown; its
-bytes. Engineering bounds: who lost the connection sends all of it in a header."""
+bytes. Engineering bounds: who lost the connection sends all of it in a header, of which proxies
+take 8 KiB."""
 
 Shown = tuple[int, str]
 """Bytes of a container's log that are known, and the last of them in base64."""

@@ -1,9 +1,11 @@
 """What jobs printed, from where a reader left off."""
 
+import json
 from contextlib import closing
 from pathlib import Path
 
 from containers.docker.logs import keep, log_file
+from containers.docker.rendering import container_name
 from flows.desk import printed
 from flows.desk.front import headed
 from flows.desk.printed import MOST_END, MOST_PART, MOST_TAIL, Printed
@@ -47,6 +49,21 @@ def test_nothing_is_missed_or_told_twice(tmp_path: Path) -> None:
     ) as again:  # what is before it is known
         assert [*again.more()] == [("third", b"3\n")]
     assert b"".join(printed.printed(nodes, RUN, 1)) == log.read_bytes()
+
+
+def test_the_place_in_many_containers_fits_a_proxy_s_header(tmp_path: Path) -> None:
+    (file := tmp_path / "cluster.toml").write_text(CLUSTER.format(folder=tmp_path))
+    nodes = read_cluster_file(file)
+    log = log_file(nodes, RUN, 1)
+    log.parent.mkdir(parents=True)
+    for number in range(100):
+        keep(log, container_name(RUN, 123_456, 1_000_000 + number, 10), b"x" * 10**4)
+    with closing(Printed(nodes, RUN, 1)) as found:
+        assert len([*found.more()]) == 100
+        place = found.place
+    assert len(json.dumps(place, separators=(",", ":"))) < 6 * 2**10
+    with closing(Printed(nodes, RUN, 1, place)) as again:
+        assert [*again.more()] == []
 
 
 def test_following_goes_on_when_a_log_loses_its_begin(tmp_path: Path) -> None:
