@@ -138,7 +138,8 @@ def answer(
         history: Events of the job so far, and its end if the round is its last.
     """
     settings, plan, belief = run.header.settings, this.plan, this.state.beliefs[job_id]
-    inventory = this.state.inventory(run.header)
+    inventory, there = this.state.inventory(run.header), this.state.there(run.header)
+    removed = this.state.orders.removed
     spec, job = belief.spec, this.active[job_id]
     time = job.run_time(job.own)
     low, high = this.state.calibration.interval_of(belief, time)
@@ -150,9 +151,10 @@ def answer(
     ahead = expected(run, this, {job_id}).get(job_id)
     ends = (ahead.finish, ahead.finish_low, ahead.finish_high) if ahead else (None, None, None)
     contention = max(1.0, this.state.arrived / settings.reference_gpus)
-    total = _isolated(job, inventory)
+    total = _isolated(job, inventory, there)
     rhos = [
-        None if end is None else (end - spec.arrival_seconds) / (contention * total) for end in ends
+        (end - spec.arrival_seconds) / (contention * total) if end is not None and total else None
+        for end in ends
     ]
     return Answer(
         run=run.name,
@@ -182,7 +184,7 @@ def answer(
         place=plan.order.index(job_id) + 1 if job_id in plan.order else None,
         in_line=len(plan.order),
         cutoff=min((worth[job] for job in plan.placement if job in worth), default=None),
-        free_gpus=_free(plan, job, inventory),
+        free_gpus=_free(plan, job, inventory, there),
         price=next(
             (found.price for found in plan.report.prices if found.gpu_type == job.own.gpu_type),
             None,
@@ -200,10 +202,12 @@ def answer(
         finish_low_seconds=ends[1],
         finish_high_seconds=ends[2],
         history=history,
-        total_gpus=inventory.gpus,
+        total_gpus=there.gpus if there else 0,
         tried_again_seconds=_tried_again(this.state.backoff.waits.get(job_id, 0.0), clock),
-        drained=this.observation.drained,
-        problems=tuple((one.node, one.problem) for one in this.observation.problems),
+        drained=tuple(node for node in this.observation.drained if node not in removed),
+        problems=tuple(
+            (one.node, one.problem) for one in this.observation.problems if one.node not in removed
+        ),
         held_type=inventory.allocation(gpus).gpu_type if gpus else None,
         speeds=_speeds(job, plan),
         kind=spec.kind.value,
@@ -245,14 +249,25 @@ def _speeds(job: ActiveJob, plan: Plan) -> tuple[Speed, ...]:
     )
 
 
-def _isolated(job: ActiveJob, inventory: Inventory) -> float:
-    """Run time alone, in seconds: on several GPU types at the mean of its rates, by GPUs."""
+def _isolated(job: ActiveJob, inventory: Inventory, there: Inventory | None) -> float | None:
+    """Run time alone, in seconds: on several GPU types at the mean of its rates, by GPUs.
+
+    Args:
+        job: The job.
+        inventory: All nodes.
+        there: Those that were not removed.
+
+    Returns:
+        None where the nodes of its GPU types were all removed.
+    """
     if not inventory.mixed:
         return job.belief.run_seconds + job.run_time(job.own).remaining
-    first, capacities = job.choices[0], inventory.capacities
-    mean = sum(capacities[found.gpu_type] * job.rate(found) for found in job.choices)
+    first, capacities = job.choices[0], there.capacities if there else {}
+    mean = sum(capacities.get(found.gpu_type, 0) * job.rate(found) for found in job.choices)
+    if not there or not mean:
+        return None
     alone = job.belief.reference_seconds + job.run_time(first).remaining
-    return alone * job.rate(first) * inventory.gpus / mean
+    return alone * job.rate(first) * there.gpus / mean
 
 
 def _tried_again(waits_until: float, clock: float) -> float | None:
@@ -260,7 +275,7 @@ def _tried_again(waits_until: float, clock: float) -> float | None:
     return waits_until if waits_until > clock else None
 
 
-def _free(plan: Plan, job: ActiveJob, inventory: Inventory) -> int:
+def _free(plan: Plan, job: ActiveJob, inventory: Inventory, there: Inventory | None) -> int:
     """GPUs that it can run on, left by the jobs ranked before it and by those that keep theirs."""
     order = plan.order
     before = {*order[: order.index(job.job_id)]} if job.job_id in order else {*order}
@@ -268,7 +283,8 @@ def _free(plan: Plan, job: ActiveJob, inventory: Inventory) -> int:
         before |= plan.placement.keys() - {*order}
     held = [plan.placement[other] for other in before if other in plan.placement]
     if not inventory.mixed:
-        return inventory.gpus - sum(map(len, held))
+        return (there.gpus if there else 0) - sum(map(len, held))
     kinds = {found.gpu_type for found in job.choices}
     taken = [len(gpus) for gpus in held if inventory.allocation(gpus).gpu_type in kinds]
-    return sum(inventory.capacities.get(kind, 0) for kind in kinds) - sum(taken)
+    capacities = there.capacities if there else {}
+    return sum(capacities.get(kind, 0) for kind in kinds) - sum(taken)

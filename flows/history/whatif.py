@@ -15,6 +15,7 @@ from flows.runs.simulation import Watch, carry_out, finish, unwatched
 from flows.runs.start import make_header
 from predictor.errors import InputError
 from solver.inventory import Pool
+from tasks.commands import CommandKind
 from tasks.layouts import VERSION
 from tasks.record import (
     Fork,
@@ -60,7 +61,8 @@ class Change:
         parameters: Parameters of the policy; with the recorded policy, they override the
             recorded parameters.
         gpus: Another number of GPUs.
-        pools: Another cluster, in which the GPUs of both keep their numbers.
+        pools: Another cluster, in which the GPUs of both keep their numbers. Neither this nor
+            `gpus` where nodes were added or removed while the run was under way.
         without: Ids of jobs that are withdrawn, or that never arrive.
         jobs: Files of added jobs, which arrive at the first round of the fork.
     """
@@ -241,7 +243,14 @@ def _forked(
     name: str, recorded: Start, rounds: Sequence[RoundRecord], number: int, change: Change
 ) -> Start:
     """The start of the fork: changed settings, and changed jobs among those yet to arrive."""
-    known = recorded.workload
+    known, changes = recorded.workload, {CommandKind.ADD, CommandKind.REMOVE}
+    given = (command for record in rounds for command in record.commands)
+    if (change.gpus is not None or change.pools) and any(c.kind in changes for c in given):
+        raise InputError(
+            "gpus" if change.gpus is not None else "pools",
+            f"nodes were added to run {name!r} or removed from it, by the numbers that they have",
+            "leave it out, so that the fork has the nodes that the run has",
+        )
     arrived = sum(len(record.arrivals) for record in rounds[:number])
     ended = {job_id for record in rounds[: number + 1] for job_id in record.ended}
     jobs = {

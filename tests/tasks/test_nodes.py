@@ -1,6 +1,6 @@
 """Nodes added to a service and removed from it: its rounds, records, and SQL over them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
@@ -10,14 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.history.replay import replay
+from flows.history.whatif import Change, fork
 from flows.history.why import why
 from flows.runs.start import make_start
+from predictor.errors import InputError
 from predictor.throughput import UNTYPED
 from solver.inventory import Pool, grown
 from tasks.commands import Command, CommandKind, NewNode
 from tasks.invariants import Invariants
 from tasks.record import RuntimeKind, Settings, Start, one_pool
-from tests.runs import Made, make, write
+from tasks.sources import Workload
+from tests.runs import Made, make, mixed, write
 from tests.strategies import examples
 from tests.tasks.test_cordon import MIXED, held
 from tests.tasks.test_eligibility import JOB, start
@@ -36,11 +39,18 @@ def service(
     Nodes that are added have two GPUs, or so many in turn.
     """
     new = (NewNode("", UNTYPED, gpus) for gpus in chain(sizes, repeat(2)))
-    known = start(path, text).workload
+    settings = Settings(policy, one_pool(4, 2), round_seconds=120.0, runtime=RuntimeKind.FAITHFUL)
+    return as_service(start(path, text).workload, settings, orders, new)
+
+
+def as_service(known: Workload, settings: Settings, orders: Given, new: Iterator[NewNode]) -> Start:
+    """A service whose jobs come at once and before the commands."""
     count = len(known.specs)
     workload = replace(
         known,
-        specs=tuple(replace(spec, job_id=spec.job_id + 1) for spec in known.specs),
+        specs=tuple(
+            replace(spec, job_id=spec.job_id + 1, arrival_seconds=0.0) for spec in known.specs
+        ),
         truths=tuple(replace(truth, job_id=truth.job_id + 1) for truth in known.truths),
         commands=tuple(
             Command(count + place, order, -1, at, node=next(new))
@@ -50,7 +60,6 @@ def service(
         ),
         service=True,
     )
-    settings = Settings(policy, one_pool(4, 2), round_seconds=120.0, runtime=RuntimeKind.FAITHFUL)
     return make_start(workload, settings, service=True)
 
 
@@ -77,7 +86,10 @@ def test_an_added_node_is_given_out_and_a_removed_one_is_left(tmp_path: Path) ->
     name = write(tmp_path, made.start, made.rounds)
     assert not replay(name, tmp_path).differences
     assert audit(tmp_path, name).findings == ()
-    assert str(why(1, tmp_path, name, taken[REMOVE])) != ""
+    both = [why(1, tmp_path, name, taken[REMOVE] - before) for before in (1, 0)]
+    found = [(told.total_gpus, told.free_gpus, told.drained) for told in both]
+    assert found == [(6, 2, ()), (4, 0, ())]
+    assert "out of service" not in str(both[1])
     asked = "SELECT busy_gpus + idle_gpus FROM rounds ORDER BY round"
     there = [row[0] for row in Analytics(tmp_path).query(asked, [name])[1]]
     between = taken[REMOVE] - taken[ADD]
@@ -113,6 +125,36 @@ def test_a_smaller_and_a_larger_node_are_pools_of_their_own(tmp_path: Path) -> N
     assert audit(tmp_path, name).findings == ()
     asked = "SELECT gpus_on FROM inventories"
     assert Analytics(tmp_path).query(asked, [name])[1] == [([2, 2, 1, 4, 4],)]
+
+
+def test_why_knows_no_type_whose_nodes_were_removed(tmp_path: Path) -> None:
+    first = mixed("fifo", jobs=4, runtime=RuntimeKind.FAITHFUL)
+    orders: Given = [(REMOVE, 0, 1.0), *((REMOVE, node, 700.0) for node in range(1, 7))]
+    orders.append((ADD, -1, 1300.0))
+    new = iter([NewNode("", "v100", 2)])
+    made = make(as_service(first.workload, first.header.settings, orders, new))
+    name = write(tmp_path, made.start, made.rounds)
+    told = [why(1, tmp_path, name, number) for number in range(4)]
+    found = [(there.total_gpus, there.free_gpus, there.drained) for there in told]
+    assert found == [(10, 6, ()), (8, 4, ()), (0, 0, ()), (2, 2, ())]
+    rhos = [there.ftf for there in told]
+    assert rhos == [
+        pytest.approx(0.4, 0.01),
+        pytest.approx(0.5, 0.01),
+        None,
+        pytest.approx(1.04, 0.01),
+    ]
+
+
+def test_a_fork_has_the_nodes_of_its_run(tmp_path: Path) -> None:
+    made = make(service(tmp_path, SINGLES, [(ADD, -1, 100.0), (REMOVE, 0, 400.0)]))
+    name, last = write(tmp_path, made.start, made.rounds), len(made.rounds) - 1
+    for change in (Change(gpus=8), Change(pools=one_pool(8, 2, UNTYPED))):
+        for number in (0, last):
+            with pytest.raises(InputError, match=r"(gpus|pools): nodes were added to run"):
+                fork(name, tmp_path, number, change, tmp_path / "fork")
+    forked = fork(name, tmp_path, 2, Change(policy="fifo"), tmp_path / "fork")
+    assert audit(tmp_path / "fork", forked).findings == ()
 
 
 def test_an_audit_finds_what_is_launched_where_no_node_is(tmp_path: Path) -> None:
