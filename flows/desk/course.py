@@ -4,9 +4,12 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 from containers.runtime import ContainerEvent, Lease
 from flows.desk.outlook import History
+from flows.runs.accounts import Account, Meter
 from predictor.job import JobSpec
 from solver.plan import SolveReport
 from tasks.commands import Command
@@ -44,6 +47,7 @@ class Held:
     clock_seconds: float
     finished: tuple[ContainerEvent, ...]
     estimates: tuple[Estimate, ...]
+    solve: SolveReport
     leases: tuple[Lease, ...]
 
 
@@ -67,7 +71,9 @@ class TenantRow:
         budget_share: Of those of all tenants, in [0, 1].
         gpus: GPUs that it holds.
         gpu_share: Of those that are held, in [0, 1].
-        gpu_hours: GPU-hours that it has held.
+        gpu_hours: GPU-hours that it has held; of GPUs that two jobs share, half for each.
+        cost: What they cost by the prices of the cluster's pools; 0 where none was given.
+        market_cost: What they cost at the prices of each round's market; None without one.
         quota_hours: GPU-hours that it may hold in a window, with those carried over; None for any.
         used_hours: Those that it has held in this one.
         window_ends_s: When it ends, on the run's clock.
@@ -81,6 +87,8 @@ class TenantRow:
     gpus: int
     gpu_share: float
     gpu_hours: float
+    cost: float = 0.0
+    market_cost: float | None = None
     quota_hours: float | None = None
     used_hours: float | None = None
     window_ends_s: float | None = None
@@ -160,17 +168,23 @@ class Course:
         held: When it held which GPUs.
         forecasts: What was expected of it, one a round in which that changed.
         losses: Its training loss by epoch; none on a virtual cluster.
+        gpu_hours: GPU-hours that it has held up to the last round; see `TenantRow`.
+        cost: What they cost by the prices of the cluster's pools.
+        market_cost: What they cost at the prices of each round's market; None without one.
     """
 
     held: tuple[HeldRow, ...]
     forecasts: tuple[ForecastRow, ...]
     losses: tuple[LossRow, ...]
+    gpu_hours: float
+    cost: float
+    market_cost: float | None
 
 
 def tenants_of(found: History) -> list[TenantRow]:
     """The tenants of a service, by name."""
     state = found.state
-    hours = {tenant: held / 3600.0 for tenant, held in found.position.gpu_seconds.items()}
+    accounts = found.position.accounts
     gpus = defaultdict[str, int](int)
     for job_id, held in state.leases.items():
         gpus[state.beliefs[job_id].spec.tenant] += len(held)
@@ -191,11 +205,20 @@ def tenants_of(found: History) -> list[TenantRow]:
             budget_share=budgets[tenant] / all_budgets if all_budgets else 0.0,
             gpus=gpus[tenant],
             gpu_share=gpus[tenant] / all_gpus if all_gpus else 0.0,
-            gpu_hours=hours.get(tenant, 0.0),
+            **_cost(accounts.get(tenant, Account())),
             **_quota(state.tenancy, tenant),
         )
-        for tenant in sorted({*hours, *jobs, *state.tenancy.terms})
+        for tenant in sorted({*accounts, *jobs, *state.tenancy.terms})
     ]
+
+
+def _cost(account: Account) -> dict[str, Any]:
+    """GPU-hours and what they cost, as rows have it."""
+    return {
+        "gpu_hours": account.gpu_seconds / 3600.0,
+        "cost": account.cost,
+        "market_cost": account.market_cost,
+    }
 
 
 def _quota(tenancy: Tenancy, tenant: str) -> dict[str, float]:
@@ -231,8 +254,17 @@ def lifetime(news: Iterable[News], job_id: int) -> range:
     return range(first, sys.maxsize)
 
 
-def course_of(records: Sequence[Held], job_id: int, losses: Sequence[LossRow]) -> Course:
-    """A job so far."""
+def course_of(
+    found: History, records: Sequence[Held], job_id: int, losses: Sequence[LossRow]
+) -> Course:
+    """A job so far.
+
+    Args:
+        found: The service's run.
+        records: The rounds of the job's life.
+        job_id: The job.
+        losses: Its losses.
+    """
     forecasts = tuple(
         ForecastRow(
             at_s=record.clock_seconds,
@@ -246,7 +278,22 @@ def course_of(records: Sequence[Held], job_id: int, losses: Sequence[LossRow]) -
         for made in record.estimates
         if made.job_id == job_id
     )
-    return Course(tuple(_held(records, job_id)), forecasts, tuple(losses))
+    account = sum(_accounts(found, records, job_id), Account())
+    return Course(tuple(_held(records, job_id)), forecasts, tuple(losses), **_cost(account))
+
+
+def _accounts(found: History, records: Sequence[Held], job_id: int) -> Iterator[Account]:
+    """What a job held, round by round."""
+    header = found.start.header
+    inventory = found.state.inventory(header)
+    for record, after in pairwise(records):
+        leases = {lease.job_id: lease.gpus for lease in record.leases}
+        if own := leases.get(job_id):
+            prices = {price.gpu_type: price.price for price in record.solve.prices}
+            there = {other: gpus for other, gpus in leases.items() if gpus == own}
+            meter = Meter(inventory, prices, header.settings.round_seconds)
+            span = record.clock_seconds, after.clock_seconds
+            yield meter.read(there, after.finished, *span)[job_id]
 
 
 def _held(records: Sequence[Held], job_id: int) -> Iterator[HeldRow]:

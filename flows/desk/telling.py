@@ -292,10 +292,10 @@ class Telling:
         return Printed(hosts, self.run, job_id, shown)
 
     def course(self, job_id: int) -> Course:
-        """A job so far: its leases, forecasts and losses."""
+        """A job so far: its leases and what they cost, forecasts and losses."""
         lived = lifetime(self._news(), job_id)
         rounds = self._reader.parts(self.run, Held, lived.start, lived.stop)
-        return course_of(rounds, job_id, self._losses(job_id))
+        return course_of(self.history(), rounds, job_id, self._losses(job_id))
 
     def _news(self) -> list[News]:
         return self._reader.parts(self.run, News, filled=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 from containers.runtime import EventKind
 from containers.virtual.faithful import ClusterState, FaithfulCluster
+from flows.runs.accounts import Account, Meter
 from flows.runs.code_version import code_version
 from predictor.errors import WarehouseError
 from tasks.record import RoundRecord, RunHeader, Start, Timings
@@ -46,31 +47,35 @@ class Position:
         state: Its state.
         started: Active jobs that have held GPUs.
         late: Rounds that began late: none can be skipped, as they are numbered by the record.
-        gpu_seconds: GPU time held, by tenant, up to the last round.
+        accounts: GPU time held and what it cost, by tenant, up to the last round.
+        prices: Prices of a GPU-round in the market of the last round, by GPU type.
         ends: Ends of containers, by kind of event.
     """
 
     state: RunState
     started: frozenset[int] = frozenset()
     late: int = 0
-    gpu_seconds: Mapping[str, float] = field(default_factory=dict)
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+    prices: Mapping[str, float] = field(default_factory=dict)
     ends: Mapping[EventKind, int] = field(default_factory=dict)
 
     def at(self, header: RunHeader, record: RoundRecord, state: RunState) -> "Position":
         """The position after a further record, with the state after it."""
         before, began = self.state, self.state.even.clock_seconds
-        passed, ends = record.clock_seconds - began, {e.job_id: e for e in record.finished}
-        late = bool(before.leases) and passed > (1.0 + LATE) * header.settings.round_seconds
-        held = {**self.gpu_seconds}
-        for job_id, gpus in before.leases.items():
+        passed, length = record.clock_seconds - began, header.settings.round_seconds
+        late = bool(before.leases) and passed > (1.0 + LATE) * length
+        meter = Meter(before.inventory(header), self.prices, length)
+        read = meter.read(before.leases, record.finished, began, record.clock_seconds)
+        accounts = {**self.accounts}
+        for job_id, account in read.items():
             tenant = before.beliefs[job_id].spec.tenant
-            end = ends[job_id].at_seconds if job_id in ends else record.clock_seconds
-            held[tenant] = held.get(tenant, 0.0) + len(gpus) * (end - began)
+            accounts[tenant] = accounts.get(tenant, Account()) + account
         started = frozenset((self.started | state.leases.keys()) & state.beliefs.keys())
         found = {**self.ends}
         for event in record.finished:
             found[event.kind] = found.get(event.kind, 0) + 1
-        return Position(state, started, self.late + late, held, found)
+        prices = {price.gpu_type: price.price for price in record.solve.prices}
+        return Position(state, started, self.late + late, accounts, prices, found)
 
     def after(self, header: RunHeader, record: RoundRecord, digest: str) -> "Position":
         """The position after a further record."""

@@ -116,6 +116,13 @@ def test_the_table_has_every_address(shown: SimpleNamespace) -> None:
             assert ({"1", "2"} if "{" in route.path else {""}) <= tried, route.path
 
 
+def test_what_tenants_and_jobs_cost_is_there(shown: SimpleNamespace) -> None:
+    asked = shown.of["reader"].get
+    assert "market cost</th>" in asked().text
+    told = r"<dt>Cost</dt>.*0\.00.* GPU-hours; .* in the market"
+    assert re.search(told, asked("/live/jobs/1").text)
+
+
 def test_tenants_see_their_own_jobs_only(shown: SimpleNamespace) -> None:
     seen = {caller: shown.of[caller].get().text for caller in ("reader", "tenant", "other")}
     assert "theirs" in seen["reader"]

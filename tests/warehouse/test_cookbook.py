@@ -71,7 +71,7 @@ def rows_of(
 
 
 def test_there_are_some_for_all_who_ask() -> None:
-    assert len(set(NAMES)) == len(NAMES) == 22
+    assert len(set(NAMES)) == len(NAMES) == 23
     asked_by = Counter(recipe.asked_by for recipe in recipes())
     assert set(asked_by) == {"operators", "researchers", "tenants"}
     assert min(asked_by.values()) >= 4

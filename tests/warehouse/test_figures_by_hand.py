@@ -8,11 +8,14 @@ import pytest
 
 from containers.runtime import EventKind, Lease
 from predictor.throughput import UNTYPED
+from solver.inventory import Pool
+from solver.market import Price
 from tasks.record import (
     one_pool,
 )
 from tests.runs import chained, write
 from tests.warehouse.by_hand import (
+    CLEARED,
     END,
     by_job,
     by_round,
@@ -222,6 +225,56 @@ def test_nash_welfare_is_the_mean_utility_geometric_and_by_budget(
 def test_nash_welfare_is_of_the_jobs_that_have_ended(tmp_path: Path) -> None:
     analytics = warehouse_of(tmp_path, records()[:4])
     assert summary(analytics)["nash_welfare"] == pytest.approx((1.33333 * 0.86667) ** (-1 / 2))
+
+
+def priced(shared: bool) -> list[Any]:
+    """The run with markets in rounds 1 to 3; job 2 on the GPU of job 1, or on its own."""
+    rounds = [
+        record if price is None else replace(record, solve=replace(CLEARED, prices=(price,)))
+        for record, price in zip(
+            records(), [None, *(Price(UNTYPED, p) for p in (0.5, 0.25, 2.0)), None], strict=True
+        )
+    ]
+    if shared:
+        gpus = (0,)
+        leases = (Lease(1, gpus), Lease(2, gpus))
+        events = (replace(rounds[2].events[0], gpus=gpus),)
+        rounds[2] = replace(rounds[2], leases=leases, events=events, pairs=((1, 2),))
+        ended = replace(rounds[3].finished[0], gpus=gpus)
+        rounds[3] = replace(rounds[3], finished=(ended, *rounds[3].finished[1:]))
+    return rounds
+
+
+@pytest.mark.parametrize(("shared", "one", "two"), [(False, 0.75, 0.2), (True, 0.65, 0.1)])
+def test_gpu_rounds_cost_what_each_market_says(
+    tmp_path: Path, shared: bool, one: float, two: float
+) -> None:
+    # Rounds of 100 s. Job 0 holds 2 GPUs in round 0, which has no market, and for 15.0009 s at 2.
+    # Job 1 holds a GPU at 0.5, then at 0.25; job 2 for 80 s at 0.25, alone or on that of job 1.
+    rounds = priced(shared)
+    start = with_settings(pools=(Pool(UNTYPED, 2, 1, 36.0),))
+    write(tmp_path, start, chained(start, rounds), compact=False)
+    analytics = Analytics(tmp_path)
+    late = 2 * 15.0009 / 100 * 2.0
+    assert column(analytics, "leases", "market_cost", "round, job_id") == [
+        None,
+        *(pytest.approx(cost) for cost in (one, two, late)),
+    ]
+    assert by_job(analytics, "market_cost") == pytest.approx([late, one, two])
+    tariff = [2.3 + 0.000018, 1.6, 0.4] if shared else [2.300018, 2.0, 0.8]
+    assert by_job(analytics, "cost") == pytest.approx(tariff)
+    blue, red = tenants(analytics)
+    assert (blue["cost"], red["cost"]) == pytest.approx((tariff[1] + tariff[2], tariff[0]))
+    assert (blue["market_cost"], red["market_cost"]) == pytest.approx((one + two, late))
+    found = analytics.recipe("costs")
+    told = [dict(zip(found[0], row, strict=True)) for row in found[1]]
+    assert sum(row["market_share"] for row in told) == pytest.approx(1.0)
+
+
+def test_without_a_market_nothing_has_a_market_cost(tmp_path: Path) -> None:
+    analytics = warehouse_of(tmp_path, [replace(r, solve=records()[0].solve) for r in records()])
+    assert by_job(analytics, "market_cost") == [None, None, None]
+    assert [row["market_cost"] for row in tenants(analytics)] == [None, None]
 
 
 def test_a_job_is_proportional_up_to_a_rho_of_one(analytics: Analytics, tmp_path: Path) -> None:

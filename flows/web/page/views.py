@@ -147,7 +147,7 @@ def _prices(rows: Sequence[PriceRow]) -> list[Prices]:
 
 
 def of_job(service: Guarded, caller: Token, target: str) -> dict[str, Any]:
-    """A job: its state, why, forecasts, losses and leases.
+    """A job: its state, costs, why, forecasts, losses and leases.
 
     Raises:
         NotThere: There is none that the caller sees.
@@ -167,6 +167,7 @@ def of_job(service: Guarded, caller: Token, target: str) -> dict[str, Any]:
     ]
     return {
         "row": row,
+        "course": course,
         "ahead": ahead[0] if ahead else None,
         "why": why,
         "orders": [kind.value for kind in ORDERS] if may else [],
@@ -247,7 +248,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"span": span, "between": between, "digits": digits}
+    made.filters |= {"span": span, "between": between, "digits": digits, "amount": amount}
     return made
 
 
@@ -270,3 +271,8 @@ def between(seconds: float | None, low: float | None, high: float | None) -> str
 def digits(value: float | None) -> str:
     """A number in three digits."""
     return "–" if value is None else f"{value:,.3g}"
+
+
+def amount(value: float | None) -> str:
+    """A cost."""
+    return "–" if value is None else f"{value:,.2f}"

@@ -16,6 +16,8 @@ WITH held AS (
         sum(idle_seconds::DECIMAL(18, 6))::DOUBLE AS idle_seconds,
         sum(shared_seconds::DECIMAL(18, 6))::DOUBLE AS shared_seconds,
         sum(seconds::DECIMAL(18, 6)) FILTER (spread)::DOUBLE AS spread_seconds,
+        sum(cost ORDER BY round) AS cost,
+        sum(market_cost ORDER BY round) AS market_cost,
         count(*) FILTER (kind <> 'renewed') AS launches,
         count(*) FILTER (ended = 'preempted') AS preemptions
     FROM leases
@@ -59,6 +61,8 @@ SELECT
     coalesce(l.shared_seconds, 0) AS shared_seconds,
     (coalesce(l.held_seconds, 0) - coalesce(l.shared_seconds, 0) / 2) * j.scale_factor AS held_gpu_seconds,
     coalesce(l.run_seconds * (1 - l.shared_seconds / nullif(2 * l.held_seconds, 0)), 0) * j.scale_factor AS gpu_seconds,
+    coalesce(l.cost, 0) AS cost,
+    l.market_cost,
     j.isolated_seconds,
     round(jct_seconds / (j.isolated_seconds * greatest(1, h.jobs / h.reference_gpus)), 5) AS ftf,
     round(jct_seconds / (j.isolated_seconds * greatest(1, a.mean_active_jobs / h.reference_gpus)), 5) AS ftf_themis,

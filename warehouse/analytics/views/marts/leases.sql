@@ -3,9 +3,11 @@
 -- restart_seconds: what a started or resumed job did not train in its first round, at most what
 -- the run charges a restart. idle_seconds: the rest that was not trained, waiting for rounds to
 -- end. shared_seconds: those in which another job held the same GPUs, which count by half as GPU time.
--- cost: GPU-hours times their price, 0 where none was given. A gang is spread where it spans more nodes than it needs.
+-- cost: GPU-hours times their price, 0 where none was given. market_cost: GPU-rounds times the price in
+-- each round's market, NULL where none had one. A gang is spread where it spans more nodes than it needs.
 WITH marks AS (
-    SELECT e.*, i.node_of, i.gpus_on, i.type_of, i.price_of, h.settings.restart_seconds AS charge,
+    SELECT e.*, i.node_of, i.gpus_on, i.price_of, h.settings.restart_seconds AS charge,
+        i.type_of[i.node_of[e.gpus[1] + 1] + 1] AS gpu_type,
         lead(e.round) OVER jobs AS next_round,
         lead(e.at_seconds) OVER jobs AS next_seconds,
         lead(e.kind) OVER jobs AS next_kind
@@ -40,11 +42,34 @@ measured AS (
     LEFT JOIN trained AS f ON f.run = s.run AND f.job_id = s.job_id AND f.round = s.round + 1
     LEFT JOIN trained AS e ON e.run = s.run AND e.job_id = s.job_id AND e.round = s.end_round
 ),
+markets AS (
+    SELECT r.run, r.round, r.clock_seconds, t.gpu_type,
+        list_filter(r.prices, lambda p: p.gpu_type = t.gpu_type)[1].price
+            / h.settings.round_seconds AS rate
+    FROM (SELECT run, round, clock_seconds, solve.prices AS prices FROM records) AS r
+    JOIN (SELECT run, unnest(list_distinct(type_of)) AS gpu_type FROM inventories) AS t USING (run)
+    JOIN headers AS h USING (run)
+),
+paid AS (
+    SELECT run, round, gpu_type, clock_seconds,
+        lag(rate) OVER types AS last_rate,
+        count(rate) OVER before AS markets,
+        coalesce(sum(rate * seconds) OVER before, 0) AS paid
+    FROM (
+        SELECT *, lead(clock_seconds) OVER (PARTITION BY run, gpu_type ORDER BY round)
+            - clock_seconds AS seconds
+        FROM markets
+    )
+    WINDOW types AS (PARTITION BY run, gpu_type ORDER BY round),
+        before AS (types ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+),
 shared AS (
-    SELECT s.run, s.job_id, s.round, sum(p.seconds ORDER BY p.round) AS both_seconds
+    SELECT s.run, s.job_id, s.round, sum(p.seconds ORDER BY p.round) AS both_seconds,
+        sum(p.seconds * m.rate ORDER BY p.round) AS both_paid
     FROM spans AS s
     JOIN sharing AS p ON p.run = s.run AND p.job_id = s.job_id
         AND p.round >= s.round AND p.round < coalesce(s.next_round, s.end_round + 1)
+    LEFT JOIN markets AS m ON m.run = s.run AND m.round = p.round AND m.gpu_type = s.gpu_type
     GROUP BY s.run, s.job_id, s.round
 )
 SELECT
@@ -69,7 +94,13 @@ SELECT
     len(list_distinct(list_transform(gpus, lambda g: node_of[g + 1]))) AS nodes,
     ceil(scale_factor / gpus_on[node_of[gpus[1] + 1] + 1])::BIGINT AS fewest_nodes,
     nodes > fewest_nodes AS spread,
-    type_of[node_of[gpus[1] + 1] + 1] AS gpu_type,
-    scale_factor * (seconds - shared_seconds / 2) / 3600 * price_of[node_of[gpus[1] + 1] + 1] AS cost
+    m.gpu_type,
+    scale_factor * (seconds - shared_seconds / 2) / 3600 * price_of[node_of[gpus[1] + 1] + 1] AS cost,
+    CASE WHEN u.markets > f.markets THEN greatest(0, scale_factor * (
+        u.paid - coalesce(u.last_rate, 0) * (u.clock_seconds - m.end_seconds)
+        - f.paid - coalesce(p.both_paid, 0) / 2
+    )) END AS market_cost
 FROM measured AS m
 LEFT JOIN shared AS p ON p.run = m.run AND p.job_id = m.job_id AND p.round = m.round
+LEFT JOIN paid AS f ON f.run = m.run AND f.round = m.round AND f.gpu_type = m.gpu_type
+LEFT JOIN paid AS u ON u.run = m.run AND u.round = m.end_round AND u.gpu_type = m.gpu_type

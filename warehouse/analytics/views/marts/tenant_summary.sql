@@ -28,6 +28,8 @@ SELECT
     max(e.envy) AS worst_envy,
     sum(o.held_gpu_seconds ORDER BY o.job_id) / 3600 AS gpu_hours,
     sum(o.gpu_seconds ORDER BY o.job_id) / 3600 AS gpu_hours_trained,
+    sum(o.cost ORDER BY o.job_id) AS cost,
+    sum(o.market_cost ORDER BY o.job_id) AS market_cost,
     gpu_hours / nullif(sum(gpu_hours) OVER tenants, 0) AS gpu_share,
     sum(o.budget ORDER BY o.job_id) / sum(sum(o.budget ORDER BY o.job_id)) OVER tenants AS budget_share,
     sum(o.spread_seconds * o.scale_factor ORDER BY o.job_id)

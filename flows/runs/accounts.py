@@ -1,0 +1,80 @@
+"""What the GPUs that jobs held cost: by the tariff of their pools, and at the market's prices."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from containers.runtime import ContainerEvent
+from solver.inventory import Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """GPU time that was held and what it cost, as the view `leases` has it.
+
+    Attributes:
+        gpu_seconds: GPU time; of GPUs that two jobs shared, half for each.
+        cost: By the prices of a GPU-hour in the inventory, in their currency.
+        market_cost: GPU time in rounds times the price of a GPU-round in the market of each, in
+            units of its objective; None without a market.
+    """
+
+    gpu_seconds: float = 0.0
+    cost: float = 0.0
+    market_cost: float | None = None
+
+    def __add__(self, other: "Account") -> "Account":
+        """Both together."""
+        paid = [cost for cost in (self.market_cost, other.market_cost) if cost is not None]
+        return Account(
+            self.gpu_seconds + other.gpu_seconds,
+            self.cost + other.cost,
+            sum(paid) if paid else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """What GPUs cost in a round.
+
+    Attributes:
+        inventory: The cluster, with the price of a GPU-hour of each pool.
+        prices: The price of a GPU-round in the round's market, by GPU type.
+        round_seconds: Length that a round is to have.
+    """
+
+    inventory: Inventory
+    prices: Mapping[str, float]
+    round_seconds: float
+
+    def read(
+        self,
+        leases: Mapping[int, tuple[int, ...]],
+        finished: Iterable[ContainerEvent],
+        began: float,
+        until: float,
+    ) -> dict[int, Account]:
+        """The accounts of jobs for a round, by job id.
+
+        Args:
+            leases: GPUs in the round, by job id.
+            finished: Ends of containers in it.
+            began: Its beginning, on the run's clock in seconds.
+            until: Its end.
+        """
+        ends = {event.job_id: event.at_seconds for event in finished}
+        seconds = {job_id: ends.get(job_id, until) - began for job_id in leases}
+        holders: dict[int, list[int]] = {}
+        for job_id, gpus in leases.items():
+            holders.setdefault(gpus[0], []).append(job_id)
+        return {
+            job_id: self._account(gpus, seconds[job_id], [seconds[j] for j in holders[gpus[0]]])
+            for job_id, gpus in leases.items()
+        }
+
+    def _account(self, gpus: tuple[int, ...], own: float, all_there: list[float]) -> Account:
+        shared = min(all_there) if len(all_there) > 1 else 0.0
+        held = len(gpus) * (own - shared / 2.0)
+        pool = self.inventory.pools[self.inventory.pool(gpus[0])]
+        price = self.prices.get(pool.gpu_type)
+        paid = None if price is None else held / self.round_seconds * price
+        return Account(held, held / 3600.0 * pool.price, paid)
