@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from predictor.errors import InputError
 from solver.fidelity import Fidelity
 from solver.market import Floats
 from solver.pairs import ALONE, Rows
@@ -57,8 +58,13 @@ class Gandiva:
     def allocate_packed(
         self, jobs: Contenders, rows: Rows, notes: tuple[int, ...]
     ) -> tuple[Floats, tuple[int, ...]]:
-        """See `PackingPolicy.allocate_packed`."""
-        generator, partners = _Draws(notes[0] if notes else 0), _pairs(notes[1:])
+        """See `PackingPolicy.allocate_packed`.
+
+        Raises:
+            InputError: The notes are of an earlier release.
+        """
+        words, partners = _read(notes)
+        generator = _Draws(words)
         place = {job_id: number for number, job_id in enumerate(jobs.job_ids)}
         row_of = {tuple(sorted(pair)): row for row, pair in enumerate(rows.members.tolist())}
         gain = rows.ratios().sum(axis=1)
@@ -119,9 +125,21 @@ class _Draws(random.Random):
         return super().getrandbits(k)
 
 
-def _pairs(notes: tuple[int, ...]) -> list[tuple[int, int]]:
-    """The pairs of the last computation."""
-    return list(zip(notes[::2], notes[1::2], strict=True))
+def _read(notes: tuple[int, ...]) -> tuple[int, list[tuple[int, int]]]:
+    """What the draws so far took, and the pairs of the last computation.
+
+    Earlier releases noted the number of draws, each draw's population, and the pairs. In such notes
+    more numbers follow than the first one says, unless there are no pairs; a draw of a pair takes
+    two words at least.
+    """
+    words, *flat = notes or (0,)
+    if len(flat) % 2 or len(flat) > words or len(set(flat)) < len(flat):
+        raise InputError(
+            "memory of gandiva",
+            "the round was recorded by an earlier release, whose draws cannot be repeated",
+            "replay and resume the run with that release",
+        )
+    return words, list(zip(flat[::2], flat[1::2], strict=True))
 
 
 def _drawn(

@@ -10,10 +10,11 @@ from containers.virtual.virtual_cluster import VirtualPlace
 from flows.history.replay import replay
 from flows.runs.prepared import terms
 from predictor.errors import InputError
+from solver.policies.packed_shares import PackedLedger
 from tasks.invariants import Invariants
 from tasks.record import Parameter, RoundRecord, RuntimeKind
 from tasks.state import RunState, advance
-from tests.runs import Made, make, mixed, write
+from tests.runs import Made, chained, make, mixed, write
 from warehouse.store.reader import Reader
 
 PACKED = (Parameter("packed", 1.0),)
@@ -117,3 +118,17 @@ def test_a_shared_round_is_decided_again_as_it_was(tmp_path: Path) -> None:
     made = make(mixed("gandiva", jobs=14, together=0.8))
     run = write(tmp_path, made.start, made.rounds)
     assert replay(run, tmp_path).differences == []
+
+
+def test_rounds_of_releases_that_noted_otherwise_are_refused(tmp_path: Path) -> None:
+    made = make(mixed("gandiva", jobs=14, together=0.8))
+    types = made.header.settings.inventory.types
+    records = []
+    for record in made.records:
+        noted = PackedLedger.read(record.memory, types)
+        draws = [9] * len(noted.notes[1:])
+        older = replace(noted, notes=(len(draws), *draws, *noted.notes[1:]))
+        records.append(replace(record, memory=older.written()))
+    run = write(tmp_path, made.start, chained(made.start, records))
+    with pytest.raises(InputError, match="was recorded by an earlier release"):
+        replay(run, tmp_path)
