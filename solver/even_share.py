@@ -27,7 +27,8 @@ class EvenShare:
         contention: c, active jobs over GPUs in service, at least 1; infinite without any, when
             nobody is served.
         joined: Virtual clock at the arrival of each active job, by job id.
-        arrived: Submissions of the latest jobs, ascending, as many as foretell those to come.
+        arrived: Submissions of the latest jobs, ascending, as many as foretell those to come; of an
+            array's tasks, which come at once, that of the first.
     """
 
     clock_seconds: float = 0.0
@@ -58,7 +59,8 @@ class EvenShare:
         virtual = self.virtual_seconds + passed
         joined, submitted = dict(self.joined), []
         for spec in arrivals:
-            submitted.append(spec.arrival_seconds)
+            if not spec.options.task.place:
+                submitted.append(spec.arrival_seconds)
             joined[spec.job_id] = virtual - (clock_seconds - spec.arrival_seconds) / self.contention
         kept = {job_id: joined[job_id] for job_id in active}
         kept |= {job_id: min(kept[job_id] + passed, virtual) for job_id in held}

@@ -17,7 +17,8 @@ import numpy as np
 from predictor.arrivals import COUNTED, arrivals_after
 from predictor.belief import Belief
 from predictor.forecast import HELD, Forecast, RunTime
-from predictor.options import NO_OPTIONS, stuck_behind
+from predictor.job import JobSpec
+from predictor.options import JobOptions, Task, stuck_behind
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import place
 from tasks.play import JobInPlay, Play, know
@@ -35,9 +36,9 @@ START_SLACK = 0.5
 earlier than in plays, and a job starts a round off for the least difference in bids."""
 
 MOST_COMING = 3
-"""Most jobs that a play lets arrive, times those that it knows of: three quarters of processes end
-before. Later ones seldom decide when a job that is here ends, but make the latest plays later
-without a bound."""
+"""Most arrivals of a play, times those that it knows of, an array as one: three quarters of
+processes end before. Later ones seldom decide when a job that is here ends, but make the latest
+plays later without a bound."""
 
 LEAST_SECONDS = 1.0
 """Least residual run time that a play draws. A convention."""
@@ -179,20 +180,31 @@ def _cuts(job: ActiveJob, round_seconds: float, rng: np.random.Generator) -> lis
 def _coming(
     run: Run, this: Round, now: Situation, active: Mapping[int, JobInPlay], rng: np.random.Generator
 ) -> Iterator[JobInPlay]:
-    """Jobs still to come in a play, each like one of the latest that have been seen."""
+    """Jobs still to come in a play, each like one of the latest that have been seen.
+
+    An array comes as often as a job, with as many tasks as it had.
+    """
     seen = {
         belief.spec.job_id: (belief.spec, belief.reference_seconds) for belief in this.state.ended
     }
     for job_id, job in active.items():
         belief = job.seen.belief
         seen[job_id] = belief.spec, belief.reference_seconds + job.length
-    alike = sorted(seen.values(), key=lambda one: one[0].arrival_seconds)[-COUNTED - 1 :]
-    arrived = [spec.arrival_seconds for spec, _ in alike]
+    together: dict[int, list[tuple[JobSpec, float]]] = {}
+    for spec, length in sorted(seen.values(), key=lambda one: one[0].arrival_seconds):
+        first = spec.job_id - spec.options.task.place
+        together.setdefault(first, []).append((spec, length))
+    alike = list(together.values())[-COUNTED - 1 :]
+    arrived = [tasks[0][0].arrival_seconds for tasks in alike]
     times = arrivals_after(now.clock_seconds, arrived, rng)
     times = islice(times, MOST_COMING * len(alike))
-    for job_id, time in enumerate(times, start=max(seen, default=0) + 1):
-        spec, length = alike[rng.integers(len(alike))]
-        belief = Belief(replace(spec, job_id=job_id, arrival_seconds=time, options=NO_OPTIONS))
+    coming = (
+        (time, at, *one) for time in times for at, one in enumerate(alike[rng.integers(len(alike))])
+    )
+    most = islice(coming, MOST_COMING * (COUNTED + 1))
+    for job_id, (time, at, spec, length) in enumerate(most, start=max(seen, default=0) + 1):
+        options = JobOptions(task=Task(place=at))
+        belief = Belief(replace(spec, job_id=job_id, arrival_seconds=time, options=options))
         menu = now.inventory.menu_of(spec, spec.batch_size, run.throughput)
         if menu:
             like = ActiveJob(belief, _NOTHING, (), 0, menu, run.throughput)

@@ -1,7 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from predictor.allocation import Demand
+from predictor.arrivals import COUNTED, arrivals_left
 from predictor.job import JobSpec, Mode
+from predictor.options import JobOptions, tasks_of
 from solver.even_share import EvenShare
 
 
@@ -28,3 +32,17 @@ def test_nobody_is_served_while_no_node_is_in_service() -> None:
     away = share.after(900.0, [spec(1, 500.0)], [0, 1], gpus=1)
     assert [away.service(job) for job in (0, 1)] == [100.0, 0.0]
     assert away.after(1_000.0, [], [0, 1], gpus=2).service(0) == 150.0
+
+
+def test_an_array_comes_once_and_does_not_hide_the_arrivals_before() -> None:
+    steady = [spec(number, 3_600.0 * number) for number in range(COUNTED + 1)]
+    clock = steady[-1].arrival_seconds
+    share = EvenShare().after(clock, steady, [], gpus=1)
+    array = [
+        replace(spec(1_000 + task.place, clock + 60.0), options=JobOptions(task=task))
+        for task in tasks_of("0-299%4")
+    ]
+    after = share.after(clock + 60.0, array, [], gpus=1)
+    assert after.arrived == (*share.arrived[1:], clock + 60.0)
+    left = arrivals_left(clock + 60.0, after.arrived)
+    assert left == pytest.approx(arrivals_left(clock, share.arrived), rel=0.01) == 3_600.0 * COUNTED

@@ -1,15 +1,19 @@
 """Plays of the queue foretell what the same queue then does."""
 
+from dataclasses import replace
+from itertools import groupby
+
 import numpy as np
 import pytest
 
 from flows.runs.prepared import prepare
 from flows.runs.start import make_start
 from predictor.basis import Basis
+from predictor.options import JobOptions, Task
 from tasks.play import JobInPlay
 from tasks.record import Parameter, Settings, one_pool
-from tasks.rollouts import Expected, expected
-from tasks.round import ROUND, Round, Run, collect, predict, run_round, solve
+from tasks.rollouts import Expected, _coming, expected
+from tasks.round import ROUND, Round, Run, collect, predict, run_round, situation, solve
 from tests.runs import Memory, mixed
 from warehouse.workloads.generator import generate_workload
 
@@ -101,3 +105,37 @@ def test_a_play_ends_with_the_jobs_that_are_asked_for() -> None:
         (job_id, *_) = run.state.beliefs
         found = forecast(run, {job_id})
     assert found.keys() == {job_id}
+
+
+def test_arrays_come_as_often_as_jobs_and_with_all_their_tasks() -> None:
+    workload = generate_workload(12, rng=np.random.default_rng(1), mean_interarrival_seconds=30.0)
+    alone, tasks = workload.specs[:8], workload.specs[8:]
+    array = tuple(
+        replace(
+            spec, arrival_seconds=tasks[0].arrival_seconds, options=JobOptions(task=Task(at, at, 4))
+        )
+        for at, spec in enumerate(tasks)
+    )
+    start = make_start(
+        replace(workload, specs=(*alone, *array)), Settings("fifo", one_pool(4, 4), seed=3)
+    )
+    with prepare(start).under_way(Memory()) as run:
+        while run.state.arrived < len(workload.specs):
+            run_round(run)
+        this = Round()
+        for step in (collect, predict):
+            step(run, this)
+        now = situation(run, this)
+        assert now is not None
+        now = replace(now, clock_seconds=array[0].arrival_seconds)
+        active = {job_id: JobInPlay(job, 1_000.0) for job_id, job in this.active.items()}
+        batches = []
+        for seed in range(40):
+            coming = _coming(run, this, now, active, np.random.default_rng(seed))
+            for _, alike in groupby(coming, key=lambda job: job.seen.spec.arrival_seconds):
+                batches.append([job.seen.spec for job in alike])
+    models = {tuple(spec.model for spec in batch) for batch in batches if len(batch) > 1}
+    assert models == {tuple(spec.model for spec in array)}
+    places = [spec.options.task.place for batch in batches for spec in batch]
+    assert places == [place for batch in batches for place in range(len(batch))]
+    assert np.mean([len(batch) > 1 for batch in batches]) == pytest.approx(1 / 9, abs=0.05)
