@@ -229,7 +229,7 @@ def test_each_node_joins_those_that_its_round_added_before_it(
         name = go(tmp_path, 0, options)
         (pool,) = Reader(tmp_path).start(name).header.settings.pools
         for number in gpus:
-            inbox.add(NewNode("", pool.gpu_type, number))
+            inbox.add(NewNode("", pool.gpu_type, number), ("gpus",))
         go(tmp_path, 1, options)
     record, _ = Reader(tmp_path).records(name)[-1]
     kinds = {command.number: command.kind for command in record.commands}
