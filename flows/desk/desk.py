@@ -76,7 +76,8 @@ class Desk(Telling):
         for name in names:
             entries = self.inbox.targets(name, tenant, known)
             if not entries:
-                raise InputError("after", f"there is no job {name!r}", "see shockwave jobs")
+                like = self.inbox.like(name, tenant)
+                raise InputError("after", f"there is no job {name!r}", f"{like}see shockwave jobs")
             found |= dict.fromkeys(entry.number for entry in entries)
         return tuple(found)
 
@@ -220,7 +221,8 @@ class Desk(Telling):
         """
         found = self.inbox.targets(target, tenant)
         if not found:
-            raise InputError("job", f"there is no job {target!r}", "see shockwave jobs")
+            like = self.inbox.like(target, tenant)
+            raise InputError("job", f"there is no job {target!r}", f"{like}see shockwave jobs")
         return found
 
     def job(self, target: str) -> Entry:

@@ -167,7 +167,9 @@ class Guarded:
         tenant = caller.tenant if caller.role is Role.TENANT else None
         found = self.desk.inbox.targets(target, tenant, known)
         if not found:
-            raise NotThere("job", f"there is no job {target!r}", "give the id or name of one")
+            like = self.desk.inbox.like(target, tenant)
+            remedy = f"{like}give the id or name of one"
+            raise NotThere("job", f"there is no job {target!r}", remedy)
         return found
 
     def job(self, caller: Token, target: str) -> JobRow:

@@ -76,6 +76,7 @@ def test_a_drained_node_and_a_larger_budget_are_supposed(busy: Path) -> None:
         (("--cordon", "9"), "there is no node '9'"),
         (("--drain", "9"), "there is no node '9'"),
         (("--cancel", "none"), "there is no job 'none'"),
+        (("--cancel", "wdie"), r"there is no job 'wdie'; did you mean wide\? see"),
         (("--budget", "none=2"), "tenant 'none' has no active job"),
         (("--budget", "a=x"), "'a=x' is not TENANT=FACTOR"),
         (("--submit", "none.toml"), "none.toml"),

@@ -46,6 +46,14 @@ def test_entries_are_numbered_in_order_and_a_job_has_its_number_as_id(inbox: Inb
     assert inbox.find("other") is None
 
 
+def test_an_unknown_name_is_like_one_that_the_caller_sees(inbox: Inbox) -> None:
+    inbox.submit(replace(JOB, name="first", tenant="a"))
+    inbox.submit(replace(JOB, name="fist", tenant="b"))
+    assert inbox.like("frist") in ("did you mean first? ", "did you mean fist? ")
+    assert inbox.like("frist", "a") == "did you mean first? "
+    assert inbox.like("frist", "c") == inbox.like("nightly") == ""
+
+
 def test_a_key_is_accepted_once(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         first = inbox.submit(JOB, key="k1")

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, delete, insert, select
 
-from predictor.errors import InputError
+from predictor.errors import InputError, likely
 from predictor.job import JobSpec
 from predictor.options import array_of
 from tasks.commands import NO_TERMS, CommandKind, NewNode, TenantTerms
@@ -23,6 +23,10 @@ FILE = Path("inbox") / "inbox.sqlite"
 
 MOST_READ = 10_000
 """Entries read at a time, at most. An engineering bound."""
+
+LATEST = 1_000
+"""The latest jobs among whose names one is looked for that an unknown one is like. An engineering
+bound."""
 
 
 class Inbox:
@@ -179,6 +183,21 @@ class Inbox:
             return [] if index else [found]
         tasks = self.after(first - 1, found.job.options.task.tasks)
         return [e for e in tasks if not index or (e.job and e.job.options.task.index_is(index))]
+
+    def like(self, job: str, tenant: str | None = None) -> str:
+        """The question for the name of a late job that is most like an unknown one; see `likely`.
+
+        Args:
+            job: The unknown name.
+            tenant: Only jobs of this tenant.
+        """
+        jobs = select(ENTRIES).where(ENTRIES.c.kind == SUBMIT).order_by(ENTRIES.c.number.desc())
+
+        def work(connection: Connection) -> list[Entry]:
+            return [entry_of(row) for row in connection.execute(jobs.limit(LATEST)).mappings()]
+
+        specs = [entry.job for entry in self._database.read(work) if entry.job]
+        return likely(job, sorted({s.name for s in specs if tenant is None or s.tenant == tenant}))
 
     def find(self, job: str, tenant: str | None = None, before: int | None = None) -> Entry | None:
         """The entry of a job by its id, or of the latest job of a name; None if there is none.
