@@ -3,8 +3,8 @@
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -100,16 +100,17 @@ def check_cluster(nodes: Nodes) -> list[Finding]:
     ]
 
 
-def images(nodes: Nodes) -> dict[str, str]:
+def images(nodes: Iterable[Node]) -> dict[str, str]:
     """The id of each node's image, of the nodes that answer.
 
     Raises:
         InputError: A node lacks its image, or has one with volumes.
     """
     found: dict[str, str] = {}
-    for node in nodes.nodes:
+    for node in nodes:
         try:
-            found[node.name] = Daemon(node).image(node.image)
+            with closing(Daemon(node)) as daemon:
+                found[node.name] = daemon.image(node.image)
         except NodeGone:
             continue
         except Refused as error:
@@ -124,8 +125,8 @@ def machine(node: Node) -> dict[str, str | int]:
         InputError: The node does not answer, or lacks its image.
     """
     try:
-        daemon = Daemon(node)
-        info, image = daemon.info(), daemon.image(node.image)
+        with closing(Daemon(node)) as daemon:
+            info, image = daemon.info(), daemon.image(node.image)
     except (NodeGone, Refused) as error:
         remedy = "see shockwave cluster check"
         raise InputError(f"node {node.name}", str(error), remedy) from None

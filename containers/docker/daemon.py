@@ -179,6 +179,12 @@ class Daemon:
             rows = self._client.api.containers(filters=filters)
         return {row["Labels"][RUN] for row in rows} - {run}
 
+    def nodes_of(self, run: str) -> set[str]:
+        """Names of the nodes of a run that have running containers on this daemon."""
+        with _translated():
+            rows = self._client.api.containers(filters={"label": [f"{RUN}={run}", NODE]})
+        return {row["Labels"][NODE] for row in rows}
+
     def start(self, rendered: Rendered) -> None:
         """Create and start a container; an existing container of that name is started.
 

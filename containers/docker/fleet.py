@@ -65,7 +65,7 @@ class Fleet:
         self._nodes = nodes
 
     def leave(self, nodes: Collection[int]) -> None:
-        """Ask nodes no more, from when they have no containers of the run, or do not answer."""
+        """Ask nodes no more, from when they answer that they have no containers of the run."""
         self._leaving |= {*nodes} - self._left
 
     def look(self, *, again: bool = False) -> list[Placed]:
@@ -77,11 +77,9 @@ class Fleet:
         known = (node for node in range(len(self._nodes.nodes)) if node not in self._left)
         nodes = [node for node in known if again or node not in self.gone]
         found = [entry for there in self.pool.map(self._on, nodes) for entry in there]
-        empty = self._leaving - {entry.node for entry in found}
+        empty = self._leaving & {*nodes} - self.gone.keys() - {entry.node for entry in found}
         self._left |= empty
         self._leaving -= empty
-        for node in empty:
-            self.gone.pop(node, None)
         return found
 
     def _on(self, node: int) -> list[Placed]:
@@ -107,7 +105,11 @@ class Fleet:
         found = dict(zip(asked, self.pool.map(self._problem, asked), strict=True))
         if room := self._room.problem():
             found = {node: problem or room for node, problem in found.items()}
-        silent = {node: f"it does not answer: {cause}" for node, cause in self.gone.items()}
+        silent = {
+            node: f"it does not answer: {cause}"
+            for node, cause in self.gone.items()
+            if node not in self._leaving
+        }
         return silent | {node: problem for node, problem in found.items() if problem}
 
     def _problem(self, node: int) -> str:
@@ -196,9 +198,14 @@ class Fleet:
         return self._meters[entry.node].usage(entry.container.id)
 
     def other_runs(self) -> dict[str, str]:
-        """Other runs with containers on the nodes that answer, each with the name of a node."""
+        """Other runs with containers on the nodes that answer, each with the name of a node.
+
+        Nodes that leave are not asked, since others may have them by now.
+        """
         found: dict[str, str] = {}
         for place, node in enumerate(self._nodes.nodes):
+            if place in self._leaving | self._left:
+                continue
             with suppress(NodeGone, Refused):
                 found |= dict.fromkeys(self._daemon(place).other_runs(self._run), node.name)
         return found
@@ -217,8 +224,13 @@ class Fleet:
 
 
 @contextmanager
-def only_scheduler(nodes: Nodes, run: str) -> Iterator[None]:
+def only_scheduler(nodes: Nodes, run: str, removed: Collection[int] = ()) -> Iterator[None]:
     """Lock a cluster for a run's scheduler process.
+
+    Args:
+        nodes: The nodes.
+        run: The run.
+        removed: Nodes that were removed, which others may use.
 
     Raises:
         InputError: The cluster's storage cannot be written.
@@ -239,6 +251,7 @@ def only_scheduler(nodes: Nodes, run: str) -> Iterator[None]:
             remedy = "wait for it or stop it"
             raise WarehouseBusy(str(nodes.storage), "another scheduler uses it", remedy) from None
         fleet = Fleet(nodes, run)
+        fleet.leave(removed)
         others = fleet.other_runs()
         fleet.close()
         for other, node in others.items():

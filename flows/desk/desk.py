@@ -173,7 +173,8 @@ class Desk(Telling):
         """
         if self.inbox.known(key) is not None:  # what was not given is as it was then
             return self.inbox.add(replace(NO_NODE, **given), given, by=by, key=key)
-        inventory, hosts = self.history().state.inventory(self.header), self.hosts()
+        state, hosts = self.history().state, self.hosts()
+        inventory = state.inventory(self.header)
         last = inventory.pools[-1]
         if hosts is None:
             if given.get("name"):
@@ -188,6 +189,9 @@ class Desk(Telling):
                 remedy = f"write it into {self.inbox.cluster}, and give its name alone"
                 raise InputError("name", f"{name[:80]!r} is not in the cluster file", remedy)
             node = NewNode(name, there.gpu_type, len(there.gpus), there.price)
+            from flows.runs.hosts import check_new, names
+
+            check_new(name, names(hosts, self.run, self.header.settings.inventory, state.orders))
         check_node(node, self.header, inventory)
         return self.inbox.add(node, given, by=by, key=key)
 

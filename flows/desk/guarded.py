@@ -226,7 +226,14 @@ class Guarded:
         rows, seen = self.desk.nodes(), self._seen(caller)
         if seen is None:
             return rows
-        return [replace(row, jobs=tuple(job for job in row.jobs if job in seen)) for row in rows]
+        return [
+            replace(
+                row,
+                jobs=tuple(job for job in row.jobs if job in seen),
+                problem=as_seen(row.problem, seen),
+            )
+            for row in rows
+        ]
 
     def tenants(self, caller: Token) -> list[TenantRow]:
         """The tenants that the caller sees; see `Desk.tenants`."""
@@ -257,6 +264,7 @@ class Guarded:
             holders=tuple(holders),
             history=tuple(history),
             waits_for=tuple(waits_for),
+            problems=tuple((node, as_seen(problem, seen)) for node, problem in answer.problems),
         )
 
     def printed(

@@ -246,11 +246,18 @@ def counted_jobs(jobs: Sequence[int]) -> str:
     return f"job{'s' * (len(jobs) > 1)} {shown}{more}"
 
 
+_SILENT = re.compile(
+    r"(^(?:(?:node \d+ is out of service: )?it|its node|node \S+) does not answer"
+    r"|\bits container could not be ended): .*",
+    re.DOTALL,
+)
 _JOBS = re.compile(r"\bjobs? (\d+(?:, \d+)*)( and \d+ more)?")
 
 
 def as_seen(text: str, seen: Container[int]) -> str:
-    """A reason as who sees some jobs only is told it: without other jobs' ids.
+    """A reason as who sees some jobs only is told it.
+
+    It has no ids of other jobs, and no words of nodes' daemons, which may name hosts.
 
     Args:
         text: The reason.
@@ -261,7 +268,7 @@ def as_seen(text: str, seen: Container[int]) -> str:
         ids = map(int, found[1].split(", "))
         return found[0] if all(job in seen for job in ids) else "other jobs"
 
-    return _JOBS.sub(shown, text)
+    return _JOBS.sub(shown, _SILENT.sub(r"\1", text))
 
 
 def in_time(deadline: float, clock: float, ends: tuple[float, float] | None) -> str:

@@ -5,7 +5,8 @@ whatever their order in the cluster file.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,26 @@ def of_service(
     return replace(nodes, nodes=found), images
 
 
+def check_new(name: str, nodes: Collection[str]) -> None:
+    """Refuse a name of a further node that another has or had.
+
+    Raises:
+        InputError: It is among the names.
+    """
+    if name in nodes:
+        problem = f"node {name} is part of the cluster, or was"
+        raise InputError("name", problem, "give it another name in the cluster file")
+
+
+def names(nodes: Nodes, run: str, inventory: Inventory, orders: Orders) -> list[str]:
+    """Names of a service's nodes, the removed ones too; none where its folder cannot be read."""
+    try:
+        known = json.loads((nodes.storage / run / NODES).read_text())
+    except (OSError, ValueError):
+        return []
+    return [entry["name"] for entry in known[: inventory.nodes + len(orders.added)]]
+
+
 def _removed(entry: Mapping[str, Any], there: Mapping[str, Node]) -> Node:
     """A node that was removed: as many GPUs, which are none any more, so that another has them."""
     name, gpus = entry["name"], tuple(Gpu() for _ in entry["gpus"])
@@ -97,20 +118,19 @@ class Hosts:
 
         Raises:
             InputError: It is not in the cluster file as it was accepted, was a node before, does
-                not answer, or runs jobs of another run.
+                not answer, or runs jobs of another run or of a node that was removed.
         """
         runtime, removed = self._run.runtime, self._run.state.orders.removed
         assert isinstance(runtime, DockerRuntime)
         before = runtime.nodes
-        if new.name in {node.name for node in before.nodes}:
-            problem = f"node {new.name} is part of the cluster, or was"
-            raise InputError("name", problem, "give it another name in the cluster file")
+        check_new(new.name, [node.name for node in before.nodes])
         there = {node.name: node for node in read_cluster_file(self._path).nodes}
         node = there.get(new.name)
         if node is None or node.pool != new.pool:
             problem = f"node {new.name} is not in the cluster file as it was accepted"
             raise InputError("name", problem, "add it once more")
-        node = replace(node, image=_image(node, self._run.name))
+        staying = {old.name for place, old in enumerate(before.nodes) if place not in removed}
+        node = replace(node, image=_image(node, self._run.name, staying))
         earlier = (
             _removed(noted(old), {old.name: old}) if place in removed else old
             for place, old in enumerate(before.nodes)
@@ -125,14 +145,18 @@ class Hosts:
         write_text(path, json.dumps([*known, noted(node) | {"image": node.image}]))
 
 
-def _image(node: Node, run: str) -> str:
-    """The id of a node's image."""
+def _image(node: Node, run: str, staying: Collection[str]) -> str:
+    """The id of a node's image, if it runs no jobs but those of nodes that stay."""
     try:
-        daemon = Daemon(node)
-        image, others = daemon.image(node.image), daemon.other_runs(run)
+        with closing(Daemon(node)) as daemon:
+            image, others = daemon.image(node.image), daemon.other_runs(run)
+            left = daemon.nodes_of(run) - {*staying}
     except (NodeGone, Refused) as error:
         remedy = "see shockwave cluster check"
         raise InputError(f"node {node.name}", str(error), remedy) from None
     if others:
         raise InputError(f"node {node.name}", f"runs jobs of run {min(others)}", TAKEN_REMEDY)
+    if left:
+        problem = f"still runs jobs of node {min(left)}, which was removed"
+        raise InputError(f"node {node.name}", problem, "remove its containers, and add it again")
     return image

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from containers.docker.checking import images
 from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerPlace
 from containers.docker.fleet import only_scheduler
-from containers.docker.nodes import Nodes
+from containers.docker.nodes import Node, Nodes
 from containers.docker.own_images import check_images
 from containers.runtime import Standing
 from flows.runs.code_version import packages
@@ -83,7 +83,7 @@ def begun(
     def taken(name: str) -> bool:  # a run of another warehouse has its jobs' folders there
         return (nodes.storage / name).exists()
 
-    found = images(nodes)
+    found = images(nodes.nodes)
     nodes = _pinned(nodes, found)
     build(warehouse)
     with (
@@ -157,16 +157,17 @@ def going_on(
         past = kept(snapshots, name) if snapshots else None
         position, recorded = reached(reader, start, name, past)
         position = position.after_all(header, recorded)
-        images_then = reader.packages(name)
+        images_then, removed = reader.packages(name), frozenset[int]()
         if header.service:
             orders = position.state.orders
             nodes, added = of_service(nodes, name, header.settings.inventory, orders)
-            images_then = (*images_then, *_named(added))
-        nodes = _pinned(nodes, _same_images(nodes, images_then))
+            images_then, removed = (*images_then, *_named(added)), orders.removed
+        staying = [node for place, node in enumerate(nodes.nodes) if place not in removed]
+        nodes = _pinned(nodes, _same_images(staying, images_then))
         prepared, standing = prepare(start).at(position)
         began = min(reader.created_at(name).timestamp(), time.time() - standing.clock_seconds)
         there = bool(position.state.round)
-        with _running(prepared, nodes, writer, began, standing, begun=there) as run:
+        with _running(prepared, nodes, writer, began, standing, removed, begun=there) as run:
             if snapshots:
                 run.sink = Keeping(writer, run, snapshots, position)
             yield run, writer
@@ -205,7 +206,7 @@ def _pinned(nodes: Nodes, found: Mapping[str, str]) -> Nodes:
     return replace(nodes, nodes=tuple(pinned))
 
 
-def _same_images(nodes: Nodes, recorded: Iterable[Package]) -> dict[str, str]:
+def _same_images(nodes: Sequence[Node], recorded: Iterable[Package]) -> dict[str, str]:
     """The ids of the images that a run began with, by node.
 
     Raises:
@@ -217,7 +218,7 @@ def _same_images(nodes: Nodes, recorded: Iterable[Package]) -> dict[str, str]:
         if part.name.startswith(IMAGE_OF)
     }
     found = images(nodes)
-    for node in nodes.nodes:
+    for node in nodes:
         image = found.get(node.name)
         if image and before.get(node.name, image) != image:
             raise InputError(
@@ -258,12 +259,13 @@ def _running(
     writer: Writer,
     began: float,
     standing: Standing,
+    removed: Collection[int] = (),
     *,
     begun: bool,
 ) -> Iterator[Run]:
     """A run on its nodes; the runtime is open within the context."""
     place, at = DockerPlace(nodes, WallClock(began)), terms(prepared.start.header, writer.run)
-    with only_scheduler(nodes, writer.run):
+    with only_scheduler(nodes, writer.run, removed):
         if not (begun and prepared.start.header.service):  # `of_service` has held it to its nodes
             _hold_to(nodes, writer.run, begun=begun)
         try:

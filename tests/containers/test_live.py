@@ -259,8 +259,9 @@ def test_what_takes_long_is_waited_for_as_long_as_is_said(
         asked.remove(containers_docker.Found("id", "", 0, 0, 0, (), False, False))
 
 
+@pytest.mark.parametrize("removed", [False, True])
 def test_a_job_of_a_node_that_was_cut_off_is_ended_there_and_goes_on_elsewhere(
-    daemon: Dockerd, storage: Path
+    daemon: Dockerd, storage: Path, removed: bool
 ) -> None:
     run, way = "cut", storage / "way"
     way.symlink_to(daemon.folder / "s")
@@ -281,6 +282,9 @@ def test_a_job_of_a_node_that_was_cut_off_is_ended_there_and_goes_on_elsewhere(
         told.play({0: (0,)})
         assert told.last(0).kind is EventKind.RESUMED
         assert len(daemon.containers(run)) == 2  # as nobody can end the one on node two
+        if removed:  # it is not taken for empty as long as it does not answer
+            told.runtime.resize(nodes.inventory, {1})
+            assert told.play(told.leases).drained == ()
         way.symlink_to(daemon.folder / "s")
         told.play(told.leases)
         told.play(told.leases)
@@ -406,6 +410,8 @@ def test_one_scheduler_at_a_time(daemon: Dockerd, storage: Path) -> None:
                     pytest.raises(WarehouseBusy, match=f"node {name}: runs jobs of run first"),
                     only_scheduler(other, "second"),
                 ):
+                    pass
+                with only_scheduler(other, "second", removed={0}):  # it may be lent to others
                     pass
     with only_scheduler(nodes, "second"):
         pass

@@ -18,6 +18,7 @@ from flows.desk.desk import Desk
 from flows.desk.guarded import Guarded
 from flows.desk.local import LocalDesk
 from flows.desk.printed import check_printed, printed
+from flows.desk.rows import as_seen
 from flows.history.replay import replay
 from flows.runs.cluster_file import read_cluster_file
 from flows.runs.live import resume_live, run_live
@@ -28,7 +29,7 @@ from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from flows.service.options import ServiceOptions
 from flows.service.scheduler import schedule, under_way
 from flows.web.page.views import log_of, printing
-from harness.dockerd import IMAGE, Dockerd, cluster, mounts
+from harness.dockerd import IMAGE, STUBBORN, Dockerd, cluster, mounts
 from harness.waiting import HANG_SECONDS
 from predictor.errors import InputError
 from predictor.job import Mode
@@ -201,8 +202,22 @@ def test_a_host_is_added_to_a_service_and_another_removed(
             go(2)
             assert [row.node for row in desk.nodes()] == [1]
             assert desk.jobs()[0].held_gpus == (1,)
-            file.write_text(head + two)
+            with pytest.raises(InputError, match="name: node one is part of the cluster, or was"):
+                desk.add({"name": "one"})
+            # The removed host may be in the file or not; it is not held to its image any more.
+            file.write_text(head + two + one.replace(IMAGE, "shockwave-test:moved"))
             go(1)
+            three = NODE.format(name="three", endpoint=daemon.endpoint, image=IMAGE)
+            file.write_text(head + two + three)
+            left = {"shockwave.run": name, "shockwave.node": "one"}
+            volumes = [f"{path}:{path}:ro" for path in mounts()]
+            daemon.client().containers.run(STUBBORN, detach=True, labels=left, volumes=volumes)
+            desk.add({"name": "three"})
+            go(1)
+            (refused,) = (event for event in desk.events() if "three" in event.reason)
+            assert "still runs jobs of node one, which was removed" in refused.reason
+            assert [row.node for row in desk.nodes()] == [1]
+            file.write_text(head + two)
             assert desk.jobs()[0].held_gpus == (1,)
             assert desk.jobs()[0].status == "runs"
             desk.command(CommandKind.CANCEL, "1")
@@ -213,6 +228,40 @@ def test_a_host_is_added_to_a_service_and_another_removed(
     assert audit(tmp_path, name).findings == ()
     assert replay(name, tmp_path).differences == []
     daemon.remove_containers()
+
+
+def test_tenants_are_not_told_how_a_host_is_reached(tmp_path: Path) -> None:
+    (file := tmp_path / "cluster.toml").write_text(
+        f'storage = "{tmp_path}/jobs"\nuser = "1000:1000"\n'
+        + NODE.format(name="one", endpoint=f"unix://{tmp_path}/none", image=IMAGE)
+    )
+    rates = {"('Recommendation (batch size 32)', 1)": {"null": 40.0}}
+    (profile := tmp_path / "profile.json").write_text(json.dumps({"cpu": rates}))
+    options = ServiceOptions(
+        cluster=file, profile=profile, round_seconds=1.0, restart_seconds=0.1, driver="plain"
+    )
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(replace(long(0), tenant="a"))
+        with under_way(tmp_path, inbox, options) as run:
+            schedule(run, tmp_path, rounds=1)
+        with Desk(tmp_path) as desk:
+            guarded, tenant = Guarded(tmp_path, desk=desk), Token("t", Role.TENANT, "a")
+            (row,), (seen,) = desk.nodes(), guarded.nodes(tenant)
+            assert row.problem == "it does not answer: No such file or directory"
+            assert seen.problem == "it does not answer"
+            answer = guarded.why(tenant, "1")
+            assert answer.problems == ((0, "it does not answer"),)
+    silent = "does not answer: ssh: connect to host 10.0.0.7 port 22; No route"
+    for reason, told in {
+        f"node gpu-1 {silent}": "node gpu-1 does not answer",
+        f"its node {silent}": "its node does not answer",
+        f"node 3 is out of service: it {silent}": "node 3 is out of service: it does not answer",
+        f"drained; its container could not be ended: {silent}": (
+            "drained; its container could not be ended"
+        ),
+        f"exited with code 1: rank 3 {silent}": f"exited with code 1: rank 3 {silent}",
+    }.items():
+        assert as_seen(reason, set()) == told
 
 
 def test_a_full_storage_drains_all_nodes_until_there_is_room(
