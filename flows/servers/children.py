@@ -48,15 +48,23 @@ class Child:
         name: Its name in error messages.
         command: Its command line.
         env: Variables added to this process's environment.
+        ready_seconds: Timeout for its start.
 
     Attributes:
         heard_at: When it last reported that it is ready or goes on, on the monotonic clock.
     """
 
-    def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        ready_seconds: float = READY_SECONDS,
+    ) -> None:
         self.name = name
         self.reported_ready = Event()
-        self.heard_at = time.monotonic()
+        self.heard_at = self._began = time.monotonic()
+        self._ready_seconds = ready_seconds
         self._ready = False
         self._last: deque[str] = deque(maxlen=50)
         self._process = subprocess.Popen(
@@ -99,26 +107,22 @@ class Child:
         Raises:
             WarehouseError: The process ended, or is not ready in time.
         """
-        deadline = time.monotonic() + READY_SECONDS
         while not stop.wait(POLL_SECONDS):
             if self.is_ready(ready):
                 return True
-            if time.monotonic() > deadline:
-                raise WarehouseError(
-                    self.name,
-                    f"not ready after {READY_SECONDS:.0f} s",
-                    "check the load of the machine",
-                )
         return False
 
     def is_ready(self, ready: Callable[[], bool]) -> bool:
         """Whether the process is or was ready; see `wait_until`.
 
         Raises:
-            WarehouseError: The process ended.
+            WarehouseError: The process ended, or is not ready in time.
         """
         self.check()
         self._ready = self._ready or ready()
+        if not self._ready and time.monotonic() > self._began + self._ready_seconds:
+            problem = f"not ready after {self._ready_seconds:.0f} s"
+            raise WarehouseError(self.name, problem, "check the load of the machine")
         return self._ready
 
     def check(self) -> None:

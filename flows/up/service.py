@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from flows.deployed.forms import traces_of
-from flows.servers.children import POLL_SECONDS, Child
+from flows.servers.children import POLL_SECONDS, READY_SECONDS, Child
 from flows.servers.command import REPORTS, WAREHOUSE, answers, server_command, shows
 from flows.service.leading import TOKEN, Place, leading
 from flows.service.options import DATABASE_URL, ServiceOptions
@@ -44,7 +44,8 @@ TRIES = 6
 
 SILENT_SECONDS, SILENT_ROUNDS = 300.0, 3
 """A scheduler that does not go on for so long, and so many rounds more, hangs: it is killed, and
-started again. Engineering bounds, above what hosts that do not answer make it wait."""
+started again. Engineering bounds, above what hosts that do not answer make it wait; what it waits
+for as configured is added (`_waits`)."""
 
 APP = "flows.up.app:create_app"
 """What creates the server's app."""
@@ -191,8 +192,8 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
                 process.keep()
 
 
-Process = tuple[str, list[str], dict[str, str], Callable[[Child], bool], float]
-"""Name, command line, environment, what tells whether it is ready, and its longest silence."""
+Process = tuple[str, list[str], dict[str, str], Callable[[Child], bool], float, float]
+"""Name, command line, environment, what tells whether it is ready, longest start and silence."""
 
 
 def _processes(service: Service, access: "Access", token: int) -> Iterator[Process]:
@@ -204,6 +205,7 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
         server_command(APP, listening.host, listening.port, listening.tls),
         _server_env(service) | access.server_env(),
         lambda child: answers(access.url),
+        READY_SECONDS,
         math.inf,
     )
     yield (
@@ -211,15 +213,33 @@ def _processes(service: Service, access: "Access", token: int) -> Iterator[Proce
         [sys.executable, "-m", "flows.deployed.serving", warehouse],
         client | {REPORTS: str(service.reports)} | database,
         lambda child: child.reported_ready.is_set() and shows(access.url),
+        READY_SECONDS,
         math.inf,
     )
+    options, waits = service.options, _waits(service.options)
     yield (
         "scheduler",
         [sys.executable, "-m", "flows.service.scheduler", warehouse, service.options.text],
         client | {TOKEN: str(token)} | database,
         lambda child: child.reported_ready.is_set(),
-        SILENT_SECONDS + SILENT_ROUNDS * service.options.round_seconds / service.options.speed,
+        READY_SECONDS + waits,
+        SILENT_SECONDS + waits + SILENT_ROUNDS * options.round_seconds / options.speed,
     )
+
+
+def _waits(options: ServiceOptions) -> float:
+    """Seconds that a round may wait for containers.
+
+    They end twice in it, each time in the grace period, and those of a gang start one after the
+    other, on all nodes at most.
+    """
+    if options.cluster is None:
+        return 0.0
+    from containers.docker.daemon import WORK_SECONDS
+    from flows.runs.cluster_file import read_cluster_file
+
+    nodes = read_cluster_file(options.cluster)
+    return 2.0 * (nodes.grace_seconds + WORK_SECONDS) + len(nodes.nodes) * WORK_SECONDS
 
 
 class Kept:
@@ -230,6 +250,7 @@ class Kept:
         command: Its command line.
         env: Variables added to this process's environment.
         ready: Whether it is ready.
+        ready_seconds: Time without that after which it is killed.
         silent_seconds: Time without a report that it goes on after which it is killed.
         report: Called with each line of status.
     """
@@ -240,10 +261,11 @@ class Kept:
         command: Sequence[str],
         env: Mapping[str, str],
         ready: Callable[[Child], bool],
+        ready_seconds: float,
         silent_seconds: float,
         report: Callable[[str], None],
     ) -> None:
-        self._what, self._ready = (name, command, env), ready
+        self._what, self._ready = (name, command, env, ready_seconds), ready
         self._silent_seconds = silent_seconds
         self._report, self._failures = report, 0
         self._begin()

@@ -20,11 +20,13 @@ from prefect.exceptions import FailedRun
 from flows.cli import service
 from flows.deployed.deployments import DEPLOYMENTS
 from flows.servers import command
+from flows.servers.access import Access
 from flows.servers.children import child
 from flows.servers.failures import log_errors_once
-from flows.service.options import DATABASE_URL
-from flows.up.service import Kept
-from harness.waiting import wait_for
+from flows.service.options import DATABASE_URL, ServiceOptions
+from flows.up.listening import Listening
+from flows.up.service import Kept, Service, _processes
+from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import InputError, WarehouseBusy, WarehouseError
 from tests.flows.conftest import Command
 from warehouse.inbox.inbox import Inbox
@@ -237,7 +239,7 @@ def test_a_process_that_is_killed_is_started_again(tmp_path: Path) -> None:
     told, stop, pids = list[str](), Event(), tmp_path / "pids"
     command = [sys.executable, "-c", program, str(pids)]
     what = ("sleeper", command, {}, lambda child: child.reported_ready.is_set())
-    process = Kept(*what, math.inf, told.append)
+    process = Kept(*what, HANG_SECONDS, math.inf, told.append)
     with closing(process):
         assert process.wait_until_ready(stop)
         process.keep()
@@ -265,7 +267,7 @@ def test_a_process_that_goes_on_is_left_alone_and_one_that_hangs_is_started_agai
     told, stop, pids = list[str](), Event(), tmp_path / "pids"
     command = [sys.executable, "-c", program, str(pids)]
     what = ("worker", command, {}, lambda child: child.reported_ready.is_set())
-    process = Kept(*what, 60.0, told.append)
+    process = Kept(*what, HANG_SECONDS, 60.0, told.append)
     with closing(process):
         assert process.wait_until_ready(stop)
         process.keep()
@@ -282,6 +284,56 @@ def test_a_process_that_goes_on_is_left_alone_and_one_that_hangs_is_started_agai
         assert told[0] == "worker does not go on; it is started again"
         with pytest.raises(ProcessLookupError):
             os.kill(hung, 0)
+
+
+@pytest.mark.process
+def test_a_process_that_hangs_before_it_is_ready_is_started_again(tmp_path: Path) -> None:
+    program = (
+        "import os, sys, time; at = open(sys.argv[1], 'a+')\n"
+        "print(os.getpid(), file=at, flush=True)\n"
+        "at.seek(0); first = len(at.readlines()) == 1\n"
+        "if first: print('ready', flush=True)\n"
+        "time.sleep(600)"
+    )
+    told, pids = list[str](), tmp_path / "pids"
+    command = [sys.executable, "-c", program, str(pids)]
+    what = ("sleeper", command, {}, lambda child: child.reported_ready.is_set())
+    process = Kept(*what, HANG_SECONDS, math.inf, told.append)
+    with closing(process):
+        assert process.wait_until_ready(Event())
+        os.kill(int(pids.read_text()), signal.SIGKILL)
+
+        def again() -> list[str]:
+            process.keep()
+            return pids.read_text().split()
+
+        hung = wait_for(again, lambda found: len(found) == 2)[1]
+        process._child._ready_seconds = 0.0
+        wait_for(again, lambda found: len(found) == 3)
+        assert told[1:] == ["sleeper not ready after 0 s; it is started again"]
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(hung), 0)
+
+
+@pytest.mark.parametrize("grace", [30.0, 3600.0])
+def test_a_scheduler_may_wait_as_the_cluster_file_says(tmp_path: Path, grace: float) -> None:
+    (file := tmp_path / "cluster.toml").write_text(
+        f'''storage = "{tmp_path}"
+user = "1000:1000"
+grace_seconds = {grace}
+[[nodes]]
+name = "one"
+endpoint = "unix:///nowhere"
+gpu_type = "cpu"
+image = "image"
+slots = [{{ cpus = 1.0 }}]
+'''
+    )
+    service = Service(Listening("127.0.0.1", 4200), "", tmp_path, ServiceOptions(cluster=file))
+    access = Access("http://127.0.0.1:4200", "shockwave:secret")
+    *_, scheduler = _processes(service, access, 1)
+    *_, ready, silent = scheduler
+    assert min(ready, silent) > 2.0 * grace  # jobs end where they lose GPUs, and at a launch
 
 
 @pytest.mark.process
