@@ -25,7 +25,10 @@ SCRIPTS = ("tables.js", "charts.js", "jobs.js", "page.js")
 """Scripts of the page, each after those that it uses."""
 
 BUNDLE = """
-import sys, vl_convert
+import signal, sys
+for number in (signal.SIGINT, signal.SIGPIPE):  # its end is the asker's, and needs no traceback
+    signal.signal(number, signal.SIG_DFL)
+import vl_convert
 sys.stdout.buffer.write(vl_convert.javascript_bundle(vl_version=sys.argv[1]).encode())
 """
 
