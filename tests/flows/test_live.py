@@ -381,7 +381,10 @@ def _a_host_that_is_silent_holds_up_its_log_page_alone(
             page = pool.submit(browser.get, "/live/jobs/1/logs", timeout=HANG_SECONDS)
             asked, _ = silent.accept()
             with asked:
+                assert asked.recv(2**16)
                 assert there.status().ended == 2
-                assert not page.done()
+                asked.setblocking(False)
+                with pytest.raises(BlockingIOError):
+                    asked.recv(1)  # it still waits for the host
             silent.close()
             assert "--- " in page.result().text
