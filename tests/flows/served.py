@@ -36,6 +36,7 @@ def served(warehouse: Path) -> Iterator[str]:
         thread = Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         while not server.started:
+            assert thread.is_alive(), "the server ended before it served"
             time.sleep(POLL_SECONDS)
         try:
             yield url
