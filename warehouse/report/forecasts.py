@@ -15,6 +15,9 @@ SELECT run, tenth / 10 AS done, sum(forecasts)::BIGINT AS forecasts,
 FROM forecast_errors GROUP BY run, tenth ORDER BY run, tenth
 """
 
+TWO_ABREAST = {"least": 220}
+"""How a page fits panels of jobs: two side by side at 500 pixels. A choice of layout."""
+
 BATCH = alt.Y(
     "batch_size:Q",
     title="batch size",
@@ -43,6 +46,7 @@ def regimes(jobs: Jobs, key: str = "regimes") -> Figure:
         _steps(alt.Chart(data(points), width=180, height=110))
         .facet(facet=_facet(), columns=3)
         .resolve_scale(x="independent", y="independent")
+        .properties(usermeta=TWO_ABREAST)
     )
     return Figure(key, title, about, chart, rows)
 
@@ -90,6 +94,7 @@ def forecasts(jobs: Jobs, key: str = "forecasts") -> Figure:
         _residual(alt.Chart(data(points), width=180, height=110))
         .facet(facet=_facet(), columns=3)
         .resolve_scale(x="independent", y="independent")
+        .properties(usermeta=TWO_ABREAST)
     )
     return Figure(key, title, about, chart, rows)
 
