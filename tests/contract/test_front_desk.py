@@ -27,6 +27,8 @@ from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.tokens import Role, Tokens
 
+pytestmark = pytest.mark.process
+
 Opens = Callable[[Path], FrontDesk]
 
 

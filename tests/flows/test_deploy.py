@@ -74,6 +74,7 @@ def test_the_two_units_differ_in_their_description_only() -> None:
     ]
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     for file in UNITS:

@@ -22,6 +22,8 @@ from tests.flows.served import SECRET, served
 from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import Inbox
 
+pytestmark = pytest.mark.process
+
 SMALL = ("--model", "conv-small", "--batch-size", "32", "--epochs", "40")
 
 

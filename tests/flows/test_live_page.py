@@ -18,6 +18,8 @@ from tests.flows.test_scheduler import go
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.tokens import Tokens
 
+pytestmark = pytest.mark.process
+
 FOREIGN = "evil.example"
 
 
