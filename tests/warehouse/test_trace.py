@@ -416,7 +416,8 @@ def test_what_a_job_of_a_public_model_leaves_out_is_as_published(files: Files) -
         (
             '{"gpus": 3}',
             "command: unknown 'gpus'; "
-            "known are job_id, tenant, samples_per_epoch, max_batch_size, consolidate, max_seconds",
+            "known are job_id, tenant, samples_per_epoch, max_batch_size, consolidate, max_seconds"
+            ", opportunistic",
         ),
         (
             '{"max_seconds": -1}',
