@@ -29,8 +29,8 @@ def around_kept(name: str, plan: Callable[[Situation], Plan], situation: Situati
     if not keeping and not situation.cordoned:
         return plan(situation)
     staying = [*_on(situation)]
-    pairs = _pairs(staying)
-    kept = {job.job_id: job.gpus for job in (*keeping, *staying)}
+    pairs = tuple(tuple(sorted(job.job_id for job in on)) for on in staying if len(on) > 1)
+    kept = {job.job_id: job.gpus for job in (*keeping, *chain.from_iterable(staying))}
     taken = {*chain.from_iterable(kept.values()), *situation.cordoned}
     inventory = situation.inventory.without(sorted(taken))
     waiting = [without_lost(job, inventory) for job in situation.jobs if job.job_id not in kept]
@@ -44,25 +44,15 @@ def around_kept(name: str, plan: Callable[[Situation], Plan], situation: Situati
     return replace(found, placement={**kept, **found.placement}, pairs=together)
 
 
-def _on(situation: Situation) -> Iterator[ActiveJob]:
+def _on(situation: Situation) -> Iterator[Sequence[ActiveJob]]:
     """The jobs that go on on cordoned GPUs: alone, or together as long as they fit together."""
-    if not situation.cordoned:
-        return
     holders: dict[tuple[int, ...], list[ActiveJob]] = {}
     for job in situation.jobs:
         if not situation.cordoned.isdisjoint(job.gpus):
             holders.setdefault(job.gpus, []).append(job)
     for there in holders.values():
         if len(there) == 1 or there[0].shared_rate(there[1], there[0].own) > 0.0:
-            yield from there
-
-
-def _pairs(jobs: Sequence[ActiveJob]) -> tuple[tuple[int, ...], ...]:
-    """The pairs of jobs on the same GPUs, each in ascending order."""
-    holders: dict[tuple[int, ...], list[int]] = {}
-    for job in jobs:
-        holders.setdefault(job.gpus, []).append(job.job_id)
-    return tuple(tuple(sorted(there)) for there in holders.values() if len(there) > 1)
+            yield there
 
 
 def with_room(inventory: Inventory, jobs: Iterable[ActiveJob]) -> Iterator[ActiveJob]:

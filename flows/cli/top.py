@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -90,9 +90,5 @@ def now(found: "FrontDesk", width: int | None) -> "Iterator[Line]":
         yield text[:width], ""
     for columns, rows in ((NODES, found.nodes()), (QUEUED, found.queue())):
         yield "", ""
-        cells = [_cells(shown(row), columns) for row in rows]
+        cells = [[row[name] for name in columns] for row in map(shown, rows)]
         yield from table(columns, cells, width, 0)
-
-
-def _cells(row: dict[str, Any], columns: tuple[str, ...]) -> list[Any]:
-    return [row[name] for name in columns]

@@ -1,4 +1,4 @@
-"""A run under way in a warehouse."""
+"""A run under way in a warehouse, and the one that is laid out by hand."""
 
 import subprocess
 import sys
@@ -9,13 +9,21 @@ from pathlib import Path
 import pytest
 
 from tests.runs import Made, ended, write
+from tests.warehouse.by_hand import records, warehouse_of
 from warehouse.analytics.catalog import build
+from warehouse.analytics.questions import Analytics
 from warehouse.store.folder import place_of
 
 
 @pytest.fixture(scope="module")
 def made() -> Made:
     return ended(jobs=4)
+
+
+@pytest.fixture(scope="session")
+def analytics(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
+    """The run that is laid out by hand; read only."""
+    return warehouse_of(tmp_path_factory.mktemp("by-hand"), records())
 
 
 @pytest.fixture

@@ -39,11 +39,6 @@ from warehouse.analytics.questions import Analytics
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def analytics(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
-    return warehouse_of(tmp_path_factory.mktemp("warehouse"), records())
-
-
 def test_nobody_envies_who_could_use_less_of_what_others_got(analytics: Analytics) -> None:
     # Job 0 held both GPUs for 115 s; job 1 held one for 200 s, worth 100 s of two.
     # Job 1 held one for 200 s; job 0 one that it could use for 100 s while both were there.

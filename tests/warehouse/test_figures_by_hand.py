@@ -34,11 +34,6 @@ from warehouse.analytics.questions import Analytics
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def analytics(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
-    return warehouse_of(tmp_path_factory.mktemp("warehouse"), records())
-
-
 def test_jct_runs_from_arrival_to_finish(analytics: Analytics) -> None:
     assert by_job(analytics, "finish_seconds") == [END, 300.0, 280.0]
     assert by_job(analytics, "jct_seconds") == [END, 300.0, 280.0 - 150.0]

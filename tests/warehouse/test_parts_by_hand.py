@@ -36,11 +36,6 @@ from warehouse.store.writer import Writer
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def analytics(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
-    return warehouse_of(tmp_path_factory.mktemp("warehouse"), records())
-
-
 def test_rounds_in_figures(analytics: Analytics) -> None:
     assert by_round(analytics, "clock_seconds") == [0.0, 100.0, 200.0, 300.0, END]
     seconds = by_round(analytics, "seconds")
