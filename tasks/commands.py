@@ -38,7 +38,12 @@ class CommandKind(StrEnum):
     @property
     def of_node(self) -> bool:
         """Whether the target is a node that is there."""
-        return self in (self.DRAIN, self.CORDON, self.UNCORDON, self.REMOVE)
+        return self in (
+            CommandKind.DRAIN,
+            CommandKind.CORDON,
+            CommandKind.UNCORDON,
+            CommandKind.REMOVE,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,7 @@ if TYPE_CHECKING:
     from flows.desk.printed import Printed, Shown
     from flows.history.answer import Answer
 
-OPERATORS = frozenset(
-    (
-        *(CommandKind.BUDGET, CommandKind.DRAIN, CommandKind.CORDON, CommandKind.UNCORDON),
-        CommandKind.REMOVE,
-    )
-)
+OPERATORS = frozenset((CommandKind.BUDGET, *(kind for kind in CommandKind if kind.of_node)))
 """Commands that are an operator's to give."""
 
 

@@ -136,20 +136,20 @@ class Page:
     async def overview(self, request: Request) -> Response:
         """The cluster."""
         asking = self._asking
-
-        async def shown(caller: Token) -> dict[str, Any]:
-            return await asking.read(lambda: overview(asking.service, caller))
-
-        return await self._answer(request, "overview.html.j2", shown)
+        return await self._answer(
+            request,
+            "overview.html.j2",
+            lambda caller: asking.read(lambda: overview(asking.service, caller)),
+        )
 
     async def job(self, request: Request) -> Response:
         """A job."""
         asking, target = self._asking, request.path_params["job"]
-
-        async def shown(caller: Token) -> dict[str, Any]:
-            return await asking.read(lambda: of_job(asking.service, caller, target))
-
-        return await self._answer(request, "job.html.j2", shown)
+        return await self._answer(
+            request,
+            "job.html.j2",
+            lambda caller: asking.read(lambda: of_job(asking.service, caller, target)),
+        )
 
     async def logs(self, request: Request) -> Response:
         """What a job printed."""
@@ -164,11 +164,11 @@ class Page:
     async def whatif(self, request: Request) -> Response:
         """What a change would do."""
         asking, asked = self._asking, dict(request.query_params)
-
-        async def shown(caller: Token) -> dict[str, Any]:
-            return await asking.read(lambda: whatif(asking.service, caller, asked))
-
-        return await self._answer(request, "whatif.html.j2", shown)
+        return await self._answer(
+            request,
+            "whatif.html.j2",
+            lambda caller: asking.read(lambda: whatif(asking.service, caller, asked)),
+        )
 
     async def _form(self, request: Request) -> dict[str, str]:
         """The fields of a form that a page of ours has shown.

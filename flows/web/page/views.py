@@ -38,10 +38,7 @@ MOST_QUEUED, MOST_ENDED = 300, 15
 ORDERS = (CommandKind.CANCEL, CommandKind.HOLD, CommandKind.RELEASE, CommandKind.REQUEUE)
 """Commands that a job's page has a button for."""
 
-NODE_ORDERS = (
-    *(CommandKind.DRAIN, CommandKind.CORDON, CommandKind.UNCORDON),
-    CommandKind.REMOVE,
-)
+NODE_ORDERS = tuple(kind for kind in CommandKind if kind.of_node)
 """Commands that operators have a button for at each node."""
 
 SUPPOSED = {
