@@ -45,13 +45,10 @@ class AntMan:
             met = {order[n].job.job_id: order[n] for n in fitting(situation.inventory, order)}
             joined = _joined([job for job in line if job.job_id not in met], met)
             order = [
-                Claim(
-                    job,
-                    allocation,
-                    joined.get(job.job_id) if claim is met.get(job.job_id) else None,
-                )
+                claim._replace(other=joined.get(claim.job.job_id))
+                if claim is met.get(claim.job.job_id)
+                else claim
                 for claim in order
-                for job, allocation, _ in [claim]
             ]
         placement = next_round(situation, order)
         return Plan(
