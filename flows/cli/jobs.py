@@ -295,7 +295,7 @@ def logs(
             for text in found.logs(job, follow=follow):
                 print_log(text)
         return
-    from flows.desk.printed import check_printed, printed
+    from flows.desk.job_logs import check_printed, printed
     from flows.runs.cluster_file import read_cluster_file
     from warehouse.store.reader import Reader
 

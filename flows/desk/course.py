@@ -9,7 +9,7 @@ from typing import Any
 
 from containers.runtime import ContainerEvent, Lease
 from flows.desk.outlook import History
-from flows.runs.accounts import Account, Meter
+from flows.runs.costs import Account, Meter
 from predictor.job import JobSpec
 from solver.plan import SolveReport
 from tasks.commands import Command

@@ -20,7 +20,7 @@ from warehouse.inbox.entries import Entry
 from warehouse.inbox.tokens import Role, Token, Tokens
 
 if TYPE_CHECKING:
-    from flows.desk.printed import Printed, Shown
+    from flows.desk.job_logs import Printed, Shown
     from flows.history.answer import Answer
 
 OPERATORS = frozenset((CommandKind.BUDGET, *(kind for kind in CommandKind if kind.of_node)))

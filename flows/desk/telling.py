@@ -47,7 +47,7 @@ from warehouse.store.reader import Reader
 
 if TYPE_CHECKING:
     from containers.docker.nodes import Nodes
-    from flows.desk.printed import Printed, Shown
+    from flows.desk.job_logs import Printed, Shown
     from flows.history.answer import Answer
 
 
@@ -283,7 +283,7 @@ class Telling:
             InputError: It has never had GPUs, or the cluster is virtual or its file gone.
             WarehouseError: The records are damaged.
         """
-        from flows.desk.printed import Printed, check_printed
+        from flows.desk.job_logs import Printed, check_printed
 
         check_printed(self._reader, self.run, job_id, self.history().state.leases)
         hosts = self.hosts()

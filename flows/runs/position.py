@@ -16,8 +16,8 @@ from typing import Any
 
 from containers.runtime import EventKind
 from containers.virtual.faithful import ClusterState, FaithfulCluster
-from flows.runs.accounts import Account, Meter
 from flows.runs.code_version import code_version
+from flows.runs.costs import Account, Meter
 from predictor.errors import WarehouseError
 from tasks.record import RoundRecord, RunHeader, Start, Timings
 from tasks.round import Run, Sink

@@ -16,7 +16,7 @@ from anyio import sleep
 from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter, ValidationError
 
-from flows.desk.printed import Printed, Shown
+from flows.desk.job_logs import Printed, Shown
 from flows.web.asking import Asking, Refused
 from predictor.errors import InputError, ShockwaveError
 from warehouse.inbox.tokens import Token

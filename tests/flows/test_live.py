@@ -16,8 +16,8 @@ from containers.runtime import EventKind
 from flows.desk.client import Client
 from flows.desk.desk import Desk
 from flows.desk.guarded import Guarded
+from flows.desk.job_logs import check_printed, printed
 from flows.desk.local import LocalDesk
-from flows.desk.printed import check_printed, printed
 from flows.desk.rows import as_seen
 from flows.history.replay import replay
 from flows.runs.cluster_file import read_cluster_file

@@ -23,7 +23,7 @@ from tasks.commands import CommandKind
 from warehouse.inbox.tokens import Role, Token
 
 if TYPE_CHECKING:
-    from flows.desk.printed import Printed
+    from flows.desk.job_logs import Printed
 
 FOLDER = Path(__file__).parent
 LOOK = Path(warehouse.__file__).parent / "report" / "page.css"

@@ -9,7 +9,7 @@ import pytest
 
 from containers.runtime import ContainerEvent, EventKind
 from flows.desk.desk import Desk
-from flows.runs.accounts import Account, Meter
+from flows.runs.costs import Account, Meter
 from flows.web.page.views import environment
 from predictor.allocation import Demand
 from predictor.job import Mode

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from containers.docker.logs import keep, log_file
 from containers.docker.rendering import container_name
-from flows.desk import printed
+from flows.desk import job_logs
 from flows.desk.front import headed
-from flows.desk.printed import MOST_END, MOST_PART, MOST_TAIL, Printed
+from flows.desk.job_logs import MOST_END, MOST_PART, MOST_TAIL, Printed
 from flows.runs.cluster_file import read_cluster_file
 
 CLUSTER = """
@@ -48,7 +48,7 @@ def test_nothing_is_missed_or_told_twice(tmp_path: Path) -> None:
         Printed(nodes, RUN, 1, {"second": (1, "")})
     ) as again:  # what is before it is known
         assert [*again.more()] == [("third", b"3\n")]
-    assert b"".join(printed.printed(nodes, RUN, 1)) == log.read_bytes()
+    assert b"".join(job_logs.printed(nodes, RUN, 1)) == log.read_bytes()
 
 
 def test_the_place_in_many_containers_fits_a_proxy_s_header(tmp_path: Path) -> None:
