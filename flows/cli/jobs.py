@@ -115,7 +115,7 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Hand a job in; once this returns, nothing loses it."""
-    from flows.desk.declared import from_file, job_schema
+    from flows.desk.declared import from_file, job_schema, variables
 
     if schema:
         typer.echo(json.dumps(job_schema(), indent=2))
@@ -140,7 +140,7 @@ def submit(
         "opportunistic": opportunistic,
         "retries": retries,
         "deadline_seconds": deadline,
-        "environment": _variables(env) if env else None,
+        "environment": variables("env", env) if env else None,
         "secrets": secret or None,
     }
     given = {field: value for field, value in options.items() if value is not None}
@@ -155,13 +155,6 @@ def submit(
             return
         accepted = found.submit(given, key=key)
     print_accepted(accepted, str(given.get("name", "")), as_json)
-
-
-def _variables(texts: list[str]) -> dict[str, str]:
-    for text in texts:
-        if "=" not in text:
-            raise InputError("env", f"{text[:80]!r} is not NAME=VALUE", "give one like SEED=7")
-    return dict(text.split("=", 1) for text in texts)
 
 
 def _print_expected(row: dict[str, Any], as_json: bool) -> None:

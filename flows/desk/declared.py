@@ -59,16 +59,38 @@ def job_schema() -> dict[str, Any]:
     return JobFile.model_json_schema()
 
 
-def job_of(path: Path, fields: Mapping[str, Any]) -> JobFile:
+def job_of(path: Path, fields: Mapping[str, Any], *, texts: bool = False) -> JobFile:
     """The declaration that fields of a file make.
+
+    Args:
+        path: The file.
+        fields: Its fields.
+        texts: Whether numbers may be texts, as forms have them.
 
     Raises:
         InputError: A field is invalid; the error names it.
     """
     try:
-        return JobFile.model_validate(fields)
+        return JobFile.model_validate(fields, strict=False if texts else None)
     except ValidationError as error:
         raise first_mistake(path, error, JobFile, "a job") from None
+
+
+def variables(place: str, texts: Sequence[str]) -> dict[str, str]:
+    """Variables of an environment, each from NAME=VALUE.
+
+    Args:
+        place: Where they are given, for the error message.
+        texts: The variables.
+
+    Raises:
+        InputError: One is not that.
+    """
+    for text in texts:
+        if "=" not in text:
+            problem = f"{text[:80]!r} is not NAME=VALUE"
+            raise InputError(place, problem, "give one like SEED=7")
+    return dict(text.split("=", 1) for text in texts)
 
 
 def declared(

@@ -120,3 +120,28 @@ def test_it_refreshes_itself_and_commands(shown: SimpleNamespace) -> None:
     opened.page.get_by_role("button", name="Log out").click()
     opened.page.get_by_label("Token").wait_for()
     assert not [one for one in opened.messages if "401" not in one]
+
+
+def test_a_job_is_handed_in_by_a_form(shown: SimpleNamespace) -> None:
+    size = {"width": 500, "height": 900}
+    opened = Opened(shown, "/live", color_scheme="dark", viewport=size)
+    page = opened.page
+    page.get_by_role("link", name="Submit a job").click()
+    for label, text in {"model": "conv-small", "batch size": "32", "epochs": "5.5"}.items():
+        page.get_by_label(label, exact=True).fill(text)
+    page.get_by_label("name", exact=True).fill("of-a-form")
+    page.get_by_label("mode", exact=True).select_option("gns")
+    page.get_by_role("button", name="Submit").click()
+    assert "epochs" in (page.get_by_role("alert").text_content() or "")
+    page.get_by_label("epochs", exact=True).fill("5")
+    page.get_by_role("button", name="When would it end?").click()
+    assert page.locator("tbody tr").last.get_by_text("this one of-a-form").count() == 1
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") == 500
+    page.get_by_role("button", name="Submit").click()
+    page.locator("#tiles").get_by_text("accepted").wait_for()
+    with Inbox(shown.warehouse) as inbox:
+        (entry,) = inbox.after(inbox.last() - 1)
+    assert entry.job
+    assert (entry.job.name, entry.job.mode.value) == ("of-a-form", "gns")
+    assert not [one for one in opened.messages if "422" not in one]

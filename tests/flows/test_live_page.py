@@ -5,13 +5,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qsl
 
 import httpx
 import pytest
+from markupsafe import escape
 
 from flows.desk.guarded import Guarded
+from flows.runs.job_file import JobFile
 from flows.web.asking import Asking
 from flows.web.page.app import Page
+from harness.waiting import HANG_SECONDS
 from tests.flows.served import SECRET, served
 from tests.flows.test_api import CALLERS, furnish
 from tests.flows.test_scheduler import go
@@ -22,6 +26,9 @@ pytestmark = pytest.mark.process
 
 FOREIGN = "evil.example"
 
+FORM = {"model": "conv-small", "batch_size": "32", "epochs": "5", "environment": "A=1\nB=2"}
+"""A job as the form sends it; fields that were left empty are sent, too."""
+
 
 class Browser:
     """A browser without scripts: it keeps cookies, and sends the fields of the forms it is shown.
@@ -31,7 +38,7 @@ class Browser:
     """
 
     def __init__(self, url: str) -> None:
-        self.client = httpx.Client(base_url=url)
+        self.client = httpx.Client(base_url=url, timeout=HANG_SECONDS)
 
     def get(self, path: str = "/live", **more: Any) -> httpx.Response:
         return self.client.get(path, **more)
@@ -74,6 +81,11 @@ ACCESS = {
     ("GET", "/live/whatif?hold=1"): (401, 200, 200, 422, 200, 200),
     ("GET", "/live/whatif?budget=a%3D2"): (401, 200, 403, 403, 200, 200),
     ("GET", "/live/whatif?budget=x"): (401, 422, 422, 422, 422, 422),
+    ("GET", "/live/submit"): (401, 200, 200, 200, 200, 200),
+    ("POST", "/live/submit"): (401, 403, 303, 303, 303, 303),
+    ("POST", "/live/submit?tenant=a"): (401, 403, 303, 403, 303, 303),
+    ("POST", "/live/submit?do=foretell"): (401, 200, 200, 200, 200, 200),
+    ("POST", "/live/submit?epochs=none"): (401, 422, 422, 422, 422, 422),
     ("GET", "/live/jobs/1"): (401, 200, 200, 404, 200, 200),
     ("GET", "/live/jobs/2"): (401, 200, 404, 404, 200, 200),
     ("GET", "/live/jobs/99"): (401, 404, 404, 404, 404, 404),
@@ -104,7 +116,9 @@ def test_each_role_at_each_address(shown: SimpleNamespace, asked: tuple[str, str
     method, path = asked
     for caller, expected in zip(CALLERS, ACCESS[asked], strict=True):
         before, browser = last(shown), shown.of[caller]
-        answer = browser.get(path) if method == "GET" else browser.send(path)
+        way, _, given = path.partition("?")
+        fields = FORM | dict(parse_qsl(given)) if way == "/live/submit" else {}
+        answer = browser.get(path) if method == "GET" else browser.send(way, fields)
         assert answer.status_code == expected, (caller, answer.text)
         assert last(shown) == before + (expected == 303), caller
 
@@ -116,6 +130,46 @@ def test_the_table_has_every_address(shown: SimpleNamespace) -> None:
             rows = [pattern.fullmatch(path) for how, path in ACCESS if how in (route.methods or ())]
             tried = {row[1] if row.groups() else "" for row in rows if row}
             assert ({"1", "2"} if "{" in route.path else {""}) <= tried, route.path
+
+
+def test_the_form_takes_what_a_jobs_file_takes(shown: SimpleNamespace) -> None:
+    page = shown.of["operator"].get("/live/submit").text
+    fields = {*re.findall(r'<(?:input|select|textarea) (?:[^>]* )?name="(\w+)"', page)}
+    assert fields - {"csrf", "key"} == {*JobFile.model_fields} - {"seconds", "regimes"}
+    (key,) = re.findall('name="key" value="([^"]*)"', page)
+    ask = shown.of["tenant"].send
+    first = int(ask("/live/submit", FORM).headers["location"].rpartition("/")[2])
+    given = FORM | {"key": key, "name": "x", "mode": "gns", "max_seconds": "9e3", "array": "0-1"}
+    given |= {"opportunistic": "true", "after": f"{first} '{first}'"}
+    texts = dict.fromkeys(JobFile.model_fields, "") | given
+    sent = [ask("/live/submit", texts) for _ in range(2)]  # a double click
+    assert {answer.headers["location"] for answer in sent} == {f"/live/jobs/{first + 1}"}
+    with Inbox(shown.warehouse) as inbox:
+        tasks = [entry.job for entry in inbox.after(first) if entry.job]
+    assert [spec.tenant for spec in tasks] == ["a", "a"]
+    (spec, _), options = tasks, tasks[0].options
+    assert (spec.name, spec.mode.value, spec.epochs, spec.max_seconds) == ("x", "gns", 5, 9e3)
+    assert (spec.environment, options.after) == (("A=1", "B=2"), (first,))
+    assert spec.opportunistic
+
+
+def test_a_job_of_the_form_that_is_refused_is_there_to_be_mended(shown: SimpleNamespace) -> None:
+    before, ask = last(shown), shown.of["tenant"].send
+    for field, text, said in (
+        ("epochs", "5.5", "job: epochs:"),
+        ("name", '"><b>', "is not a name"),
+        ("command", "echo 'a", "job: command: is refused: No closing quotation"),
+        ("environment", "A", "job: environment: &#39;A&#39; is not NAME=VALUE"),
+        ("model", "conv-smal", "conv-small"),
+        ("scale_factor", "640", "gpus: 640 are asked for"),
+        ("image", "b" * 5000, "job: image: has more than 4,000 characters"),
+    ):
+        answer = ask("/live/submit", FORM | {field: text})
+        assert answer.status_code == 422
+        assert said in answer.text.partition('role="alert">')[2].partition("</p>")[0]
+        assert escape(text) in answer.text
+        assert "Traceback" not in answer.text
+    assert last(shown) == before
 
 
 def test_what_tenants_and_jobs_cost_is_there(shown: SimpleNamespace) -> None:

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp
 from flows.desk.declared import Added
 from flows.servers.secret import authorization
 from flows.web.asking import Asking, Bounded, status_of
+from flows.web.page.form import filled_in, foretold, form
 from flows.web.page.sessions import Sessions
 from flows.web.page.views import (
     FOLDER,
@@ -45,7 +46,7 @@ PAGE = "/live"
 
 _STYLE = LOOK.read_text(encoding="utf-8") + (FOLDER / "live.css").read_text(encoding="utf-8")
 _SCRIPT = (FOLDER / "live.js").read_text(encoding="utf-8")
-_BELOW = re.compile(rf"{PAGE}(/whatif|/jobs/[\w%.~-]{{1,300}})?")
+_BELOW = re.compile(rf"{PAGE}(/whatif|/submit|/jobs/[\w%.~-]{{1,300}})?")
 
 
 def _hash(text: str) -> str:
@@ -170,13 +171,50 @@ class Page:
             lambda caller: asking.read(lambda: whatif(asking.service, caller, asked)),
         )
 
+    async def blank(self, request: Request) -> Response:
+        """The form that hands a job in."""
+        asking = self._asking
+        return await self._answer(
+            request,
+            "submit.html.j2",
+            lambda caller: asking.read(lambda: form(asking.service, caller, {})),
+        )
+
+    async def submit(self, request: Request) -> Response:
+        """Hand the job of a form in, or foretell what it would do."""
+        caller, asking = await self._caller(request), self._asking
+        if caller is None:
+            return self._asks(request, f"{PAGE}/submit")
+        fields = await self._form(request)
+        problem, code, rows = "", 200, dict[str, Any]()
+        key = fields.get("key", "")[:100]
+        try:
+            if fields.get("do") == "foretell":
+                rows = await asking.read(lambda: foretold(asking.service, caller, fields))
+            else:
+                handed_in = await asking.write(
+                    lambda: asking.service.submit(caller, filled_in(fields), key)
+                )
+                return RedirectResponse(f"{PAGE}/jobs/{handed_in.job_id}", 303)
+        except ShockwaveError as error:
+            problem, code = str(error), status_of(error)
+        try:
+            content = await asking.read(lambda: form(asking.service, caller, fields, key))
+        except ShockwaveError as error:
+            return self._refused(request, caller, error)
+        return await to_thread.run_sync(
+            lambda: self._shown(
+                request, "submit.html.j2", caller, code, problem, **{**content, **rows}
+            )
+        )
+
     async def _form(self, request: Request) -> dict[str, str]:
         """The fields of a form that a page of ours has shown.
 
         Raises:
             HTTPException: It has not.
         """
-        async with request.form(max_files=0, max_fields=10) as form:
+        async with request.form(max_files=0, max_fields=40) as form:
             fields = {name: text for name, text in form.items() if isinstance(text, str)}
         cookie = self._sessions.cookie_of(request)
         if not self._sessions.own_form(cookie, fields.get("csrf", "")):
@@ -252,6 +290,8 @@ class Page:
         return [
             Route(PAGE, self.overview),
             Route(f"{PAGE}/whatif", self.whatif),
+            Route(f"{PAGE}/submit", self.blank),
+            Route(f"{PAGE}/submit", self.submit, methods=["POST"]),
             Route(f"{PAGE}/jobs/{{job}}", self.job),
             Route(f"{PAGE}/jobs/{{job}}/logs", self.logs),
             Route(f"{PAGE}/nodes", self.add, methods=["POST"]),

@@ -232,6 +232,7 @@ def whatif(service: Guarded, caller: Token, asked: Mapping[str, str]) -> dict[st
     return {
         "fields": {name: Asked(SUPPOSED[name], text) for name, text in given.items()},
         "rows": service.forecast(caller, WhatIf(**change)),
+        "last": service.desk.inbox.last(),
     }
 
 
@@ -254,7 +255,7 @@ def span(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     if abs(seconds) < 100.0:
-        return f"{seconds:.0f} s"
+        return f"{seconds:z.0f} s"
     if abs(seconds) < 100.0 * 60.0:
         return f"{seconds / 60.0:.0f} min"
     return f"{seconds / 3600.0:.1f} h"

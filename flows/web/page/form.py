@@ -1,0 +1,147 @@
+"""The form that hands a job in: its fields are those of a job's file, as texts."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, get_args
+from uuid import uuid4
+
+from flows.desk.declared import job_of, variables
+from flows.desk.forecasting import WhatIf
+from flows.desk.guarded import Guarded
+from flows.runs.job_file import ADAPTED, TRAINED, JobFile
+from predictor.errors import InputError
+from warehouse.inbox.tokens import Role, Token
+
+MOST_FIELD = 4_000
+"""Most characters of a field. An engineering bound."""
+
+SIMULATED = ("regimes", "seconds")
+"""Fields of a job's file that say what it does in a simulation, which a service is not told."""
+
+OPERATED = ("tenant", "budget")
+"""Fields that a tenant's token settles."""
+
+LISTS = ("command", "after", "secrets")
+"""Fields of several words."""
+
+BY_KIND = {
+    "What it runs": ("kind", "name", "image", "command", "environment", "secrets", "max_seconds"),
+    "Of adaptive jobs only": (*TRAINED, *ADAPTED),
+}
+"""Groups of fields; all others are in a last one."""
+
+LABELS = {"scale_factor": "GPUs", "environment": "environment, NAME=VALUE a line"}
+"""Labels of fields that have not their own names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of the form.
+
+    Attributes:
+        name: Its name in a job's file.
+        label: Its label.
+        about: What it means.
+        text: What was filled in.
+        default: What it is if nothing is.
+        kind: text, number, lines, choice or check.
+        choices: Of a choice; the first is as if nothing was given.
+    """
+
+    name: str
+    label: str
+    about: str
+    text: str
+    default: str
+    kind: str
+    choices: tuple[str, ...] = ()
+
+
+def form(
+    service: Guarded, caller: Token, given: Mapping[str, str], key: str = ""
+) -> dict[str, Any]:
+    """The form.
+
+    Args:
+        service: The service.
+        caller: Who fills it in.
+        given: What was filled in.
+        key: Its idempotency key; by default a new one: who sends a form twice hands in one job.
+    """
+    left_out = {*SIMULATED, *(OPERATED if caller.role is Role.TENANT else ())}
+    grouped = {name for names in BY_KIND.values() for name in names}
+    groups = BY_KIND | {
+        "How it is scheduled": [n for n in JobFile.model_fields if n not in grouped]
+    }
+    return {
+        "groups": {
+            title: [_field(name, given.get(name, "")) for name in names if name not in left_out]
+            for title, names in groups.items()
+        },
+        "models": sorted({model for model, *_ in service.desk.header.throughputs.rates}),
+        "hands_in": caller.role is not Role.READER,
+        "most": MOST_FIELD,
+        "key": key or uuid4().hex,
+        "rows": None,
+    }
+
+
+def _field(name: str, text: str) -> Field:
+    declared = JobFile.model_fields[name]
+    label, about = LABELS.get(name, name.replace("_", " ")), declared.description or ""
+    kind, choices, given = "text", tuple[str, ...](), declared.annotation
+    of = {*get_args(given)} or {given}
+    if isinstance(given, type) and issubclass(given, StrEnum):
+        kind, choices = "choice", ("", *(choice.value for choice in given))
+    elif given is bool:
+        kind = "check"
+    elif name == "environment":
+        kind = "lines"
+    elif of & {int, float}:
+        kind = "number"
+    default = f"{declared.default:g}" if kind == "number" and declared.default is not None else ""
+    return Field(name, label, about, text, default, kind, choices)
+
+
+def filled_in(fields: Mapping[str, str]) -> JobFile:
+    """The job of a form.
+
+    Args:
+        fields: Texts by field; those that are empty were not given.
+
+    Raises:
+        InputError: A field is invalid; the error names it.
+    """
+    given: dict[str, Any] = {}
+    for name in JobFile.model_fields:
+        text = fields.get(name, "").strip()
+        if len(text) > MOST_FIELD:
+            problem = f"has more than {MOST_FIELD:,} characters"
+            raise InputError(f"job: {name}", problem, "hand it in with shockwave submit")
+        if text:
+            given[name] = _value(name, text)
+    return job_of(Path("job"), given, texts=True)
+
+
+def _value(name: str, text: str) -> Any:
+    if name == "environment":
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return variables("job: environment", lines)
+    if name not in LISTS:
+        return text
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"job: {name}", f"is refused: {error}", "close it") from None
+
+
+def foretold(service: Guarded, caller: Token, fields: Mapping[str, str]) -> dict[str, Any]:
+    """When the jobs that the caller sees would end if this one were handed in; nothing is."""
+    last = service.desk.inbox.last()
+    return {
+        "rows": service.forecast(caller, WhatIf(submit=[filled_in(fields)])),
+        "last": last,
+    }
