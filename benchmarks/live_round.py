@@ -23,7 +23,7 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
-from benchmarks.service_soak import job
+from benchmarks.soak.hands import job
 from flows.cli.terminal import print_table
 from flows.service.options import ServiceOptions
 from flows.service.scheduler import schedule, under_way

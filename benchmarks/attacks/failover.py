@@ -10,12 +10,13 @@ SIGSTOP, which the other finds out by its lease; then it is started again and st
 hand in jobs and commands meanwhile. `takeover_s` are the median and the longest time from a kill to
 the next round on disk; a round of a real service lasts 120 s. `lost_rounds` counts kills after
 which a round that was on disk is another one, or not there; the other figures are those of
-`benchmarks.service_soak`. Exit code 1 if one of them is not 0, or a takeover took a round. With
+`benchmarks.soak`. Exit code 1 if one of them is not 0, or a takeover took a round. With
 --json it prints one JSON object.
 """
 
 import argparse
 import json
+import math
 import os
 import signal
 import statistics
@@ -34,20 +35,10 @@ from threading import Event
 from benchmarks.attacks.kills import forked
 from benchmarks.attacks.promises import Told
 from benchmarks.attacks.service_kills import LONG
-from benchmarks.service_soak import (
-    BAD,
-    GPUS,
-    SUBMITTERS,
-    Gauge,
-    Place,
-    begun,
-    children,
-    end,
-    kept,
-    server,
-    submitter,
-    tell,
-)
+from benchmarks.soak.hands import SUBMITTERS, declared, end, submitter, tell
+from benchmarks.soak.kept import BAD, kept
+from benchmarks.soak.place import Gauge, Place, begun, server
+from benchmarks.soak.processes import children
 from flows.cli.terminal import print_table
 from flows.desk.desk import Desk
 from flows.service import leading
@@ -61,6 +52,7 @@ from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.lease import Leases
 from warehouse.store.reader import Reader
 
+GPUS = 8
 LEASE_SECONDS = 2.0
 ROUND_SECONDS = 120.0
 MEMBERS = ("first", "second")
@@ -120,11 +112,11 @@ def digests(place: Place) -> list[str]:
 def walk(place: Place, helm: Helm, kills: int, jobs: int) -> dict[str, float]:
     """Kill whoever drives, again and again; returns figures."""
     rng, took, lost, seen = Random(place.seed), list[float](), 0, list[str]()
-    requests = max(round(jobs / 0.6 / SUBMITTERS), 1)
+    each = math.ceil(jobs / SUBMITTERS)
     hands = [f"submitter {me}" for me in range(SUBMITTERS)]
     work: dict[str, Callable[[], None]] = {name: lambda: member(place) for name in MEMBERS}
     for me, name in enumerate(hands):
-        work[name] = lambda me=me: submitter(place, me, requests)  # type: ignore[misc]
+        work[name] = lambda me=me: submitter(place, me, each)  # type: ignore[misc]
     work["api"], work["end"] = lambda: server(place), lambda: end(place)
     with children(work) as all_of_them:
         all_of_them.start(MEMBERS[0])
@@ -171,7 +163,7 @@ def main() -> int:
             policy="srtf", gpus=GPUS, seed=options.seed, speed=options.speed, driver="plain"
         )
         helm = Helm()
-        place = Place(Path(folder) / "warehouse", service, helm, options.seed, url)
+        place = Place(Path(folder) / "warehouse", service, helm, options.seed, url, GPUS, declared)
         figures = walk(place, helm, options.kills, options.jobs)
         figures |= forked(lambda: kept(place))
     if options.json:

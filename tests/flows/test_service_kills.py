@@ -15,7 +15,7 @@ import pytest
 from benchmarks.attacks import promises, service_kills
 from benchmarks.attacks.promises import Told
 from benchmarks.attacks.service_kills import LONG, OPTIONS, SCENES
-from benchmarks.service_soak import BAD
+from benchmarks.soak.kept import BAD
 from flows.service.scheduler import schedule, under_way
 from tasks.commands import CommandKind
 from warehouse.inbox.entries import SUBMIT
@@ -41,7 +41,7 @@ def test_kills_between_statements_lose_nothing_that_was_acknowledged() -> None:
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_service_under_load_keeps_its_promises() -> None:
-    (row,) = sampled("service_soak", "--jobs", "15", "--kills", "1", "--policy", "srtf")
+    (row,) = sampled("soak", "--jobs=15", "--containers=0", "--kills=1", "--policy=srtf")
     assert row["jobs"] + row["commands"] >= 20
     assert not any(row[figure] for figure in BAD)
 

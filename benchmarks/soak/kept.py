@@ -1,0 +1,46 @@
+"""What a service promised, held against its inbox and its records after a soak."""
+
+import sys
+
+from benchmarks.attacks import promises
+from benchmarks.soak.place import Place
+from warehouse.inbox.inbox import Inbox
+from warehouse.store.folder import name_of, round_files, run_folders
+from warehouse.store.reader import Reader
+
+BAD = ("lost", "not_once", "without_effect", "unclean", "differs")
+
+
+def kept(place: Place) -> dict[str, int]:
+    """How often what was promised was not kept, and what there was to be kept."""
+    from flows.history.replay import replay
+    from warehouse.store.holdings import audit_all
+
+    warehouse, told = place.warehouse, place.told()
+    with Inbox(warehouse, place.url) as inbox:
+        run = inbox.run
+    unknown = {*promises.in_inbox(warehouse, place.url)} - {*told}
+    records = [record for record, _ in Reader(warehouse).records(run)]
+    broken = {
+        "lost": [
+            *promises.lost(warehouse, told, place.url),
+            *(f"{entry} was not told" for entry in unknown),
+        ],
+        "not_once": promises.not_once(warehouse, run, place.url, all_taken=True),
+        "without_effect": promises.without_effect(warehouse, run, all_ended=True),
+        "unclean": audit_all(warehouse).findings,
+        "differs": replay(run, warehouse).differences,
+    }
+    found = {name: [*map(str, problems)] for name, problems in broken.items()}
+    for name, problems in found.items():
+        for problem in problems[:3]:
+            print(f"{name}: {problem}", file=sys.stderr)
+    (folder,) = (folder for folder in run_folders(warehouse) if name_of(folder) == run)
+    return {
+        "rounds": len(records),
+        "parts": len(round_files(folder)),
+        "jobs": sum(len(record.arrivals) for record in records),
+        "commands": sum(len(record.commands) for record in records),
+        "preempted": sum(e.kind == "preempted" for record in records for e in record.events),
+        **{name: len(problems) for name, problems in found.items()},
+    }
