@@ -1,5 +1,6 @@
 """Alerts in Prefect: an event for each, and an automation that answers to each kind of them."""
 
+import json
 import sys
 import time
 from collections.abc import Mapping
@@ -11,13 +12,17 @@ from prefect import get_client
 from prefect.automations import AutomationCore, DoNothing, EventTrigger, Posture
 from prefect.events import emit_event
 
-from flows.desk.alerts import Alert, AlertKind, Watch
+from flows.desk.alerts import Alert, AlertKind, Known, Watch
 from flows.desk.desk import Desk
-from flows.service.running import running
+from flows.service.running import FOLDER, running
 from predictor.errors import ShockwaveError
+from warehouse.store.durable import write_text, writing
 
 LOOK_SECONDS = 10.0
 """Interval between two looks at the service. An engineering choice."""
+
+TOLD = "alerts.json"
+"""What was told and still stands, in the folder of the inbox."""
 
 AUTOMATIONS: Mapping[AlertKind, tuple[str, str]] = {
     AlertKind.LATE: ("shockwave: round late", "A round began late, or is missing."),
@@ -80,15 +85,36 @@ def watch(warehouse: Path, database_url: str) -> None:
 def _watch(warehouse: Path, database_url: str) -> None:
     while not (desk := _desk(warehouse, database_url)):
         time.sleep(LOOK_SECONDS)
-    service = running(warehouse)
-    seen = Watch(desk.run, service.speed if service else 1.0, time.monotonic())
+    service, before = running(warehouse), known(warehouse)
+    seen = Watch(desk.run, service.speed if service else 1.0, time.monotonic(), before)
     while True:
         with suppress(ShockwaveError):  # what cannot be read now is looked at again
             lag = desk.lag(time.time())
             for alert in seen.look(desk.history(), lag, time.monotonic()):
                 print(f"alert: {alert.text}", file=sys.stderr, flush=True)
                 emit(alert)
+            if seen.known != before:
+                keep(warehouse, before := seen.known)
         time.sleep(LOOK_SECONDS)
+
+
+def known(warehouse: Path) -> Known:
+    """What was told of a warehouse's service and stood last; nothing if the file is damaged."""
+    with suppress(OSError, ValueError, TypeError):
+        rows = json.loads((warehouse / FOLDER / TOLD).read_text())
+        return frozenset((AlertKind(kind), None if of is None else int(of)) for kind, of in rows)
+    return frozenset()
+
+
+def keep(warehouse: Path, told: Known) -> None:
+    """Keep what was told, so that the next start does not tell it again.
+
+    Raises:
+        WarehouseError: The warehouse cannot be written.
+    """
+    rows = sorted(told, key=str)
+    with writing(warehouse):
+        write_text(warehouse / FOLDER / TOLD, json.dumps(rows))
 
 
 def _desk(warehouse: Path, database_url: str) -> Desk | None:

@@ -1,7 +1,8 @@
 """What operators are told of a service without asking: what has just gone wrong with it.
 
-Each is told once, when it begins, and again if it has ended meanwhile. Whoever watches is a process
-of its own, so that a scheduler that hangs is told of, too.
+Each is told once, when it begins, and again if it has ended meanwhile; who watches next, after a
+restart, is given what was told. Whoever watches is a process of its own, so that a scheduler that
+hangs is told of, too.
 """
 
 from collections.abc import Iterator
@@ -25,6 +26,10 @@ class AlertKind(StrEnum):
     DOWN = "node.down"
     UNFAIR = "job.unfair"
     STUCK = "inbox.stuck"
+
+
+Known = frozenset[tuple[AlertKind, int | None]]
+"""What was told and still stands: kinds, each with its round, node or job if it is about one."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +60,18 @@ class Watch:
         run: Its run.
         speed: Seconds of its run in a second.
         now: Seconds of a monotonic clock, when it began to look.
+        known: What was told before that.
+
+    Attributes:
+        known: What was told and still stands.
     """
 
-    def __init__(self, run: str, speed: float, now: float) -> None:
+    def __init__(self, run: str, speed: float, now: float, known: Known = frozenset()) -> None:
         self._run, self._speed = run, speed
         self._since = self._new_at = now
         self._before: History | None = None
         self._unfair: list[Alert] = []
-        self._known: frozenset[tuple[AlertKind, int | None]] = frozenset()
+        self.known = known
 
     def look(self, found: History, lag_seconds: float, now: float) -> list[Alert]:
         """What has gone wrong since the last look.
@@ -85,8 +94,14 @@ class Watch:
             *self._stuck(found, min(lag_seconds, now - self._since), patience),
         ]
         told = {_key(alert): alert for alert in standing}
-        new = [alert for key, alert in told.items() if key not in self._known]
-        self._known = frozenset(told)
+        new = [alert for key, alert in told.items() if key not in self.known]
+        missing = AlertKind.LATE, found.state.round
+        unseen = {
+            missing: bool(found.state.leases),
+            (AlertKind.STUCK, None): lag_seconds > patience,
+        }
+        # Who has just begun to look does not see yet that these stand.
+        self.known = frozenset(told) | {key for key in self.known if unseen.get(key)}
         return new
 
     def _late(

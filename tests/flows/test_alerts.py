@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -13,11 +14,12 @@ from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient
 
 from containers.runtime import NodeProblem
-from flows.deployed.alerting import AUTOMATIONS, emit, make_automations
+from flows.deployed.alerting import AUTOMATIONS, TOLD, emit, keep, known, make_automations
 from flows.desk.alerts import PATIENT_SECONDS, Alert, AlertKind, Watch
 from flows.desk.desk import Desk
 from flows.desk.outlook import History
 from flows.servers.access import Access
+from flows.service.running import FOLDER
 from harness.waiting import HANG_SECONDS, wait_for
 from tests.flows.test_scheduler import FAST, JOB, go
 from tests.ui.attacks import ask, authorization
@@ -94,6 +96,27 @@ def test_a_job_is_unfair_when_that_cannot_be_avoided_any_more(found: History) ->
     assert (alert.kind, alert.job) == (AlertKind.UNFAIR, job_id)
     assert alert.text.startswith(f"job {job_id} (long) will have ρ of ")
     assert told(watch, late) == []
+
+
+def test_a_restart_tells_nothing_again_that_still_stands(found: History, tmp_path: Path) -> None:
+    assert found.last
+    broken = replace(found.last, solve=replace(found.last.solve, drained=(1,)))
+    ailing, patient = replace(found, last=broken), PATIENCE + 1
+    watch = Watch("r", 1.0, 0.0)
+    assert told(watch, ailing) == [("node.down", 1)]
+    late = [("round.late", 2), ("inbox.stuck", 1)]
+    assert told(watch, ailing, lag=patient, now=patient) == late
+    assert known(tmp_path) == frozenset()
+    (tmp_path / FOLDER).mkdir()
+    keep(tmp_path, watch.known)
+    assert known(tmp_path) == watch.known
+    again = Watch("r", 1.0, 0.0, known(tmp_path))
+    assert told(again, ailing, lag=patient) == []
+    assert told(again, ailing, lag=patient, now=patient) == []
+    assert told(again, found, now=patient) == []  # the node is back, and the inbox empty
+    assert told(again, ailing, lag=patient, now=patient) == [("node.down", 1), ("inbox.stuck", 1)]
+    (tmp_path / FOLDER / TOLD).write_text('[["node.up", 1]]')
+    assert known(tmp_path) == frozenset()
 
 
 @contextmanager
