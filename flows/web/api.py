@@ -85,7 +85,10 @@ Follow = Annotated[bool, Query(description="Go on with what comes, as server-sen
 LastEvent = Annotated[
     str, Header(max_length=2**14, description="Of `follow`: the last event that is known.")
 ]
-STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {EVENTS: {}}}}
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {EVENTS: {}}},
+    429: {"model": Problem, "description": HTTPStatus.TOO_MANY_REQUESTS.phrase},
+}
 """An answer that may be a stream."""
 
 

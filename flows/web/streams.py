@@ -6,6 +6,7 @@ nothing. A comment now and then keeps the connection; a token that is removed en
 
 import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from http import HTTPStatus
@@ -15,6 +16,7 @@ from typing import Any
 from anyio import sleep
 from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter, ValidationError
+from starlette.types import Receive, Scope, Send
 
 from flows.desk.job_logs import Printed, Shown
 from flows.web.asking import Asking, Refused
@@ -29,6 +31,9 @@ QUIET_LOOKS = 15
 
 MOST_FOLLOWERS = 64
 """Connections that are followed at a time. An engineering bound."""
+
+MOST_OF_ONE = 8
+"""Of these with the same token, so that nobody takes all. An engineering bound."""
 
 EVENTS = "text/event-stream"
 """The type of a stream's content."""
@@ -46,7 +51,7 @@ class Streams:
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
-        self._following = 0
+        self._following = Counter[Token]()
 
     def events(
         self, caller: Token, authorization: str, known: str, after: int
@@ -122,20 +127,45 @@ class Streams:
                     yield ":\n\n"
                 await sleep(LOOK_SECONDS)
 
-        async def counted() -> AsyncIterator[str]:
-            self._following += 1
-            try:
-                async for frame in followed():
-                    yield frame
-            finally:
-                self._following -= 1
-                Thread(target=close).start()  # it may wait for Docker
+        def ended() -> None:
+            self._following -= Counter([caller])
+            Thread(target=close).start()  # it may wait for Docker
 
-        if self._following >= MOST_FOLLOWERS:
+        self._following += Counter([caller])
+        try:
+            self._check(caller)
+        except Refused:
+            ended()
+            raise
+        return _Stream(followed(), ended)
+
+    def _check(self, caller: Token) -> None:
+        """Refuse the last one that follows.
+
+        Raises:
+            Refused: There are too many.
+        """
+        if self._following[caller] > MOST_OF_ONE:
+            problem = f"{MOST_OF_ONE} connections follow with this token already"
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "follow", problem, "end one of them")
+        if self._following.total() > MOST_FOLLOWERS:
             problem = f"{MOST_FOLLOWERS} connections follow already"
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "follow", problem, "try again later")
+
+
+class _Stream(StreamingResponse):
+    """A stream that says when it has ended, even if nobody read it."""
+
+    def __init__(self, frames: AsyncIterator[str], ended: Callable[[], None]) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # of proxies
-        return StreamingResponse(counted(), media_type=EVENTS, headers=headers)
+        super().__init__(frames, media_type=EVENTS, headers=headers)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
 
 
 def _frame(known: str, data: Any) -> str:

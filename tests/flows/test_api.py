@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 
 from flows.desk.guarded import Guarded
 from flows.web.api import create_api
-from flows.web.asking import MOST_BYTES, Asking
+from flows.web.asking import MOST_BYTES, Asking, Refused
+from flows.web.streams import MOST_FOLLOWERS, MOST_OF_ONE, Streams
 from predictor.allocation import Demand
 from predictor.options import JobOptions
 from tasks.commands import CommandKind
 from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import Inbox
-from warehouse.inbox.tokens import Role, Tokens
+from warehouse.inbox.tokens import Role, Token, Tokens
 
 SECRET = "shockwave:secret"
 FILE = {"model": "conv-small", "batch_size": 32, "epochs": 5}
@@ -266,6 +267,31 @@ def test_a_service_that_has_not_begun_says_so(tmp_path: Path) -> None:
     answer = client.request("GET", "/v1/jobs", auth=("shockwave", "secret"))
     client.close()
     assert (answer.status_code, answer.json()["problem"]) == (503, "has not begun")
+
+
+def test_nobody_takes_all_streams(api: Api) -> None:
+    async def receive() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        pass
+
+    async def tried() -> None:
+        streams = Streams(Asking(Guarded(api.warehouse), SECRET))
+        ann, bob = Token("ann", Role.READER), Token("bob", Role.READER)
+        (one, *_) = [streams.events(ann, "", "", -1) for _ in range(MOST_OF_ONE)]
+        with pytest.raises(Refused, match="with this token already") as refused:
+            streams.events(ann, "", "", -1)
+        assert refused.value.status_code == 429
+        streams.events(bob, "", "", -1)
+        await one({"type": "http"}, receive, send)
+        streams.events(ann, "", "", -1)  # in its place
+        many = [Token(str(name), Role.READER) for name in range(MOST_FOLLOWERS)]
+        with pytest.raises(Refused, match="connections follow already") as refused:
+            [streams.events(who, "", "", -1) for who in many]
+        assert refused.value.status_code == 503
+
+    asyncio.run(tried())
 
 
 JSON = st.recursive(
