@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -235,4 +235,5 @@ class _Truths:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), ServiceOptions.parsed(sys.argv[2]))
+    with suppress(KeyboardInterrupt):  # SIGTERM
+        main(Path(sys.argv[1]), ServiceOptions.parsed(sys.argv[2]))
