@@ -261,6 +261,8 @@ def test_gpu_rounds_cost_what_each_market_says(
     blue, red = tenants(analytics)
     assert (blue["cost"], red["cost"]) == pytest.approx((tariff[1] + tariff[2], tariff[0]))
     assert (blue["market_cost"], red["market_cost"]) == pytest.approx((one + two, late))
+    (whole,) = column(analytics, "run_summary", "(cost, market_cost)")
+    assert whole == pytest.approx((sum(tariff), late + one + two))
     found = analytics.recipe("costs")
     told = [dict(zip(found[0], row, strict=True)) for row in found[1]]
     assert sum(row["market_share"] for row in told) == pytest.approx(1.0)
@@ -270,6 +272,7 @@ def test_without_a_market_nothing_has_a_market_cost(tmp_path: Path) -> None:
     analytics = warehouse_of(tmp_path, [replace(r, solve=records()[0].solve) for r in records()])
     assert by_job(analytics, "market_cost") == [None, None, None]
     assert [row["market_cost"] for row in tenants(analytics)] == [None, None]
+    assert column(analytics, "run_summary", "market_cost") == [None]
 
 
 def test_a_job_is_proportional_up_to_a_rho_of_one(analytics: Analytics, tmp_path: Path) -> None:
