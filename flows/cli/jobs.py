@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -281,12 +282,12 @@ def logs(
         Path | None, typer.Option(help="Its cluster file (TOML); a service's is known.")
     ] = None,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
 ) -> None:
     """Print what the containers of a job printed, those that ended and those that run."""
     if run is None and cluster is None:
         with desk(warehouse) as found:
-            for text in found.logs(job, follow=follow):
-                print_log(text)
+            _print_logs(found.logs(job, follow=follow), as_json)
         return
     from flows.desk.job_logs import check_printed, printed
     from flows.runs.cluster_file import read_cluster_file
@@ -304,7 +305,17 @@ def logs(
     check_printed(Reader(warehouse), run, number)
     if cluster is None:
         raise InputError("cluster", "is missing", "give the cluster file of the run")
-    for text in printed(read_cluster_file(cluster), run, number, follow=follow):
+    _print_logs(printed(read_cluster_file(cluster), run, number, follow=follow), as_json)
+
+
+def _print_logs(parts: Iterable[bytes], as_json: bool) -> None:
+    if as_json:
+        from flows.desk.front import lines_of
+
+        rows = ({"container": name, "line": line} for name, line in lines_of(parts))
+        print_rows(rows, as_json)
+        return
+    for text in parts:
         print_log(text)
 
 

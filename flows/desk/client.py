@@ -12,7 +12,7 @@ from uuid import uuid4
 import httpx
 from pydantic import TypeAdapter
 
-from flows.desk.front import FrontDesk
+from flows.desk.front import FrontDesk, headed
 from flows.desk.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from flows.servers.loopback import is_loopback
 from flows.servers.secret import authorization
@@ -163,13 +163,10 @@ class Client(FrontDesk):
             with self._streamed(path) as answer:
                 yield from answer.iter_bytes()
             return
-        latest = ""
-        for data in self._followed(f"{path}?follow=true"):
-            text = data["text"].encode(errors="surrogateescape")
-            yield (
-                b"" if data["container"] == latest else f"--- {data['container']}\n".encode()
-            ) + text
-            latest = data["container"]
+        yield from headed(
+            (data["container"], data["text"].encode(errors="surrogateescape"))
+            for data in self._followed(f"{path}?follow=true")
+        )
 
     def close(self) -> None:
         """See `FrontDesk`."""

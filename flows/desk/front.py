@@ -1,5 +1,6 @@
 """What anybody can ask of a service, from its own machine (`LocalDesk`) or over HTTP (`Client`)."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
@@ -179,7 +180,25 @@ class FrontDesk(ABC):
 
 def headed(parts: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
     """What containers printed, with a line of its name where another one begins."""
-    latest = ""
+    latest, begins = "", b""
     for name, text in parts:
-        yield (b"" if name == latest else f"--- {name}\n".encode()) + text
-        latest = name
+        yield (b"" if name == latest else begins + f"--- {name}\n".encode()) + text
+        latest, begins = name, b"" if text.endswith(b"\n") or not text else b"\n"
+
+
+_BEGINS = re.compile(rb"--- (shockwave-\S+)")
+"""The line before what a container printed (`containers.docker.rendering.container_name`)."""
+
+
+def lines_of(parts: Iterable[bytes]) -> Iterator[tuple[str, str]]:
+    """What `FrontDesk.logs` gives, line by line, each with its container."""
+    name, rest = "", b""
+    for part in parts:
+        *whole, rest = (rest + part).split(b"\n")
+        for line in whole:
+            if begins := _BEGINS.fullmatch(line):
+                name = begins[1].decode(errors="replace")
+            else:
+                yield name, line.decode(errors="replace")
+    if rest:
+        yield name, rest.decode(errors="replace")

@@ -7,7 +7,7 @@ from pathlib import Path
 from containers.docker.logs import keep, log_file
 from containers.docker.rendering import container_name
 from flows.desk import job_logs
-from flows.desk.front import headed
+from flows.desk.front import headed, lines_of
 from flows.desk.job_logs import MOST_END, MOST_PART, MOST_TAIL, Printed
 from flows.runs.cluster_file import read_cluster_file
 
@@ -92,3 +92,11 @@ def test_following_goes_on_when_a_log_loses_its_begin(tmp_path: Path) -> None:
     with closing(Printed(nodes, RUN, 1, places)) as found:  # the log moved on meanwhile
         assert look(3 * window + 9) == b"".join(lines[4 * window + 5 : 4 * window + 9])
     assert all(len(tail) <= MOST_TAIL * 2 for _, tail in places.values())
+
+
+def test_lines_have_their_containers() -> None:
+    one, two = (container_name(RUN, 1, number, 0) for number in (0, 3))
+    parts = [(one, b"from 0\nto 2"), (one, b"9\n--- \xff"), (two, b"from 29\n"), (two, b"to")]
+    text = b"".join(headed(parts))
+    told = [(one, "from 0"), (one, "to 29"), (one, "--- \ufffd"), (two, "from 29"), (two, "to")]
+    assert [*lines_of([text])] == [*lines_of(text[n : n + 1] for n in range(len(text)))] == told

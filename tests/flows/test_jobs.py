@@ -45,9 +45,8 @@ def typed(warehouse: Path, *words: str) -> list[dict[str, Any]]:
         InputError: The error that the command reports.
     """
     at = words.index("--") if "--" in words else len(words)
-    json_too = () if words[0] == "logs" else ("--json",)
     asked = [] if "SHOCKWAVE_URL" in os.environ else ["--warehouse", str(warehouse)]
-    line = [*words[:at], *asked, *json_too, *words[at:]]
+    line = [*words[:at], *asked, "--json", *words[at:]]
     done = CliRunner().invoke(application((words[0],)), line)
     if done.exception and not isinstance(done.exception, SystemExit):
         raise done.exception
