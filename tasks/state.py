@@ -19,7 +19,7 @@ from solver.inventory import InService, Inventory
 from tasks.backoff import BackOff
 from tasks.commands import Command, CommandKind, Orders
 from tasks.eligibility import Barred, barred, doomed
-from tasks.record import RoundRecord, RunHeader, Start
+from tasks.record import RoundRecord, RunHeader, RuntimeKind, Start
 from tasks.sources import JobSource, Taken
 from tasks.tenancy import Tenancy, gpu_seconds
 from tasks.time_held import TimeHeld
@@ -182,7 +182,7 @@ class RunState:
         beliefs, forecasts, leases = dict(self.beliefs), dict(self.forecasts), dict(self.leases)
         for entry in seen.progress:
             belief = beliefs[entry.job_id]
-            speed = self._speed(header, belief)
+            speed = self._speed(header, belief, seen)
             beliefs[entry.job_id] = belief.after(reports.get(entry.job_id, ()), entry, speed)
         ended: list[Belief] = []
         history, awaited, calibration = self.history, dict(self.awaited), self.calibration
@@ -261,8 +261,12 @@ class RunState:
         """Whether a timed job ended at its limit, which then is how long it took."""
         return spec.timed and spec.job_id in self.leases and self.held.is_over(seen, spec)
 
-    def _speed(self, header: RunHeader, belief: Belief) -> float:
-        """How fast a job ran in the last round, over its rate on its reference allocation."""
+    def _speed(self, header: RunHeader, belief: Belief, seen: Observation) -> float:
+        """How fast a job ran in the last round, over its rate on its reference allocation.
+
+        Beside a job that ended in the round it ran as long as that one, and then alone; by the
+        published rules, at one rate.
+        """
         added, job = self.orders.added, belief.spec
         inventory = header.settings.inventory_in(self.round - 1, added)
         other = self._shares_with(job.job_id) if header.pairs else None
@@ -273,10 +277,19 @@ class RunState:
         if other:
             shared, size = header.throughputs.shared_rate, belief.batch_size
             there = shared(job, size, other.spec, other.batch_size, held)
+            if header.settings.runtime != RuntimeKind.VIRTUAL:
+                together = self._share_together(seen, job.job_id, other.spec.job_id)
+                there = together * there + (1.0 - together) * rate(job, size, held)
             return there / rate(job, size, reference)
         if held.gpu_type == reference.gpu_type:
             return 1.0
         return rate(job, belief.batch_size, held) / rate(job, belief.batch_size, reference)
+
+    def _share_together(self, seen: Observation, *pair: int) -> float:
+        """The part of a job's time in the last round in which the other of its pair ran as well."""
+        began, ends = self.even.clock_seconds, {e.job_id: e.at_seconds for e in seen.finished}
+        own, other = (ends.get(job, seen.clock_seconds) - began for job in pair)
+        return min(other / own, 1.0) if own > 0.0 else 1.0
 
     def _shares_with(self, job_id: int) -> Belief | None:
         """The other job on a job's GPUs in the last round."""

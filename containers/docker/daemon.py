@@ -6,7 +6,7 @@ It raises `NodeGone` if the daemon does not answer, and `Refused` if it refuses 
 import contextlib
 import math
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -237,6 +237,11 @@ class Daemon:
                     labels=labels,
                     options=NO_HOST,
                 )
+
+    def divide(self, found: Found, quota: Mapping[str, int]) -> None:
+        """Change the processor time of a container, as `rendering.quota` has it."""
+        with _translated():
+            self._client.api.update_container(found.id, **quota)
 
     def stop(self, found: Found, grace_seconds: float) -> bool:
         """Send SIGTERM to a container, and SIGKILL after the grace period.

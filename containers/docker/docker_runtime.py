@@ -8,6 +8,7 @@ leased again.
 
 import errno
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,7 +20,7 @@ from containers.docker.fleet import Fleet, Placed
 from containers.docker.folder import excess, make_folder, replace_file
 from containers.docker.nodes import Nodes
 from containers.docker.own_images import check_images, image_of
-from containers.docker.rendering import described, render
+from containers.docker.rendering import described, quota, render
 from containers.docker.telemetry import JobLog
 from containers.docker.timing import TimedLog
 from containers.docker.usage import gpu_share
@@ -58,6 +59,8 @@ class _Held:
         end: Kind, clock and reason of its end; None while it runs.
         image: In words, the id of its job's own image, once started; empty without one.
         adopted: Whether it began under a previous scheduler process.
+        shared: Whether its containers have their share of what comes with GPUs that another job
+            has, too, and not the whole; None if that is not known.
         quiet_rounds: Consecutive rounds without a sign of life.
         cpu_seconds: Processor time of its containers at the last observation, by id.
     """
@@ -66,6 +69,7 @@ class _Held:
     end: tuple[EventKind, float, str] | None = None
     image: str = ""
     adopted: bool = False
+    shared: bool | None = False
     quiet_rounds: int = 0
     cpu_seconds: dict[str, float] = field(default_factory=dict)
 
@@ -110,7 +114,8 @@ class DockerRuntime:
         self._started = set(standing.started)
         self._withdrawn: dict[int, str] = {}
         self._leases = {
-            job_id: _Held(gpus, adopted=True) for job_id, gpus in standing.leases.items()
+            job_id: _Held(gpus, adopted=True, shared=None)
+            for job_id, gpus in standing.leases.items()
         }
         self._fleet = Fleet(nodes, self._run)
         self._occupied: dict[int, str] = {}
@@ -214,10 +219,33 @@ class DockerRuntime:
                 up.add(job_id)
                 kept += mine
         _, left = self._end(entry for entry in found if entry not in kept)
+        self._divide(kept)
         self._occupied = {
             gpu: entry.container.name for entry in left for gpu in entry.container.gpus
         }
         return up
+
+    def _divide(self, found: Collection[Placed]) -> None:
+        """Give each job its share of what comes with its GPUs: the whole, or half of a pair's.
+
+        A job whose partner ended goes on alone at once. Containers that are not there yet start
+        with their share.
+        """
+        running = {job_id: lease for job_id, lease in self._leases.items() if not lease.end}
+        holders = Counter(lease.gpus for lease in running.values())
+        for job_id, lease in running.items():
+            shared = holders[lease.gpus] > 1
+            if lease.shared == shared:
+                continue
+            places = self._nodes.by_node(lease.gpus)
+            told = [
+                self._fleet.divide(entry, quota(self._nodes, node, local, shared=shared))
+                for entry in self._own(job_id, lease, found)
+                if entry.container.running
+                for node, local in [(self._nodes.nodes[entry.node], places[entry.node])]
+            ]
+            if all(told):
+                lease.shared = shared
 
     def _own(self, job_id: int, lease: _Held, found: Iterable[Placed]) -> list[Placed]:
         """The containers of a lease: of its job, on its GPUs."""
@@ -235,7 +263,8 @@ class DockerRuntime:
         try:
             image = image_of(self._fleet, self._nodes, self._run, spec, places)
             held.image = f"of image {image}" if image else ""
-            rendered = render(self._nodes, self._run, number, lease, spec, image)
+            shared = bool(held.shared)
+            rendered = render(self._nodes, self._run, number, lease, spec, image, shared=shared)
             for gpu in lease.gpus:
                 if gpu in self._occupied:
                     raise Refused(f"GPU {gpu} is still held by {self._occupied[gpu]}")
@@ -284,6 +313,7 @@ class DockerRuntime:
             if not lease.end:
                 end = self._end_of(lease, self._own(job_id, lease, found))
                 lease.end = end and (end[0], self._clock.now(), end[1])
+        self._divide(found)
         if again or self._clock.now() >= self._measured + FOLDER_SECONDS:
             self._bound_folders(found)
         return found

@@ -1,6 +1,6 @@
 """The Docker daemons of a cluster, queried in parallel."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -128,6 +128,17 @@ class Fleet:
         if rendered.node in self.gone:
             raise NodeGone(self.gone[rendered.node])
         self._daemon(rendered.node).start(rendered)
+
+    def divide(self, placed: Placed, quota: Mapping[str, int]) -> bool:
+        """Change the processor time of a container; returns whether its node answered."""
+        try:
+            if quota:
+                self._daemon(placed.node).divide(placed.container, quota)
+        except NodeGone:
+            return False
+        except Refused:  # it just ended, or an earlier release made it: it goes on as it is
+            pass
+        return True
 
     def image(self, node: int, name: str) -> str:
         """The id of an image on a node.

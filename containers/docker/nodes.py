@@ -58,6 +58,20 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Mps:
+    """NVIDIA's Multi-Process Service on a host, by which processes share a GPU at once.
+
+    Attributes:
+        folder: Folder of its daemon's pipes (`CUDA_MPS_PIPE_DIRECTORY`).
+        threads: Most of a GPU's threads that a container may use, in percent
+            (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`).
+    """
+
+    folder: Path
+    threads: float = 100.0
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """A machine with a Docker daemon.
 
@@ -71,6 +85,7 @@ class Node:
         price: Of a GPU-hour, in any currency; 0 if none is given.
         limits: Limits of its containers; None for the cluster's. Of a job's folder, which all
             nodes share, the cluster's always holds.
+        mps: The Multi-Process Service that its containers use; None where there is none.
     """
 
     name: str
@@ -81,6 +96,7 @@ class Node:
     tls: Path | None = None
     price: float = 0.0
     limits: Limits | None = None
+    mps: Mps | None = None
 
     @property
     def pool(self) -> Pool:
@@ -151,12 +167,13 @@ class Nodes:
             if device and devices.count((endpoint, device)) > 1:
                 problem = f"GPU {device} of {endpoint} is there twice"
                 raise InputError("nodes", problem, "give each GPU to one node")
-        for path in (self.storage, *filter(None, [self.secrets]), *self._read_only):
+        shown = (*self._read_only, *(node.mps.folder for node in self.nodes if node.mps))
+        for path in (self.storage, *filter(None, [self.secrets]), *shown):
             plain = str(path).isprintable() and ":" not in str(path)
             if not path.is_absolute() or ".." in path.parts or not plain:
                 remedy = "give one without '..', colons and control characters"
                 raise InputError(str(path), "is not a plain absolute path", remedy)
-        for path in self._read_only:
+        for path in shown:
             for hidden in self._hidden:
                 if hidden.is_relative_to(path) or hidden.resolve().is_relative_to(path.resolve()):
                     remedy = "give a folder that it is not in"

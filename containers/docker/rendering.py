@@ -4,6 +4,7 @@ A container has the GPUs of its lease only, no privileges, a network only if its
 nodes, and write access to its job's folder only.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2s
 from typing import Any
@@ -27,6 +28,8 @@ SECRETS = "/run/secrets"
 SHARED_BYTES = 2**30
 """Size of /dev/shm, through which NCCL's workers of a container communicate. An engineering
 bound: Docker's default is 64 MiB."""
+PERIOD, LEAST_QUOTA = 100_000, 1_000
+"""Of processor time, in microseconds: Docker's period, and the kernel's least quota of one."""
 LONGEST_NAME = 63
 """Longest label of a host name (RFC 1035); containers resolve each other's names."""
 
@@ -90,6 +93,8 @@ def render(
     lease: Lease,
     spec: JobSpec | None = None,
     image: str = "",
+    *,
+    shared: bool = False,
 ) -> tuple[Rendered, ...]:
     """The containers of a lease, one per node, in the order of the nodes.
 
@@ -100,6 +105,7 @@ def render(
         lease: The lease.
         spec: The job, where it may declare what its containers run.
         image: Id of its own image; by default that of the node.
+        shared: Whether another job has the same GPUs.
     """
     places = nodes.by_node(lease.gpus)
     endpoints = {nodes.nodes[place].endpoint for place in places}
@@ -125,6 +131,7 @@ def render(
                 "LOCAL_WORKERS": str(len(local)),
             }
         node = nodes.nodes[place]
+        environment |= _mps(node)
         options = {
             "image": image or node.image,
             "command": _command(spec),
@@ -137,15 +144,18 @@ def render(
                 GPUS: ",".join(map(str, lease.gpus)),
             },
             "environment": environment,
-            "mounts": _mounts(nodes, run, lease.job_id, spec),
+            "mounts": _mounts(nodes, node, run, lease.job_id, spec),
             # Empty would be the daemon's default network, which reaches the host.
             "network_mode": (len(places) > 1 and (network or nodes.network)) or "none",
-            **_hardware(nodes, node, local),
+            **_hardware(node, local),
+            **quota(nodes, node, local, shared=shared),
             **_confined(nodes, node, len(local)),
         }
         if image:
             options["stop_signal"] = "SIGTERM"  # whatever the image says
-        if "devices_by_id" in options and len(lease.gpus) > 1:
+        if node.mps:
+            options["ipc_mode"] = "host"  # the service and its clients share memory
+        elif "devices_by_id" in options and len(lease.gpus) > 1:
             options["shm_size"] = SHARED_BYTES
         rendered.append(Rendered(place, names[rank], network, options))
     return tuple(rendered)
@@ -168,14 +178,26 @@ def _own_environment(spec: JobSpec | None) -> dict[str, str]:
     return home | dict(text.split("=", 1) for text in spec.environment) | index
 
 
+def _mps(node: Node) -> dict[str, str]:
+    """The variables by which CUDA finds the node's Multi-Process Service."""
+    if node.mps is None:
+        return {}
+    return {
+        "CUDA_MPS_PIPE_DIRECTORY": str(node.mps.folder),
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{node.mps.threads:g}",
+    }
+
+
 def _mounts(
-    nodes: Nodes, run: str, job_id: int, spec: JobSpec | None
+    nodes: Nodes, node: Node, run: str, job_id: int, spec: JobSpec | None
 ) -> list[dict[str, str | bool]]:
     """Bind mounts of the node's files; unlike volumes, missing ones are an error."""
     shown = [(nodes.folder(run, job_id), JOB_FOLDER, False)]
     if nodes.datasets is not None:
         shown.append((nodes.datasets, DATASETS, True))
     shown += [(path, str(path), True) for path in nodes.mounts]
+    if node.mps:
+        shown.append((node.mps.folder, str(node.mps.folder), False))
     if spec and nodes.secrets:
         own = nodes.secrets / spec.tenant
         shown += [(own / name, f"{SECRETS}/{name}", True) for name in spec.options.secrets]
@@ -185,15 +207,33 @@ def _mounts(
     ]
 
 
-def _hardware(nodes: Nodes, node: Node, local: tuple[int, ...]) -> dict[str, Any]:
+def quota(nodes: Nodes, node: Node, local: Sequence[int], *, shared: bool) -> dict[str, int]:
+    """The processor time of a container, as the SDK's `update_container` takes it, too.
+
+    Of two jobs that share their GPUs each has half of what comes with them.
+
+    Args:
+        nodes: The cluster.
+        node: The container's node.
+        local: Its GPUs, in the node's numbering.
+        shared: Whether another job has the same GPUs.
+    """
+    gpus = [node.gpus[index] for index in local]
+    cpus = sum(nodes.limits_on(node).cpus if gpu.device else gpu.cpus for gpu in gpus)
+    if not cpus:
+        return {}
+    return {
+        "cpu_period": PERIOD,
+        "cpu_quota": max(round(cpus * PERIOD / (2 if shared else 1)), LEAST_QUOTA),
+    }
+
+
+def _hardware(node: Node, local: tuple[int, ...]) -> dict[str, Any]:
     """The GPUs of the lease, pinned by id, or the processors that emulate them."""
     gpus = [node.gpus[index] for index in local]
     devices = [gpu.device for gpu in gpus if gpu.device]
-    cpus = sum(nodes.limits_on(node).cpus if gpu.device else gpu.cpus for gpu in gpus)
     sets = [gpu.cpuset for gpu in gpus]
     hardware: dict[str, Any] = {"devices_by_id": devices} if devices else {}
-    if cpus:
-        hardware["nano_cpus"] = round(cpus * 1e9)
     if all(sets):
         hardware["cpuset_cpus"] = ",".join(sets)
     return hardware

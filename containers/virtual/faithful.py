@@ -80,25 +80,43 @@ class VirtualJob:
         if not self.spec.preemptible:
             self.steps = 0.0
 
+    @property
+    def done(self) -> bool:
+        """Whether it has trained its last epoch."""
+        return self.epoch == self.spec.epochs
+
     def train(self, seconds: float, profile: Profile) -> float:
-        """Train for a time, or to the end; returns the time that it took."""
+        """Train alone for a time, or to the end; returns the time that it took."""
         left = seconds
-        while self.epoch < self.spec.epochs and left > 0.0:
+        while not self.done and left > 0.0:
             rate = profile.rate(self.spec, self.batch_size, self.allocation)
-            steps = self._steps
-            missing = (steps - self.steps) / rate
-            took = min(missing, left)
-            left -= took
-            self.open_seconds += took
-            if took < missing:
-                self.steps += took * rate
-            else:
-                self.epoch_seconds.append(self.open_seconds)
-                self.epoch, self.steps, self.open_seconds = self.epoch + 1, 0.0, 0.0
+            left -= self._train_epoch(left, rate)
         trained = seconds - max(left, 0.0)
         self.seconds += trained
         self.run_seconds += trained
         return trained
+
+    def train_beside(self, seconds: float, rate: float) -> None:
+        """Train at the rate of a pair for a time that ends with the epoch under way, or before."""
+        self._train_epoch(seconds, rate)
+        self.seconds += seconds
+        self.run_seconds += seconds
+
+    def _train_epoch(self, seconds: float, rate: float) -> float:
+        """Train at a rate for a time, or to the end of the epoch; returns the time that it took."""
+        missing = self.epoch_left(rate)
+        took = min(missing, seconds)
+        self.open_seconds += took
+        if took < missing:
+            self.steps += took * rate
+        else:
+            self.epoch_seconds.append(self.open_seconds)
+            self.epoch, self.steps, self.open_seconds = self.epoch + 1, 0.0, 0.0
+        return took
+
+    def epoch_left(self, rate: float) -> float:
+        """Seconds to the end of the epoch under way at a rate."""
+        return (self._steps - self.steps) / rate if rate else math.inf
 
     def reports(self) -> list[EpochReport]:
         """The epochs completed since the last call, consecutive ones of a batch size in one."""
@@ -237,12 +255,17 @@ class FaithfulCluster:
         """See `Runtime.advance`."""
         self._ran = sorted(self._leases)
         longest = 0.0
+        passed: dict[int, float] = {}
+        for pair in self._pairs():
+            passed |= dict.fromkeys(pair, self._run_together(*pair))
         for job_id in self._ran:
             job, lease = self._jobs[job_id], self._leases[job_id]
-            lost = min(lease.lost_seconds, self._terms.round_seconds)
+            together = passed.get(job_id, 0.0)
+            left = max(self._terms.round_seconds - together, 0.0)
+            lost = min(lease.lost_seconds, left)
             lease.lost_seconds -= lost
-            held = lost + job.train(self._terms.round_seconds - lost, self._terms.throughputs)
-            if job.epoch == job.spec.epochs:
+            held = together + lost + job.train(left - lost, self._terms.throughputs)
+            if job.done:
                 del self._leases[job_id]
                 self._finished.append(
                     ContainerEvent(job_id, EventKind.FINISHED, self._clock + held, lease.gpus)
@@ -252,6 +275,44 @@ class FaithfulCluster:
             self._clock += longest
         elif idle_until is not None:
             self._clock = max(self._clock, idle_until)
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        """Jobs that hold the same GPUs."""
+        first: dict[tuple[int, ...], int] = {}
+        pairs = []
+        for job_id in self._ran:
+            other = first.setdefault(self._leases[job_id].gpus, job_id)
+            if other != job_id:
+                pairs.append((other, job_id))
+        return pairs
+
+    def _run_together(self, *pair: int) -> float:
+        """Have two jobs train on the same GPUs until one ends, which the other does not wait for.
+
+        They go at their rates together from the first second on, restarts included. These change
+        with either's batch size, at the end of an epoch.
+
+        Returns:
+            The seconds of the round after which one has ended, or the round.
+        """
+        jobs, leases = [self._jobs[job] for job in pair], [self._leases[job] for job in pair]
+        round_seconds, shared_rate = self._terms.round_seconds, self._terms.throughputs.shared_rate
+        passed = 0.0
+        while passed < round_seconds and not any(job.done for job in jobs):
+            rates = [
+                shared_rate(job.spec, job.batch_size, other.spec, other.batch_size, job.allocation)
+                for job, other in zip(jobs, reversed(jobs), strict=True)
+            ]
+            both = list(zip(jobs, leases, rates, strict=True))
+            ends = (lease.lost_seconds or job.epoch_left(rate) for job, lease, rate in both)
+            lasts = min(round_seconds - passed, *ends)
+            for job, lease, rate in both:
+                if lease.lost_seconds:
+                    lease.lost_seconds -= lasts
+                else:
+                    job.train_beside(lasts, rate)
+            passed += lasts
+        return passed
 
     def observe(self) -> Observation:
         """See `Runtime.observe`."""

@@ -89,12 +89,16 @@ def profile(
     together: Annotated[
         bool, typer.Option("--together", help="Fill the cluster, instead of one at a time.")
     ] = False,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Also measure each two of them on the same GPUs.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Measure throughputs by training, and write them as a table for the predictor."""
     from containers.docker.checking import check_before_run, machine
     from flows.cli.progress import progress
     from flows.runs.cluster_file import read_cluster_file
+    from flows.runs.pair_profiling import measure_pairs, pairs_of, with_pairs
     from flows.runs.profiling import asked, measure, method, table, table_so_far, write_table
 
     wanted = asked(trace, models, batch_sizes, scale_factors)
@@ -120,6 +124,20 @@ def profile(
             before = table(found, node, about, before)
             write_table(out, before)
         rows += [{"gpu_type": kind, **measured.row} for measured in found]
+        if pairs:
+            alone = [measured.combination for measured in found if not measured.problem]
+            both = measure_pairs(
+                nodes,
+                pairs_of(alone),
+                epochs=epochs,
+                steps=steps,
+                gpu_type=kind,
+                progress=progress().counted("measuring", "pairs"),
+            )
+            if not all(measured.problem for measured in both):
+                before = with_pairs(before, both, kind)
+                write_table(out, before)
+            rows += [{"gpu_type": kind, **row} for measured in both for row in measured.rows]
     print_rows(rows, as_json)
     if any(row["problem"] for row in rows):
         raise typer.Exit(1)

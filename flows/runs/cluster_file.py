@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from containers.docker.nodes import DEVICE, Gpu, Limits, Node, Nodes
+from containers.docker.nodes import DEVICE, Gpu, Limits, Mps, Node, Nodes
 from flows.runs.toml_file import first_mistake, read_toml
 from predictor.errors import InputError
 from solver.cells.cells import Cells
@@ -89,6 +89,13 @@ class LimitsPart(Part):
         )
 
 
+class MpsPart(Part):
+    """NVIDIA's Multi-Process Service on a host with GPUs."""
+
+    folder: Annotated[str, Field(pattern=r"^/")]
+    threads: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)] = 100.0
+
+
 class NodePart(Part):
     """A host: its GPUs by id, or slots in their place."""
 
@@ -101,6 +108,7 @@ class NodePart(Part):
     tls: str = ""
     price: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
     limits: LimitsPart | None = None
+    mps: MpsPart | None = None
 
     @field_validator("limits")
     @classmethod
@@ -140,6 +148,8 @@ class NodePart(Part):
             raise ValueError("a GPU is listed twice; remove the duplicate")
         if not all(DEVICE.fullmatch(str(gpu)) for gpu in self.gpus):
             raise ValueError("a GPU is not a device id; give ids as nvidia-smi -L lists them")
+        if self.mps and self.slots:
+            raise ValueError("has slots, and mps is for GPUs; leave mps out")
         if self.endpoint.startswith("tcp://") and not self.tls:
             raise ValueError(
                 f"anyone who reaches a tcp:// endpoint is root on that host; {TLS_REMEDY}"
@@ -160,6 +170,7 @@ class NodePart(Part):
             tls=Path(self.tls) if self.tls else None,
             price=self.price,
             limits=self.limits.limits if self.limits else None,
+            mps=Mps(Path(self.mps.folder), self.mps.threads) if self.mps else None,
         )
 
 

@@ -163,10 +163,15 @@ def measure(
             problem = f"needs more than the cluster's {inventory.capacities[kind]} GPUs"
             raise InputError(str(combination), problem, "measure on a larger cluster")
     idle = [gpu for n in inventory.pools_of[kind] for gpu in inventory.gpus_in(n)]
-    run = f"profile-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:8]}"
+    run = new_run()
     with only_scheduler(nodes, run):
         found = _run(nodes, run, combinations, epochs, steps, idle, progress, together=together)
     return [found[job_id] for job_id in range(len(combinations))]
+
+
+def new_run() -> str:
+    """A run's id, of which nobody else knows."""
+    return f"profile-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:8]}"
 
 
 def method(epochs: int, steps: int, *, together: bool) -> str:
@@ -188,7 +193,7 @@ def _run(
 ) -> dict[int, Measured]:
     """Run each combination's job to its end on idle GPUs; returns the measurements by job id."""
     clock = WallClock(time())
-    specs = [_spec(job_id, asked, epochs, steps) for job_id, asked in enumerate(combinations)]
+    specs = [spec_of(job_id, asked, epochs, steps) for job_id, asked in enumerate(combinations)]
     runtime = DockerPlace(nodes, clock).open(Terms(run, LOOK_SECONDS), Standing(jobs=tuple(specs)))
     waiting, found, number = list(specs), dict[int, Measured](), 0
     began: dict[int, float] = {}
@@ -218,8 +223,9 @@ def _run(
     return found
 
 
-def _spec(job_id: int, combination: Combination, epochs: int, steps: int) -> JobSpec:
-    own = _steps_per_epoch(combination, steps)
+def spec_of(job_id: int, combination: Combination, epochs: int, steps: int) -> JobSpec:
+    """The job that trains a combination for some epochs of as many steps."""
+    own = steps_of(combination, steps)
     return JobSpec(
         job_id=job_id,
         model=combination.model,
@@ -233,8 +239,8 @@ def _spec(job_id: int, combination: Combination, epochs: int, steps: int) -> Job
     )
 
 
-def _steps_per_epoch(combination: Combination, steps: int) -> int:
-    """The requested steps, or those of the jobs' own epochs if fewer."""
+def steps_of(combination: Combination, steps: int) -> int:
+    """The steps of an epoch that are asked for, or those of the jobs' own epochs if fewer."""
     own = math.ceil(combination.epoch_samples / combination.batch_size)
     return min(own or steps, steps)
 
@@ -255,7 +261,7 @@ def measured_of(
         return Measured(combination, problem=event.reason)
     try:
         lines = read_part(folder / LINES, 0, BACKLOG_BYTES).splitlines()
-        warm = math.ceil(steps / _steps_per_epoch(combination, steps))
+        warm = math.ceil(steps / steps_of(combination, steps))
         timed = [json.loads(line) for line in lines][warm:]
         rates = sorted(epoch["steps"] / epoch["seconds"] for epoch in timed)
         rate = sum(epoch["steps"] for epoch in timed) / sum(epoch["seconds"] for epoch in timed)
@@ -331,13 +337,18 @@ def table(
     """
     gpu_type = node.gpu_type
     found = [entry for entry in measured if not entry.problem]
-    rates = {_key(entry): {"null": round(entry.steps_per_second, 4)} for entry in found}
+    there = before.get(gpu_type, {})
+    keys = [key_of(entry.combination) for entry in found]
+    rates = {
+        key: {**there.get(key, {}), "null": round(entry.steps_per_second, 4)}
+        for key, entry in zip(keys, found, strict=True)
+    }
     how = {
-        _key(entry): {
+        key: {
             "spread": round(entry.spread, 3),
             "restart_seconds": round(entry.restart_seconds, 2),
         }
-        for entry in found
+        for key, entry in zip(keys, found, strict=True)
     }
     about = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
@@ -347,7 +358,7 @@ def table(
     kept = before.get(MEASURED, {}).get(gpu_type, {})
     return {
         **before,
-        gpu_type: {**before.get(gpu_type, {}), **rates},
+        gpu_type: {**there, **rates},
         MEASURED: {
             **before.get(MEASURED, {}),
             gpu_type: {**about, "entries": {**kept.get("entries", {}), **how}},
@@ -355,7 +366,7 @@ def table(
     }
 
 
-def _key(measured: Measured) -> str:
-    combination = measured.combination
+def key_of(combination: Combination) -> str:
+    """The key of a combination in throughput tables."""
     job_type = f"{combination.model} (batch size {combination.batch_size})"
     return str((job_type, combination.scale_factor))

@@ -175,12 +175,12 @@ def _packs(settings: Settings, profile: Profile, service: bool) -> bool:
     """Whether jobs may share GPUs, as the policy would have it.
 
     Raises:
-        InputError: That was asked for, and the throughputs have no pairs, or the run is not on
-            the virtual cluster.
+        InputError: That was asked for, and the throughputs have no pairs, or it is a service or on
+            a runtime of another package.
     """
     asked = any(p.name == PACKED and p.value for p in settings.parameters)
-    virtual = settings.runtime == RuntimeKind.VIRTUAL and not service
-    if asked and not virtual:
+    own = settings.runtime in {*RuntimeKind} and not service
+    if asked and not own:
         where = "a service" if service else f"the runtime {settings.runtime}"
         raise InputError(
             f"parameters.{PACKED}",
@@ -193,7 +193,7 @@ def _packs(settings: Settings, profile: Profile, service: bool) -> bool:
             "the throughputs have no pairs of jobs",
             "give a table that has (docs/traces.md), or leave the parameter out",
         )
-    return virtual and bool(getattr(policy_of(settings), PACKED, 0.0))
+    return own and bool(getattr(policy_of(settings), PACKED, 0.0))
 
 
 def _typed(asked: Settings, profile: Profile) -> Settings:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from containers.docker.nodes import Gpu, Limits, Node, Nodes
+from containers.docker.nodes import Gpu, Limits, Mps, Node, Nodes
 from containers.docker.own_images import check_images
 from containers.docker.rendering import LONGEST_NAME, container_name, network_name, render
 from containers.runtime import Lease
@@ -60,7 +60,8 @@ def test_a_lease_on_one_node_is_one_container_without_a_network() -> None:
 def test_limits_are_by_gpu_and_nothing_is_privileged() -> None:
     (one,) = render(nodes(), "srtf-1", 0, Lease(0, (0, 1, 3)))
     options = one.options
-    assert (options["nano_cpus"], options["cpuset_cpus"]) == (1_500_000_000, "0,1,3")
+    assert (options["cpu_quota"], options["cpu_period"]) == (150_000, 100_000)
+    assert options["cpuset_cpus"] == "0,1,3"
     assert options["mem_limit"] == options["memswap_limit"] == 3 * 2**30
     assert options["pids_limit"] == 3 * 64
     assert f"size={3 * 2**26}" in options["tmpfs"]["/tmp"]
@@ -75,12 +76,37 @@ def test_gpus_are_pinned_by_id_and_never_all() -> None:
     real = nodes(device=lambda gpu: Gpu(device=f"GPU-{gpu:04x}"))
     (one,) = render(real, "srtf-1", 0, Lease(0, (1, 3)))
     assert one.options["devices_by_id"] == ["GPU-0001", "GPU-0003"]
-    assert one.options["nano_cpus"] == 3_000_000_000
+    assert one.options["cpu_quota"] == 300_000
     assert "NVIDIA_VISIBLE_DEVICES" not in one.options["environment"]
     assert "devices_by_id" not in render(nodes(), "srtf-1", 0, Lease(0, (1,)))[0].options
     for device in ("all", "0,1", "none", "GPU-1 --privileged", "../dev"):
         with pytest.raises(InputError, match="is not the id of one GPU"):
             nodes(device=lambda gpu, device=device: Gpu(device=device))  # type: ignore[misc]
+
+
+def test_of_two_jobs_on_the_same_gpus_each_has_half_of_what_comes_with_them() -> None:
+    (one,) = render(nodes(), "srtf-1", 0, Lease(0, (1, 2)), shared=True)
+    assert (one.options["cpu_quota"], one.options["cpuset_cpus"]) == (50_000, "1,2")
+    assert one.options["mem_limit"] == 2 * 2**30
+
+
+def test_processes_share_a_gpu_by_the_service_of_its_host() -> None:
+    real = nodes(device=lambda gpu: Gpu(device=f"GPU-{gpu:04x}"))
+    mps = Mps(Path("/run/mps"), threads=60.0)
+    served = replace(real, nodes=(replace(real.nodes[0], mps=mps),))
+    (without,), (one,) = (render(some, "srtf-1", 0, Lease(0, (1, 3))) for some in (real, served))
+    assert without.options.keys() ^ one.options.keys() == {"ipc_mode", "shm_size"}
+    assert one.options["ipc_mode"] == "host"
+    assert one.options["mounts"] == [
+        *without.options["mounts"],
+        bind("/run/mps", "/run/mps", read_only=False),
+    ]
+    assert one.options["environment"] == without.options["environment"] | {
+        "CUDA_MPS_PIPE_DIRECTORY": "/run/mps",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "60",
+    }
+    with pytest.raises(InputError, match="would show /srv/jobs to every job"):
+        replace(served, nodes=(replace(real.nodes[0], mps=Mps(Path("/srv"))),))
 
 
 def test_gangs_of_real_gpus_share_memory_and_no_others_do() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from containers.virtual.virtual_cluster import VirtualPlace
 from harness.dockerd import PLAIN
 from predictor.allocation import Demand
 from predictor.job import JobKind, JobSpec, Regime, timed_job
-from predictor.throughput import Profile
+from predictor.throughput import UNTYPED, Profile
 from tests.containers.stories import ROUND_SECONDS, Story, job, long, story
 
 STEPS_PER_SECOND = 25.0
@@ -40,6 +41,12 @@ def begin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Begin]:
             profile = Profile.of_type(
                 {(spec.model, 32, spec.demand.least): STEPS_PER_SECOND for spec in jobs}
             )
+            pairs = {
+                (one.model, 32, other.model, 32, UNTYPED, one.demand.least): STEPS_PER_SECOND / 2
+                for one in jobs
+                for other in jobs
+            }
+            profile = replace(profile, pairs=pairs)
             regimes = {spec.job_id: (Regime(32, spec.epochs),) for spec in jobs}
             truths = [GroundTruth(i, 1.0, held, held) for i, held in regimes.items()]
             place = VirtualPlace(truths) if request.param == "virtual" else FaithfulPlace(truths)
@@ -160,6 +167,28 @@ def test_a_lease_of_other_gpus_takes_the_place_of_the_one_before(begin: Begin) -
     told.until_over()
     assert told.epochs(0) == list(range(16))
     assert told.last(0).gpus == (2,)
+
+
+@pytest.mark.parametrize("begin", ["virtual", "faithful"], indirect=True)
+def test_two_jobs_hold_the_same_gpus_and_each_loses_its_lease_alone(begin: Begin) -> None:
+    specs = [middling(0), middling(1)]
+    told = begin(*specs)
+    assert [event.kind for event in told.dispatch({0: (1,), 1: (1,)})] == [EventKind.STARTED] * 2
+    told.runtime.advance(None)
+    assert {entry.job_id for entry in told.look().progress} == {0, 1}
+    told.until_trained(1)
+    (lost,) = told.dispatch({1: (1,)})
+    assert (lost.job_id, lost.kind, lost.gpus) == (0, EventKind.PREEMPTED, (1,))
+    told.runtime.advance(None)
+    assert {entry.job_id for entry in told.look().progress} == {1}
+    (back,) = told.dispatch({0: (1,), **told.leases})
+    assert (back.job_id, back.kind, back.gpus) == (0, EventKind.RESUMED, (1,))
+    told.runtime.advance(None)
+    told.look()
+    told.until_over()
+    for spec in specs:
+        assert told.epochs(spec.job_id) == list(range(spec.epochs))
+        assert told.kinds(spec.job_id).count("finished") == 1
 
 
 def test_jobs_are_admitted_at_any_boundary_and_only_once(begin: Begin) -> None:

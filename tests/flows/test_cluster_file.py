@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from containers.docker.nodes import Gpu, Limits, Node, Nodes
+from containers.docker.nodes import Gpu, Limits, Mps, Node, Nodes
 from flows.runs.cluster_file import read_cluster_file
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
@@ -48,6 +48,7 @@ def test_the_example_of_the_docs(path: Path) -> None:
     assert nodes.nodes[1].endpoint == "ssh://scheduler@node-2"
     assert nodes.limits == Limits(32 * 2**30, 1024, 4 * 2**30, 8.0, 200 * 2**30)
     assert [nodes.limits_on(node).memory_bytes >> 30 for node in nodes.nodes] == [32, 32, 16]
+    assert [node.mps for node in nodes.nodes] == [None, None, Mps(Path("/run/nvidia-mps"))]
 
 
 def test_alike_nodes_that_follow_each_other_are_a_pool(path: Path) -> None:
@@ -215,6 +216,7 @@ def test_a_mistake_is_one_line_that_names_file_and_field(
 WHOLE = {
     "needs either GPUs or slots": ({"slots": "[{ cpus = 1 }]"}, {}),
     "a GPU is listed twice": ({"gpus": '[0, "0"]'}, {}),
+    "mps is for GPUs": ({"gpus": "", "slots": "[{ cpus = 1.0 }]", "mps": '{ folder = "/m" }'}, {}),
     "a GPU is not a device id": ({"gpus": '["all"]'}, {}),
     "is root on that host": ({"endpoint": '"tcp://x:2376"'}, {}),
     "two nodes have the same name": ({}, {"name": '"one"'}),

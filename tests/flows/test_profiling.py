@@ -1,6 +1,7 @@
 """Profiles: what is to be measured, what is made of it, and one way through the commands."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,16 @@ from containers.docker.checking import machine
 from containers.docker.nodes import Nodes
 from containers.runtime import ContainerEvent, EventKind
 from flows.runs.default_profile import PROFILES, with_default_profile
-from flows.runs.profiling import Combination, Measured, asked, combinations_of, measure, measured_of
+from flows.runs.pair_profiling import MeasuredPair, pairs_of, rates_together, with_pairs
+from flows.runs.profiling import (
+    Combination,
+    Measured,
+    asked,
+    combinations_of,
+    key_of,
+    measure,
+    measured_of,
+)
 from flows.runs.profiling import table as table_of
 from flows.runs.workload_source import Source
 from harness.dockerd import Dockerd, cluster, mixed
@@ -150,6 +160,54 @@ def test_a_table_is_added_to(daemon: Dockerd, storage: Path) -> None:
     assert about["image"].startswith("shockwave-test:trainer sha256:")
 
 
+def test_pairs_are_of_as_many_gpus_and_two_of_a_kind_are_one() -> None:
+    two, one = ONE, replace(ONE, scale_factor=1)
+    assert pairs_of([one, two, replace(two, batch_size=32)]) == [
+        (one, one),
+        (two, two),
+        (two, replace(two, batch_size=32)),
+        (replace(two, batch_size=32), replace(two, batch_size=32)),
+    ]
+
+
+def epochs_of(steps: float, seconds: float, ends: Sequence[float]) -> list[dict[str, float]]:
+    return [{"at": at, "steps": steps, "seconds": seconds} for at in ends]
+
+
+def test_rates_of_a_pair_are_of_the_time_in_which_both_train() -> None:
+    slow = epochs_of(10, 4.0, [10.0, 14.0, 18.0, 22.0])  # the first one warms up
+    fast = epochs_of(10, 1.0, [12.0, *range(13, 19)])
+    fast += epochs_of(10, 0.5, [18.5, 19.0])  # alone by then
+    assert rates_together(slow[:3], fast[:-2], (1, 1), (1, 1)) == (10 / 4.0, 10 / 1.0)
+    assert rates_together(slow[:3], fast, (1, 1), (2, 1)) is None
+    assert rates_together(slow, fast[:4], (1, 1), (1, 1)) is None
+    assert rates_together(slow[:1], [], (1, 1), (1, 1)) is None
+
+
+def test_measured_pairs_are_read_and_published_ones_are_left_out(tmp_path: Path) -> None:
+    one, other = Combination("LM", 16, 2), Combination("ResNet-18", 32, 2)
+    alone = {key_of(one): {"null": 8.0}, key_of(other): {"null": 4.0}}
+    found = [
+        MeasuredPair((one, other), (5.0, 3.0)),
+        MeasuredPair((one, one), (4.0, 4.0)),
+        MeasuredPair((other, other), problem="out of memory"),
+    ]
+    table = with_pairs({"cpu": alone, "measured": {"cpu": {}}}, found, "cpu")
+    out = tmp_path / "p.json"
+    out.write_text(json.dumps(table))
+    assert read_throughputs(out, ("cpu",)).pairs == {
+        ("LM", 16, "ResNet-18", 32, "cpu", 2): 5.0,
+        ("ResNet-18", 32, "LM", 16, "cpu", 2): 3.0,
+        ("LM", 16, "LM", 16, "cpu", 2): 4.0,
+    }
+    out.write_text(json.dumps({**table, "measured": {}}))
+    assert read_throughputs(out, ("cpu",)).pairs == {}
+    table["cpu"][key_of(one)][key_of(other)] = [5.0]
+    out.write_text(json.dumps(table))
+    with pytest.raises(InputError, match="is not a pair like"):
+        read_throughputs(out, ("cpu",))
+
+
 def test_a_combination_that_no_cluster_of_this_size_runs(daemon: Dockerd, storage: Path) -> None:
     with pytest.raises(InputError, match="LM, batch size 16, 2 GPUs: needs more than"):
         measure(nodes_of(daemon, storage, 1), [ONE], epochs=2, steps=2, together=False)
@@ -244,11 +302,11 @@ def test_tables_that_come_with_shockwave_say_where_when_and_how(known: Path) -> 
     assert all(rate > 0 for rate in rates.values())
 
 
-def write_trace(path: Path) -> Path:
-    """A job of two epochs of two steps."""
+def write_trace(path: Path, jobs: int = 1) -> Path:
+    """Jobs of two epochs of two steps."""
     declared = json.dumps({"samples_per_epoch": 64, "max_batch_size": 32})
     columns = ["Recommendation (batch size 32)", declared, "-", "-", "-", "4", "1", "static"]
-    path.write_text("\t".join([*columns, "1", "-", "-", "0"]) + "\n")
+    path.write_text(("\t".join([*columns, "1", "-", "-", "0"]) + "\n") * jobs)
     return path
 
 
@@ -267,21 +325,25 @@ def test_from_a_profile_to_a_run_and_its_end(
         row["check"] for row in checked.rows
     }
 
-    asked_for = ("--models", "Recommendation", "--batch-sizes", "32,64", "--epochs", 2)
+    asked_for = ("--models", "Recommendation", "--batch-sizes", "32", "--epochs", 2, "--pairs")
     ran = here(
         *("profile", "--cluster", file, "--out", out, *asked_for, "--steps", 2, "--together"),
         "--json",
     )
     assert ran.code == 0, ran.err
-    assert [(row["gpu_type"], row["batch_size"]) for row in ran.rows] == [
-        *(("cpu", 32), ("cpu", 64), ("slow", 32), ("slow", 64)),
+    beside = "Recommendation (batch size 32)"
+    assert [(row["gpu_type"], row["batch_size"], row.get("beside")) for row in ran.rows] == [
+        (kind, 32, other) for kind in ("cpu", "slow") for other in (None, beside, beside)
     ]
     assert all(row["steps_per_second"] > 0 and not row["problem"] for row in ran.rows)
     assert not [one for one in daemon.client().containers.list(all=True) if "profile" in one.name]
     written = json.loads(out.read_text())
-    assert [one["null"] for kind in ("cpu", "slow") for one in written[kind].values()] == [
-        row["steps_per_second"] for row in ran.rows
-    ]
+    (key,) = written["cpu"]
+    assert [
+        rate
+        for kind in ("cpu", "slow")
+        for rate in (written[kind][key]["null"], *written[kind][key][key])
+    ] == [row["steps_per_second"] for row in ran.rows]
     assert written["measured"]["slow"]["gpus"] == ["0.5 cpus"]
 
     live = (
@@ -297,6 +359,19 @@ def test_from_a_profile_to_a_run_and_its_end(
     assert lease["gpu_type"] in ("cpu", "slow")
     (job,) = (nodes.storage / row["run"]).glob("job-*[0-9]")
     assert len((job / "telemetry.jsonl").read_text().splitlines()) == 2
+
+    for kind in ("cpu", "slow"):  # on a busy machine the rates of a pair may be any
+        written[kind][key][key] = [0.8 * written[kind][key]["null"]] * 2
+    shared = tmp_path / "s.json"
+    shared.write_text(json.dumps(written))
+    three = ("--trace", write_trace(tmp_path / "t3", 3), "--policy", "gandiva")
+    ran = here("run", *live, *three, "--profile", shared, "--json")
+    assert ran.code == 0, ran.err
+    assert here("audit", ran.rows[0]["run"], "--warehouse", records).code == 0
+    (found,) = here(
+        "sql", "SELECT count(*) AS jobs FROM sharing", "--warehouse", records, "--json"
+    ).rows
+    assert found["jobs"] >= 2
 
     again = here("resume", row["run"], "--cluster", file, "--warehouse", records, "--json")
     assert (again.code, again.rows[0]["rounds"]) == (0, row["rounds"])

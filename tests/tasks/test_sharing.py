@@ -6,10 +6,16 @@ from pathlib import Path
 import pytest
 
 from containers.runtime import EventKind, Lease, Standing
+from containers.virtual.faithful import FaithfulPlace
+from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualPlace
 from flows.history.replay import replay
 from flows.runs.prepared import terms
+from flows.runs.start import _packs
+from predictor.belief import Belief
 from predictor.errors import InputError
+from predictor.job import Regime
+from predictor.throughput import Profile
 from solver.policies.packed_shares import PackedLedger
 from tasks.invariants import Invariants
 from tasks.record import Parameter, RoundRecord, RuntimeKind
@@ -105,12 +111,48 @@ def test_two_jobs_on_the_same_gpus_run_at_the_rates_of_their_pair() -> None:
     assert apart[first.job_id] == pytest.approx(alone[first.job_id], abs=1)
 
 
+def test_as_containers_behave_a_job_goes_on_alone_once_the_other_of_its_pair_ends() -> None:
+    start = mixed("gandiva", jobs=14, together=0.5, runtime=RuntimeKind.FAITHFUL)
+    profile = start.header.throughputs
+    first, second = (start.workload.specs[number] for number in (3, 5))
+    rate = profile.rate(first, first.batch_size, profile.reference(first))
+    alone = profile.rate(second, second.batch_size, profile.reference(second))
+    short = replace(second, total_steps=0, epochs=5)
+    lasts = short.total_steps / (0.5 * alone)
+    held = (Regime(second.batch_size, 5),)
+    truths = [*start.workload.truths[:4], GroundTruth(5, 1.0, held, held)]
+    runtime = FaithfulPlace(truths).open(
+        replace(terms(start.header), restart_seconds=20.0), Standing(jobs=(first, short))
+    )
+    runtime.launch(0, [Lease(first.job_id, (0,)), Lease(second.job_id, (0,))])
+    runtime.advance(None)
+    seen = runtime.observe()
+    (end,) = seen.finished
+    assert (end.job_id, end.at_seconds) == (second.job_id, pytest.approx(20.0 + lasts))
+    done = first.total_steps - seen.progress[0].steps_left
+    assert done == pytest.approx(rate * (0.5 * lasts + 580.0 - lasts), abs=1)
+    state = RunState.initial(start)
+    state = replace(state, leases={first.job_id: (0,), second.job_id: (0,)})
+    state = replace(state, beliefs={job.job_id: Belief(job) for job in (first, short)})
+    speed = state._speed(start.header, Belief(first), seen)
+    assert speed == pytest.approx(1.0 - 0.5 * (20.0 + lasts) / 600.0)
+
+
+@pytest.mark.parametrize("policy", ["gandiva", "shockwave"])
+def test_as_containers_behave_rounds_are_sound(policy: str) -> None:
+    parameters = PACKED if policy == "shockwave" else ()
+    made = make(
+        mixed(policy, jobs=8, together=0.8, parameters=parameters, runtime=RuntimeKind.FAITHFUL)
+    )
+    assert broken(made, made.records) == []
+    assert any(record.pairs for record in made.records)
+
+
 def test_sharing_is_refused_where_it_cannot_be() -> None:
     with pytest.raises(InputError, match="throughputs have no pairs"):
         mixed("gavel", parameters=PACKED)
-    with pytest.raises(InputError, match="runtime faithful has no jobs that share"):
-        mixed("gavel", together=0.8, parameters=PACKED, runtime=RuntimeKind.FAITHFUL)
-    assert mixed("gandiva", together=0.8, runtime=RuntimeKind.FAITHFUL).header.pairs == ()
+    with pytest.raises(InputError, match="a service has no jobs that share GPUs"):
+        _packs(mixed("gavel", together=0.8, parameters=PACKED).header.settings, Profile({}), True)
     assert mixed("gavel", together=0.8).header.pairs == ()
 
 

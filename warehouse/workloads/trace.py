@@ -161,7 +161,9 @@ def _truth(line: _Line, profile: Profile, changes: RegimeTable) -> GroundTruth:
 
 
 def read_throughputs(path: Path, gpu_types: Collection[str] = ()) -> Profile:
-    """Read the steps per second of jobs that run alone.
+    """Read the steps per second of jobs that run alone, and of pairs that were measured here.
+
+    Pairs of types without a part `measured`, as in the published tables, are left out.
 
     Args:
         path: The table: JSON, or CSV as Gavel has it.
@@ -175,13 +177,16 @@ def read_throughputs(path: Path, gpu_types: Collection[str] = ()) -> Profile:
     document = read_throughput_table(path)
     types = [name for name in document if name != MEASURED]
     rates: dict[tuple[str, int, str, int], float] = {}
+    pairs: dict[tuple[str, int, str, int, str, int], float] = {}
     for worker_type in gpu_types or ((types[0],) if len(types) == 1 else (WORKER_TYPE,)):
         if not isinstance(document.get(worker_type), dict):
             remedy = "measure it with shockwave profile" if gpu_types else "give a throughput table"
             raise InputError(str(path), f"has no worker type {worker_type!r}", remedy)
         alone = _throughputs(path, worker_type, document[worker_type])
         rates |= {(model, size, worker_type, gpus): r for (model, size, gpus), r in alone}
-    return Profile(rates, source=str(path))
+        if worker_type in document.get(MEASURED, ()):
+            pairs |= _pairs(path, worker_type, document[worker_type])
+    return Profile(rates, str(path), pairs)
 
 
 def read_throughput_table(path: Path) -> dict[str, Any]:
@@ -223,6 +228,39 @@ def _throughputs(
                 'is not an entry like "(\'LM (batch size 5)\', 1)": {"null": 10.5}',
                 "mend the entry",
             ) from None
+
+
+def _pairs(
+    path: Path, worker_type: str, table: Mapping[str, Any]
+) -> dict[tuple[str, int, str, int, str, int], float]:
+    """The rates of each job beside others: those of the entries that are no `null`."""
+    found = {}
+    for key, entry in table.items():
+        for other, rates in entry.items():
+            if other == "null":
+                continue
+            try:
+                (model, size, gpus), (other_model, other_size, other_gpus) = _job(key), _job(other)
+                rate, _ = map(float, rates)
+                if not 0.0 <= rate <= LARGEST or gpus != other_gpus:
+                    raise ValueError
+            except (ValueError, SyntaxError, TypeError, OverflowError, RecursionError):
+                raise InputError(
+                    f"{path}, {worker_type}, {key}, {other}",
+                    "is not a pair like \"('LM (batch size 5)', 1)\": [6.2, 4.1]",
+                    "mend it, or measure it again",
+                ) from None
+            found[model, size, other_model, other_size, worker_type, gpus] = rate
+    return found
+
+
+def _job(key: str) -> tuple[str, int, int]:
+    """Model, batch size and GPUs of a key."""
+    job_type, scale_factor = ast.literal_eval(key)
+    match = _JOB_TYPE.fullmatch(job_type)
+    if match is None:
+        raise ValueError
+    return match["model"], int(match["batch_size"]), int(scale_factor)
 
 
 def _parse_job_type(row: Row) -> tuple[str, int]:

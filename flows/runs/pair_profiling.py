@@ -1,0 +1,198 @@
+"""Throughputs of two jobs on the same GPUs, measured by training, for `shockwave profile --pairs`.
+
+Both train without an end until each has enough epochs in a time in which both train. Epochs that
+reach beyond that time, and those in which either warms up, do not count.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
+from pathlib import Path
+from time import time
+from typing import Any
+
+from containers.docker.clock import WallClock
+from containers.docker.docker_runtime import DockerPlace, DockerRuntime
+from containers.docker.fleet import only_scheduler
+from containers.docker.nodes import Nodes
+from containers.docker.telemetry import BACKLOG_BYTES, LINES, read_part
+from containers.runtime import EventKind, Lease, Standing, Terms
+from flows.runs.profiling import LOOK_SECONDS, Combination, key_of, new_run, spec_of, steps_of
+
+ENDLESS = 10**6
+"""Epochs of a job that is measured; it is stopped before."""
+QUIET_SECONDS = 120.0
+"""Time without a step after which a job counts as hung. An engineering bound: at its start a job
+takes long on a share of a processor."""
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPair:
+    """Measured throughputs of two jobs on the same GPUs.
+
+    Attributes:
+        pair: Both combinations, of as many GPUs.
+        rates: Steps per second of each while both train.
+        problem: Reason if the measurement failed; else empty.
+    """
+
+    pair: tuple[Combination, Combination]
+    rates: tuple[float, float] = (0.0, 0.0)
+    problem: str = ""
+
+    @property
+    def rows(self) -> Iterator[dict[str, str | int | float]]:
+        """The rows to print, one for each job."""
+        for one, other, rate in zip(self.pair, reversed(self.pair), self.rates, strict=True):
+            yield {
+                "model": one.model,
+                "batch_size": one.batch_size,
+                "scale_factor": one.scale_factor,
+                "beside": f"{other.model} (batch size {other.batch_size})",
+                "steps_per_second": round(rate, 4),
+                "problem": self.problem,
+            }
+
+
+def pairs_of(combinations: Iterable[Combination]) -> list[tuple[Combination, Combination]]:
+    """All pairs that may share GPUs: those of as many, two of a kind among them."""
+    every = combinations_with_replacement(combinations, 2)
+    return [(one, other) for one, other in every if one.scale_factor == other.scale_factor]
+
+
+def measure_pairs(
+    nodes: Nodes,
+    pairs: Sequence[tuple[Combination, Combination]],
+    *,
+    epochs: int,
+    steps: int,
+    gpu_type: str,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[MeasuredPair]:
+    """Run each pair on idle GPUs of a type, one pair at a time.
+
+    Args:
+        nodes: The machines, otherwise idle.
+        pairs: The pairs.
+        epochs: Epochs of each job, including the warm-up.
+        steps: Training steps of an epoch; the jobs' own, if fewer.
+        gpu_type: The type.
+        progress: Takes the number of pairs that were measured, and of all.
+
+    Returns:
+        The measurements, in the order of the pairs.
+    """
+    inventory, run = nodes.inventory, new_run()
+    idle = [gpu for n in inventory.pools_of[gpu_type] for gpu in inventory.gpus_in(n)]
+    nodes = replace(nodes, hung_rounds=round(QUIET_SECONDS / LOOK_SECONDS))
+    specs = [
+        spec_of(2 * number + place, one, ENDLESS, steps_of(one, steps))
+        for number, pair in enumerate(pairs)
+        for place, one in enumerate(pair)
+    ]
+    found, standing = [], Standing(jobs=tuple(specs))
+    with only_scheduler(nodes, run):
+        runtime = DockerPlace(nodes, WallClock(time())).open(Terms(run, LOOK_SECONDS), standing)
+        try:
+            for number, pair in enumerate(pairs):
+                progress(number, len(pairs))
+                jobs = 2 * number, 2 * number + 1
+                gpus = tuple(idle[: pair[0].scale_factor])
+                folders = [nodes.folder(run, job) for job in jobs]
+                warm = [-(-steps // steps_of(one, steps)) for one in pair]
+                runtime.launch(2 * number, [Lease(job, gpus) for job in jobs])
+                found.append(_measured(runtime, pair, folders, warm, epochs))
+                runtime.withdraw(jobs[0])
+                runtime.withdraw(jobs[1])
+                runtime.observe()
+                runtime.launch(2 * number + 1, [])  # ends both
+        finally:
+            for spec in specs:
+                runtime.withdraw(spec.job_id)
+            runtime.observe()
+            runtime.launch(2 * len(pairs), [])
+            runtime.close()
+    return found
+
+
+def _measured(
+    runtime: DockerRuntime,
+    pair: tuple[Combination, Combination],
+    folders: Sequence[Path],
+    warm: Sequence[int],
+    epochs: int,
+) -> MeasuredPair:
+    """Let two jobs train until both have enough epochs, or one ends."""
+    least = [max(epochs - 1, 1) * number for number in warm]
+    while True:
+        runtime.advance(None)
+        ends = [e for e in runtime.observe().finished if e.kind is not EventKind.WITHDRAWN]
+        if ends:
+            return MeasuredPair(pair, problem=ends[0].reason or f"{ends[0].kind} before its end")
+        lines = [_lines(folder) for folder in folders]
+        if rates := rates_together(lines[0], lines[1], warm, least):
+            return MeasuredPair(pair, rates)
+
+
+def rates_together(
+    one: Sequence[Line], other: Sequence[Line], warm: Sequence[int], least: Sequence[int]
+) -> tuple[float, float] | None:
+    """Steps per second of two jobs in the time in which both train, warm; None if it is too short.
+
+    Args:
+        one: Lines of telemetry of the first job.
+        other: Lines of the second one.
+        warm: Epochs of each that warm it up.
+        least: Epochs of each that are needed.
+    """
+    both = one, other
+    if any(len(lines) < number for lines, number in zip(both, warm, strict=True)):
+        return None
+    begin = max(lines[number - 1]["at"] for lines, number in zip(both, warm, strict=True))
+    end = min(lines[-1]["at"] for lines in both)
+    timed = [
+        [line for line in lines if line["at"] - line["seconds"] >= begin and line["at"] <= end]
+        for lines in both
+    ]
+    if any(len(lines) < number for lines, number in zip(timed, least, strict=True)):
+        return None
+    first, second = (
+        sum(line["steps"] for line in lines) / sum(line["seconds"] for line in lines)
+        for lines in timed
+    )
+    return first, second
+
+
+def _lines(folder: Path) -> list[Line]:
+    """The whole lines of a job's telemetry that say what is needed."""
+    found: list[Line] = []
+    with suppress(OSError):
+        for text in read_part(folder / LINES, 0, BACKLOG_BYTES).split(b"\n")[:-1]:
+            with suppress(ValueError, TypeError, LookupError, RecursionError):
+                line = json.loads(text)
+                found.append({key: float(line[key]) for key in ("at", "steps", "seconds")})
+    return [line for line in found if line["seconds"] > 0.0]
+
+
+def with_pairs(
+    table: dict[str, Any], measured: Iterable[MeasuredPair], gpu_type: str
+) -> dict[str, Any]:
+    """A throughput table with pairs, as Gavel writes them: in the entry of each of the two jobs.
+
+    Args:
+        table: The table, with both jobs of each pair alone.
+        measured: The pairs; failed ones are left out.
+        gpu_type: GPU type on which they were measured.
+    """
+    entries = {key: dict(entry) for key, entry in table[gpu_type].items()}
+    for found in measured:
+        if not found.problem:
+            one, other = map(key_of, found.pair)
+            rates = [round(rate, 4) for rate in found.rates]
+            entries[other][one] = rates[::-1]
+            entries[one][other] = rates
+    return {**table, gpu_type: entries}
