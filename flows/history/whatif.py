@@ -299,10 +299,13 @@ Results = tuple[dict[str, Any], dict[int, tuple[float | None, float | None]]]
 
 def _results(analytics: Analytics, run: str) -> Results:
     """The figures of a run, and JCT and ρ by job."""
-    columns, (row,) = analytics.query(
-        "SELECT s.*, reference_gpus FROM run_summary AS s JOIN runs USING (run)", [run]
+    (columns, (row,)), (_, rows) = analytics.queries(
+        (
+            "SELECT s.*, reference_gpus FROM run_summary AS s JOIN runs USING (run)",
+            "SELECT job_id, jct_seconds, ftf FROM job_outcomes",
+        ),
+        [run],
     )
-    _, rows = analytics.query("SELECT job_id, jct_seconds, ftf FROM job_outcomes", [run])
     return dict(zip(columns, row, strict=True)), {job: (jct, ftf) for job, jct, ftf in rows}
 
 

@@ -89,10 +89,18 @@ def test_rows_come_in_the_order_asked_for(part: tuple[Path, str]) -> None:
     assert rows == [(4,), (3,), (2,), (1,), (0,)]
 
 
+def test_several_queries_are_answered_as_each_alone(part: tuple[Path, str]) -> None:
+    asked = ["FROM rounds ORDER BY round", "SELECT count(*) FROM leases", "FROM run_summary"]
+    analytics = Analytics(part[0])
+    assert analytics.queries(asked, [part[1]]) == [analytics.query(sql) for sql in asked]
+    with pytest.raises(InputError, match="query: "):
+        analytics.queries([*asked, "DELETE FROM rounds"])
+
+
 def test_a_reader_has_no_way_to_write() -> None:
     for kind, reads in (
         (Reader, {"header", "start", "begun", "created_at", "packages", "records", "parts"}),
-        (Analytics, {"query", "recipe", "frame", "table", "limits"}),
+        (Analytics, {"query", "queries", "recipe", "frame", "table", "limits"}),
     ):
         assert {name for name in dir(kind) if not name.startswith("_")} == reads
 

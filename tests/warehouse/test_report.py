@@ -197,7 +197,7 @@ def test_prices_and_gaps_are_drawn_where_a_market_is_cleared(policy: str, tmp_pa
     run = store(tmp_path, ended(policy, jobs=3), rounds=4)
     analytics = Analytics(tmp_path)
     _, solves = analytics.query("SELECT price, gap FROM solves", [run])
-    rows = by_run(analytics, SOLVES, [run])[run]
+    rows = by_run(analytics, [SOLVES], [run])[SOLVES][run]
     shown, planned = market(rows, ()), solver(rows)
     assert (shown.chart is not None) == (policy == "shockwave")
     assert bool(shown.missing) == (policy != "shockwave")

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
+
+def fetched(relation: duckdb.DuckDBPyRelation) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Column names and rows of a relation."""
+    return relation.columns, relation.fetchall()
+
+
 _MISTAKES = (
     duckdb.ParserException,
     duckdb.CatalogException,
@@ -70,7 +76,21 @@ class Analytics:
             InputError: The query is wrong or is no SELECT, or there is no warehouse.
             WarehouseError: A file is damaged.
         """
-        return self._ask(sql, lambda relation: (relation.columns, relation.fetchall()), runs)
+        return self._ask(sql, fetched, runs)
+
+    def queries(
+        self, asked: Sequence[str], runs: Sequence[str] | None = None
+    ) -> list[tuple[list[str], list[tuple[Any, ...]]]]:
+        """Run several SELECTs as `query` does, over the same views.
+
+        That is faster than one by one: a mart that more than one of them reads is computed once,
+        and all see the same rounds of a run under way.
+
+        Raises:
+            InputError: A query is wrong or is no SELECT, or there is no warehouse.
+            WarehouseError: A file is damaged.
+        """
+        return self._ask_all(asked, fetched, runs)
 
     def frame(self, sql: str, runs: Sequence[str] | None = None) -> "pd.DataFrame":
         """Run a SELECT as `query` does, with a pandas data frame as result.
@@ -126,7 +146,7 @@ class Analytics:
             self._check_job(run, job)
         return self._ask(
             found.sql,
-            lambda relation: (relation.columns, relation.fetchall()),
+            fetched,
             [run] if run is not None and seen else None if found.of_every_run else self._once(),
             {"run": run, "job": job},
         )
@@ -151,15 +171,26 @@ class Analytics:
         read: Callable[[duckdb.DuckDBPyRelation], Answer],
         runs: Sequence[str] | None = None,
         variables: Mapping[str, str | int | None] | None = None,
-        attempts: int = 6,
     ) -> Answer:
+        (answer,) = self._ask_all([sql], read, runs, variables)
+        return answer
+
+    def _ask_all(
+        self,
+        asked: Sequence[str],
+        read: Callable[[duckdb.DuckDBPyRelation], Answer],
+        runs: Sequence[str] | None = None,
+        variables: Mapping[str, str | int | None] | None = None,
+        attempts: int = 6,
+    ) -> list[Answer]:
+        sql = "\n".join(asked)
         check_warehouse(self.warehouse)
         check_runs(self.warehouse, runs)
         ended = Event()
         try:
             with connected(self.warehouse, self.limits) as connection:
 
-                def work() -> Answer:
+                def work() -> list[Answer]:
                     copies = read_copies(self.warehouse)
                     verified = verifying_read(self.warehouse, runs, sql, copies, ended)
                     copied = all_copied(self.warehouse, runs, copies)
@@ -170,10 +201,11 @@ class Analytics:
                     for name, value in (variables or {}).items():
                         connection.execute(f"SET VARIABLE {name} = $1", [value])
                     seal(connection, self.warehouse)
-                    # Binding fails for everything but a single SELECT.
-                    connection.sql("FROM query($1)", params=[sql])
+                    for one in asked:
+                        # Binding fails for everything but a single SELECT.
+                        connection.sql("FROM query($1)", params=[one])
                     verified()
-                    return read(connection.sql(sql))
+                    return [read(connection.sql(one)) for one in asked]
 
                 return interruptible(connection, work, self.limits.seconds, ended)
         except duckdb.OutOfMemoryException as error:
@@ -182,7 +214,7 @@ class Analytics:
         except duckdb.Error as error:
             if isinstance(error, duckdb.IOException) and attempts > 1:
                 time.sleep(0.05)  # a run is being compacted, which removes its rounds' files
-                return self._ask(sql, read, runs, variables, attempts - 1)
+                return self._ask_all(asked, read, runs, variables, attempts - 1)
             if not isinstance(error, _MISTAKES):
                 check_files(self.warehouse)
             if isinstance(error, duckdb.IOException):

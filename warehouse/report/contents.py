@@ -11,7 +11,7 @@ from warehouse.report.fairness import fairness
 from warehouse.report.figure import Figure, Row, thinned
 from warehouse.report.forecasts import ERRORS, errors, forecasts, regimes
 from warehouse.report.gantt import HELD, gantt
-from warehouse.report.jobs import Jobs, jobs_of
+from warehouse.report.jobs import OF_JOBS, Jobs, jobs_of
 from warehouse.report.matrix import RECIPE, matrix
 from warehouse.report.metrics import HEADLINES
 from warehouse.report.selection import (
@@ -126,12 +126,10 @@ def report_of(analytics: Analytics, about: str | Sequence[str]) -> Report:
     entries = entries_of(analytics, about)
     shown = detailed(entries)
     drawn = firsts(entries)
-    asked = {
-        sql: by_run(analytics, sql, [entry.run for entry in drawn]) for sql in (DISTRIBUTIONS, LOAD)
-    }
+    asked = by_run(analytics, (DISTRIBUTIONS, LOAD), [entry.run for entry in drawn])
     runs = [entry.run for entry in shown]
-    asked |= {sql: by_run(analytics, sql, runs) for sql in (HELD, SOLVES, PRICES, ERRORS, COST)}
-    jobs = jobs_of(analytics, runs)
+    asked |= by_run(analytics, (HELD, SOLVES, PRICES, ERRORS, COST, *OF_JOBS), runs)
+    jobs = {run: jobs_of(run, *(asked[sql][run] for sql in OF_JOBS)) for run in runs}
     alone = len(entries) == 1
     chapters = [] if alone else [_all(entries, drawn, asked)]
     chapters += [_run(analytics, e, jobs[e.run], asked, alone=alone) for e in shown]

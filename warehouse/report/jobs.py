@@ -4,9 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from warehouse.analytics.questions import Analytics
-from warehouse.report.selection import by_run
-
 JOBS = """
 SELECT o.* EXCLUDE (run), o.run AS run, r.round AS admitted_round,
     r.active_jobs / nullif(r.busy_gpus + r.idle_gpus, 0) AS load
@@ -58,6 +55,10 @@ WHERE number IN (0, of_all)
 ORDER BY run, job_id, round
 """
 
+OF_JOBS = (JOBS, LEASES, REGIMES, FORECASTS)
+
+Rows = Sequence[dict[str, Any]]
+
 
 @dataclass(frozen=True)
 class Jobs:
@@ -98,25 +99,13 @@ class Jobs:
         return f"job {job}: {row['model']}, {row['mode']}"
 
 
-def jobs_of(analytics: Analytics, runs: Sequence[str]) -> dict[str, Jobs]:
-    """The jobs of some runs.
-
-    Raises:
-        WarehouseError: A file is damaged.
-    """
-    rows = by_run(analytics, JOBS, runs)
-    parts = [by_run(analytics, sql, runs) for sql in (LEASES, REGIMES, FORECASTS)]
-    return {
-        run: Jobs(
-            run,
-            {row["job_id"]: row for row in rows[run]},
-            *(_by_job(part[run], [row["job_id"] for row in rows[run]]) for part in parts),
-        )
-        for run in runs
-    }
+def jobs_of(run: str, rows: Rows, *parts: Rows) -> Jobs:
+    """The jobs of a run, from what the queries `OF_JOBS` found of it."""
+    jobs = {row["job_id"]: row for row in rows}
+    return Jobs(run, jobs, *(_by_job(part, list(jobs)) for part in parts))
 
 
-def _by_job(rows: Sequence[dict[str, Any]], jobs: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
+def _by_job(rows: Rows, jobs: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
     found: dict[int, list[dict[str, Any]]] = {job: [] for job in jobs}
     for row in rows:
         found[row["job_id"]].append(row)

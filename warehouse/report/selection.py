@@ -25,6 +25,8 @@ SELECT run, policy, fidelity, parameters, asked_backend AS backend, round_second
 FROM runs JOIN (SELECT run, settings FROM headers) USING (run)
 """
 
+SUMMARY = "SELECT * FROM run_summary"
+
 NAMED = (
     "fidelity",
     "backend",
@@ -70,17 +72,25 @@ class Entry:
         return self.group, self.options, self.seed
 
 
-def rows_of(analytics: Analytics, sql: str, runs: Sequence[str]) -> list[dict[str, Any]]:
-    """The result of a query over a few runs, with a dictionary per row."""
-    columns, rows = analytics.query(sql, runs)
-    return [dict(zip(columns, row, strict=True)) for row in rows]
+def rows_of(
+    analytics: Analytics, asked: Sequence[str], runs: Sequence[str]
+) -> list[list[dict[str, Any]]]:
+    """The result of each query over a few runs, with a dictionary per row."""
+    answers = analytics.queries(asked, runs)
+    return [[dict(zip(columns, row, strict=True)) for row in rows] for columns, rows in answers]
 
 
-def by_run(analytics: Analytics, sql: str, runs: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """The result of a query over a few runs, by its column `run`; each run has a list."""
-    found: dict[str, list[dict[str, Any]]] = {run: [] for run in runs}
-    for row in rows_of(analytics, sql, list(found)) if found else ():
-        found[row.pop("run")].append(row)
+def by_run(
+    analytics: Analytics, asked: Sequence[str], runs: Sequence[str]
+) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """The results of queries over a few runs, by query and column `run`; each run has a list."""
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {
+        sql: {run: [] for run in runs} for sql in asked
+    }
+    answers = rows_of(analytics, asked, list(dict.fromkeys(runs))) if runs else []
+    for sql, rows in zip(asked, answers, strict=False):
+        for row in rows:
+            found[sql][row.pop("run")].append(row)
     return found
 
 
@@ -99,8 +109,9 @@ def entries_of(analytics: Analytics, about: str | Sequence[str]) -> list[Entry]:
     """
     named = _named(analytics, about)
     runs = list(dict.fromkeys(entry.run for entry in named))
-    settings = {row["run"]: row for row in rows_of(analytics, SETTINGS, runs)}
-    figures = {row["run"]: row for row in rows_of(analytics, "SELECT * FROM run_summary", runs)}
+    settings, figures = (
+        {row["run"]: row for row in rows} for rows in rows_of(analytics, (SETTINGS, SUMMARY), runs)
+    )
     for row in settings.values():
         row["group"] = _group(row)
     several = len({entry.options for entry in named if isinstance(entry, CellRow)}) > 1

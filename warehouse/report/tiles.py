@@ -8,7 +8,7 @@ from warehouse.analytics.intervals import in_three_digits
 from warehouse.analytics.questions import Analytics
 from warehouse.report.figure import Row
 from warehouse.report.metrics import MAKESPAN, MEAN_JCT, RESTARTS, UNFAIR, WORST_FTF
-from warehouse.report.selection import Entry, rows_of
+from warehouse.report.selection import SUMMARY, Entry, rows_of
 
 PUBLISHED = "shockwave-published"
 """The policy that is Shockwave as its authors published it."""
@@ -113,7 +113,7 @@ def published_beside(analytics: Analytics, entry: Entry) -> Row | None:
     found = analytics.query(SAME_WORK.replace("{run}", entry.run.replace("'", "''")))[1]
     if not found:
         return None
-    (row,) = rows_of(analytics, "SELECT * FROM run_summary", [found[0][0]])
+    ((row,),) = rows_of(analytics, [SUMMARY], [found[0][0]])
     return row if row["complete"] else None
 
 
