@@ -43,6 +43,13 @@ def report(
     write_page(content, path, f"Shockwave: {title}")
     shown.stage("drawing figures")
     drawn = write_figures(content.figures, figures) if figures else []
+    print_written(path, runs, figures, drawn, as_json)
+
+
+def print_written(
+    path: Path, runs: list[str], figures: Path | None, drawn: list[Path], as_json: bool
+) -> None:
+    """Print what was written: the page with its size, and the figures."""
     if as_json:
         summary = {"report": str(path), "bytes": path.stat().st_size, "runs": runs}
         print_rows([{**summary, "figures": [str(figure) for figure in drawn]}], as_json)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -83,11 +84,12 @@ def now(found: "FrontDesk", width: int | None) -> "Iterator[Line]":
     status = found.status()
     said = (
         f"{status.run}, {status.policy}: round {status.rounds}, {status.clock_s:,.0f} s",
-        f"{status.busy_gpus} of {status.gpus} GPUs held; {status.running} jobs run, "
-        f"{status.waiting} wait, {status.ended} ended, {status.pending} just accepted",
+        f"{status.busy_gpus} of {status.gpus} GPUs held; jobs: {status.running} running, "
+        f"{status.waiting} waiting, {status.ended} ended, {status.pending} just accepted",
     )
     for text in said:
-        yield text[:width], ""
+        for line in [text] if width is None else wrap(text, width):
+            yield line, ""
     for columns, rows in ((NODES, found.nodes()), (QUEUED, found.queue())):
         yield "", ""
         cells = [[row[name] for name in columns] for row in map(shown, rows)]

@@ -28,15 +28,19 @@ from rich.cells import cell_len
 import tasks.round
 import warehouse.store.writer
 from containers.virtual.real_time import Pace
-from flows.cli import campaigns, runs
+from flows.cli import campaigns, reports, runs, top
 from flows.cli.commands import COMMANDS
+from flows.cli.output import print_log, print_rows
 from flows.judging import windows
+from flows.judging.conformance import FIGURES
 from flows.runs import code_version
+from flows.runs.profiling import Combination, Measured
 from flows.service import scheduler
 from predictor.allocation import Demand
 from predictor.job import Mode
 from tasks.commands import CommandKind
 from tests.flows.conftest import enter
+from tests.flows.served import SECRET, served
 from tests.flows.test_scheduler import JOB, go
 from tests.flows.test_solve import window
 from tests.flows.test_terminal import ESCAPES, NUMBERS, UNBROKEN, WIDTHS
@@ -100,11 +104,14 @@ LINES = {
     "cordon": "cordon 1 --key i --warehouse service",
     "drain": "drain 1 --key g --warehouse service",
     "uncordon": "uncordon 1 --key h --warehouse service",
+    "add": "add --gpus 4 --key j --warehouse service",
+    "remove": "remove 1 --key k --warehouse service",
     "nodes": "nodes --warehouse service",
     "queue": "queue --warehouse service",
     "jobs": "jobs --warehouse service",
     "forecast": "forecast --warehouse service --cancel first",
     "events": "events --warehouse service",
+    "top": "top --warehouse service",
     "down": "down --warehouse service",
     "tenant": "tenant list --warehouse service",
     "token": "token list --warehouse service",
@@ -114,26 +121,18 @@ LINES = {
 CHANGING = (
     *("views", "name", "tag", "note", "rm"),
     *("submit", "cancel", "hold", "release", "requeue", "budget", "cordon", "drain"),
-    "uncordon",
+    *("uncordon", "add", "remove"),
 )
 """Commands that change what others print; done once before all, they change nothing any more."""
 
-SAID = ("compare", "campaign")
-"""Commands whose answers are printed without the runs before, which take a Prefect server."""
-
 ELSEWHERE = {
-    "run": "prints what simulate does, of containers",
-    "profile": "measures containers",
-    "logs": "prints what a program did",
-    "add": "prints a line",
-    "remove": "prints a line",
-    "top": "refreshes its terminal",
-    "login": "prints a line, with the address of a server",
-    "up": "prints on stderr only",
-    "conformance": "needs the public traces",
-    "report": "prints a line, with the size of the page",
+    "login": "has a test of its own, with a server",
+    "up": "prints lines on stderr, which are the same on any terminal",
 }
-"""Commands that have no output of their own, or cannot be run here, and why."""
+"""Commands that are not run here, and why."""
+
+
+CONTROLS = re.compile(r"\x1b\[(?:\?\d+[hl]|\d*[ABCDHJK])")
 
 
 class Terminal(io.StringIO):
@@ -141,6 +140,14 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+class File(io.TextIOWrapper):
+    """What is printed, as if into a file."""
+
+    def getvalue(self) -> str:
+        self.seek(0)
+        return self.read()
 
 
 class Clock:
@@ -162,6 +169,13 @@ class Clock:
         return datetime.fromtimestamp(self.time(), UTC)
 
 
+class Interrupted:
+    """Whoever sleeps is interrupted."""
+
+    def sleep(self, seconds: float) -> None:
+        raise KeyboardInterrupt
+
+
 @contextmanager
 def still() -> Iterator[Clock]:
     """All clocks stand, so that nothing printed has taken time."""
@@ -175,6 +189,7 @@ def still() -> Iterator[Clock]:
         patched.setattr(code_version.platform, "python_version", lambda: "3.0")
         dates = type("Dates", (), {"now": staticmethod(clock.date)})
         patched.setattr(warehouse.store.writer, "datetime", dates)
+        patched.setattr(top, "time", Interrupted())
         patched.setattr(
             scheduler, "Pace", lambda at, speed: Pace(at, speed, clock.now, clock.sleep)
         )
@@ -189,14 +204,14 @@ class Shown:
 
     def at(self, width: int | None, call: Callable[[], object], *, colour: bool = False) -> str:
         """What a call prints."""
-        out = Terminal() if width else io.StringIO()
+        out = Terminal() if width else File(io.BytesIO(), encoding="utf-8")
         with pytest.MonkeyPatch.context() as patched, still():
             patched.chdir(self.folder)
             patched.setattr(sys, "stdout", out)
             patched.setattr(sys, "stderr", io.StringIO())
             for name, value in (
                 ("COLUMNS", str(width or 200)),
-                ("LINES", "10000"),
+                ("LINES", "1000"),
                 ("TERM", "xterm-256color"),
                 ("SHOCKWAVE_WAREHOUSE", "w"),
                 ("NO_COLOR", "" if colour else "1"),
@@ -205,6 +220,9 @@ class Shown:
             call()
         text = out.getvalue()
         assert colour or not re.search(r"\x1b\[[349]\d", text)
+        if CONTROLS.search(text):  # of a screen that is drawn again and again
+            text = "\n".join(line.rstrip() for line in CONTROLS.sub("", text).splitlines())
+            text = text.strip() + "\n"
         return text if colour else ESCAPES.sub("", text)
 
 
@@ -259,6 +277,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
         go(folder / "service", 1)
     (folder / "windows.jsonl").write_text(json.dumps(window()) + "\n")
     (folder / "cluster.toml").write_text(CLUSTER)
+    (folder / "page.html").touch()
+    os.truncate(folder / "page.html", 1_650_000)
     made = Kept(folder, names)
     for name in CHANGING:
         made.shown(LINES[name], None)
@@ -278,6 +298,22 @@ def stored(name: str, texts: dict[int, str]) -> None:
     assert whole == file.read_text(encoding="utf-8"), "if this is better: STORE=1 stores it"
 
 
+def assert_stored(name: str, shown: Callable[..., str]) -> None:
+    """Hold what a command prints on terminals against what is stored, and against a file's.
+
+    With colour it is the same; whoever stores it anew has that looked at for each width.
+    """
+    numbers = {*NUMBERS.findall(shown(None))}
+    texts = {width: shown(width) for width in WIDTHS}
+    assert texts[80], "it prints nothing"
+    for width, text in texts.items():
+        assert_readable(text, width, numbers)
+    for width in WIDTHS if os.environ.get("STORE") else (80,):
+        coloured = shown(width, colour=True)
+        assert ESCAPES.sub("", coloured) == texts[width], "colour changes the layout"
+    stored(name, texts)
+
+
 def assert_readable(text: str, width: int, numbers: set[str]) -> None:
     """No line is wider, no number broken, no column of single letters."""
     lines = text.splitlines()
@@ -289,38 +325,77 @@ def assert_readable(text: str, width: int, numbers: set[str]) -> None:
 
 
 def test_every_command_is_here() -> None:
-    assert sorted([*LINES, *SAID, *ELSEWHERE]) == sorted(COMMANDS)
+    assert sorted([*LINES, *SUMMARIES, *ELSEWHERE]) == sorted(COMMANDS)
 
 
 @pytest.mark.parametrize("name", LINES)
 def test_a_command_prints_what_is_stored(name: str, kept: Kept) -> None:
-    numbers = {*NUMBERS.findall(kept.shown(LINES[name], None))}
-    texts = {width: kept.shown(LINES[name], width) for width in WIDTHS}
-    assert texts[80], "it prints nothing"
-    for width, text in texts.items():
-        assert_readable(text, width, numbers)
-    coloured = kept.shown(LINES[name], 80, colour=True)
-    assert ESCAPES.sub("", coloured) == texts[80], "colour changes the layout"
-    stored(name, texts)
+    assert_stored(name, partial(kept.shown, LINES[name]))
 
 
-SUMMARIES = {
-    "compare": lambda names, differ: runs.print_summary(Path("w"), names, 0.0, False, differ),
-    "campaign": lambda names, differ: campaigns._report(Path("w"), CAMPAIGN, False),
+MEASURED = (
+    Measured(Combination("ResNet-18", 128, 2, 50_000), 61.8123, 0.012, 3.41),
+    Measured(Combination("Transformer", 16, 4, 10_000), problem="the container ended with code 1"),
+)
+PUBLISHED = (
+    ("gavel", {"makespan_s": 33_207.7, "mean_jct_s": 11_274.1}, {"worst_ftf": 2.951}),
+    ("shockwave-published", {"makespan_s": 24_597.4, "mean_jct_s": 9_931.5}, {"worst_ftf": 1.66}),
+)
+
+SUMMARIES: dict[str, Callable[[Kept], object]] = {
+    "compare": lambda kept: runs.print_summary(
+        Path("w"),
+        [*kept.runs.values()],
+        0.0,
+        False,
+        job_by_job(Path("w"), kept.runs["shockwave"], [kept.runs["fifo"]]),
+    ),
+    "campaign": lambda kept: campaigns._report(Path("w"), CAMPAIGN, False),
+    "run": lambda kept: runs.print_summary(Path("w"), [kept.runs["fifo"]], 0.0, False),
+    "report": lambda kept: reports.print_written(
+        Path("page.html"), [kept.runs["fifo"]], Path("figures"), [Path()] * 14, False
+    ),
+    "profile": lambda kept: print_rows(
+        [{"gpu_type": "v100", **one.row} for one in MEASURED], as_json=False
+    ),
+    "conformance": lambda kept: print_rows(
+        [
+            {"trace": "jobs120_gpus32", "policy": policy}
+            | {
+                column: (seconds | shares).get(figure, 0.25)
+                for figure in FIGURES
+                for column in (figure, f"{figure}_published")
+            }
+            | {"rounds": 277, "ok": True}
+            for policy, seconds, shares in PUBLISHED
+        ],
+        as_json=False,
+    ),
+    "logs": lambda kept: print_log(b"epoch 1 of 3: loss 2.304, 61.8 steps/s\nsaved at 120.0 s\n"),
 }
+"""What prints the answers of commands that take a server, containers or minutes."""
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
 def test_a_summary_prints_what_is_stored(name: str, kept: Kept) -> None:
-    names = list(kept.runs.values())
-    differ = job_by_job(kept.folder / "w", names[0], names[1:])
-    call = partial(SUMMARIES[name], names, differ)
-    shown = Shown(kept.folder)
-    numbers = {*NUMBERS.findall(shown.at(None, call))}
-    texts = {width: shown.at(width, call) for width in WIDTHS}
-    for width, text in texts.items():
-        assert_readable(text, width, numbers)
-    stored(name, texts)
+    call = partial(SUMMARIES[name], kept)
+    assert_stored(name, partial(Shown(kept.folder).at, call=call))
+
+
+def test_login_prints_what_is_stored(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", "config")
+    with served(kept.folder / "service") as url:
+
+        def call() -> None:
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(sys, "stdin", io.StringIO(SECRET))
+                enter("login", url)
+
+        def shown(width: int | None, *, colour: bool = False) -> str:
+            text = Shown(kept.folder).at(width, call, colour=colour)
+            return text.replace(url, "http://127.0.0.1:42000")
+
+        assert_stored("login", shown)
 
 
 def test_a_queue_is_a_line_a_job(kept: Kept) -> None:
