@@ -139,7 +139,7 @@ def create_views(
         runs: The runs in the views, each with at least a round; all by default.
         names: The views, each with those that it reads; all by default.
         later: Whether the views include runs that begin later.
-        tables: Marts to compute into tables of the database, if the records are small.
+        tables: Views to compute into tables of the database, if the records are small.
         copies: The copies in use, if they are known.
     """
     connection.execute("SET enable_progress_bar = false")

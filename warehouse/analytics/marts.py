@@ -33,11 +33,14 @@ from warehouse.store.verified import note_written, version_of
 LOCK = ".lock"
 """Held by the process that writes copies."""
 
-BATCH_BYTES = 2**22
+READ_ONCE = ("headers", "inventories", "records", "jobs", "events")
+"""Views that nearly all marts read: computed once for a batch, not once for each."""
+
+BATCH_BYTES = 2**24
 """Size of records up to which runs are copied together. An engineering bound; no sweep is
 recorded."""
 
-BATCH_RUNS = 64
+BATCH_RUNS = 256
 """Runs that are copied together at most. An engineering bound; no sweep is recorded."""
 
 NEW_RUNS = 20
@@ -224,7 +227,8 @@ def _copy_runs(warehouse: Path, runs: Sequence[str], parts: Path, number: int) -
     with contextlib.closing(_database(parts.parent)) as connection:
 
         def see(seen: Sequence[str]) -> None:
-            create_views(connection, warehouse, seen, (*STAGING, "runs"), copies=Copies(parts))
+            views, none = (*STAGING, "runs"), Copies(parts)
+            create_views(connection, warehouse, seen, views, tables=READ_ONCE, copies=none)
 
         see(runs)
         complete = connection.sql("SELECT run FROM runs WHERE complete ORDER BY run").fetchall()
