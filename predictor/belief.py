@@ -11,6 +11,10 @@ LEAST_LEFT = 1e-9
 """Lower bound on the epochs left of a running job, so that no forecast is zero."""
 
 
+MILESTONES = 32
+"""Milestones kept. An engineering bound on memory; no sweep is recorded."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """Measured speed of a job at a batch size, over all visits to it.
@@ -38,6 +42,8 @@ class Belief:
             reference allocation.
         elsewhere_seconds: What its run time would be longer on its reference allocation than it
             was; 0 if it ran there only.
+        milestones: Shares of its work that a timed job reported, the latest ones, each with the
+            run time at which it was first seen.
     """
 
     spec: JobSpec
@@ -45,6 +51,7 @@ class Belief:
     progress: JobProgress | None = None
     paces: tuple[Pace, ...] = ()
     elsewhere_seconds: float = 0.0
+    milestones: tuple[tuple[float, float], ...] = ()
 
     @property
     def fraction(self) -> float:
@@ -81,7 +88,12 @@ class Belief:
 
     @property
     def share_done(self) -> float:
-        """Completed share of the job's epochs, in [0, 1]."""
+        """Completed share of the job's epochs, in [0, 1].
+
+        Of a timed job that reports it, of its work; of another one, of its limit.
+        """
+        if self.milestones:
+            return self.milestones[-1][0]
         done = self.epochs_done
         return min(done / (done + self.epochs_left), 1.0)
 
@@ -134,7 +146,15 @@ class Belief:
             progress=progress or self.progress,
             paces=self._timed(progress, speed) if progress else self.paces,
             elsewhere_seconds=self.elsewhere_seconds + seconds * (speed - 1.0),
+            milestones=self._reached(progress) if progress else self.milestones,
         )
+
+    def _reached(self, progress: JobProgress) -> tuple[tuple[float, float], ...]:
+        """Milestones, with the share that is reported now if it is another one."""
+        last = self.milestones[-1][0] if self.milestones else 0.0
+        if not progress.share or progress.share == last:
+            return self.milestones
+        return (*self.milestones, (progress.share, progress.run_seconds))[-MILESTONES:]
 
     def _timed(self, progress: JobProgress, speed: float) -> tuple[Pace, ...]:
         """Paces, with the steps since the last report if the batch size did not change."""

@@ -6,10 +6,16 @@ probability 1 / (m + 1): Hill's assumption A(n) (JASA 1968), the predictive dist
 conformal prediction without covariates (Vovk, Shen, Manokhin and Xie, Machine Learning 2019).
 Of a job that ran for a share of its limit, the same holds among jobs like it that took longer.
 Without any, its share is uniform over what is left of its limit.
+
+A job may report how much of its work is done. The same is then assumed of its own steps from one
+report to the next: the pace of what is left falls with equal probability into each gap between
+those of the steps so far. What is left are many steps, whose mean varies less than a single one:
+the interval holds at least as often, as long as the job goes on as it went.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +35,9 @@ Shares = Mapping[Alike, tuple[float, ...]]
 ENOUGH = 9
 """Jobs of a name that are preferred to more jobs of other names: with fewer, an interval of 80 %
 reaches from 0 to the limit."""
+
+LEAST_LEFT_SHARE = 0.01
+"""Share of its work that a job has left at least: what is reported may be rounded. A convention."""
 
 KEPT = 128
 """Latest shares kept of jobs alike. An engineering bound on memory; no sweep is recorded."""
@@ -55,6 +64,27 @@ def with_share(shares: Shares, belief: Belief) -> dict[Alike, tuple[float, ...]]
         for key in alike(belief.spec):
             found[key] = (*found.pop(key, ()), share_taken(belief))[-KEPT:]
     return dict(list(found.items())[-KEPT_ALIKE:])
+
+
+def foreseen(belief: Belief) -> tuple[float, ...]:
+    """Shares of its limit that a job takes if what is left of its work goes on as a step did.
+
+    One for each step between two milestones, as far as the job has not run for longer already.
+
+    Args:
+        belief: What is believed of the job.
+    """
+    if not belief.milestones:
+        return ()
+    (share, seconds), limit = belief.milestones[-1], belief.spec.max_seconds
+    left = max(1.0 - share, LEAST_LEFT_SHARE)
+    steps = pairwise(((0.0, 0.0), *belief.milestones))
+    totals = [
+        seconds + left * (until - since) / (after - before)
+        for (before, since), (after, until) in steps
+        if after > before  # else it went back to a checkpoint
+    ]
+    return tuple(min(total / limit, 1.0) for total in totals if total > belief.run_seconds)
 
 
 def shares_of(shares: Shares, spec: JobSpec) -> tuple[float, ...]:

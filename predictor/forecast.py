@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from predictor.allocation import Allocation
 from predictor.basis import Basis
 from predictor.belief import LEAST_LEFT, Belief
-from predictor.durations import gaps, interval, quantiles, shares_of
+from predictor.durations import ENOUGH, foreseen, gaps, interval, quantiles, shares_of
 from predictor.history import NOTHING, History
 from predictor.job import JobSpec, Mode
 from predictor.posterior import Evidence, Sequences, evidence, is_settled, sequences, settled
@@ -126,7 +126,8 @@ def forecast(
 
     With l_k epochs of s_k seconds left in stage k of a sequence, the residual run time is
     R = Σ l_k s_k on the job's reference allocation. Trajectories are ranked by R. Timed jobs are
-    forecast from their limits and from jobs like them (`predictor.durations`).
+    forecast from what they report, from their limits and from jobs like them
+    (`predictor.durations`).
 
     Args:
         beliefs: A belief per job.
@@ -176,8 +177,11 @@ def _timed(
     """The forecast of a timed job, whose only epoch is as long as its limit."""
     spec = belief.spec
     done = belief.run_seconds / spec.max_seconds
-    ends = gaps(shares_of(history.shares, spec), done)
-    (median,), (low, high) = quantiles(ends, np.array([0.5])), interval(ends, HELD)
+    alike, own = shares_of(history.shares, spec), foreseen(belief)
+    ends = gaps(own or alike, done)
+    (median,) = quantiles(ends, np.array([0.5]))
+    low, high = interval(gaps(own if len(own) >= ENOUGH else alike, done), HELD)
+    low, high = min(low, median), max(high, median)
     shares = quantiles(ends, LEVELS[0]).tolist() if trajectories else []
     if basis is not Basis.POSTERIOR:
         whole = sum([part.epochs * part.epoch_seconds for part in schedules.get(spec.job_id, ())])

@@ -303,6 +303,8 @@ class JobProgress:
             fields below are 0 if not measured.
         memory_bytes: Memory in use by its container.
         gpu_share: Recent utilisation of its GPUs, their mean, in [0, 1].
+        share: Share of its work that is done, as a timed job reports it, in [0, 1]; 0 if it
+            reports none.
     """
 
     job_id: int
@@ -315,6 +317,7 @@ class JobProgress:
     cpu_seconds: float = 0.0
     memory_bytes: int = 0
     gpu_share: float = 0.0
+    share: float = field(default=0.0, metadata={"optional": True})
 
 
 def named(target: str, jobs: Sequence[JobSpec]) -> Iterator[JobSpec]:

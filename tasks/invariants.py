@@ -144,6 +144,8 @@ class Invariants:
             yield f"the run time of job {job} goes down to {entry.run_seconds:g} s"
         if not 0.0 <= entry.fraction <= 1.0:
             yield f"job {job} has done {entry.fraction:g} of an epoch"
+        if not 0.0 <= entry.share <= 1.0:
+            yield f"job {job} has done the share {entry.share:g} of its work"
         if entry.epochs != self.epochs[job]:
             yield f"job {job} stands at {entry.epochs} epochs and reported {self.epochs[job]}"
         self.run_seconds[job] = entry.run_seconds

@@ -213,6 +213,8 @@ class _Guarded:
                 yield f"job {job_id} stands at {stood.epochs} epochs and {stood.fraction:g}"
             if stood.batch_size < 1 or not before <= stood.run_seconds < math.inf:
                 yield f"the run time of job {job_id} goes to {stood.run_seconds:g} s"
+            if not 0 <= stood.share <= 1 or (stood.share and not self.jobs[job_id].timed):
+                yield f"job {job_id} has done the share {stood.share:g} of its work"
             self.run_seconds[job_id] = stood.run_seconds
         for event in seen.finished:
             if event.gpus != self.leases.get(event.job_id, ()):

@@ -1,8 +1,13 @@
-"""What is known of a timed job in containers: for how long it ran."""
+"""What is known of a timed job in containers: for how long it ran, and what it reports.
 
+It may replace `progress.json` in its folder by an object with the share of its work that is done.
+"""
+
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from containers.docker.telemetry import LONGEST_LINE, PROGRESS, read_part
 from predictor.job import EpochReport, JobProgress, JobSpec
 
 
@@ -52,4 +57,13 @@ class TimedLog:
             seconds=held_seconds,
             run_seconds=self.run_seconds,
             steps_left=left,
+            share=0.0 if self.epochs else self._share(),
         )
+
+    def _share(self) -> float:
+        """The share that the job reports; 0 if that is absent or implausible."""
+        try:
+            share = float(json.loads(read_part(self.folder / PROGRESS, 0, LONGEST_LINE))["share"])
+        except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            return 0.0
+        return share if 0.0 <= share <= 1.0 else 0.0

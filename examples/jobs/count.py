@@ -6,7 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-saved = Path(os.environ["SHOCKWAVE_JOB_FOLDER"]) / "count"
+folder = Path(os.environ["SHOCKWAVE_JOB_FOLDER"])
+saved, told = folder / "count", folder / "progress.json"
 target, step = int(os.environ["TARGET"]), float(os.environ["STEP"])
 stopping: list[int] = []
 signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
@@ -16,6 +17,7 @@ print("from", count, flush=True)
 while count < target and not stopping:
     time.sleep(step)
     count += 1
+    told.write_text(f'{{"share": {count / target}}}')  # if it likes, how much of its work is done
 new = saved.with_name("count.new")
 new.write_text(str(count))
 new.replace(saved)  # at once, so that a kill leaves one of the two

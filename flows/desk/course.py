@@ -132,7 +132,7 @@ class ForecastRow:
 
     Attributes:
         at_s: When, on the run's clock in seconds.
-        done: Completed share of its epochs; of a timed job, of its limit.
+        done: Completed share of its epochs; see `Belief.share_done`.
         run_s: Run time so far, in seconds.
         remaining_s: Run time expected until its end.
         low_s: Lower end of the interval of 80 %.

@@ -43,8 +43,8 @@ class JobRow:
         gpus: GPUs that it asks for.
         status: accepted, refused, waits, runs, held, cancelled, or how it ended.
         held_gpus: GPUs that it has.
-        done: Completed share of its epochs, in [0, 1]; of a timed job, of its limit; None if it
-            ended before its last.
+        done: Completed share of its epochs, in [0, 1]; of a timed job as it reports, else of its
+            limit; None if it ended before its last.
         arrival_s: When it came, on the run's clock in seconds; None before it is taken in.
         ended_s: When it ended.
         reason: Why it failed or was refused, or for which other jobs it waits, in words.

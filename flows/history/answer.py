@@ -104,6 +104,7 @@ class Answer:
     kind: str = JobKind.ADAPTIVE.value
     name: str = ""
     max_seconds: float = 0.0
+    reports: bool = False
     order: str = ""
     waits_for: tuple[int, ...] = ()
     waits_for_place: bool = False
@@ -213,6 +214,7 @@ def answer(
         kind=spec.kind.value,
         name=spec.name,
         max_seconds=spec.max_seconds,
+        reports=bool(belief.milestones),
         order=_order(this.state.orders, job_id),
         waits_for=barred.jobs if barred else (),
         waits_for_place=barred is not None and barred.bar is Bar.ARRAY,

@@ -30,6 +30,8 @@ def in_words(answer: Answer) -> Iterator[str]:
     done = (
         f"batch size {a.batch_size}, {a.progress:.0%} of its epochs done"
         if trains
+        else f"it reports {a.progress:.0%} of its work done"
+        if a.reports
         else f"it has held GPUs for {a.progress:.0%} of its limit of {a.max_seconds:,.0f} s"
     )
     yield (

@@ -26,6 +26,7 @@ from warehouse.store.reader import Reader
 STOPPED_ONCE = """
 import os, pathlib, signal, sys, time
 saved = pathlib.Path(os.environ['SHOCKWAVE_JOB_FOLDER']) / 'saved'
+saved.with_name('progress.json').write_text('{"share": 0.5}')
 signal.signal(15, lambda *_: (saved.write_text('x'), print('saves', flush=True), os._exit(75)))
 while not saved.exists():
     time.sleep(0.05)
@@ -86,6 +87,8 @@ def test_eight_jobs_of_others_run_are_preempted_go_on_and_end(
     preempted = {event.job_id for event in events if event.kind is EventKind.PREEMPTED}
     assert {0, 1} <= preempted
     assert preempted.isdisjoint({2, 3}), "opaque"
+    told = {entry.job_id for record in recorded for entry in record.progress if entry.share == 0.5}
+    assert {0, 1} <= told <= {0, 1, 4, 5, 6, 7}
     image = daemon.client().images.get(PLAIN).id
     started = [event for event in events if event.kind is EventKind.STARTED]
     assert [event.reason for event in started] == [f"of image {image}"] * 8

@@ -6,9 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.basis import Basis
-from predictor.belief import Belief
-from predictor.durations import ENOUGH, KEPT, gaps, interval, quantiles, shares_of, with_share
-from predictor.forecast import HELD, forecast, run_time
+from predictor.belief import MILESTONES, Belief
+from predictor.durations import (
+    ENOUGH,
+    KEPT,
+    foreseen,
+    gaps,
+    interval,
+    quantiles,
+    shares_of,
+    with_share,
+)
+from predictor.forecast import HELD, RunTime, forecast, run_time
 from predictor.history import NOTHING, History
 from predictor.job import JobProgress, JobSpec
 from predictor.learning import learned
@@ -114,3 +123,63 @@ def test_the_latest_shares_are_kept_and_an_unmeasured_job_says_nothing() -> None
     assert found["", "default", "a"][-2:] == (0.5, 0.25)
     assert len(found["", "default", "a"]) == KEPT
     assert with_share({}, Belief(job())) == {}
+
+
+def told(spec: JobSpec, *milestones: tuple[float, float]) -> Belief:
+    """A job that reported these shares at these run times."""
+    belief = Belief(spec)
+    for share, seconds in milestones:
+        left = int(spec.max_seconds - seconds)
+        entry = JobProgress(0, 0, 0.0, 1, seconds - belief.run_seconds, seconds, left, share=share)
+        belief = belief.after((), entry)
+    return belief
+
+
+def time_of(belief: Belief, history: History = NOTHING) -> RunTime:
+    spec = belief.spec
+    (found,) = forecast([belief], PROFILE, history, trajectories=True)
+    return run_time(found, spec, PROFILE, PROFILE.reference(spec))
+
+
+def test_what_a_job_reports_says_how_long_it_takes() -> None:
+    belief = told(job(), (0.25, 50.0))
+    time = time_of(belief)
+    assert (belief.share_done, time.remaining) == (0.25, pytest.approx(150.0))
+    assert (time.low, time.high) == pytest.approx((0.0, 950.0), abs=1e-3)  # of a single step
+    nine = told(job(), *((0.05 * n, 10.0 * n) for n in range(1, ENOUGH + 1)))
+    time = time_of(nine)
+    assert (time.low, time.remaining, time.high) == pytest.approx((110.0,) * 3)
+    assert len(time.samples) == 32
+
+
+def test_until_it_has_reported_enough_the_interval_is_that_of_jobs_like_it() -> None:
+    history = after(*((job(), 100.0 + n) for n in range(ENOUGH)))
+    time = time_of(told(job(), (0.25, 26.0)), history)
+    assert time.remaining == pytest.approx(78.0)
+    assert (time.low, time.high) == pytest.approx((74.0, 82.0))
+
+
+def test_a_job_that_goes_back_to_a_checkpoint_or_stands_still_is_believed_no_more() -> None:
+    belief = told(job(), (0.2, 20.0), (0.4, 40.0), (0.3, 60.0), (0.4, 70.0))
+    assert foreseen(belief) == pytest.approx((0.13, 0.13, 0.13))  # 10 s for each tenth
+    still = told(job(), (0.2, 20.0), (0.4, 40.0), (0.4, 100.1))
+    assert foreseen(still) == ()  # it would have ended by now
+    assert time_of(still).remaining == pytest.approx((1000.0 - 100.1) / 2)
+    assert time_of(told(job(), (1.0, 500.0))).remaining == pytest.approx(5.0)  # of a hundredth
+    slow = told(job(), (0.01, 500.0))
+    assert time_of(slow).remaining == pytest.approx(500.0)  # it is ended at its limit
+    many = told(job(), *((0.001 * n, 1.0 * n) for n in range(1, 100)))
+    assert len(many.milestones) == MILESTONES
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.5, 1.0])
+def test_intervals_of_jobs_that_report_hold_at_least_as_often_as_they_say(spread: float) -> None:
+    rng, held = np.random.default_rng(1), []
+    for _ in range(200):
+        steps = rng.lognormal(3.0, spread, 40)
+        ends, now = steps.cumsum(), rng.integers(ENOUGH, 36)
+        shares = np.linspace(0.0, 1.0, 41)[1:]
+        seen = zip(shares[:now].tolist(), ends[:now].tolist(), strict=True)
+        time = time_of(told(job(limit=1e6), *seen))
+        held.append(time.low <= ends[-1] - ends[now - 1] <= time.high)
+    assert np.mean(held) >= HELD
