@@ -1,7 +1,8 @@
 """Which tests run in one process, where pytest-xdist has several.
 
 Tests go one by one to whichever process has no work left. Those of a file with fixtures of its
-own for all its tests stay together, and so do those of all files that share a daemon or a server.
+own for all its tests stay together. So do those of all files that share a server, and those of a
+folder that share a Docker daemon: a process with all of these would be at them when others end.
 (`--dist loadgroup` would do, if it did not take all tests for groups of one under pytest 9.)
 """
 
@@ -31,7 +32,7 @@ def group(file: str) -> str | None:
     text = (ROOT / file).read_text(encoding="utf-8")
     for name, uses in SHARED.items():
         if re.search(uses, text):
-            return name
+            return f"{name} of {Path(file).parent}" if name == "docker" else name
     return file if re.search(OWN, text, re.MULTILINE) else None
 
 

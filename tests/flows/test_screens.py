@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
@@ -232,9 +232,16 @@ class Kept:
 
     folder: Path
     runs: dict[str, str]
+    answers: dict[tuple[str, int | None, bool], str] = field(default_factory=dict)
 
     def shown(self, line: str, width: int | None, *, colour: bool = False) -> str:
-        """What a command prints."""
+        """What a command prints, which is asked once."""
+        if (line, width, colour) not in self.answers:
+            self.answers[line, width, colour] = self.printed(line, width, colour=colour)
+        return self.answers[line, width, colour]
+
+    def printed(self, line: str, width: int | None, *, colour: bool = False) -> str:
+        """The same, asked anew."""
         lines = [shlex.split(part) for part in line.format(**self.runs).split(" && ")]
 
         def call() -> None:
@@ -281,7 +288,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     os.truncate(folder / "page.html", 1_650_000)
     made = Kept(folder, names)
     for name in CHANGING:
-        made.shown(LINES[name], None)
+        made.printed(LINES[name], None)
     return made
 
 
