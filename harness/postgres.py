@@ -61,7 +61,7 @@ class Postgres:
 
     def _says_ready(self) -> bool:
         assert self._first.poll() is None, (self._folder / "log").read_text()
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # not there yet, or not written
             first, *_, state = (self._data / "postmaster.pid").read_text().split()
             return int(first) == self._first.pid and state == "ready"
         return False

@@ -61,11 +61,11 @@ class Guarded:
         self._desk = desk
         self._tokens: Tokens | None = None
 
-    def who(self, token: str) -> Token | None:
-        """Whose a token is; None if it is none."""
+    def who(self, *tokens: str) -> list[Token | None]:
+        """Whose some tokens are; None for what is none."""
         with self._opening:
             self._tokens = self._tokens or Tokens(*self._where)
-        return self._tokens.find(token)
+        return self._tokens.find(*tokens)
 
     @property
     def desk(self) -> Desk:

@@ -1,11 +1,12 @@
 """A service as requests ask it: who asks, in which thread, and how much they may send."""
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeVar
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter, Lock, to_thread
 from fastapi import HTTPException
 from pydantic import BaseModel
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,9 +21,9 @@ from warehouse.inbox.tokens import Role, Token
 MOST_BYTES = 2**16
 """Most bytes of a request's body. An engineering bound."""
 
-READS, WRITES, LOOKUPS, LOOKS = 1, 32, 4, 4
+READS, WRITES, LOOKUPS, LOOKS = 1, 32, 1, 4
 """Threads that read a service's records, that hand something in, for one flush if they wait for it
-at a time, that look into its database, and that wait for Docker hosts. Engineering bounds."""
+at a time, that look up tokens, and that wait for Docker hosts. Engineering bounds."""
 
 Result = TypeVar("Result")
 
@@ -58,6 +59,15 @@ def status_of(error: ShockwaveError) -> HTTPStatus:
     return next(status for kind, status in STATUSES.items() if isinstance(error, kind))
 
 
+@dataclass(eq=False, slots=True)
+class _Lookup:
+    """A token that is looked up, and whose it is once that is done."""
+
+    token: str
+    found: Token | None = None
+    done: bool = False
+
+
 class Asking:
     """A service as requests ask it, in threads that they share.
 
@@ -71,8 +81,9 @@ class Asking:
         self._user = secret.partition(":")[0]
         self._expected = authorization(secret).encode()
         self._writes, self._reads = CapacityLimiter(WRITES), CapacityLimiter(READS)
-        self._lookups = CapacityLimiter(LOOKUPS)  # where nobody waits for who reads the records
         self._looks = CapacityLimiter(LOOKS)
+        self._finders = CapacityLimiter(LOOKUPS)  # where nobody waits for who reads the records
+        self._finding, self._lookups = Lock(), list[_Lookup]()
 
     async def who(self, given: str) -> Token | None:
         """Whose credentials these are; None if nobody's."""
@@ -81,7 +92,34 @@ class Asking:
         scheme, _, token = given.partition(" ")
         if scheme.lower() != "bearer":
             return None
-        return await to_thread.run_sync(self.service.who, token.strip(), limiter=self._lookups)
+        mine = _Lookup(token.strip())
+        self._lookups.append(mine)
+        try:
+            async with self._finding:
+                if not mine.done:
+                    await self._find(mine)
+        finally:
+            self._lookups.remove(mine)
+        return mine.found
+
+    async def _find(self, mine: _Lookup) -> None:
+        """Look up the tokens of all who wait: a transaction takes longer than what it asks.
+
+        Raises:
+            ShockwaveError: The database does not answer, or has something else of this token.
+        """
+        together = [one for one in self._lookups if not one.done]
+        try:
+            found = await self._whose(together)
+        except ShockwaveError:  # perhaps of another
+            together = [mine]
+            found = await self._whose(together)
+        for one, token in zip(together, found, strict=True):
+            one.found, one.done = token, True
+
+    async def _whose(self, lookups: Sequence[_Lookup]) -> list[Token | None]:
+        tokens = (one.token for one in lookups)
+        return await to_thread.run_sync(self.service.who, *tokens, limiter=self._finders)
 
     async def read(self, work: Callable[[], Result]) -> Result:
         """Read the service's records."""

@@ -55,7 +55,7 @@ class Database:
         self.write(_to_present)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
-        """Do something in a transaction that sees one state.
+        """Ask something; in SQLite, all of it of one state.
 
         Raises:
             WarehouseBusy: The database does not answer.
@@ -127,13 +127,18 @@ class _Postgres:
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._engine: AsyncEngine = create_async_engine(url, pool_pre_ping=True)
+        # Without a transaction where nothing is written: its begin and end, and those of each ping,
+        # are messages to and fro, and statements see what is committed either way.
+        self._engine: AsyncEngine = create_async_engine(
+            url, pool_pre_ping=True, isolation_level="AUTOCOMMIT"
+        )
 
     def do(self, work: Callable[[Connection], Result], *, write: bool) -> Result:
         async def doing() -> Result:
             async with asyncio.timeout(BUSY_SECONDS), self._engine.connect() as connection:
                 if not write:
                     return await connection.run_sync(work)
+                await connection.execution_options(isolation_level="READ COMMITTED")
                 async with connection.begin():
                     # Numbers are given in the order of commits; readers go on.
                     await connection.run_sync(_lock)

@@ -121,11 +121,13 @@ class Tokens:
             lambda connection: [_token(*row) for row in connection.execute(asked)]
         )
 
-    def find(self, text: str) -> Token | None:
-        """Whose token a text is; None if it is none."""
-        asked = select(*_SHOWN).where(TOKENS.c.hash == _hash(text))
-        row = self._database.read(lambda connection: connection.execute(asked).first())
-        return _token(*row) if row else None
+    def find(self, *texts: str) -> list[Token | None]:
+        """Whose tokens some texts are; None for what is none."""
+        hashes = [_hash(text) for text in texts]
+        asked = select(TOKENS.c.hash, *_SHOWN).where(TOKENS.c.hash.in_({*hashes}))
+        rows = self._database.read(lambda connection: connection.execute(asked).all())
+        found = {digest: _token(*shown) for digest, *shown in rows}
+        return [found.get(digest) for digest in hashes]
 
     def close(self) -> None:
         """Close all connections."""
