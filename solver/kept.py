@@ -72,18 +72,35 @@ def without_lost(job: ActiveJob, inventory: Inventory) -> ActiveJob:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reservation:
+class Reservation:
     """When a gang can start at the latest, and what is left of the GPUs of its type then.
 
     Attributes:
+        job_id: The gang.
         gpu_type: GPU type.
         seconds: Time until then.
         extra: GPUs left beside the gang.
     """
 
+    job_id: int
     gpu_type: str
     seconds: float
     extra: int
+
+
+def reserved(situation: Situation) -> Reservation | None:
+    """The reservation of the gang that has waited longest for GPUs of jobs not preempted, if any.
+
+    Args:
+        situation: Policy input, with all jobs. Where nodes are cordoned, nobody knows until when.
+    """
+    keeping = [job for job in situation.jobs if job.gpus and not job.spec.preemptible]
+    if not keeping or situation.cordoned:
+        return None
+    held = {job.job_id: job.gpus for job in keeping}
+    inventory = situation.inventory.without(sorted(chain.from_iterable(held.values())))
+    waiting = [without_lost(job, inventory) for job in situation.jobs if job.job_id not in held]
+    return _reserved(situation, inventory, keeping, waiting)
 
 
 def _delaying(
@@ -115,13 +132,14 @@ def _reserved(
     inventory: Inventory,
     keeping: Sequence[ActiveJob],
     waiting: Sequence[ActiveJob],
-) -> _Reservation | None:
+) -> Reservation | None:
     """The reservation of the gang that has waited longest, where kept GPUs are in its way."""
     blocked = (job for job in waiting if not inventory.menu(job.spec.demand))
     first = min(blocked, key=lambda job: (job.spec.arrival_seconds, job.job_id), default=None)
     if first is None:
         return None
-    found = [_of_type(situation, inventory.capacities, keeping, own) for own in first.menu]
+    free = inventory.capacities
+    found = [_of_type(situation, free, keeping, own, first.job_id) for own in first.menu]
     return min(found, key=lambda reservation: reservation.seconds)
 
 
@@ -130,14 +148,15 @@ def _of_type(
     free: Mapping[str, int],
     keeping: Sequence[ActiveJob],
     wanted: Allocation,
-) -> _Reservation:
+    job_id: int,
+) -> Reservation:
     """When there are enough GPUs of a type: at the latest at the limits of the jobs on them."""
     left, seconds = free[wanted.gpu_type], 0.0
     for until, gpus in sorted(_limits(situation, keeping, wanted.gpu_type)):
         if left >= wanted.gpus:
             break
         left, seconds = left + gpus, until
-    return _Reservation(wanted.gpu_type, seconds, left - wanted.gpus)
+    return Reservation(job_id, wanted.gpu_type, seconds, left - wanted.gpus)
 
 
 def _limits(

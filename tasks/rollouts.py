@@ -19,6 +19,7 @@ from predictor.belief import Belief
 from predictor.forecast import HELD, Forecast, RunTime
 from predictor.job import JobSpec
 from predictor.options import JobOptions, Task, stuck_behind
+from solver.kept import reserved
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import place
 from tasks.play import JobInPlay, Play, know
@@ -66,6 +67,24 @@ class Expected:
     finish: float
     finish_low: float
     finish_high: float
+
+
+def room_by(run: Run, this: Round) -> dict[int, float]:
+    """Seconds from now by which jobs that are not preempted give way to a gang that waits for them.
+
+    Args:
+        run: The run.
+        this: The round, solved.
+
+    Returns:
+        The gang that has the reservation of `solver.kept`, if one has, with the round that begins
+        after it.
+    """
+    given = situation(run, this)
+    found = reserved(given) if given and not given.promises else None
+    if given is None or found is None or found.job_id in this.plan.placement:
+        return {}
+    return {found.job_id: found.seconds + given.round_seconds}
 
 
 def expected(run: Run, this: Round, asked: Set[int]) -> dict[int, Expected]:

@@ -22,7 +22,7 @@ from flows.service.admission import (
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from tasks.commands import NO_NODE, NO_TERMS, CommandKind, NewNode
-from tasks.rollouts import expected
+from tasks.rollouts import expected, room_by
 from warehouse.inbox.entries import Entry
 from warehouse.workloads.families import FAMILIES
 
@@ -263,4 +263,5 @@ class Desk(Telling):
         pending = self.pending(found)
         new = replace(job, job_id=self.inbox.last() + 1)
         run, this = solved(self.run, found, [*pending, new])
-        return queue_row(run, this, new.job_id, expected(run, this, {new.job_id}).get(new.job_id))
+        row = queue_row(run, this, new.job_id, expected(run, this, {new.job_id}).get(new.job_id))
+        return replace(row, room_by_s=room_by(run, this).get(new.job_id))

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from flows.desk.declared import declared
 from flows.desk.desk import Desk
-from flows.desk.outlook import History, queue_row, solved
+from flows.desk.outlook import History, queue_rows, solved
 from flows.desk.rows import QueueRow
 from flows.runs.job_file import JobFile
 from flows.service.admission import check_terms
@@ -22,7 +22,6 @@ from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.options import MOST_TASKS
 from tasks.commands import Command, CommandKind, TenantTerms
-from tasks.rollouts import expected
 
 Names = Annotated[list[str], Field(max_length=100)]
 """Jobs by id or name, or nodes by their index."""
@@ -154,8 +153,7 @@ def _expected(
     desk: Desk, found: History, jobs: Sequence[JobSpec], commands: Sequence[Command] = ()
 ) -> dict[int, QueueRow]:
     run, this = solved(desk.run, found, jobs, commands)
-    ahead = expected(run, this, {*this.active})
-    return {job_id: queue_row(run, this, job_id, ahead.get(job_id)) for job_id in this.active}
+    return {row.job_id: row for row in queue_rows(run, this)}
 
 
 def _commands(desk: Desk, change: WhatIf, tenant: str | None) -> Iterator[Command]:

@@ -19,7 +19,7 @@ from solver.plan import ActiveJob
 from tasks.commands import Command
 from tasks.record import RoundRecord, Start
 from tasks.replay import Comparison, Recording
-from tasks.rollouts import Expected
+from tasks.rollouts import Expected, expected, room_by
 from tasks.round import Round, Run, collect, predict, solve
 from tasks.sources import Trace
 from tasks.state import RunState
@@ -159,6 +159,13 @@ def alone_seconds(run: Run, this: Round, job: ActiveJob) -> float:
     """What a job would take with an equal share of the GPUs, of which ρ is a multiple."""
     contention = max(1.0, this.state.arrived / run.header.settings.reference_gpus)
     return contention * (job.belief.run_seconds + job.run_time(job.own).remaining)
+
+
+def queue_rows(run: Run, this: Round) -> list[QueueRow]:
+    """The active jobs of a solved round as rows, with what is expected of them."""
+    ahead, bounds = expected(run, this, {*this.active}), room_by(run, this)
+    rows = (queue_row(run, this, job_id, ahead.get(job_id)) for job_id in this.active)
+    return [replace(row, room_by_s=bounds.get(row.job_id)) for row in rows]
 
 
 def queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> QueueRow:

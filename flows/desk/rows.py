@@ -89,6 +89,8 @@ class QueueRow:
         deadline_in_s: When it is to end; None if it has no deadline.
         in_time: Whether it should: yes or no where all of the interval says so, maybe, or missed;
             empty without a deadline or an expectation.
+        room_by_s: When jobs that are not preempted, whose GPUs it waits for, give way to it at the
+            latest, whatever arrives; None where it waits for none.
     """
 
     place: int | None
@@ -108,6 +110,7 @@ class QueueRow:
     waits_for: str = ""
     deadline_in_s: float | None = None
     in_time: str = ""
+    room_by_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from flows.desk.course import (
     prices_of,
     tenants_of,
 )
-from flows.desk.outlook import Followed, History, queue_row, solved
+from flows.desk.outlook import Followed, History, queue_rows, solved
 from flows.desk.rows import (
     EventRow,
     Happened,
@@ -39,7 +39,6 @@ from predictor.errors import InputError
 from predictor.job import JobSpec
 from tasks.commands import CommandKind
 from tasks.record import RunHeader
-from tasks.rollouts import expected
 from warehouse.inbox.entries import Entry
 from warehouse.inbox.inbox import FILE, Inbox
 from warehouse.store.folder import SNAPSHOT
@@ -200,8 +199,7 @@ class Telling:
             return pending
         if self._ahead is None or self._ahead[0] is not found:
             run, this = solved(self.run, found)
-            ahead = expected(run, this, {*this.active})
-            rows = [queue_row(run, this, job_id, ahead.get(job_id)) for job_id in this.active]
+            rows = queue_rows(run, this)
             rows.sort(key=lambda row: (row.status != "runs", row.place or math.inf, row.job_id))
             self._ahead = found, rows
         return [*self._ahead[1], *pending]

@@ -7,7 +7,7 @@ from solver.inventory import Inventory
 from solver.plan import ActiveJob, Plan
 from tasks.commands import Orders
 from tasks.eligibility import Bar
-from tasks.rollouts import expected
+from tasks.rollouts import expected, room_by
 from tasks.round import Round, Run
 
 
@@ -112,6 +112,7 @@ class Answer:
     promised: str | None = None
     quota_until_seconds: float | None = None
     problems: tuple[tuple[int, str], ...] = ()
+    room_by_seconds: float | None = None
 
     def __str__(self) -> str:
         """The answer in sentences, one a line."""
@@ -145,7 +146,7 @@ def answer(
     time = job.run_time(job.own)
     low, high = this.state.calibration.interval_of(belief, time)
     barred, within = this.state.barred.get(job_id), spec.options.deadline_seconds
-    clock = this.observation.clock_seconds
+    clock, by = this.observation.clock_seconds, room_by(run, this).get(job_id)
     worth = dict(zip(plan.order, plan.worth, strict=True)) if plan.worth else {}
     gpus = plan.placement.get(job_id, ())
     status = "runs" if gpus else "preempted" if job_id in this.state.leases else "waits"
@@ -220,6 +221,7 @@ def answer(
         waits_for_place=barred is not None and barred.bar is Bar.ARRAY,
         deadline_seconds=spec.arrival_seconds + within if within else None,
         promised=plan.promised.get(job_id),
+        room_by_seconds=None if by is None else clock + by,
         quota_until_seconds=barred.until_seconds if barred and barred.until_seconds else None,
     )
 

@@ -194,6 +194,11 @@ def _ahead(a: Answer) -> Iterator[str]:
         f"(80 %: {a.finish_low_seconds:,.0f} to {a.finish_high_seconds:,.0f} s), "
         f"with ρ {a.ftf:.2f} ({a.ftf_low:.2f} to {a.ftf_high:.2f})."
     )
+    if a.room_by_seconds is not None:
+        yield (
+            "Jobs that are not preempted give way to it "
+            f"by {a.room_by_seconds:,.0f} s at the latest, whatever arrives."
+        )
 
 
 def _deadline(a: Answer) -> Iterator[str]:
