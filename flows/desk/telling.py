@@ -38,7 +38,7 @@ from flows.desk.rows import (
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from tasks.commands import CommandKind
-from tasks.record import RunHeader
+from tasks.record import RoundRecord, RunHeader
 from warehouse.inbox.entries import Entry
 from warehouse.inbox.inbox import FILE, Inbox
 from warehouse.store.folder import SNAPSHOT
@@ -267,8 +267,21 @@ class Telling:
         if self._whys is None or self._whys[0] is not found:
             self._whys = found, {}
         if job_id not in (known := self._whys[1]):
-            known[job_id] = why(job_id, self._reader.warehouse, self.run)
+            if found.last and job_id in found.state.beliefs:
+                known[job_id] = self._why_now(found, found.last, job_id)
+            else:  # an earlier round is reached from the beginning
+                known[job_id] = why(job_id, self._reader.warehouse, self.run)
         return known[job_id]
+
+    def _why_now(self, found: History, last: RoundRecord, job_id: int) -> "Answer":
+        """Why a job has or has no GPUs in the last round, from the records of its life alone."""
+        from flows.history.why import Lived, check_same, of_round
+
+        run, this = solved(self.run, found)
+        check_same(self.run, this, last)
+        first = lifetime(self._news(), job_id).start
+        rounds = self._reader.parts(self.run, Lived, first, last.round + 1)
+        return of_round(run, this, job_id, last.round, rounds)
 
     def printed(self, job_id: int, shown: Mapping[str, "Shown"] | None = None) -> "Printed":
         """What the containers of a job print; it is the caller's to close.

@@ -4,9 +4,10 @@ The round is solved again from its records.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from containers.runtime import EventKind
+from containers.runtime import ContainerEvent, EventKind, Lease
 from flows.history.answer import Answer, Step, Wait, answer
 from flows.history.forks import check_own, taken_over
 from flows.runs.prepared import prepare
@@ -14,7 +15,7 @@ from predictor.errors import InputError, WarehouseError, likely
 from predictor.job import named
 from tasks.record import RoundRecord
 from tasks.replay import Comparison, Recording
-from tasks.round import Round, collect, displaced, predict, solve
+from tasks.round import Round, Run, collect, displaced, predict, solve
 from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
 
@@ -55,11 +56,38 @@ def why(
     this = Round()
     for step in (collect, predict, solve):
         step(run, this)
-    _check_same(name, this, recorded[number])
-    history = tuple(_history(job_id, recorded[: number + 2], number))
-    arrival = next(s.arrival_seconds for s in start.workload.specs if s.job_id == job_id)
-    waits = tuple(_waits(job_id, arrival, recorded[: number + 1]))
-    return answer(run, this, job_id, number, waits, history)
+    check_same(name, this, recorded[number])
+    return of_round(run, this, job_id, number, recorded)
+
+
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """What happened to jobs in a round: fields of its record."""
+
+    round: int
+    clock_seconds: float
+    finished: tuple[ContainerEvent, ...]
+    leases: tuple[Lease, ...]
+    events: tuple[ContainerEvent, ...]
+
+
+def of_round(
+    run: Run, this: Round, job_id: int, number: int, rounds: Sequence[Lived | RoundRecord]
+) -> Answer:
+    """Explain the decision about a job in a round that was solved again.
+
+    Args:
+        run: The run, before the round.
+        this: The round, solved.
+        job_id: The job, active in it.
+        number: The round's number.
+        rounds: The rounds of the job's life so far, and the one after this if there is one.
+    """
+    known = [found for found in rounds if found.round <= number + 1]
+    spec = this.state.beliefs[job_id].spec
+    waits = _waits(job_id, spec.arrival_seconds, [r for r in known if r.round <= number])
+    history = _history(job_id, known, number)
+    return answer(run, this, job_id, number, tuple(waits), tuple(history))
 
 
 def _latest(warehouse: Path) -> str:
@@ -94,7 +122,7 @@ def _round(name: str, job_id: int, recorded: Sequence[RoundRecord], asked: int |
     return asked
 
 
-def _check_same(name: str, this: Round, record: RoundRecord) -> None:
+def check_same(name: str, this: Round, record: RoundRecord) -> None:
     """Refuse to explain a decision that differs from the recorded decision."""
     leased = {lease.job_id: lease.gpus for lease in record.leases}
     solved = (dict(this.plan.placement), this.plan.report, this.plan.turns)
@@ -106,7 +134,7 @@ def _check_same(name: str, this: Round, record: RoundRecord) -> None:
         )
 
 
-def _waits(job_id: int, arrival: float, recorded: Sequence[RoundRecord]) -> Iterator[Wait]:
+def _waits(job_id: int, arrival: float, recorded: Sequence[Lived | RoundRecord]) -> Iterator[Wait]:
     """When the job held no GPUs, from its arrival to the last of these rounds."""
     since: float | None = arrival
     for record in recorded:
@@ -121,13 +149,14 @@ def _waits(job_id: int, arrival: float, recorded: Sequence[RoundRecord]) -> Iter
         yield Wait(since, clock)
 
 
-def _history(job_id: int, recorded: Sequence[RoundRecord], last: int) -> Iterator[Step]:
+def _history(job_id: int, recorded: Sequence[Lived | RoundRecord], last: int) -> Iterator[Step]:
     """The job's events up to a round, and its end if the round was its last."""
     held: Mapping[int, tuple[int, ...]] = {}
     for record in recorded:
         now = {lease.job_id: lease.gpus for lease in record.leases}
         for event in (*record.finished, *record.events):
-            if event.job_id == job_id and (record.round <= last or job_id in record.ended):
+            ends = any(end.job_id == job_id and end.ends_job for end in record.finished)
+            if event.job_id == job_id and (record.round <= last or ends):
                 reason = event.reason
                 if event.kind is EventKind.PREEMPTED and not reason:  # of layout 3
                     reason = displaced(event.gpus, held, now)

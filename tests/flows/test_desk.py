@@ -9,6 +9,7 @@ import pytest
 
 from flows.desk.desk import Desk
 from flows.desk.outlook import History
+from flows.history.why import why
 from predictor.allocation import Demand
 from predictor.errors import InputError, WarehouseError
 from predictor.job import Mode
@@ -55,7 +56,10 @@ def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
         active = [queue[1], queue[wide.number]]
         assert {row.status for row in active} == {"runs", "waits"}
         assert all(row.ends_in_s is not None and row.ftf is not None for row in active)
+        for job in (1, wide.number, held.number):  # as from the beginning of the records
+            assert desk.why(job) == why(job, tmp_path, name)
         go(tmp_path, 1)
+        assert desk.why(last.number) == why(last.number, tmp_path, name, 1)
         assert statuses(desk)[last.number] == "withdrawn"
         assert {row.job_id: row.done for row in desk.jobs()}[last.number] is None
         events = desk.events(after_round=0)
