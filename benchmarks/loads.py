@@ -41,9 +41,11 @@ from solver.market import Floats
 from solver.policies import POLICIES
 from tasks.record import RoundRecord, Settings, Timings, one_pool
 from tasks.round import run_round
+from tasks.sources import Workload
 
 FIGURES = ("makespan_s", "jct_s", "jct_p99_s", "worst_ftf", "ftf_p95", "restarts/job")
 BASE = "shockwave"
+GAP = "JCT to shockwave"
 
 
 @dataclass(frozen=True)
@@ -140,20 +142,30 @@ class Ends:
 
 def run(case: Case) -> dict[str, float]:
     """Simulate a stream under a policy; its figures."""
-    source = Source(jobs=case.jobs, contention_factor=case.load, seed=case.seed)
     pools = one_pool(case.gpus, min(case.gpus, 8))
-    start = make_start(source.open(case.gpus), Settings(policy=case.policy, pools=pools))
+    return streamed(stream(case), Settings(policy=case.policy, pools=pools))
+
+
+def stream(case: Case) -> Workload:
+    """The jobs of a case."""
+    source = Source(jobs=case.jobs, contention_factor=case.load, seed=case.seed)
+    return source.open(case.gpus)
+
+
+def streamed(workload: Workload, settings: Settings) -> dict[str, float]:
+    """The figures of a stream that is simulated with these settings."""
+    start = make_start(workload, settings)
     ends = Ends()
     with prepare(start).under_way(ends) as under_way, rare_collections():
         while not under_way.finished:
             run_round(under_way)
-    arrived = np.array([spec.arrival_seconds for spec in start.workload.specs])
-    ended = np.array([ends.at[spec.job_id] for spec in start.workload.specs])
-    alone = np.array([truth.isolated_seconds for truth in start.workload.truths])
+    arrived = np.array([spec.arrival_seconds for spec in workload.specs])
+    ended = np.array([ends.at[spec.job_id] for spec in workload.specs])
+    alone = np.array([truth.isolated_seconds for truth in workload.truths])
     jct = ended - arrived
-    rho = jct / (alone * np.maximum(mean_active(arrived, ended) / case.gpus, 1.0))
+    rho = jct / (alone * np.maximum(mean_active(arrived, ended) / settings.gpus, 1.0))
     figures = (ended.max(), jct.mean(), np.quantile(jct, 0.99))
-    figures += (rho.max(), np.quantile(rho, 0.95), ends.preemptions / case.jobs)
+    figures += (rho.max(), np.quantile(rho, 0.95), ends.preemptions / len(workload.specs))
     return dict(zip(FIGURES, map(float, figures), strict=True))
 
 
@@ -177,11 +189,11 @@ def summary(found: dict[Case, dict[str, float]]) -> list[dict[str, Any]]:
     for (gpus, load, policy), by_seed in groups.items():
         base = groups[gpus, load, BASE]
         gaps = np.array([by_seed[seed]["jct_s"] - base[seed]["jct_s"] for seed in by_seed])
-        spread = gaps.std(ddof=1) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.nan
+        error = gaps.std(ddof=1) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.nan
         row: dict[str, Any] = {"gpus": gpus, "load": load, "policy": policy}
         row |= {name: fmean(one[name] for one in by_seed.values()) for name in FIGURES}
-        row["JCT to shockwave"] = float(gaps.mean())
-        row["±"] = float(stdtrit(max(len(gaps) - 1, 1), 0.975) * spread)
+        row[GAP] = float(gaps.mean())
+        row["±"] = float(stdtrit(max(len(gaps) - 1, 1), 0.975) * error)
         rows.append(row)
     return rows
 
@@ -195,11 +207,17 @@ def table(rows: list[dict[str, Any]]) -> str:
             *(f"{row['gpus']}", f"{row['load']:g}", f"`{row['policy']}`"),
             *(f"{row[name]:,.0f}" for name in ("makespan_s", "jct_s", "jct_p99_s")),
             *(f"{row[name]:.2f}" for name in ("worst_ftf", "ftf_p95", "restarts/job")),
+            "–" if row["policy"] == BASE else f"{row[GAP]:+,.0f}{spread(row)}",
         ]
         for row in rows
     ]
-    heads = (*heads, "worst ρ", "95 % ρ", "restarts / job")
+    heads = (*heads, "worst ρ", "95 % ρ", "restarts / job", f"JCT to `{BASE}` (s)")
     return markdown(heads[first:], [row[first:] for row in shown])
+
+
+def spread(row: dict[str, Any]) -> str:
+    """The confidence interval of the gap to `shockwave`; nothing of a single seed."""
+    return "" if math.isnan(row["±"]) else f" ± {row['±']:,.0f}"
 
 
 def to_the_best(rows: list[dict[str, Any]]) -> str:
