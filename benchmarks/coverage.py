@@ -1,17 +1,19 @@
 """How many truths the 80 % intervals of a run held, and how wide they were.
 
     python -m benchmarks.coverage [--policy shockwave] [--seeds 10-11] [--every 15]
-        [--json | --markdown]
+        [--recorded WAREHOUSE] [--json | --markdown]
 
 Forecasts are of the run time left, as recorded, and of the next start of waiting jobs and the
 finish of all jobs, as `why` tells them; these of each EVERY-th round. Runs are the public traces
 (in the folder `shockwave` of that which SHOCKWAVE_DATA names), for each seed 120 generated jobs on
 32 GPUs, the same with a third of the jobs of each mode, 16 jobs on 16, and streams of 200 jobs on
-16 GPUs at loads 0.3 to 1.1. `width` is the mean width over the mean truth, both in seconds from
-the forecast on. `baseline` is the width of split conformal prediction on the same forecasts: an
-interval about each point forecast, by the relative errors of the jobs that finished before it, in
-the same mode and tenth of progress, or in more of them where these have too few. `ours` is the
-width of the intervals with such a baseline, `baseline held` how many truths that held.
+16 GPUs at loads 0.3 to 1.1. With `--recorded` they are the runs of a warehouse that have ended,
+such as `benchmarks.fidelity` keeps of its containers: each is gone through again from its records.
+`width` is the mean width over the mean truth, both in seconds from the forecast on. `baseline` is
+the width of split conformal prediction on the same forecasts: an interval about each point
+forecast, by the relative errors of the jobs that finished before it, in the same mode and tenth of
+progress, or in more of them where these have too few. `ours` is the width of the intervals with
+such a baseline, `baseline held` how many truths that held.
 """
 
 import argparse
@@ -23,6 +25,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,8 +39,11 @@ from harness.markdown import markdown
 from predictor.forecast import HELD
 from predictor.intervals import TENTHS, tenth_of
 from tasks.record import RoundRecord, Settings, Timings, one_pool
+from tasks.replay import Recording
 from tasks.rollouts import expected
 from tasks.round import ROUND, Round, Run, solve, timed
+from warehouse.analytics.questions import Analytics
+from warehouse.store.reader import Reader
 
 LOADS = (0.3, 0.5, 0.7, 0.9, 1.1)
 LEFT, START, FINISH = "run time left", "start", "finish"
@@ -96,22 +102,13 @@ def main() -> None:
     parser.add_argument("--policy", default="shockwave")
     parser.add_argument("--seeds", default="10-11", help="FIRST-LAST")
     parser.add_argument("--every", type=int, default=15, help="rounds between played forecasts")
+    parser.add_argument("--recorded", type=Path, help="warehouse whose runs are taken instead")
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print one JSON object a line")
     shape.add_argument("--markdown", action="store_true", help="print the table of the docs")
     asked = parser.parse_args()
-    first, last = map(int, asked.seeds.split("-"))
-    names = [*TRACES] if trace_folder() else []
-    for seed in range(first, last + 1):
-        names += [f"generated 32 {seed}", f"generated 16 {seed}", f"modes 32 {seed}"]
-        names += [f"load {load} {seed}" for load in LOADS]
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        every = [asked.every] * len(names)
-        found = pool.map(intervals, names, [asked.policy] * len(names), every)
-        by_name = dict(zip(names, found, strict=True))
     groups: defaultdict[tuple[str, str], list[Interval]] = defaultdict(list)
-    for name, ones in by_name.items():
-        kind = name if name in TRACES else name.rpartition(" ")[0]
+    for kind, ones in recorded(asked) if asked.recorded else simulated(asked):
         for one in ones:
             for group in ("all", one.mode, f"tenth {one.tenth}", kind):
                 groups[one.of, group].append(one)
@@ -123,6 +120,33 @@ def main() -> None:
         print(table(rows), end="")
     else:
         print_table(list(rows[0]), [list(one_row.values()) for one_row in rows])
+
+
+def simulated(asked: argparse.Namespace) -> Iterator[tuple[str, list[Interval]]]:
+    """The kinds of workloads, and the intervals of a run of each workload."""
+    first, last = map(int, asked.seeds.split("-"))
+    names = [*TRACES] if trace_folder() else []
+    for seed in range(first, last + 1):
+        names += [f"generated 32 {seed}", f"generated 16 {seed}", f"modes 32 {seed}"]
+        names += [f"load {load} {seed}" for load in LOADS]
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        every = [asked.every] * len(names)
+        found = pool.map(intervals, names, [asked.policy] * len(names), every)
+        for name, ones in zip(names, found, strict=True):
+            yield (name if name in TRACES else name.rpartition(" ")[0]), ones
+
+
+def recorded(asked: argparse.Namespace) -> Iterator[tuple[str, list[Interval]]]:
+    """The runtimes of the runs of a warehouse, and the intervals of each run that has ended."""
+    reader, names = Reader(asked.recorded), "SELECT run FROM runs ORDER BY run"
+    for (name,) in Analytics(asked.recorded).query(names)[1]:
+        start, kept = reader.start(name), Kept()
+        records = [record for record, _ in reader.records(name)]
+        run = prepare(start, recorded=True).on(Recording(records), kept, name)
+        for _ in records:
+            go_on(run, kept, asked.every)
+        if run.finished:
+            yield str(start.header.settings.runtime), seen(run, kept)
 
 
 def row(of: str, group: str, ones: list[Interval]) -> dict[str, Any]:
@@ -226,13 +250,23 @@ def intervals(name: str, policy: str, every: int) -> list[Interval]:
     start = make_start(workload, Settings(policy=policy, pools=one_pool(gpus_of(name))))
     with prepare(start).under_way(kept) as run, rare_collections():
         while not run.finished:
-            this = Round()
-            for step in ROUND:
-                timed(step, run, this)
-                if step is solve and run.state.round % every == every // 2:
-                    kept.play(run, this)
-        total = {belief.spec.job_id: belief.run_seconds for belief in run.state.ended}
-    modes = {spec.job_id: spec.mode.value for spec in workload.specs}
+            go_on(run, kept, every)
+    return seen(run, kept)
+
+
+def go_on(run: Run, kept: Kept, every: int) -> None:
+    """A round of a run, with the starts and finishes that are forecast in it."""
+    this = Round()
+    for step in ROUND:
+        timed(step, run, this)
+        if step is solve and run.state.round % every == every // 2:
+            kept.play(run, this)
+
+
+def seen(run: Run, kept: Kept) -> list[Interval]:
+    """The intervals of a run that has ended."""
+    total = {belief.spec.job_id: belief.run_seconds for belief in run.state.ended}
+    modes = {belief.spec.job_id: belief.spec.mode.value for belief in run.state.ended}
     return list(held(kept, total, modes))
 
 

@@ -1,7 +1,7 @@
 """Does the simulator foretell what real training jobs do?
 
     python -m benchmarks.fidelity [--runs 3] [--mixed] [--measured FILE] [--driver prefect|plain]
-        [--json]
+        [--warehouse FOLDER] [--json]
 
 Measures a profile of this machine, or takes the one that it printed before to FILE, runs twelve
 training jobs of three families, in all three modes, on one and two of four emulated GPUs, in
@@ -263,6 +263,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--mixed", action="store_true", help="on GPUs of two speeds")
     parser.add_argument("--measured", type=Path, help="what an earlier run printed")
+    parser.add_argument("--warehouse", type=Path, help="folder that keeps the records")
     parser.add_argument("--driver", choices=("plain", "prefect"), default="prefect")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
@@ -301,7 +302,7 @@ def main() -> int:
             for kind, (cpus, count) in sizes.items()
         )
         driver = run_round if asked.driver == "plain" else run_round_in_prefect
-        folder = Path(storage) / "warehouse"
+        folder = asked.warehouse or Path(storage) / "warehouse"
         rows, amiss = fidelity(
             replace(plain, nodes=nodes), folder, asked.runs, driver, report, asked.measured
         )
