@@ -79,7 +79,7 @@ def called(arguments: Arguments) -> int:
     """Run the command line in this process; its exit code."""
     from flows.cli import main as cli
 
-    cli.silence_teardown = lambda: None
+    cli.end_process = lambda code: None
     sys.argv = ["shockwave", *(os.fsdecode(os.fsencode(fit(part))) for part in arguments)]
     try:
         cli.main()

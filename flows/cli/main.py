@@ -10,7 +10,7 @@ from types import FrameType
 from flows.cli.commands import COMMANDS, overview
 from flows.cli.errors import printable, reported
 from flows.cli.progress import working
-from flows.servers.teardown import silence_teardown
+from flows.servers.teardown import end_process
 from predictor.errors import Interrupted
 
 COMPLETION = "_SHOCKWAVE_COMPLETE"
@@ -58,7 +58,8 @@ def _print_overview() -> None:
 
 def main() -> None:
     """Run the command line; report user errors and interruptions in a line, with an exit code."""
-    atexit.register(silence_teardown)  # registered first, so it runs last
+    ended = [1]  # with a traceback, if nothing else is said below
+    atexit.register(end_process, ended)  # registered first, so it runs last
     interruptions: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -77,10 +78,13 @@ def main() -> None:
                 "shockwave", "interrupted", "run it again; recorded rounds are kept"
             )
         if found is None:
+            if isinstance(error, SystemExit):
+                ended.append(int(error.code or 0))
             raise
         import typer
 
         colour = False if os.environ.get("NO_COLOR") else None  # None: on a terminal
         line = f"error: {printable(str(found))}"
         typer.secho(line, fg=typer.colors.RED, err=True, color=colour)
+        ended.append(found.exit_code)
         sys.exit(found.exit_code)

@@ -78,7 +78,7 @@ def program() -> Command:
 def enter(*arguments: object) -> int:
     """Run the same entry point in this process; its exit code."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(cli, "silence_teardown", lambda: None)
+        patched.setattr(cli, "end_process", lambda code: None)
         patched.setattr(sys, "argv", ["shockwave", *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
             cli.main()

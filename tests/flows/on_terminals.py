@@ -15,7 +15,7 @@ import termios
 
 from flows.cli import main as cli
 
-cli.silence_teardown = lambda: None
+cli.end_process = lambda code: None
 
 
 def main() -> None:
