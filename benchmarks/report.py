@@ -1,11 +1,12 @@
 """Report a large run and a campaign, and measure both pages as their readers meet them.
 
-    python benchmarks/report.py [--reports run,campaign] [--json]
+    python benchmarks/report.py [--reports run,campaign] [--pages FOLDER] [--json]
 
 The run has the 900 jobs of a generated workload on 256 GPUs under Shockwave; the campaign is
 `examples/campaign.toml` with its 54 cells. Both are made in a new warehouse, each report by the
 command line in a process of its own, whose processor time includes the imports. Chromium then opens
-the page, 1,200 pixels wide, in the light and in the dark. Asked of each page:
+the page, 1,200 pixels wide, in the light and in the dark. FOLDER keeps the pages, and pictures of
+each: light, dark, 500 pixels wide, and as it is printed. Asked of each page:
 
 - at most 10 s of processor time and 5 MB
 - at most 6,000 pixels high before anything is opened, the first paint within 1.5 s
@@ -72,11 +73,12 @@ ALL_DRAWN = """
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--reports", default="run,campaign")
+    parser.add_argument("--pages", type=Path, help="where pages and their pictures are kept")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rows = [
-            {"report": name, **measure(Path(folder) / name, name)}
+            {"report": name, **measure(Path(folder) / name, name, options.pages)}
             for name in options.reports.split(",")
         ]
     for row in rows:
@@ -85,10 +87,10 @@ def main() -> None:
         sys.exit(1)
 
 
-def measure(warehouse: Path, name: str) -> dict[str, Any]:
+def measure(warehouse: Path, name: str, pages: Path | None) -> dict[str, Any]:
     """Make what is reported, report it, and open the page."""
     about = a_run(warehouse) if name == "run" else a_campaign(warehouse)
-    page = warehouse / "page.html"
+    page = (pages or warehouse) / f"{name}.html"
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [*PROGRAM, "report", about, "--warehouse", str(warehouse), "--out", str(page)]
     subprocess.run(command, check=True, capture_output=True)
@@ -98,6 +100,8 @@ def measure(warehouse: Path, name: str) -> dict[str, Any]:
         program = shutil.which("chromium") or shutil.which("google-chrome")
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         seen = [look(browser, page, scheme) for scheme in ("light", "dark")]
+        if pages is not None:
+            picture(browser, page)
         browser.close()
     worst = {name: max(figures[name] for figures in seen) for name in seen[0]}
     return {"cpu_s": round(seconds, 2), "bytes": page.stat().st_size, **worst}
@@ -123,6 +127,25 @@ def look(browser: Browser, page: Path, scheme: Any) -> dict[str, float]:
     violations = Axe().run(opened).response["violations"]
     context.close()
     return {**figures, "sort_ms": round(median(times)), "violations": len(violations)}
+
+
+def picture(browser: Browser, page: Path) -> None:
+    """Keep pictures of a page beside it."""
+    for name, width, scheme in (
+        ("light", 1200, "light"),
+        ("dark", 1200, "dark"),
+        ("narrow", 500, "light"),
+    ):
+        context = browser.new_context(
+            offline=True, color_scheme=scheme, viewport={"width": width, "height": 900}
+        )
+        opened = context.new_page()
+        opened.goto(page.as_uri())
+        opened.wait_for_selector("html[data-drawn]")
+        opened.screenshot(path=page.with_name(f"{page.stem}-{name}.png"), full_page=True)
+        if name == "light":
+            opened.pdf(path=page.with_name(f"{page.stem}-print.pdf"), format="A4")
+        context.close()
 
 
 def a_run(warehouse: Path) -> str:

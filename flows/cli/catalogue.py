@@ -35,6 +35,10 @@ def runs(
         str | None,
         typer.Option(help="Figures of some jobs of each run only, such as 'scale_factor = 4'."),
     ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(help="A run: those of the same jobs on as many GPUs only, to be compared."),
+    ] = None,
     identical: Annotated[
         bool, typer.Option("--identical", help="List each of several identical runs.")
     ] = False,
@@ -54,17 +58,24 @@ def runs(
     from warehouse.analytics.listing import Selection, list_runs
     from warehouse.analytics.marts import keep_fast
     from warehouse.analytics.questions import Analytics
+    from warehouse.store.folder import run_folder
+    from warehouse.store.labels import run_named
 
+    alike = None if like is None else run_named(warehouse, like)
+    if alike is not None:
+        run_folder(warehouse, alike)
     keep_fast(warehouse, progress().counted("copying figures", "runs"))
-    selected = Selection(
-        policy, tuple(tag or ()), where, sort, limit + 1 if limit else None, of_jobs, identical
-    )
+    most = limit + 1 if limit else None
+    selected = Selection(policy, tuple(tag or ()), where, sort, most, of_jobs, alike, identical)
     rows = list_runs(Analytics(warehouse), selected)
     more = bool(limit) and len(rows) > limit
     rows = rows[: limit or None]
     print_rows(rows if as_json else _without_usual(rows), as_json, paged=True)
     if not rows and not as_json:
         say("(no run is like that)", err=True)
+    unlike = {tuple(row[name] for name in ("trace", "gpus", "seed")) for row in rows}
+    if sort and len(unlike) > 1 and not as_json:
+        say("(of different jobs, GPUs or seeds: --like RUN lists those to be compared)", err=True)
     if more and not as_json:
         say(f"(the first {limit} only; --limit 0 lists all)")
 

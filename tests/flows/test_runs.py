@@ -116,6 +116,21 @@ def test_which_run_is_best_for_some_of_the_jobs(ask: Ask, made: dict[str, Made])
     assert rows[0]["jct_p99_s"] == min(row["jct_p99_s"] for row in expected.values())
 
 
+def test_runs_of_the_same_jobs_are_listed_for_a_comparison(ask: Ask, warehouse: Path) -> None:
+    other = ended("fifo", jobs=2)
+    write(warehouse, other.start, other.rounds)
+    all_of_them = rows_of(ask, "runs")
+    (alone,) = (row["run"] for row in all_of_them if row["jobs"] == 2)
+    same = {row["run"] for row in all_of_them} - {alone}
+    name = min(same)
+    ask("name", name, "Baseline")
+    for like, found in ((name, same), ("Baseline", same), (alone, {alone})):
+        assert {row["run"] for row in rows_of(ask, "runs", "--like", like)} == found
+    assert "--like RUN" in ask("runs", "--sort", "jct_p99_s").err
+    assert ask("runs", "--sort", "jct_p99_s", "--like", "Baseline").err == ""
+    assert "not in the warehouse" in ask("runs", "--like", "fifo-000000-1").err
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -265,6 +265,7 @@ def test_runs_tell_what_was_asked(tmp_path: Path) -> None:
         "gpus_per_node": 1,
         "pools": [{"gpu_type": UNTYPED, "gpus": 2, "gpus_per_node": 1, "price": 0.0}],
         "trace": "by hand",
+        "workload": START.header.workload,
         "gpus": 2,
         "reference_gpus": 2,
         "jobs": 3,

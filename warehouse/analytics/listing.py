@@ -40,6 +40,7 @@ class Selection:
         limit: At most so many runs.
         of_jobs: A condition over the columns of `job_outcomes` (SQL): the figures `OF_JOBS` and
             `jobs` are of the jobs that meet it.
+        like: Runs of the same jobs on as many GPUs as this one only.
         identical: Whether to list each of several identical runs, and not the newest only.
     """
 
@@ -49,6 +50,7 @@ class Selection:
     sort: str | None = None
     limit: int | None = None
     of_jobs: str | None = None
+    like: str | None = None
     identical: bool = False
 
 
@@ -101,6 +103,9 @@ def _query(asked: Selection, runs: Sequence[str] | None, labels: Mapping[str, La
         conditions.append(f"policy = {listed([asked.policy])}")
     if runs is not None:
         conditions.append(f"run IN ({listed(runs)})")
+    if asked.like is not None:
+        same = f"SELECT workload, gpus FROM runs WHERE run = {listed([asked.like])}"
+        conditions.append(f"(workload, gpus) IN ({same})")
     if asked.where is not None:
         conditions.append(f"({_one('where', asked.where)})")
     columns = [name for name in COLUMNS if name not in ("name", "tags")]
@@ -124,9 +129,9 @@ def _query(asked: Selection, runs: Sequence[str] | None, labels: Mapping[str, La
     order = f"{_one('sort', asked.sort)}, {NEWEST}" if asked.sort else NEWEST
     return f"""
 WITH {shadow} figures AS (
-    SELECT s.*, r.seed, r.created_at, r.first_hash, count(*) OVER ({first}) AS same
+    SELECT s.*, r.seed, r.created_at, r.first_hash, r.workload, count(*) OVER ({first}) AS same
     FROM {figures} AS s
-    JOIN (SELECT run, seed, created_at, first_hash FROM runs) AS r USING (run)
+    JOIN (SELECT run, seed, created_at, first_hash, workload FROM runs) AS r USING (run)
 ),
 listed AS (SELECT * FROM figures {once})
 SELECT {", ".join(columns)} FROM listed

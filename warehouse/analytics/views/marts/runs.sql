@@ -2,12 +2,14 @@
 -- grain: one row per run
 -- reference_gpus: GPUs that fairness is reckoned with; of a fork those of the run that it goes back
 -- to, so that the same outcome is as fair, whatever cluster the fork is given.
+-- workload: equal where the jobs are; records before layout 6 have no hash of them.
 SELECT
     h.run,
     h.created_at,
     h.settings.policy AS policy,
     h.settings.backend AS asked_backend,
     h.source AS trace,
+    coalesce(nullif(h.workload, ''), h.source) AS workload,
     h.settings.fidelity AS fidelity,
     h.settings.parameters AS parameters,
     i.gpus AS gpus,
