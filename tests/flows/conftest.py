@@ -170,6 +170,20 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return Finished(warehouse, ran.rows[0]["run"], ran)
 
 
+@pytest.fixture(scope="session")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse with a run a policy, and the first of them a second time; not to be changed."""
+    from tests.runs import POLICIES, ended, write
+    from warehouse.analytics.catalog import build
+
+    warehouse = tmp_path_factory.mktemp("several") / "warehouse"
+    for policy in (*POLICIES, POLICIES[0]):
+        made = ended(policy)
+        write(warehouse, made.start, made.rounds)
+    build(warehouse)
+    return warehouse
+
+
 def tree(folder: Path) -> dict[str, bytes | None]:
     """Everything below a folder, byte for byte."""
 

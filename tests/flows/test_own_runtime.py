@@ -25,7 +25,7 @@ from shockwave.testing import check_runtime
 from tasks.record import RuntimeKind
 from tests.documents import blocks, check_commands
 from tests.flows.conftest import Command
-from tests.flows.test_plugins import install
+from tests.flows.test_own_formats import install
 from warehouse.store.reader import Reader
 
 pytestmark = pytest.mark.process

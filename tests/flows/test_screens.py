@@ -13,11 +13,8 @@ import re
 import shlex
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -25,21 +22,16 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-import tasks.round
-import warehouse.store.writer
-from containers.virtual.real_time import Pace
-from flows.cli import campaigns, reports, runs, top
+from flows.cli import campaigns, reports, runs
 from flows.cli.commands import COMMANDS
 from flows.cli.output import print_log, print_rows
-from flows.judging import windows
 from flows.judging.conformance import FIGURES
-from flows.runs import code_version
 from flows.runs.profiling import Combination, Measured
-from flows.service import scheduler
 from predictor.allocation import Demand
 from predictor.job import Mode
 from tasks.commands import CommandKind
 from tests.flows.conftest import enter
+from tests.flows.screens_of import Shown, still
 from tests.flows.served import SECRET, served
 from tests.flows.test_scheduler import JOB, go
 from tests.flows.test_solve import window
@@ -130,100 +122,6 @@ ELSEWHERE = {
     "up": "prints lines on stderr, which are the same on any terminal",
 }
 """Commands that are not run here, and why."""
-
-
-CONTROLS = re.compile(r"\x1b\[(?:\?\d+[hl]|\d*[ABCDHJK])")
-
-
-class Terminal(io.StringIO):
-    """What is printed, as if on a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-class File(io.TextIOWrapper):
-    """What is printed, as if into a file."""
-
-    def getvalue(self) -> str:
-        self.seek(0)
-        return self.read()
-
-
-class Clock:
-    """A clock that is moved by hand, from a moment on."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def time(self) -> float:
-        return 1_790_000_000.0 + self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
-
-    def date(self, zone: object) -> datetime:
-        return datetime.fromtimestamp(self.time(), UTC)
-
-
-class Interrupted:
-    """Whoever sleeps is interrupted."""
-
-    def sleep(self, seconds: float) -> None:
-        raise KeyboardInterrupt
-
-
-@contextmanager
-def still() -> Iterator[Clock]:
-    """All clocks stand, so that nothing printed has taken time."""
-    clock = Clock()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(time, "time", clock.time)
-        patched.setattr(tasks.round, "perf_counter", clock.time)
-        patched.setattr(runs, "perf_counter", clock.time)
-        patched.setattr(windows, "perf_counter", clock.time)
-        patched.setattr(code_version, "version", lambda package: "1.0")
-        patched.setattr(code_version.platform, "python_version", lambda: "3.0")
-        dates = type("Dates", (), {"now": staticmethod(clock.date)})
-        patched.setattr(warehouse.store.writer, "datetime", dates)
-        patched.setattr(top, "time", Interrupted())
-        patched.setattr(
-            scheduler, "Pace", lambda at, speed: Pace(at, speed, clock.now, clock.sleep)
-        )
-        yield clock
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What was printed on stdout, on a terminal or, of no width, into a file."""
-
-    folder: Path
-
-    def at(self, width: int | None, call: Callable[[], object], *, colour: bool = False) -> str:
-        """What a call prints."""
-        out = Terminal() if width else File(io.BytesIO(), encoding="utf-8")
-        with pytest.MonkeyPatch.context() as patched, still():
-            patched.chdir(self.folder)
-            patched.setattr(sys, "stdout", out)
-            patched.setattr(sys, "stderr", io.StringIO())
-            for name, value in (
-                ("COLUMNS", str(width or 200)),
-                ("LINES", "1000"),
-                ("TERM", "xterm-256color"),
-                ("SHOCKWAVE_WAREHOUSE", "w"),
-                ("NO_COLOR", "" if colour else "1"),
-            ):
-                patched.setenv(name, value)
-            call()
-        text = out.getvalue()
-        assert colour or not re.search(r"\x1b\[[349]\d", text)
-        if CONTROLS.search(text):  # of a screen that is drawn again and again
-            text = "\n".join(line.rstrip() for line in CONTROLS.sub("", text).splitlines())
-            text = text.strip() + "\n"
-        return text if colour else ESCAPES.sub("", text)
 
 
 @dataclass(frozen=True)
@@ -335,6 +233,7 @@ def test_every_command_is_here() -> None:
     assert sorted([*LINES, *SUMMARIES, *ELSEWHERE]) == sorted(COMMANDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LINES)
 def test_a_command_prints_what_is_stored(name: str, kept: Kept) -> None:
     assert_stored(name, partial(kept.shown, LINES[name]))

@@ -233,6 +233,7 @@ def test_a_job_that_has_not_arrived_is_told_so(made: Made, tmp_path: Path) -> No
     assert len(Analytics(tmp_path).query("FROM runs")[1]) == 1
 
 
+@pytest.mark.slow
 def test_types_are_named_with_the_speed_that_they_would_give(tmp_path: Path) -> None:
     made = make(mixed("fifo", jobs=16))
     run, inventory = write(tmp_path, made.start, made.rounds), made.header.settings.inventory
@@ -265,6 +266,7 @@ def test_types_are_named_with_the_speed_that_they_would_give(tmp_path: Path) -> 
             assert 0 <= answer.free_gpus < answer.scale_factor * len(kinds)
 
 
+@pytest.mark.slow
 def test_a_market_says_what_each_type_is_worth_against_its_price(tmp_path: Path) -> None:
     made = make(mixed("shockwave", jobs=16))
     run = write(tmp_path, made.start, made.rounds)

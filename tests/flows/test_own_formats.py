@@ -1,0 +1,193 @@
+"""Trace formats and throughput models of other packages: the pages as they stand, and failures."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import shockwave
+from predictor.plugins import plugins
+from shockwave.testing import check_throughputs
+from tests.documents import blocks
+from tests.flows.conftest import Command
+from warehouse.store.reader import Reader
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+
+TRACE = "0 1 0.5\n60 2 0.25\n"
+
+
+def install(site: Path, module: str, code: str, entry: str) -> Path:
+    """Put a module with an entry point among what is installed; returns its file."""
+    info = site / f"{module}-1.2.dist-info"
+    info.mkdir(parents=True)
+    name = module.replace("_", "-")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+    points = re.sub(r'project\.entry-points\."(.*)"', r"\1", entry).replace('"', "")
+    (info / "entry_points.txt").write_text(points)
+    file = site / f"{module}.py"
+    file.write_text(code)
+    return file
+
+
+@pytest.fixture
+def spaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The module of the trace reader of the page, installed."""
+    page = ROOT / "docs" / "own-trace.md"
+    (code, _), (entry, _) = blocks(page, "python"), blocks(page, "toml")
+    module = install(tmp_path / "site", "spaced_trace", code, entry)
+    (tmp_path / "jobs.txt").write_text(TRACE)
+    monkeypatch.syspath_prepend(module.parent)
+    plugins.cache_clear()
+    yield module
+    monkeypatch.undo()
+    plugins.cache_clear()
+    sys.modules.pop("spaced_trace", None)
+
+
+def test_a_trace_of_ones_own_format_is_read_by_its_name(
+    spaced: Path, here: Command, tmp_path: Path
+) -> None:
+    trace = tmp_path / "jobs.txt"
+    asked = ("simulate", "--gpus", 4, "--trace", trace, "--round-seconds", 900)
+    kept = ("--warehouse", tmp_path / "w", "--json")
+    done = here(*asked, "--format", "spaced", "--seed", 3, *kept)
+    (row,) = done.rows
+    assert (row["trace"], row["jobs"]) == ("jobs.txt", 2)
+    jobs = shockwave.Warehouse(tmp_path / "w").jobs(row["run"])
+    assert list(jobs["scale_factor"]) == [1, 2]
+    assert list(jobs["arrival_seconds"]) == [0.0, 60.0]
+    assert jobs["isolated_seconds"].to_list() == pytest.approx([1_800, 900], rel=0.2)
+    spaced.unlink()  # the jobs are in the record
+    assert here("replay", row["run"], "--warehouse", tmp_path / "w").code == 0
+    for options, error in (
+        (("--format", "spaced", "--only", "a=b"), "--only: says nothing about a spaced trace"),
+        (
+            ("--format", "spacd"),
+            "--format: unknown format 'spacd'; did you mean spaced? known are public, ",
+        ),
+    ):
+        refused = here(*asked, *options, *kept)
+        assert refused.code == 2
+        assert refused.err.startswith(f"error: {error}")
+
+
+READERS = {
+    "raise OSError('no such disk')": "cannot read *: OSError: no such disk (spaced_trace.py:9)",
+    "return 3": "cannot read *: TypeError: 'int' object is not iterable",
+    "return []": "found no jobs in *",
+    "return [1]": "read *, of which job 0 is a int, no BareJob",
+    "return [BareJob(0.0, 60.0, 1), BareJob(0.0, 60.0, 0)]": "job 1 has 0 GPUs",
+    "return [BareJob(0.0, -1.0, 1)]": "job 0 runs for -1.0 s",
+    "return [BareJob(0.0, None, 1)]": "job 0 runs for None s",
+    "return [BareJob(float('nan'), 1.0, 1)]": "job 0 arrives at nan s",
+    "return [BareJob('0', 1.0, 1)]": "job 0 arrives at '0' s",
+    "return [BareJob(0.0, 1.0, 1, tenant=3)]": "job 0 has a tenant or a model that is no text",
+}
+"""Last lines of a reader, and what is said of it; * stands for the trace."""
+
+
+@pytest.mark.parametrize("body", READERS)
+def test_a_reader_that_fails_is_named(
+    body: str, spaced: Path, here: Command, tmp_path: Path
+) -> None:
+    text = spaced.read_text().partition("    lines =")[0]
+    spaced.write_text(f"{text}    {body}\n")
+    trace = tmp_path / "jobs.txt"
+    done = here(
+        *("simulate", "--gpus", 4, "--trace", trace, "--format", "spaced"),
+        *("--warehouse", tmp_path / "w"),
+    )
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: format 'spaced' of spaced-trace 1.2: ")
+    assert READERS[body].replace("*", str(trace)) in done.err
+    assert not (tmp_path / "w").exists()
+
+
+@pytest.fixture
+def amdahl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The module of the throughput model of the page, installed, and a trace beside it."""
+    page = ROOT / "docs" / "own-trace.md"
+    (_, code), (_, entry) = blocks(page, "python"), blocks(page, "toml")
+    module = install(tmp_path / "site", "amdahl", code, entry)
+    monkeypatch.syspath_prepend(module.parent)
+    plugins.cache_clear()
+    yield module
+    monkeypatch.undo()
+    plugins.cache_clear()
+    sys.modules.pop("amdahl", None)
+
+
+def test_a_throughput_model_of_ones_own_is_recorded_as_its_table(
+    amdahl: Path, here: Command, tmp_path: Path
+) -> None:
+    assert here("generate", tmp_path / "t", "--jobs", 4).code == 0
+    trace = tmp_path / "t" / "jobs.trace"
+    check_throughputs("amdahl", trace)
+    asked = ("simulate", "--gpus", 4, "--trace", trace, "--round-seconds", 3600)
+    kept = ("--warehouse", tmp_path / "w")
+    (row,) = here(*asked, "--profile", "amdahl", *kept, "--json").rows
+    profile = Reader(tmp_path / "w").header(row["run"]).profile
+    assert profile
+    for one in profile:
+        expected = 500 / (0.05 + 0.95 / one.gpus) / (one.batch_size + 32)
+        assert (one.gpu_type, one.steps_per_second) == ("v100", pytest.approx(expected))
+    (tmp_path / "c.toml").write_text(
+        'name = "own"\npolicies = ["fifo"]\nseeds = [1]\n'
+        '[[workloads]]\nname = "w"\ntrace = "t/jobs.trace"\nprofile = "amdahl"\n'
+        '[[clusters]]\nname = "c"\ngpus = 4\n'
+    )
+    (workload,) = shockwave.Campaign.read(tmp_path / "c.toml", tmp_path / "w").plan.workloads
+    assert str(workload.profile) == "amdahl"
+    amdahl.unlink()  # its table is in the record
+    assert here("replay", row["run"], *kept).code == 0
+    refused = here(*asked, "--profile", "amdal", *kept)
+    assert refused.code == 2
+    assert "amdal: No such file or directory" in refused.err
+
+
+def test_a_throughput_model_knows_several_gpu_types(
+    amdahl: Path, here: Command, tmp_path: Path
+) -> None:
+    twice = "return 500.0 * speedup * (1 + (allocation.gpu_type == 'a100'))"
+    text = amdahl.read_text().replace('("v100",)', '("v100", "a100")')
+    amdahl.write_text(text.replace("return 500.0 * speedup", twice))
+    assert here("generate", tmp_path / "t", "--jobs", 2, "--scale-factors", "1=1").code == 0
+    asked = ("--trace", tmp_path / "t" / "jobs.trace", "--profile", "amdahl", "--policy", "fifo")
+    (row,) = here(
+        *("simulate", "--pools", "v100:2x1,a100:1x1", *asked, "--round-seconds", 3600),
+        *("--warehouse", tmp_path / "w", "--json"),
+    ).rows
+    rates: dict[tuple[str, int], dict[str, float]] = {}
+    for one in Reader(tmp_path / "w").header(row["run"]).profile:
+        rates.setdefault((one.model, one.batch_size), {})[one.gpu_type] = one.steps_per_second
+    assert rates
+    assert all(of["a100"] == 2 * of["v100"] for of in rates.values())
+
+
+MODELS = {
+    "raise OSError('no such disk')": "cannot tell the rate of * OSError: no such disk (amdahl.py:",
+    "return None": "a rate of None steps per second",
+    "return -1.0": "a rate of -1.0 steps per second",
+    "return float('inf')": "a rate of inf steps per second",
+    "return 1.0 + job.job_id": "two rates; a rate may depend on these only",
+}
+"""Last lines of a model, and what is said of it; * stands for a job and what it holds."""
+
+
+@pytest.mark.parametrize("body", MODELS)
+def test_a_throughput_model_that_fails_is_named(
+    body: str, amdahl: Path, here: Command, tmp_path: Path
+) -> None:
+    amdahl.write_text(amdahl.read_text().partition("        speedup =")[0] + f"        {body}\n")
+    assert here("generate", tmp_path / "t", "--jobs", 20).code == 0
+    asked = ("--trace", tmp_path / "t" / "jobs.trace", "--profile", "amdahl")
+    done = here("simulate", "--gpus", 8, *asked, "--warehouse", tmp_path / "w")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: throughput model 'amdahl' of amdahl 1.2: ")
+    assert all(part in done.err for part in MODELS[body].split("*"))
+    assert not (tmp_path / "w").exists()
