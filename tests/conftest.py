@@ -27,7 +27,7 @@ MARKERS = {"daemon": "docker", "client": "prefect", "up": "prefect", "page": "br
 }
 """What a test is marked with that uses a fixture."""
 
-FIRST = ("prefect", "docker", "slow")
+FIRST = ("prefect", "docker", "browser", "slow", "process")
 """Markers of the tests that begin first, so that no worker ends long after the others."""
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,6 +126,7 @@ def test_overdue_jobs_go_in_the_order_in_which_they_became_so() -> None:
     assert len(order) > 4
 
 
+@pytest.mark.slow
 def test_an_endless_stream_of_short_jobs_does_not_keep_a_long_gang_waiting_for_ever() -> None:
     policy, stream = Shockwave(), Stream()
     gang = stream.arrive(4, 6)
