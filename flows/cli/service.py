@@ -10,6 +10,7 @@ import typer
 
 from flows.cli.options import Json, Warehouse, takes
 from flows.cli.output import print_rows, say
+from flows.servers.logs import LogFormat, structured, tell
 from flows.service.options import DATABASE_URL, ServiceOptions
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
@@ -52,6 +53,9 @@ def up(
         bool,
         typer.Option("--standby", help="Wait, and take over when the one that serves ends."),
     ] = False,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Lines of text, or JSON objects with ids of what happens.")
+    ] = LogFormat.TEXT,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
 ) -> None:
     """Start a service that takes jobs in, and Prefect's server with its UI."""
@@ -64,6 +68,7 @@ def up(
         Path(warehouse).absolute(),
         options,
         standby,
+        log_format,
     )
     if standby and detach:
         raise InputError(
@@ -79,6 +84,9 @@ def up(
 
 def _told(line: str) -> None:
     """Say a line of status; a log whose disk is full stops no service."""
+    if structured():
+        tell("up", line)
+        return
     with suppress(OSError):
         say(line, err=True)
 

@@ -1,7 +1,7 @@
 """Alerts in Prefect: an event for each, and an automation that answers to each kind of them."""
 
 import json
-import sys
+import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,6 +14,7 @@ from prefect.events import emit_event
 
 from flows.desk.alerts import Alert, AlertKind, Known, Watch
 from flows.desk.desk import Desk
+from flows.servers.logs import tell
 from flows.service.running import FOLDER, running
 from predictor.errors import ShockwaveError
 from warehouse.store.durable import write_text, writing
@@ -55,10 +56,14 @@ def make_automations() -> None:
                 client.create_automation(made)
 
 
+def ids_of(alert: Alert) -> dict[str, str | int | None]:
+    """What an alert is about, by name; None where it has none."""
+    return {"run": alert.run, "round": alert.round, "job": alert.job, "node": alert.node}
+
+
 def emit(alert: Alert) -> None:
     """Tell Prefect of an alert."""
-    ids = {"run": alert.run, "round": alert.round, "job": alert.job, "node": alert.node}
-    known = {name: value for name, value in ids.items() if value is not None}
+    known = {name: value for name, value in ids_of(alert).items() if value is not None}
     about = [alert.run] + [f"{name}.{known[name]}" for name in ("job", "node") if name in known]
     resource = {
         "prefect.resource.id": f"shockwave.{'.'.join(about)}",
@@ -91,7 +96,7 @@ def _watch(warehouse: Path, database_url: str) -> None:
         with suppress(ShockwaveError):  # what cannot be read now is looked at again
             lag = desk.lag(time.time())
             for alert in seen.look(desk.history(), lag, time.monotonic()):
-                print(f"alert: {alert.text}", file=sys.stderr, flush=True)
+                tell("alerts", f"alert: {alert.text}", level=logging.WARNING, **ids_of(alert))
                 emit(alert)
             if seen.known != before:
                 keep(warehouse, before := seen.known)

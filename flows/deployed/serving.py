@@ -11,6 +11,7 @@ from prefect.runner import Runner
 from flows.deployed.alerting import make_automations, watch
 from flows.deployed.deployments import DEPLOYMENTS
 from flows.servers.children import READY, end_with_parent
+from flows.servers.logs import begin
 from flows.service.options import DATABASE_URL
 
 POLL_SECONDS = 2.0
@@ -32,6 +33,7 @@ class Serving(Runner):
 def main(warehouse: Path) -> None:
     """Serve the deployments of a warehouse, and tell what goes wrong in it, until stopped."""
     end_with_parent()
+    begin()
     runner = Serving(
         name="shockwave",
         query_seconds=POLL_SECONDS,

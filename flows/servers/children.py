@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import IO
 
+from flows.servers.logs import pass_on
 from predictor.errors import WarehouseError
 
 READY_SECONDS = 900.0
@@ -89,8 +90,7 @@ class Child:
                 if said == READY:
                     self.reported_ready.set()
             elif self._ready:
-                with suppress(OSError):  # a log whose disk is full must not stop what is told
-                    sys.stderr.write(_NOISE.sub("", line))
+                pass_on(self.name, _NOISE.sub("", line))
             else:
                 self._last.append(line.rstrip())
 

@@ -28,9 +28,11 @@ from flows.runs.prepared import prepare, terms
 from flows.runs.simulation import Driver, carry_out, check_plugins
 from flows.runs.start import make_start
 from flows.servers.children import ALIVE, READY, end_with_parent
+from flows.servers.logs import begin, structured
 from flows.service.admission import check_job, check_node, check_tenant, truth_of
 from flows.service.intake import Again, FromInbox
 from flows.service.leading import TOKEN, Fenced
+from flows.service.logged import Logged
 from flows.service.options import DATABASE_URL, ServiceOptions
 from predictor.errors import WarehouseBusy
 from predictor.job import JobSpec
@@ -67,6 +69,9 @@ def main(warehouse: Path, options: ServiceOptions) -> None:
         if token:
             run.check = partial(leases.check, int(token))
             run.sink = Fenced(run.sink, run.check)
+        if structured():
+            begin()
+            run.sink = Logged(run.sink, run.name)
         print(READY, flush=True)
         schedule(run, warehouse, driver, alive=partial(print, ALIVE, flush=True))
 

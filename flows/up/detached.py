@@ -7,6 +7,7 @@ import time
 from dataclasses import fields
 
 from flows.servers.children import POLL_SECONDS, READY_SECONDS
+from flows.servers.logs import LogFormat
 from flows.service.options import DATABASE_URL, ServiceOptions
 from flows.service.running import FOLDER, running
 from flows.up.service import Service
@@ -62,6 +63,7 @@ def _arguments(service: Service) -> list[str]:
         "tls_key": listening.tls_key,
         "behind_proxy": listening.proxy,
         "warehouse": service.warehouse,
+        "log_format": "" if service.log_format is LogFormat.TEXT else service.log_format.value,
     } | {
         field.name: value
         for field in fields(given)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from flows.deployed.forms import traces_of
 from flows.servers.children import POLL_SECONDS, READY_SECONDS, Child
 from flows.servers.command import REPORTS, WAREHOUSE, answers, server_command, shows
+from flows.servers.logs import LogFormat, begin
 from flows.service.leading import TOKEN, Place, leading
 from flows.service.options import DATABASE_URL, ServiceOptions
 from flows.up.listening import Listening
@@ -63,6 +64,7 @@ class Service:
         warehouse: Folder that keeps the records of all runs, absolute.
         options: Settings of the service that takes jobs in.
         standby: Whether to wait until no other process serves the warehouse.
+        log_format: Format of what it says.
     """
 
     listening: Listening
@@ -70,6 +72,7 @@ class Service:
     warehouse: Path
     options: ServiceOptions = field(default_factory=ServiceOptions)
     standby: bool = False
+    log_format: LogFormat = LogFormat.TEXT
 
     @property
     def reports(self) -> Path:
@@ -159,6 +162,7 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
         WarehouseError: The warehouse cannot be written, or a started process ended by itself.
         Interrupted: SIGINT was received.
     """
+    begin(service.log_format)
     with _stopping() as stop, ExitStack() as started:
         listening, url = service.listening, service.database_url
         place = Place(service.warehouse, url, listening.shown, service.options.speed)

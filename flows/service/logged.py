@@ -1,0 +1,63 @@
+"""What a scheduler logs: each round, and what happened in it, with ids."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from containers.runtime import EventKind
+from flows.servers.logs import tell
+from tasks.commands import CommandKind
+from tasks.record import RoundRecord, Timings
+from tasks.round import Sink
+
+WARNINGS = (EventKind.CRASHED, EventKind.LOST, EventKind.FAILED, CommandKind.REFUSED)
+
+Line = tuple[str, str, dict[str, int]]
+"""Kind, message and ids."""
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A sink that logs each round once it is durable.
+
+    Attributes:
+        sink: Takes the records.
+        run: The run.
+    """
+
+    sink: Sink
+    run: str
+
+    def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
+        """See `Sink.append`."""
+        self.sink.append(record, digest, timings)
+        for kind, message, ids in (*_lines(record), _whole(record, timings)):
+            level = logging.WARNING if kind in WARNINGS else logging.INFO
+            tell("scheduler", message, level=level, run=self.run, round=record.round, **ids)
+
+
+def _lines(record: RoundRecord) -> Iterator[Line]:
+    """What happened to jobs and nodes, in order."""
+    for spec in record.arrivals:
+        yield "submit", f"job {spec.job_id} came in", {"job": spec.job_id}
+    for event in (*record.finished, *record.events):
+        why = f": {event.reason}" if event.reason else ""
+        yield event.kind, f"job {event.job_id} {event.kind}{why}", {"job": event.job_id}
+    for command in record.commands:
+        kind, node = command.kind, command.kind.of_node
+        job = command.number if kind is CommandKind.REFUSED else command.target
+        about = f" {'node' if node else 'job'} {job}" if job >= 0 else ""
+        why = f": {command.reason}" if command.reason else ""
+        ids = {"node" if node else "job": job} if job >= 0 else {}
+        yield kind, f"{kind}{about}{why}", ids
+    for one in record.problems:
+        yield EventKind.LOST, f"node {one.node}: {one.problem}", {"node": one.node}
+
+
+def _whole(record: RoundRecord, timings: Timings) -> Line:
+    took = timings.collect_ms + timings.predict_ms + timings.solve_ms + timings.dispatch_ms
+    held = len({gpu for lease in record.leases for gpu in lease.gpus})
+    message = (
+        f"round {record.round}: {len(record.leases)} jobs hold {held} GPUs, after {took:.0f} ms"
+    )
+    return "round", message, {}

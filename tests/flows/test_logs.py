@@ -1,0 +1,62 @@
+"""The log of a service: lines of text as they are said, or JSON objects with ids."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flows.servers.logs import FORMAT, LOG, LogFormat, begin, pass_on, tell
+from flows.service.logged import Logged
+from flows.service.scheduler import schedule, under_way
+from predictor.allocation import Demand
+from tasks.commands import CommandKind
+from tests.flows.test_scheduler import FAST, JOB
+from warehouse.inbox.inbox import Inbox
+
+
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv(FORMAT, "text")
+    yield
+    LOG.handlers = []
+
+
+def test_text_is_as_it_was_said(capsys: pytest.CaptureFixture[str]) -> None:
+    begin(LogFormat.TEXT)
+    tell("up", "it runs at 100 %", run="r", job=7)
+    pass_on("Prefect server", "an error\n")
+    assert capsys.readouterr().err == "it runs at 100 %\nan error\n"
+
+
+def test_rounds_and_what_happens_in_them_have_ids(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin(LogFormat.JSON)
+    assert os.environ[FORMAT] == "json"  # for the processes that it starts
+    with Inbox(tmp_path) as inbox, under_way(tmp_path, inbox, FAST) as run:
+        inbox.submit(JOB)
+        inbox.submit(replace(JOB, demand=Demand.gang(64)))
+        inbox.command(CommandKind.DRAIN, 1)
+        run.sink = Logged(run.sink, run.name)
+        schedule(run, tmp_path, rounds=1)
+    pass_on("Prefect server", '{"half": \n')
+    pass_on("scheduler", '{"message": "as it is"}\n')
+    rows = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert rows.pop() == {"message": "as it is"}
+    assert (rows[-1]["process"], rows.pop()["message"]) == ("Prefect server", '{"half":')
+    times, whole = [row.pop("time") for row in rows], rows.pop()
+    assert times == sorted(times)
+    assert whole["message"].startswith("round 0: 1 jobs hold ")
+    about = {"process": "scheduler", "run": run.name, "round": 0}
+    assert {**whole, "message": ""} == {"level": "info", "message": "", **about}
+    assert rows[:2] == [
+        {"level": "info", "message": "job 1 came in", **about, "job": 1},
+        {"level": "info", "message": "job 1 started", **about, "job": 1},
+    ]
+    refused, drain = rows[2:]
+    assert (refused["level"], refused["job"]) == ("warning", 2)
+    assert refused["message"].startswith("refused job 2: gpus: 64 are asked for")
+    assert drain == {"level": "info", "message": "drain node 1", **about, "node": 1}
