@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as Unrouted
 from starlette.types import ASGIApp
@@ -90,6 +90,10 @@ STREAM: dict[int | str, dict[str, Any]] = {
     429: {"model": Problem, "description": HTTPStatus.TOO_MANY_REQUESTS.phrase},
 }
 """An answer that may be a stream."""
+PRINTED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {EVENTS: {}, "application/octet-stream": {}}}
+}
+"""One that may be what containers printed."""
 
 
 async def _caller(asking: Asked, authorization: Authorization = "") -> Token:
@@ -235,7 +239,7 @@ async def events(
     return await asking.read(lambda: asking.service.events(caller, after_round))
 
 
-@routes.get("/jobs/{job}/logs", response_class=StreamingResponse, responses=STREAM)
+@routes.get("/jobs/{job}/logs", response_class=StreamingResponse, responses=STREAM | PRINTED)
 async def logs(
     job: Target,
     caller: Caller,
@@ -263,7 +267,7 @@ async def me(caller: Caller) -> Token:
     return caller
 
 
-@routes.get("/metrics", response_class=PlainTextResponse)
+@routes.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def metrics(caller: Caller, asking: Asked) -> PlainTextResponse:
     """Where the service stands, in the text format of Prometheus."""
     told = await asking.read(asking.service.metrics)
