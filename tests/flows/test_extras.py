@@ -2,9 +2,12 @@
 
 import sys
 import tomllib
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from flows.runs.extras import EXTRAS
 from tests.flows.conftest import Command, Finished
@@ -19,6 +22,19 @@ def test_extras_are_those_of_the_package() -> None:
     for extra, modules in EXTRAS.items():
         required = " ".join(extras[extra]).replace("-", "_")
         assert all(module in required for module in modules)
+
+
+def test_a_server_without_extras_reads_forms() -> None:
+    """Starlette imports what it parses them with when the first one is sent."""
+    needed, missing = {"python-multipart"}, [*map(Requirement, PROJECT["dependencies"])]
+    installed = set[str]()
+    while missing:
+        one = missing.pop()
+        name = canonicalize_name(one.name)
+        if name not in installed and (one.marker is None or one.marker.evaluate({"extra": ""})):
+            installed.add(name)
+            missing += map(Requirement, requires(name) or ())
+    assert needed <= installed
 
 
 @pytest.mark.parametrize(
