@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
+from prefect import get_client
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.settings import temporary_settings
 
 from harness.up import Up
 from tests.flows.conftest import here
@@ -18,3 +21,12 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         reports = service.warehouse / "reports"
         (reports / "page.html").write_text("<title>a report</title>")
         yield service
+
+
+@pytest.fixture
+def client(up: Up) -> Iterator[SyncPrefectClient]:
+    with (
+        temporary_settings(up.access.client_settings()),
+        get_client(sync_client=True) as client,
+    ):
+        yield client

@@ -1,362 +1,36 @@
-"""`shockwave up`: the deployments it serves, walked through in a browser, and how it ends."""
+"""How `shockwave up` serves and ends; its last tests stop what others share."""
 
-import json
 import os
-import re
 import signal
 import sqlite3
 import ssl
-from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from urllib.error import HTTPError
-from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
-from uuid import UUID
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
-from prefect import Flow, get_client
+from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import (
-    ArtifactFilter,
-    ArtifactFilterFlowRunId,
-    FlowRunFilter,
-    FlowRunFilterId,
-)
-from prefect.client.schemas.objects import Artifact, FlowRun
-from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import temporary_settings
 
-from flows.deployed.deployments import DEPLOYMENTS
-from flows.deployed.forms import MOST_ROUNDS, Form, ReplayForm, RoundForm, SimulationForm
-from flows.deployed.replaying import replay
-from flows.deployed.stepping import simulate as simulation
-from flows.deployed.stepping import step
 from flows.desk.desk import Desk
-from flows.runs.simulation import resume, simulate
-from flows.runs.start import make_start
-from flows.runs.workload_source import Source
+from flows.runs.simulation import resume
 from flows.servers.access import Access
-from flows.servers.prefect_driver import embedded_prefect
 from flows.service.options import DATABASE_URL
 from harness.up import Up, running
-from harness.waiting import HANG_SECONDS, wait_for
+from harness.waiting import wait_for
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind
-from tasks.record import Settings, one_pool
 from tests.flows.conftest import Command
-from tests.runs import chained, make, write
-from tests.ui.attacks import ask, authorization
-from tests.ui.browser import browser, log_in
+from tests.ui.attacks import ask
+from tests.ui.flow_runs import outcome, started
 from tests.ui.service import ready, start
-from warehouse.analytics.questions import Analytics
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit
 from warehouse.store.folder import WHOLE, present
 from warehouse.store.reader import Reader
 
 pytestmark = pytest.mark.prefect
-
-
-@pytest.fixture
-def client(up: Up) -> Iterator[SyncPrefectClient]:
-    with (
-        temporary_settings(up.access.client_settings()),
-        get_client(sync_client=True) as client,
-    ):
-        yield client
-
-
-@pytest.fixture(scope="module")
-def unfinished(up: Up) -> str:
-    """A run that was left after two rounds."""
-    start = make_start(
-        Source(jobs=2).open(), Settings("shockwave", one_pool(4), round_seconds=1800)
-    )
-    return simulate(start, up.warehouse, rounds=2)
-
-
-def started(client: SyncPrefectClient, deployment: str, form: dict[str, Any]) -> FlowRun:
-    """Start a deployment and wait until its flow run has ended."""
-    found = client.read_deployment_by_name(f"{deployment}/{deployment}")
-    flow_run = client.create_flow_run_from_deployment(
-        found.id, parameters={**found.parameters, "form": form}
-    )
-    return wait_for(
-        lambda: client.read_flow_run(flow_run.id),
-        lambda now: bool(now.state and now.state.is_final()),
-        every=0.2,
-    )
-
-
-def called(client: SyncPrefectClient, flow: Flow[..., Any], form: Form, up: Up) -> FlowRun:
-    """The flow of a deployment, called in this process."""
-    with embedded_prefect():
-        state = flow(form, up.warehouse, return_state=True)
-    assert state.state_details.flow_run_id
-    return client.read_flow_run(state.state_details.flow_run_id)
-
-
-def outcome(flow_run: FlowRun) -> tuple[str | None, str | None]:
-    assert flow_run.state
-    return flow_run.state_name, flow_run.state.message
-
-
-def artifacts(client: SyncPrefectClient, flow_run: UUID) -> dict[str, Artifact]:
-    found = client.read_artifacts(
-        artifact_filter=ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run]))
-    )
-    return {artifact.key: artifact for artifact in found if artifact.key is not None}
-
-
-def rows_of(artifact: Artifact) -> list[dict[str, Any]]:
-    assert artifact.type == "table"
-    rows: list[dict[str, Any]] = json.loads(str(artifact.data))
-    return rows
-
-
-def fetched(up: Up, path: str) -> bytes:
-    """What the server hands out to whoever has the secret."""
-    asked = Request(up.url + path, headers=authorization(up.access))
-    with urlopen(asked) as answer:
-        content: bytes = answer.read()
-        return content
-
-
-# Deployments
-
-
-def test_all_deployments_are_served(up: Up, client: SyncPrefectClient) -> None:
-    found = {deployment.name: deployment for deployment in client.read_deployments()}
-    assert set(found) == {deployment.name for deployment in DEPLOYMENTS}
-    for deployment in DEPLOYMENTS:
-        served = found[deployment.name]
-        assert served.description == deployment.description
-        assert set(served.tags) == {"shockwave", *deployment.tags}
-        assert served.parameters == {"warehouse": str(up.warehouse), **deployment.parameters}
-        assert served.enforce_parameter_schema
-
-
-def test_a_round_steps_the_run(up: Up, client: SyncPrefectClient, unfinished: str) -> None:
-    flow_run = started(client, "round", {"run": unfinished, "rounds": 2})
-    assert outcome(flow_run) == ("Completed", f"run {unfinished!r} has not ended after 4 rounds")
-    assert flow_run.name == f"{unfinished} +2"
-    assert set(flow_run.tags) == {"shockwave", "virtual"}
-    records = [record for record, _ in Reader(up.warehouse).records(unfinished)]
-    assert len(records) == 4
-
-    shown = artifacts(client, flow_run.id)
-    assert set(shown) == {
-        *(f"{what}-{unfinished}" for what in ("allocation", "market", "run")),
-        f"run-{unfinished}-in-words",
-    }
-    (row,) = rows_of(shown[f"run-{unfinished}"])
-    assert (row["run"], row["policy"], row["complete"]) == (unfinished, "shockwave", False)
-
-
-def test_stepped_runs_are_what_they_would_have_been(
-    up: Up, client: SyncPrefectClient, unfinished: str, tmp_path: Path
-) -> None:
-    flow_run = called(client, step, RoundForm(run=unfinished, rounds=MOST_ROUNDS), up)
-    rounds = len(Reader(up.warehouse).records(unfinished))
-    assert outcome(flow_run) == ("Completed", f"run {unfinished!r} has ended after {rounds} rounds")
-    undisturbed = simulate(Reader(up.warehouse).start(unfinished), tmp_path)
-    assert Reader(up.warehouse).records(unfinished) == Reader(tmp_path).records(undisturbed)
-
-
-def test_a_round_that_fails_says_why(up: Up, client: SyncPrefectClient) -> None:
-    assert outcome(started(client, "round", {"run": "nobody-1"})) == (
-        "Failed",
-        f"run 'nobody-1': not in the warehouse {up.warehouse}; list them with: shockwave runs",
-    )
-    wait_for(lambda: "Finished in state Failed" in up.log.read_text())
-    assert not {"Traceback", "nanobind"} & set(re.findall(r"\w+", up.log.read_text()))
-
-
-@pytest.mark.parametrize(
-    "form", [{"run": "a", "rounds": 0}, {"run": "a", "rounds": MOST_ROUNDS + 1}, {"run": "../a"}]
-)
-def test_a_form_out_of_bounds_makes_no_flow_run(
-    client: SyncPrefectClient, form: dict[str, Any]
-) -> None:
-    before = {flow_run.id for flow_run in client.read_flow_runs()}
-    found = client.read_deployment_by_name("round/round")
-    with pytest.raises(PrefectHTTPStatusError, match=r"409 Conflict[\s\S]*Validation failed"):
-        client.create_flow_run_from_deployment(found.id, parameters={"form": form})
-    assert {flow_run.id for flow_run in client.read_flow_runs()} == before
-
-
-def test_a_replay_shows_what_it_found(up: Up, client: SyncPrefectClient) -> None:
-    start = make_start(Source(jobs=1).open(), Settings("fifo", one_pool(4), round_seconds=3600))
-    run = simulate(start, up.warehouse)
-    rounds = len(Reader(up.warehouse).records(run))
-    flow_run = called(client, replay, ReplayForm(run=run), up)
-    said = f"{run}: {rounds} rounds replayed, all identical byte for byte"
-    assert outcome(flow_run) == ("Completed", said)
-    shown = artifacts(client, flow_run.id)
-    assert rows_of(shown[f"replay-{run}"]) == [{"rounds": rounds, "result": "identical"}]
-
-
-def test_a_replay_that_differs_fails_and_shows_where(up: Up, client: SyncPrefectClient) -> None:
-    made = make(
-        make_start(Source(jobs=1).open(), Settings("fifo", one_pool(4), round_seconds=3600))
-    )
-    first, *others = made.records
-    changed = replace(first, solve=replace(first.solve, objective=first.solve.objective + 1))
-    run = write(up.warehouse, made.start, chained(made.start, [changed, *others]))
-    flow_run = called(client, replay, ReplayForm(run=run), up)
-    rounds = len(made.records)
-    assert outcome(flow_run) == ("Failed", f"{run}: 1 of {rounds} rounds differ")
-    shown = rows_of(artifacts(client, flow_run.id)[f"replay-{run}"])
-    assert [(row["round"], row["field"]) for row in shown] == [(0, "solve")]
-
-
-def test_a_report_is_linked_and_handed_out(up: Up, client: SyncPrefectClient) -> None:
-    start = make_start(Source(jobs=2).open(), Settings("srtf", one_pool(4), round_seconds=3600))
-    run = simulate(start, up.warehouse)
-    flow_run = started(client, "report", {"about": run, "title": "Two jobs"})
-    page = up.warehouse / "reports" / f"{run}.html"
-    assert outcome(flow_run) == ("Completed", str(page))
-
-    shown = artifacts(client, flow_run.id)
-    (row,) = rows_of(shown[f"figures-{run}"])
-    assert (row["run"], row["complete"]) == (run, True)
-    assert shown[f"report-{run}"].data == f"[Two jobs](/reports/{run}.html)"
-    assert fetched(up, f"/reports/{run}.html") == page.read_bytes()
-    images = [str(artifact.data) for artifact in shown.values() if artifact.type == "image"]
-    assert len(images) == 4
-    for image in images:
-        assert fetched(up, image).startswith(b"\x89PNG\r\n\x1a\n")
-
-
-def test_a_trace_is_uploaded_and_simulated(
-    up: Up, client: SyncPrefectClient, tmp_path: Path
-) -> None:
-    trace = tmp_path / "five.csv"
-    lines = ["job_id,num_gpu,submit_time,iterations,model_name,duration,interval"]
-    lines += [f"{job},1,{60 * job},10,vgg19,7200,30" for job in range(5)]
-    trace.write_text("\n".join(lines) + "\n")
-    user, _, password = up.access.secret.partition(":")
-    with browser() as opened:
-        page = opened.new_page(http_credentials={"username": user, "password": password})
-        page.set_default_timeout(HANG_SECONDS * 1e3)
-        page.goto(f"{up.url}/traces")
-        page.get_by_label("Files").set_input_files(trace)
-        page.get_by_role("button", name="Upload").click()
-        uploaded = page.get_by_role("cell", name="five.csv")
-        expect(uploaded).to_be_visible(timeout=HANG_SECONDS * 1e3)
-        shot(page, "traces")
-    assert (up.warehouse / "traces" / "five.csv").read_bytes() == trace.read_bytes()
-    form = {"trace": "five.csv", "format": "tiresias", "gpus": 4, "round_seconds": 3600}
-    flow_run = started(client, "simulate", form)
-    assert outcome(flow_run)[0] == "Completed"
-    assert flow_run.name == "shockwave, five.csv on 4 GPUs"
-    run = re.findall("'(.+)'", str(outcome(flow_run)[1]))[0]
-    rounds = len(Reader(up.warehouse).records(run))
-    assert set(artifacts(client, flow_run.id)) == {
-        *(f"finished-jobs-{run}", f"run-{run}", f"run-{run}-in-words")
-    }
-    mine = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id]))
-    wait_for(  # Prefect stores task runs a little later
-        lambda: sorted(task.name for task in client.read_task_runs(flow_run_filter=mine)),
-        lambda names: names == sorted(f"round {number}" for number in range(rounds)),
-    )
-
-
-def test_only_what_was_uploaded_is_simulated(up: Up, client: SyncPrefectClient) -> None:
-    for given in ("nothing.csv", "../runs.csv", "/etc/passwd"):
-        flow_run = called(client, simulation, SimulationForm(trace=Path(given)), up)
-        told = f"Trace: {given!r} was not uploaded; do so at /traces"
-        assert outcome(flow_run) == ("Failed", told)
-
-
-@pytest.mark.parametrize("name", [".hidden", "a/b", "", "ä" * 101, "<script>"])
-def test_a_file_of_another_name_is_refused(up: Up, name: str) -> None:
-    head = f'--x\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
-    kept = set((up.warehouse / "traces").iterdir())
-    headers = {
-        **authorization(up.access),
-        "Content-Type": "multipart/form-data; boundary=x",
-    }
-    body = f"{head}1\r\n--x--\r\n".encode()
-    asked = Request(f"{up.url}/traces", body, headers, method="POST")
-    with pytest.raises(HTTPError) as refused:
-        urlopen(asked)
-    with refused.value as answer:
-        assert answer.code == 400
-        assert b"<script>" not in answer.read()
-    assert set((up.warehouse / "traces").iterdir()) == kept
-
-
-# A walk
-
-
-GRAPH_LEFT = "Cannot read properties of null (reading 'position')"
-"""What the UI's own graph of a flow run throws where its page is left while it is drawn."""
-
-
-@pytest.fixture
-def page(up: Up) -> Iterator[Page]:
-    """A page of the UI; an error in it fails the test, and so does what it asks of others."""
-    errors: list[str] = []
-    asked: set[str] = set()
-    with browser() as opened:
-        page = opened.new_page(viewport={"width": 1400, "height": 1000}, base_url=up.url)
-        page.set_default_timeout(HANG_SECONDS * 1e3)
-        page.on("request", lambda request: asked.add(urlsplit(request.url).netloc))
-        log_in(page, up.access)  # before that the UI itself stumbles over being refused
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        yield page
-    assert [error for error in errors if error != GRAPH_LEFT] == []
-    assert asked - {""} == {urlsplit(up.url).netloc}
-
-
-def test_a_campaign_is_started_and_its_artifacts_are_opened(up: Up, page: Page) -> None:
-    page.goto("/deployments")
-    shot(page, "deployments")
-    page.locator("a[href*='/deployments/deployment/']", has_text="campaign").click()
-    page.get_by_role("button", name="Run", exact=True).click()
-    page.get_by_text("Custom run").click()
-    field(page, "Jobs (Optional)").fill("3")
-    shot(page, "form")
-    page.get_by_role("button", name="Submit").click()
-    page.locator("a[href*='/runs/flow-run/']").first.click()
-    expect(page.get_by_text("campaign first").first).to_be_visible(timeout=HANG_SECONDS * 1e3)
-    expect(page.get_by_text("Completed", exact=True)).to_be_visible(timeout=HANG_SECONDS * 1e3)
-    shot(page, "run")
-
-    page.get_by_text("Artifacts", exact=True).click()
-    card = page.locator("a[href*='/artifacts/']", has_text="summary-first-")
-    expect(card).to_contain_text("Campaign first-")
-    shot(page, "artifacts")
-    card.click()
-    table = page.locator("table")
-    for policy in ("shockwave", "fifo", "srtf"):
-        expect(table.get_by_text(policy, exact=True)).to_be_visible()
-    shot(page, "summary")
-
-    _, runs = Analytics(up.warehouse).query("SELECT policy, jobs FROM run_summary WHERE jobs = 3")
-    assert sorted(runs) == [("fifo", 3), ("shockwave", 3), ("srtf", 3)]
-
-
-def field(page: Page, title: str) -> Locator:
-    """The input of a form's field."""
-    heading = f'.p-label__header .schema-form-property__label:text-is("{title}")'
-    return page.locator(f".p-label:has(> {heading}) input").first
-
-
-def shot(page: Page, name: str) -> None:
-    """Keep a picture where SHOCKWAVE_SHOTS says, to look at."""
-    if folder := os.environ.get("SHOCKWAVE_SHOTS"):
-        page.wait_for_timeout(1500)
-        page.screenshot(path=f"{folder}/{name}.png")
-
-
-# How it ends
 
 
 @pytest.mark.skipif(
