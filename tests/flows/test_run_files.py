@@ -17,6 +17,8 @@ from warehouse.store.labels import LABELS, Label, read_labels
 from warehouse.store.ledger import read_ledger
 from warehouse.store.trash import TRASH
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def warehouse(several: Path, tmp_path: Path) -> Path:

@@ -17,6 +17,8 @@ from warehouse.store.folder import place_of
 from warehouse.store.labels import LABELS
 from warehouse.store.trash import TRASH
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, Made]:

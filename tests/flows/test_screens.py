@@ -288,6 +288,7 @@ def test_a_summary_prints_what_is_stored(name: str, kept: Kept) -> None:
     assert_stored(name, partial(Shown(kept.folder).at, call=call))
 
 
+@pytest.mark.process
 def test_login_prints_what_is_stored(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "config")
     with served(kept.folder / "service") as url:
