@@ -18,6 +18,18 @@ const charts = (() => {
     return spec;
   }
 
+  // Legends in fewer columns where there is no room: else the panels would shrink to their width.
+  const WIDE = 900;
+  function narrowed(part, room) {
+    if (part === null || typeof part !== "object") return part;
+    if (part.legend && part.legend.columns && room < WIDE) {
+      const columns = Math.max(1, Math.floor((part.legend.columns * room) / WIDE));
+      part.legend.columns = columns;
+    }
+    Object.values(part).forEach((one) => narrowed(one, room));
+    return part;
+  }
+
   // Draws unless the same was drawn at this width, or the box is hidden.
   async function draw(box, name, spec, rows, config) {
     const room = box.clientWidth;
@@ -25,8 +37,9 @@ const charts = (() => {
     box.dataset.drawn = `${name} ${room}`;
     try {
       const datasets = Object.fromEntries(spec.datasets.map((key) => [key, rows[key]]));
-      const whole = { ...fitted(structuredClone(spec), room), datasets };
-      await vegaEmbed(box, whole, { renderer: "svg", actions: false, config });
+      const fit = (part) => narrowed(structuredClone(part), room);
+      const whole = { ...fitted(fit(spec), room), datasets };
+      await vegaEmbed(box, whole, { renderer: "svg", actions: false, config: fit(config) });
     } catch (error) {
       box.textContent = "This chart cannot be drawn: " + error.message;
       console.error(error);
