@@ -32,10 +32,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A time for which the job held no GPUs, in seconds on the run's clock."""
+    """A time for which the job held no GPUs, in seconds on the run's clock.
+
+    Its round is the first that gave it none; None where the first after its arrival gave it some.
+    """
 
     from_seconds: float
     to_seconds: float
+    round: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,16 +137,18 @@ def check_same(name: str, this: Round, record: RoundRecord) -> None:
 def _waits(job_id: int, arrival: float, recorded: Sequence[Lived | RoundRecord]) -> Iterator[Wait]:
     """When the job held no GPUs, from its arrival to the last of these rounds."""
     since: float | None = arrival
+    without: int | None = None
     for record in recorded:
         clock = record.clock_seconds
         if clock < arrival:
             continue
         held = any(lease.job_id == job_id for lease in record.leases)
         if held and since is not None and since < clock:
-            yield Wait(since, clock)
+            yield Wait(since, clock, without)
         since = None if held else clock if since is None else since
+        without = None if held else record.round if without is None else without
     if since is not None and since < clock:
-        yield Wait(since, clock)
+        yield Wait(since, clock, without)
 
 
 def _history(job_id: int, recorded: Sequence[Lived | RoundRecord], last: int) -> Iterator[Step]:

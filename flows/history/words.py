@@ -41,6 +41,7 @@ def in_words(answer: Answer) -> Iterator[str]:
         f"(80 %: {a.low_seconds:,.0f} to {a.high_seconds:,.0f} s)."
     )
     yield _waited(a)
+    yield from _why_it_waited(a)
     yield from _standing(a)
     yield from _preempted(a)
     yield from _room(a)
@@ -61,6 +62,15 @@ def _waited(a: Answer) -> str:
     longest = f", the {SHOWN} longest" if len(a.waits) > SHOWN else ""
     total = sum(wait.to_seconds - wait.from_seconds for wait in a.waits)
     return f"{arrived}, and has waited for {total:,.0f} s{times} so far{longest}: {shown}."
+
+
+def _why_it_waited(a: Answer) -> Iterator[str]:
+    """Where it does not wait in this round: how to ask of one in which it did."""
+    waits = [wait for wait in a.waits if wait.round is not None]
+    if a.status != "waits" and waits:
+        longest = max(waits, key=lambda wait: wait.to_seconds - wait.from_seconds)
+        asked = f"shockwave why {a.job_id} --run {a.run} --round {longest.round}"
+        yield f"Why it waited from {longest.from_seconds:,.0f} s on: {asked}"
 
 
 def _standing(a: Answer) -> Iterator[str]:

@@ -91,6 +91,15 @@ def test_it_tells_when_the_job_waited(made: Made, answers: list[Answer]) -> None
         assert sum(w.to_seconds - w.from_seconds for w in answer.waits) == pytest.approx(waited)
         assert all(a.to_seconds < b.from_seconds for a, b in pairwise(answer.waits))
         assert all(wait.from_seconds < wait.to_seconds for wait in answer.waits)
+        for wait in answer.waits:
+            if wait.round is not None:
+                record = made.records[wait.round]
+                assert wait.from_seconds <= record.clock_seconds <= wait.to_seconds
+                assert answer.job_id not in {lease.job_id for lease in record.leases}
+        rounds = [wait.round for wait in answer.waits if wait.round is not None]
+        hints = [line for line in in_words(answer) if line.startswith("Why it waited from ")]
+        assert len(hints) == (answer.status != "waits" and bool(rounds))
+        assert all(int(hint.split()[-1]) in rounds for hint in hints)
         (line,) = (line for line in in_words(answer) if line.startswith("It arrived at "))
         assert ("has not waited" in line) is (waited == 0.0)
 
