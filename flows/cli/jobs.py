@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flows.desk.front import FrontDesk
     from flows.desk.login import Login
     from flows.desk.rows import Accepted, EventRow
+    from flows.runs.job_file import JobFile
     from tasks.commands import CommandKind
 
 JobName = Annotated[
@@ -116,7 +117,7 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Hand a job in; once this returns, nothing loses it."""
-    from flows.desk.declared import from_file, job_schema, variables
+    from flows.desk.declared import from_file, job_of, job_schema, variables
 
     if schema:
         typer.echo(json.dumps(job_schema(), indent=2))
@@ -152,16 +153,20 @@ def submit(
         elif words:
             given["command"] = words
         if dry_run:
-            _print_expected(asdict(found.expect(given)), as_json)
+            _print_expected(asdict(found.expect(given)), job_of(Path("job"), given), as_json)
             return
         accepted = found.submit(given, key=key)
     print_accepted(accepted, str(given.get("name", "")), as_json)
 
 
-def _print_expected(row: dict[str, Any], as_json: bool) -> None:
+def _print_expected(row: dict[str, Any], job: "JobFile", as_json: bool) -> None:
+    from flows.desk.declared import launch_of
+
     if as_json:
-        print_rows([{field: row[field] for field in row if field != "job_id"}], as_json)
+        told = {field: row[field] for field in row if field != "job_id"}
+        print_rows([told | {"launch": job.model_dump(mode="json", exclude_unset=True)}], as_json)
         return
+    say(f"it would be launched {launch_of(job)}")
     if row["starts_in_s"] is None:
         say("it can run here; when it would start cannot be told")
         return

@@ -1,6 +1,7 @@
 """A job as its user declares it: by a file, by options, or by both."""
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -74,6 +75,23 @@ def job_of(path: Path, fields: Mapping[str, Any], *, texts: bool = False) -> Job
         return JobFile.model_validate(fields, strict=False if texts else None)
     except ValidationError as error:
         raise first_mistake(path, error, JobFile, "a job") from None
+
+
+def launch_of(job: JobFile) -> str:
+    """What would be launched of a job, in words: as declared, whatever its node adds."""
+    gpus = f"{job.scale_factor} GPU{'s' * (job.scale_factor > 1)}"
+    said = [job.image or "the image of its node"]
+    if job.timed:
+        said += [shlex.join(job.command) or "the command of the image"]
+    else:
+        said += [f"{job.model}, {job.mode}, batch size {job.batch_size}, {job.epochs} epochs"]
+    said += [f"with {shlex.join(f'{n}={v}' for n, v in job.environment.items())}"] * bool(
+        job.environment
+    )
+    said += [f"secrets {' '.join(job.secrets)}"] * bool(job.secrets)
+    said += [f"for {job.max_seconds:,.0f} s at most"] * bool(job.max_seconds)
+    tasks = f", each of the tasks {job.array}" * bool(job.array)
+    return f"on {gpus}{tasks}: {', '.join(said)}"
 
 
 def variables(place: str, texts: Sequence[str]) -> dict[str, str]:

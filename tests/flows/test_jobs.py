@@ -16,9 +16,12 @@ from typer.testing import CliRunner
 from flows.cli import main
 from flows.cli.app import application
 from flows.cli.top import follow, now
+from flows.desk.declared import job_of, launch_of
 from flows.desk.local import LocalDesk
 from predictor.errors import InputError
+from predictor.job import JobKind
 from tests.flows.served import SECRET, served
+from tests.flows.test_api import FILE
 from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import Inbox
 
@@ -69,6 +72,7 @@ def test_jobs_are_handed_in_steered_and_shown(service: Path) -> None:
     assert (
         ahead["starts_low_s"] <= ahead["starts_in_s"] <= ahead["ends_in_s"] <= ahead["ends_high_s"]
     )
+    assert ahead["launch"] == {"model": "translator", "batch_size": 64, "epochs": 9}
     for words in (("hold", "2"), ("budget", "1", "2.5"), ("drain", "3"), ("cancel", "3")):
         typed(tmp_path, *words)
     go(tmp_path, 1)
@@ -294,3 +298,15 @@ def test_top_shows_the_cluster_once_or_again_and_again(service: Path) -> None:
     assert any("mine" in line for line in once)
     assert all(len(line) <= 80 for line in once)
     assert out.getvalue().count(name) == 3
+
+
+def test_a_launch_is_told_in_words() -> None:
+    asked = {"kind": JobKind.OPAQUE, "image": "a:1", "max_seconds": 9e3, "scale_factor": 2}
+    more = {"command": ["sleep", "a b"], "environment": {"A": "1"}, "array": "0-3%2"}
+    (trained, other) = (job_of(Path("job"), one) for one in (FILE, asked | more))
+    assert launch_of(trained) == (
+        "on 1 GPU: the image of its node, conv-small, static, batch size 32, 5 epochs"
+    )
+    assert launch_of(other) == (
+        "on 2 GPUs, each of the tasks 0-3%2: a:1, sleep 'a b', with A=1, for 9,000 s at most"
+    )
