@@ -1,4 +1,4 @@
-"""Shares of time: what each policy computes, and how shares become rounds."""
+"""Shares of time: what each policy computes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from predictor.errors import InputError
-from predictor.job import JobProgress
-from predictor.throughput import Profile
 from solver.fidelity import Fidelity
-from solver.plan import ActiveJob, Plan, Situation
+from solver.plan import Situation
 from solver.policies import make_policy
 from solver.policies.allox import first_in_line
 from solver.policies.gandiva_fair import GandivaFair
@@ -24,7 +22,7 @@ from solver.policies.ossp import OpenShop
 from solver.policies.shares import Contenders, SharePolicy
 from solver.policies.themis import Themis, least_shares
 from tests.solver.test_policies import job
-from tests.strategies import cluster, examples
+from tests.strategies import cluster
 
 ROUND_SECONDS = 100.0
 
@@ -249,153 +247,3 @@ def test_allox_takes_the_oldest_and_settles_a_job_that_has_a_gpu_to_itself() -> 
     gone = replace(more, jobs=tuple(jobs[1:]))
     shares = {j: a.share for j, a in Ledger.read(policy.plan(gone).memory).accounts.items()}
     assert [j for j, share in shares.items() if share == (1.0,)] == [1, 2]
-
-
-# How shares become rounds
-
-
-def ran(active: ActiveJob, gpus: tuple[int, ...], seconds: float) -> ActiveJob:
-    """The job a round later, having run or not."""
-    belief = active.belief
-    if gpus:
-        progress = JobProgress(active.job_id, 0, 0.0, 16, seconds, seconds, 500)
-        belief = belief.after([], progress)
-    return replace(active, belief=belief, gpus=gpus)
-
-
-def go_on(told: Situation, plan: Plan, *more: ActiveJob) -> Situation:
-    """The situation after one round of the plan, and after more jobs came."""
-    jobs = [ran(active, plan.placement.get(active.job_id, ()), 100.0) for active in told.jobs]
-    return replace(
-        told,
-        clock_seconds=told.clock_seconds + ROUND_SECONDS,
-        jobs=(*jobs, *more),
-        memory=plan.memory,
-    )
-
-
-def start(*jobs: ActiveJob, gpus: int = 1, clock: float = 2_000.0) -> Situation:
-    return Situation(clock, cluster(gpus), ROUND_SECONDS, 6, jobs, len(jobs))
-
-
-def turns(policy_name: str, told: Situation, rounds: int) -> list[list[int]]:
-    policy, taken = make_policy(policy_name), []
-    for _ in range(rounds):
-        plan = policy.plan(told)
-        taken.append(sorted(plan.placement))
-        told = go_on(told, plan)
-    return taken
-
-
-def test_jobs_with_equal_shares_take_turns() -> None:
-    assert turns("gandiva-fair", start(job(0, 9), job(1, 9)), 4) == [[0], [1], [0], [1]]
-
-
-@pytest.mark.parametrize("fidelity", Fidelity)
-def test_an_arrival_has_no_share_until_the_next_computation(fidelity: Fidelity) -> None:
-    policy = make_policy("gandiva-fair", fidelity=fidelity)
-    told = start(job(0, 9), gpus=2)
-    told = go_on(told, policy.plan(told), job(1, 9))
-    plan = policy.plan(told)
-    if fidelity is Fidelity.FAIR:
-        assert sorted(plan.placement) == [0, 1]
-        assert plan.report.status == "optimal"
-        return
-    for _ in range(9):  # until 1,000 s have passed, its GPU idles
-        assert sorted(plan.placement) == [0]
-        assert plan.report.status == "kept"
-        told = go_on(told, plan)
-        plan = policy.plan(told)
-    assert sorted(plan.placement) == [0, 1]
-
-
-def test_gpus_that_a_consolidated_gang_cannot_use_go_to_others() -> None:
-    strict = job(0, 9, gang=3)
-    strict = replace(
-        strict, belief=replace(strict.belief, spec=replace(strict.spec, consolidate=True))
-    )
-    others = [job(j, 9, gang=gang) for j, gang in ((1, 2), (2, 1), (3, 1))]
-    told = Situation(2_000.0, cluster(4, 2), ROUND_SECONDS, 6, (strict, *others), 4)
-    # Three GPUs of two nodes of two: alone it fits, and nobody idles a GPU beside it.
-    assert sum(map(len, make_policy("gandiva-fair").plan(told).placement.values())) == 4
-
-
-def test_as_published_the_computation_after_clock_0_comes_at_once() -> None:
-    policy = make_policy("gandiva-fair", fidelity=Fidelity.REFERENCE)
-    told = start(job(0, 9), gpus=2, clock=0.0)
-    told = go_on(told, policy.plan(told), job(1, 9))
-    assert sorted(policy.plan(told).placement) == [0, 1]
-
-
-def test_missing_run_time_is_a_deficit() -> None:
-    policy = make_policy("gandiva-fair")
-    told = start(job(0, 9), job(1, 9))
-    told = go_on(told, policy.plan(told))  # 0 ran 100 s, 1 nothing; each was to get half
-    told = go_on(told, policy.plan(told), job(2, 9))  # then 1 ran
-    told = replace(told, clock_seconds=told.clock_seconds - 60.0)
-    accounts = Ledger.read(policy.plan(told).memory).accounts
-    assert [kept.deficit for kept in accounts.values()] == [(-30.0,), (-30.0,), (0.0,)]
-    assert [kept.received for kept in accounts.values()] == [(50.0,)] * 3
-
-
-def test_a_round_without_a_step_makes_the_shares_stale() -> None:
-    policy = make_policy("gandiva-fair")
-    told = start(job(0, 9), job(1, 9), gpus=2)
-    plan = policy.plan(told)
-    told = go_on(told, plan)
-    assert policy.plan(told).report.status == "kept"
-    stalled = replace(told, jobs=(ran(told.jobs[0], (0,), 0.0), told.jobs[1]))
-    assert policy.plan(stalled).report.status == "optimal"
-
-
-def test_a_change_of_speed_makes_fair_shares_stale() -> None:
-    told = start(job(0, 9), job(1, 9))
-    for fidelity, status in ((Fidelity.FAIR, "optimal"), (Fidelity.REFERENCE, "kept")):
-        policy = make_policy("mst", fidelity=fidelity)
-        later = go_on(told, policy.plan(told))
-        faster = replace(later.jobs[1], throughput=Profile.of_type({("cnn", 16, 1): 99.0}))
-        later = replace(later, clock_seconds=9_000.0, jobs=(later.jobs[0], faster))
-        assert policy.plan(later).report.status == status
-
-
-def test_a_lease_is_kept_for_as_long_as_it_lasts() -> None:
-    policy = make_policy("themis", values={"lease_seconds": 250.0})
-    told, taken = start(job(0, 9), job(1, 9)), []
-    for _ in range(6):
-        plan = policy.plan(told)
-        taken += list(plan.placement)
-        told = go_on(told, plan)
-    assert taken == [0, 0, 0, 1, 1, 1]
-    assert turns("themis", start(job(0, 9), job(1, 9)), 4) == [[0], [1], [0], [1]]
-
-
-@st.composite
-def ledgers(draw: st.DrawFn) -> Ledger:
-    types = draw(st.sampled_from(((), ("v100", "k80"), ("v100", "p100", "k80"))))
-
-    def by_type(low: float, high: float) -> st.SearchStrategy[tuple[float, ...]]:
-        return st.tuples(*[st.floats(low, high)] * max(len(types), 1))
-
-    accounts = st.builds(
-        Account,
-        by_type(-1, 1),
-        by_type(0, 1e6),
-        by_type(-1e6, 1e6),
-        by_type(0, 1e3),
-        st.floats(-1, 1e6),
-        st.tuples(st.floats(0, 1e9), st.floats(0, 1e9)),
-    )
-    return Ledger(
-        draw(st.floats(0, 1e6)),
-        draw(st.booleans()),
-        draw(st.dictionaries(st.integers(0, 10_000), accounts)),
-        types,
-        draw(st.integers(0, 9_999)) if types else 0,
-        draw(st.floats(0, 1e6)) if types else 0.0,
-    )
-
-
-@examples(50)
-@given(ledgers())
-def test_a_ledger_reads_as_it_was_written(ledger: Ledger) -> None:
-    assert Ledger.read(ledger.written()) == ledger
