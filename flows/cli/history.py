@@ -1,6 +1,7 @@
 """Commands on recorded runs: `replay`, `why`, `whatif`, `sql`, `views`."""
 
 import math
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ import typer
 from flows.cli.completion import named_jobs
 from flows.cli.options import Gpus, Json, Pools, RunId, SetOption, Warehouse
 from flows.cli.output import less, print_rows, say
+from flows.service.options import DATABASE_URL
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
 
@@ -135,7 +137,7 @@ def why(
     from flows.cli.jobs import asked_login, desk
     from flows.history.words import in_words
 
-    if run is None and number is None and asked_login():
+    if run is None and number is None and (asked_login() or _is_of_service(warehouse)):
         with desk(warehouse) as found:
             answer = found.why(job)
     else:
@@ -147,6 +149,20 @@ def why(
     else:
         for line in in_words(answer):
             say(line)
+
+
+def _is_of_service(warehouse: Path) -> bool:
+    """Whether the latest run of a warehouse is its service's, which knows where that stands."""
+    from warehouse.store.folder import SNAPSHOT
+
+    url = os.environ.get(DATABASE_URL, "")
+    if not url and not (warehouse / SNAPSHOT).parent.is_dir():
+        return False
+    from flows.history.why import latest
+    from warehouse.inbox.inbox import Inbox
+
+    with Inbox(warehouse, url) as inbox:
+        return bool(inbox.run) and inbox.run == latest(warehouse)
 
 
 def whatif(

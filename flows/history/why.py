@@ -36,7 +36,7 @@ def why(
         WarehouseError: The records are damaged.
     """
     reader = Reader(warehouse)
-    name = name or _latest(warehouse)
+    name = name or latest(warehouse)
     start = reader.start(name)
     found = [spec.job_id for spec in named(str(job), start.workload.specs)]
     if not found:
@@ -90,7 +90,12 @@ def of_round(
     return answer(run, this, job_id, number, tuple(waits), tuple(history))
 
 
-def _latest(warehouse: Path) -> str:
+def latest(warehouse: Path) -> str:
+    """The run that was created last.
+
+    Raises:
+        InputError: There is none.
+    """
     newest = "SELECT run FROM runs ORDER BY created_at DESC, run DESC LIMIT 1"
     _, rows = Analytics(warehouse).query(newest)
     if not rows:
