@@ -10,7 +10,15 @@ from typing import Any
 from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerPlace
 from containers.docker.nodes import Nodes
-from containers.runtime import ContainerEvent, Lease, Observation, Runtime, Standing, Terms
+from containers.runtime import (
+    ContainerEvent,
+    EventKind,
+    Lease,
+    Observation,
+    Runtime,
+    Standing,
+    Terms,
+)
 from harness.waiting import HANG_SECONDS
 from predictor.allocation import Demand
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode
@@ -141,3 +149,7 @@ def losses(nodes: Nodes, run: str, job_id: int) -> dict[int, set[float]]:
             told = json.loads(line)
             found.setdefault(told["epoch"], set()).add(told["loss"])
     return found
+
+
+def by_job(events: list[ContainerEvent], kind: EventKind) -> dict[int, str]:
+    return {event.job_id: event.reason for event in events if event.kind is kind}

@@ -2,11 +2,8 @@
 
 import os
 import shutil
-import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from itertools import count
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +15,11 @@ from containers.docker.docker_runtime import DockerPlace, DockerRuntime
 from containers.docker.ends import WAS_KILLED
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
-from containers.runtime import ContainerEvent, EventKind, Lease, Standing, Terms
+from containers.runtime import EventKind, Lease, Standing, Terms
 from harness.dockerd import IMAGE, LIMITS, LOUD, LYING, STUBBORN, Dockerd, cluster, mixed, mounts
 from harness.waiting import HANG_SECONDS
 from predictor.errors import InputError, WarehouseBusy
-from predictor.job import JobSpec
-from tests.containers.stories import job, long, losses, story
-
-
-def by_job(events: list[ContainerEvent], kind: EventKind) -> dict[int, str]:
-    return {event.job_id: event.reason for event in events if event.kind is kind}
+from tests.containers.stories import by_job, job, long, losses, story
 
 
 def container(daemon: Dockerd, run: str, job_id: int) -> Any:
@@ -192,112 +184,6 @@ def test_a_scheduler_that_died_finds_its_containers_again(daemon: Dockerd, stora
         assert third.observe().finished == ()
         third.preempt(dict.fromkeys(range(3), "the test is over"))
         assert daemon.containers(run) == []
-
-
-@contextmanager
-def silent(path: Path) -> Iterator[Callable[[], int]]:
-    """An endpoint that never answers; tells how often it was asked since it told last."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-        listener.listen(64)
-        listener.setblocking(False)
-
-        def asked() -> int:
-            for times in count():
-                try:
-                    listener.accept()[0].close()
-                except BlockingIOError:
-                    return times
-            raise AssertionError
-
-        yield asked
-
-
-def test_nodes_that_do_not_answer_are_drained_and_come_back(
-    daemon: Dockerd, storage: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(containers_docker, "ANSWER_SECONDS", 3.0)
-    specs: list[JobSpec] = [job(0, epochs=3), long(1)]
-    with silent(storage / "silent") as asked:
-        named = {"one": daemon.endpoint, "two": f"unix://{storage}/silent"}
-        nodes = cluster(daemon, storage, nodes=named, gpus=2)
-        with story(nodes, "gone", specs) as told:
-            assert told.seen[-1].drained == (1,)
-            assert asked()
-            told.dispatch({0: (0,), 1: (2,)})
-            told.runtime.advance(None)
-            assert not asked()  # it would hold up the round
-            with daemon.stopped():
-                assert told.look().drained == (0, 1)
-                reasons = by_job(told.events, EventKind.LOST)
-                assert reasons[0] in (
-                    "node one does not answer: No such file or directory",
-                    "node one does not answer: Connection refused",
-                )
-                assert reasons[1] == "its node does not answer: no answer in 3 s"
-                assert told.play({}).drained == (0, 1)
-            assert told.play({}).drained == (1,)
-            told.dispatch({0: (0,)})
-            assert told.last(0).kind is EventKind.RESUMED
-            told.runtime.advance(None)
-            told.look()
-            told.until_over()
-            assert told.kinds(0) == ["started", "lost", "resumed", "finished"]
-            assert told.epochs(0) == [0, 1, 2]
-
-
-def test_what_takes_long_is_waited_for_as_long_as_is_said(
-    daemon: Dockerd, storage: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(containers_docker, "WORK_SECONDS", 0.5)
-    (node,) = cluster(daemon, storage).nodes
-    with (
-        closing(containers_docker.Daemon(node)) as asked,
-        daemon.paused(),
-        pytest.raises(containers_docker.NodeGone, match=r"^no answer in 0\.5 s$"),
-    ):
-        asked.remove(containers_docker.Found("id", "", 0, 0, 0, (), False, False))
-
-
-@pytest.mark.parametrize("removed", [False, True])
-def test_a_job_of_a_node_that_was_cut_off_is_ended_there_and_goes_on_elsewhere(
-    daemon: Dockerd, storage: Path, removed: bool
-) -> None:
-    run, way = "cut", storage / "way"
-    way.symlink_to(daemon.folder / "s")
-    endpoints = {"one": daemon.endpoint, "two": f"unix://{way}"}
-    nodes = cluster(daemon, storage, nodes=endpoints, gpus=2)
-    specs = (long(0), long(1, gpus=2))
-    place = DockerPlace(nodes, WallClock(time.time()))
-    with closing(place.open(Terms(run, 0.2), Standing(jobs=specs))) as first:
-        first.launch(0, [Lease(0, (2,))])
-    standing = Standing(leases={0: (2,)}, started=frozenset({0}))
-    way.unlink()
-    with story(nodes, run, specs, standing=standing, round_seconds=0.2) as told:
-        told.number = 1
-        told.look()
-        assert by_job(told.events, EventKind.LOST) == {
-            0: "node two does not answer: No such file or directory"
-        }
-        told.play({0: (0,)})
-        assert told.last(0).kind is EventKind.RESUMED
-        assert len(daemon.containers(run)) == 2  # as nobody can end the one on node two
-        if removed:  # it is not taken for empty as long as it does not answer
-            told.runtime.resize(nodes.inventory, {1})
-            assert told.play(told.leases).drained == ()
-        way.symlink_to(daemon.folder / "s")
-        told.play(told.leases)
-        told.play(told.leases)
-        assert told.seen[-1].drained == ()
-        (left,) = daemon.containers(run)
-        assert (left.status, left.labels["shockwave.node"]) == ("running", "one")
-        assert told.kinds(0) == ["lost", "resumed"]
-
-        told.play({0: (0,), 1: (1, 2)})
-        assert told.last(1).reason == (
-            "could not be started: its gang spans daemons, and the cluster names no network for"
-            " that"
-        )
 
 
 def test_a_gang_spans_machines_on_a_network_of_its_own(daemon: Dockerd, storage: Path) -> None:

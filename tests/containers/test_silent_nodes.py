@@ -1,0 +1,124 @@
+"""Nodes that do not answer, or were cut off, are drained, and their jobs go on elsewhere."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from containers.docker import daemon as containers_docker
+from containers.docker.clock import WallClock
+from containers.docker.docker_runtime import DockerPlace
+from containers.runtime import EventKind, Lease, Standing, Terms
+from harness.dockerd import Dockerd, cluster
+from predictor.job import JobSpec
+from tests.containers.stories import by_job, job, long, story
+
+
+@contextmanager
+def silent(path: Path) -> Iterator[Callable[[], int]]:
+    """An endpoint that never answers; tells how often it was asked since it told last."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(64)
+        listener.setblocking(False)
+
+        def asked() -> int:
+            for times in count():
+                try:
+                    listener.accept()[0].close()
+                except BlockingIOError:
+                    return times
+            raise AssertionError
+
+        yield asked
+
+
+def test_nodes_that_do_not_answer_are_drained_and_come_back(
+    daemon: Dockerd, storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(containers_docker, "ANSWER_SECONDS", 3.0)
+    specs: list[JobSpec] = [job(0, epochs=3), long(1)]
+    with silent(storage / "silent") as asked:
+        named = {"one": daemon.endpoint, "two": f"unix://{storage}/silent"}
+        nodes = cluster(daemon, storage, nodes=named, gpus=2)
+        with story(nodes, "gone", specs) as told:
+            assert told.seen[-1].drained == (1,)
+            assert asked()
+            told.dispatch({0: (0,), 1: (2,)})
+            told.runtime.advance(None)
+            assert not asked()  # it would hold up the round
+            with daemon.stopped():
+                assert told.look().drained == (0, 1)
+                reasons = by_job(told.events, EventKind.LOST)
+                assert reasons[0] in (
+                    "node one does not answer: No such file or directory",
+                    "node one does not answer: Connection refused",
+                )
+                assert reasons[1] == "its node does not answer: no answer in 3 s"
+                assert told.play({}).drained == (0, 1)
+            assert told.play({}).drained == (1,)
+            told.dispatch({0: (0,)})
+            assert told.last(0).kind is EventKind.RESUMED
+            told.runtime.advance(None)
+            told.look()
+            told.until_over()
+            assert told.kinds(0) == ["started", "lost", "resumed", "finished"]
+            assert told.epochs(0) == [0, 1, 2]
+
+
+def test_what_takes_long_is_waited_for_as_long_as_is_said(
+    daemon: Dockerd, storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(containers_docker, "WORK_SECONDS", 0.5)
+    (node,) = cluster(daemon, storage).nodes
+    with (
+        closing(containers_docker.Daemon(node)) as asked,
+        daemon.paused(),
+        pytest.raises(containers_docker.NodeGone, match=r"^no answer in 0\.5 s$"),
+    ):
+        asked.remove(containers_docker.Found("id", "", 0, 0, 0, (), False, False))
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_job_of_a_node_that_was_cut_off_is_ended_there_and_goes_on_elsewhere(
+    daemon: Dockerd, storage: Path, removed: bool
+) -> None:
+    run, way = "cut", storage / "way"
+    way.symlink_to(daemon.folder / "s")
+    endpoints = {"one": daemon.endpoint, "two": f"unix://{way}"}
+    nodes = cluster(daemon, storage, nodes=endpoints, gpus=2)
+    specs = (long(0), long(1, gpus=2))
+    place = DockerPlace(nodes, WallClock(time.time()))
+    with closing(place.open(Terms(run, 0.2), Standing(jobs=specs))) as first:
+        first.launch(0, [Lease(0, (2,))])
+    standing = Standing(leases={0: (2,)}, started=frozenset({0}))
+    way.unlink()
+    with story(nodes, run, specs, standing=standing, round_seconds=0.2) as told:
+        told.number = 1
+        told.look()
+        assert by_job(told.events, EventKind.LOST) == {
+            0: "node two does not answer: No such file or directory"
+        }
+        told.play({0: (0,)})
+        assert told.last(0).kind is EventKind.RESUMED
+        assert len(daemon.containers(run)) == 2  # as nobody can end the one on node two
+        if removed:  # it is not taken for empty as long as it does not answer
+            told.runtime.resize(nodes.inventory, {1})
+            assert told.play(told.leases).drained == ()
+        way.symlink_to(daemon.folder / "s")
+        told.play(told.leases)
+        told.play(told.leases)
+        assert told.seen[-1].drained == ()
+        (left,) = daemon.containers(run)
+        assert (left.status, left.labels["shockwave.node"]) == ("running", "one")
+        assert told.kinds(0) == ["lost", "resumed"]
+
+        told.play({0: (0,), 1: (1, 2)})
+        assert told.last(1).reason == (
+            "could not be started: its gang spans daemons, and the cluster names no network for"
+            " that"
+        )
