@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from predictor.allocation import Allocation
-from predictor.job import EpochReport, JobProgress, JobSpec
+from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec
 from predictor.throughput import Profile
 from solver.inventory import Inventory
 
@@ -163,6 +163,7 @@ class Observation:
         progress: Where each job that ran since then stands.
         drained: Nodes that are out of service, ascending.
         problems: What is wrong with nodes, as far as it is known, by node.
+        losses: Training losses of completed epochs, in order within each job, as far as known.
     """
 
     clock_seconds: float
@@ -171,6 +172,7 @@ class Observation:
     progress: tuple[JobProgress, ...]
     drained: tuple[int, ...] = ()
     problems: tuple[NodeProblem, ...] = ()
+    losses: tuple[EpochLoss, ...] = ()
 
     @property
     def ended(self) -> tuple[int, ...]:

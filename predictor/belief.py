@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
+from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.throughput import Throughput, reachable_batch_sizes
 
 LEAST_LEFT = 1e-9
@@ -44,6 +44,7 @@ class Belief:
             was; 0 if it ran there only.
         milestones: Shares of its work that a timed job reported, the latest ones, each with the
             run time at which it was first seen.
+        losses: Training losses of its epochs, of runs whose policy reads them.
     """
 
     spec: JobSpec
@@ -52,6 +53,7 @@ class Belief:
     paces: tuple[Pace, ...] = ()
     elsewhere_seconds: float = 0.0
     milestones: tuple[tuple[float, float], ...] = ()
+    losses: tuple[EpochLoss, ...] = ()
 
     @property
     def fraction(self) -> float:

@@ -277,6 +277,21 @@ class EpochReport:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class EpochLoss:
+    """The training loss of an epoch that a job completed.
+
+    Attributes:
+        job_id: The job.
+        epoch: Index of the epoch, from 0.
+        loss: Mean over its samples.
+    """
+
+    job_id: int
+    epoch: int
+    loss: float
+
+
 def add_report(reports: list[EpochReport], new: EpochReport) -> None:
     """Append a report, merged into the last report if their batch sizes are equal."""
     if reports and reports[-1].batch_size == new.batch_size:

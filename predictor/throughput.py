@@ -115,11 +115,13 @@ class Profile:
         pairs: (model, batch size, other model, other batch size, GPU type, GPUs) to steps per
             second of the first job while both have the same GPUs. A missing or zero entry means
             that they cannot run together.
+        losses: Training loss after each epoch, by model, for simulations of jobs that report it.
     """
 
     rates: Mapping[tuple[str, int, str, int], float]
     source: str = field(default="profile", compare=False)
     pairs: Mapping[tuple[str, int, str, int, str, int], float] = field(default_factory=dict)
+    losses: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @classmethod
     def of_type(
@@ -142,7 +144,7 @@ class Profile:
         """The part of the table that is about some GPU types."""
         rates = {key: rate for key, rate in self.rates.items() if key[2] in gpu_types}
         pairs = {key: rate for key, rate in self.pairs.items() if key[4] in gpu_types}
-        return Profile(rates, self.source, pairs)
+        return Profile(rates, self.source, pairs, self.losses)
 
     @cached_property
     def gpu_types(self) -> tuple[str, ...]:

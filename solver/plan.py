@@ -227,6 +227,7 @@ class Policy(Protocol):
         work_conserving: Whether no GPU idles that a waiting job could use;
             `Fidelity.REFERENCE` may deviate.
         several_pools: Whether it places jobs on several pools.
+        reads_losses: Whether it reads the training losses of epochs, `Belief.losses`.
     """
 
     name: ClassVar[str]
@@ -236,6 +237,7 @@ class Policy(Protocol):
     clairvoyant: ClassVar[bool] = False
     work_conserving: ClassVar[bool] = False
     several_pools: ClassVar[bool] = False
+    reads_losses: ClassVar[bool] = False
 
     def plan(self, situation: Situation) -> Plan:
         """Plan at least the coming round."""

@@ -194,7 +194,7 @@ class _Guarded:
         yield from misfits(seen, Observation, "its observation")
         if not self.clock_seconds <= seen.clock_seconds < math.inf:
             yield f"the clock goes from {self.clock_seconds:g} to {seen.clock_seconds:g} s"
-        for entry in (*seen.finished, *seen.reports, *seen.progress):
+        for entry in (*seen.finished, *seen.reports, *seen.progress, *seen.losses):
             if entry.job_id not in self.jobs:
                 yield f"job {entry.job_id} is told of, and is not here"
         for report in seen.reports:

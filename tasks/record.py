@@ -15,7 +15,7 @@ from predictor.allocation import Allocation
 from predictor.basis import Basis
 from predictor.belief import Belief, Pace
 from predictor.forecast import Forecast
-from predictor.job import EpochReport, JobProgress, JobSpec, Regime
+from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec, Regime
 from predictor.throughput import Profile
 from solver.cells.declared import TenantCells, TypeLevel, layout_of
 from solver.cells.layout import Layout
@@ -232,6 +232,7 @@ class RunHeader:
         service: Whether jobs and commands come from outside, so that the workload is empty and
             the rounds have what they took in.
         pairs: Throughputs of these models in pairs, where the policy has jobs share GPUs.
+        losses: Whether the policy reads training losses, which the rounds then have.
     """
 
     version: int
@@ -242,6 +243,7 @@ class RunHeader:
     history: tuple[PastJob, ...] = ()
     service: bool = field(default=False, metadata={"optional": True})
     pairs: tuple[PairMeasurement, ...] = field(default=(), metadata={"optional": True})
+    losses: bool = field(default=False, metadata={"optional": True})
 
     @cached_property
     def throughputs(self) -> Profile:
@@ -334,6 +336,7 @@ class RoundRecord:
             of its inbox are jobs or commands: the records say up to which they were taken in.
         pairs: Pairs of jobs with leases on the same GPUs; all other leases are disjoint.
         problems: What is wrong with nodes that are out of service without an order.
+        losses: Training losses of the epochs reported, where the policy reads them.
     """
 
     version: int
@@ -356,6 +359,7 @@ class RoundRecord:
     truths: tuple[GroundTruth, ...] = field(default=(), metadata={"optional": True})
     pairs: tuple[tuple[int, ...], ...] = field(default=(), metadata={"optional": True})
     problems: tuple[NodeProblem, ...] = field(default=(), metadata={"optional": True})
+    losses: tuple[EpochLoss, ...] = field(default=(), metadata={"optional": True})
 
     @property
     def ended(self) -> tuple[int, ...]:
@@ -372,6 +376,7 @@ class RoundRecord:
             progress=self.progress,
             drained=self.solve.drained,
             problems=self.problems,
+            losses=self.losses,
         )
 
 

@@ -139,7 +139,8 @@ def collect(run: Run, this: Round) -> None:
     this.arrivals, this.commands, this.truths = new.jobs, new.commands, new.truths
     nodes = orders.after((), new.commands)
     out = nodes.out_of_service.union(seen.drained)
-    this.observation = replace(seen, drained=tuple(sorted(out)))
+    losses = seen.losses if run.header.losses else ()
+    this.observation = replace(seen, drained=tuple(sorted(out)), losses=losses)
     run.resize(orders, nodes)
     run.runtime.admit(this.arrivals)
 
@@ -353,6 +354,7 @@ def record(run: Run, this: Round) -> None:
         truths=this.truths,
         pairs=this.plan.pairs,
         problems=this.observation.problems,
+        losses=this.observation.losses,
     )
     timings = Timings(*(this.milliseconds[step.__name__] for step in ROUND[:-1]))
     digest = record_hash(kept)

@@ -2,16 +2,17 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 from containers.runtime import BY_ITS_OWNER, EventKind, Observation
 from predictor.belief import Belief
 from predictor.forecast import Forecast, run_time
 from predictor.history import History
 from predictor.intervals import Calibration, Scored, tenth_of
-from predictor.job import EpochReport, JobSpec
+from predictor.job import EpochLoss, EpochReport, JobSpec
 from predictor.learning import learned
 from predictor.options import stuck_behind
 from solver.even_share import EvenShare
@@ -27,6 +28,9 @@ from tasks.time_held import TimeHeld
 KEPT_ENDED = 4096
 """Latest finished jobs that the state of a service has, which never ends. An engineering bound on
 memory; no sweep is recorded."""
+
+
+Told = TypeVar("Told", EpochReport, EpochLoss)
 
 
 @dataclass(frozen=True)
@@ -176,14 +180,15 @@ class RunState:
             arrived, ran or lack a forecast, and waiting jobs whose prior changed
             (`_learned_of`).
         """
-        reports: defaultdict[int, list[EpochReport]] = defaultdict(list)
-        for report in seen.reports:
-            reports[report.job_id].append(report)
+        reports = _by_job(seen.reports)
         beliefs, forecasts, leases = dict(self.beliefs), dict(self.forecasts), dict(self.leases)
         for entry in seen.progress:
             belief = beliefs[entry.job_id]
             speed = self._speed(header, belief, seen)
             beliefs[entry.job_id] = belief.after(reports.get(entry.job_id, ()), entry, speed)
+        for job_id, losses in _by_job(seen.losses).items():
+            known = beliefs[job_id]
+            beliefs[job_id] = replace(known, losses=(*known.losses, *losses))
         ended: list[Belief] = []
         history, awaited, calibration = self.history, dict(self.awaited), self.calibration
         for event in seen.finished:
@@ -376,3 +381,11 @@ def advance(header: RunHeader, state: RunState, record: RoundRecord, digest: str
     """
     observed, _ = state.observed(header, record.observation, record.arrivals, record.commands)
     return observed.decided(header, record, digest)
+
+
+def _by_job(told: Iterable[Told]) -> dict[int, list[Told]]:
+    """What was told of each job, in order."""
+    found: defaultdict[int, list[Told]] = defaultdict(list)
+    for entry in told:
+        found[entry.job_id].append(entry)
+    return found

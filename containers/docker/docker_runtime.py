@@ -35,7 +35,7 @@ from containers.runtime import (
     Standing,
     Terms,
 )
-from predictor.job import EpochReport, JobProgress, JobSpec
+from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec
 from solver.inventory import Inventory
 
 LOOK_SECONDS = 0.25
@@ -356,12 +356,15 @@ class DockerRuntime:
         found = self._note_ends(again=True)
         reports: list[EpochReport] = []
         progress: list[JobProgress] = []
+        losses: list[EpochLoss] = []
         # Training in the grace period is read at the next observation.
         passed = self._clock.now() - self._began + self._nodes.grace_seconds
         for job_id, lease in sorted(self._leases.items()):
             trained = lease.end is not None and lease.end[0] is EventKind.FINISHED
             new, stands, alive = self._read(job_id, lease, trained=trained, most_seconds=passed)
             reports += new
+            if isinstance(log := self._logs[job_id], JobLog):
+                losses += log.losses
             progress.append(self._with_usage(stands, lease, found))
             self._judge(lease, stands, self._logs[job_id].spec.epochs, alive=alive)
         for job_id in sorted(self._withdrawn.keys() & self._logs.keys()):
@@ -380,6 +383,7 @@ class DockerRuntime:
             progress=tuple(progress),
             drained=tuple(sorted(problems)),
             problems=tuple(NodeProblem(node, problems[node]) for node in sorted(problems)),
+            losses=tuple(losses),
         )
 
     def _read(

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from predictor.job import EpochReport, JobProgress, JobSpec, add_report
+from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec, add_report
 
 LINES = "telemetry.jsonl"
 PROGRESS = "progress.json"
@@ -39,12 +39,14 @@ class JobLog:
         spec: The declared job.
         epochs: Completed epochs reported so far.
         run_seconds: Run time, as last reported.
+        losses: Training losses of the epochs reported by the last `read`.
     """
 
     folder: Path
     spec: JobSpec
     epochs: int = 0
     run_seconds: float = 0.0
+    losses: list[EpochLoss] = field(default_factory=list, init=False)
     _offset: int = field(default=0, init=False)
     _longest_seconds: float = field(default=0.0, init=False)
     _batch_size: int = field(default=0, init=False)
@@ -75,10 +77,13 @@ class JobLog:
             it showed a sign of life (`_advanced`), as the first call always finds.
         """
         self._longest_seconds += most_seconds
+        self.losses = []
         reports: list[EpochReport] = []
         resumed = not self._looked and self.epochs > 0
         most = BACKLOG_BYTES if trained or resumed else MOST_BYTES
-        for epoch, batch_size, seconds in self._new_lines(most):
+        for epoch, batch_size, seconds, loss in self._new_lines(most):
+            if epoch >= self.epochs and math.isfinite(loss):
+                self.losses.append(EpochLoss(self.spec.job_id, epoch, loss))
             self._report(reports, epoch, batch_size, seconds)
         position = self._position()
         if trained and position and position.epoch == self.spec.epochs:
@@ -124,7 +129,7 @@ class JobLog:
         add_report(reports, new)
         self.epochs, self._batch_size = epoch + 1, batch_size
 
-    def _new_lines(self, most_bytes: int) -> list[tuple[int, int, float]]:
+    def _new_lines(self, most_bytes: int) -> list[tuple[int, int, float, float]]:
         try:
             data = read_part(self.folder / LINES, self._offset, most_bytes)
         except OSError:
@@ -140,12 +145,13 @@ class JobLog:
                 lines.append(line)
         return lines
 
-    def _line(self, text: bytes) -> tuple[int, int, float] | None:
-        """Epoch, batch size and seconds of a line; None if implausible."""
+    def _line(self, text: bytes) -> tuple[int, int, float, float] | None:
+        """Epoch, batch size, seconds and loss (NaN without one) of a line; None if implausible."""
         try:
             line = json.loads(text)
             epoch, size, seconds = line["epoch"], line["batch_size"], float(line["seconds"])
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            loss = float(line.get("loss", math.nan))
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
             return None
         sound = (
             type(epoch) is int
@@ -154,7 +160,7 @@ class JobLog:
             and self.spec.batch_size <= size <= self.spec.max_batch_size
             and 0 <= seconds <= min(self._longest_seconds, MOST_SECONDS)
         )
-        return (epoch, size, seconds) if sound else None
+        return (epoch, size, seconds, loss) if sound else None
 
     def _progress(self, position: "_Position | None") -> JobProgress:
         epochs, size, step = self.epochs, self._batch_size or self.spec.batch_size, 0

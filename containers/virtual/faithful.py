@@ -19,7 +19,7 @@ from containers.runtime import (
     Standing,
     Terms,
 )
-from containers.virtual.truth import GroundTruth, TruthPlace, check_jobs
+from containers.virtual.truth import GroundTruth, TruthPlace, check_jobs, losses_of
 from predictor.allocation import Allocation
 from predictor.job import EpochReport, JobProgress, JobSpec, add_report
 from predictor.throughput import Profile
@@ -327,10 +327,12 @@ class FaithfulCluster:
         self._withdrawn.clear()
         ran, finished = [self._jobs[job_id] for job_id in self._ran], self._finished
         self._ran, self._finished = [], []
+        reports = tuple(report for job in ran for report in job.reports())
         return Observation(
             clock_seconds=self._clock,
             finished=tuple(sorted(finished, key=lambda event: (event.at_seconds, event.job_id))),
-            reports=tuple(report for job in ran for report in job.reports()),
+            reports=reports,
+            losses=losses_of(self._truths, reports),
             progress=tuple(job.progress() for job in ran),
         )
 

@@ -2,12 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from containers.runtime import Place, Runtime, Standing, Terms
 from predictor.errors import InputError
-from predictor.job import JobSpec, Mode, Regime
+from predictor.job import EpochLoss, EpochReport, JobSpec, Mode, Regime
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,26 @@ class GroundTruth:
         targets: Batch size that the job strives for in each epoch, run-length encoded
             from epoch 0; the last one holds on. A GNS job approaches a larger target by
             one doubling at a time and never shrinks; an Accordion job jumps.
+        losses: Its training loss after each epoch; the last one holds on. None if it reports none.
     """
 
     job_id: int
     isolated_seconds: float
     profiled: tuple[Regime, ...]
     targets: tuple[Regime, ...]
+    losses: tuple[float, ...] = field(default=(), metadata={"optional": True})
+
+
+def losses_of(
+    truths: Mapping[int, GroundTruth], reports: Iterable[EpochReport]
+) -> tuple[EpochLoss, ...]:
+    """The training losses of reported epochs, of jobs that report them."""
+    return tuple(
+        EpochLoss(report.job_id, epoch, curve[min(epoch, len(curve) - 1)])
+        for report in reports
+        if (curve := truths[report.job_id].losses)
+        for epoch in range(report.epoch, report.epoch + report.epochs)
+    )
 
 
 def by_id(truths: Iterable[GroundTruth]) -> dict[int, GroundTruth]:

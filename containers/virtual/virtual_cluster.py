@@ -24,7 +24,7 @@ from containers.runtime import (
     Standing,
     Terms,
 )
-from containers.virtual.truth import GroundTruth, TruthPlace, check_jobs
+from containers.virtual.truth import GroundTruth, TruthPlace, check_jobs, losses_of
 from predictor.allocation import Allocation
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.throughput import Profile
@@ -416,6 +416,7 @@ class VirtualCluster:
             finished=tuple(sorted(self._finished, key=lambda e: (e.at_seconds, e.job_id))),
             reports=tuple(self._reports),
             progress=self._jobs.progress(np.flatnonzero(self._ran)),
+            losses=losses_of(self._truths, self._reports),
         )
         self._finished, self._reports = [], []
         return observation

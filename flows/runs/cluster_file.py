@@ -13,7 +13,7 @@ from flows.runs.toml_file import first_mistake, read_toml
 from predictor.errors import InputError
 from solver.cells.cells import Cells
 from solver.cells.declared import TenantCells, TypeLevel, layout_of
-from warehouse.workloads.trace import MEASURED
+from warehouse.workloads.trace import LOSSES, MEASURED
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=60)]
 Cpus = Annotated[float, Field(gt=0, le=4096, allow_inf_nan=False)]
@@ -128,7 +128,7 @@ class NodePart(Part):
     @field_validator("gpu_type")
     @classmethod
     def _no_key(cls, gpu_type: str) -> str:
-        if gpu_type == MEASURED:
+        if gpu_type in (MEASURED, LOSSES):
             raise ValueError(f"{gpu_type!r} is no GPU type in a throughput table; name the GPU")
         return gpu_type
 

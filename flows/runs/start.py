@@ -168,6 +168,7 @@ def make_header(
             for key, rate in sorted(profile.pairs.items())
             if (packs or settings.forked) and rate > 0.0 and {key[0], key[2]} <= models
         ),
+        losses=bool(getattr(policy_of(settings), "reads_losses", False)),
     )
 
 

@@ -5,7 +5,7 @@ imported when they are needed.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -143,6 +143,17 @@ class Source(Jobs):
         Raises:
             InputError: A file or a setting is invalid.
         """
+        found = self._open(gpus, gpu_types)
+        curves = found.profile.losses
+        if not curves:
+            return found
+        truths = (
+            replace(truth, losses=curves.get(spec.model, ()))
+            for spec, truth in zip(found.specs, found.truths, strict=True)
+        )
+        return replace(found, truths=tuple(truths))
+
+    def _open(self, gpus: int | None, gpu_types: Sequence[str]) -> "Workload":
         self._check()
         if self.trace is None:
             return self._generate(gpus)

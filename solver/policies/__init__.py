@@ -25,6 +25,7 @@ from solver.policies.shockwave import Shockwave
 from solver.policies.shockwave_published import PublishedShockwave
 from solver.policies.sjf import Sjf
 from solver.policies.slack import Slack
+from solver.policies.slaq import Slaq
 from solver.policies.srtf import Srtf
 from solver.policies.srtf_gpu import SrtfGpu
 from solver.policies.themis import Themis
@@ -46,6 +47,7 @@ POLICIES: dict[str, type[Any]] = {
         Gandiva,
         GandivaFair,
         AntMan,
+        Slaq,
         TiresiasLas,
         TiresiasGittins,
         Isolated,

@@ -108,6 +108,7 @@ engineering choice; no sweep is recorded."""
 def header_columns(header: RunHeader) -> pa.Schema:
     """The columns of a run's header: all that its files have, those of services with more."""
     wanted = ["service"] * header.service + ["pairs"] * bool(header.pairs)
+    wanted += ["losses"] * header.losses
     return pa.schema([*arrow_schema(HeaderLabel), *schema_with(RunHeader, wanted)])
 
 
@@ -115,6 +116,7 @@ def round_columns(header: RunHeader) -> pa.Schema:
     """The columns of a run's rounds: of a service with what it took in."""
     wanted = ["commands", "truths"] * header.service + ["pairs"] * bool(header.pairs)
     wanted += ["problems"] * (header.settings.runtime == RuntimeKind.DOCKER)
+    wanted += ["losses"] * header.losses
     return pa.schema([*arrow_schema(RoundLabel), *schema_with(RoundRecord, wanted)])
 
 

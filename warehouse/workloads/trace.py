@@ -62,6 +62,9 @@ WORKER_TYPE = "v100"
 MEASURED = "measured"
 """Key of a throughput table beside the worker types: how, when and where it was measured."""
 
+LOSSES = "losses"
+"""Key of a throughput table with the training loss after each epoch, by model."""
+
 _JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch_size>\d{1,18})\)")
 
 
@@ -175,7 +178,7 @@ def read_throughputs(path: Path, gpu_types: Collection[str] = ()) -> Profile:
     if gavel.is_table(path):
         return gavel.read_table(path, gpu_types)
     document = read_throughput_table(path)
-    types = [name for name in document if name != MEASURED]
+    types = [name for name in document if name not in (MEASURED, LOSSES)]
     rates: dict[tuple[str, int, str, int], float] = {}
     pairs: dict[tuple[str, int, str, int, str, int], float] = {}
     for worker_type in gpu_types or ((types[0],) if len(types) == 1 else (WORKER_TYPE,)):
@@ -186,7 +189,7 @@ def read_throughputs(path: Path, gpu_types: Collection[str] = ()) -> Profile:
         rates |= {(model, size, worker_type, gpus): r for (model, size, gpus), r in alone}
         if worker_type in document.get(MEASURED, ()):
             pairs |= _pairs(path, worker_type, document[worker_type])
-    return Profile(rates, str(path), pairs)
+    return Profile(rates, str(path), pairs, _losses(path, document.get(LOSSES, {})))
 
 
 def read_throughput_table(path: Path) -> dict[str, Any]:
@@ -251,6 +254,20 @@ def _pairs(
                     "mend it, or measure it again",
                 ) from None
             found[model, size, other_model, other_size, worker_type, gpus] = rate
+    return found
+
+
+def _losses(path: Path, table: Any) -> dict[str, tuple[float, ...]]:
+    """Training loss after each epoch, by model."""
+    if not isinstance(table, dict):
+        raise InputError(f"{path}, {LOSSES}", "is not a JSON object", "give lists by model")
+    found = {}
+    for model, curve in table.items():
+        sound = isinstance(curve, list) and curve and all(type(x) in (int, float) for x in curve)
+        if not sound or not all(abs(loss) <= LARGEST for loss in curve):
+            problem, remedy = "is no list of losses", "give the loss after each epoch"
+            raise InputError(f"{path}, {LOSSES}, {model}", problem, remedy)
+        found[model] = tuple(map(float, curve))
     return found
 
 

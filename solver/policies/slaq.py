@@ -1,0 +1,63 @@
+"""Quality first: GPUs to whose loss falls most in the coming round."""
+
+from dataclasses import dataclass
+
+from predictor.quality import fitted, largest_fall
+from solver.plan import ActiveJob, Plan, Situation
+from solver.policies.listed import run_list
+
+
+@dataclass(frozen=True)
+class Slaq:
+    """Jobs by the normalised fall of their loss that a round is expected to bring, per GPU.
+
+    Zhang et al., SLAQ (SoCC '17): the loss after each epoch is fitted by a curve
+    (`predictor.quality`), and the fall that it foretells is divided by the largest fall between two
+    epochs seen so far, so that losses of different kinds compare. Gangs are fixed here, so that
+    units of GPUs are not added to jobs one by one: it is a list, by fall per GPU.
+
+    A job that has trained fewer than `trial` epochs comes before all others, by arrival, as nothing
+    is known of it. One that trains and reports no losses is taken to lose as much in each epoch.
+
+    Attributes:
+        recency: Weight of a loss over that of the next one in the fit.
+        trial: Epochs that are tried before the curve is believed, at least 3.
+    """
+
+    name = "slaq"
+    summary = "whose training loss is expected to fall most in the coming round"
+    source = "Zhang et al., SLAQ (SoCC '17)"
+    looks_ahead = False
+    clairvoyant = False
+    work_conserving = True
+    several_pools = True
+    reads_losses = True
+
+    recency: float = 0.9
+    trial: float = 3.0
+
+    def plan(self, situation: Situation) -> Plan:
+        """See `Policy.plan`."""
+        order = sorted(situation.jobs, key=lambda job: self._rank(job, situation))
+        return run_list(self.name, situation, order)
+
+    def _rank(self, job: ActiveJob, situation: Situation) -> tuple[bool, float, int]:
+        if not job.spec.timed and job.belief.epochs_done < self.trial:
+            return False, job.spec.arrival_seconds, job.job_id
+        lost = 0.0 if job.gpus else situation.restart_seconds
+        seconds = max(situation.round_seconds - lost, 0.0)
+        return True, -self.fall(job, seconds) / job.gang, job.job_id
+
+    def fall(self, job: ActiveJob, seconds: float) -> float:
+        """The normalised fall of a job's loss that a time of training is expected to bring."""
+        belief = job.belief
+        steps = seconds * job.rate(job.own)
+        ahead = min(steps / job.spec.steps_per_epoch(belief.batch_size), belief.epochs_left)
+        values = tuple(found.loss for found in belief.losses)
+        largest = largest_fall(values)
+        if len(values) < 3 or not largest:
+            return ahead if len(values) < 3 else 0.0
+        recency = min(max(self.recency, 1e-6), 1.0)
+        curve = fitted(tuple(found.epoch + 1 for found in belief.losses), values, recency)
+        now = belief.epochs_done
+        return max(curve.at(now) - curve.at(now + ahead), 0.0) / largest
