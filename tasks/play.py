@@ -20,6 +20,9 @@ from tasks.tenancy import NO_TENANCY, Tenancy, gpu_seconds
 GROWTH = 0.1
 """Rounds between two plans of a play, as a share of the rounds played. An engineering bound."""
 
+LEAST_RATE = 1e-9
+"""Steps per second at least, of a job beside another one."""
+
 MOST_PLANS = 150
 """Most plans of a play, which reach some 10⁶ rounds. An engineering bound."""
 
@@ -114,6 +117,33 @@ def _further(belief: Belief, ran: float) -> JobProgress:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """How fast a job trains on its GPUs: beside another job until that one ends, then alone.
+
+    Attributes:
+        began: When it begins to train.
+        slower: How many times as long it takes beside the other job; 1 alone.
+        until: When the other job ends; never where that is after it, or there is none.
+    """
+
+    began: float
+    slower: float = 1.0
+    until: float = math.inf
+
+    def worked(self, clock: float) -> float:
+        """What it has done by then, in seconds alone."""
+        beside = max(min(clock, self.until) - self.began, 0.0)
+        return beside / self.slower + max(clock - max(self.until, self.began), 0.0)
+
+    def end(self, seconds: float) -> float:
+        """When it has done as much as in some seconds alone."""
+        beside = max(self.until - self.began, 0.0)
+        if seconds * self.slower <= beside:
+            return self.began + seconds * self.slower
+        return max(self.until, self.began) + seconds - beside / self.slower
+
+
 @dataclass
 class Play:
     """A play of the queue.
@@ -180,7 +210,7 @@ class Play:
         """
         clock, round_seconds = self.now.clock_seconds, self.now.round_seconds
         until = clock + rounds * round_seconds
-        began: dict[int, float] = {}
+        paces: dict[int, _Pace] = {}
         held: dict[int, tuple[int, ...]] = {}
         since: dict[int, float] = {}
         used: list[tuple[str, int, float]] = []
@@ -189,14 +219,20 @@ class Play:
         def launch(job_id: int, gpus: tuple[int, ...], at: float) -> None:
             self.starts.setdefault(job_id, at)
             goes_on = self.jobs[job_id].seen.gpus == gpus
-            began[job_id] = at if goes_on else at + self.restart_seconds
+            paces[job_id] = _Pace(at if goes_on else at + self.restart_seconds)
             held[job_id], since[job_id] = gpus, at
-            job = self.jobs[job_id]
-            seconds = job.length * slowness(job.seen, self.now.inventory.held(gpus))
-            heapq.heappush(ending, (began[job_id] + job.held(seconds, round_seconds), job_id))
+
+        def ends(job_id: int) -> None:
+            seconds = self._seconds_left(job_id, held[job_id])
+            heapq.heappush(ending, (paces[job_id].end(seconds), job_id))
 
         for job_id, gpus in plan.placement.items():
             launch(job_id, gpus, clock)
+        other = {job_id: pair[1 - n] for pair in plan.pairs for n, job_id in enumerate(pair)}
+        for first, second in plan.pairs:
+            self._pair(first, second, held[first], paces)
+        for job_id in plan.placement:
+            ends(job_id)
         line = {job: self.jobs[job].seen for job in plan.order if job not in held}
         taken = set(chain.from_iterable(held.values()))
         cordoned = self.now.cordoned
@@ -206,17 +242,19 @@ class Play:
             end, job_id = heapq.heappop(ending)
             self.ends[job_id] = end
             gpus, seen = held.pop(job_id), self.jobs.pop(job_id).seen
-            free += (gpu for gpu in gpus if gpu not in cordoned)
+            if other.get(job_id) not in held:
+                free += (gpu for gpu in gpus if gpu not in cordoned)
             used.append((seen.spec.tenant, len(gpus), end - since[job_id]))
             gone.append(seen)
             boundary = clock + math.ceil((end - clock) / round_seconds) * round_seconds
             if boundary >= until or (ending and ending[0][0] <= boundary):
                 continue
-            for other, job in list(line.items()):
+            for waiting, job in list(line.items()):
                 taken = set(self._room(job, free))
                 if taken:
-                    del line[other]
-                    launch(other, tuple(sorted(taken)), boundary)
+                    del line[waiting]
+                    launch(waiting, tuple(sorted(taken)), boundary)
+                    ends(waiting)
                     free = [gpu for gpu in free if gpu not in taken]
         used += (
             (self.jobs[job_id].seen.spec.tenant, len(gpus), until - since[job_id])
@@ -224,8 +262,27 @@ class Play:
         )
         quotas = self.tenancy.usage
         self.tenancy = self.tenancy.after(until, gpu_seconds(used, quotas), ())
-        self._observe(until, rounds, began, held, gone)
+        self._observe(until, rounds, paces, held, gone)
         self.now = replace(self.now, memory=plan.memory or self.now.memory)
+
+    def _seconds_left(self, job_id: int, gpus: Sequence[int]) -> float:
+        """How long a job will hold these GPUs alone, to its end."""
+        job = self.jobs[job_id]
+        seconds = job.length * slowness(job.seen, self.now.inventory.held(gpus))
+        return job.held(seconds, self.now.round_seconds)
+
+    def _pair(self, first: int, second: int, gpus: Sequence[int], paces: dict[int, _Pace]) -> None:
+        """Have two jobs train on the same GPUs, until the first of them ends."""
+        one, other = self.jobs[first].seen, self.jobs[second].seen
+        for job_id, job, beside in ((first, one, other), (second, other, one)):
+            there = self.now.inventory.held(gpus) or job.own
+            slower = job.rate(there) / max(job.shared_rate(beside, there), LEAST_RATE)
+            paces[job_id] = replace(paces[job_id], slower=slower)
+        end, sooner = min(
+            (paces[job].end(self._seconds_left(job, gpus)), job) for job in (first, second)
+        )
+        later = second if sooner == first else first
+        paces[later] = replace(paces[later], until=end)
 
     def _room(self, job: ActiveJob, free: Sequence[int]) -> Sequence[int]:
         """The first free GPUs that a job can run on; none if there are too few."""
@@ -243,7 +300,7 @@ class Play:
         self,
         clock: float,
         rounds: int,
-        began: Mapping[int, float],
+        paces: Mapping[int, _Pace],
         held: Mapping[int, tuple[int, ...]],
         gone: Sequence[ActiveJob],
     ) -> None:
@@ -254,7 +311,7 @@ class Play:
             if gpus:
                 whole = rounds + (job.seen.lease_rounds if job.seen.gpus == gpus else 0)
                 there = self.now.inventory.held(gpus)
-                ran = job.trained(max(clock - began[job_id], 0.0), now.round_seconds)
+                ran = job.trained(paces[job_id].worked(clock), now.round_seconds)
                 ran = min(ran, job.length * slowness(job.seen, there))
                 self.jobs[job_id] = job.after(ran, gpus, whole, there)
             elif job.seen.gpus:

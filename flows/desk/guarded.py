@@ -254,11 +254,15 @@ class Guarded:
         )
         history = (replace(step, reason=as_seen(step.reason, seen)) for step in answer.history)
         waits_for = (job for job in answer.waits_for if job in seen)
+        shares = answer.shares
+        if shares and shares.job_id not in seen:
+            shares = replace(shares, job_id=None)
         return replace(
             answer,
             holders=tuple(holders),
             history=tuple(history),
             waits_for=tuple(waits_for),
+            shares=shares,
             problems=tuple((node, as_seen(problem, seen)) for node, problem in answer.problems),
         )
 

@@ -55,6 +55,14 @@ class Speed:
     worth: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """With whom a job shares its GPUs, and how fast it is there, over its speed alone on them."""
+
+    job_id: int | None
+    speed: float
+
+
 @dataclass(frozen=True)
 class Answer:
     """Why a job has or has no GPUs in a round; `docs/cli.md` explains each field.
@@ -117,6 +125,8 @@ class Answer:
     quota_until_seconds: float | None = None
     problems: tuple[tuple[int, str], ...] = ()
     room_by_seconds: float | None = None
+    busy_gpus: int = 0
+    shares: Sharing | None = None
 
     def __str__(self) -> str:
         """The answer in sentences, one a line."""
@@ -214,6 +224,8 @@ def answer(
         problems=tuple(
             (one.node, one.problem) for one in this.observation.problems if one.node not in removed
         ),
+        busy_gpus=len({gpu for held in plan.placement.values() for gpu in held}),
+        shares=_sharing(this, job_id, inventory),
         held_type=inventory.allocation(gpus).gpu_type if gpus else None,
         speeds=_speeds(job, plan),
         kind=spec.kind.value,
@@ -257,6 +269,17 @@ def _speeds(job: ActiveJob, plan: Plan) -> tuple[Speed, ...]:
     )
 
 
+def _sharing(this: Round, job_id: int, inventory: Inventory) -> Sharing | None:
+    """The other job on a job's GPUs; None if it has them alone."""
+    pair = next((pair for pair in this.plan.pairs if job_id in pair), ())
+    for other in pair:
+        if other != job_id:
+            job, there = this.active[job_id], inventory.allocation(this.plan.placement[job_id])
+            rate = job.shared_rate(this.active[other], there)
+            return Sharing(other, rate / job.rate(there))
+    return None
+
+
 def _isolated(job: ActiveJob, inventory: Inventory, there: Inventory | None) -> float | None:
     """Run time alone, in seconds: on several GPU types at the mean of its rates, by GPUs.
 
@@ -291,8 +314,8 @@ def _free(plan: Plan, job: ActiveJob, inventory: Inventory, there: Inventory | N
         before |= plan.placement.keys() - {*order}
     held = [plan.placement[other] for other in before if other in plan.placement]
     if not inventory.mixed:
-        return (there.gpus if there else 0) - sum(map(len, held))
+        return (there.gpus if there else 0) - len({gpu for gpus in held for gpu in gpus})
     kinds = {found.gpu_type for found in job.choices}
-    taken = [len(gpus) for gpus in held if inventory.allocation(gpus).gpu_type in kinds]
+    taken = {g for gpus in held if inventory.allocation(gpus).gpu_type in kinds for g in gpus}
     capacities = there.capacities if there else {}
-    return sum(capacities.get(kind, 0) for kind in kinds) - sum(taken)
+    return sum(capacities.get(kind, 0) for kind in kinds) - len(taken)

@@ -136,6 +136,9 @@ def _room(a: Answer) -> Iterator[str]:
             slower = f", at {there.speed:.2f} of its speed on {fastest}"
             kind = f" ({there.gpu_type}{slower * (there.gpu_type != fastest)})"
         yield f"It holds GPU{'s' * (len(a.gpus) > 1)} {held}{kind}."
+        if a.shares:
+            other = _job(a.shares.job_id)
+            yield f"It shares them with {other}, at {a.shares.speed:.2f} of its speed alone."
         return
     if a.tried_again_seconds is not None or a.order or a.waits_for or a.quota_until_seconds:
         return
@@ -148,7 +151,6 @@ def _room(a: Answer) -> Iterator[str]:
             for found in others
         )
         yield f"It waits for {best.gpu_type}{offer}: {rest}."
-    busy = sum(holder.gpus for holder in a.holders)
     shown = "; ".join(
         f"{_job(holder.job_id)} ({counted(holder.gpus, 'GPU')}"
         + (f", worth {holder.worth:.4g})" if holder.worth is not None else ")")
@@ -158,8 +160,8 @@ def _room(a: Answer) -> Iterator[str]:
     yield (
         f"It needs {counted(a.scale_factor, 'GPU')}; "
         f"{'one was' if a.free_gpus == 1 else f'{max(a.free_gpus, 0)} were'} left when its turn "
-        f"came. {busy} of {a.total_gpus} are held, by those in line before it or in the gaps it "
-        f"does not fit{more}{'; the last: ' * bool(shown)}{shown}."
+        f"came. {a.busy_gpus} of {a.total_gpus} are held, by those in line before it or in the "
+        f"gaps it does not fit{more}{'; the last: ' * bool(shown)}{shown}."
     )
 
 

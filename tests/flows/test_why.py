@@ -275,6 +275,20 @@ def test_types_are_named_with_the_speed_that_they_would_give(tmp_path: Path) -> 
             assert 0 <= answer.free_gpus < answer.scale_factor * len(kinds)
 
 
+def test_a_job_that_shares_its_gpus_is_told_with_whom_and_how_fast(tmp_path: Path) -> None:
+    made = make(mixed("antman", jobs=14, together=0.8, opportunistic=True))
+    run, number = write(tmp_path, made.start, made.rounds), 3
+    record = made.records[number]
+    pair = record.pairs[0]
+    told = [why(job_id, tmp_path, run, number) for job_id in pair]
+    assert [one.shares and one.shares.job_id for one in told] == [*reversed(pair)]
+    speeds = {one.job_id % 2: one.shares.speed for one in told if one.shares}
+    assert speeds == pytest.approx({0: 1.0, 1: 0.6})  # of the sum of 1.6 the guaranteed one has 1
+    assert f"It shares them with job {pair[1]}, at " in str(told[0])
+    held = {gpu for lease in record.leases for gpu in lease.gpus}
+    assert told[0].busy_gpus == len(held) < sum(len(lease.gpus) for lease in record.leases)
+
+
 @pytest.mark.slow
 def test_a_market_says_what_each_type_is_worth_against_its_price(tmp_path: Path) -> None:
     made = make(mixed("shockwave", jobs=16))

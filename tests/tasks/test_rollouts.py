@@ -11,7 +11,7 @@ from flows.runs.start import make_start
 from predictor.basis import Basis
 from predictor.options import JobOptions, Task
 from tasks.play import JobInPlay
-from tasks.record import Parameter, Settings, one_pool
+from tasks.record import RuntimeKind, Settings, one_pool
 from tasks.rollouts import Expected, _coming, expected
 from tasks.round import ROUND, Round, Run, collect, predict, run_round, situation, solve
 from tests.runs import Memory, mixed
@@ -78,15 +78,31 @@ def test_nothing_is_foretold_where_nothing_is_known() -> None:
     assert found == {}
 
 
-def test_nothing_is_foretold_where_jobs_share_gpus() -> None:
-    start = mixed("shockwave", jobs=14, together=0.8, parameters=(Parameter("packed", 1.0),))
-    with prepare(start).under_way(Memory()) as run:
+@pytest.mark.parametrize("runtime", [RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL])
+def test_jobs_that_share_gpus_finish_as_foretold(runtime: RuntimeKind) -> None:
+    start = mixed("antman", jobs=14, together=0.8, opportunistic=True, runtime=runtime)
+    settings = replace(start.header.settings, forecasts=Basis.ORACLE)
+    specs = tuple(replace(spec, arrival_seconds=0.0) for spec in start.workload.specs)
+    kept, this = Memory(), Round()
+    again = make_start(replace(start.workload, specs=specs), settings)
+    with prepare(again).under_way(kept) as run:
         run_round(run)
-        this = Round()
-        for step in (collect, predict, solve):
-            step(run, this)
-        assert this.active
-        assert expected(run, this, this.active.keys()) == {}
+        for step in ROUND:
+            this.milliseconds[step.__name__] = 0.0
+            if step is not ROUND[-1]:
+                step(run, this)
+            if step is solve:
+                found = expected(run, this, this.active.keys())
+        ROUND[-1](run, this)
+        while not run.finished:
+            run_round(run)
+    clock = this.observation.clock_seconds
+    ends = {e.job_id: e.at_seconds for record, _, _ in kept.rounds for e in record.finished}
+    late = {job: (one.finish - ends[job]) / (ends[job] - clock) for job, one in found.items()}
+    paired = {job for pair in this.plan.pairs for job in pair}
+    assert paired
+    assert paired <= late.keys() == this.active.keys()
+    assert np.mean(np.abs([late[job] for job in paired])) < 0.15, late
 
 
 def test_a_play_ends_with_the_jobs_that_are_asked_for() -> None:
