@@ -29,6 +29,7 @@ from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from tests.flows.conftest import Command
+from warehouse.store.reader import Reader
 from warehouse.workloads.kinds import Format
 from warehouse.workloads.trace import read_throughputs
 
@@ -351,10 +352,13 @@ def test_from_a_profile_to_a_run_and_its_end(
         *("--round-seconds", 2, "--restart-seconds", 1),
     )
     out.write_text(json.dumps({**written, "v100": {}, "k80": {}}))
-    ran = here("run", *live, "--profile", out, "--json")
+    ran = here("run", *live, "--policy", "slaq", "--profile", out, "--json")
     assert ran.code == 0, ran.err
     (row,) = ran.rows
     assert (row["jobs"], row["gpus"]) == (1, 2)
+    told = [loss for record, _ in Reader(records).records(row["run"]) for loss in record.losses]
+    assert [loss.epoch for loss in told] == [0, 1]
+    assert all(loss.loss > 0.0 for loss in told)
     (lease,) = here("sql", "SELECT gpu_type FROM leases", "--warehouse", records, "--json").rows
     assert lease["gpu_type"] in ("cpu", "slow")
     (job,) = (nodes.storage / row["run"]).glob("job-*[0-9]")
