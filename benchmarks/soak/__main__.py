@@ -115,7 +115,7 @@ def in_containers(folder: Path, options: argparse.Namespace) -> dict[str, float]
     with dockerd() as daemon:
         service = containers.options(daemon, folder, options.policy, options.seed)
         where = folder / "warehouse", service, Gauge(), options.seed, ""
-        place = Place(*where, containers.NODES, containers.declared)
+        place = Place(*where, containers.NODES, containers.declared, containers.MOST_ACTIVE)
         with containers.watched(daemon) as watch:
             disturb = {"daemon": containers.restarting(daemon)}
             figures = soak(place, options.containers, options.kills, disturb)

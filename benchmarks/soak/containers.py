@@ -13,7 +13,10 @@ from flows.service.options import ServiceOptions
 from harness.dockerd import IMAGE, PLAIN, Dockerd, mounts, python
 
 NODES, GPUS_PER_NODE = 4, 2
-ROUND_SECONDS = 5.0
+ROUND_SECONDS = 2.0
+MOST_ACTIVE = 12
+"""See `Place.most_active`: few, so that kills and restarts come all along."""
+
 SAMPLES_PER_SECOND = 100.0
 
 NODE = """

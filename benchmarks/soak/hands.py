@@ -19,11 +19,11 @@ from warehouse.inbox.entries import SUBMIT
 from warehouse.inbox.inbox import Inbox
 
 SUBMITTERS = 3
+PATIENCE_SECONDS = 20.0
+"""Longest wait for jobs to end: all may be on hold, or all nodes drained."""
+
 JOBS = 0.6
 """Share of jobs in what is handed in; the rest are commands."""
-
-MOST_ACTIVE = 40
-"""Jobs that are active or wait in the inbox, at most: submitters then wait."""
 
 TENANTS = ("a", "b", "c", "d", "e")
 FAMILIES = (("conv-small", 40_000, 32, 256), ("translator", 16_000, 16, 128))
@@ -52,8 +52,8 @@ def submitter(place: Place, me: int, jobs: int) -> None:
         file.open("a") as out,
     ):
         while sum(told.kind == SUBMIT for told in mine) < jobs:
-            at = len(mine)
-            while waiting(place, inbox) > MOST_ACTIVE:
+            at, until = len(mine), time.monotonic() + PATIENCE_SECONDS
+            while waiting(place, inbox) > place.most_active and time.monotonic() < until:
                 time.sleep(0.05)
             told = None
             while told is None:

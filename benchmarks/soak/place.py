@@ -61,6 +61,7 @@ class Place:
         url: Of an inbox in Postgres; empty for SQLite.
         nodes: How many nodes it has.
         job: Draws the declaration of a job.
+        most_active: Jobs that are active or wait in the inbox, at most: submitters then wait.
         port: The API's.
     """
 
@@ -71,6 +72,7 @@ class Place:
     url: str
     nodes: int
     job: Callable[[Random], dict[str, Any]]
+    most_active: int = 40
     port: int = field(default_factory=free_port)
 
     def client(self) -> Client:
