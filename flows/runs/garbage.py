@@ -1,9 +1,12 @@
-"""Garbage collection during rounds: a higher threshold."""
+"""Garbage collection during rounds, and in servers: a higher threshold."""
 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
+
+RARER = 100
+"""Times that collections are rarer. An engineering choice."""
 
 _collecting = Lock()
 _rarely: list[tuple[int, int, int]] = []
@@ -12,7 +15,7 @@ _rarely: list[tuple[int, int, int]] = []
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Run the cyclic garbage collector a hundred times less often within the context.
+    """Run the cyclic garbage collector less often within the context.
 
     A round allocates and frees tens of thousands of small objects, none in a cycle; at the
     default threshold, collections double the time of a round. With runs in several threads,
@@ -21,7 +24,7 @@ def rare_collections() -> Iterator[None]:
     with _collecting:
         _rarely.append(gc.get_threshold())
         if len(_rarely) == 1:
-            gc.set_threshold(100 * _rarely[0][0], *_rarely[0][1:])
+            gc.set_threshold(RARER * _rarely[0][0], *_rarely[0][1:])
             gc.freeze()  # the workload lives until the end
     try:
         yield
@@ -31,3 +34,14 @@ def rare_collections() -> Iterator[None]:
             if not _rarely:
                 gc.unfreeze()
                 gc.set_threshold(*usual)
+
+
+def collect_rarely() -> None:
+    """Run it less often from now on, and never over what is there: what a server has imported.
+
+    A collection of all generations stops a server for some tenths of a second, or for more than a
+    second where others use the machine, and every request that comes meanwhile waits.
+    """
+    usual, *others = gc.get_threshold()
+    gc.set_threshold(RARER * usual, *others)
+    gc.freeze()

@@ -8,6 +8,7 @@ from starlette.staticfiles import StaticFiles
 
 from flows.deployed.forms import traces_of
 from flows.desk.guarded import Guarded
+from flows.runs.garbage import collect_rarely
 from flows.servers.command import REPORTS, WAREHOUSE
 from flows.servers.gate import Locked
 from flows.servers.server import beside, closed, hand_out, own_secret, prefect_app
@@ -33,4 +34,5 @@ def create_app() -> FastAPI:
     asking = Asking(service, own_secret())
     beside(app, PREFIX, create_api(asking))
     beside(app, PAGE, create_page(asking, own_secret()))
+    collect_rarely()
     return closed(app)
