@@ -56,7 +56,10 @@ def _waited(a: Answer) -> str:
         return f"{arrived}, and has not waited."
     long = sorted(a.waits, key=lambda wait: wait.from_seconds - wait.to_seconds)[:SHOWN]
     shown = ", ".join(
-        f"{wait.from_seconds:,.0f} to {wait.to_seconds:,.0f} s" for wait in a.waits if wait in long
+        f"{wait.from_seconds:,.0f} to {wait.to_seconds:,.0f} s"
+        + " (for the next round)" * (wait.round is None)
+        for wait in a.waits
+        if wait in long
     )
     times = f" in {len(a.waits)} parts" if len(a.waits) > 1 else ""
     longest = f", the {SHOWN} longest" if len(a.waits) > SHOWN else ""
