@@ -19,7 +19,7 @@ from flows.cli.options import (
 )
 from flows.cli.output import print_rows
 from flows.cli.runs import driving, earlier_runs, print_summary
-from flows.runs.settings import DEFAULT_POLICY, LiveSettings, recorded
+from flows.runs.settings import DEFAULT_POLICY, RunSettings, recorded
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
@@ -29,11 +29,11 @@ ClusterToml = Annotated[Path, typer.Option(help="Cluster file (TOML): the Docker
 cluster = typer.Typer(help="Look at a cluster of Docker hosts.")
 
 
-@takes(source=Source, settings=LiveSettings)
+@takes(source=Source, settings=RunSettings)
 def run(
     source: Source,
     cluster: ClusterToml,
-    settings: LiveSettings,
+    settings: RunSettings,
     policy: Policy = DEFAULT_POLICY,
     parameters: SetOption = None,
     history: HistoryOption = None,

@@ -127,7 +127,7 @@ def pools_of(size: ClusterSize) -> "tuple[Pool, ...]":
 
 
 @dataclass(frozen=True)
-class LiveSettings:
+class RunSettings:
     """Settings of every run, virtual or in containers.
 
     Defaults of round, restart and window are those of the published system (NSDI '23).
@@ -153,7 +153,7 @@ class LiveSettings:
 
 
 @dataclass(frozen=True)
-class SimulationSettings(LiveSettings):
+class SimulationSettings(RunSettings):
     """Settings of a run on a virtual cluster."""
 
     fidelity: Annotated[
@@ -174,7 +174,7 @@ class SimulationSettings(LiveSettings):
 def recorded(
     policy: str,
     size: "ClusterSize | Machines",
-    settings: LiveSettings,
+    settings: RunSettings,
     *,
     parameters: Iterable["Parameter"] = (),
     seed: int = 0,
@@ -196,7 +196,7 @@ def recorded(
     """
     from tasks.record import Settings
 
-    group = SimulationSettings if isinstance(settings, SimulationSettings) else LiveSettings
+    group = SimulationSettings if isinstance(settings, SimulationSettings) else RunSettings
     values = {field.name: getattr(settings, field.name) for field in fields(group)}
     values["runtime"] = runtime_named(values["runtime"]) if "runtime" in values else runtime
     return Settings(

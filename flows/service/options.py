@@ -13,7 +13,7 @@ from flows.runs.settings import (
     POLICY,
     SEED,
     ClusterSize,
-    LiveSettings,
+    RunSettings,
     recorded,
 )
 from predictor.errors import InputError
@@ -27,7 +27,7 @@ DATABASE_URL = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 
 
 @dataclass(frozen=True)
-class ServiceOptions(LiveSettings):
+class ServiceOptions(RunSettings):
     """Settings of a service."""
 
     policy: Annotated[str, POLICY] = DEFAULT_POLICY

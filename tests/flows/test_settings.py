@@ -19,7 +19,7 @@ from flows.runs.settings import (
     BACKEND,
     MOST_GPUS,
     ClusterSize,
-    LiveSettings,
+    RunSettings,
     SimulationSettings,
     recorded,
 )
@@ -39,7 +39,7 @@ GROUP: Any = typer.main.get_command(application())
         *((name, Source) for name in ("simulate", "compare", "run", "generate", "forecast-error")),
         *((name, ClusterOptions) for name in ("simulate", "compare")),
         *((name, SimulationSettings) for name in ("simulate", "compare")),
-        ("run", LiveSettings),
+        ("run", RunSettings),
     ],
 )
 def test_options_are_those_of_the_settings(command: str, group: type[Any]) -> None:
@@ -53,7 +53,7 @@ def test_options_are_those_of_the_settings(command: str, group: type[Any]) -> No
 
 def test_settings_are_recorded_with_the_defaults_of_a_record() -> None:
     assert recorded("fifo", ClusterSize(4), SimulationSettings()) == Settings("fifo", one_pool(4))
-    live = recorded("fifo", ClusterSize(8, 4), LiveSettings(window=3), seed=2, runtime="docker")
+    live = recorded("fifo", ClusterSize(8, 4), RunSettings(window=3), seed=2, runtime="docker")
     assert live.pools == one_pool(8, 4)
     assert (live.window, live.seed, live.runtime) == (3, 2, "docker")
 
