@@ -121,6 +121,11 @@ def _files(
     """The Parquet files of runs; the empty file first, as later layouts have more columns."""
     root = folder.resolve()
     form = glob.escape(str(root))
+    if without and not later and pattern != ROUNDS:
+        # Of the files that a pattern finds, DuckDB compares each name with all those left out.
+        runs = _others(root, runs, {run for run, _ in without})
+        runs = [run for run in runs if (root / f"run={run}" / pattern).is_file()]
+        without = ()
     names = ["run=*"] if runs is None else [EMPTY, *(f"run={glob.escape(run)}" for run in runs)]
     if pattern == ROUNDS and not later:
         paths = [f"{form}/{path}" for path in _now(root, runs, {run for run, _ in without})]
@@ -143,11 +148,16 @@ def _files(
 def _now(root: Path, runs: Sequence[str] | None, without: Collection[str]) -> Iterator[str]:
     """The files with the rounds of runs that there are now, each round in one of them alone."""
     yield f"{EMPTY}/round=_.parquet"
-    if runs is None:
-        runs = [name_of(path) for path in root.glob("run=*") if RUN_NAME.fullmatch(name_of(path))]
-    for run in sorted({*runs} - {*without}):
+    for run in _others(root, runs, without):
         for path in round_files(root / f"run={run}"):
             yield f"run={run}/{path.name}"
+
+
+def _others(root: Path, runs: Sequence[str] | None, without: Collection[str]) -> list[str]:
+    """The runs in a folder, or those of these, without some."""
+    if runs is None:
+        runs = [name_of(path) for path in root.glob("run=*") if RUN_NAME.fullmatch(name_of(path))]
+    return sorted({*runs} - {*without})
 
 
 def listed(texts: Sequence[str]) -> str:
