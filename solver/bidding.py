@@ -18,16 +18,14 @@ expected lateness:
 - λ_j rises from 0 to λ with the mean contention of the job's life so far. At a contention of 1
   the fair finish time is the isolated one, which every wait misses, and the longest job alone
   sets the horizon: such deadlines say nothing of who should wait.
-- On several GPU types a job bids on each: R_j is its run time on that type, and its finish time
-  assumes that it runs on its fastest after the window. The fair finish is that in an evenly shared
-  cluster of these types (`solver.shared_cluster`). The horizon is the least makespan of a linear
-  program, and what a round on a type saves of it is added: the job's comparative advantage there.
 - The finish time assumes that the job runs without preemption after the window. Each sample of it
   is smoothed by a normal error of a few rounds, so that the penalty rises before the deadline
   is missed.
+
+On several GPU types a job bids on each what a round there saves of all that is to come
+(`solver.backends.foresight`).
 """
 
-import math
 from dataclasses import dataclass
 from itertools import chain
 
@@ -35,6 +33,7 @@ import numpy as np
 
 from predictor.allocation import Allocation
 from predictor.forecast import SAMPLES
+from solver.excess import expected_excess
 from solver.market import Floats, Ints, Market
 from solver.plan import Situation
 
@@ -50,8 +49,6 @@ class UtilityParameters:
         fair_share: Due date as a share of the fair finish time.
         blur_rounds: Standard deviation of a finish time about its sample, in rounds.
         blur_share: The same, as a share of the residual run time.
-        size: Exponent of the gang in the worth of completing a job: 1 ranks jobs by run time, 0 by
-            GPU time.
     """
 
     fairness: float
@@ -60,7 +57,6 @@ class UtilityParameters:
     fair_share: float
     blur_rounds: float
     blur_share: float
-    size: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -174,21 +170,18 @@ def utilities(
     # Samples come before rounds, so that the largest array has jobs · samples · (T + 1) numbers.
     elapsed = np.arange(window + 1) * round_seconds
     left = ahead.samples[:, :, None]
-    speed = (ahead.left / ahead.here)[:, None, None]
-    here = left / speed
     fairness = finish_time_fairness(ahead)[:, :, None] ** parameters.fairness
-    covered = np.minimum(elapsed / here, 1.0)
-    worth = ahead.budgets * ahead.gangs**parameters.size
+    covered = np.minimum(elapsed / left, 1.0)
+    worth = ahead.budgets * ahead.gangs
     progress = worth[:, None] * (fairness * covered).mean(axis=1)
 
     due = np.minimum(parameters.fair_share * fair - ahead.age[:, None], horizon)[:, :, None]
-    done = elapsed * speed
-    finish = np.where(left > done, elapsed[-1] + left - done, here)
+    finish = np.where(left > elapsed, elapsed[-1] + left - elapsed, left)
     least = _LEAST * round_seconds
     blur = np.hypot(
         np.maximum(parameters.blur_rounds * round_seconds, least), parameters.blur_share * left
     )
-    late = (blur * _expected_excess((finish - due) / blur)).mean(axis=1)
+    late = (blur * expected_excess((finish - due) / blur)).mean(axis=1)
     span = max(parameters.crowded - 1.0, _LEAST)
     crowded = np.clip((ahead.crowding - 1.0) / span, 0.0, 1.0)
     price = parameters.lateness * crowded * ahead.gangs / round_seconds
@@ -198,15 +191,6 @@ def utilities(
 
 _LEAST = 1e-6
 """Lower bound on the blur in rounds and on the span of contention, against divisions by zero."""
-
-
-def _expected_excess(mean: Floats) -> Floats:
-    """E[max(0, X)] of X normal with this mean and standard deviation 1."""
-    from scipy.special import ndtr  # a quarter of a second that policies without bids need not wait
-
-    density = np.exp(-0.5 * mean * mean) / math.sqrt(2.0 * math.pi)
-    excess: Floats = density + mean * ndtr(mean)
-    return excess
 
 
 def hysteresis(situation: Situation, ahead: Outlook, favour: float) -> Floats:

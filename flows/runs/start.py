@@ -128,6 +128,7 @@ def make_header(
             f"{settings.policy} schedules one pool of GPUs",
             f"give one pool, or one of {', '.join(for_several_pools())}",
         )
+    _check_effects(settings)
     if settings.layout is not None:
         Cells(settings.layout)  # refuses promises that cannot be kept together
     workload.check_fits(settings.inventory)
@@ -170,6 +171,23 @@ def make_header(
         ),
         losses=bool(getattr(policy_of(settings), "reads_losses", False)),
     )
+
+
+def _check_effects(settings: Settings) -> None:
+    """Refuse parameters of the policy that have no effect on the cluster's GPU types.
+
+    Raises:
+        InputError: There is one.
+    """
+    mixed = settings.inventory.mixed
+    idle = getattr(policy_of(settings), "of_one_type" if mixed else "of_several_types", ())
+    for parameter in settings.parameters:
+        if parameter.name in idle:
+            raise InputError(
+                f"parameters.{parameter.name}",
+                f"has no effect on {'several GPU types' if mixed else 'GPUs of one type'}",
+                "leave it out",
+            )
 
 
 def _packs(settings: Settings, profile: Profile, service: bool) -> bool:

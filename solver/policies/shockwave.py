@@ -1,10 +1,11 @@
 """The Volatile Fisher Market (Shockwave, NSDI '23) for the coming round, with new bids."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from predictor.arrivals import arrivals_left
+from solver.backends.foresight import foresight
 from solver.backends.makespan import least_makespan
 from solver.bidding import (
     Outlook,
@@ -23,6 +24,10 @@ from solver.pairs import pairs_in
 from solver.plan import Claim, Plan, Situation, SolveReport, Turn, next_round
 from solver.shared_cluster import SharedCluster, Sharer
 
+LEAST_ENDING = 0.02
+"""Least share of `ending` that counts, however long arrivals are expected to go on: the end of all
+work has some price."""
+
 
 @dataclass(frozen=True)
 class Shockwave:
@@ -40,6 +45,8 @@ class Shockwave:
     `benchmarks/market.py` remove the parts in turn.
 
     Attributes:
+        of_one_type: Parameters without effect where there are several GPU types.
+        of_several_types: Parameters without effect where there is one.
         backend: Solver back end.
         fairness: φ, exponent of a job's finish-time fairness in the worth of completing it,
             `UtilityParameters.fairness`: 0 ranks by remaining time alone.
@@ -62,15 +69,16 @@ class Shockwave:
         preview: Where not 0, the market is that of the window, laid out around the coming
             round: bids, prices, plan and guarantees are of the window. Who runs is the same. On
             several GPU types the market is of the coming round.
-        mixed_fairness: On several GPU types, φ. With the φ, λ and exponent of one type, Gavel's
-            traces have 1 to 6 % more mean JCT, and worst ρ a tenth to a fifth higher.
-        mixed_lateness: There, λ.
-        mixed_size: There, the exponent of the gang in the worth of completing a job.
-        advantage: There, what a GPU-second of the least makespan is worth, in the unit of a round's
-            utility.
-        paired_advantage: The same where jobs may share GPUs: the linear program of the least
-            makespan has no pairs, by which GPUs do more. Chosen on Gavel's trace of jobs with one
-            GPU.
+        gang: On several GPU types, exponent of the gang in the worth of completing a job and in the
+            penalty of lateness.
+        due_share: There, due date as a share of the fair finish time, which is that in an evenly
+            shared cluster.
+        tardiness: There, λ: penalty of all work of a job being late by its fair time, over that of
+            a completion later by the mean fair time.
+        ending: There, what a second of makespan is worth, in seconds of completion of all active
+            jobs; less while arrivals are expected to go on.
+        paired_ending: The same where jobs may share GPUs: the linear program over time has no
+            pairs, by which GPUs do more.
         stay: There, the least preemption hysteresis of bids on the GPU type that a job holds, in
             place of `favour`; more where restarts cost more of a round.
         packed: 1 for pairs of jobs on the same GPUs: columns of the market, worth to each job its
@@ -85,6 +93,11 @@ class Shockwave:
     clairvoyant = False
     work_conserving = True
     several_pools = True
+    of_one_type = (
+        *("fairness", "lateness", "crowded", "fair_share", "blur_rounds", "blur_share", "favour"),
+        *("longest_level", "preview"),
+    )
+    of_several_types = ("gang", "due_share", "tardiness", "ending", "paired_ending", "stay")
 
     backend: str = "auto"
     fairness: float = 0.75
@@ -98,11 +111,11 @@ class Shockwave:
     longest_level: float = 0.3
     lost_rounds: float = 0.5
     preview: float = 0.0
-    mixed_fairness: float = 1.0
-    mixed_lateness: float = 1.6
-    mixed_size: float = 0.75
-    advantage: float = 0.25
-    paired_advantage: float = 0.05
+    gang: float = 0.25
+    due_share: float = 0.9
+    tardiness: float = 5.0
+    ending: float = 2.0
+    paired_ending: float = 1.0
     stay: float = 1.1
     packed: float = 0.0
     gain: float = 1.15
@@ -183,7 +196,7 @@ class Shockwave:
             # Who runs must not depend on which other solvers are installed.
             counts = solve_counts(coming, "lagrangian" if self.backend == "auto" else self.backend)
             chosen = counts.counts
-        order = self.ranked(ahead, worth, chosen)
+        order = self.ranked(terms.over, worth, chosen)
         line = [Claim(situation.jobs[ahead.job_of[row]], ahead.allocations[row]) for row in order]
         together = packed.claims(situation) if packed else []
         first = {
@@ -204,29 +217,26 @@ class Shockwave:
 
     def _market(self, situation: Situation, ahead: Outlook, terms: "_Terms", window: int) -> Market:
         """The market of a window that begins with the coming round."""
-        mixed = terms.advantage is not None
-        parameters = UtilityParameters(
-            self.mixed_fairness if mixed else self.fairness,
-            self.mixed_lateness if mixed else self.lateness,
-            self.crowded,
-            self.fair_share,
-            self.blur_rounds,
-            self.blur_share,
-            self.mixed_size if mixed else 1.0,
-        )
+        if terms.saved is not None:
+            utility = np.multiply.outer(terms.saved, np.arange(window + 1.0))
+            factors = hysteresis(situation, ahead, self._staying(situation))
+            return market(situation, ahead, utility, factors)
         utility = utilities(
             ahead,
-            parameters,
+            UtilityParameters(
+                self.fairness,
+                self.lateness,
+                self.crowded,
+                self.fair_share,
+                self.blur_rounds,
+                self.blur_share,
+            ),
             fair=terms.fair,
             horizon=terms.horizon,
             window=window,
             round_seconds=situation.round_seconds,
         )
-        if terms.advantage is None:
-            factors = hysteresis(situation, ahead, self.favour)
-        else:
-            utility += terms.advantage[:, None] * np.arange(window + 1)
-            factors = hysteresis(situation, ahead, self._staying(situation))
+        factors = hysteresis(situation, ahead, self.favour)
         return market(situation, ahead, utility, factors)
 
     def _staying(self, situation: Situation) -> float:
@@ -239,27 +249,48 @@ class Shockwave:
         return max(self.stay, (length + restart) / max(length - restart, 1e-6))
 
     def _terms(self, situation: Situation, ahead: Outlook) -> "_Terms":
-        """What deadlines and, on several GPU types, comparative advantages are."""
+        """What bids are made by."""
+        if situation.inventory.mixed:
+            return self._terms_of_types(situation, ahead)
         lost = self.lost_rounds * situation.round_seconds
         level = min(int(self.longest_level * ahead.samples.shape[1]), ahead.samples.shape[1] - 1)
         longest = float(ahead.samples[:, level].max()) * (1.0 + self.blur_share / 2.0)
+        work = float(ahead.gangs @ (ahead.left + lost)) / situation.inventory.gpus
+        coming = arrivals_left(situation.clock_seconds, situation.even.arrived)
+        over = ahead.service - self.overdue * (ahead.run + ahead.left)
+        return _Terms(over, fair=ahead.fair(), horizon=max(work, longest, coming))
+
+    def _terms_of_types(self, situation: Situation, ahead: Outlook) -> "_Terms":
+        """What bids on several GPU types are: what a second there saves of all that is to come."""
         inventory = situation.inventory
-        if not inventory.mixed:
-            work = float(ahead.gangs @ (ahead.left + lost)) / inventory.gpus
-            coming = arrivals_left(situation.clock_seconds, situation.even.arrived)
-            return _Terms(ahead.fair(), max(work, longest, coming))
+        lost = self.lost_rounds * situation.round_seconds
         kinds = {kind: number for number, kind in enumerate(inventory.types)}
         capacities = np.array(list(inventory.capacities.values()), dtype=np.int64)
         type_of = np.array([kinds[found.gpu_type] for found in ahead.allocations])
-        program = least_makespan(ahead.here + lost, ahead.gangs, ahead.job_of, type_of, capacities)
+        rows = ahead.here + lost, ahead.gangs, ahead.job_of, type_of, capacities
+        least = least_makespan(*rows).seconds
+        coming = arrivals_left(situation.clock_seconds, situation.even.arrived)
         cluster = self._shared(situation, ahead, capacities[type_of] / inventory.gpus)
         fair = {sharer.job_id: sharer.fair - sharer.arrival for sharer in cluster.sharers}
-        due = np.array([fair[job.job_id] for job in situation.jobs])[ahead.job_of]
-        advantage = self.paired_advantage if self.packed else self.advantage
+        firsts = np.flatnonzero(np.diff(ahead.job_of, prepend=-1))
+        budgets, gangs = ahead.budgets[firsts], ahead.gangs[firsts]
+        due = np.array([fair[job.job_id] for job in situation.jobs]) / budgets
+        due = np.maximum(due, 2.0 * situation.round_seconds)
+        weights = budgets * gangs**self.gang
+        weights /= weights.mean()
+        ending = self.paired_ending if self.packed else self.ending
+        saved = foresight(
+            *rows,
+            weights=weights,
+            due=self.due_share * due - ahead.age[firsts],
+            least=least,
+            round_seconds=situation.round_seconds,
+            lateness=self.tardiness * weights * due.mean() / due,
+            makespan=ending * max(1.0 - coming / least, LEAST_ENDING),
+        )
         return _Terms(
-            fair=(due / ahead.budgets)[:, None],
-            horizon=max(program.seconds, longest),
-            advantage=advantage * inventory.gpus * program.worth[ahead.job_of] / ahead.here,
+            ahead.age - self.overdue * due[ahead.job_of],
+            saved=saved,
             memory="" if cluster.written() == situation.memory else cluster.written(),
         )
 
@@ -288,15 +319,14 @@ class Shockwave:
         active = {job.job_id for job in situation.jobs}
         return cluster.joined(arrivals, active, situation.inventory.gpus)
 
-    def ranked(self, ahead: Outlook, worth: Floats, chosen: Ints) -> list[int]:
+    def ranked(self, over: Floats, worth: Floats, chosen: Ints) -> list[int]:
         """Rows by descending priority: the longest overdue, the market's choice, then by worth.
 
         Args:
-            ahead: Outlook of the jobs.
+            over: Time since each row's job became overdue, negative before, shape (rows,), seconds.
             worth: Utility per GPU of the coming round, shape (rows,).
             chosen: 1 for rows that the market chose, else 0, shape (rows,).
         """
-        over = ahead.service - self.overdue * (ahead.run + ahead.left)
         late = over > 0.0
         first, then = np.where(late, -over, -chosen), np.where(late, -chosen, -worth)
         rows: list[int] = np.lexsort((then, first, ~late)).tolist()
@@ -308,20 +338,23 @@ class _Terms:
     """What bids are made by.
 
     Attributes:
-        fair: Fair finish times after submission, shape (rows, samples) or (rows, 1), seconds.
-        horizon: Seconds from now by which all active work can be done: the larger of the work
-            left per GPU, or the least makespan on several GPU types, and the longest residual
-            run time, but on GPUs of a single type not before arrivals are expected to end. Once
-            they have ended, the longest job is due as soon as it can finish, and is never delayed
-            for long.
-        advantage: What a round on each row's type saves of the makespan, shape (rows,); None on
-            GPUs of a single type, where it is the same for all.
+        over: How far each row's job is overdue, negative before, shape (rows,), in seconds: of
+            service on GPUs of a single type, else of time since submission.
+        fair: On GPUs of a single type, fair finish times after submission, shape (rows, samples),
+            seconds.
+        horizon: There, seconds from now by which all active work can be done: the larger of the
+            work left per GPU and the longest residual run time, and not before arrivals are
+            expected to end. Once they have ended, the longest job is due as soon as it can finish,
+            and is never delayed for long.
+        saved: On several GPU types, what a second on each row's type saves, shape (rows,), in
+            seconds of completion.
         memory: The policy's state for its next plan; empty to keep the last.
     """
 
-    fair: Floats
-    horizon: float
-    advantage: Floats | None = None
+    over: Floats
+    fair: Floats = field(default_factory=lambda: np.empty(0))
+    horizon: float = 0.0
+    saved: Floats | None = None
     memory: str = ""
 
 

@@ -1,0 +1,117 @@
+"""The program over time against another solver of it, and the bids made of its prices."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from solver.backends import over_time
+from solver.backends.foresight import foresight
+from solver.backends.over_time import Program, prices_over_time
+from solver.market import Floats
+from tests.strategies import examples
+
+
+def drawn(seed: int, jobs: int, types: int) -> Program:
+    rng = np.random.default_rng(seed)
+    speed = rng.lognormal(0.5, 1.0, (jobs, 1)) * rng.uniform(0.1, 1.0, (jobs, types))
+    speed[rng.random((jobs, types)) < 0.2] = 0.0
+    speed[np.arange(jobs), rng.integers(0, types, jobs)] += 0.7
+    lengths = np.array([0.1, 0.2, 0.5, 0.2])
+    late = np.maximum.accumulate(rng.uniform(0.0, 3.0, (jobs, 4)), axis=1)
+    return Program(
+        speed,
+        np.cumsum(lengths) + late,
+        rng.uniform(0.1, 1.0, jobs),
+        2.0 ** rng.integers(0, 3, jobs),
+        rng.integers(4, 9, types).astype(float),
+        lengths,
+        rng.uniform(0.2, 3.0),
+    )
+
+
+def optimum(program: Program, prices: Floats | None = None) -> float:
+    """The program's optimum; at prices, that in which GPUs are bought in place of being limited."""
+    (jobs, types), intervals = program.speed.shape, len(program.lengths)
+    job, time, kind = np.nonzero(np.broadcast_to(program.speed[:, None], (jobs, intervals, types)))
+    speed, gangs, rows = program.speed[job, kind], program.gangs[job], np.arange(len(job))
+    costs = program.costs[job, time] * speed + program.fixed[job]
+    end, sold = program.makespan * jobs, 0.0
+    work, busy = np.zeros((jobs, len(rows) + 1)), np.zeros((jobs * intervals, len(rows) + 1))
+    used = np.zeros((intervals * types, len(rows) + 1))
+    work[job, rows], busy[job * intervals + time, rows] = speed, 1.0
+    used[time * types + kind, rows] = gangs
+    length = np.where(np.arange(intervals) < intervals - 1, program.lengths, 0.0)
+    busy[intervals - 1 :: intervals, -1] = -1.0
+    used[-types:, -1] = -program.capacities
+    limits, bounds = [busy, used], [np.tile(length, jobs), np.outer(length, program.capacities)]
+    if prices is not None:
+        costs = costs + gangs * prices[time, kind]
+        end -= float(program.capacities @ prices[-1])
+        sold = float((length[:, None] * program.capacities * prices).sum())
+        limits, bounds = limits[:1], bounds[:1]
+    found = linprog(
+        np.append(costs, end),
+        A_ub=np.vstack(limits),
+        b_ub=np.concatenate([bound.ravel() for bound in bounds]),
+        A_eq=work,
+        b_eq=np.ones(jobs),
+    )
+    return float(found.fun) - sold
+
+
+@examples(30)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 4))
+def test_at_the_prices_nothing_is_gained_by_having_more_gpus_than_there_are(
+    seed: int, jobs: int, types: int
+) -> None:
+    program = drawn(seed, jobs, types)
+    prices, _ = prices_over_time(program)
+    assert prices.min() >= 0.0
+    assert optimum(program, prices) == pytest.approx(optimum(program), rel=2e-3)
+
+
+def bids(seconds: list[float], gpus: int = 2, **asked: float) -> Floats:
+    """Bids of jobs of one GPU on V100s, and at half the speed on K80s."""
+    jobs = len(seconds)
+    return foresight(
+        np.ravel([(length, 2.0 * length) for length in seconds]),
+        np.ones(2 * jobs),
+        np.repeat(np.arange(jobs), 2),
+        np.tile([0, 1], jobs),
+        np.array([gpus, gpus]),
+        weights=np.ones(jobs),
+        due=np.full(jobs, asked.get("due", 1e9)),
+        lateness=np.full(jobs, 5.0),
+        least=sum(seconds) / 3.0 * 2.0 / gpus,
+        round_seconds=100.0,
+        makespan=asked.get("makespan", 1.0),
+    ).reshape(jobs, 2)
+
+
+def test_short_jobs_bid_most_and_each_most_where_it_is_fastest() -> None:
+    found = bids([400.0, 900.0, 2_000.0, 4_000.0, 8_000.0])
+    assert (np.diff(found[:4, 0]) < 0.0).all()
+    assert (found[:, 0] > found[:, 1]).all()
+    assert (found >= 0.0).all()
+
+
+def test_a_job_that_ends_within_the_round_bids_what_it_loses_by_waiting_for_the_next() -> None:
+    long = [3_000.0 + 100.0 * n for n in range(8)]
+    found = bids([20.0, *long])
+    assert found[0, 1] > 0.9 * found[0, 0], "it ends in the round on either type"
+    assert (found[1:, 1] < 0.6 * found[1:, 0]).all()
+    late = bids([20.0, *long], due=0.0)
+    assert late[0].min() > 3.0 * found[0].max(), "by the next round it is later"
+
+
+def test_bids_from_the_prices_of_a_sample_are_near_those_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = np.random.default_rng(0).lognormal(8.0, 1.0, 240).tolist()
+    monkeypatch.setattr(over_time, "MOST", 80)
+    some = bids(seconds, gpus=20)
+    monkeypatch.undo()
+    every = bids(seconds, gpus=20)
+    assert np.abs(some / every - 1.0).mean() < 0.1
