@@ -291,10 +291,15 @@ class RunState:
         return rate(job, belief.batch_size, held) / rate(job, belief.batch_size, reference)
 
     def _share_together(self, seen: Observation, *pair: int) -> float:
-        """The part of a job's time in the last round in which the other of its pair ran as well."""
+        """The part of a job's training in the last round in which the other of its pair ran too.
+
+        The time that it held its GPUs and did not train was its restart, at first.
+        """
         began, ends = self.even.clock_seconds, {e.job_id: e.at_seconds for e in seen.finished}
         own, other = (ends.get(job, seen.clock_seconds) - began for job in pair)
-        return min(other / own, 1.0) if own > 0.0 else 1.0
+        trained = sum(entry.seconds for entry in seen.progress if entry.job_id == pair[0])
+        lost = max(own - trained, 0.0)
+        return min(max(other - lost, 0.0) / (own - lost), 1.0) if own > lost else 1.0
 
     def _shares_with(self, job_id: int) -> Belief | None:
         """The other job on a job's GPUs in the last round."""
