@@ -10,7 +10,6 @@ from predictor.throughput import Throughput, reachable_batch_sizes
 LEAST_LEFT = 1e-9
 """Lower bound on the epochs left of a running job, so that no forecast is zero."""
 
-
 MILESTONES = 32
 """Milestones kept. An engineering bound on memory; no sweep is recorded."""
 
@@ -43,7 +42,7 @@ class Belief:
         elsewhere_seconds: What its run time would be longer on its reference allocation than it
             was; 0 if it ran there only.
         milestones: Shares of its work that a timed job reported, the latest ones, each with the
-            run time at which it was first seen.
+            run time at which it was first seen, from its start; none if it reported none.
         losses: Training losses of its epochs, of runs whose policy reads them.
     """
 
@@ -153,10 +152,10 @@ class Belief:
 
     def _reached(self, progress: JobProgress) -> tuple[tuple[float, float], ...]:
         """Milestones, with the share that is reported now if it is another one."""
-        last = self.milestones[-1][0] if self.milestones else 0.0
-        if not progress.share or progress.share == last:
+        known = self.milestones or ((0.0, 0.0),)
+        if progress.epochs or progress.share == known[-1][0]:  # it ended, or tells nothing new
             return self.milestones
-        return (*self.milestones, (progress.share, progress.run_seconds))[-MILESTONES:]
+        return (*known, (progress.share, progress.run_seconds))[-MILESTONES:]
 
     def _timed(self, progress: JobProgress, speed: float) -> tuple[Pace, ...]:
         """Paces, with the steps since the last report if the batch size did not change."""

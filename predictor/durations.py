@@ -78,10 +78,9 @@ def foreseen(belief: Belief) -> tuple[float, ...]:
         return ()
     (share, seconds), limit = belief.milestones[-1], belief.spec.max_seconds
     left = max(1.0 - share, LEAST_LEFT_SHARE)
-    steps = pairwise(((0.0, 0.0), *belief.milestones))
     totals = [
         seconds + left * (until - since) / (after - before)
-        for (before, since), (after, until) in steps
+        for (before, since), (after, until) in pairwise(belief.milestones)
         if after > before  # else it went back to a checkpoint
     ]
     return tuple(min(total / limit, 1.0) for total in totals if total > belief.run_seconds)

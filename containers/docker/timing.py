@@ -20,12 +20,14 @@ class TimedLog:
         spec: The declared job.
         epochs: 1 once it ended.
         run_seconds: Time for which its containers ran.
+        share: The share of its work that it reported last.
     """
 
     folder: Path
     spec: JobSpec
     epochs: int = 0
     run_seconds: float = 0.0
+    share: float = 0.0
 
     def begin(self) -> None:
         """A lease begins."""
@@ -61,9 +63,12 @@ class TimedLog:
         )
 
     def _share(self) -> float:
-        """The share that the job reports; 0 if that is absent or implausible."""
+        """The share that the job reports: 0 without a file, the last one if it is implausible."""
         try:
             share = float(json.loads(read_part(self.folder / PROGRESS, 0, LONGEST_LINE))["share"])
+        except FileNotFoundError:
+            share = 0.0
         except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            return 0.0
-        return share if 0.0 <= share <= 1.0 else 0.0
+            share = self.share
+        self.share = share if 0.0 <= share <= 1.0 else self.share
+        return self.share

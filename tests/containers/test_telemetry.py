@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from containers.docker.telemetry import LONGEST_LINE, JobLog
+from containers.docker.timing import TimedLog
 from predictor.allocation import Demand
 from predictor.job import EpochReport, JobSpec, Mode
+from tests.kinds import timed
 
 EPOCHS = 6
 SPEC = JobSpec(4, "LM", 10, 40, Demand.gang(1), Mode.GNS, EPOCHS, 100, 0.0)
@@ -356,3 +358,17 @@ def test_a_long_job_that_goes_on_or_ends_is_read_whole(tmp_path: Path) -> None:
     add(new, (tmp_path / "telemetry.jsonl").read_bytes() + line(many - 1, 20))
     stand(new, many, size=20, seconds=40_000.0)
     assert told(log, trained=True) == [(0, 15_000, 10, 30_000.0), (15_000, 5_000, 20, 10_000.0)]
+
+
+def test_a_timed_job_that_removes_its_progress_is_at_0_again(tmp_path: Path) -> None:
+    log, file = TimedLog(tmp_path, timed(0, 1.0, limit=100.0)[0]), tmp_path / "progress.json"
+
+    def share() -> float:
+        return log.read(trained=False, held_seconds=1.0)[1].share
+
+    assert share() == 0.0
+    for told, found in (('{"share": 0.4}', 0.4), ('{"sha', 0.4), ('{"share": 7}', 0.4)):
+        file.write_text(told)
+        assert share() == found
+    file.unlink()
+    assert share() == 0.0

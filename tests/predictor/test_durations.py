@@ -170,6 +170,12 @@ def test_a_job_that_goes_back_to_a_checkpoint_or_stands_still_is_believed_no_mor
     assert time_of(slow).remaining == pytest.approx(500.0)  # it is ended at its limit
     many = told(job(), *((0.001 * n, 1.0 * n) for n in range(1, 100)))
     assert len(many.milestones) == MILESTONES
+    assert len(foreseen(many)) == MILESTONES - 1, "what it did before is not known by steps"
+    again = told(job(), (0.2, 20.0), (0.4, 40.0), (0.0, 50.0))
+    assert again.share_done == 0.0
+    assert foreseen(again) == pytest.approx((0.15, 0.15))
+    ended = again.after((), JobProgress(0, 1, 0.0, 1, 5.0, 55.0, 0))
+    assert ended.milestones == again.milestones
 
 
 @pytest.mark.parametrize("spread", [0.1, 0.5, 1.0])
