@@ -325,6 +325,7 @@ class Generated:
             np.zeros(len(at)),
             np.zeros(len(at), int),
             np.zeros(len(at)),
+            np.zeros(len(at)),
         )
 
     def _reports(self, count: int, was: Any, ran: Any) -> pa.Array:

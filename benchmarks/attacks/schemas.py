@@ -78,8 +78,10 @@ def wrong(case: Case, answer: Response, new: int) -> Iterator[str]:
         yield from (f"{what}: {error}" for error in group.exceptions)
     if "Traceback" in answer.text:
         yield f"{what}: a traceback"
-    if new and answer.status_code not in ACCEPTED:
+    if new not in ((0, 1) if answer.status_code in ACCEPTED else (0,)):  # 0: a key that is known
         yield f"{what}: {new} new entries"
+    if answer.status_code >= 400 and set(answer.json()) != {"place", "problem", "remedy"}:
+        yield f"{what}: an error without its place, problem and remedy"
 
 
 def furnish(warehouse: Path) -> dict[str, str]:
@@ -172,7 +174,7 @@ def main() -> int:
         print(json.dumps(figures))
     else:
         print_table([*figures], [[*map(str, figures.values())]])
-    return bool(figures["broken"])
+    return bool(figures["broken"]) or not (figures["accepted"] and figures["files"])
 
 
 def parse() -> argparse.Namespace:

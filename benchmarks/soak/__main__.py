@@ -40,6 +40,9 @@ GPUS = 8
 DEADLINE_SECONDS = 3600.0
 """Time in which a soak comes to its end, or fails."""
 
+MOST_GROWN = 0.05
+"""By how much the memory of the scheduler may grow in the second half."""
+
 
 def soak(
     place: Place, jobs: int, kills: int, disturb: Mapping[str, Callable[[], None]]
@@ -141,6 +144,7 @@ def main() -> int:
         else:
             print_table([name, *figures], [["", *map(str, figures.values())]])
         bad |= any(figures.get(figure) for figure in (*BAD, "twice"))
+        bad |= not figures.get("half_mb") or figures["grown"] > MOST_GROWN
     return bad
 
 

@@ -192,7 +192,7 @@ def test_memory_processors_and_processes_are_limited(confined: Confined) -> None
         limits = asked["HostConfig"]
         assert limits["Memory"] == limits["MemorySwap"] == 512 * MIB
         assert limits["PidsLimit"] == 48
-        assert limits["NanoCpus"] == 10**9
+        assert limits["CpuQuota"] == limits["CpuPeriod"] == 100_000  # one processor
         assert inside["many"] == "Resource temporarily unavailable"
 
 

@@ -113,6 +113,7 @@ def test_a_service_goes_on_from_its_records_and_takes_each_entry_once(tmp_path: 
         (second.number, False, True),
         (third.number, True, None),
     ]
+    assert Analytics(tmp_path).query("SELECT workload FROM runs")[1] == [(name,)]  # like no other
 
 
 def test_a_round_that_a_kill_left_without_its_name_is_gone_on_with(tmp_path: Path) -> None:

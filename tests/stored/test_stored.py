@@ -200,6 +200,6 @@ def test_a_warehouse_that_only_older_versions_wrote_to_answers(tmp_path: Path) -
     run = "srtf-3e3a29-1"
     shutil.copytree(FOLDER / "layout5" / f"run={run}", tmp_path / "records" / f"run={run}")
     shutil.copytree(LAYOUT5, tmp_path / "records" / "run=_")
-    _, rows = Analytics(tmp_path).query("SELECT run, complete, jobs FROM runs")
-    assert rows == [(run, True, 7)]
+    _, rows = Analytics(tmp_path).query("SELECT run, complete, jobs, workload FROM runs")
+    assert rows == [(run, True, 7, run)]
     assert not (tmp_path / "analytics.duckdb").exists()

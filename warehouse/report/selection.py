@@ -87,8 +87,10 @@ def by_run(
     found: dict[str, dict[str, list[dict[str, Any]]]] = {
         sql: {run: [] for run in runs} for sql in asked
     }
-    answers = rows_of(analytics, asked, list(dict.fromkeys(runs))) if runs else []
-    for sql, rows in zip(asked, answers, strict=False):
+    if not runs:
+        return found
+    answers = rows_of(analytics, asked, list(dict.fromkeys(runs)))
+    for sql, rows in zip(asked, answers, strict=True):
         for row in rows:
             found[sql][row.pop("run")].append(row)
     return found

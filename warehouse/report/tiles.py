@@ -15,11 +15,9 @@ PUBLISHED = "shockwave-published"
 
 SAME_WORK = f"""
 SELECT p.run AS run
-FROM headers AS h JOIN headers AS p ON p.workload = h.workload
-    AND p.settings.pools = h.settings.pools
-    AND p.settings.round_seconds = h.settings.round_seconds
-    AND p.settings.restart_seconds = h.settings.restart_seconds
-WHERE h.run = '{{run}}' AND p.settings.policy = '{PUBLISHED}'
+FROM runs AS h JOIN runs AS p ON p.workload = h.workload AND p.pools = h.pools
+    AND p.round_seconds = h.round_seconds AND p.restart_seconds = h.restart_seconds
+WHERE h.run = '{{run}}' AND p.policy = '{PUBLISHED}'
     AND p.run IN (SELECT run FROM records)
 ORDER BY p.created_at DESC, p.run DESC LIMIT 1
 """

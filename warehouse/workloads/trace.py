@@ -179,6 +179,9 @@ def read_throughputs(path: Path, gpu_types: Collection[str] = ()) -> Profile:
         return gavel.read_table(path, gpu_types)
     document = read_throughput_table(path)
     types = [name for name in document if name not in (MEASURED, LOSSES)]
+    measured = document.get(MEASURED, {})
+    if not isinstance(measured, dict):
+        raise InputError(f"{path}, {MEASURED}", "is not a JSON object", "measure it again")
     rates: dict[tuple[str, int, str, int], float] = {}
     pairs: dict[tuple[str, int, str, int, str, int], float] = {}
     for worker_type in gpu_types or ((types[0],) if len(types) == 1 else (WORKER_TYPE,)):
@@ -187,7 +190,7 @@ def read_throughputs(path: Path, gpu_types: Collection[str] = ()) -> Profile:
             raise InputError(str(path), f"has no worker type {worker_type!r}", remedy)
         alone = _throughputs(path, worker_type, document[worker_type])
         rates |= {(model, size, worker_type, gpus): r for (model, size, gpus), r in alone}
-        if worker_type in document.get(MEASURED, ()):
+        if worker_type in measured:
             pairs |= _pairs(path, worker_type, document[worker_type])
     return Profile(rates, str(path), pairs, _losses(path, document.get(LOSSES, {})))
 

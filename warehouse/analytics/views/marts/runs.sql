@@ -2,14 +2,15 @@
 -- grain: one row per run
 -- reference_gpus: GPUs that fairness is reckoned with; of a fork those of the run that it goes back
 -- to, so that the same outcome is as fair, whatever cluster the fork is given.
--- workload: equal where the jobs are; records before layout 6 have no hash of them.
+-- workload: equal where the jobs are. Of services, whose jobs came later, and of records before
+-- layout 6, which have no hash of them, it is the run's own name: they are like no other run.
 SELECT
     h.run,
     h.created_at,
     h.settings.policy AS policy,
     h.settings.backend AS asked_backend,
     h.source AS trace,
-    coalesce(nullif(h.workload, ''), h.source) AS workload,
+    if(h.workload = '' OR starts_with(h.run, 'service-'), h.run, h.workload) AS workload,
     h.settings.fidelity AS fidelity,
     h.settings.parameters AS parameters,
     i.gpus AS gpus,
