@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from flows.desk.guarded import Guarded, NotAllowed, NotThere, accepted
 from flows.desk.rows import Accepted
 from flows.servers.secret import authorization
-from predictor.errors import InputError, ShockwaveError
+from predictor.errors import InputError, ShockwaveError, WarehouseBusy, WarehouseError
 from warehouse.inbox.entries import Entry
 from warehouse.inbox.tokens import Role, Token
 
@@ -61,10 +61,11 @@ def status_of(error: ShockwaveError) -> HTTPStatus:
 
 @dataclass(eq=False, slots=True)
 class _Lookup:
-    """A token that is looked up, and whose it is once that is done."""
+    """A token that is looked up, and once that is done, whose it is or why nobody knows."""
 
     token: str
     found: Token | None = None
+    failed: ShockwaveError | None = None
     done: bool = False
 
 
@@ -100,19 +101,27 @@ class Asking:
                     await self._find(mine)
         finally:
             self._lookups.remove(mine)
+        if mine.failed:
+            raise mine.failed
         return mine.found
 
     async def _find(self, mine: _Lookup) -> None:
         """Look up the tokens of all who wait: a transaction takes longer than what it asks.
 
+        A database that does not answer fails all of them, who would wait for it in turn.
+
         Raises:
-            ShockwaveError: The database does not answer, or has something else of this token.
+            WarehouseError: The database has something else of this token.
         """
         together = [one for one in self._lookups if not one.done]
         try:
             found = await self._whose(together)
-        except ShockwaveError:  # perhaps of another
-            together = [mine]
+        except WarehouseError as error:
+            if isinstance(error, WarehouseBusy):
+                for one in together:
+                    one.failed, one.done = error, True
+                return
+            together = [mine]  # perhaps another's is damaged
             found = await self._whose(together)
         for one, token in zip(together, found, strict=True):
             one.found, one.done = token, True

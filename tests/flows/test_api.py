@@ -24,7 +24,7 @@ from flows.web.api import create_api
 from flows.web.asking import MOST_BYTES, Asking, Refused
 from flows.web.streams import MOST_FOLLOWERS, MOST_OF_ONE, Streams
 from predictor.allocation import Demand
-from predictor.errors import WarehouseError
+from predictor.errors import WarehouseBusy, WarehouseError
 from predictor.options import JobOptions
 from tasks.commands import CommandKind
 from tests.flows.test_scheduler import JOB, go
@@ -292,6 +292,15 @@ def test_tokens_are_looked_up_together_and_a_damaged_one_is_its_caller_s(tmp_pat
         given = (asking.who(made.get(name, "Bearer none")) for name in names)
         return await asyncio.gather(*given, return_exceptions=True)
 
+    async def who_of_none() -> list[Any]:
+        asking = Asking(Guarded(tmp_path), SECRET)
+        assert await asking.who(made["ann"])
+        with closing(sqlite3.connect(tmp_path / DATABASE)) as database, database:
+            database.execute("DROP TABLE shockwave_tokens")
+        asked.clear()
+        given = (asking.who(made["ann"]) for _ in range(8))
+        return await asyncio.gather(*given, return_exceptions=True)
+
     try:
         found = asyncio.run(who(*("ann", "bob", "eve", "none") * 5))
         assert [one and one.name for one in found] == ["ann", "bob", "eve", None] * 5
@@ -301,6 +310,8 @@ def test_tokens_are_looked_up_together_and_a_damaged_one_is_its_caller_s(tmp_pat
         ann, eve, bob = asyncio.run(who("ann", "eve", "bob"))
         assert (ann.name, bob.name) == ("ann", "bob")
         assert isinstance(eve, WarehouseError)
+        assert {type(one) for one in asyncio.run(who_of_none())} == {WarehouseBusy}
+        assert len(asked) <= 2  # nobody waits for the answers that others did not get
     finally:
         event.remove(Engine, "before_cursor_execute", note)
 
