@@ -1,8 +1,10 @@
 """The live page over real HTTP: who sees and commands what, and what strangers get: nothing."""
 
 import re
+import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl
@@ -19,8 +21,9 @@ from harness.waiting import HANG_SECONDS
 from tests.flows.served import SECRET, served
 from tests.flows.test_api import CALLERS, furnish
 from tests.flows.test_scheduler import go
+from warehouse.inbox.inbox import FILE as DATABASE
 from warehouse.inbox.inbox import Inbox
-from warehouse.inbox.tokens import Tokens
+from warehouse.inbox.tokens import Role, Tokens
 
 pytestmark = pytest.mark.process
 
@@ -255,8 +258,6 @@ def test_a_session_is_a_cookie_for_pages_of_ours_alone(shown: SimpleNamespace) -
 
 
 def test_a_session_ends_with_its_token_or_by_itself(shown: SimpleNamespace) -> None:
-    from warehouse.inbox.tokens import Role
-
     with Tokens(shown.warehouse) as tokens:
         leaving = Browser(shown.url)
         leaving.log_in(tokens.add("leaving", Role.READER))
@@ -267,6 +268,23 @@ def test_a_session_ends_with_its_token_or_by_itself(shown: SimpleNamespace) -> N
         assert leaving.send("/live/logout").status_code == 303
         assert leaving.get().status_code == 401
         leaving.client.close()
+
+
+def test_a_database_that_is_away_is_a_line(tmp_path: Path) -> None:
+    with Tokens(tmp_path) as tokens:
+        token = tokens.add("ann", Role.OPERATOR)
+    with served(tmp_path) as url, closing((browser := Browser(url)).client) as client:
+        browser.log_in(token)
+        page = browser.get("/live/whatif")
+        assert (page.status_code, "has not begun" in page.text) == (503, True)
+        (csrf, *_) = re.findall('name="csrf" value="([^"]*)"', page.text)
+        with closing(sqlite3.connect(tmp_path / DATABASE)) as database, database:
+            database.execute("DROP TABLE shockwave_tokens")
+        fields = {"csrf": csrf, "token": token}
+        posts = "/live/submit", "/live/nodes", "/live/jobs/1/hold", "/live/login"
+        for page in (browser.get(), *(client.post(path, data=fields) for path in posts)):
+            assert page.status_code == 503
+            assert "does not answer" in page.text.partition('role="alert">')[2]
 
 
 def test_a_page_that_has_not_changed_is_not_sent_again(shown: SimpleNamespace) -> None:

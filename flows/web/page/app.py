@@ -7,7 +7,7 @@ import base64
 import re
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 from anyio import to_thread
@@ -74,7 +74,8 @@ class Page:
 
     async def _caller(self, request: Request) -> Token | None:
         given = self._sessions.authorization(self._sessions.cookie_of(request))
-        return await self._asking.who(given) if given else None
+        request.state.caller = await self._asking.who(given) if given else None
+        return cast("Token | None", request.state.caller)
 
     def _shown(
         self,
@@ -112,7 +113,10 @@ class Page:
         """Ask for a token."""
         return self._shown(request, "login.html.j2", None, 401, problem, to=to)
 
-    def _refused(self, request: Request, caller: Token, error: ShockwaveError) -> Response:
+    async def failed(self, request: Request, error: Exception) -> Response:
+        """Say what is wrong, to a caller who may not be known yet."""
+        assert isinstance(error, ShockwaveError)
+        caller = getattr(request.state, "caller", None)
         return self._shown(request, "problem.html.j2", caller, status_of(error), str(error))
 
     async def _answer(
@@ -122,10 +126,7 @@ class Page:
         caller = await self._caller(request)
         if caller is None:
             return self._asks(request, quote(request.url.path))
-        try:
-            content = await work(caller)
-        except ShockwaveError as error:
-            return self._refused(request, caller, error)
+        content = await work(caller)
         response = await to_thread.run_sync(
             lambda: self._shown(request, template, caller, **content)
         )
@@ -198,10 +199,7 @@ class Page:
                 return RedirectResponse(f"{PAGE}/jobs/{handed_in.job_id}", 303)
         except ShockwaveError as error:
             problem, code = str(error), status_of(error)
-        try:
-            content = await asking.read(lambda: form(asking.service, caller, fields, key))
-        except ShockwaveError as error:
-            return self._refused(request, caller, error)
+        content = await asking.read(lambda: form(asking.service, caller, fields, key))
         return await to_thread.run_sync(
             lambda: self._shown(
                 request, "submit.html.j2", caller, code, problem, **{**content, **rows}
@@ -248,10 +246,7 @@ class Page:
             return self._asks(request, PAGE)
         await self._form(request)
         kind = _known(next((kind for kind in ORDERS if kind.value == name), None))
-        try:
-            await self._asking.write(lambda: self._asking.service.command(caller, kind, target))
-        except ShockwaveError as error:
-            return self._refused(request, caller, error)
+        await self._asking.write(lambda: self._asking.service.command(caller, kind, target))
         return RedirectResponse(f"{PAGE}/jobs/{quote(target, '')}", 303)
 
     async def node(self, request: Request) -> Response:
@@ -278,10 +273,7 @@ class Page:
         if caller is None:
             return self._asks(request, PAGE)
         fields = await self._form(request)
-        try:
-            await self._asking.write(lambda: work(caller, fields))
-        except ShockwaveError as error:
-            return self._refused(request, caller, error)
+        await self._asking.write(lambda: work(caller, fields))
         return RedirectResponse(PAGE, 303)
 
     @property
@@ -319,4 +311,5 @@ def create_page(asking: Asking, secret: str) -> ASGIApp:
         asking: The service, as requests ask it.
         secret: The installation's, `USER:PASSWORD`.
     """
-    return Bounded(Starlette(routes=Page(asking, secret).routes))
+    page = Page(asking, secret)
+    return Bounded(Starlette(routes=page.routes, exception_handlers={ShockwaveError: page.failed}))
