@@ -213,21 +213,26 @@ class Client(FrontDesk):
 
     def _followed(self, path: str) -> Iterator[Any]:
         """The data of server-sent events, for ever."""
-        known, failed = "", 0
+        known, failed, begun = "", 0, False
         while True:
             try:
                 with self._streamed(path, known) as answer:
+                    begun = True
                     for name, text in _fields(answer.iter_lines()):
                         failed = 0
                         if name == "id":
                             known = text
                         elif name == "data":
                             yield json.loads(text)
-            except WarehouseBusy:
+            except WarehouseBusy as error:
                 failed += 1
-                if failed > MOST_LOST:
+                if failed > MOST_LOST or (isinstance(error, _TooMany) and not begun):
                     raise
             self._sleep(WAIT_SECONDS)
+
+
+class _TooMany(WarehouseBusy):
+    """Too many follow; a service counts connections of ours that were lost for a while."""
 
 
 def _fields(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
@@ -258,6 +263,8 @@ def _content(answer: httpx.Response) -> Any:
     place, problem, remedy = parts
     if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
         raise WarehouseBusy(place, problem, remedy)
+    if answer.status_code == HTTPStatus.TOO_MANY_REQUESTS:
+        raise _TooMany(place, problem, remedy)
     raise InputError(place.removeprefix("body: "), problem, remedy)
 
 

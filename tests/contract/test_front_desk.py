@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -20,6 +21,8 @@ from flows.desk.client import Client
 from flows.desk.front import FrontDesk
 from flows.desk.local import LocalDesk
 from flows.desk.rows import Accepted
+from flows.web.streams import MOST_OF_ONE
+from harness.waiting import POLL_SECONDS
 from predictor.errors import InputError, WarehouseBusy
 from tests.flows.served import SECRET, served
 from tests.flows.test_api import FILE, furnish
@@ -237,6 +240,35 @@ def test_who_is_not_there_or_no_service_is_a_line(
     lost = Client("http://127.0.0.1:9", "token", sleep=lambda seconds: None)
     with lost, pytest.raises(WarehouseBusy, match="does not answer"):
         next(lost.events(follow=True))
+
+
+def test_a_stream_whose_place_is_taken_waits_for_it(
+    furnished: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "QUIET_SECONDS", 0.4)  # each silence is a lost connection
+    with Tokens(furnished.warehouse) as tokens:
+        token = tokens.add("many", Role.READER)
+    url, bearer = f"{furnished.url}/v1/events?follow=true", {"Authorization": f"Bearer {token}"}
+    places, paused = ExitStack(), list[float]()
+
+    def sleep(seconds: float) -> None:
+        paused.append(seconds)
+        if len(paused) == 1:
+            for _ in range(MOST_OF_ONE):
+                while places.enter_context(httpx.stream("GET", url, headers=bearer)).is_error:
+                    time.sleep(POLL_SECONDS)
+            late = places.enter_context(Client(furnished.url, token))
+            with pytest.raises(WarehouseBusy, match="with this token already"):
+                next(late.events(follow=True))
+        elif len(paused) == 2:
+            places.close()
+            go(furnished.warehouse, 1)
+
+    with places, Client(furnished.url, token, sleep=sleep) as desk:
+        known, followed = [*desk.events()], desk.events(follow=True)
+        assert [*islice(followed, len(known))] == known
+        assert next(followed).round > known[-1].round
+        assert len(paused) >= 2
 
 
 def test_a_token_that_is_removed_ends_what_it_follows(furnished: SimpleNamespace) -> None:
