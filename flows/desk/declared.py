@@ -102,13 +102,18 @@ def variables(place: str, texts: Sequence[str]) -> dict[str, str]:
         texts: The variables.
 
     Raises:
-        InputError: One is not that.
+        InputError: One is not that, or a name comes twice.
     """
+    found = dict[str, str]()
     for text in texts:
-        if "=" not in text:
+        name, given, value = text.partition("=")
+        if not given:
             problem = f"{text[:80]!r} is not NAME=VALUE"
             raise InputError(place, problem, "give one like SEED=7")
-    return dict(text.split("=", 1) for text in texts)
+        if name in found:
+            raise InputError(place, f"{name[:80]!r} is given twice", "leave one of them out")
+        found[name] = value
+    return found
 
 
 def declared(

@@ -29,7 +29,13 @@ pytestmark = pytest.mark.process
 
 FOREIGN = "evil.example"
 
-FORM = {"model": "conv-small", "batch_size": "32", "epochs": "5", "environment": "A=1\nB=2"}
+FORM = {
+    "model": "conv-small",
+    "batch_size": "32",
+    "epochs": "5",
+    "environment": "A=1\nB=2",
+    "do": "submit",
+}
 """A job as the form sends it; fields that were left empty are sent, too."""
 
 
@@ -88,6 +94,7 @@ ACCESS = {
     ("POST", "/live/submit"): (401, 403, 303, 303, 303, 303),
     ("POST", "/live/submit?tenant=a"): (401, 403, 303, 403, 303, 303),
     ("POST", "/live/submit?do=foretell"): (401, 200, 200, 200, 200, 200),
+    ("POST", "/live/submit?do=foresee"): (401, 400, 400, 400, 400, 400),
     ("POST", "/live/submit?epochs=none"): (401, 422, 422, 422, 422, 422),
     ("GET", "/live/jobs/1"): (401, 200, 200, 404, 200, 200),
     ("GET", "/live/jobs/2"): (401, 200, 404, 404, 200, 200),
@@ -143,7 +150,11 @@ def test_the_form_takes_what_a_jobs_file_takes(shown: SimpleNamespace) -> None:
     ask = shown.of["tenant"].send
     first = int(ask("/live/submit", FORM).headers["location"].rpartition("/")[2])
     given = FORM | {"key": key, "name": "x", "mode": "gns", "max_seconds": "9e3", "array": "0-1"}
-    given |= {"opportunistic": "true", "after": f"{first} '{first}'"}
+    given |= {
+        "environment": " A= 1 \x0b\r\n\r\nB=2",
+        "opportunistic": "true",
+        "after": f"{first} '{first}'",
+    }
     texts = dict.fromkeys(JobFile.model_fields, "") | given
     sent = [ask("/live/submit", texts) for _ in range(2)]  # a double click
     assert {answer.headers["location"] for answer in sent} == {f"/live/jobs/{first + 1}"}
@@ -152,8 +163,10 @@ def test_the_form_takes_what_a_jobs_file_takes(shown: SimpleNamespace) -> None:
     assert [spec.tenant for spec in tasks] == ["a", "a"]
     (spec, _), options = tasks, tasks[0].options
     assert (spec.name, spec.mode.value, spec.epochs, spec.max_seconds) == ("x", "gns", 5, 9e3)
-    assert (spec.environment, options.after) == (("A=1", "B=2"), (first,))
+    assert (spec.environment, options.after) == (("A= 1 \x0b", "B=2"), (first,))
     assert spec.opportunistic
+    edited = ask("/live/submit", texts | {"name": "y"})  # the form as one goes back to it
+    assert edited.headers["location"] == f"/live/jobs/{first + 3}"
 
 
 def test_a_job_of_the_form_that_is_refused_is_there_to_be_mended(shown: SimpleNamespace) -> None:
@@ -163,6 +176,7 @@ def test_a_job_of_the_form_that_is_refused_is_there_to_be_mended(shown: SimpleNa
         ("name", '"><b>', "is not a name"),
         ("command", "echo 'a", "job: command: is refused: No closing quotation"),
         ("environment", "A", "job: environment: &#39;A&#39; is not NAME=VALUE"),
+        ("environment", "A=1\nA=2", "environment: &#39;A&#39; is given twice"),
         ("model", "conv-smal", "conv-small"),
         ("scale_factor", "640", "gpus: 640 are asked for"),
         ("image", "b" * 5000, "job: image: has more than 4,000 characters"),
@@ -280,7 +294,7 @@ def test_a_database_that_is_away_is_a_line(tmp_path: Path) -> None:
         (csrf, *_) = re.findall('name="csrf" value="([^"]*)"', page.text)
         with closing(sqlite3.connect(tmp_path / DATABASE)) as database, database:
             database.execute("DROP TABLE shockwave_tokens")
-        fields = {"csrf": csrf, "token": token}
+        fields = {"csrf": csrf, "token": token, "do": "submit"}
         posts = "/live/submit", "/live/nodes", "/live/jobs/1/hold", "/live/login"
         for page in (browser.get(), *(client.post(path, data=fields) for path in posts)):
             assert page.status_code == 503

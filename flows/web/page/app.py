@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 from flows.desk.declared import Added
 from flows.servers.secret import authorization
 from flows.web.asking import Asking, Bounded, status_of
-from flows.web.page.form import filled_in, foretold, form
+from flows.web.page.form import filled_in, foretold, form, key_of
 from flows.web.page.sessions import Sessions
 from flows.web.page.views import (
     FOLDER,
@@ -187,14 +187,16 @@ class Page:
         if caller is None:
             return self._asks(request, f"{PAGE}/submit")
         fields = await self._form(request)
+        if (do := fields.get("do")) not in ("foretell", "submit"):
+            raise HTTPException(400, "this form says neither foretell nor submit; load it again")
         problem, code, rows = "", 200, dict[str, Any]()
         key = fields.get("key", "")[:100]
         try:
-            if fields.get("do") == "foretell":
+            if do == "foretell":
                 rows = await asking.read(lambda: foretold(asking.service, caller, fields))
             else:
                 handed_in = await asking.write(
-                    lambda: asking.service.submit(caller, filled_in(fields), key)
+                    lambda: asking.service.submit(caller, filled_in(fields), key_of(fields))
                 )
                 return RedirectResponse(f"{PAGE}/jobs/{handed_in.job_id}", 303)
         except ShockwaveError as error:

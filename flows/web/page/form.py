@@ -1,9 +1,12 @@
 """The form that hands a job in: its fields are those of a job's file, as texts."""
 
+import json
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_args
 from uuid import uuid4
@@ -13,6 +16,7 @@ from flows.desk.forecasting import WhatIf
 from flows.desk.guarded import Guarded
 from flows.runs.job_file import ADAPTED, TRAINED, JobFile
 from predictor.errors import InputError
+from predictor.options import tasks_of
 from warehouse.inbox.tokens import Role, Token
 
 MOST_FIELD = 4_000
@@ -69,7 +73,7 @@ def form(
         service: The service.
         caller: Who fills it in.
         given: What was filled in.
-        key: Its idempotency key; by default a new one: who sends a form twice hands in one job.
+        key: What tells it from others (`key_of`); by default a new one.
     """
     left_out = {*SIMULATED, *(OPERATED if caller.role is Role.TENANT else ())}
     grouped = {name for names in BY_KIND.values() for name in names}
@@ -117,19 +121,31 @@ def filled_in(fields: Mapping[str, str]) -> JobFile:
     """
     given: dict[str, Any] = {}
     for name in JobFile.model_fields:
-        text = fields.get(name, "").strip()
+        text = fields.get(name, "")
+        text = text if name == "environment" else text.strip()
         if len(text) > MOST_FIELD:
             problem = f"has more than {MOST_FIELD:,} characters"
             raise InputError(f"job: {name}", problem, "hand it in with shockwave submit")
-        if text:
+        if text.strip():
             given[name] = _value(name, text)
     return job_of(Path("job"), given, texts=True)
 
 
+def key_of(fields: Mapping[str, str]) -> str:
+    """The idempotency key of a form with what was filled in; empty if the form has none.
+
+    Who sends a form twice hands in one job; who goes back and edits it, another.
+    """
+    if not (key := fields.get("key", "")):
+        return ""
+    asked = [key, *(fields.get(name, "") for name in JobFile.model_fields)]
+    return sha256(json.dumps(asked).encode()).hexdigest()
+
+
 def _value(name: str, text: str) -> Any:
     if name == "environment":
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return variables("job: environment", lines)
+        lines = (line.lstrip() for line in re.split(r"\r\n|\r|\n", text))
+        return variables("job: environment", [line for line in lines if line])
     if name not in LISTS:
         return text
     try:
@@ -140,8 +156,7 @@ def _value(name: str, text: str) -> Any:
 
 def foretold(service: Guarded, caller: Token, fields: Mapping[str, str]) -> dict[str, Any]:
     """When the jobs that the caller sees would end if this one were handed in; nothing is."""
-    last = service.desk.inbox.last()
-    return {
-        "rows": service.forecast(caller, WhatIf(submit=[filled_in(fields)])),
-        "last": last,
-    }
+    job = filled_in(fields)
+    rows = service.forecast(caller, WhatIf(submit=[job]))
+    tasks = len(tasks_of(job.array)) if job.array else 1
+    return {"rows": rows, "new": [row.job_id for row in rows[-tasks:]]}

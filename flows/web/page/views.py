@@ -232,7 +232,7 @@ def whatif(service: Guarded, caller: Token, asked: Mapping[str, str]) -> dict[st
     return {
         "fields": {name: Asked(SUPPOSED[name], text) for name, text in given.items()},
         "rows": service.forecast(caller, WhatIf(**change)),
-        "last": service.desk.inbox.last(),
+        "new": [],
     }
 
 
