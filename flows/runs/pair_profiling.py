@@ -185,13 +185,16 @@ def with_pairs(
 
     Args:
         table: The table, with both jobs of each pair alone.
-        measured: The pairs; failed ones are left out.
+        measured: The pairs; failed ones have no rates any more.
         gpu_type: GPU type on which they were measured.
     """
     entries = {key: dict(entry) for key, entry in table[gpu_type].items()}
     for found in measured:
-        if not found.problem:
-            one, other = map(key_of, found.pair)
+        one, other = map(key_of, found.pair)
+        if found.problem:
+            entries[other].pop(one, None)
+            entries[one].pop(other, None)
+        else:
             rates = [round(rate, 4) for rate in found.rates]
             entries[other][one] = rates[::-1]
             entries[one][other] = rates

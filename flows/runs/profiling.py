@@ -294,8 +294,10 @@ def table_so_far(out: Path, gpu_types: Iterable[str]) -> dict[str, Any]:
     about = _object(out, before, MEASURED)
     for gpu_type in gpu_types:
         _object(out, _object(out, about, gpu_type), "entries")
-        if _object(out, before, gpu_type):
+        if entries := _object(out, before, gpu_type):
             read_throughputs(out, (gpu_type,))
+            for key in entries:
+                _object(out, entries, key)
     return before
 
 
@@ -333,14 +335,24 @@ def table(
         measured: The measurements; failed ones are left out.
         node: The node, which names the GPUs.
         about: Metadata of the machine and its software versions.
-        before: The existing table; new measurements replace its entries.
+        before: The existing table; new measurements replace its entries. Pairs of what is measured
+            again, and all of a type that was not measured before, are of other conditions: they
+            are dropped.
     """
     gpu_type = node.gpu_type
     found = [entry for entry in measured if not entry.problem]
-    there = before.get(gpu_type, {})
     keys = [key_of(entry.combination) for entry in found]
+    own = gpu_type in before.get(MEASURED, {})
+    there = {
+        key: {
+            other: rate
+            for other, rate in entry.items()
+            if other == "null" or (own and key not in keys and other not in keys)
+        }
+        for key, entry in before.get(gpu_type, {}).items()
+    }
     rates = {
-        key: {**there.get(key, {}), "null": round(entry.steps_per_second, 4)}
+        key: {"null": round(entry.steps_per_second, 4)}
         for key, entry in zip(keys, found, strict=True)
     }
     how = {

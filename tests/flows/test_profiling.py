@@ -161,6 +161,25 @@ def test_a_table_is_added_to(daemon: Dockerd, storage: Path) -> None:
     assert about["image"].startswith("shockwave-test:trainer sha256:")
 
 
+def test_pairs_of_what_is_measured_again_are_dropped(daemon: Dockerd, storage: Path) -> None:
+    (node,) = nodes_of(daemon, storage).nodes
+    one, other, third = (replace(ONE, batch_size=size) for size in (16, 32, 64))
+    first, second, last = map(key_of, (one, other, third))
+    alone = {key: {"null": 8.0} for key in (first, second, last)}
+    before = {"cpu": alone, "measured": {"cpu": {}}}
+    rates = (5.0, 3.0)
+    pairs = [MeasuredPair(pair, rates) for pair in pairs_of([one, other, third])]
+    before = with_pairs(before, pairs, "cpu")
+    after = table_of([Measured(one, 2.0)], node, machine(node), before)
+    left = [MeasuredPair(pair, rates) for pair in pairs_of([other, third])]
+    assert after["cpu"] == with_pairs({"cpu": {**alone, first: {"null": 2.0}}}, left, "cpu")["cpu"]
+    failed = [replace(pair, problem="out of memory") for pair in left]
+    assert with_pairs(after, failed, "cpu")["cpu"] == {**alone, first: {"null": 2.0}}
+    published = {**before, "measured": {}}  # whose pairs were not read, and are not now
+    after = table_of([Measured(one, 2.0)], node, machine(node), published)
+    assert after["cpu"] == {**alone, first: {"null": 2.0}}
+
+
 def test_pairs_are_of_as_many_gpus_and_two_of_a_kind_are_one() -> None:
     two, one = ONE, replace(ONE, scale_factor=1)
     assert pairs_of([one, two, replace(two, batch_size=32)]) == [
@@ -246,6 +265,7 @@ BAD_TABLES = {
     '{"measured": {"cpu": {"entries": []}}}': "entries: is not a JSON object",
     '{"cpu": []}': "cpu: is not a JSON object",
     '{"cpu": {"LM": 3}}': "is not an entry like",
+    '{"cpu": {"(\'LM\', 1)": 3}}': "('LM', 1): is not a JSON object",
 }
 
 
