@@ -93,14 +93,33 @@ def _watch(warehouse: Path, database_url: str) -> None:
     service, before = running(warehouse), known(warehouse)
     seen = Watch(desk.run, service.speed if service else 1.0, time.monotonic(), before)
     while True:
-        with suppress(ShockwaveError):  # what cannot be read now is looked at again
-            lag = desk.lag(time.time())
-            for alert in seen.look(desk.history(), lag, time.monotonic()):
-                tell("alerts", f"alert: {alert.text}", level=logging.WARNING, **ids_of(alert))
-                emit(alert)
-            if seen.known != before:
-                keep(warehouse, before := seen.known)
+        with suppress(ShockwaveError):  # what cannot be read or written now is tried again
+            before = look(warehouse, desk, seen, before)
         time.sleep(LOOK_SECONDS)
+
+
+def look(warehouse: Path, desk: Desk, seen: Watch, before: Known) -> Known:
+    """Look at a service once, tell what is new, and keep what was told.
+
+    Args:
+        warehouse: The warehouse.
+        desk: Its desk.
+        seen: What was seen so far.
+        before: What was kept last.
+
+    Returns:
+        What is kept now.
+
+    Raises:
+        ShockwaveError: The service cannot be read, or what was told cannot be kept.
+    """
+    lag = desk.lag(time.time())
+    for alert in seen.look(desk.history(), lag, time.monotonic()):
+        tell("alerts", f"alert: {alert.text}", level=logging.WARNING, **ids_of(alert))
+        emit(alert)
+    if seen.known != before:
+        keep(warehouse, seen.known)
+    return seen.known
 
 
 def known(warehouse: Path) -> Known:

@@ -14,13 +14,22 @@ from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient
 
 from containers.runtime import NodeProblem
-from flows.deployed.alerting import AUTOMATIONS, TOLD, emit, keep, known, make_automations
+from flows.deployed.alerting import (
+    AUTOMATIONS,
+    TOLD,
+    emit,
+    keep,
+    known,
+    look,
+    make_automations,
+)
 from flows.desk.alerts import PATIENT_SECONDS, Alert, AlertKind, Watch
 from flows.desk.desk import Desk
 from flows.desk.outlook import History
 from flows.servers.access import Access
 from flows.service.running import FOLDER
 from harness.waiting import HANG_SECONDS, wait_for
+from predictor.errors import WarehouseError
 from tests.flows.test_scheduler import FAST, JOB, go
 from tests.ui.attacks import ask, authorization
 from warehouse.inbox.inbox import Inbox
@@ -30,13 +39,18 @@ PATIENCE = 2 * ROUND_SECONDS + PATIENT_SECONDS
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> History:
-    """A service with a job that runs."""
+def service(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The warehouse of a service with a job that runs."""
     warehouse = tmp_path_factory.mktemp("alerts")
     with Inbox(warehouse) as inbox:
         inbox.submit(replace(JOB, epochs=4000, total_steps=0, name="long"))
     go(warehouse, 2)
-    with Desk(warehouse) as desk:
+    return warehouse
+
+
+@pytest.fixture(scope="module")
+def found(service: Path) -> History:
+    with Desk(service) as desk:
         return desk.history()
 
 
@@ -117,6 +131,21 @@ def test_a_restart_tells_nothing_again_that_still_stands(found: History, tmp_pat
     assert told(again, ailing, lag=patient, now=patient) == [("node.down", 1), ("inbox.stuck", 1)]
     (tmp_path / FOLDER / TOLD).write_text('[["node.up", 1]]')
     assert known(tmp_path) == frozenset()
+
+
+def test_what_could_not_be_kept_is_kept_with_the_next_look(service: Path, found: History) -> None:
+    stands = frozenset({(AlertKind.DOWN, 1)})
+    keep(service, stands)
+    seen, told = Watch("r", 1.0, 0.0, stands), service / FOLDER / TOLD
+    told.unlink()
+    told.mkdir()
+    with Desk(service) as desk:
+        with pytest.raises(WarehouseError):
+            look(service, desk, seen, stands)
+        assert seen.known == frozenset()  # the node is back
+        told.rmdir()
+        assert look(service, desk, seen, stands) == frozenset()
+    assert json.loads(told.read_text()) == []
 
 
 @contextmanager
