@@ -89,7 +89,7 @@ class Child:
                 self.heard_at = time.monotonic()
                 if said == READY:
                     self.reported_ready.set()
-            elif self._ready:
+            elif self._ready or self.reported_ready.is_set():
                 pass_on(self.name, _NOISE.sub("", line))
             else:
                 self._last.append(line.rstrip())

@@ -79,7 +79,7 @@ def tell(said_by: str, message: str, *, level: int = logging.INFO, **ids: str | 
 
 def pass_on(said_by: str, line: str) -> None:
     """Pass on a line of another process, as it is or as one of this log's."""
-    if structured() and not _is_object(line):
+    if structured() and not _is_own(line):
         if line.strip():
             tell(said_by, line.rstrip())
         return
@@ -87,8 +87,9 @@ def pass_on(said_by: str, line: str) -> None:
         sys.stderr.write(line)
 
 
-def _is_object(line: str) -> bool:
+def _is_own(line: str) -> bool:
+    """Whether a line is an object as this log writes them."""
     try:
-        return line.startswith("{") and isinstance(json.loads(line), dict)
-    except ValueError:
+        return line.startswith("{") and {"time", "process"} <= json.loads(line).keys()
+    except (ValueError, RecursionError):  # such as a number or a nesting beyond all bounds
         return False

@@ -43,9 +43,16 @@ def test_rounds_and_what_happens_in_them_have_ids(
         run.sink = Logged(run.sink, run.name)
         schedule(run, tmp_path, rounds=1)
     pass_on("Prefect server", '{"half": \n')
-    pass_on("scheduler", '{"message": "as it is"}\n')
+    own = {"time": "t", "process": "scheduler", "message": "as it is"}
+    others = '{"message": "of a library"}', '{"deep": ' + "[" * 50_000
+    pass_on("scheduler", json.dumps(own) + "\n")
+    for other in others:
+        pass_on("Prefect server", other + "\n")
     rows = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert rows.pop() == {"message": "as it is"}
+    assert tuple(row["message"] for row in rows[-2:]) == others
+    assert {row["process"] for row in rows[-2:]} == {"Prefect server"}
+    del rows[-2:]
+    assert rows.pop() == own
     assert (rows[-1]["process"], rows.pop()["message"]) == ("Prefect server", '{"half":')
     times, whole = [row.pop("time") for row in rows], rows.pop()
     assert times == sorted(times)

@@ -185,6 +185,15 @@ def test_leaks_are_left_out_and_nothing_else(capfd: pytest.CaptureFixture[str]) 
     assert capfd.readouterr().err == "said\n - more\n"
 
 
+def test_what_follows_the_report_that_it_is_ready_is_in_the_log(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    says = "print('begins\\nready\\nfailed', flush=True); input()"
+    with child("talking", [sys.executable, "-c", says], {}) as talking:
+        assert talking.reported_ready.wait(HANG_SECONDS)  # nobody asked whether it is
+        assert wait_for(lambda: capfd.readouterr().err) == "failed\n"
+
+
 # Deployments
 
 FILE: dict[str, Any] = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
