@@ -93,10 +93,11 @@ def starts_server() -> bool:
 ANSWER_SECONDS = 300.0
 """Timeout of API requests and of database queries, for busy machines. An engineering bound."""
 
-MOST_FLUSHES = 1_000_000
-"""How often in a row the server tries to write its events, whose queue it bounds, before it drops
-them with a traceback: a database that is away, or goes before the server, is no reason to. An
-engineering bound that is not met."""
+MOST_FLUSHES = 2_000
+"""How often in a row the server tries to write its events, every 5 s and with each full batch,
+before it drops a batch with a traceback. A database that is away for hours, or goes before the
+server, is no reason to; an event that can never be written holds up all others until then. An
+engineering bound."""
 
 SERVER_SETTINGS: dict[Setting, Any] = {
     PREFECT_SERVER_ANALYTICS_ENABLED: False,
