@@ -64,7 +64,8 @@ class Mps:
     Attributes:
         folder: Folder of its daemon's pipes (`CUDA_MPS_PIPE_DIRECTORY`).
         threads: Most of a GPU's threads that a container may use, in percent
-            (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`).
+            (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`). A job's program can change it: the daemon's own
+            limit is what is enforced.
     """
 
     folder: Path

@@ -1,7 +1,9 @@
 """Rendering of a lease as containers: pure functions, whose results are plain data.
 
 A container has the GPUs of its lease only, no privileges, a network only if its gang spans
-nodes, and write access to its job's folder only.
+nodes, and write access to its job's folder only. On a host with the Multi-Process Service it also
+has the host's IPC namespace, whose /dev/shm it can write without a limit, and write access to the
+folder of the service's pipes.
 """
 
 from collections.abc import Sequence
