@@ -7,21 +7,20 @@ conformal prediction without covariates (Vovk, Shen, Manokhin and Xie, Machine L
 Of a job that ran for a share of its limit, the same holds among jobs like it that took longer.
 Without any, its share is uniform over what is left of its limit.
 
-A job may report how much of its work is done. The same is then assumed of its own steps from one
-report to the next: the pace of what is left falls with equal probability into each gap between
-those of the steps so far. What is left are many steps, whose mean varies less than a single one:
-the interval holds at least as often, as long as the job goes on as it went.
+A job may report how much of its work is done. Until it made `ENOUGH` steps from one report to the
+next, what each of them foresees counts as a job like it; from then on its paces alone say how
+long it takes (`predictor.paces`), unless it ran for longer than they foresee.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.belief import Belief
+from predictor.belief import LEAST_LEFT, Belief
 from predictor.job import JobSpec
+from predictor.paces import LEAST_LEFT_SHARE, steps, whole
 
 Floats = NDArray[np.float64]
 
@@ -33,11 +32,12 @@ Shares = Mapping[Alike, tuple[float, ...]]
 """Shares of their limits that ended jobs took, in the order of their ends."""
 
 ENOUGH = 9
-"""Jobs of a name that are preferred to more jobs of other names: with fewer, an interval of 80 %
-reaches from 0 to the limit."""
+"""Jobs of a name that are preferred to more jobs of other names, and steps of a job to other jobs:
+with fewer, an interval of 80 % reaches from 0 to the limit."""
 
-LEAST_LEFT_SHARE = 0.01
-"""Share of its work that a job has left at least: what is reported may be rounded. A convention."""
+LEAST_WIDTH = 0.01
+"""Least width of an interval, as a share of what is left: what is measured may be rounded. A
+convention."""
 
 KEPT = 128
 """Latest shares kept of jobs alike. An engineering bound on memory; no sweep is recorded."""
@@ -78,12 +78,38 @@ def foreseen(belief: Belief) -> tuple[float, ...]:
         return ()
     (share, seconds), limit = belief.milestones[-1], belief.spec.max_seconds
     left = max(1.0 - share, LEAST_LEFT_SHARE)
-    totals = [
-        seconds + left * (until - since) / (after - before)
-        for (before, since), (after, until) in pairwise(belief.milestones)
-        if after > before  # else it went back to a checkpoint
-    ]
+    totals = [seconds + left * took / part for part, took in steps(belief)]
     return tuple(min(total / limit, 1.0) for total in totals if total > belief.run_seconds)
+
+
+def outlook(belief: Belief, shares: Shares, coverage: float, levels: Sequence[float]) -> Floats:
+    """The share of its limit that a timed job takes.
+
+    Args:
+        belief: What is believed of the job.
+        shares: Shares that ended jobs took.
+        coverage: Least probability of the interval.
+        levels: Levels of the quantiles that are asked for.
+
+    Returns:
+        The median, the ends of the interval, then a quantile for each level. All are of the
+        same distribution, except that the interval has a width always.
+    """
+    limit = belief.spec.max_seconds
+    done = min(belief.run_seconds / limit, 1.0)
+    tails = (1.0 - coverage) / 2.0, (1.0 + coverage) / 2.0
+    asked = np.array([0.5, *tails, *levels])
+    taken = whole(belief) if len(steps(belief)) >= ENOUGH else None
+    if taken and taken.longer(np.array([belief.run_seconds]))[0] > 1.0 / (ENOUGH + 1):
+        found = taken.quantiles(asked, belief.run_seconds, limit) / limit
+    else:
+        ends = gaps((*shares_of(shares, belief.spec), *foreseen(belief)), done)
+        found = quantiles(ends, asked)
+        found[1:3] = interval(ends, coverage)
+    median, low, high = found[:3]
+    least = max(LEAST_WIDTH * (median - done) / 2.0, 2.0 * LEAST_LEFT)
+    found[1:3] = min(low, median - least), max(high, median + least)
+    return found
 
 
 def shares_of(shares: Shares, spec: JobSpec) -> tuple[float, ...]:

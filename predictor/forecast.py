@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from predictor.allocation import Allocation
 from predictor.basis import Basis
 from predictor.belief import LEAST_LEFT, Belief
-from predictor.durations import ENOUGH, foreseen, gaps, interval, quantiles, shares_of
+from predictor.durations import outlook
 from predictor.history import NOTHING, History
 from predictor.job import JobSpec, Mode
 from predictor.posterior import Evidence, Sequences, evidence, is_settled, sequences, settled
@@ -176,14 +176,11 @@ def _timed(
 ) -> Forecast:
     """The forecast of a timed job, whose only epoch is as long as its limit."""
     spec = belief.spec
-    done = belief.run_seconds / spec.max_seconds
-    alike, own = shares_of(history.shares, spec), foreseen(belief)
-    ends = gaps(own or alike, done)
-    (median,) = quantiles(ends, np.array([0.5]))
-    low, high = interval(gaps(own if len(own) >= ENOUGH else alike, done), HELD)
-    low, high = min(low, median), max(high, median)
-    shares = quantiles(ends, LEVELS[0]).tolist() if trajectories else []
-    if basis is not Basis.POSTERIOR:
+    done = min(belief.run_seconds / spec.max_seconds, 1.0)
+    if basis is Basis.POSTERIOR:
+        levels = LEVELS[0].tolist() if trajectories else ()
+        median, low, high, *shares = outlook(belief, history.shares, HELD, levels).tolist()
+    else:
         whole = sum([part.epochs * part.epoch_seconds for part in schedules.get(spec.job_id, ())])
         median = low = high = whole / spec.max_seconds if basis is Basis.ORACLE else 1.0
         shares = [median] * trajectories
