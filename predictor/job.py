@@ -277,6 +277,10 @@ class EpochReport:
     seconds: float
 
 
+LARGEST_LOSS = 2**53
+"""Largest plausible size of a loss, as of other numbers that are read."""
+
+
 @dataclass(frozen=True, slots=True)
 class EpochLoss:
     """The training loss of an epoch that a job completed.
@@ -284,7 +288,7 @@ class EpochLoss:
     Attributes:
         job_id: The job.
         epoch: Index of the epoch, from 0.
-        loss: Mean over its samples.
+        loss: Mean over its samples, within ± `LARGEST_LOSS`.
     """
 
     job_id: int

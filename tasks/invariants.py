@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
 from containers.runtime import ContainerEvent, EventKind
-from predictor.job import EpochReport, JobProgress, JobSpec
+from predictor.job import LARGEST_LOSS, EpochReport, JobProgress, JobSpec
 from predictor.options import array_of
 from solver.cells.gangs import Waits
 from solver.inventory import InService, Inventory
@@ -90,6 +90,11 @@ class Invariants:
         self.tenancy = self.tenancy.after(record.clock_seconds, used, record.commands)
         for report in record.reports:
             yield from self._reported(report)
+        for found in record.losses:
+            if not 0 <= found.epoch < self.epochs[found.job_id]:
+                yield f"job {found.job_id} has a loss of epoch {found.epoch}, not completed"
+            if not abs(found.loss) <= LARGEST_LOSS:
+                yield f"job {found.job_id} has a loss of {found.loss:g}"
         for entry in record.progress:
             yield from self._progressed(entry)
         for event in record.finished:

@@ -27,7 +27,7 @@ from containers.runtime import (
 )
 from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError, PluginError
-from predictor.job import JobSpec
+from predictor.job import LARGEST_LOSS, JobSpec
 from predictor.plugins import Kind, Plugin, find_plugin
 from solver.inventory import Inventory
 from tasks.rows import is_record, typed_fields
@@ -108,6 +108,7 @@ class _Guarded:
     leases: dict[int, tuple[int, ...]]
     epochs: dict[int, int]
     run_seconds: dict[int, float] = field(default_factory=dict)
+    told: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def at(cls, plugin: Plugin, inner: Runtime, standing: Standing) -> "_Guarded":
@@ -168,7 +169,7 @@ class _Guarded:
         """See `Runtime.reap`."""
         self._call("forget jobs", partial(self.inner.reap, job_ids))
         for job_id in job_ids:
-            for known in (self.jobs, self.leases, self.epochs, self.run_seconds):
+            for known in (self.jobs, self.leases, self.epochs, self.run_seconds, self.told):
                 known.pop(job_id, None)
 
     def close(self) -> None:
@@ -205,6 +206,13 @@ class _Guarded:
             if report.batch_size < 1 or not 0 <= report.seconds < math.inf:
                 yield f"job {job.job_id} has an epoch of {report.batch_size}, {report.seconds:g} s"
             self.epochs[job.job_id] = report.epoch + report.epochs
+        for found in seen.losses:
+            job_id, told = found.job_id, self.told.get(found.job_id, 0)
+            if not told <= found.epoch < self.epochs.get(job_id, 0):
+                yield f"job {job_id} has a loss of epoch {found.epoch} after {told} epochs"
+            if not abs(found.loss) <= LARGEST_LOSS:
+                yield f"job {job_id} has a loss of {found.loss:g}"
+            self.told[job_id] = found.epoch + 1
         for stood in seen.progress:
             job_id, before = stood.job_id, self.run_seconds.get(stood.job_id, 0.0)
             if job_id not in self.leases:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec, add_report
+from predictor.job import LARGEST_LOSS, EpochLoss, EpochReport, JobProgress, JobSpec, add_report
 
 LINES = "telemetry.jsonl"
 PROGRESS = "progress.json"
@@ -82,7 +82,7 @@ class JobLog:
         resumed = not self._looked and self.epochs > 0
         most = BACKLOG_BYTES if trained or resumed else MOST_BYTES
         for epoch, batch_size, seconds, loss in self._new_lines(most):
-            if epoch >= self.epochs and math.isfinite(loss):
+            if epoch >= self.epochs and abs(loss) <= LARGEST_LOSS:
                 self.losses.append(EpochLoss(self.spec.job_id, epoch, loss))
             self._report(reports, epoch, batch_size, seconds)
         position = self._position()
@@ -238,7 +238,7 @@ def losses(folder: Path) -> dict[int, float]:
         with suppress(ValueError, TypeError, KeyError, OverflowError, RecursionError):
             fields = json.loads(text)
             epoch, loss = int(fields["epoch"]), float(fields["loss"])
-            if epoch >= 0 and math.isfinite(loss):
+            if epoch >= 0 and abs(loss) <= LARGEST_LOSS:
                 found[epoch] = loss
     return dict(sorted(found.items()))
 

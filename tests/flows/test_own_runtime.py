@@ -144,6 +144,7 @@ def observed(change: str) -> str:
 from dataclasses import replace
 
 from containers.virtual.faithful import FaithfulCluster
+from predictor.job import EpochLoss
 from shockwave import FaithfulPlace, Observation
 
 
@@ -160,9 +161,10 @@ class Slower(FaithfulPlace):
 
 
 TWICE = "tuple(replace(one, epoch=one.epoch + 1) for one in seen.reports)"
+LOST = "tuple(EpochLoss(one.job_id, one.epoch{}, {}) for one in seen.reports)"
 BACK = "tuple(replace(one, gpus=(3,)) for one in seen.finished)"
 WRONG = {
-    "1 / 0": "cannot observe its jobs: ZeroDivisionError: division by zero (slower.py:11)",
+    "1 / 0": "cannot observe its jobs: ZeroDivisionError: division by zero (slower.py:12)",
     "None": "its observation has a NoneType where Observation belongs",
     "replace(seen, progress=list(seen.progress))": "progress, is a list, no tuple",
     "replace(seen, clock_seconds=float('nan'))": "clock_seconds, has the number nan",
@@ -171,6 +173,8 @@ WRONG = {
     f"replace(seen, finished={BACK})": "gives back GPUs [3] that it did not hold",
     "replace(seen, finished=tuple(replace(e, job_id=99) for e in seen.finished))": "job 99 is told",
     "replace(seen, progress=tuple(replace(p, fraction=7.0) for p in seen.progress))": "and 7",
+    f"replace(seen, losses={LOST.format('', 1e300)})": "has a loss of 1e+300",
+    f"replace(seen, losses={LOST.format(' - 1', 1.0)})": "has a loss of epoch -1 after 0 epochs",
 }
 """What is reported, and what is said of it."""
 

@@ -70,9 +70,10 @@ def test_a_container_tells_each_loss_once(tmp_path: Path) -> None:
     line = {"batch_size": spec.batch_size, "seconds": 1.0}
     lines = [{**line, "epoch": n, "loss": 3.0 - n} for n in (0, 1, 1)]
     lines += [{**line, "epoch": 2}, {**line, "epoch": 3, "loss": "NaN"}]
+    lines += [{**line, "epoch": 4, "loss": -1e200}]
     (tmp_path / "telemetry.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     reports, _, _ = log.read(trained=False)
-    assert sum(report.epochs for report in reports) == 4
+    assert sum(report.epochs for report in reports) == 5
     assert log.losses == [EpochLoss(spec.job_id, 0, 3.0), EpochLoss(spec.job_id, 1, 2.0)]
     log.read(trained=False)
     assert log.losses == []
