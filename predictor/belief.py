@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.throughput import Throughput, reachable_batch_sizes
@@ -12,6 +13,9 @@ LEAST_LEFT = 1e-9
 
 MILESTONES = 32
 """Milestones kept. An engineering bound on memory; no sweep is recorded."""
+
+MOST_LOSSES = 60
+"""Latest losses kept, to which curves are fitted: older ones hardly weigh. An engineering bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,8 @@ class Belief:
             was; 0 if it ran there only.
         milestones: Shares of its work that a timed job reported, the latest ones, each with the
             run time at which it was first seen, from its start; none if it reported none.
-        losses: Training losses of its epochs, of runs whose policy reads them.
+        losses: Training losses of its latest epochs, of runs whose policy reads them.
+        largest_change: The largest change from one loss to the next, of all epochs so far.
     """
 
     spec: JobSpec
@@ -53,6 +58,7 @@ class Belief:
     elsewhere_seconds: float = 0.0
     milestones: tuple[tuple[float, float], ...] = ()
     losses: tuple[EpochLoss, ...] = ()
+    largest_change: float = 0.0
 
     @property
     def fraction(self) -> float:
@@ -149,6 +155,13 @@ class Belief:
             elsewhere_seconds=self.elsewhere_seconds + seconds * (speed - 1.0),
             milestones=self._reached(progress) if progress else self.milestones,
         )
+
+    def told(self, losses: Sequence[EpochLoss]) -> "Belief":
+        """The belief with the losses of further epochs, in order."""
+        known = (*self.losses, *losses)
+        changes = (abs(before.loss - after.loss) for before, after in pairwise(known))
+        largest = max(self.largest_change, *changes, 0.0)
+        return replace(self, losses=known[-MOST_LOSSES:], largest_change=largest)
 
     def _reached(self, progress: JobProgress) -> tuple[tuple[float, float], ...]:
         """Milestones, with the share that is reported now if it is another one."""

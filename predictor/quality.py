@@ -4,20 +4,21 @@ After Zhang et al., SLAQ (SoCC '17), section 4: two families of curves, fitted b
 which recent epochs weigh more, of which the better one is taken.
 """
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.belief import MOST_LOSSES
+
 Floats = NDArray[np.float64]
 
-MOST_POINTS = 60
-"""Latest losses that a curve is fitted to: with the weights below, older ones count for nothing. An
-engineering bound."""
+NOISE, SMALLEST = 1e-9, 1e-100
+"""Losses are equal whose range is at most this part of the largest, as rounding leaves them; where
+all are below the smallest, of that. Conventions."""
 ASYMPTOTES = np.geomspace(1e-3, 10.0, 25)
 """How far below the lowest loss a sublinear curve may end, over the range of all losses. A grid."""
 FACTORS = 1.0 - np.geomspace(1e-3, 0.9, 30)
@@ -52,36 +53,39 @@ class Curve:
 
 @lru_cache(maxsize=4096)
 def fitted(epochs: tuple[int, ...], losses: tuple[float, ...], recency: float) -> Curve:
-    """The curve that fits losses best.
+    """The curve that fits the latest losses best; a flat one where they are equal but for noise.
 
     Args:
         epochs: Completed epochs at each loss, ascending.
         losses: The losses.
         recency: Weight of a loss over that of the next one, in (0, 1].
     """
-    k = np.array(epochs[-MOST_POINTS:], float)
-    y = np.array(losses[-MOST_POINTS:], float)
+    k = np.array(epochs[-MOST_LOSSES:], float)
+    y = np.array(losses[-MOST_LOSSES:], float)
     weights = recency ** np.arange(len(y) - 1, -1, -1.0)
-    spread = float(y.max() - y.min())
-    if not spread > 0.0:
+    low, spread = float(y.min()), float(y.max() - y.min())
+    if spread <= NOISE * max(float(abs(y).max()), SMALLEST):
         return Curve(False, 0.0, 1.0, 0.0, float(y[-1]))
-    scale = k[-1]
-    found = [*_sublinear(k / scale, y, weights, spread), *_linear(k / scale, y, weights, scale)]
-    _, curve = min(found, key=lambda entry: entry[0])
-    if curve.sublinear:
-        return Curve(True, curve.a / scale**2, curve.b / scale, curve.c, curve.d)
-    return curve
+    y, scale = (y - low) / spread, float(k[-1])
+    found = [*_sublinear(k / scale, y, weights), *_linear(k, y, weights)]
+    sound = (entry for entry in found if math.isfinite(entry[0]))
+    _, best = min(sound, key=lambda entry: entry[0])
+    d = low + spread * best.d
+    if best.sublinear:
+        a, b, c = best.a / scale**2 / spread, best.b / scale / spread, best.c / spread
+        return Curve(True, a, b, c, d)
+    return Curve(False, spread * best.a, best.b, 0.0, d)
 
 
-def _sublinear(x: Floats, y: Floats, weights: Floats, spread: float) -> list[tuple[float, Curve]]:
-    """Curves 1 / (a x² + b x + c) + d with their weighted squared errors.
+def _sublinear(x: Floats, y: Floats, weights: Floats) -> list[tuple[float, Curve]]:
+    """Curves 1 / (a x² + b x + c) + d with their weighted squared errors, y between 0 and 1.
 
     For each d the rest is linear in 1 / (y − d), whose errors count by (y − d)⁴ to be those of y.
     Of the terms x² and x those are left out that would make the loss rise.
     """
     found = []
     powers = np.stack([x**2, x, np.ones_like(x)], 1)
-    for d in y.min() - ASYMPTOTES * spread:
+    for d in -ASYMPTOTES:
         above = y - d
         roots = np.sqrt(weights) * above**2
         for kept in ([0, 1, 2], [1, 2], [0, 2]):
@@ -99,12 +103,12 @@ def _sublinear(x: Floats, y: Floats, weights: Floats, spread: float) -> list[tup
     return found
 
 
-def _linear(x: Floats, y: Floats, weights: Floats, scale: float) -> list[tuple[float, Curve]]:
-    """Curves a μᵏ + d with their weighted squared errors: for each μ a line in μᵏ."""
-    found = []
+def _linear(k: Floats, y: Floats, weights: Floats) -> list[tuple[float, Curve]]:
+    """Curves a μᵏ + d with weighted squared errors: a flat one, and for each μ a line in μᵏ."""
     mean = float(weights @ y / weights.sum())
+    found = [(float(weights @ (mean - y) ** 2), Curve(False, 0.0, 1.0, 0.0, mean))]
     for factor in FACTORS:
-        falls = factor ** (x * scale)
+        falls = factor**k
         middle = weights @ falls / weights.sum()
         spread = float(weights @ (falls - middle) ** 2)
         if not spread > 0.0:
@@ -115,8 +119,3 @@ def _linear(x: Floats, y: Floats, weights: Floats, scale: float) -> list[tuple[f
             (float(weights @ (a * falls + d - y) ** 2), Curve(False, a, float(factor), 0.0, d))
         )
     return found
-
-
-def largest_fall(losses: Sequence[float]) -> float:
-    """The largest change from one loss to the next, by which changes of jobs become comparable."""
-    return max((abs(a - b) for a, b in pairwise(losses)), default=0.0)

@@ -187,8 +187,7 @@ class RunState:
             speed = self._speed(header, belief, seen)
             beliefs[entry.job_id] = belief.after(reports.get(entry.job_id, ()), entry, speed)
         for job_id, losses in _by_job(seen.losses).items():
-            known = beliefs[job_id]
-            beliefs[job_id] = replace(known, losses=(*known.losses, *losses))
+            beliefs[job_id] = beliefs[job_id].told(losses)
         ended: list[Belief] = []
         history, awaited, calibration = self.history, dict(self.awaited), self.calibration
         for event in seen.finished:

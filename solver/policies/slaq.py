@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass
 
-from predictor.quality import fitted, largest_fall
+from predictor.errors import InputError
+from predictor.quality import fitted
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies.listed import run_list
+
+LEAST_LOSSES = 3
+"""Losses that a curve is fitted to, at least."""
 
 
 @dataclass(frozen=True)
@@ -12,15 +16,15 @@ class Slaq:
     """Jobs by the normalised fall of their loss that a round is expected to bring, per GPU.
 
     Zhang et al., SLAQ (SoCC '17): the loss after each epoch is fitted by a curve
-    (`predictor.quality`), and the fall that it foretells is divided by the largest fall between two
-    epochs seen so far, so that losses of different kinds compare. Gangs are fixed here, so that
+    (`predictor.quality`), and the fall that it foretells is divided by the largest change between
+    two epochs seen so far, so that losses of different kinds compare. Gangs are fixed here, so that
     units of GPUs are not added to jobs one by one: it is a list, by fall per GPU.
 
     A job that has trained fewer than `trial` epochs comes before all others, by arrival, as nothing
     is known of it. One that trains and reports no losses is taken to lose as much in each epoch.
 
     Attributes:
-        recency: Weight of a loss over that of the next one in the fit.
+        recency: Weight of a loss over that of the next one in the fit, in (0, 1].
         trial: Epochs that are tried before the curve is believed, at least 3.
     """
 
@@ -35,6 +39,16 @@ class Slaq:
 
     recency: float = 0.9
     trial: float = 3.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.recency <= 1.0:
+            raise InputError(
+                "parameters.recency", f"{self.recency:g} is not in (0, 1]", "give a share"
+            )
+        if not self.trial >= LEAST_LOSSES:
+            raise InputError(
+                "parameters.trial", f"{self.trial:g} epochs show no curve", "give 3 or more"
+            )
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
@@ -54,10 +68,10 @@ class Slaq:
         steps = seconds * job.rate(job.own)
         ahead = min(steps / job.spec.steps_per_epoch(belief.batch_size), belief.epochs_left)
         values = tuple(found.loss for found in belief.losses)
-        largest = largest_fall(values)
-        if len(values) < 3 or not largest:
-            return ahead if len(values) < 3 else 0.0
-        recency = min(max(self.recency, 1e-6), 1.0)
-        curve = fitted(tuple(found.epoch + 1 for found in belief.losses), values, recency)
+        if len(values) < LEAST_LOSSES:
+            return ahead
+        if not belief.largest_change:
+            return 0.0
+        curve = fitted(tuple(found.epoch + 1 for found in belief.losses), values, self.recency)
         now = belief.epochs_done
-        return max(curve.at(now) - curve.at(now + ahead), 0.0) / largest
+        return max(curve.at(now) - curve.at(now + ahead), 0.0) / belief.largest_change

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from predictor.job import EpochLoss, JobProgress, Regime
+from predictor.errors import InputError
+from predictor.job import LARGEST_LOSS, EpochLoss, JobProgress, Regime
 from solver.plan import ActiveJob
 from solver.policies import make_policy
 from solver.policies.slaq import Slaq
@@ -20,10 +21,8 @@ def trained(one: ActiveJob, losses: Sequence[float], epochs: int = 0) -> ActiveJ
     told = [EpochLoss(spec.job_id, n, loss) for n, loss in enumerate(losses)]
     size = spec.batch_size
     stands = JobProgress(spec.job_id, done, 0.0, size, 1.0, 1.0, spec.steps_after(done, size))
-    belief = replace(
-        one.belief, observed=(Regime(size, done),), progress=stands, losses=tuple(told)
-    )
-    return replace(one, belief=belief)
+    belief = replace(one.belief, observed=(Regime(size, done),), progress=stands)
+    return replace(one, belief=belief.told(told))
 
 
 def order(*jobs: ActiveJob) -> tuple[int, ...]:
@@ -56,3 +55,19 @@ def test_a_job_without_losses_is_taken_to_lose_as_much_in_each_epoch() -> None:
     assert Slaq().fall(silent, 10.0) == pytest.approx(10.0 * Slaq().fall(silent, 1.0))
     still = trained(job(3, 20), [4.0, 4.0, 4.0])
     assert Slaq().fall(still, 10.0) == 0.0
+
+
+def test_one_jobs_losses_do_not_stop_the_others() -> None:
+    steep, flat = trained(job(0, 20), STEEP), trained(job(1, 20), FLAT)
+    settled = trained(job(2, 20), [0.3, 0.30000000000000004, 0.3])
+    wild = trained(job(3, 20), [float(LARGEST_LOSS), 1.0, 0.9])
+    assert Slaq().fall(settled, 10.0) == 0.0
+    assert order(settled, flat, wild, steep)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"), [("recency", 0.0), ("recency", 1.5), ("trial", 2.0)]
+)
+def test_parameters_without_a_curve_are_refused(parameter: str, value: float) -> None:
+    with pytest.raises(InputError, match=f"parameters.{parameter}"):
+        make_policy("slaq", values={parameter: value})
