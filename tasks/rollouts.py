@@ -97,11 +97,11 @@ def expected(run: Run, this: Round, asked: Set[int]) -> dict[int, Expected]:
 
     Returns:
         By job id, of those that are to run as things are (`_going_on`); empty where no node is in
-        service, and under clairvoyant policies, which would have to be told the futures that a
-        play draws.
+        service, and under policies that would have to be told what no play draws: clairvoyant
+        ones the jobs' futures, those that read losses the losses of epochs to come.
     """
     now = situation(run, this)
-    if now is None or run.policy.clairvoyant:
+    if now is None or run.policy.clairvoyant or run.header.losses:
         return {}
     asked = asked & _going_on(this).keys()
     if not asked:

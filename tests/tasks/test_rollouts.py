@@ -38,6 +38,10 @@ def asked(policy: str, jobs: int = 9, gpus: int = 4) -> tuple[dict[int, Expected
     return found, kept, this.observation.clock_seconds
 
 
+def test_nothing_is_foretold_where_losses_to_come_decide() -> None:
+    assert asked("slaq", jobs=3)[0] == {}
+
+
 @pytest.mark.parametrize("policy", ["fifo", "srtf", "shockwave"])
 def test_known_jobs_start_and_finish_as_foretold(policy: str) -> None:
     found, kept, clock = asked(policy)
