@@ -195,6 +195,9 @@ class Plan:
             round again reproduces it.
         worth: Utility per GPU of the coming round, in the order of `order`; empty where the
             policy ranks jobs by no single number.
+        first_by: Seconds, at the present load, until each job goes before all that are not so
+            then, whatever arrives; in the order of `order`, empty where the policy bounds no
+            postponement. Not recorded either.
         promised: Of the jobs of tenants with cells, in words: the cells that a job runs in, or why
             it gets none. Not recorded either.
         pairs: Pairs of jobs, in ascending order, that share their GPUs in the coming round. All
@@ -210,6 +213,7 @@ class Plan:
     worth: tuple[float, ...] = ()
     promised: Mapping[int, str] = field(default_factory=dict)
     pairs: tuple[tuple[int, ...], ...] = ()
+    first_by: tuple[float, ...] = ()
 
 
 class Policy(Protocol):

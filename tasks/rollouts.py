@@ -87,6 +87,20 @@ def room_by(run: Run, this: Round) -> dict[int, float]:
     return {found.job_id: found.seconds + given.round_seconds}
 
 
+def first_by(this: Round) -> dict[int, float]:
+    """Seconds from now by which waiting jobs go before all others; see `Plan.first_by`.
+
+    Args:
+        this: The round, solved.
+
+    Returns:
+        By job id; empty under policies that bound no postponement.
+    """
+    plan = this.plan
+    bounds = zip(plan.order, plan.first_by, strict=True) if plan.first_by else ()
+    return {job_id: by for job_id, by in bounds if job_id not in plan.placement}
+
+
 def expected(run: Run, this: Round, asked: Set[int]) -> dict[int, Expected]:
     """When active jobs will start and finish, as far as the policy can tell.
 

@@ -40,7 +40,7 @@ def table(
         columns: The columns' names.
         rows: A value a column each.
         width: Characters of the terminal; None for as many as the table takes.
-        few: Rows up to which it loses no column.
+        few: Rows up to which it loses no column; of 0, rows stay lines whatever it loses.
     """
     names = [printable(name) for name in columns]
     cells = [[shown(value) for value in row] for row in rows]
@@ -56,7 +56,7 @@ def table(
     ]
     kept = list(range(len(names))) if width is None else _fitting(least, width)
     left_out = [name for column, name in enumerate(names) if column not in kept]
-    if left_out and (kept[:1] != [0] or len(rows) <= few or len(left_out) > len(kept)):
+    if left_out and (kept[:1] != [0] or len(rows) <= few or (few and len(left_out) > len(kept))):
         assert width is not None
         blocks = _blocks(names, cells, width) if rows else _named(names, width)
         return list(blocks)

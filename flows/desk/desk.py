@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from containers.runtime import EventKind
-from flows.desk.outlook import queue_row, solved
+from flows.desk.outlook import queue_rows, solved
 from flows.desk.rows import QueueRow
 from flows.desk.telling import Telling
 from flows.service.admission import (
@@ -22,7 +22,6 @@ from flows.service.admission import (
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from tasks.commands import NO_NODE, NO_TERMS, CommandKind, NewNode
-from tasks.rollouts import expected, room_by
 from warehouse.inbox.entries import Entry
 from warehouse.workloads.families import FAMILIES
 
@@ -263,5 +262,5 @@ class Desk(Telling):
         pending = self.pending(found)
         new = replace(job, job_id=self.inbox.last() + 1)
         run, this = solved(self.run, found, [*pending, new])
-        row = queue_row(run, this, new.job_id, expected(run, this, {new.job_id}).get(new.job_id))
-        return replace(row, room_by_s=room_by(run, this).get(new.job_id))
+        (row,) = queue_rows(run, this, [new.job_id])
+        return row

@@ -1,6 +1,6 @@
 """A service's run so far, and what its last round makes one expect."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +19,7 @@ from solver.plan import ActiveJob
 from tasks.commands import Command
 from tasks.record import RoundRecord, Start
 from tasks.replay import Comparison, Recording
-from tasks.rollouts import Expected, expected, room_by
+from tasks.rollouts import Expected, expected, first_by, room_by
 from tasks.round import Round, Run, collect, predict, solve
 from tasks.sources import Trace
 from tasks.state import RunState
@@ -161,14 +161,24 @@ def alone_seconds(run: Run, this: Round, job: ActiveJob) -> float:
     return contention * (job.belief.run_seconds + job.run_time(job.own).remaining)
 
 
-def queue_rows(run: Run, this: Round) -> list[QueueRow]:
-    """The active jobs of a solved round as rows, with what is expected of them."""
-    ahead, bounds = expected(run, this, {*this.active}), room_by(run, this)
-    rows = (queue_row(run, this, job_id, ahead.get(job_id)) for job_id in this.active)
-    return [replace(row, room_by_s=bounds.get(row.job_id)) for row in rows]
+def queue_rows(run: Run, this: Round, asked: Collection[int] = ()) -> list[QueueRow]:
+    """Active jobs of a solved round as rows, with what is expected of them.
+
+    Args:
+        run: The run.
+        this: The round.
+        asked: Their ids; all active jobs if empty.
+    """
+    asked = asked or this.active
+    ahead, room, first = expected(run, this, {*asked}), room_by(run, this), first_by(this)
+    rows = (_queue_row(run, this, job_id, ahead.get(job_id)) for job_id in asked)
+    return [
+        replace(row, room_by_s=room.get(row.job_id), first_by_s=first.get(row.job_id))
+        for row in rows
+    ]
 
 
-def queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> QueueRow:
+def _queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> QueueRow:
     """An active job of a solved round as a row, with what is expected of it."""
     job, state, plan = this.active[job_id], this.state, this.plan
     clock, spec = this.observation.clock_seconds, job.spec

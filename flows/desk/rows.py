@@ -91,6 +91,9 @@ class QueueRow:
             empty without a deadline or an expectation.
         room_by_s: When jobs that are not preempted, whose GPUs it waits for, give way to it at the
             latest, whatever arrives; None where it waits for none.
+        first_by_s: When it goes before all others at the present load, 0 if it does: whatever
+            arrives, it then waits only for jobs that did so before it, and for those that keep
+            their GPUs. None if it runs, or its policy bounds no postponement.
     """
 
     place: int | None
@@ -111,6 +114,7 @@ class QueueRow:
     deadline_in_s: float | None = None
     in_time: str = ""
     room_by_s: float | None = None
+    first_by_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from solver.inventory import Inventory
 from solver.plan import ActiveJob, Plan
 from tasks.commands import Orders
 from tasks.eligibility import Bar
-from tasks.rollouts import expected, room_by
+from tasks.rollouts import expected, first_by, room_by
 from tasks.round import Round, Run
 
 
@@ -125,6 +125,7 @@ class Answer:
     quota_until_seconds: float | None = None
     problems: tuple[tuple[int, str], ...] = ()
     room_by_seconds: float | None = None
+    first_by_seconds: float | None = None
     busy_gpus: int = 0
     shares: Sharing | None = None
 
@@ -161,6 +162,7 @@ def answer(
     low, high = this.state.calibration.interval_of(belief, time)
     barred, within = this.state.barred.get(job_id), spec.options.deadline_seconds
     clock, by = this.observation.clock_seconds, room_by(run, this).get(job_id)
+    first = first_by(this).get(job_id)
     worth = dict(zip(plan.order, plan.worth, strict=True)) if plan.worth else {}
     gpus = plan.placement.get(job_id, ())
     status = "runs" if gpus else "preempted" if job_id in this.state.leases else "waits"
@@ -238,6 +240,7 @@ def answer(
         deadline_seconds=spec.arrival_seconds + within if within else None,
         promised=plan.promised.get(job_id),
         room_by_seconds=None if by is None else clock + by,
+        first_by_seconds=None if first is None else clock + first,
         quota_until_seconds=barred.until_seconds if barred and barred.until_seconds else None,
     )
 

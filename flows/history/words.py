@@ -46,6 +46,7 @@ def in_words(answer: Answer) -> Iterator[str]:
     yield from _preempted(a)
     yield from _room(a)
     yield from _ahead(a)
+    yield from _bounds(a)
     yield from _deadline(a)
     yield from _past(a)
 
@@ -209,10 +210,23 @@ def _ahead(a: Answer) -> Iterator[str]:
         f"(80 %: {a.finish_low_seconds:,.0f} to {a.finish_high_seconds:,.0f} s), "
         f"with ρ {a.ftf:.2f} ({a.ftf_low:.2f} to {a.ftf_high:.2f})."
     )
+
+
+def _bounds(a: Answer) -> Iterator[str]:
+    """How long it can be put off."""
     if a.room_by_seconds is not None:
         yield (
             "Jobs that are not preempted give way to it "
             f"by {a.room_by_seconds:,.0f} s at the latest, whatever arrives."
+        )
+    if a.first_by_seconds is not None:
+        at = f"{a.first_by_seconds:,.0f} s"
+        since = a.first_by_seconds <= a.clock_seconds
+        yield (
+            ("It is overdue and goes" if since else f"At the present load it goes from {at} on")
+            + " before all others: whatever arrives, it "
+            + ("" if since else "then ")
+            + "waits only for jobs that were overdue before it, and for those that keep their GPUs."
         )
 
 

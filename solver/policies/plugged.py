@@ -136,3 +136,5 @@ def _unreported(plan: Plan) -> Iterator[str]:
         yield f"its memory is a {type(plan.memory).__name__}, no text"
     if not isinstance(plan.order, tuple) or len(plan.worth) not in (0, len(plan.order)):
         yield "its order is no tuple, or has another length than its worth"
+    elif len(plan.first_by) not in (0, len(plan.order)):
+        yield "its order has another length than its first_by"

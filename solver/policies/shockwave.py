@@ -199,19 +199,19 @@ class Shockwave:
         order = self.ranked(terms.over, worth, chosen)
         line = [Claim(situation.jobs[ahead.job_of[row]], ahead.allocations[row]) for row in order]
         together = packed.claims(situation) if packed else []
-        first = {
-            claim.job.job_id: float(worth[row])
-            for claim, row in zip(line[::-1], order[::-1], strict=True)
-        }
+        first = {claim.job.job_id: row for claim, row in zip(line[::-1], order[::-1], strict=True)}
         in_line = tuple(dict.fromkeys(claim.job.job_id for claim in line))
+        leading = [first[job_id] for job_id in in_line]
         placement = next_round(situation, [*together, *line])
         plan = Plan(
             placement=placement,
             report=SolveReport(self.name),
             memory=terms.memory,
             order=in_line,
-            worth=tuple(first[job_id] for job_id in in_line),
+            worth=tuple(worth[leading].tolist()),
             pairs=pairs_in(placement, together),
+            # Pairs are placed before the line, overdue jobs in it included.
+            first_by=() if packed else tuple(terms.first_by[leading].tolist()),
         )
         return _Placed(plan, coming, order, counts, packed)
 
@@ -258,7 +258,8 @@ class Shockwave:
         work = float(ahead.gangs @ (ahead.left + lost)) / situation.inventory.gpus
         coming = arrivals_left(situation.clock_seconds, situation.even.arrived)
         over = ahead.service - self.overdue * (ahead.run + ahead.left)
-        return _Terms(over, fair=ahead.fair(), horizon=max(work, longest, coming))
+        horizon = max(work, longest, coming)
+        return _Terms(over, situation.even.contention, fair=ahead.fair(), horizon=horizon)
 
     def _terms_of_types(self, situation: Situation, ahead: Outlook) -> "_Terms":
         """What bids on several GPU types are: what a second there saves of all that is to come."""
@@ -340,6 +341,8 @@ class _Terms:
     Attributes:
         over: How far each row's job is overdue, negative before, shape (rows,), in seconds: of
             service on GPUs of a single type, else of time since submission.
+        contention: Seconds in which `over` grows by one at the present load: of even service a
+            second takes as many as the contention (`EvenShare`), of time one.
         fair: On GPUs of a single type, fair finish times after submission, shape (rows, samples),
             seconds.
         horizon: There, seconds from now by which all active work can be done: the larger of the
@@ -352,10 +355,16 @@ class _Terms:
     """
 
     over: Floats
+    contention: float = 1.0
     fair: Floats = field(default_factory=lambda: np.empty(0))
     horizon: float = 0.0
     saved: Floats | None = None
     memory: str = ""
+
+    @property
+    def first_by(self) -> Floats:
+        """Time until each row's job is overdue at the present load, shape (rows,), seconds."""
+        return np.maximum(-self.over, 0.0) * self.contention
 
 
 @dataclass(frozen=True)

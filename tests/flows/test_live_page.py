@@ -4,6 +4,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from flows.web.page.app import Page
 from harness.waiting import HANG_SECONDS
 from tests.flows.served import SECRET, served
 from tests.flows.test_api import CALLERS, furnish
-from tests.flows.test_scheduler import go
+from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import FILE as DATABASE
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.tokens import Role, Tokens
@@ -194,6 +195,21 @@ def test_what_tenants_and_jobs_cost_is_there(shown: SimpleNamespace) -> None:
     assert "market cost</th>" in asked().text
     told = r"<dt>Cost</dt>.*0\.00.* GPU-hours; .* in the market"
     assert re.search(told, asked("/live/jobs/1").text)
+
+
+def test_it_says_from_when_on_a_job_goes_before_all_others(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        for name in ("first", "second", "third"):
+            inbox.submit(replace(JOB, name=name))
+        go(tmp_path, 1)
+    with served(tmp_path) as url, ExitStack() as opened:
+        browser = Browser(url)
+        opened.enter_context(browser.client)
+        browser.log_in(SECRET)
+        (last,) = (part for part in browser.get().text.split("<tr>") if "<td>waits</td>" in part)
+        assert re.search(r", first by [\d.]+ (s|min|h)</td>", last)
+        (job,) = re.findall(r"/live/jobs/\d+", last)
+        assert "before all others: whatever arrives" in browser.get(job).text
 
 
 def test_tenants_see_their_own_jobs_only(shown: SimpleNamespace) -> None:

@@ -73,6 +73,8 @@ def test_a_waiting_job_did_not_fit_when_its_turn_came(made: Made, answers: list[
         assert answer.clock_seconds < answer.start_low_seconds <= answer.start_seconds
         assert answer.start_seconds <= answer.start_high_seconds < answer.finish_high_seconds
         assert any(f"needs {answer.scale_factor} GPU" in line for line in in_words(answer))
+        assert answer.first_by_seconds >= answer.clock_seconds
+        assert any("before all others: whatever arrives" in line for line in in_words(answer))
 
 
 @pytest.mark.slow
@@ -148,6 +150,7 @@ def test_each_policy_can_be_asked(tmp_path: Path, policy: str) -> None:
         text = " ".join(in_words(why(job, tmp_path, run, 4)))
         assert f"Job {job} " in text
         assert f"policy {policy}" in text
+        assert ("before all others" not in text) or policy == "shockwave"
 
 
 @pytest.mark.slow

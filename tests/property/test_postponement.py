@@ -1,5 +1,7 @@
 """Postponement is bounded: whatever arrives, an overdue job waits for overdue ones only."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -91,6 +93,16 @@ def overdue(situation: Situation, times: float) -> dict[int, float]:
     return {job_id: seconds for job_id, seconds in late.items() if seconds > 1e-6}
 
 
+def check_who_waits(
+    situation: Situation, placement: Mapping[int, tuple[int, ...]], late: dict[int, float]
+) -> None:
+    """A job that is overdue waits for those only that were overdue before it."""
+    for job in situation.jobs:
+        if job.job_id in late and job.job_id not in placement:
+            before = [other for other in placement if late.get(other, 0) >= late[job.job_id]]
+            assert sum(len(placement[other]) for other in before) > GPUS - job.gang
+
+
 @examples(60)
 @given(gangs=st.lists(st.sampled_from(GANGS), min_size=4, max_size=6), bursts=BURSTS)
 def test_an_overdue_job_waits_for_jobs_that_were_overdue_before_it_only(
@@ -100,12 +112,35 @@ def test_an_overdue_job_waits_for_jobs_that_were_overdue_before_it_only(
     for burst in [[(gang, 6) for gang in gangs], *bursts]:
         situation = stream.situation([stream.arrive(*job) for job in burst])
         placement = dict(policy.plan(situation).placement)
-        late = overdue(situation, 0.5)
-        for job in situation.jobs:
-            if job.job_id in late and job.job_id not in placement:
-                before = [other for other in placement if late.get(other, 0) >= late[job.job_id]]
-                assert sum(len(placement[other]) for other in before) > GPUS - job.gang
+        check_who_waits(situation, placement, overdue(situation, 0.5))
         stream.train(placement)
+
+
+@examples(15)
+@given(gangs=st.lists(st.sampled_from(GANGS), min_size=4, max_size=6), bursts=BURSTS)
+def test_a_job_is_overdue_by_the_time_told_unless_others_arrive(
+    gangs: list[int], bursts: list[list[tuple[int, int]]]
+) -> None:
+    policy, stream = Shockwave(overdue=0.5), Stream()
+    coming, told = [[(gang, 6) for gang in gangs], *bursts], dict[int, tuple[float, float]]()
+    while coming or stream.active:
+        burst = coming.pop(0) if coming else []
+        situation = stream.situation([stream.arrive(*job) for job in burst])
+        plan, late = policy.placed(situation), overdue(situation, 0.5)
+        told = {} if burst else told
+        assert {*plan.order} == stream.active.keys()
+        for job_id, seconds in zip(plan.order, plan.first_by, strict=True):
+            at, contention = stream.clock + seconds, situation.even.contention
+            before, then = told.setdefault(job_id, (at, contention))
+            if job_id in late:
+                assert seconds == 0.0
+            elif contention == then:
+                assert math.isclose(at, before)
+            else:
+                assert at < before, "others ended"
+            assert job_id in late or stream.clock <= before + 1e-3
+        check_who_waits(situation, plan.placement, late)
+        stream.train(dict(plan.placement))
 
 
 def test_overdue_jobs_go_in_the_order_in_which_they_became_so() -> None:

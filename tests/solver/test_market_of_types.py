@@ -134,6 +134,16 @@ def test_a_job_stays_on_its_type_unless_moving_is_worth_a_restart() -> None:
     assert ran_on(Shockwave().plan(idle), few) == {0: "v100"}
 
 
+def test_on_several_types_a_job_goes_first_at_three_times_its_fair_time() -> None:
+    jobs = [active(n, "cnn", 9_000.0) for n in range(3)]
+    plan = Shockwave().plan(situation(*jobs, clock=700.0))
+    fair = {found.job_id: found.fair for found in SharedCluster.read(plan.memory).sharers}
+    by = dict(zip(plan.order, plan.first_by, strict=True))
+    assert by == pytest.approx({n: 3.0 * fair[n] - 700.0 for n in range(3)})
+    assert min(by.values()) > 0.0
+    assert Shockwave(packed=1.0).plan(situation(*jobs)).first_by == (), "pairs go before the line"
+
+
 def test_deadlines_are_noted_when_jobs_arrive_and_kept_until_the_next() -> None:
     jobs = [active(n, "cnn", 1000.0) for n in range(3)]
     first = Shockwave().plan(situation(*jobs[:2]))

@@ -196,6 +196,19 @@ def test_a_job_that_is_overdue_goes_first() -> None:
     assert first(30_500.0) == [0]
 
 
+def test_it_says_from_when_on_a_job_goes_first() -> None:
+    def first_by(now: float, **values: float) -> dict[int, float]:
+        """Of nine jobs on four GPUs, where an even share serves a second in 9/4."""
+        short = [job(j, 1, arrival=now) for j in range(1, 9)]
+        waiting = situation(job(0, 100, gang=4), *short, gpus=4, now=now)
+        plan = make_policy("shockwave", values=values).plan(waiting)
+        return dict(zip(plan.order, plan.first_by, strict=True))
+
+    assert first_by(29_500.0) == {0: 500.0 * 9 / 4, **dict.fromkeys(range(1, 9), 300.0 * 9 / 4)}
+    assert first_by(29_500.0, overdue=4.0)[0] == 10_500.0 * 9 / 4
+    assert first_by(30_500.0)[0] == 0.0
+
+
 def test_the_longest_job_is_never_delayed_for_long() -> None:
     short = [job(j, 6) for j in range(1, 6)]
     told = situation(job(0, 50), *short, gpus=2, seen=6, now=0.0)
