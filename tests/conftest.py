@@ -65,10 +65,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Sharing(config, log)
 
 
-def pytest_collection_finish() -> None:
-    gc.freeze()  # what was imported is never looked at again, not at the end either
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests, and begin with the longest."""
