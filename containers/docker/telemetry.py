@@ -222,6 +222,11 @@ def read_part(path: Path, offset: int, most_bytes: int) -> bytes:
         return file.read(most_bytes)
 
 
+def read_end(path: Path, most_bytes: int) -> bytes:
+    """The last bytes of a file in a job's folder; see `read_part`."""
+    return read_part(path, max(os.lstat(path).st_size - most_bytes, 0), most_bytes)
+
+
 def losses(folder: Path) -> dict[int, float]:
     """The training loss of a job's completed epochs, as it reports them, by index of the epoch.
 
@@ -230,8 +235,7 @@ def losses(folder: Path) -> dict[int, float]:
     """
     found = dict[int, float]()
     try:
-        size = os.lstat(folder / LINES).st_size
-        data = read_part(folder / LINES, max(size - MOST_BYTES, 0), MOST_BYTES)
+        data = read_end(folder / LINES, MOST_BYTES)
     except OSError:
         return found
     for text in data.split(b"\n", MOST_LINES)[:MOST_LINES]:

@@ -1,5 +1,6 @@
 """Commands on real machines: `run`, `profile`, `cluster check`."""
 
+from contextlib import closing
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
@@ -134,10 +135,11 @@ def profile(
                 gpu_type=kind,
                 progress=progress().counted("measuring", "pairs"),
             )
-            if not all(measured.problem for measured in both):
-                before = with_pairs(before, both, kind)
-                write_table(out, before)
-            rows += [{"gpu_type": kind, **row} for measured in both for row in measured.rows]
+            with closing(both):
+                for pair in both:  # what is measured is not lost if a later pair is stopped
+                    before = with_pairs(before, [pair], kind)
+                    write_table(out, before)
+                    rows += [{"gpu_type": kind, **row} for row in pair.rows]
     print_rows(rows, as_json)
     if any(row["problem"] for row in rows):
         raise typer.Exit(1)

@@ -5,7 +5,7 @@ reach beyond that time, and those in which either warms up, do not count.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
@@ -14,11 +14,11 @@ from time import time
 from typing import Any
 
 from containers.docker.clock import WallClock
-from containers.docker.docker_runtime import DockerPlace, DockerRuntime
+from containers.docker.docker_runtime import DockerPlace
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Nodes
-from containers.docker.telemetry import BACKLOG_BYTES, LINES, read_part
-from containers.runtime import EventKind, Lease, Standing, Terms
+from containers.docker.telemetry import BACKLOG_BYTES, LINES, read_end
+from containers.runtime import EventKind, Lease, Runtime, Standing, Terms
 from flows.runs.profiling import LOOK_SECONDS, Combination, key_of, new_run, spec_of, steps_of
 
 ENDLESS = 10**6
@@ -72,8 +72,8 @@ def measure_pairs(
     steps: int,
     gpu_type: str,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[MeasuredPair]:
-    """Run each pair on idle GPUs of a type, one pair at a time.
+) -> Generator[MeasuredPair, None, None]:
+    """Run each pair on idle GPUs of a type, one pair at a time; whoever stops early closes it.
 
     Args:
         nodes: The machines, otherwise idle.
@@ -83,8 +83,8 @@ def measure_pairs(
         gpu_type: The type.
         progress: Takes the number of pairs that were measured, and of all.
 
-    Returns:
-        The measurements, in the order of the pairs.
+    Yields:
+        Each measurement when its pair has ended, in the order of the pairs.
     """
     inventory, run = nodes.inventory, new_run()
     idle = [gpu for n in inventory.pools_of[gpu_type] for gpu in inventory.gpus_in(n)]
@@ -94,7 +94,7 @@ def measure_pairs(
         for number, pair in enumerate(pairs)
         for place, one in enumerate(pair)
     ]
-    found, standing = [], Standing(jobs=tuple(specs))
+    standing = Standing(jobs=tuple(specs))
     with only_scheduler(nodes, run):
         runtime = DockerPlace(nodes, WallClock(time())).open(Terms(run, LOOK_SECONDS), standing)
         try:
@@ -103,32 +103,45 @@ def measure_pairs(
                 jobs = 2 * number, 2 * number + 1
                 gpus = tuple(idle[: pair[0].scale_factor])
                 folders = [nodes.folder(run, job) for job in jobs]
-                warm = [-(-steps // steps_of(one, steps)) for one in pair]
                 runtime.launch(2 * number, [Lease(job, gpus) for job in jobs])
-                found.append(_measured(runtime, pair, folders, warm, epochs))
+                found = measured_together(runtime, pair, folders, epochs, steps)
                 runtime.withdraw(jobs[0])
                 runtime.withdraw(jobs[1])
                 runtime.observe()
                 runtime.launch(2 * number + 1, [])  # ends both
+                yield found
         finally:
             for spec in specs:
                 runtime.withdraw(spec.job_id)
             runtime.observe()
             runtime.launch(2 * len(pairs), [])
             runtime.close()
-    return found
 
 
-def _measured(
-    runtime: DockerRuntime,
+def measured_together(
+    runtime: Runtime,
     pair: tuple[Combination, Combination],
     folders: Sequence[Path],
-    warm: Sequence[int],
     epochs: int,
+    steps: int,
 ) -> MeasuredPair:
-    """Let two jobs train until both have enough epochs, or one ends."""
+    """Let two jobs train until both have enough epochs, one ends, or both had time enough.
+
+    Both have warmed up and trained an epoch more than they need once each of these steps took
+    `QUIET_SECONDS`, after which a job counts as hung: then their reports are missing or garbled.
+
+    Args:
+        runtime: Where they run.
+        pair: What they are.
+        folders: Their output folders.
+        epochs: See `measure_pairs`.
+        steps: See there.
+    """
+    warm = [-(-steps // steps_of(one, steps)) for one in pair]
     least = [max(epochs - 1, 1) * number for number in warm]
-    while True:
+    most = max(number * steps_of(one, steps) for number, one in zip(warm, pair, strict=True))
+    longest = QUIET_SECONDS * most * (epochs + 1)
+    for _ in range(round(longest / LOOK_SECONDS)):
         runtime.advance(None)
         ends = [e for e in runtime.observe().finished if e.kind is not EventKind.WITHDRAWN]
         if ends:
@@ -136,6 +149,7 @@ def _measured(
         lines = [_lines(folder) for folder in folders]
         if rates := rates_together(lines[0], lines[1], warm, least):
             return MeasuredPair(pair, rates)
+    return MeasuredPair(pair, problem=f"too few epochs were reported in {longest:.0f} s")
 
 
 def rates_together(
@@ -168,10 +182,10 @@ def rates_together(
 
 
 def _lines(folder: Path) -> list[Line]:
-    """The whole lines of a job's telemetry that say what is needed."""
+    """The last whole lines of a job's telemetry that say what is needed."""
     found: list[Line] = []
     with suppress(OSError):
-        for text in read_part(folder / LINES, 0, BACKLOG_BYTES).split(b"\n")[:-1]:
+        for text in read_end(folder / LINES, BACKLOG_BYTES).split(b"\n")[:-1]:
             with suppress(ValueError, TypeError, LookupError, RecursionError):
                 line = json.loads(text)
                 found.append({key: float(line[key]) for key in ("at", "steps", "seconds")})

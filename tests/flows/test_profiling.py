@@ -10,9 +10,17 @@ import pytest
 
 from containers.docker.checking import machine
 from containers.docker.nodes import Nodes
-from containers.runtime import ContainerEvent, EventKind
+from containers.docker.telemetry import BACKLOG_BYTES, LINES
+from containers.runtime import ContainerEvent, EventKind, Standing, Terms
+from containers.virtual.faithful import FaithfulPlace
 from flows.runs.default_profile import PROFILES, with_default_profile
-from flows.runs.pair_profiling import MeasuredPair, pairs_of, rates_together, with_pairs
+from flows.runs.pair_profiling import (
+    MeasuredPair,
+    measured_together,
+    pairs_of,
+    rates_together,
+    with_pairs,
+)
 from flows.runs.profiling import (
     Combination,
     Measured,
@@ -202,6 +210,30 @@ def test_rates_of_a_pair_are_of_the_time_in_which_both_train() -> None:
     assert rates_together(slow[:3], fast, (1, 1), (2, 1)) is None
     assert rates_together(slow, fast[:4], (1, 1), (1, 1)) is None
     assert rates_together(slow[:1], [], (1, 1), (1, 1)) is None
+
+
+def write_epochs(file: Path, count: int, at: float, seconds: float, pad: str = "") -> None:
+    lines = [
+        {"at": at + n * seconds, "steps": 10, "seconds": seconds, "x": pad} for n in range(count)
+    ]
+    with file.open("a") as out:
+        out.writelines(f"{json.dumps(line)}\n" for line in lines)
+
+
+def test_a_pair_is_measured_by_the_last_epochs_of_both_for_a_bounded_time(tmp_path: Path) -> None:
+    folders = tmp_path / "one", tmp_path / "other"
+    for folder in folders:
+        folder.mkdir()
+    pair = replace(ONE, batch_size=32), ONE
+    runtime = FaithfulPlace([]).open(Terms("r", 2.0), Standing())
+    write_epochs(folders[0] / LINES, 3, 2e6, 4.0)
+    found = measured_together(runtime, pair, folders, 2, 10)  # the other one never reports
+    assert found == MeasuredPair(pair, problem="too few epochs were reported in 3600 s")
+    pad = "x" * 40_000  # more than is read before both train
+    write_epochs(folders[1] / LINES, BACKLOG_BYTES // 40_000 + 1, 1e6, 1.0, pad)
+    write_epochs(folders[1] / LINES, 20, 2e6, 1.0)
+    found = measured_together(runtime, pair, folders, 2, 10)
+    assert found == MeasuredPair(pair, (10 / 4.0, 10 / 1.0))
 
 
 def test_measured_pairs_are_read_and_published_ones_are_left_out(tmp_path: Path) -> None:
