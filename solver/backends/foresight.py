@@ -39,8 +39,10 @@ SPANS, LONGER = 3, 0.1
 """Bound on effort: how often the intervals are laid out, as long as the last one is longer than was
 guessed by more than a share of the whole."""
 
-HALVINGS = 16
-"""Bisections of what the work of a job costs at given prices."""
+HALVINGS = 24
+"""Bisections of what the work of a job costs at given prices. It is sought up to what it costs
+beyond the end, which grows with the jobs, and bids are small differences of it: of 120 jobs on 3
+types, 16 leave bids off by up to 50 %, and 24 leave 95 % of them within 0.06 %."""
 
 BLUR_SHARE, BLUR = 0.3, 0.01
 """Standard deviation of when work is done about the middle of its interval, in lengths of the
@@ -98,14 +100,14 @@ def foresight(
             lengths,
             makespan,
         )
-        prices, last = prices_over_time(program)
-        if last <= lengths[-1] + LONGER:
+        found = prices_over_time(program)
+        if found.last <= lengths[-1] + LONGER:
             break
-        span *= FIXED + last
+        span *= FIXED + found.last
     bids = np.zeros((jobs, len(capacities)))
-    bids[:, there] = _bids(program, prices, last)
-    found: Floats = bids[job_of, type_of]
-    return found
+    bids[:, there] = _bids(program, found.prices, found.last)
+    rows: Floats = bids[job_of, type_of]
+    return rows
 
 
 def _lengths(first: float) -> Floats:
@@ -166,10 +168,10 @@ def _later(
     for _ in range(HALVINGS):
         worth = (low + high) / 2.0
         _, speed = _best(program, seconds, worth)
-        enough = speed @ lengths >= work
+        enough = np.einsum("jat,t->ja", speed, lengths) >= work
         low, high = np.where(enough, low, worth), np.where(enough, worth, high)
     earned, _ = _best(program, seconds, high)
-    costs: Floats = high * work - earned @ lengths
+    costs: Floats = high * work - np.einsum("jat,t->ja", earned, lengths)
     return np.where(work > 0.0, costs, 0.0)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from predictor.arrivals import arrivals_left
+from predictor.errors import InputError
 from solver.backends.foresight import foresight
 from solver.backends.makespan import least_makespan
 from solver.bidding import (
@@ -27,6 +28,13 @@ from solver.shared_cluster import SharedCluster, Sharer
 LEAST_ENDING = 0.02
 """Least share of `ending` that counts, however long arrivals are expected to go on: the end of all
 work has some price."""
+
+LEAST_MAKESPAN = 1e-6
+"""Least that a second of makespan is worth, in seconds of completion of all active jobs: of nothing
+the program over time has no point to begin with."""
+
+LARGEST_EXPONENT = 8.0
+"""Bound on the exponent of the gang: weights of gangs stay finite, and comparable."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +127,14 @@ class Shockwave:
     stay: float = 1.1
     packed: float = 0.0
     gain: float = 1.15
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.gang <= LARGEST_EXPONENT:
+            raise InputError(
+                "parameters.gang",
+                f"{self.gang:g} is not in [0, {LARGEST_EXPONENT:g}]",
+                "give an exponent within",
+            )
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
@@ -287,7 +303,7 @@ class Shockwave:
             least=least,
             round_seconds=situation.round_seconds,
             lateness=self.tardiness * weights * due.mean() / due,
-            makespan=ending * max(1.0 - coming / least, LEAST_ENDING),
+            makespan=max(ending * max(1.0 - coming / least, LEAST_ENDING), LEAST_MAKESPAN),
         )
         return _Terms(
             ahead.age - self.overdue * due[ahead.job_of],

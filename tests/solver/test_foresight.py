@@ -1,11 +1,17 @@
 """The program over time against another solver of it, and the bids made of its prices."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from predictor.errors import SolverError
+from solver.backends import foresight as bidding
 from solver.backends import over_time
 from solver.backends.foresight import foresight
 from solver.backends.over_time import Program, prices_over_time
@@ -67,9 +73,69 @@ def test_at_the_prices_nothing_is_gained_by_having_more_gpus_than_there_are(
     seed: int, jobs: int, types: int
 ) -> None:
     program = drawn(seed, jobs, types)
-    prices, _ = prices_over_time(program)
+    found = prices_over_time(program)
+    prices = found.prices
+    assert found.closed
     assert prices.min() >= 0.0
     assert optimum(program, prices) == pytest.approx(optimum(program), rel=2e-3)
+
+
+def unlike(jobs: int, types: int, gangs: Floats) -> Program:
+    """Jobs whose run times differ by a thousandfold and more, over ten intervals."""
+    rng, lengths = np.random.default_rng(1), 1.6 ** np.arange(10)
+    lengths = np.append(0.8 * lengths[:9] / lengths[:9].sum(), 0.2)
+    speed = rng.lognormal(2.0, 4.0, (jobs, 1)) * rng.uniform(0.1, 1.0, (jobs, types))
+    late = np.maximum.accumulate(rng.uniform(0.0, 3.0, (jobs, 10)), axis=1)
+    return Program(
+        speed,
+        np.cumsum(lengths) + late,
+        np.full(jobs, 0.5),
+        gangs,
+        np.full(types, 12.0),
+        lengths,
+        2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("jobs", "types", "largest"), [(300, 3, 8), (1, 2, 1), (1, 2, 64), (5, 2, 64)]
+)
+def test_the_search_ends_at_the_optimum_and_says_so(
+    jobs: int, types: int, largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gangs = 2.0 ** np.random.default_rng(0).integers(0, largest.bit_length(), jobs)
+    gangs[0] = largest
+    found = prices_over_time(unlike(jobs, types, gangs))
+    assert found.closed
+    monkeypatch.setattr(over_time, "STEPS", 3)
+    assert not prices_over_time(unlike(jobs, types, gangs)).closed
+
+
+def test_a_step_without_a_direction_is_an_error_with_a_remedy() -> None:
+    at = over_time._Point(unlike(3, 2, np.zeros(3)))
+    at.u[:] = 0.0
+    with pytest.raises(SolverError, match="program over time: a step fails: Singular matrix;"):
+        at.step()
+
+
+@pytest.mark.process
+def test_prices_are_the_same_with_any_number_of_threads() -> None:
+    asked = (
+        "import numpy as np; from solver.backends import over_time as there;"
+        "from tests.solver.test_foresight import unlike; there.STEPS = 3;"
+        "found = there.prices_over_time(unlike(400, 5, np.ones(400)));"
+        "print(found.prices.tobytes().hex())"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", asked],
+            env={**os.environ, "OPENBLAS_NUM_THREADS": threads},
+            check=True,
+            capture_output=True,
+        ).stdout
+        for threads in ("1", "2")
+    }
+    assert len(said) == 1
 
 
 def bids(seconds: list[float], gpus: int = 2, **asked: float) -> Floats:
@@ -115,3 +181,12 @@ def test_bids_from_the_prices_of_a_sample_are_near_those_of_all(
     monkeypatch.undo()
     every = bids(seconds, gpus=20)
     assert np.abs(some / every - 1.0).mean() < 0.1
+
+
+def test_bids_are_no_rounding_of_what_all_work_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = np.random.default_rng(0).lognormal(8.0, 2.0, 120).tolist()
+    found = bids(seconds, gpus=40)
+    monkeypatch.setattr(bidding, "HALVINGS", 48)
+    exact = bids(seconds, gpus=40)
+    bid = exact > 0.0
+    assert np.quantile(np.abs(found[bid] / exact[bid] - 1.0), 0.95) < 6e-4

@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.belief import Belief
+from predictor.errors import InputError
 from predictor.throughput import Profile
 from solver.backends.makespan import least_makespan
 from solver.even_share import EvenShare
 from solver.inventory import Inventory, Pool
 from solver.plan import ActiveJob, Plan, Situation
+from solver.policies import make_policy
 from solver.policies.shockwave import Shockwave
 from solver.shared_cluster import SharedCluster, Sharer
 from tests.strategies import certain, examples, gang_job
@@ -142,6 +144,23 @@ def test_on_several_types_a_job_goes_first_at_three_times_its_fair_time() -> Non
     assert by == pytest.approx({n: 3.0 * fair[n] - 700.0 for n in range(3)})
     assert min(by.values()) > 0.0
     assert Shockwave(packed=1.0).plan(situation(*jobs)).first_by == (), "pairs go before the line"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ending", 0.0), ("ending", 1e12), ("tardiness", 0.0), ("gang", 0.0), ("gang", 8.0)],
+)
+def test_any_value_of_a_parameter_makes_a_plan(name: str, value: float) -> None:
+    inventory = Inventory((Pool("v100", 8), Pool("k80", 8)))
+    jobs = [active(n, "cnn", 4000.0, 4 - n, inventory=inventory) for n in (0, 2, 3)]
+    told = situation(*jobs, inventory=inventory)
+    plan = make_policy("shockwave", values={name: value}).plan(told)
+    assert plan.placement.keys() == {0, 2, 3}
+
+
+def test_an_exponent_beyond_its_bound_is_refused() -> None:
+    with pytest.raises(InputError, match=r"parameters.gang: 400 is not in \[0, 8\]"):
+        make_policy("shockwave", values={"gang": 400.0})
 
 
 def test_deadlines_are_noted_when_jobs_arrive_and_kept_until_the_next() -> None:
