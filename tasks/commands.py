@@ -33,7 +33,7 @@ class CommandKind(StrEnum):
     TENANT = "tenant"
     """The terms of a tenant are those of the command."""
     REFUSED = "refused"
-    """A submission that could not be taken in; the reason says why."""
+    """A submission, or a node, that could not be taken in; the reason says why."""
 
     @property
     def of_node(self) -> bool:
@@ -66,6 +66,15 @@ class TenantTerms:
     rollover: float = 0.0
     images: tuple[str, ...] = ()
 
+    @property
+    def words(self) -> str:
+        """The terms, in words."""
+        said = [f"tenant {self.tenant}: budget {self.budget:g}"]
+        if self.gpu_hours:
+            said.append(f"{self.gpu_hours:g} GPU-hours in {self.window_hours:g} h")
+            said += [f"{self.rollover:g} carried over"] if self.rollover else []
+        return ", ".join([*said, *([f"images {' '.join(self.images)}"] if self.images else [])])
+
 
 NO_TERMS = TenantTerms()
 
@@ -95,6 +104,11 @@ class NewNode:
         """
         return Pool(self.gpu_type, self.gpus, max(self.gpus, 1), self.price)
 
+    @property
+    def words(self) -> str:
+        """The node, in words."""
+        return f"node {self.name}".strip() + f" of {self.gpus} GPUs {self.gpu_type}".rstrip()
+
 
 NO_NODE = NewNode()
 
@@ -114,7 +128,7 @@ class Command:
         by: Who gave it; empty if unknown.
         reason: Reason of a refusal, in words.
         terms: The new terms of a tenant. In rows only if they are set.
-        node: A node that is added. In rows only if there is one.
+        node: A node that is added, or refused. In rows only if there is one.
     """
 
     number: int
@@ -126,6 +140,27 @@ class Command:
     reason: str = ""
     terms: TenantTerms = field(default=NO_TERMS, metadata={"optional": True})
     node: NewNode = field(default=NO_NODE, metadata={"optional": True})
+
+    @property
+    def job(self) -> int | None:
+        """The job that it is about; None if it is about a tenant or a node."""
+        if self.kind is CommandKind.REFUSED:
+            return self.number if self.node == NO_NODE else None
+        return None if self.kind.of_node or self.target < 0 else self.target
+
+    @property
+    def words(self) -> str:
+        """What it says beside its kind and job, in words."""
+        said, why = "", self.reason or (f"by {self.by}" if self.by else "")
+        if self.kind is CommandKind.TENANT:
+            said = self.terms.words
+        elif self.kind.of_node:
+            said = f"node {self.target}"
+        elif self.node != NO_NODE:
+            said = self.node.words + ":" * bool(self.reason)
+        elif self.kind is CommandKind.BUDGET:
+            said = f"{self.value:g}"
+        return f"{said} {why}".strip()
 
 
 @dataclass(frozen=True, slots=True)

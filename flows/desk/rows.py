@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from containers.runtime import ContainerEvent
 from predictor.job import JobSpec
-from tasks.commands import Command, CommandKind, TenantTerms
+from tasks.commands import Command
 from tasks.eligibility import Bar
 from tasks.state import RunState
 
@@ -237,15 +237,6 @@ def waits_for(state: RunState, job_id: int) -> str:
     return f"the end of {shown}" if found.bar is Bar.AFTER else f"a place in its array: {shown}"
 
 
-def terms_in_words(terms: TenantTerms) -> str:
-    """The terms of a tenant, in words."""
-    said = [f"tenant {terms.tenant}: budget {terms.budget:g}"]
-    if terms.gpu_hours:
-        said.append(f"{terms.gpu_hours:g} GPU-hours in {terms.window_hours:g} h")
-        said += [f"{terms.rollover:g} carried over"] if terms.rollover else []
-    return ", ".join([*said, *([f"images {' '.join(terms.images)}"] if terms.images else [])])
-
-
 def counted_jobs(jobs: Sequence[int]) -> str:
     """Some jobs in words: the first of them, and how many more there are."""
     shown = ", ".join(map(str, jobs[:SHOWN]))
@@ -319,27 +310,12 @@ def events_of(record: Happened, names: dict[int, str]) -> Iterator[EventRow]:
     for spec in record.arrivals:
         yield EventRow(record.round, spec.arrival_seconds, "submit", spec.job_id, spec.name, (), "")
     for command in record.commands:
-        yield _command_event(record, command, names)
+        yield EventRow(
+            *(record.round, command.at_seconds, command.kind.value, command.job),
+            *(names.get(command.job or 0, ""), (), command.words),
+        )
     for event in record.events:
         yield EventRow(
             *(record.round, event.at_seconds, event.kind.value, event.job_id),
             *(names.get(event.job_id, ""), event.gpus, event.reason),
         )
-
-
-def _command_event(record: Happened, command: Command, names: dict[int, str]) -> EventRow:
-    reason = command.reason or (f"by {command.by}" if command.by else "")
-    if command.kind is CommandKind.TENANT:
-        reason, job = f"{terms_in_words(command.terms)} {reason}".strip(), None
-    elif command.kind.of_node:
-        reason, job = f"node {command.target} {reason}".strip(), None
-    elif command.kind is CommandKind.ADD:
-        new = command.node
-        words = f"node {new.name}".strip() + f" of {new.gpus} GPUs {new.gpu_type}".rstrip()
-        reason, job = f"{words} {reason}".strip(), None
-    else:
-        job = command.number if command.kind is CommandKind.REFUSED else command.target
-    if command.kind is CommandKind.BUDGET:
-        reason = f"{command.value:g} {reason}".strip()
-    name = names.get(job, "") if job is not None else ""
-    return EventRow(record.round, command.at_seconds, command.kind.value, job, name, (), reason)

@@ -79,7 +79,8 @@ class FromInbox:
             told = str(error) if isinstance(error, ShockwaveError) else repr(error)
             reason = told.encode(errors="backslashreplace").decode()
             refused = CommandKind.REFUSED
-            return Command(entry.number, refused, -1, at, by=entry.by, reason=reason)
+            by, node = entry.by, entry.node
+            return Command(entry.number, refused, -1, at, by=by, reason=reason, node=node)
         about = entry.number, CommandKind(entry.kind), entry.target, at, entry.value, entry.by
         return Command(*about, terms=entry.terms, node=entry.node)
 

@@ -44,12 +44,13 @@ def _lines(record: RoundRecord) -> Iterator[Line]:
         why = f": {event.reason}" if event.reason else ""
         yield event.kind, f"job {event.job_id} {event.kind}{why}", {"job": event.job_id}
     for command in record.commands:
-        kind, node = command.kind, command.kind.of_node
-        job = command.number if kind is CommandKind.REFUSED else command.target
-        about = f" {'node' if node else 'job'} {job}" if job >= 0 else ""
-        why = f": {command.reason}" if command.reason else ""
-        ids = {"node" if node else "job": job} if job >= 0 else {}
-        yield kind, f"{kind}{about}{why}", ids
+        kind, words = command.kind, command.words
+        if command.job is not None:
+            why = f": {words}" if words else ""
+            yield kind, f"{kind} job {command.job}{why}", {"job": command.job}
+        else:
+            ids = {"node": command.target} if kind.of_node else {}
+            yield kind, f"{kind} {words.removeprefix(f'{kind} ')}", ids
     for one in record.problems:
         yield EventKind.LOST, f"node {one.node}: {one.problem}", {"node": one.node}
 

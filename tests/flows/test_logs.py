@@ -12,7 +12,7 @@ from flows.servers.logs import FORMAT, LOG, LogFormat, begin, pass_on, tell
 from flows.service.logged import Logged
 from flows.service.scheduler import schedule, under_way
 from predictor.allocation import Demand
-from tasks.commands import CommandKind
+from tasks.commands import CommandKind, NewNode
 from tests.flows.test_scheduler import FAST, JOB
 from warehouse.inbox.inbox import Inbox
 
@@ -39,7 +39,11 @@ def test_rounds_and_what_happens_in_them_have_ids(
     with Inbox(tmp_path) as inbox, under_way(tmp_path, inbox, FAST) as run:
         inbox.submit(JOB)
         inbox.submit(replace(JOB, demand=Demand.gang(64)))
-        inbox.command(CommandKind.DRAIN, 1)
+        inbox.command(CommandKind.DRAIN, 1, by="ann")
+        inbox.command(CommandKind.BUDGET, 1, value=2.5, by="ann")
+        inbox.tenant("a", {"budget": 2.0}, by="ann")
+        inbox.add(NewNode("", "gpu", 2), ("gpus",), by="ann")
+        inbox.add(NewNode("", "x", 2), ("gpu_type", "gpus"), by="ann")
         run.sink = Logged(run.sink, run.name)
         schedule(run, tmp_path, rounds=1)
     pass_on("Prefect server", '{"half": \n')
@@ -63,7 +67,15 @@ def test_rounds_and_what_happens_in_them_have_ids(
         {"level": "info", "message": "job 1 came in", **about, "job": 1},
         {"level": "info", "message": "job 1 started", **about, "job": 1},
     ]
-    refused, drain = rows[2:]
+    refused, drain, *others = rows[2:]
     assert (refused["level"], refused["job"]) == ("warning", 2)
     assert refused["message"].startswith("refused job 2: gpus: 64 are asked for")
-    assert drain == {"level": "info", "message": "drain node 1", **about, "node": 1}
+    drained = "drain node 1 by ann"
+    assert drain == {"level": "info", "message": drained, **about, "node": 1}
+    budget, tenant, added, refused = others
+    assert (budget["message"], budget["job"]) == ("budget job 1: 2.5 by ann", 1)
+    assert tenant["message"] == "tenant a: budget 2 by ann"
+    assert added["message"] == "add node of 2 GPUs gpu by ann"
+    assert refused["level"] == "warning"
+    assert refused["message"].startswith("refused node of 2 GPUs x: gpu_type: ")
+    assert not {"job", "node"} & {*tenant, *added, *refused}
