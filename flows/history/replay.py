@@ -6,6 +6,7 @@ from pathlib import Path
 from flows.history.forks import check_own, taken_over
 from flows.runs.code_version import changed_plugins
 from flows.runs.prepared import prepare
+from flows.runs.start import check_recorded
 from predictor.errors import InputError
 from tasks.replay import Comparison, Recording
 from tasks.round import run_round
@@ -39,6 +40,7 @@ def replay(
     if only is not None and not 0 <= only < len(recorded):
         raise InputError("round", f"run {name!r} has no round {only}", f"it has {len(recorded)}")
     check_own(name, header, only)
+    check_recorded(name, header.settings)
     remarks = changed_plugins(header.settings, reader.packages(name))
     comparison = Comparison(recorded, remarks=remarks)
     first = header.settings.first_own_round if only is None else only

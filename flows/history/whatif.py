@@ -12,7 +12,7 @@ from flows.runs.code_version import packages
 from flows.runs.job_file import read_job
 from flows.runs.prepared import prepare
 from flows.runs.simulation import Watch, carry_out, finish, unwatched
-from flows.runs.start import make_header
+from flows.runs.start import check_recorded, make_header, without_effect
 from predictor.errors import InputError
 from solver.inventory import Pool
 from tasks.commands import CommandKind
@@ -59,7 +59,7 @@ class Change:
     Attributes:
         policy: Another policy.
         parameters: Parameters of the policy; with the recorded policy, they override the
-            recorded parameters.
+            recorded parameters, of which those without effect on the cluster are left out.
         gpus: Another number of GPUs.
         pools: Another cluster, in which the GPUs of both keep their numbers. Neither this nor
             `gpus` where nodes were added or removed while the run was under way.
@@ -74,21 +74,23 @@ class Change:
     without: tuple[int, ...] = ()
     jobs: tuple[Path, ...] = ()
 
-    def settings(self, recorded: Settings) -> Settings:
-        """The settings of the fork.
+    def settings(self, recorded: Settings, *, service: bool = False) -> Settings:
+        """The settings of the fork, without recorded parameters that have no effect there.
+
+        Args:
+            recorded: The settings of the run.
+            service: Whether it is a service's, which may have had nodes of other GPU types added.
 
         Raises:
             InputError: The cluster cannot be changed like this.
         """
         policy = self.policy or recorded.policy
+        asked = replace(recorded, policy=policy, pools=self._cluster(recorded.pools))
         kept = recorded.parameters if policy == recorded.policy else ()
-        values = {given.name: given for given in (*kept, *self.parameters)}
-        return replace(
-            recorded,
-            policy=policy,
-            parameters=tuple(values[name] for name in sorted(values)),
-            pools=self._cluster(recorded.pools),
-        )
+        idle = () if service else without_effect(asked)
+        values = {held.name: held for held in kept if held.name not in idle}
+        values |= {given.name: given for given in self.parameters}
+        return replace(asked, parameters=tuple(values[name] for name in sorted(values)))
 
     def _cluster(self, recorded: tuple[Pool, ...]) -> tuple[Pool, ...]:
         """The pools of the fork."""
@@ -209,6 +211,8 @@ def fork(
     recorded, rounds = reader.start(name), reader.records(name)
     if not 0 <= number < len(rounds):
         raise InputError("round", f"run {name!r} has no round {number}", f"it has {len(rounds)}")
+    if change.policy in (None, recorded.header.settings.policy):
+        check_recorded(name, recorded.header.settings)
     start = _forked(name, recorded, [record for record, _ in rounds], number, change)
     prepared = prepare(start)
     runtime = start.header.settings.runtime
@@ -285,9 +289,10 @@ def _forked(
         parameters=decided.parameters,
     )
     earlier = tuple(fork for fork in settings.forked if fork.round < number)
-    asked = replace(change.settings(settings), forked=(*earlier, latest))
+    service = recorded.header.service
+    asked = replace(change.settings(settings, service=service), forked=(*earlier, latest))
     header = replace(
-        make_header(workload, asked, service=recorded.header.service),
+        make_header(workload, asked, service=service),
         profile=recorded.header.profile,
         history=recorded.header.history,
     )

@@ -11,6 +11,7 @@ from containers.runtime import ContainerEvent, EventKind, Lease
 from flows.history.answer import Answer, Step, Wait, answer
 from flows.history.forks import check_own, taken_over
 from flows.runs.prepared import prepare
+from flows.runs.start import check_recorded
 from predictor.errors import InputError, WarehouseError, likely
 from predictor.job import named
 from tasks.record import RoundRecord
@@ -47,6 +48,7 @@ def why(
     header, recorded = start.header, [record for record, _ in stored]
     number = _round(name, job_id, recorded, number)
     check_own(name, header, number)
+    check_recorded(name, header.settings)
     run = prepare(start, recorded=True).on(
         Recording(recorded[number : number + 1]), Comparison(()), name
     )

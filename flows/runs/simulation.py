@@ -11,6 +11,7 @@ from flows.runs.code_version import changed_plugins, packages
 from flows.runs.garbage import rare_collections
 from flows.runs.position import Position
 from flows.runs.prepared import prepare
+from flows.runs.start import check_recorded
 from predictor.errors import InputError, Interrupted, WarehouseError
 from tasks.record import RoundRecord, RuntimeKind, Start
 from tasks.round import Round, Run, collect, run_round
@@ -102,6 +103,7 @@ def resume(
     if header.settings.runtime == RuntimeKind.DOCKER:
         raise InputError(f"run {name!r}", "runs in containers", "give its cluster file")
     check_plugins(name, start, reader)
+    check_recorded(name, header.settings)
     build(warehouse)
     with (
         Writer(warehouse, start, run=name, delay_seconds=_delay(driver)) as writer,

@@ -10,13 +10,13 @@ from flows.runs.setting import check_bounds
 from flows.runs.settings import ClusterSize, SimulationSettings, recorded
 from flows.runs.workload_source import Source
 from predictor.basis import Basis
-from predictor.errors import InputError
+from predictor.errors import InputError, WarehouseError
 from predictor.throughput import UNTYPED, Profile
 from solver.cells.cells import Cells
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
 from solver.plan import Policy
-from solver.policies import PACKED, for_several_pools, make_policy
+from solver.policies import PACKED, for_several_pools, make_policy, policy_class
 from tasks.layouts import VERSION
 from tasks.record import (
     Measurement,
@@ -128,7 +128,8 @@ def make_header(
             f"{settings.policy} schedules one pool of GPUs",
             f"give one pool, or one of {', '.join(for_several_pools())}",
         )
-    _check_effects(settings)
+    if not service:  # a node of another GPU type may be added
+        _check_effects(settings)
     if settings.layout is not None:
         Cells(settings.layout)  # refuses promises that cannot be kept together
     workload.check_fits(settings.inventory)
@@ -179,15 +180,22 @@ def _check_effects(settings: Settings) -> None:
     Raises:
         InputError: There is one.
     """
-    mixed = settings.inventory.mixed
-    idle = getattr(policy_of(settings), "of_one_type" if mixed else "of_several_types", ())
+    idle = without_effect(settings)
     for parameter in settings.parameters:
         if parameter.name in idle:
+            mixed = settings.inventory.mixed
             raise InputError(
                 f"parameters.{parameter.name}",
                 f"has no effect on {'several GPU types' if mixed else 'GPUs of one type'}",
                 "leave it out",
             )
+
+
+def without_effect(settings: Settings) -> tuple[str, ...]:
+    """Parameters of the policy without effect on the cluster's GPU types."""
+    kinds = "of_one_type" if settings.inventory.mixed else "of_several_types"
+    names: tuple[str, ...] = getattr(policy_class(settings.policy), kinds, ())
+    return names
 
 
 def _packs(settings: Settings, profile: Profile, service: bool) -> bool:
@@ -263,6 +271,24 @@ def policy_of(settings: Settings) -> Policy:
         settings.fidelity,
         {parameter.name: parameter.value for parameter in settings.parameters},
     )
+
+
+def check_recorded(name: str, settings: Settings) -> None:
+    """Refuse to decide anew by parameters that this version does not have.
+
+    Raises:
+        WarehouseError: The run was recorded by a version whose policy had others.
+    """
+    try:
+        policy_of(settings)
+    except InputError as error:
+        if not error.place.startswith("parameters."):
+            raise
+        raise WarehouseError(
+            f"run {name!r}",
+            f"{error.place}: {error.problem}",
+            "ask with the version that recorded it",
+        ) from None
 
 
 def past_jobs(warehouse: Path, runs: Iterable[str]) -> tuple[PastJob, ...]:

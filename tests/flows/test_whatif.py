@@ -12,9 +12,9 @@ from flows.history.why import why
 from flows.runs.simulation import resume, simulate
 from flows.runs.start import make_start
 from predictor.errors import InputError, WarehouseError
-from tasks.record import RoundRecord
+from tasks.record import Parameter, RoundRecord
 from tests.flows.conftest import Command
-from tests.runs import Made, ended, write
+from tests.runs import POOLS, Made, chained, ended, make, mixed, start_of, write
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
@@ -152,6 +152,45 @@ def test_a_fork_can_be_forked(made: Made, kept: tuple[Path, str], tmp_path: Path
     assert replay(again, tmp_path).differences == []
     early = fork(first, tmp_path, 5, Change(), tmp_path)
     assert [one.round for one in Reader(tmp_path).header(early).settings.forked] == [5]
+
+
+def test_recorded_parameters_without_effect_are_left_out_of_a_fork(tmp_path: Path) -> None:
+    held = (Parameter("overdue", 2.0), Parameter("tardiness", 4.0))
+    made = make(mixed("shockwave", jobs=2, parameters=held))
+    run = write(tmp_path, made.start, made.rounds)
+    to_one_type = Change(pools=POOLS[:1])
+    forked = fork(run, tmp_path, 0, to_one_type, tmp_path / "fork")
+    assert Reader(tmp_path / "fork").header(forked).settings.parameters == held[:1]
+    service = to_one_type.settings(made.header.settings, service=True)
+    assert service.parameters == held, "a node of another type may be added"
+    given = replace(to_one_type, parameters=held[1:])
+    with pytest.raises(InputError, match=r"parameters.tardiness: has no effect on GPUs of one"):
+        fork(run, tmp_path, 0, given, tmp_path / "given")
+    workload, settings = made.start.workload, replace(made.header.settings, pools=POOLS[:1])
+    assert make_start(workload, settings, service=True).header.settings.parameters == held
+
+
+def test_a_run_with_parameters_of_another_version_is_asked_by_that_one(
+    made: Made, tmp_path: Path
+) -> None:
+    old = replace(made.header.settings, parameters=(Parameter("mixed_fairness", 1.0),))
+    start = start_of(replace(made.header, settings=old), made.start.workload)
+    run = write(tmp_path, start, chained(start, made.records[:9]))
+    said = (
+        f"run '{run}': parameters.mixed_fairness: "
+        "policy shockwave has no parameter 'mixed_fairness'; ask with the version that recorded it"
+    )
+    job = made.records[5].leases[0].job_id
+    for ask in (
+        lambda: replay(run, tmp_path),
+        lambda: why(job, tmp_path, run, 5),
+        lambda: whatif(run, tmp_path, 5, Change()),
+        lambda: resume(run, tmp_path),
+    ):
+        with pytest.raises(WarehouseError) as refused:
+            ask()
+        assert str(refused.value) == said
+    assert fork(run, tmp_path, 8, Change(policy="srtf"), tmp_path / "fork")
 
 
 def test_a_policy_that_looks_ahead_takes_over_from_one_that_does_not(tmp_path: Path) -> None:
