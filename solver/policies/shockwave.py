@@ -68,15 +68,15 @@ class Shockwave:
         favour: Preemption hysteresis: factor on the bids of running jobs. A preemption costs
             two restarts, and often a third when the job resumes.
         overdue: Bound on postponement: a job goes before all others once an even share would
-            have served it this many times; jobs that are overdue go in the order in which they
-            became so.
+            have served it this many times, and on several GPU types once it has been there for as
+            many times its fair time; overdue jobs go in the order in which they became so.
         longest_level: Quantile level of the forecast at which the longest job sets the
             horizon. Below the median: too near a horizon hurries jobs a little, too far a
             horizon delays long jobs until they are late.
         lost_rounds: Mean loss of a job to its start and its end, in rounds.
         preview: Where not 0, the market is that of the window, laid out around the coming
             round: bids, prices, plan and guarantees are of the window. Who runs is the same. On
-            several GPU types the market is of the coming round.
+            several GPU types it has no effect, and only a service does not refuse it.
         gang: On several GPU types, exponent of the gang in the worth of completing a job and in the
             penalty of lateness.
         due_share: There, due date as a share of the fair finish time, which is that in an evenly
