@@ -142,13 +142,18 @@ class _Point:
 
     def _reach(self, move: "_Move") -> tuple[float, float]:
         """How far primal and dual can go along a move, at most 1 and a little more."""
-        first = max(map(_steepest, (self.y, self.t, self.u), (move.y, move.t, move.u)))
-        second = max(map(_steepest, (self.z, self.q, self.p), (move.z, move.q, move.p)))
+        first = max(map(steepest, (self.y, self.t, self.u), (move.y, move.t, move.u)))
+        second = max(map(steepest, (self.z, self.q, self.p), (move.z, move.q, move.p)))
         return 1.0 / max(first, SHORTENED), 1.0 / max(second, SHORTENED)
 
 
-def _steepest(at: Floats, move: Floats) -> float:
-    """The largest fall over what there is to fall."""
+def steepest(at: Floats, move: Floats) -> float:
+    """The largest fall along a move over what there is to fall: 1 over how far it can go.
+
+    Args:
+        at: Numbers of a point that stay positive, any shape.
+        move: By how much each changes, same shape.
+    """
     return float(np.divide(-move, at, out=np.zeros_like(at), where=at > 0.0).max(initial=0.0))
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from predictor.errors import SolverError
+from solver.backends.makespan import steepest
 from solver.market import Floats, Ints
 
 CLOSED = 1e-4
@@ -206,15 +207,10 @@ class _Point:
 
     def _reach(self, move: "_Move") -> tuple[float, float]:
         """How far primal and dual can go along a move."""
-        first = max(map(_steepest, (self.y, self.s, self.u), (move.y, move.s, move.u)))
-        second = max(map(_steepest, (self.z, self.q, self.p), (move.z, move.q, move.p)))
+        first = max(map(steepest, (self.y, self.s, self.u), (move.y, move.s, move.u)))
+        second = max(map(steepest, (self.z, self.q, self.p), (move.z, move.q, move.p)))
         first, second = max(first, -move.h / self.h), max(second, -move.r / self.r)
         return 1.0 / max(first, 1e-9), 1.0 / max(second, 1e-9)
-
-
-def _steepest(at: Floats, move: Floats) -> float:
-    """The largest fall over what there is to fall."""
-    return float(np.divide(-move, at, out=np.zeros_like(at), where=at > 0.0).max(initial=0.0))
 
 
 @dataclass(frozen=True)
