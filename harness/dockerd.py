@@ -273,6 +273,19 @@ def dockerd(*options: str) -> Iterator[Dockerd]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def node_table(name: str, endpoint: str, slots: int = 1) -> str:
+    """A node of a cluster file, whose trainers have a processor on each slot."""
+    cpus = ", ".join(["{ cpus = 1.0 }"] * slots)
+    return f"""
+[[nodes]]
+name = "{name}"
+endpoint = "{endpoint}"
+gpu_type = "cpu"
+image = "{IMAGE}"
+slots = [{cpus}]
+"""
+
+
 def mounts() -> tuple[Path, ...]:
     """What containers need of this machine."""
     system = [Path(name) for name in ("/usr", "/lib", "/lib64", "/bin") if Path(name).exists()]

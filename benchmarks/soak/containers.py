@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.faults.watch import Watch
 from benchmarks.soak.hands import TENANTS
 from flows.service.options import ServiceOptions
-from harness.dockerd import IMAGE, PLAIN, Dockerd, mounts, python
+from harness.dockerd import PLAIN, Dockerd, mounts, node_table, python
 
 NODES, GPUS_PER_NODE = 4, 2
 ROUND_SECONDS = 2.0
@@ -18,15 +18,6 @@ MOST_ACTIVE = 12
 """See `Place.most_active`: few, so that kills and restarts come all along."""
 
 SAMPLES_PER_SECOND = 100.0
-
-NODE = """
-[[nodes]]
-name = "{name}"
-endpoint = "{endpoint}"
-gpu_type = "cpu"
-image = "{image}"
-slots = [{slots}]
-"""
 
 
 def options(daemon: Dockerd, folder: Path, policy: str, seed: int) -> ServiceOptions:
@@ -41,7 +32,6 @@ def options(daemon: Dockerd, folder: Path, policy: str, seed: int) -> ServiceOpt
     storage = folder / "jobs"
     storage.mkdir()
     read = ", ".join(f'"{path}"' for path in mounts())
-    slots = ", ".join(["{ cpus = 1.0 }"] * GPUS_PER_NODE)
     head = f"""storage = "{storage}"
 user = "1000:1000"
 images = ["{PLAIN}"]
@@ -51,9 +41,7 @@ grace_seconds = 10
 memory = "1g"
 """
     named = (f"n{number}" for number in range(NODES))
-    nodes = [
-        NODE.format(name=name, endpoint=daemon.endpoint, image=IMAGE, slots=slots) for name in named
-    ]
+    nodes = [node_table(name, daemon.endpoint, GPUS_PER_NODE) for name in named]
     (cluster := folder / "cluster.toml").write_text(head + "".join(nodes))
     rates = {"('Recommendation (batch size 32)', 1)": {"null": SAMPLES_PER_SECOND / 32}}
     (profile := folder / "profile.json").write_text(json.dumps({"cpu": rates}))

@@ -29,7 +29,7 @@ from flows.servers.prefect_driver import embedded_prefect, run_round_in_prefect
 from flows.service.options import ServiceOptions
 from flows.service.scheduler import schedule, under_way
 from flows.web.page.views import log_of, printing
-from harness.dockerd import IMAGE, STUBBORN, Dockerd, cluster, mounts
+from harness.dockerd import IMAGE, STUBBORN, Dockerd, cluster, mounts, node_table
 from harness.waiting import HANG_SECONDS
 from predictor.errors import InputError
 from predictor.job import Mode
@@ -159,24 +159,12 @@ def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
     assert [record.round for record, _ in Reader(tmp_path / "w").records(name)] == [0, 1]
 
 
-NODE = """
-[[nodes]]
-name = "{name}"
-endpoint = "{endpoint}"
-gpu_type = "cpu"
-image = "{image}"
-slots = [{{ cpus = 1.0 }}]
-"""
-
-
 def test_a_host_is_added_to_a_service_and_another_removed(
     daemon: Dockerd, storage: Path, tmp_path: Path
 ) -> None:
     read = ", ".join(f'"{path}"' for path in mounts())
     head = f'storage = "{storage}"\nuser = "1000:1000"\nmounts = [{read}]\ngrace_seconds = 1\n'
-    one, two = (
-        NODE.format(name=name, endpoint=daemon.endpoint, image=IMAGE) for name in ("one", "two")
-    )
+    one, two = (node_table(name, daemon.endpoint) for name in ("one", "two"))
     (file := tmp_path / "cluster.toml").write_text(head + one)
     rates = {"('Recommendation (batch size 32)', 1)": {"null": 40.0}}
     (profile := tmp_path / "profile.json").write_text(json.dumps({"cpu": rates}))
@@ -207,7 +195,7 @@ def test_a_host_is_added_to_a_service_and_another_removed(
             # The removed host may be in the file or not; it is not held to its image any more.
             file.write_text(head + two + one.replace(IMAGE, "shockwave-test:moved"))
             go(1)
-            three = NODE.format(name="three", endpoint=daemon.endpoint, image=IMAGE)
+            three = node_table("three", daemon.endpoint)
             file.write_text(head + two + three)
             left = {"shockwave.run": name, "shockwave.node": "one"}
             volumes = [f"{path}:{path}:ro" for path in mounts()]
@@ -233,7 +221,7 @@ def test_a_host_is_added_to_a_service_and_another_removed(
 def test_tenants_are_not_told_how_a_host_is_reached(tmp_path: Path) -> None:
     (file := tmp_path / "cluster.toml").write_text(
         f'storage = "{tmp_path}/jobs"\nuser = "1000:1000"\n'
-        + NODE.format(name="one", endpoint=f"unix://{tmp_path}/none", image=IMAGE)
+        + node_table("one", f"unix://{tmp_path}/none")
     )
     rates = {"('Recommendation (batch size 32)', 1)": {"null": 40.0}}
     (profile := tmp_path / "profile.json").write_text(json.dumps({"cpu": rates}))
@@ -269,7 +257,7 @@ def test_a_full_storage_drains_all_nodes_until_there_is_room(
 ) -> None:
     read = ", ".join(f'"{path}"' for path in mounts())
     head = f'storage = "{storage}"\nuser = "1000:1000"\nmounts = [{read}]\ngrace_seconds = 1\n'
-    node, file = NODE.format(name="one", endpoint=daemon.endpoint, image=IMAGE), tmp_path / "c.toml"
+    node, file = node_table("one", daemon.endpoint), tmp_path / "c.toml"
     rates = {"('Recommendation (batch size 32)', 1)": {"null": 40.0}}
     (profile := tmp_path / "profile.json").write_text(json.dumps({"cpu": rates}))
     options = ServiceOptions(
