@@ -1,5 +1,10 @@
-"""Logs of jobs: kept beside their folders, as Docker forgets them with the container."""
+"""Logs of jobs: kept beside their folders, as Docker forgets them with the container.
 
+What each container printed is after a line with its name. Where a line of its own begins like that
+one, it has that begin twice, so that no job can print the name of a container.
+"""
+
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +12,27 @@ from containers.docker.nodes import Nodes
 
 MOST_BYTES = 2**25
 """Size at which a job's log begins anew; the one before is kept as well. An engineering bound."""
+
+MARK = b"--- "
+"""How the line before what a container printed begins."""
+
+_MARKED = re.compile(rb"^(?=--- )", re.MULTILINE)
+_QUOTED = re.compile(rb"^--- (?=--- )", re.MULTILINE)
+
+
+def heading(container: str) -> bytes:
+    """The line before what a container printed."""
+    return MARK + container.encode() + b"\n"
+
+
+def quoted(log: bytes) -> bytes:
+    """What a container printed, with no line that is a heading."""
+    return _MARKED.sub(MARK, log)
+
+
+def unquoted(text: bytes) -> bytes:
+    """What a container printed, from what `quoted` gave."""
+    return _QUOTED.sub(b"", text)
 
 
 def log_file(nodes: Nodes, run: str, job_id: int) -> Path:
@@ -25,15 +51,15 @@ def keep(path: Path, container: str, log: bytes) -> None:
     Raises:
         OSError: The storage cannot be written.
     """
-    if path.exists() and path.stat().st_size + len(log) > MOST_BYTES:
+    text = heading(container) + quoted(log[-MOST_BYTES:])
+    if path.exists() and path.stat().st_size + len(text) > MOST_BYTES:
         path.replace(path.with_suffix(".log.1"))
-    text = f"--- {container}\n".encode() + log[-MOST_BYTES:]
     with path.open("ab") as file:
         file.write(text if text.endswith(b"\n") else text + b"\n")
 
 
 def kept(nodes: Nodes, run: str, job_id: int) -> Iterator[bytes]:
-    """The logs of a job's ended containers, the oldest first."""
+    """The logs of a job's ended containers, the oldest first, as `keep` writes them."""
     path = log_file(nodes, run, job_id)
     for file in (path.with_suffix(".log.1"), path):
         if file.is_file():

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
+from containers.docker.logs import heading, quoted, unquoted
 from flows.desk.rows import Accepted, EventRow, JobRow, NodeRow, QueueRow, Status
 from tasks.commands import CommandKind
 
@@ -160,6 +161,8 @@ class FrontDesk(ABC):
     def logs(self, job: str, *, follow: bool = False) -> Iterator[bytes]:
         """What a job's containers printed, the oldest first, each after a line with its name.
 
+        A line of a job that begins like those, with `--- `, has that begin twice.
+
         Args:
             job: The job.
             follow: Whether to go on with what comes, for ever.
@@ -179,15 +182,30 @@ class FrontDesk(ABC):
 
 
 def headed(parts: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
-    """What containers printed, with a line of its name where another one begins."""
-    latest, begins = "", b""
+    """What containers printed, with a line of its name where another one begins.
+
+    No line of a job is such a line (`containers.docker.logs.quoted`); of what could still become
+    one, the last three bytes at most, all waits for the next part.
+    """
+    latest, before, held = "", b"\n", b""  # the last byte given of this line, a newline if none
     for name, text in parts:
-        yield (b"" if name == latest else begins + f"--- {name}\n".encode()) + text
-        latest, begins = name, b"" if text.endswith(b"\n") or not text else b"\n"
+        head = b""
+        if name != latest:
+            head = held + (b"" if before == b"\n" and not held else b"\n") + heading(name)
+            latest, before, held = name, b"\n", b""
+        line = before + held + text
+        held = found[1] if (found := _OPEN.search(line)) else b""
+        line = line[: len(line) - len(held)]
+        yield head + quoted(line)[1:]
+        before = b"\n" if line.endswith(b"\n") else b" "
+    if held:
+        yield held
 
 
-_BEGINS = re.compile(rb"--- (shockwave-\S+)")
-"""The line before what a container printed (`containers.docker.rendering.container_name`)."""
+_OPEN = re.compile(rb"\n(-{1,3})\Z")
+"""The end of what may be the begin of a line that is quoted."""
+
+_BEGINS = re.compile(rb"--- (\S+)")
 
 
 def lines_of(parts: Iterable[bytes]) -> Iterator[tuple[str, str]]:
@@ -199,6 +217,6 @@ def lines_of(parts: Iterable[bytes]) -> Iterator[tuple[str, str]]:
             if begins := _BEGINS.fullmatch(line):
                 name = begins[1].decode(errors="replace")
             else:
-                yield name, line.decode(errors="replace")
+                yield name, unquoted(line).decode(errors="replace")
     if rest:
-        yield name, rest.decode(errors="replace")
+        yield name, unquoted(rest).decode(errors="replace")

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from containers.docker.fleet import Fleet
-from containers.docker.logs import kept
+from containers.docker.logs import kept, unquoted
 from containers.docker.nodes import Nodes
 from containers.runtime import Lease
 from flows.desk.course import News, lifetime
@@ -182,5 +182,5 @@ def _logs(fleet: Fleet, nodes: Nodes, run: str, job_id: int) -> dict[str, bytes]
         _, *parts = _BEGINS.split(text)
         for name, log in zip(parts[::2], parts[1::2], strict=True):
             known = name.decode(errors="replace")
-            logs[known] = logs.get(known, b"") + log
+            logs[known] = logs.get(known, b"") + unquoted(log)
     return logs | {name: log for name, log in running.items() if name not in logs}

@@ -249,7 +249,10 @@ async def logs(
     last_event_id: LastEvent = "",
     authorization: Authorization = "",
 ) -> StreamingResponse:
-    """What a job's containers printed, the oldest first, each after a line with its name."""
+    """What a job's containers printed, the oldest first, each after a line with its name.
+
+    A line of a job that begins like those, with `--- `, has that begin twice.
+    """
     if follow:
         return await streamed.log(caller, authorization, job, last_event_id)
     printed = await asking.read(lambda: asking.service.printed(caller, job))

@@ -2,7 +2,11 @@
 
 import json
 from contextlib import closing
+from itertools import groupby
 from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from containers.docker.logs import keep, log_file
 from containers.docker.rendering import container_name
@@ -100,3 +104,42 @@ def test_lines_have_their_containers() -> None:
     text = b"".join(headed(parts))
     told = [(one, "from 0"), (one, "to 29"), (one, "--- \ufffd"), (two, "from 29"), (two, "to")]
     assert [*lines_of([text])] == [*lines_of(text[n : n + 1] for n in range(len(text)))] == told
+
+
+LINES = st.lists(
+    st.text("-x \n") | st.sampled_from(["--- other\n", "--- --- other\n", "---", "\n"])
+).map(lambda found: "".join(found).encode())
+
+
+@given(st.lists(st.tuples(st.sampled_from(["one", "two"]), LINES), max_size=6), st.data())
+def test_no_job_prints_the_name_of_a_container(
+    parts: list[tuple[str, bytes]], data: st.DataObject
+) -> None:
+    cut = [
+        (name, piece)
+        for name, text in parts
+        for at in [data.draw(st.integers(0, len(text)))]
+        for piece in (text[:at], text[at:])
+    ]
+    told = [
+        (name, line.decode())
+        for name, texts in groupby(parts, lambda part: part[0])
+        for text in [b"".join(text for _, text in texts)]
+        for line in text.removesuffix(b"\n").split(b"\n") * bool(text)
+    ]
+    assert [*lines_of(headed(cut))] == [*lines_of(headed(parts))] == told
+
+
+def test_kept_logs_are_those_that_were_printed_and_those_from_before_are_read(
+    tmp_path: Path,
+) -> None:
+    (file := tmp_path / "cluster.toml").write_text(CLUSTER.format(folder=tmp_path))
+    nodes = read_cluster_file(file)
+    log = log_file(nodes, RUN, 1)
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"--- before\n--- --- a\nb\n")
+    kept = {"first": b"--- second\n--- --- x\n", "second": b"2\n", "third": b"--- first\n"}
+    for name, text in kept.items():
+        keep(log, name, text)
+    with closing(Printed(nodes, RUN, 1)) as found:
+        assert dict(found.more()) == {"before": b"--- a\nb\n"} | kept
