@@ -10,6 +10,10 @@ from warehouse.wording import counted
 SHOWN = 6
 """Largest number of jobs or events that are listed. A choice of layout."""
 
+NO_BOUND = (
+    "No bound is told on its wait for cells: jobs in them keep them until they end, and later ones "
+    "of its tenant that fit are not held back for it."
+)
 
 ORDERS = {
     "held": "It is on hold, and waits until it is released: shockwave release.",
@@ -102,6 +106,7 @@ def _standing(a: Answer) -> Iterator[str]:
         return
     if a.promised:
         yield f"It has no cells of its tenant, so it trades with all others: {a.promised}."
+        yield NO_BOUND
     if a.place is None:
         yield f"The policy {a.policy} gives it no share of this round."
         return

@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from flows.history.why import why
+from flows.history.words import NO_BOUND
+from flows.runs.prepared import prepare
 from flows.runs.start import make_start
 from predictor.errors import InputError
 from predictor.job import JobSpec
@@ -18,8 +20,9 @@ from solver.inventory import Pool
 from solver.promised import Noted
 from tasks.commands import Command, CommandKind, TenantTerms
 from tasks.invariants import Invariants
-from tasks.record import RuntimeKind, Settings, Start
-from tests.runs import Made, make, mixed, write
+from tasks.record import Parameter, RuntimeKind, Settings, Start
+from tasks.round import run_round
+from tests.runs import Made, Memory, make, mixed, write
 from tests.strategies import examples
 from warehouse.workloads.generator import generate_workload
 
@@ -76,6 +79,26 @@ def test_promises_are_kept_in_every_round(policy: str, data: st.DataObject) -> N
 
 
 CELLS = (TenantCells("vision", "", "node", 1), TenantCells("speech", "", "pair", 1))
+
+
+def test_an_overdue_job_that_trades_waits_for_those_before_it_and_for_cells_only() -> None:
+    waited = 0
+    for seed in range(3):
+        begun = start("shockwave", 2, CELLS, seed, jobs=24)
+        asked = replace(begun.header.settings, parameters=(Parameter("overdue", 0.2),))
+        with prepare(make_start(begun.workload, asked)).under_way(Memory()) as run:
+            while not run.finished:
+                this = run_round(run)
+                gpus = {job: len(held) for job, held in this.plan.placement.items()}
+                before = sum(number for job, number in gpus.items() if job not in this.plan.order)
+                told = zip(this.plan.order, this.plan.first_by, strict=True)
+                for job in (job for job, seconds in told if seconds == 0.0):
+                    if job in gpus:
+                        before += gpus[job]
+                    else:
+                        assert before > 8 - this.active[job].gang
+                        waited += 1
+    assert waited > 5
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +170,7 @@ def test_why_tells_who_is_in_cells_and_why_others_are_not(made: Made, tmp_path: 
     other = why(outside[1], tmp_path, run, outside[0])
     assert other.promised == "too few cells of tenant 'vision' in pool '0'"
     assert "It has no cells of its tenant, so it trades with all others: too few" in str(other)
+    assert (NO_BOUND in str(other), NO_BOUND in str(first)) == (True, False)
 
 
 @pytest.mark.parametrize("policy", ["gandiva", "shockwave"])
