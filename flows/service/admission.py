@@ -122,13 +122,19 @@ def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
         )
 
 
-def check_job(spec: JobSpec, header: RunHeader, inventory: Inventory | None) -> None:
+def check_job(
+    spec: JobSpec,
+    header: RunHeader,
+    inventory: Inventory | None,
+    truth: Callable[[JobSpec], GroundTruth] | None = None,
+) -> None:
     """Refuse a job that a service cannot schedule.
 
     Args:
         spec: The job.
         header: Header of the service's run.
         inventory: The nodes that were not removed; None if all were.
+        truth: Makes its ground truth; by default as a new one's.
 
     Raises:
         InputError: It does not fit the cluster, a number is too large to be recorded, or the
@@ -153,6 +159,6 @@ def check_job(spec: JobSpec, header: RunHeader, inventory: Inventory | None) -> 
     for size in spec.batch_sizes:
         _check_rate(spec, size, profile)
     made: Terms = terms(header)
-    truth = truth_of(header)
+    truth = truth or truth_of(header)
     if truth:
         check_jobs([spec], {spec.job_id: truth(spec)}, made, published_rules=False)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from containers.docker.docker_runtime import DockerRuntime
@@ -50,6 +50,9 @@ from warehouse.store.writer import Writer
 LOOK_SECONDS = 0.25
 """Interval in which an idle service looks into its inbox. An engineering choice."""
 
+
+TRUTHS = 2**10
+"""Ground truths that are kept between the looks at a job that a round has. An engineering bound."""
 
 HANDOVER_SECONDS = 30.0
 """Longest wait for a scheduler to end whose parent was killed. An engineering bound."""
@@ -143,6 +146,8 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
     Raises:
         ShockwaveError: The options are not those that it began with, or the records are damaged.
     """
+    import scipy.special  # noqa: F401  a quarter of a second that the first round need not wait
+
     build(warehouse)
     name, checks = inbox.run, list[Callable[[JobSpec], None]]()
     hosts: Hosts | None = None
@@ -168,7 +173,7 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
         def check(spec: JobSpec, given: TenantTerms | None) -> None:
             for refuse in checks:
                 refuse(spec)
-            check_job(spec, run.header, run.state.there(run.header))
+            check_job(spec, run.header, run.state.there(run.header), truth)
             check_tenant(spec, given or run.state.tenancy.terms.get(spec.tenant))
 
         def add(node: NewNode, before: Sequence[NewNode]) -> None:
@@ -229,14 +234,13 @@ class _Truths:
 
     def __init__(self, header: RunHeader, known: Iterable[GroundTruth]) -> None:
         self._known = {truth.job_id: truth for truth in known}
-        self._make = truth_of(header)
+        make = truth_of(header)
+        assert make
+        self._make = lru_cache(TRUTHS)(make)
 
     def of(self, spec: JobSpec) -> GroundTruth:
         """The ground truth of a job."""
-        if spec.job_id in self._known:
-            return self._known[spec.job_id]
-        assert self._make
-        return self._make(spec)
+        return self._known.get(spec.job_id) or self._make(spec)
 
 
 if __name__ == "__main__":
