@@ -17,15 +17,18 @@ from predictor.allocation import Demand
 from predictor.errors import InputError, WarehouseBusy, WarehouseError
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind, TenantTerms
+from warehouse.inbox.database import Database
 from warehouse.inbox.entries import SUBMIT, Request
 from warehouse.inbox.inbox import FILE, Inbox
+from warehouse.inbox.lease import Leases
 from warehouse.inbox.tables import ENTRIES, VERSION_TABLE
 
 JOB = JobSpec(0, "conv-small", 32, 32, Demand.gang(1), Mode.STATIC, 5, 40_000, 0.0, "a")
 POSTGRES = os.environ.get("SHOCKWAVE_POSTGRES", "")
+URLS = ("", *([POSTGRES] if POSTGRES else []))
 
 
-@pytest.fixture(params=["", *([POSTGRES] if POSTGRES else [])])
+@pytest.fixture(params=URLS)
 def inbox(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Inbox]:
     with Inbox(tmp_path, request.param) as made:
         yield made
@@ -243,6 +246,16 @@ def test_what_is_accepted_is_there_for_others_whoever_else_opens_the_file(tmp_pa
         first.command(CommandKind.DRAIN, 2)
         assert seen() == 3
     assert seen() == 3
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_the_lease_is_renewed_while_others_write(tmp_path: Path, url: str) -> None:
+    others, leases = Database(tmp_path / FILE, url), Leases(tmp_path, url)
+    with closing(others), closing(leases):
+        token = leases.take(alone=True)
+        assert token
+        others.write(lambda connection: leases.renew(token))
+        leases.check(token)
 
 
 def test_terms_that_several_give_at_once_are_all_kept(inbox: Inbox) -> None:

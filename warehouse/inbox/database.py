@@ -23,6 +23,9 @@ BUSY_SECONDS = 60.0
 
 POSTGRES = "postgresql+asyncpg"
 
+LOCK = 0x5AFE
+"""Advisory lock of Postgres that a writing transaction holds."""
+
 Result = TypeVar("Result")
 
 
@@ -37,13 +40,15 @@ class Database:
     Args:
         file: Its SQLite file, made if it is missing; of Postgres, unused.
         url: URL of a Postgres database (`postgresql+asyncpg://…`); any other means the file.
+        lock: Advisory lock of Postgres that its writing transactions hold. Those of another lock
+            do not wait for them.
 
     Raises:
         InputError: The URL is none, or the database cannot be reached.
         WarehouseError: The file cannot be written.
     """
 
-    def __init__(self, file: Path, url: str = "") -> None:
+    def __init__(self, file: Path, url: str = "", lock: int = LOCK) -> None:
         try:
             asked = make_url(url) if url else None
         except ArgumentError:
@@ -52,7 +57,8 @@ class Database:
         self._postgres = _Postgres(asked) if asked is not None and postgres else None
         self._sqlite = None if postgres else _sqlite(file)
         self._shown = shown(asked) if asked is not None and postgres else str(file)
-        self.write(_to_present)
+        self._lock = lock
+        self._do(_to_present, LOCK)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """Ask something; in SQLite, all of it of one state.
@@ -60,7 +66,7 @@ class Database:
         Raises:
             WarehouseBusy: The database does not answer.
         """
-        return self._do(work, write=False)
+        return self._do(work, None)
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         """Do something in a transaction that is alone; on return it is on disk.
@@ -68,14 +74,14 @@ class Database:
         Raises:
             WarehouseBusy: The database does not answer, or cannot be written.
         """
-        return self._do(work, write=True)
+        return self._do(work, self._lock)
 
-    def _do(self, work: Callable[[Connection], Result], *, write: bool) -> Result:
+    def _do(self, work: Callable[[Connection], Result], lock: int | None) -> Result:
         try:
             if self._postgres:
-                return self._postgres.do(work, write=write)
+                return self._postgres.do(work, lock)
             assert self._sqlite
-            options = {"immediate": write}
+            options = {"immediate": lock is not None}
             with self._sqlite.connect().execution_options(**options) as found, found.begin():
                 return work(found)
         except (SQLAlchemyError, OSError, TimeoutError) as error:
@@ -133,15 +139,15 @@ class _Postgres:
             url, pool_pre_ping=True, isolation_level="AUTOCOMMIT"
         )
 
-    def do(self, work: Callable[[Connection], Result], *, write: bool) -> Result:
+    def do(self, work: Callable[[Connection], Result], lock: int | None) -> Result:
         async def doing() -> Result:
             async with asyncio.timeout(BUSY_SECONDS), self._engine.connect() as connection:
-                if not write:
+                if lock is None:
                     return await connection.run_sync(work)
                 await connection.execution_options(isolation_level="READ COMMITTED")
                 async with connection.begin():
                     # Numbers are given in the order of commits; readers go on.
-                    await connection.run_sync(_lock)
+                    await connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({lock})")
                     return await connection.run_sync(work)
 
         return asyncio.run_coroutine_threadsafe(doing(), self._loop).result()
@@ -151,14 +157,6 @@ class _Postgres:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-
-
-LOCK = 0x5AFE
-"""Advisory lock of Postgres that a writing transaction holds."""
-
-
-def _lock(connection: Connection) -> None:
-    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
 
 
 def _to_present(connection: Connection) -> None:

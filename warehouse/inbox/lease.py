@@ -3,6 +3,9 @@
 Each holder has a *fencing token*, one more than that of the holder before (Gray and Cheriton, SOSP
 '89; Kleppmann, Designing Data-Intensive Applications, chapter 8). A process that was stopped for
 longer than its lease finds a later token there, and writes nothing more.
+
+Who renews it waits for no submission, however many there are: SQLite, with one writer a file, has a
+file of its own for it, and Postgres a lock.
 """
 
 import json
@@ -17,12 +20,18 @@ from sqlalchemy import Connection, delete, func, insert, select
 
 from predictor.errors import WarehouseBusy
 from warehouse.inbox.database import Database
-from warehouse.inbox.inbox import FILE
 from warehouse.inbox.tables import SERVICE
 
 LEASE_SECONDS = 10.0
 """Time for which a lease holds without being renewed. An engineering choice: far below a round, and
 above what a busy machine makes a process wait."""
+
+
+FILE = Path("inbox") / "lease.sqlite"
+"""The SQLite file in the warehouse."""
+
+LOCK = 0x5AFF
+"""Advisory lock of Postgres that who changes the lease holds."""
 
 
 class TakenOver(WarehouseBusy):
@@ -61,7 +70,7 @@ class Leases:
     """
 
     def __init__(self, warehouse: Path, url: str = "", seconds: float = LEASE_SECONDS) -> None:
-        self._database, self.seconds = Database(warehouse / FILE, url), seconds
+        self._database, self.seconds = Database(warehouse / FILE, url, LOCK), seconds
 
     def found(self) -> tuple[Lease | None, bool]:
         """The last lease, and whether it has ended."""
