@@ -179,6 +179,11 @@ class SolveReport:
     wanting: int = 0
     drained: tuple[int, ...] = ()
 
+    @property
+    def price_of(self) -> dict[str, float]:
+        """Prices of a GPU-round, by GPU type."""
+        return {price.gpu_type: price.price for price in self.prices}
+
 
 @dataclass(frozen=True)
 class Plan:

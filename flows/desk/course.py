@@ -289,9 +289,8 @@ def _accounts(found: History, records: Sequence[Held], job_id: int) -> Iterator[
     for record, after in pairwise(records):
         leases = {lease.job_id: lease.gpus for lease in record.leases}
         if own := leases.get(job_id):
-            prices = {price.gpu_type: price.price for price in record.solve.prices}
             there = {other: gpus for other, gpus in leases.items() if gpus == own}
-            meter = Meter(inventory, prices, header.settings.round_seconds)
+            meter = Meter(inventory, record.solve.price_of, header.settings.round_seconds)
             span = record.clock_seconds, after.clock_seconds
             yield meter.read(there, after.finished, *span)[job_id]
 

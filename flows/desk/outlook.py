@@ -191,7 +191,7 @@ def _queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> Qu
         tenant=spec.tenant,
         gpus=spec.demand.least,
         status="waits" if status == "runs" and job_id not in plan.placement else status,
-        price=next((row.price for row in plan.report.prices if row.gpu_type == own), None),
+        price=plan.report.price_of.get(own),
     )
     row = replace(row, waits_for=waits_for(state, job_id), **_deadline(spec, clock, ahead))
     if ahead is None:

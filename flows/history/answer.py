@@ -203,12 +203,7 @@ def answer(
         in_line=len(plan.order),
         cutoff=min((worth[job] for job in plan.placement if job in worth), default=None),
         free_gpus=_free(plan, job, inventory, there),
-        price=next(
-            (found.price for found in plan.report.prices if found.gpu_type == job.own.gpu_type),
-            None,
-        )
-        if plan.bids
-        else None,
+        price=plan.report.price_of.get(job.own.gpu_type) if plan.bids else None,
         holders=tuple(
             Holder(job, len(plan.placement[job]), worth.get(job))
             for job in sorted(plan.placement, key=lambda job: (-worth.get(job, 0.0), job))
@@ -258,7 +253,7 @@ def _speeds(job: ActiveJob, plan: Plan) -> tuple[Speed, ...]:
     if len(job.choices) == 1:
         return ()
     fastest = job.rate(job.choices[0])
-    prices = {found.gpu_type: found.price for found in plan.report.prices}
+    prices = plan.report.price_of
     worth = {
         row.allocation.gpu_type: (row.utility[1] - row.utility[0]) / row.allocation.gpus
         for bid in plan.bids

@@ -74,8 +74,7 @@ class Position:
         found = {**self.ends}
         for event in record.finished:
             found[event.kind] = found.get(event.kind, 0) + 1
-        prices = {price.gpu_type: price.price for price in record.solve.prices}
-        return Position(state, started, self.late + late, accounts, prices, found)
+        return Position(state, started, self.late + late, accounts, record.solve.price_of, found)
 
     def after(self, header: RunHeader, record: RoundRecord, digest: str) -> "Position":
         """The position after a further record."""
