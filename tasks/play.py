@@ -71,13 +71,21 @@ class JobInPlay:
         know(there, time)
         return JobInPlay(there, left, self.cut)
 
-    def held(self, seconds: float, round_seconds: float) -> float:
-        """How long it holds GPUs to train for some seconds."""
-        return seconds + self.cut * (seconds // (round_seconds - self.cut))
+    def held(self, seconds: float, round_seconds: float, late: float = 0.0) -> float:
+        """How long it holds GPUs to train for some seconds, once it begins to.
 
-    def trained(self, seconds: float, round_seconds: float) -> float:
-        """How long it trains while it holds GPUs for some seconds."""
-        return max(seconds - self.cut * (seconds // round_seconds), 0.0)
+        Args:
+            seconds: The seconds.
+            round_seconds: Length of a round.
+            late: How long after the begin of a round it begins to train.
+        """
+        rounds = (seconds + late % round_seconds) // (round_seconds - self.cut)
+        return seconds + self.cut * rounds
+
+    def trained(self, seconds: float, round_seconds: float, late: float = 0.0) -> float:
+        """How long it trains while it holds GPUs for some seconds; see `held`."""
+        rounds = (seconds + late % round_seconds) // round_seconds
+        return max(seconds - self.cut * rounds, 0.0)
 
 
 def slowness(job: ActiveJob, held: Allocation | None) -> float:
@@ -122,14 +130,21 @@ class _Pace:
     """How fast a job trains on its GPUs: beside another job until that one ends, then alone.
 
     Attributes:
-        began: When it begins to train.
+        since: Begin of the round since which it has its GPUs.
+        late: How long after that it begins to train.
         slower: How many times as long it takes beside the other job; 1 alone.
         until: When the other job ends; never where that is after it, or there is none.
     """
 
-    began: float
+    since: float
+    late: float = 0.0
     slower: float = 1.0
     until: float = math.inf
+
+    @property
+    def began(self) -> float:
+        """When it begins to train."""
+        return self.since + self.late
 
     def worked(self, clock: float) -> float:
         """What it has done by then, in seconds alone."""
@@ -212,19 +227,17 @@ class Play:
         until = clock + rounds * round_seconds
         paces: dict[int, _Pace] = {}
         held: dict[int, tuple[int, ...]] = {}
-        since: dict[int, float] = {}
         used: list[tuple[str, int, float]] = []
         ending: list[tuple[float, int]] = []
 
         def launch(job_id: int, gpus: tuple[int, ...], at: float) -> None:
             self.starts.setdefault(job_id, at)
             goes_on = self.jobs[job_id].seen.gpus == gpus
-            paces[job_id] = _Pace(at if goes_on else at + self.restart_seconds)
-            held[job_id], since[job_id] = gpus, at
+            paces[job_id] = _Pace(at, 0.0 if goes_on else self.restart_seconds)
+            held[job_id] = gpus
 
         def ends(job_id: int) -> None:
-            seconds = self._seconds_left(job_id, held[job_id])
-            heapq.heappush(ending, (paces[job_id].end(seconds), job_id))
+            heapq.heappush(ending, (self._end(job_id, held[job_id], paces[job_id]), job_id))
 
         for job_id, gpus in plan.placement.items():
             launch(job_id, gpus, clock)
@@ -244,7 +257,7 @@ class Play:
             gpus, seen = held.pop(job_id), self.jobs.pop(job_id).seen
             if other.get(job_id) not in held:
                 free += (gpu for gpu in gpus if gpu not in cordoned)
-            used.append((seen.spec.tenant, len(gpus), end - since[job_id]))
+            used.append((seen.spec.tenant, len(gpus), end - paces[job_id].since))
             gone.append(seen)
             boundary = clock + math.ceil((end - clock) / round_seconds) * round_seconds
             if boundary >= until or (ending and ending[0][0] <= boundary):
@@ -257,7 +270,7 @@ class Play:
                     ends(waiting)
                     free = [gpu for gpu in free if gpu not in taken]
         used += (
-            (self.jobs[job_id].seen.spec.tenant, len(gpus), until - since[job_id])
+            (self.jobs[job_id].seen.spec.tenant, len(gpus), until - paces[job_id].since)
             for job_id, gpus in held.items()
         )
         quotas = self.tenancy.usage
@@ -265,11 +278,11 @@ class Play:
         self._observe(until, rounds, paces, held, gone)
         self.now = replace(self.now, memory=plan.memory or self.now.memory)
 
-    def _seconds_left(self, job_id: int, gpus: Sequence[int]) -> float:
-        """How long a job will hold these GPUs alone, to its end."""
+    def _end(self, job_id: int, gpus: Sequence[int], pace: _Pace) -> float:
+        """When a job ends that holds these GPUs."""
         job = self.jobs[job_id]
         seconds = job.length * slowness(job.seen, self.now.inventory.held(gpus))
-        return job.held(seconds, self.now.round_seconds)
+        return pace.end(job.held(seconds, self.now.round_seconds, pace.late))
 
     def _pair(self, first: int, second: int, gpus: Sequence[int], paces: dict[int, _Pace]) -> None:
         """Have two jobs train on the same GPUs, until the first of them ends."""
@@ -278,9 +291,7 @@ class Play:
             there = self.now.inventory.held(gpus) or job.own
             slower = job.rate(there) / max(job.shared_rate(beside, there), LEAST_RATE)
             paces[job_id] = replace(paces[job_id], slower=slower)
-        end, sooner = min(
-            (paces[job].end(self._seconds_left(job, gpus)), job) for job in (first, second)
-        )
+        end, sooner = min((self._end(job, gpus, paces[job]), job) for job in (first, second))
         later = second if sooner == first else first
         paces[later] = replace(paces[later], until=end)
 
@@ -311,7 +322,8 @@ class Play:
             if gpus:
                 whole = rounds + (job.seen.lease_rounds if job.seen.gpus == gpus else 0)
                 there = self.now.inventory.held(gpus)
-                ran = job.trained(paces[job_id].worked(clock), now.round_seconds)
+                pace = paces[job_id]
+                ran = job.trained(pace.worked(clock), now.round_seconds, pace.late)
                 ran = min(ran, job.length * slowness(job.seen, there))
                 self.jobs[job_id] = job.after(ran, gpus, whole, there)
             elif job.seen.gpus:

@@ -1,6 +1,8 @@
 """Plays of the queue foretell what the same queue then does."""
 
+from collections import deque
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -10,7 +12,8 @@ from flows.runs.prepared import prepare
 from flows.runs.start import make_start
 from predictor.basis import Basis
 from predictor.options import JobOptions, Task
-from tasks.play import JobInPlay
+from solver.policies import place
+from tasks.play import JobInPlay, Play
 from tasks.record import RuntimeKind, Settings, one_pool
 from tasks.rollouts import Expected, _coming, expected
 from tasks.round import ROUND, Round, Run, collect, predict, run_round, situation, solve
@@ -62,7 +65,7 @@ def test_known_jobs_start_and_finish_as_foretold(policy: str) -> None:
     assert np.mean(np.abs(late)) < 0.1
 
 
-@pytest.mark.parametrize("seconds", [0.0, 40.0, 118.0, 119.5, 1_000.0, 12_345.6])
+@pytest.mark.parametrize("seconds", [0.0, 40.0, 118.0, 119.5, 1_000.0, 12_360.0])
 def test_a_round_ends_before_a_step_does(seconds: float) -> None:
     workload = generate_workload(1, rng=np.random.default_rng(0))
     start = make_start(workload, Settings("fifo", one_pool(4, 4)))
@@ -75,6 +78,33 @@ def test_a_round_ends_before_a_step_does(seconds: float) -> None:
     assert held == seconds + 1.5 * int(seconds / 118.5)
     assert job.trained(held, 120.0) == pytest.approx(seconds)
     assert [job.trained(120.0 * rounds, 120.0) for rounds in (1, 3)] == [118.5, 355.5]
+    for late in (0.0, 20.0, 250.0):  # seconds of a restart, by the whole rounds that end
+        began = late % 120.0
+        rounds = int((seconds + began) / 118.5)
+        assert job.held(seconds, 120.0, late) == seconds + 1.5 * rounds
+        assert job.trained(job.held(seconds, 120.0, late), 120.0, late) == pytest.approx(seconds)
+        assert job.trained(240.0 - began, 120.0, late) == 237.0 - began
+
+
+def test_a_play_of_several_rounds_at_a_time_is_that_of_one_at_a_time() -> None:
+    workload = generate_workload(1, rng=np.random.default_rng(0))
+    start = make_start(workload, Settings("fifo", one_pool(4, 4)))
+    ends = []
+    with prepare(start).under_way(Memory()) as run:
+        this = Round()
+        for step in (collect, predict, solve):
+            step(run, this)
+        now = situation(run, this)
+        assert now
+        for rounds in (1, 30):
+            jobs = {0: JobInPlay(this.active[0], 2_360.0, cut=1.5)}
+            play = Play(
+                partial(place, run.policy), now, jobs, deque(), 20.0, np.random.default_rng(0)
+            )
+            while not play.ends:
+                play._carry_out(this.plan, rounds)
+            ends += [play.ends[0] - now.clock_seconds]
+    assert ends == [pytest.approx(20.0 + 2_360.0 + 1.5 * 20)] * 2
 
 
 def test_nothing_is_foretold_where_nothing_is_known() -> None:
