@@ -25,6 +25,7 @@ from solver.backends.makespan import least_makespan
 from solver.backends.packing import PairTable, pack
 from solver.counts import relative_gap, solve_counts
 from solver.market import Market
+from solver.policies.shockwave import LAID_OUT
 
 SHAPES = (
     (100, 3, 16, 1),
@@ -92,7 +93,7 @@ def bid_for(market: Market) -> float:
     gangs = market.gangs.astype(float)
     rows = seconds, gangs, market.job_of, market.type_of, market.capacities
     begun = process_time()
-    least = least_makespan(*rows).seconds
+    least = least_makespan(*rows, closed=LAID_OUT).seconds
     foresight(
         *rows,
         weights=np.ones(jobs),

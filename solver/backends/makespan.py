@@ -23,7 +23,7 @@ from predictor.errors import SolverError
 from solver.market import Floats, Ints
 
 CLOSED = 1e-7
-"""Gap at which the search ends, as a share of H."""
+"""Gap at which the search ends if nothing else is said, as a share of H."""
 
 STEPS = 100
 """Bound on effort; problems of all sizes took 12 to 30."""
@@ -48,7 +48,12 @@ class Makespan:
 
 
 def least_makespan(
-    seconds: Floats, gangs: Floats, job_of: Ints, type_of: Ints, capacities: Ints
+    seconds: Floats,
+    gangs: Floats,
+    job_of: Ints,
+    type_of: Ints,
+    capacities: Ints,
+    closed: float = CLOSED,
 ) -> Makespan:
     """The least makespan of fluid jobs on GPUs of several types.
 
@@ -58,6 +63,7 @@ def least_makespan(
         job_of: Index of each row's job, ascending.
         type_of: Index of each row's GPU type; a job has at most one row of each.
         capacities: C, shape (types,); where a type has none, no job has a row of it.
+        closed: Gap at which the search ends, as a share of H.
 
     Raises:
         SolverError: The search did not end; no such problem is known.
@@ -69,7 +75,7 @@ def least_makespan(
     speed[job_of, type_of] = scale / seconds
     point = _Point(speed[:, there], gangs[firsts].astype(float), capacities[there].astype(float))
     for _ in range(STEPS):
-        if point.gap() <= CLOSED * point.span:
+        if point.gap() <= closed * point.span:
             prices = np.zeros(len(capacities))
             prices[there] = point.p
             return Makespan(scale * point.span, scale * np.maximum(point.v, 0.0), prices)
