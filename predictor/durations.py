@@ -82,6 +82,11 @@ def foreseen(belief: Belief) -> tuple[float, ...]:
     return tuple(min(total / limit, 1.0) for total in totals if total > belief.run_seconds)
 
 
+def goes_by_paces(belief: Belief) -> bool:
+    """Whether a job reported enough for its paces alone to say how long it takes."""
+    return len(belief.milestones) > ENOUGH and len(steps(belief)) >= ENOUGH
+
+
 def outlook(belief: Belief, shares: Shares, coverage: float, levels: Sequence[float]) -> Floats:
     """The share of its limit that a timed job takes.
 
@@ -99,7 +104,7 @@ def outlook(belief: Belief, shares: Shares, coverage: float, levels: Sequence[fl
     done = min(belief.run_seconds / limit, 1.0)
     tails = (1.0 - coverage) / 2.0, (1.0 + coverage) / 2.0
     asked = np.array([0.5, *tails, *levels])
-    taken = whole(belief) if len(steps(belief)) >= ENOUGH else None
+    taken = whole(belief) if goes_by_paces(belief) else None
     if taken and taken.longer(np.array([belief.run_seconds]))[0] > 1.0 / (ENOUGH + 1):
         found = taken.quantiles(asked, belief.run_seconds, limit) / limit
     else:

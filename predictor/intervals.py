@@ -5,6 +5,9 @@ and Candès, NeurIPS 2019). When a job finishes, each of its forecasts has a *co
 how far the truth lay beyond the posterior's quantile, in units of the forecast's spread.
 Quantiles of the scores move the ends of later intervals, which so are about what is measured:
 round boundaries, speeds off the profile, changes that come late.
+
+Of timed jobs only those are calibrated that are forecast by their paces, among jobs alike: all
+others have conformal intervals (`predictor.durations`).
 """
 
 import math
@@ -13,14 +16,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from predictor.belief import Belief
+from predictor.durations import alike, goes_by_paces
 from predictor.forecast import HELD, RunTime
-from predictor.job import Mode
+from predictor.job import JobSpec
 
 TENTHS = 10
 """Forecasts are scored once in each tenth of a job's epochs."""
 
 UNCALIBRATED = 1.0
-"""Correction without enough scores, in spreads. A convention: intervals begin a little wide."""
+"""Correction without enough scores, in spreads; of timed jobs none. A convention: intervals begin a
+little wide."""
 
 LEAST_SHARE, LEAST_SECONDS = 0.01, 1.0
 """Added to the spread, as a share of the residual run time and in seconds: the unit of the scores
@@ -32,12 +37,18 @@ LEAST_WIDTH = 1e-6
 KEPT = 512
 """Latest scores kept in a group. An engineering bound on memory; no sweep is recorded."""
 
+KEPT_GROUPS = 4096
+"""Latest groups kept, as names of jobs are without number. An engineering bound on memory."""
+
 Score = tuple[bool, float]
 """Whether the truth lay below the point forecast, and how far beyond the posterior's quantile on
 that side, in units of the forecast; negative inside."""
 
-Group = tuple[Mode | None, bool, int | None]
-"""Mode, whether the posterior has a spread, and tenth of the epochs; None for all."""
+Kind = tuple[str, ...]
+"""Jobs that are scored together: those of a mode, timed ones alike, or all others."""
+
+Group = tuple[Kind, bool, int | None]
+"""Kind, whether the posterior has a spread, and tenth of the epochs; None for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +56,13 @@ class Scored:
     """A forecast whose truth is awaited.
 
     Attributes:
-        mode: Adaptation mode of the job.
+        kinds: What the job is, the narrowest first.
         tenth: Tenth of its epochs in which it was made.
         run_seconds: Run time of the job by then, on its reference allocation.
         time: The residual run time as forecast, with the posterior's quantiles.
     """
 
-    mode: Mode
+    kinds: tuple[Kind, ...]
     tenth: int
     run_seconds: float
     time: RunTime
@@ -64,13 +75,13 @@ class Scored:
             belief: What was believed of the job.
             time: The forecast.
         """
-        return cls(belief.spec.mode, tenth_of(belief), belief.reference_seconds, time)
+        return cls(kinds(belief.spec), tenth_of(belief), belief.reference_seconds, time)
 
     @property
     def groups(self) -> tuple[Group, ...]:
         """Groups that it is scored in, the narrowest first."""
         spread = self.time.high > self.time.low
-        return (self.mode, spread, self.tenth), (None, spread, self.tenth), (None, spread, None)
+        return *((kind, spread, self.tenth) for kind in self.kinds), (self.kinds[-1], spread, None)
 
     @property
     def unit(self) -> float:
@@ -110,23 +121,25 @@ class Calibration:
         for made in forecasts:
             found = made.score(run_seconds - made.run_seconds)
             for group in made.groups:
-                scores[group] = (*scores.get(group, ()), found)[-KEPT:]
-        return Calibration(scores)
+                scores[group] = (*scores.pop(group, ()), found)[-KEPT:]
+        return Calibration(dict(list(scores.items())[-KEPT_GROUPS:]))
 
     def interval_of(self, belief: Belief, time: RunTime) -> tuple[float, float]:
         """The interval of a job's residual run time, in seconds: see `interval`.
-
-        That of a timed job is left as it is: `predictor.durations` has conformal ones.
 
         Args:
             belief: What is believed of the job.
             time: The forecast.
         """
-        return (
-            (time.low, time.high) if belief.spec.timed else self.interval(Scored.of(belief, time))
-        )
+        made, limit = Scored.of(belief, time), belief.spec.max_seconds - belief.run_seconds
+        if not belief.spec.timed:
+            return self.interval(made)
+        if not is_scored(belief):
+            return time.low, time.high
+        low, high = self.interval(made, 0.0)
+        return low, min(high, max(limit, time.high))
 
-    def interval(self, made: Scored) -> tuple[float, float]:
+    def interval(self, made: Scored, begin: float = UNCALIBRATED) -> tuple[float, float]:
         """The interval of 80 % nominal coverage of a residual run time, in seconds.
 
         It holds the point forecast, and would have missed a fifth of the truths so far: as many
@@ -134,10 +147,9 @@ class Calibration:
 
         Args:
             made: The forecast.
+            begin: Correction without enough scores, in units.
         """
-        below, above = next(
-            filter(None, map(self._correction, made.groups)), (UNCALIBRATED, UNCALIBRATED)
-        )
+        below, above = next(filter(None, map(self._correction, made.groups)), (begin, begin))
         time, least = made.time, LEAST_WIDTH * made.unit
         low = min(time.low - below * made.unit, time.remaining - least)
         return max(low, 0.0), max(time.high + above * made.unit, time.remaining + least)
@@ -161,6 +173,16 @@ class Calibration:
     @cached_property
     def _corrections(self) -> dict[Group, tuple[float, float] | None]:
         return {}
+
+
+def kinds(spec: JobSpec) -> tuple[Kind, ...]:
+    """What a job is, the narrowest first."""
+    return alike(spec) if spec.timed else ((spec.mode.value,), ())
+
+
+def is_scored(belief: Belief) -> bool:
+    """Whether forecasts of a job are: those of timed jobs are where they go by its paces."""
+    return not belief.spec.timed or goes_by_paces(belief)
 
 
 def tenth_of(belief: Belief) -> int:

@@ -11,7 +11,7 @@ from containers.runtime import BY_ITS_OWNER, EventKind, Observation
 from predictor.belief import Belief
 from predictor.forecast import Forecast, run_time
 from predictor.history import History
-from predictor.intervals import Calibration, Scored, tenth_of
+from predictor.intervals import Calibration, Scored, is_scored, tenth_of
 from predictor.job import EpochLoss, EpochReport, JobSpec
 from predictor.learning import learned
 from predictor.options import stuck_behind
@@ -317,8 +317,8 @@ class RunState:
         awaited = dict(self.awaited)
         for found in record.forecasts:
             belief, made = self.beliefs[found.job_id], awaited.get(found.job_id, ())
-            if belief.spec.timed:
-                continue  # its intervals need no calibration
+            if not is_scored(belief):
+                continue
             if not made or made[-1].tenth < tenth_of(belief):
                 allocation = header.throughputs.reference(belief.spec)
                 time = run_time(found, belief.spec, header.throughputs, allocation)

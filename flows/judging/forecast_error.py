@@ -11,7 +11,7 @@ from predictor.basis import Basis
 from predictor.belief import Belief
 from predictor.forecast import forecast, run_time
 from predictor.history import History
-from predictor.intervals import TENTHS, Calibration, Scored
+from predictor.intervals import TENTHS, Calibration, Scored, kinds
 from predictor.job import JobProgress, Mode, Regime
 from predictor.learning import learned
 from predictor.published_predictor import ProfiledRegime, remaining_seconds
@@ -86,7 +86,7 @@ def forecast_errors(workload: Workload, seed: int = 0) -> tuple[ForecastError, .
                     [belief], profile, history, trajectories=False, seed=seed, basis=by
                 )
             )
-            made = Scored(spec.mode, int(TENTHS * progress), alone - left, expected)
+            made = Scored(kinds(spec), int(TENTHS * progress), alone - left, expected)
             low, high = calibration.interval(made)
             scored.append(made)
             held = low <= left * (1 + EXACT) and left <= high * (1 + EXACT)

@@ -21,6 +21,7 @@ from predictor.durations import (
 )
 from predictor.forecast import HELD, RunTime, forecast, run_time
 from predictor.history import NOTHING, History
+from predictor.intervals import Calibration, Scored
 from predictor.job import JobProgress, JobSpec
 from predictor.learning import learned
 from predictor.published_predictor import ProfiledRegime
@@ -225,3 +226,33 @@ def test_intervals_of_jobs_that_report_hold_about_as_often_as_they_say(
         beyond.append((left < time.low, left > time.high))
         assert all(2 <= number <= 4 for number in outside(time))
     assert 0.74 <= 1.0 - np.sum(beyond) / 250 <= 0.90
+
+
+@pytest.mark.parametrize(("kept", "spread"), [(0.0, 0.1), (0.9, 1.0)])
+def test_intervals_of_jobs_that_report_are_calibrated_by_those_of_their_name(
+    kept: float, spread: float
+) -> None:
+    """Where paces alone hold them too often, and where too seldom."""
+    rng, known = np.random.default_rng(2), Calibration()
+    held = dict[bool, list[tuple[bool, bool]]]({False: [], True: []})
+    for number in range(160):
+        noise, logs = rng.normal(size=40), list[float]()
+        for new in noise:
+            logs.append(kept * logs[-1] + math.sqrt(1.0 - kept**2) * new if logs else new)
+        ends = np.exp(3.0 + spread * np.array(logs)).cumsum()
+        shares, made = np.linspace(0.0, 1.0, 41)[1:], list[Scored]()
+        for now in (12, 20, 28):
+            seen = zip(shares[:now].tolist(), ends[:now].tolist(), strict=True)
+            belief = told(job(limit=1e6), *seen)
+            time, left = time_of(belief), ends[-1] - ends[now - 1]
+            low, high = known.interval_of(belief, time)
+            made.append(Scored.of(belief, time))
+            if number >= 40:
+                held[False].append((left < time.low, left > time.high))
+                held[True].append((left < low, left > high))
+        known = known.after(made, float(ends[-1]))
+    shown = {how: 1.0 - np.sum(missed) / len(missed) for how, missed in held.items()}
+    assert abs(shown[False] - 0.8) > 0.05
+    assert 0.76 <= shown[True] <= 0.84
+    below, above = np.mean(held[True], axis=0)
+    assert abs(below - above) < 0.06, "as often on either side"

@@ -14,7 +14,7 @@ OPEN = RunTime(1_000.0, 800.0, 1_300.0, ())
 
 
 def made(time: RunTime, mode: Mode = Mode.GNS, tenth: int = 3) -> Scored:
-    return Scored(mode, tenth, 500.0, time)
+    return Scored(((mode.value,), ()), tenth, 500.0, time)
 
 
 def taught(lefts: list[float], forecast: Scored) -> Calibration:

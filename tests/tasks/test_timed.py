@@ -2,20 +2,25 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from containers.runtime import EventKind, Lease
+from containers.runtime import EventKind, Lease, Observation, Runtime
 from flows.history.replay import replay
 from flows.history.why import why
 from flows.history.words import in_words
+from flows.runs.prepared import prepare
 from flows.runs.start import make_start
 from predictor.job import JobKind
+from predictor.throughput import Profile
 from tasks.invariants import Invariants
 from tasks.record import RuntimeKind, Settings, one_pool
+from tasks.round import run_round
+from tasks.sources import Workload
 from tasks.state import RunState, advance
 from tests.kinds import CHECKPOINTING, OPAQUE, timed, with_jobs
-from tests.runs import Made, make, tiny, write
+from tests.runs import Made, Memory, make, tiny, write
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 
@@ -119,3 +124,40 @@ def test_an_opaque_job_that_is_moved_or_preempted_is_found() -> None:
             break
         said = f"job {kept[0].job_id} is opaque and loses its GPUs {list(kept[0].gpus)}"
         assert said in found
+
+
+class Telling:
+    """A runtime whose timed jobs report what share of their work is done."""
+
+    def __init__(self, runtime: Runtime, lengths: dict[int, float]) -> None:
+        self._runtime, self._lengths = runtime, lengths
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runtime, name)
+
+    def observe(self) -> Observation:
+        """See `Runtime.observe`."""
+        seen = self._runtime.observe()
+        told = (
+            replace(entry, share=min(entry.run_seconds / self._lengths[entry.job_id], 1.0))
+            for entry in seen.progress
+        )
+        return replace(seen, progress=tuple(told))
+
+
+@pytest.mark.parametrize("tells", [False, True])
+def test_forecasts_of_jobs_that_report_are_scored_with_those_alike(tells: bool) -> None:
+    jobs = [timed(0, 1_500.0, limit=9_000.0, name="train") for _ in range(3)]
+    start = make_start(
+        with_jobs(Workload("none", (), (), Profile({})), jobs),
+        Settings("fifo", one_pool(1), round_seconds=100.0),
+    )
+    lengths = {truth.job_id: truth.isolated_seconds for truth in start.workload.truths}
+    with prepare(start).under_way(Memory()) as run:
+        run.runtime = Telling(run.runtime, lengths) if tells else run.runtime
+        while not run.finished:
+            run_round(run)
+    alike = ("train", "default", "python:3-slim"), ("", "default", "python:3-slim")
+    assert {kind for kind, _, _ in run.state.calibration.scores} == ({*alike} if tells else set())
+    by_tenth = [len(n) for (*_, tenth), n in run.state.calibration.scores.items() if tenth]
+    assert max(by_tenth, default=3) == 3, "one of each job"
