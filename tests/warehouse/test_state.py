@@ -52,7 +52,10 @@ def test_the_live_state_is_a_fold_over_the_records(policy: str, jobs: int, seed:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.slow
-def test_what_was_recorded_on_disk_folds_to_the_live_state(tmp_path: Path, policy: str) -> None:
+def test_what_was_recorded_on_disk_folds_to_the_live_state(
+    tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.runs.simulation.DELAY_SECONDS", 0.0)
     start, live = tiny(policy), []
 
     def told(run: Run) -> None:
