@@ -27,6 +27,7 @@ QUERIES = (
 )
 told = {"asked": 0, "asked_again": 0, "seen": []}
 with duckdb.connect(sys.argv[1], read_only=True) as connection:
+    connection.execute("SET enable_progress_bar = false")  # which is on stdout after two seconds
     while not select.select([sys.stdin], [], [], 0)[0]:
         for query in QUERIES:
             for attempt in range(5):
