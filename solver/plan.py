@@ -237,6 +237,8 @@ class Policy(Protocol):
             `Fidelity.REFERENCE` may deviate.
         several_pools: Whether it places jobs on several pools.
         reads_losses: Whether it reads the training losses of epochs, `Belief.losses`.
+        of_one_type: Parameters without effect where there are several GPU types.
+        of_several_types: Parameters without effect where there is one.
     """
 
     name: ClassVar[str]
@@ -247,6 +249,8 @@ class Policy(Protocol):
     work_conserving: ClassVar[bool] = False
     several_pools: ClassVar[bool] = False
     reads_losses: ClassVar[bool] = False
+    of_one_type: ClassVar[tuple[str, ...]] = ()
+    of_several_types: ClassVar[tuple[str, ...]] = ()
 
     def plan(self, situation: Situation) -> Plan:
         """Plan at least the coming round."""

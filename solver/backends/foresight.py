@@ -23,6 +23,8 @@ the very price that it has to pay, for the part of the round that it needs, and 
 as not; what it loses by waiting is another number.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from solver.backends.over_time import Program, prices_over_time
@@ -30,7 +32,7 @@ from solver.excess import expected_excess
 from solver.market import Floats, Ints
 
 INTERVALS = 10
-"""Intervals of time; fewer did worse, and 14 the same (docs/adr/0035)."""
+"""Intervals of time, at most; fewer did worse, and 14 the same (docs/adr/0035)."""
 
 FIXED = 0.8
 """Part of the least makespan before the last interval."""
@@ -42,6 +44,18 @@ guessed by more than a share of the whole."""
 BLUR_SHARE, BLUR = 0.3, 0.01
 """Standard deviation of when work is done about the middle of its interval, in lengths of the
 interval and of the least makespan: the penalty rises before a deadline is missed."""
+
+
+class Foresight(NamedTuple):
+    """What a second of the coming round saves.
+
+    Attributes:
+        saved: On each row, shape (rows,), at least 0, in seconds of completion.
+        closed: Whether the program over time was solved to its gap.
+    """
+
+    saved: Floats
+    closed: bool
 
 
 def foresight(
@@ -57,10 +71,8 @@ def foresight(
     round_seconds: float,
     lateness: Floats,
     makespan: float,
-) -> Floats:
-    """What a second of the coming round on each row saves, shape (rows,), at least 0.
-
-    In seconds of completion.
+) -> Foresight:
+    """What a second of the coming round on each row saves.
 
     Args:
         seconds: e, residual run time on each bid row, shape (rows,), positive.
@@ -98,23 +110,28 @@ def foresight(
         found = prices_over_time(program)
         if found.last <= lengths[-1] + LONGER:
             break
-        span *= FIXED + found.last
+        span *= float(lengths[:-1].sum()) + found.last
     bids = np.zeros((jobs, len(capacities)))
     bids[:, there] = _bids(program, found.prices, found.last)
-    rows: Floats = bids[job_of, type_of]
-    return rows
+    return Foresight(bids[job_of, type_of], found.closed)
 
 
 def _lengths(first: float) -> Floats:
-    """The intervals: 1 is the least makespan, the last one is a guess."""
-    fixed = INTERVALS - 1
-    first = min(first, FIXED / fixed)
+    """The intervals, where 1 is the least makespan; the last one is a guess.
+
+    Near the end of all work there are fewer, so that none is shorter than a round.
+
+    Args:
+        first: Length of a round, at most ½.
+    """
+    fixed = min(INTERVALS - 1, int(FIXED / first))
     low, high = 1.0, 1.0 / first
     for _ in range(60):
         factor = (low + high) / 2.0
         long = first * sum(factor**n for n in range(fixed)) > FIXED
         low, high = (low, factor) if long else (factor, high)
-    return np.append(first * low ** np.arange(fixed), 1.0 - FIXED)
+    lengths = first * low ** np.arange(fixed)
+    return np.append(lengths, 1.0 - lengths.sum())
 
 
 def _bids(program: Program, prices: Floats, last: float) -> Floats:

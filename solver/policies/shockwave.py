@@ -56,8 +56,6 @@ class Shockwave:
     `benchmarks/market.py` remove the parts in turn.
 
     Attributes:
-        of_one_type: Parameters without effect where there are several GPU types.
-        of_several_types: Parameters without effect where there is one.
         backend: Solver back end.
         fairness: φ, exponent of a job's finish-time fairness in the worth of completing it,
             `UtilityParameters.fairness`: 0 ranks by remaining time alone.
@@ -185,7 +183,7 @@ class Shockwave:
                 policy=self.name,
                 backend=cleared.backend,
                 reason=cleared.reason,
-                status=cleared.status,
+                status=cleared.status if placed.closed else "work_limit",
                 objective=cleared.objective,
                 bound=cleared.bound,
                 gap=cleared.gap,
@@ -232,7 +230,7 @@ class Shockwave:
             # Pairs are placed before the line, overdue jobs in it included.
             first_by=() if packed else tuple(terms.first_by[leading].tolist()),
         )
-        return _Placed(plan, coming, order, counts, packed)
+        return _Placed(plan, coming, order, counts, packed, terms.closed)
 
     def _market(self, situation: Situation, ahead: Outlook, terms: "_Terms", window: int) -> Market:
         """The market of a window that begins with the coming round."""
@@ -299,7 +297,7 @@ class Shockwave:
         weights = budgets * gangs**self.gang
         weights /= weights.mean()
         ending = self.paired_ending if self.packed else self.ending
-        saved = foresight(
+        seen = foresight(
             *rows,
             weights=weights,
             due=self.due_share * due - ahead.age[firsts],
@@ -310,7 +308,8 @@ class Shockwave:
         )
         return _Terms(
             ahead.age - self.overdue * due[ahead.job_of],
-            saved=saved,
+            saved=seen.saved,
+            closed=seen.closed,
             memory="" if cluster.written() == situation.memory else cluster.written(),
         )
 
@@ -370,6 +369,7 @@ class _Terms:
             and is never delayed for long.
         saved: On several GPU types, what a second on each row's type saves, shape (rows,), in
             seconds of completion.
+        closed: Whether the program by which that is known was solved to its gap.
         memory: The policy's state for its next plan; empty to keep the last.
     """
 
@@ -378,6 +378,7 @@ class _Terms:
     fair: Floats = field(default_factory=lambda: np.empty(0))
     horizon: float = 0.0
     saved: Floats | None = None
+    closed: bool = True
     memory: str = ""
 
     @property
@@ -388,10 +389,14 @@ class _Terms:
 
 @dataclass(frozen=True)
 class _Placed:
-    """The coming round, its market, the rows in order, and counts or pairs if it chose them."""
+    """The coming round, its market, the rows in order, and counts or pairs if it chose them.
+
+    `closed` as of `_Terms`.
+    """
 
     plan: Plan
     market: Market
     order: list[int]
     counts: Counts | None
     packed: PackedRound | None = None
+    closed: bool = True

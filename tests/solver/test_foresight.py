@@ -153,7 +153,7 @@ def bids(seconds: list[float], gpus: int = 2, **asked: float) -> Floats:
         least=sum(seconds) / 3.0 * 2.0 / gpus,
         round_seconds=100.0,
         makespan=asked.get("makespan", 1.0),
-    ).reshape(jobs, 2)
+    ).saved.reshape(jobs, 2)
 
 
 def test_short_jobs_bid_most_and_each_most_where_it_is_fastest() -> None:

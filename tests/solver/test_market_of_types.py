@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from predictor.belief import Belief
 from predictor.errors import InputError
 from predictor.throughput import Profile
+from solver.backends import over_time
 from solver.backends.makespan import least_makespan
 from solver.even_share import EvenShare
 from solver.inventory import Inventory, Pool
@@ -121,6 +122,15 @@ def test_jobs_run_where_their_advantage_is() -> None:
     assert plan.report.gap == pytest.approx(0.0, abs=1e-4)
     assert (plan.report.envious, plan.report.wanting) == (0, 0)
     assert prices.keys() == {"v100", "k80"}
+
+
+def test_a_round_says_so_if_what_jobs_bid_by_was_not_solved_to_its_gap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = situation(*(active(n, "cnn", 1000.0 * n) for n in range(1, 17)))
+    assert Shockwave().plan(told).report.status == "optimal"
+    monkeypatch.setattr(over_time, "STEPS", 3)
+    assert Shockwave().plan(told).report.status == "work_limit"
 
 
 def test_a_job_stays_on_its_type_unless_moving_is_worth_a_restart() -> None:
