@@ -65,7 +65,7 @@ def test_known_jobs_start_and_finish_as_foretold(policy: str) -> None:
     assert np.mean(np.abs(late)) < 0.1
 
 
-@pytest.mark.parametrize("seconds", [0.0, 40.0, 118.0, 119.5, 1_000.0, 12_360.0])
+@pytest.mark.parametrize("seconds", [0.0, 40.0, 118.0, 119.5, 1_000.0, 12_345.6])
 def test_a_round_ends_before_a_step_does(seconds: float) -> None:
     workload = generate_workload(1, rng=np.random.default_rng(0))
     start = make_start(workload, Settings("fifo", one_pool(4, 4)))
