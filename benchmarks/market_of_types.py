@@ -174,7 +174,7 @@ def least(workload: Workload, pools: tuple[Pool, ...]) -> float:
     ]
     job_of, type_of, gangs, seconds = map(np.array, zip(*rows, strict=True))
     capacities = np.array(list(inventory.capacities.values()))
-    return least_makespan(seconds, gangs.astype(float), job_of, type_of, capacities).seconds
+    return least_makespan(seconds, gangs.astype(float), job_of, type_of, capacities)
 
 
 def with_means(rows: Sequence[dict[str, object]]) -> Iterator[dict[str, object]]:

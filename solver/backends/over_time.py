@@ -45,7 +45,7 @@ PIECE = 64
 
 @dataclass(frozen=True)
 class Program:
-    """The program as arrays; a cost is c = costs / e + fixed.
+    """The program as arrays; a cost is c = costs / e + fixed, 0 or more.
 
     Attributes:
         speed: 1 / e by job and type, 0 where a job cannot run, shape (jobs, types).
@@ -81,15 +81,22 @@ class PricesOverTime:
     closed: bool
 
 
-def prices_over_time(program: Program) -> PricesOverTime:
-    """Prices of the program, and those of a sample of more than `MOST` jobs with its share of GPUs.
+def prices_over_time(
+    program: Program, gap: float = CLOSED, *, sampled: bool = True
+) -> PricesOverTime:
+    """Prices of the program.
+
+    Args:
+        program: The program.
+        gap: Where the search ends, as a share of the optimum.
+        sampled: Of more than `MOST` jobs, take those of a sample with its share of GPUs.
 
     Raises:
         SolverError: A step has no direction.
     """
-    point = _Point(_sampled(program))
+    point = _Point(_sampled(program) if sampled else program)
     steps = 0
-    while not (closed := point.closed()) and steps < STEPS:
+    while not (closed := point.closed(gap)) and steps < STEPS:
         point.step()
         steps += 1
     return PricesOverTime(point.d.u, float(point.x.all[-1]), closed)
@@ -155,7 +162,8 @@ class _Point:
         self.kappa = table.makespan * len(table.gangs)
         self.f = table.costs.T[:, None] * self.a + table.fixed
         self.g, self.c, self._lengths = table.gangs, table.capacities, lengths
-        self._size = size = float((self.f * runs).max())
+        fair = self.kappa / (float(self.c.sum()) + len(self.g))
+        self._size = size = max(float((self.f * runs).max()), fair)
         shape = len(lengths), *self.a.shape
         pairs = (len(lengths) * (self.a.size + len(table.gangs) + len(self.c))) + 1
         self.x, self.d, self._positive = (_Parts(np.ones(pairs), shape) for _ in range(3))
@@ -187,11 +195,11 @@ class _Point:
         self.room = lengths * self.c - self.x.u - np.einsum("tkj,j->tk", self.x.y, self.g)
         self.gap = _dot(self.x.all, self.d.all)
 
-    def closed(self) -> bool:
-        """Whether the search is at its end."""
+    def closed(self, gap: float) -> bool:
+        """Whether the search is at its end: the gap is such a share of the optimum."""
         value = _dot(self.f.ravel(), self.x.y.ravel()) + self.kappa * float(self.x.all[-1])
         near = self._lack <= 1e-5 and self._wrong <= 1e-4 * self._size
-        return near and self.gap <= CLOSED * value
+        return near and self.gap <= gap * value
 
     def step(self) -> None:
         """Go on towards the optimum: a predictor says how far to centre the corrector."""

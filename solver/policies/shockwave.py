@@ -33,9 +33,6 @@ LEAST_MAKESPAN = 1e-6
 """Least that a second of makespan is worth, in seconds of completion of all active jobs: of nothing
 the program over time has no point to begin with."""
 
-LAID_OUT = 1e-3
-"""Gap, as a share, of the least makespan by which intervals of time are laid out."""
-
 LARGEST_EXPONENT = 8.0
 """Bound on the exponent of the gang: weights of gangs stay finite, and comparable."""
 
@@ -286,7 +283,7 @@ class Shockwave:
         capacities = np.array(list(inventory.capacities.values()), dtype=np.int64)
         type_of = np.array([kinds[found.gpu_type] for found in ahead.allocations])
         rows = ahead.here + lost, ahead.gangs, ahead.job_of, type_of, capacities
-        least = least_makespan(*rows, closed=LAID_OUT).seconds
+        least = least_makespan(*rows, exact=False)
         coming = arrivals_left(situation.clock_seconds, situation.even.arrived)
         cluster = self._shared(situation, ahead, capacities[type_of] / inventory.gpus)
         fair = {sharer.job_id: sharer.fair - sharer.arrival for sharer in cluster.sharers}
