@@ -43,7 +43,9 @@ def terminal() -> Iterator[int]:
         os.close(theirs)
 
 
-def in_terminal(command: Sequence[object], folder: Path, env: dict[str, str]) -> tuple[int, str]:
+def in_terminal(
+    command: Sequence[object], folder: Path, env: dict[str, str], seconds: float = HANG_SECONDS
+) -> tuple[int, str]:
     """Run a command in a terminal of its own, to its end; exit code and what it showed."""
     ours, theirs = pty.openpty()
     program = subprocess.Popen(
@@ -65,7 +67,7 @@ def in_terminal(command: Sequence[object], folder: Path, env: dict[str, str]) ->
 
     reader = Thread(target=read, daemon=True)
     reader.start()
-    program.wait(HANG_SECONDS)
+    program.wait(seconds)
     reader.join(HANG_SECONDS)
     os.close(ours)
     return program.returncode, b"".join(shown).decode(errors="replace")

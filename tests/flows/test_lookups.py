@@ -1,5 +1,6 @@
 """No command, in a terminal of a new user, looks up or reaches another machine."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from flows.servers.access import Access
-from harness.up import PROGRAM
+from harness.waiting import HANG_SECONDS
 from tasks.record import Settings, one_pool
 from tests.flows.conftest import Finished
 from tests.newcomer import RECORDER, elsewhere, in_terminal, is_this_machine, lookups_of, newcomer
@@ -103,25 +104,67 @@ def test_every_command_is_listed() -> None:
     assert {*RUNS, *ORDERS, *LABELS, *SHOWN, *asks, "campaign", "up"} == set(COMMANDS)
 
 
+IN_TURN = """
+import json, os, sys
+from flows.cli import main as cli
+from flows.servers.teardown import end_process
+cli.end_process = lambda code: None
+codes = []
+for words, warehouse in json.loads(sys.argv[1]):
+    os.environ["SHOCKWAVE_WAREHOUSE"] = warehouse
+    sys.argv = ["shockwave", *words]
+    try:
+        cli.main()
+    except SystemExit as end:
+        codes.append(end.code or 0)
+    print(f"\\n{MARK}", flush=True)
+open("codes", "w").write(json.dumps(codes))
+end_process([0])
+"""
+"""Runs commands one after another: to start a process for each takes longer than they do."""
+
+MARK = "~~~~"
+"""Comes after what each command showed."""
+
+
+@pytest.fixture(scope="module")
+def ran(
+    server: Access, finished: Finished, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[tuple[int, str]]]:
+    """All commands in one terminal: the exit code of each line, and what it showed."""
+    folder = tmp_path_factory.mktemp("lookups")
+    lines = list[tuple[list[str], str]]()
+    for command, asked in RUNS.items():
+        own = folder / command
+        warehouse = own / "w"
+        shutil.copytree(finished.warehouse, warehouse)
+        start = make_start(Source(jobs=2).open(), Settings("fifo", one_pool(4), round_seconds=1800))
+        unfinished = simulate(start, warehouse, rounds=1) if command == "resume" else ""
+        (own / "cluster.toml").write_text(CLUSTER.format(folder=own))
+        for line, _ in asked:
+            words = [
+                word.format(folder=own, run=finished.run, unfinished=unfinished).replace(
+                    "FROM_runs", "SELECT run FROM runs"
+                )
+                for word in line.split()
+            ]
+            lines.append((words, str(warehouse)))
+    env = newcomer(folder / "home", folder / "looked-up") | server.client_env() | {"PAGER": "cat"}
+    script = IN_TURN.replace("{MARK}", MARK)
+    program = [sys.executable, "-c", script, json.dumps(lines)]
+    code, shown = in_terminal(program, folder, env, 4 * HANG_SECONDS)
+    assert code == 0, shown
+    assert "usage data" not in shown
+    assert lookups_of(folder / "looked-up")
+    assert elsewhere(folder / "looked-up") == []
+    assert not (folder / "home" / ".sdk_telemetry" / "notice_shown").exists()
+    codes = json.loads((folder / "codes").read_text())
+    in_turn = iter(zip(codes, shown.split(MARK)[:-1], strict=True))
+    return {command: [next(in_turn) for _ in asked] for command, asked in RUNS.items()}
+
+
 @pytest.mark.prefect
 @pytest.mark.parametrize("command", RUNS)
-def test_nothing_leaves(command: str, server: Access, finished: Finished, tmp_path: Path) -> None:
-    shutil.copytree(finished.warehouse, tmp_path / "w")
-    start = make_start(Source(jobs=2).open(), Settings("fifo", one_pool(4), round_seconds=1800))
-    unfinished = simulate(start, tmp_path / "w", rounds=1) if command == "resume" else ""
-    (tmp_path / "cluster.toml").write_text(CLUSTER.format(folder=tmp_path))
-    lookups = tmp_path / "lookups"
-    env = newcomer(tmp_path / "home", lookups) | server.client_env()
-    env |= {"SHOCKWAVE_WAREHOUSE": str(tmp_path / "w"), "PAGER": "cat"}
-    for line, expected in RUNS[command]:
-        words = [
-            word.format(folder=tmp_path, run=finished.run, unfinished=unfinished).replace(
-                "FROM_runs", "SELECT run FROM runs"
-            )
-            for word in line.split()
-        ]
-        code, shown = in_terminal([PROGRAM, *words], tmp_path, env)
-        assert code == expected, shown
-        assert "usage data" not in shown
-    assert elsewhere(lookups) == []
-    assert not (tmp_path / "home" / ".sdk_telemetry" / "notice_shown").exists()
+def test_nothing_leaves(command: str, ran: dict[str, list[tuple[int, str]]]) -> None:
+    """None looks up or reaches another machine, which `ran` has made sure of, and all ran."""
+    assert [code for code, _ in ran[command]] == [code for _, code in RUNS[command]], ran[command]
