@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -54,6 +55,14 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def with_pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with nothing but pip, not to be changed: to make one takes seconds."""
+    folder = tmp_path_factory.mktemp("environment") / "env"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    return folder
+
+
 def setup(project: Path, **pip: str) -> subprocess.CompletedProcess[str]:
     """Set up `env` in a project's folder, with these settings of pip and none of the machine's."""
     ours = {key: os.environ[key] for key in os.environ if not key.startswith(("PIP_", "UV_"))}
@@ -85,7 +94,10 @@ def test_what_is_half_installed_is_installed_anew(project: Path) -> None:
     assert (packages / "part.py").is_file()
 
 
-def test_a_file_with_another_sum_than_its_lock_has_is_not_installed(project: Path) -> None:
+def test_a_file_with_another_sum_than_its_lock_has_is_not_installed(
+    project: Path, with_pip: Path
+) -> None:
+    shutil.copytree(with_pip, project / "env", symlinks=True)
     lock = project / "constraints.txt"
     lock.write_text(f"part==1 --hash=sha256:{'0' * 64}\n")
     ran = setup(project, no_index="1", find_links="wheels")
@@ -109,7 +121,8 @@ def test_every_requirement_is_locked_with_the_sums_of_its_files() -> None:
     assert names - {"shockwave"} <= locked
 
 
-def test_without_a_network_one_line_says_so_and_what_to_do(project: Path) -> None:
+def test_without_a_network_one_line_says_so_and_what_to_do(project: Path, with_pip: Path) -> None:
+    shutil.copytree(with_pip, project / "env", symlinks=True)
     ran = setup(project, index_url="http://127.0.0.1:9/simple", retries="1")
     assert ran.returncode == 2
     told = ran.stderr.splitlines()
