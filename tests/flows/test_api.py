@@ -110,7 +110,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     made.client.close()
 
 
-ACCESS = {
+ACCESS: dict[tuple[str, str, str | None], tuple[int, ...]] = {
     # method, path, body: the answers to none, reader, tenant a, tenant c, operator, the secret
     ("GET", "/status", None): (401, 200, 200, 200, 200, 200),
     ("GET", "/jobs", None): (401, 200, 200, 200, 200, 200),
@@ -123,6 +123,8 @@ ACCESS = {
     ("POST", "/expect", json.dumps(FILE | {"tenant": "a"})): (401, 200, 200, 403, 200, 200),
     ("GET", "/jobs/1/logs", None): (401, 422, 422, 404, 422, 422),  # none on a virtual cluster
     ("GET", "/jobs/2/logs", None): (401, 422, 404, 404, 422, 422),
+    ("GET", "/jobs/1/logs?follow=true", None): (401, 422, 422, 404, 422, 422),
+    ("GET", "/jobs/2/logs?follow=true", None): (401, 422, 404, 404, 422, 422),
     ("GET", "/tenants", None): (401, 200, 200, 200, 200, 200),
     ("GET", "/prices", None): (401, 200, 200, 200, 200, 200),
     ("GET", "/jobs/1/why", None): (401, 200, 200, 404, 200, 200),

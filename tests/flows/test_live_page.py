@@ -20,6 +20,7 @@ from flows.web.asking import Asking
 from flows.web.page.app import Page
 from harness.waiting import HANG_SECONDS
 from tests.flows.served import SECRET, served
+from tests.flows.test_api import ACCESS as API
 from tests.flows.test_api import CALLERS, furnish
 from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import FILE as DATABASE
@@ -83,7 +84,7 @@ def last(shown: SimpleNamespace) -> int:
         return inbox.last()
 
 
-ACCESS = {
+ACCESS: dict[tuple[str, str], tuple[int, ...]] = {
     # method, path: the answers to none, reader, tenant a, tenant c, operator, the secret
     ("GET", "/live"): (401, 200, 200, 200, 200, 200),
     ("GET", "/live/whatif"): (401, 200, 200, 200, 200, 200),
@@ -240,17 +241,22 @@ def test_an_attack_is_refused_by_api_and_page(shown: SimpleNamespace, attack: st
         cookie, bearer, refused = {}, {}, 401
     elif attack == "no CSRF token":
         form, bearer = {}, cookie  # a browser sends cookies by itself: the API knows none
-    hold = "/jobs/1/hold"
-    page = httpx.post(f"{url}/live{hold}", data=form, headers=origin | cookie)
-    api = httpx.post(f"{url}/v1{hold}", headers=origin | bearer)
-    assert page.status_code == refused, page.text
-    assert api.status_code == (401 if attack == "no CSRF token" else refused), api.text
-    if attack != "no CSRF token":  # of which reading needs none
-        for path, proof in (("/live", cookie), ("/live/jobs/1", cookie), ("/v1/jobs", bearer)):
-            assert httpx.get(url + path, headers=origin | proof).status_code == refused
+    api_refused = 401 if attack == "no CSRF token" else refused
+    with httpx.Client(base_url=url, headers=origin) as stranger:
+        for path in {path.partition("?")[0] for how, path in ACCESS if how == "POST"}:
+            page = stranger.post(path, data=FORM | form, headers=cookie)
+            assert page.status_code == refused, (path, page.text)
+        for method, path, body in API:
+            asked = stranger.request(method, f"/v1{path}", content=body, headers=bearer)
+            told = path == "/openapi.json" and not attack.startswith("foreign")  # to everybody
+            expected = 200 if told else api_refused
+            assert asked.status_code == expected, (method, path, asked.text)
+        if attack != "no CSRF token":  # of which reading needs none
+            for path in (path for how, path in ACCESS if how == "GET"):
+                assert stranger.get(path, headers=cookie).status_code == refused, path
     assert last(shown) == before
     allowed = httpx.post(
-        f"{url}/live{hold}",
+        f"{url}/live/jobs/1/hold",
         data={"csrf": token},
         headers={"Origin": url} | {"Cookie": cookie.get("Cookie", "")},
     )

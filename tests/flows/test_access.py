@@ -1,0 +1,33 @@
+"""docs/access.md has what each role is answered at each address, as API and page are tried.
+
+    STORE=1 python -m pytest tests/flows/test_access.py
+
+writes its tables.
+"""
+
+import os
+from pathlib import Path
+
+from tests.flows import test_api, test_live_page
+
+PAGE = Path(__file__).parents[2] / "docs" / "access.md"
+HEAD = """
+| | | no token | reader | tenant `a` | tenant `c` | operator | the secret |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
+"""
+
+
+def test_what_each_role_is_answered_is_in_the_docs() -> None:
+    api = [
+        (method, f"/v1{path}" + f" {body}" * bool(body), answers)
+        for (method, path, body), answers in test_api.ACCESS.items()
+    ]
+    page = [(*asked, answers) for asked, answers in test_live_page.ACCESS.items()]
+    whole = PAGE.read_text(encoding="utf-8").partition("\n## The API\n")[0]
+    for title, rows in (("The API", api), ("The page", page)):
+        whole += f"\n## {title}\n{HEAD}"
+        for method, path, answers in rows:
+            whole += f"| {method} | `{path}` | {' | '.join(map(str, answers))} |\n"
+    if os.environ.get("STORE"):
+        PAGE.write_text(whole, encoding="utf-8")
+    assert whole == PAGE.read_text(encoding="utf-8"), "STORE=1 stores them"
