@@ -20,7 +20,10 @@ ASKED_SECONDS = 1.0
 """Time for which the lock may be taken by who asks whether a service is running. An engineering
 bound."""
 
-STATE, LOCK = "service.json", ".service.lock"
+STATE = "service.json"
+
+LOCK = Path(FOLDER) / ".service.lock"
+"""The file in the warehouse that its service has locked."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def announced(warehouse: Path, url: str, speed: float) -> Iterator[Callable[[], 
     folder = warehouse / FOLDER
     with writing(warehouse):
         folder.mkdir(parents=True, exist_ok=True)
-    lock = _locked(folder)
+    lock = _locked(warehouse)
     mine = Running(os.getpid(), url, time.time(), speed)
 
     def write(*, ready: bool) -> None:
@@ -67,22 +70,22 @@ def announced(warehouse: Path, url: str, speed: float) -> Iterator[Callable[[], 
         os.close(lock)
 
 
-def _locked(folder: Path) -> int:
+def _locked(warehouse: Path) -> int:
     """The lock of the service; who asks whether one is running has it for a moment, too."""
     deadline = time.monotonic() + ASKED_SECONDS
     while True:
         try:
-            return lock_run(folder / LOCK, "service")
+            return lock_run(warehouse / LOCK, "service")
         except WarehouseBusy:
             if time.monotonic() > deadline:
-                place, remedy = str(folder.parent), "stop it with: shockwave down"
+                place, remedy = str(warehouse), "stop it with: shockwave down"
                 raise WarehouseBusy(place, "has a service that is running", remedy) from None
         time.sleep(ASKED_SECONDS / 100)
 
 
 def is_taken(warehouse: Path) -> bool:
     """Whether a process is the service of a warehouse, or about to be."""
-    lock = warehouse / FOLDER / LOCK
+    lock = warehouse / LOCK
     if lock.exists():
         try:
             os.close(lock_run(lock, "service"))

@@ -20,13 +20,14 @@ from flows.servers.command import REPORTS, WAREHOUSE, answers, server_command, s
 from flows.servers.logs import LogFormat, begin
 from flows.service.leading import TOKEN, Place, leading
 from flows.service.options import DATABASE_URL, ServiceOptions
+from flows.service.running import LOCK
 from flows.up.listening import Listening
 from predictor.errors import InputError, Interrupted, WarehouseError
 from warehouse.analytics.catalog import build
 from warehouse.inbox.database import shown
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.durable import writing
-from warehouse.store.folder import check_warehouse
+from warehouse.store.folder import check_links, check_warehouse
 from warehouse.store.reader import Reader
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ class Service:
                 exists and is no warehouse.
             WarehouseError: The folder cannot be written.
         """
-        if self.warehouse.exists():
+        if (self.warehouse / LOCK).exists():  # who stands by makes it before all else
+            check_links(self.warehouse)
+        elif self.warehouse.exists():
             check_warehouse(self.warehouse)
         self.listening.check()
         if self.database_url:

@@ -23,6 +23,7 @@ from flows.servers import command
 from flows.servers.access import Access
 from flows.servers.children import child
 from flows.servers.failures import log_errors_once
+from flows.service.leading import Place, leading
 from flows.service.options import DATABASE_URL, ServiceOptions
 from flows.up.listening import Listening
 from flows.up.service import Kept, Service, _processes
@@ -30,6 +31,7 @@ from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import InputError, WarehouseBusy, WarehouseError
 from tests.flows.conftest import Command
 from warehouse.inbox.inbox import Inbox
+from warehouse.store.folder import check_warehouse
 
 ROOT = Path(__file__).parents[2]
 
@@ -133,6 +135,14 @@ def test_a_folder_that_cannot_be_made_is_told(here: Command, tmp_path: Path, pla
     (line,) = ran.err.splitlines()
     assert line.startswith(f"error: {warehouse}")
     assert "cannot be written (" in line
+
+
+def test_who_stands_by_may_be_the_first_of_all(tmp_path: Path) -> None:
+    warehouse = tmp_path / "w"
+    place = Place(warehouse, "", "http://here", 1.0)
+    with leading(place, Event(), lambda line: None, standby=True):
+        Service(Listening("127.0.0.1", _free()), "", warehouse, standby=True).check()
+    check_warehouse(warehouse)
 
 
 def _free() -> int:
