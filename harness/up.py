@@ -115,7 +115,7 @@ def started(
     """`shockwave up` in a folder until the context ends.
 
     Args:
-        folder: Where its warehouse and its log are.
+        folder: Where it is started, and where its warehouse and its log are.
         *options: Options of the command.
         env: Its environment.
         shown: Descriptor of what it prints.
@@ -124,6 +124,7 @@ def started(
     with log.open("w") as file:
         process = subprocess.Popen(
             [PROGRAM, "up", "--port", str(port), "--warehouse", str(warehouse), *options],
+            cwd=folder,
             env=env,
             stdout=shown,
             stderr=file,

@@ -31,6 +31,10 @@ READY = "ready"
 ALIVE = "alive"
 """The line on stdout with which a process reports that it goes on."""
 
+NO_FOLDER_OF_MODULES = {"PYTHONSAFEPATH": "1"}
+"""Keeps `python -m` from taking what is in the working folder for modules: a folder `warehouse`
+for ours, a file of a stranger for anything."""
+
 _ERROR = re.compile(r"^\S*(Error|Exception)\b")
 _NOISE = re.compile(
     r"nanobind: .*\n| - (leaked |\.\.\. skipped).*\n|See https://nanobind\S*?refleaks\.html"
@@ -43,7 +47,7 @@ class Child:
     """A child process in a process group of its own.
 
     The terminal's Ctrl-C does not reach it. Its standard input is a pipe that closes when this
-    process ends.
+    process ends. Python imports nothing from the working folder there.
 
     Args:
         name: Its name in error messages.
@@ -70,7 +74,7 @@ class Child:
         self._last: deque[str] = deque(maxlen=50)
         self._process = subprocess.Popen(
             command,
-            env={**os.environ, **env},
+            env={**os.environ, **NO_FOLDER_OF_MODULES, **env},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

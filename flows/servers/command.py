@@ -2,6 +2,7 @@
 
 import ssl
 import sys
+from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -12,6 +13,9 @@ REPORTS = "SHOCKWAVE_REPORTS"
 
 WAREHOUSE = "SHOCKWAVE_WAREHOUSE"
 """Environment variable with the warehouse that a server is of."""
+
+ROOT = Path(__file__).parents[2]
+"""The folder that our packages are in; uvicorn's own choice would be the working folder."""
 
 ANSWER_SECONDS = 10.0
 """Timeout of a health check; a busy server takes seconds to answer. An engineering bound."""
@@ -30,7 +34,7 @@ def server_command(
     """
     return [
         *(sys.executable, "-m", "uvicorn", "--factory", factory),
-        *("--host", host, "--port", str(port)),
+        *("--app-dir", str(ROOT), "--host", host, "--port", str(port)),
         *("--log-level", "error", "--timeout-graceful-shutdown", "3"),
         *(("--ssl-certfile", tls[0], "--ssl-keyfile", tls[1]) if tls else ()),
     ]

@@ -33,7 +33,7 @@ def start_detached(service: Service) -> str:
     log = service.warehouse / FOLDER / LOG
     with log.open("w") as out:
         process = subprocess.Popen(
-            [sys.executable, "-c", COMMAND, "up", *_arguments(service)],
+            [sys.executable, "-P", "-c", COMMAND, "up", *_arguments(service)],
             env={
                 **os.environ,
                 **({DATABASE_URL: service.database_url} if service.database_url else {}),

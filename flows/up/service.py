@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import os
 import signal
 import sqlite3
 import sys
@@ -147,8 +148,11 @@ async def _connect(url: "URL") -> None:
 
     engine = create_async_engine(url)
     try:
-        async with asyncio.timeout(DATABASE_SECONDS), engine.connect():
-            pass
+        async with asyncio.timeout(DATABASE_SECONDS), engine.connect() as connection:
+            encoding = (await connection.exec_driver_sql("SHOW server_encoding")).scalar()
+        if encoding != "UTF8":
+            problem = f"{shown(url)} has the encoding {encoding}"
+            raise InputError("database_url", problem, "create it with ENCODING 'UTF8'")
     finally:
         await engine.dispose()
 
@@ -342,7 +346,12 @@ def _stopping() -> Iterator[Event]:
 
 
 def _server_env(service: Service) -> dict[str, str]:
+    import prefect
+    from prefect.settings import get_current_settings
+
     from flows.servers.prefect_driver import SERVER_SETTINGS
+
+    settings = get_current_settings()
 
     env = {setting.name: str(value) for setting, value in SERVER_SETTINGS.items()} | {
         "PREFECT_SERVER_UI_API_URL": "/api",  # relative, so that any host name works
@@ -352,4 +361,6 @@ def _server_env(service: Service) -> dict[str, str]:
     }
     if service.database_url:
         env["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = service.database_url
+    if not settings.server.ui.static_directory and not os.access(prefect.__ui_static_path__.parent, os.W_OK):
+        env["PREFECT_UI_STATIC_DIRECTORY"] = str(settings.home / "ui")  # it is installed by another
     return env

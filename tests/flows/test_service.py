@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from prefect.exceptions import FailedRun
+from prefect.settings import get_current_settings
 
 from flows.cli import service
 from flows.deployed.deployments import DEPLOYMENTS
@@ -26,7 +27,7 @@ from flows.servers.failures import log_errors_once
 from flows.service.leading import Place, leading
 from flows.service.options import DATABASE_URL, ServiceOptions
 from flows.up.listening import Listening
-from flows.up.service import Kept, Service, _processes
+from flows.up.service import Kept, Service, _processes, _server_env
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import InputError, WarehouseBusy, WarehouseError
 from tests.flows.conftest import Command
@@ -135,6 +136,28 @@ def test_a_folder_that_cannot_be_made_is_told(here: Command, tmp_path: Path, pla
     (line,) = ran.err.splitlines()
     assert line.startswith(f"error: {warehouse}")
     assert "cannot be written (" in line
+
+
+def test_the_ui_is_kept_at_home_where_another_user_installed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = Service(Listening("127.0.0.1", 4200), "", tmp_path)
+    assert "PREFECT_UI_STATIC_DIRECTORY" not in _server_env(given)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    home = get_current_settings().home
+    assert _server_env(given)["PREFECT_UI_STATIC_DIRECTORY"] == str(home / "ui")
+
+
+def test_python_imports_nothing_from_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "uvicorn.py").write_text("print('ready', flush=True); input()")
+    with (
+        child("server", [sys.executable, "-m", "uvicorn", "--version"], {}) as server,
+        pytest.raises(WarehouseError, match="Running uvicorn"),
+    ):
+        server.wait_until(server.reported_ready.is_set, Event())
 
 
 def test_who_stands_by_may_be_the_first_of_all(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def audit_within(memory_mib: int, warehouse: Path, run: str, place: str) -> Audi
         InputError: It takes more, or what is found cannot be read.
     """
     ran = subprocess.run(
-        [sys.executable, "-m", __name__, warehouse, run, str(memory_mib)],
+        [sys.executable, "-P", "-m", __name__, warehouse, run, str(memory_mib)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
