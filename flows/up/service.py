@@ -361,6 +361,7 @@ def _server_env(service: Service) -> dict[str, str]:
     }
     if service.database_url:
         env["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = service.database_url
-    if not settings.server.ui.static_directory and not os.access(prefect.__ui_static_path__.parent, os.W_OK):
-        env["PREFECT_UI_STATIC_DIRECTORY"] = str(settings.home / "ui")  # it is installed by another
+    usual = prefect.__ui_static_path__.parent
+    if not settings.server.ui.static_directory and not os.access(usual, os.W_OK):
+        env["PREFECT_UI_STATIC_DIRECTORY"] = str(settings.home / "ui")  # by another user
     return env

@@ -1,5 +1,6 @@
 """The units, `compose.yaml` and runbooks name what is there, and commands as they are parsed."""
 
+import json
 import re
 import shlex
 import shutil
@@ -14,6 +15,7 @@ import yaml
 
 from flows.cli.app import application
 from flows.servers import command as server
+from flows.service.running import announced
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -107,13 +109,20 @@ def test_composed_services_have_health_checks_that_exist() -> None:
     assert test[test.index("--dbname") + 1] == settings["POSTGRES_DB"]
 
 
-def test_the_server_is_healthy_where_up_itself_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_is_healthy_where_up_itself_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
     monkeypatch.setattr(server, "_content", asked.append)
     server.answers("http://127.0.0.1:4200")
     *_, program = SERVICES["server"]["healthcheck"]["test"]
     compile(program, "healthcheck", "exec")
     assert re.findall(r'"(http.*?)"', program) == asked
+    (state,) = re.findall(r'"/state/warehouse/(.*?)"', program)
+    with announced(tmp_path, "http://here", 1.0) as ready:
+        for expected in (False, True):
+            assert json.loads((tmp_path / state).read_text())["ready"] is expected
+            ready()
 
 
 def test_what_is_composed_is_there() -> None:
