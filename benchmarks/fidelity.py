@@ -7,9 +7,10 @@ Measures a profile of this machine, or takes the one that it printed before to F
 training jobs of three families, in all three modes, on one and two of four emulated GPUs, in
 rounds of twelve seconds under Shockwave, RUNS times; then simulates the same jobs with
 `--runtime faithful`, the measured profile and the batch sizes that the jobs went through (they
-follow from the jobs alone). Prints real and simulated makespan and mean JCT of each run, and the
-medians of their ratios; `training_ratio` is that of the time that jobs spent training, which only
-the profile decides.
+follow from the jobs alone). Prints real and simulated makespan and mean JCT of each run, what the
+latter is made of (time that jobs waited, trained, and lost to starts and ends), and the medians of
+the ratios; `training_ratio` is that of the time that jobs spent training, which only the profile
+decides.
 
 Each emulated GPU is a quota of one processor that all share: jobs on different processors slow
 each other down by what processors share (caches, memory, often the core itself), so that their
@@ -123,8 +124,11 @@ def fidelity(
             report(json.dumps({"gpu_type": kind} | one.row))
     mixed = len(measured) > 1
     gap = GAP_OF_TYPES if mixed else GAP_SECONDS
-    restart = fmean(map(min, zip(*map(_restarts, measured.values()), strict=True)))
-    report(f"restart {restart:.2f} s")
+    restarts = _restarts(measured)
+    (kind, *_), starts = measured, restarts.values()
+    restart = min(starts) if mixed else fmean(restarts[kind, s.demand.least] for s in specs())
+    for (kind, gpus), took in restarts.items():
+        report(f"restart on {gpus} {kind} {took:.2f} s")
     rows: list[dict[str, float]] = []
     real_runs: list[tuple[str, str]] = []
     for number in range(runs):
@@ -191,13 +195,14 @@ def _amiss(nodes: Nodes, run: str) -> list[str]:
     return problems
 
 
-def _restarts(measured: list[Measured]) -> list[float]:
-    """What a start of each job takes, in seconds."""
-    found: dict[tuple[str, int, int], float] = {}
-    for one in measured:
-        what = one.combination
-        found[what.model, what.batch_size, what.scale_factor] = one.restart_seconds
-    return [found[spec.model, spec.batch_size, spec.demand.least] for spec in specs()]
+def _restarts(measured: dict[str, list[Measured]]) -> dict[tuple[str, int], float]:
+    """What a start takes by GPU type and GPUs, in seconds."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for kind, some in measured.items():
+        for one in some:
+            gpus = one.combination.scale_factor
+            found.setdefault((kind, gpus), []).append(one.restart_seconds)
+    return {key: median(took) for key, took in found.items()}
 
 
 def _workload(
@@ -210,7 +215,8 @@ def _workload(
             for kind, some in measured.items()
             for one in some
             for what in [one.combination]
-        }
+        },
+        restarts=_restarts(measured),
     )
     truths = []
     for spec in jobs:
@@ -242,9 +248,24 @@ def _row(folder: Path, real: str, simulated: str) -> dict[str, float]:
     for place, name in enumerate(names.split(", ")):
         row[f"real_{name}"] = round(found[real][place], 2)
         row[f"simulated_{name}"] = round(found[simulated][place], 2)
+    for run, kind in ((real, "real"), (simulated, "simulated")):
+        row |= {f"{kind}_{name}": seconds for name, seconds in _parts(folder, run).items()}
     for name in ("makespan_s", "mean_jct_s"):
         row[f"{name}_ratio"] = round(row[f"simulated_{name}"] / row[f"real_{name}"], 4)
     return row
+
+
+def _parts(folder: Path, run: str) -> dict[str, float]:
+    """What a mean JCT is made of, in seconds: what jobs waited, trained, and lost in leases.
+
+    They lose what a start takes, and what passes from the last step until the end is known.
+    """
+    query = """
+        SELECT mean(waiting_seconds), mean(run_seconds),
+            mean(jct_seconds - waiting_seconds - run_seconds)
+        FROM job_outcomes"""
+    ((waited, trained, lost),) = Analytics(folder).query(query, [run])[1]
+    return {"waited_s": round(waited, 2), "trained_s": round(trained, 2), "lost_s": round(lost, 2)}
 
 
 def go_first() -> None:

@@ -38,7 +38,7 @@ def seen(up: Up, name: str) -> dict[str, float]:
     began = time.perf_counter()
     command(up, "submit", "--name", name, *model)
     accepted = time.perf_counter()
-    with httpx.Client(base_url=up.url, timeout=60.0) as browser:
+    with httpx.Client(base_url=up.url) as browser:
         browser.post("/live/login", data={"token": up.access.secret, "csrf": token(browser)})
         while name not in browser.get("/live").text:
             time.sleep(0.1)

@@ -21,7 +21,8 @@ class Terms:
     Attributes:
         run: The run's id, part of names and paths; empty for a run that is not stored.
         round_seconds: Maximum length of a round.
-        restart_seconds: From a launch to the first training step, where it is simulated.
+        restart_seconds: From a launch to the first training step, where it is simulated and the
+            throughputs do not know it.
         throughputs: Throughput profile, where training is simulated.
         inventory: The cluster, where training is simulated; None for one of which all jobs run
             on their reference allocations.
@@ -51,6 +52,10 @@ class Terms:
         if self.inventory is None or len(self.inventory.pools) == 1:
             return self.throughputs.reference(job)
         return self.inventory.allocation(gpus)
+
+    def restart(self, allocation: Allocation) -> float:
+        """Seconds from a launch on an allocation to the first training step in a simulation."""
+        return self.throughputs.restart(allocation, self.restart_seconds)
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,10 @@ class Throughput(Protocol):
         """The reference allocation: of isolated run times and of feasible batch sizes."""
         ...
 
+    def restart(self, allocation: Allocation, otherwise: float) -> float:
+        """Seconds from a launch on an allocation to the first step; else what holds otherwise."""
+        ...
+
 
 def epoch_seconds(
     throughput: Throughput, job: JobSpec, batch_size: int, allocation: Allocation | None = None
@@ -116,12 +120,14 @@ class Profile:
             second of the first job while both have the same GPUs. A missing or zero entry means
             that they cannot run together.
         losses: Training loss after each epoch, by model, for simulations of jobs that report it.
+        restarts: (GPU type, GPUs) to what a restart takes there, in seconds, where that is known.
     """
 
     rates: Mapping[tuple[str, int, str, int], float]
     source: str = field(default="profile", compare=False)
     pairs: Mapping[tuple[str, int, str, int, str, int], float] = field(default_factory=dict)
     losses: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    restarts: Mapping[tuple[str, int], float] = field(default_factory=dict)
 
     @classmethod
     def of_type(
@@ -144,7 +150,8 @@ class Profile:
         """The part of the table that is about some GPU types."""
         rates = {key: rate for key, rate in self.rates.items() if key[2] in gpu_types}
         pairs = {key: rate for key, rate in self.pairs.items() if key[4] in gpu_types}
-        return Profile(rates, self.source, pairs, self.losses)
+        restarts = {key: took for key, took in self.restarts.items() if key[0] in gpu_types}
+        return Profile(rates, self.source, pairs, self.losses, restarts)
 
     @cached_property
     def gpu_types(self) -> tuple[str, ...]:
@@ -204,6 +211,14 @@ class Profile:
             f"on {allocation.gpus} GPUs{kind}",
             "add the measurement to the profile or change the job",
         )
+
+    def restart(self, allocation: Allocation, otherwise: float) -> float:
+        """See `Throughput.restart`: as on the nearest number of GPUs of that type."""
+        known = [gpus for kind, gpus in self.restarts if kind == allocation.gpu_type]
+        if not known:
+            return otherwise
+        nearest = min(known, key=lambda gpus: (abs(gpus - allocation.gpus), gpus))
+        return self.restarts[allocation.gpu_type, nearest]
 
     def reference(self, job: JobSpec) -> Allocation:
         """The least GPUs of its demand, on one node, of the type on which it is fastest.

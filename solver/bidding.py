@@ -35,6 +35,7 @@ from predictor.allocation import Allocation
 from predictor.forecast import SAMPLES
 from solver.excess import expected_excess
 from solver.market import Floats, Ints, Market
+from solver.placement import Bools
 from solver.plan import Situation
 
 
@@ -95,6 +96,12 @@ class Outlook:
     crowding: Floats
     budgets: Floats
     contention: float
+
+    def restarts(self, situation: Situation) -> Floats:
+        """What a restart on the row's allocation takes, shape (rows,), seconds."""
+        otherwise = situation.restart_seconds
+        throughput = situation.jobs[0].throughput
+        return np.array([throughput.restart(found, otherwise) for found in self.allocations])
 
     def fair(self) -> Floats:
         """Fair finish time after submission, by sample, on GPUs of a single type."""
@@ -189,26 +196,51 @@ def utilities(
     return np.maximum.accumulate(progress - price[:, None] * late, axis=1)
 
 
+LEAST_TRAINED = 0.05
+"""Part of a round that counts as trained after a start at least, where restarts take longer. An
+engineering choice: bids on the type that a job holds then count 41 times."""
+
 _LEAST = 1e-6
 """Lower bound on the blur in rounds and on the span of contention, against divisions by zero."""
 
 
-def hysteresis(situation: Situation, ahead: Outlook, favour: float) -> Floats:
-    """Preemption hysteresis: a factor on each bid, shape (jobs,).
+def holding(situation: Situation, ahead: Outlook) -> Bools:
+    """Whether the row's job runs on its allocation, so that to stay is no restart, (rows,)."""
+    jobs = situation.jobs
+    held = [
+        bool(jobs[row].lease_rounds) and jobs[row].held in (None, allocation)
+        for row, allocation in zip(ahead.job_of.tolist(), ahead.allocations, strict=True)
+    ]
+    return np.array(held, dtype=bool)
+
+
+def hysteresis(situation: Situation, ahead: Outlook, favour: float | Floats) -> Floats:
+    """Preemption hysteresis: a factor on each bid, shape (rows,).
 
     A job is favoured on the GPU type that it holds alone: to move is to restart.
 
     Args:
         situation: Policy input.
         ahead: Outlook of the jobs.
-        favour: Factor for running jobs.
+        favour: Factor for running jobs, of all rows or of each.
     """
-    jobs = situation.jobs
-    held = [
-        bool(jobs[row].lease_rounds) and jobs[row].held in (None, allocation)
-        for row, allocation in zip(ahead.job_of.tolist(), ahead.allocations, strict=True)
-    ]
-    return np.where(held, favour, 1.0)
+    return np.where(holding(situation, ahead), favour, 1.0)
+
+
+def staying(situation: Situation, ahead: Outlook, least: float) -> Floats:
+    """On several GPU types, how often a row's bid counts if its job holds that type, (rows,).
+
+    Whoever else starts there trains for less of the round, and who is displaced pays another
+    restart when it resumes.
+
+    Args:
+        situation: Policy input.
+        ahead: Outlook of the jobs.
+        least: The least factor.
+    """
+    length, restart = situation.round_seconds, ahead.restarts(situation)
+    trained = np.maximum(length - restart, LEAST_TRAINED * length)
+    return np.maximum(least, (length + restart) / trained)
 
 
 def market(situation: Situation, ahead: Outlook, utility: Floats, hysteresis: Floats) -> Market:
@@ -218,7 +250,7 @@ def market(situation: Situation, ahead: Outlook, utility: Floats, hysteresis: Fl
         situation: Policy input.
         ahead: Outlook of the jobs.
         utility: U_j, shape (jobs, T + 1).
-        hysteresis: Factors on the bids, shape (jobs,).
+        hysteresis: Factors on the bids, shape (rows,).
     """
     return Market(
         types=situation.inventory.types,

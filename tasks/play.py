@@ -168,7 +168,6 @@ class Play:
         now: Policy input of the next plan.
         jobs: Active jobs, by job id.
         coming: Jobs still to come, by arrival.
-        restart_seconds: What a launch costs.
         rng: Source of draws.
         tenancy: What tenants used of their quotas.
         starts: Start of each job that has run, by job id.
@@ -179,7 +178,6 @@ class Play:
     now: Situation
     jobs: dict[int, JobInPlay]
     coming: deque[JobInPlay]
-    restart_seconds: float
     rng: np.random.Generator
     tenancy: Tenancy = NO_TENANCY
     starts: dict[int, float] = field(default_factory=dict)
@@ -232,8 +230,9 @@ class Play:
 
         def launch(job_id: int, gpus: tuple[int, ...], at: float) -> None:
             self.starts.setdefault(job_id, at)
-            goes_on = self.jobs[job_id].seen.gpus == gpus
-            paces[job_id] = _Pace(at, 0.0 if goes_on else self.restart_seconds)
+            seen, there = self.jobs[job_id].seen, self.now.inventory.allocation(gpus)
+            restart = seen.throughput.restart(there, self.now.restart_seconds)
+            paces[job_id] = _Pace(at, 0.0 if seen.gpus == gpus else restart)
             held[job_id] = gpus
 
         def ends(job_id: int) -> None:

@@ -24,6 +24,7 @@ from solver.inventory import Inventory, Pool, grown
 from solver.market import Bid
 from solver.plan import SolveReport, Turn
 from tasks.commands import Command
+from tasks.measured import Measurement, PairMeasurement, profile_of
 from tasks.rows import content_hash, to_row
 from tasks.sources import Workload
 
@@ -79,7 +80,7 @@ class Settings:
         parameters: Parameters of the policy that differ from their defaults.
         backend: Solver back end, as requested.
         round_seconds: Length of a round.
-        restart_seconds: Duration of a restart on the virtual cluster.
+        restart_seconds: What a restart costs; where the profile has it by GPUs, the least.
         window: Rounds planned ahead.
         forecasts: Information that forecasts are based on.
         seed: Seed of a generated workload, and of the draws from the predictor's prior.
@@ -173,30 +174,6 @@ def one_pool(gpus: int, gpus_per_node: int = 1, gpu_type: str = "") -> tuple[Poo
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
-    """A row of a run's profile: a throughput."""
-
-    model: str
-    batch_size: int
-    gpu_type: str
-    gpus: int
-    steps_per_second: float
-
-
-@dataclass(frozen=True, slots=True)
-class PairMeasurement:
-    """A row of a run's profile: the throughput of a job while another one has the same GPUs."""
-
-    model: str
-    batch_size: int
-    other_model: str
-    other_batch_size: int
-    gpu_type: str
-    gpus: int
-    steps_per_second: float
-
-
-@dataclass(frozen=True, slots=True)
 class Package:
     """A package that a run depends on."""
 
@@ -227,7 +204,7 @@ class RunHeader:
         settings: The settings.
         source: The trace, or the generator's parameters.
         workload: Hash of the workload's jobs and ground truths, which are stored beside it.
-        profile: Throughputs of the models in use.
+        profile: Throughputs of the models in use, and restarts where they differ by GPU type.
         history: Finished jobs of earlier runs, from which this run learns.
         service: Whether jobs and commands come from outside, so that the workload is empty and
             the rounds have what they took in.
@@ -248,24 +225,7 @@ class RunHeader:
     @cached_property
     def throughputs(self) -> Profile:
         """The profile as a throughput model."""
-        return Profile(
-            {
-                (row.model, row.batch_size, row.gpu_type, row.gpus): row.steps_per_second
-                for row in self.profile
-            },
-            source=self.source,
-            pairs={
-                (
-                    row.model,
-                    row.batch_size,
-                    row.other_model,
-                    row.other_batch_size,
-                    row.gpu_type,
-                    row.gpus,
-                ): row.steps_per_second
-                for row in self.pairs
-            },
-        )
+        return profile_of(self.profile, self.pairs, self.source)
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ def _played(
             for job_id, job in active.items()
         }
         coming = deque(_coming(run, this, now, jobs, rng))
-        play = Play(plan, now, jobs, coming, run.header.settings.restart_seconds, rng, tenancy)
+        play = Play(plan, now, jobs, coming, rng, tenancy)
         play.to_the_end(first, asked)
         plays.append(play)
     return plays

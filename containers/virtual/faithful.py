@@ -246,8 +246,9 @@ class FaithfulCluster:
             kind = EventKind.RENEWED
         else:
             kind = EventKind.RESUMED if job.started else EventKind.STARTED
-            self._leases[lease.job_id] = Holder(lease.gpus, self._terms.restart_seconds)
             job.allocation = self._terms.allocation(job.spec, lease.gpus)
+            lost = self._terms.restart(job.allocation)
+            self._leases[lease.job_id] = Holder(lease.gpus, lost)
         job.started = True
         return ContainerEvent(lease.job_id, kind, self._clock, lease.gpus)
 

@@ -64,6 +64,7 @@ class _Jobs:
         steps: Steps done, counted alike.
         steps_per_epoch: At the batch size under way.
         rate: Steps per second.
+        restart_seconds: What a restart takes on the GPUs that it was last given.
         seconds: Time spent training in the last round that the job ran in.
         run_seconds: Time spent training.
         stalled_rounds: Rounds without a step left to run.
@@ -78,7 +79,7 @@ class _Jobs:
         self.ids = np.array([truth.job_id for truth in truths], np.int64)
         self.batch_size, self.next_batch_size = np.ones((2, len(truths)), np.int64)
         self.total_steps, self.steps, self.stalled_rounds = np.zeros((3, len(truths)), np.int64)
-        self.seconds, self.run_seconds = np.zeros((2, len(truths)))
+        self.seconds, self.run_seconds, self.restart_seconds = np.zeros((3, len(truths)))
         self.started, self._doubles, self.timed = np.zeros((3, len(truths)), bool)
         self._declared_steps = np.zeros(len(truths), np.int64)
         self._samples = np.zeros(len(truths), np.int64)
@@ -110,6 +111,7 @@ class _Jobs:
         """Put a job on GPUs, where its rate may be another."""
         row = self.rows[job_id]
         allocation = terms.allocation(self._specs[row], gpus)
+        self.restart_seconds[row] = terms.restart(allocation)
         if allocation != self._allocations[row]:
             self._allocations[row] = allocation
             self._others.pop(row, None)
@@ -256,9 +258,8 @@ class VirtualPlace(TruthPlace):
 class VirtualCluster:
     """A `Runtime` on a virtual clock; a `VirtualPlace` opens it.
 
-    Of `Terms`, `restart_seconds` is the part of a full round that a job without a lease in the
-    round before spends on restoring its checkpoint. Nothing is charged in the first round of a
-    run.
+    Of `Terms`, `restart` is the part of a full round that a job without a lease in the round
+    before spends on restoring its checkpoint. Nothing is charged in the first round of a run.
 
     Args:
         truths: Ground truths by ascending job id.
@@ -273,7 +274,6 @@ class VirtualCluster:
         self._truths, self._terms = truths, terms
         self._jobs = _Jobs(tuple(truths.values()), terms.throughputs)
         self._round_seconds = terms.round_seconds
-        self._restart_seconds = terms.restart_seconds
         self._clock = standing.clock_seconds
         self._first_round = True
         self._leases: dict[int, tuple[int, ...]] = {}
@@ -366,7 +366,7 @@ class VirtualCluster:
         ran = held.copy()
         if not self._first_round:
             pays = ~self._ran[rows] & (held > max(self._round_seconds - SHORT_RUN_SECONDS, 0.0))
-            ran[pays] = np.maximum(held[pays] - self._restart_seconds, 0.0)
+            ran[pays] = np.maximum(held[pays] - jobs.restart_seconds[rows[pays]], 0.0)
             steps[pays] = np.trunc(steps[pays] * ran[pays] / held[pays])
         jobs.steps[rows] += steps.astype(np.int64)
         jobs.seconds[rows] = ran

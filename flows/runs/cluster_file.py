@@ -13,7 +13,7 @@ from flows.runs.toml_file import first_mistake, read_toml
 from predictor.errors import InputError
 from solver.cells.cells import Cells
 from solver.cells.declared import TenantCells, TypeLevel, layout_of
-from warehouse.workloads.trace import LOSSES, MEASURED
+from warehouse.workloads.tables import LOSSES, MEASURED
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=60)]
 Cpus = Annotated[float, Field(gt=0, le=4096, allow_inf_nan=False)]

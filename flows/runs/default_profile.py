@@ -7,7 +7,7 @@ from containers.docker.nodes import Nodes
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from warehouse.workloads.kinds import Format
-from warehouse.workloads.trace import MEASURED, read_throughput_table
+from warehouse.workloads.tables import MEASURED, read_throughput_table
 
 PROFILES = Path(__file__).parents[2] / "containers" / "profiles"
 """Throughput tables measured with the trainer, by GPU type."""

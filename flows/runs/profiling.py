@@ -26,7 +26,8 @@ from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from warehouse.store.durable import write_text
-from warehouse.workloads.trace import MEASURED, read_jobs, read_throughput_table, read_throughputs
+from warehouse.workloads.tables import MEASURED, read_throughput_table, read_throughputs
+from warehouse.workloads.trace import read_jobs
 
 LARGEST = 10**9
 """Upper bound on batch sizes and scale factors; a larger number is taken for a mistake."""

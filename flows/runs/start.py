@@ -1,6 +1,6 @@
 """The start of a run: its workload, settings and history, all checked."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import TypeVar
 from flows.runs.setting import check_bounds
 from flows.runs.settings import ClusterSize, SimulationSettings, recorded
 from flows.runs.workload_source import Source
+from predictor.allocation import Allocation
 from predictor.basis import Basis
 from predictor.errors import InputError, WarehouseError
 from predictor.throughput import UNTYPED, Profile
@@ -18,9 +19,8 @@ from solver.inventory import Pool
 from solver.plan import Policy
 from solver.policies import PACKED, for_several_pools, make_policy, policy_class
 from tasks.layouts import VERSION
+from tasks.measured import Measurement, PairMeasurement
 from tasks.record import (
-    Measurement,
-    PairMeasurement,
     Parameter,
     PastJob,
     RunHeader,
@@ -141,6 +141,7 @@ def make_header(
             f"give less than the round's {settings.round_seconds:g}",
         )
     packs = _packs(settings, profile, service)
+    restart = _restarts(settings, profile)
     models = {spec.model for spec in workload.specs}
     if service:
         models = {model for model, *_ in profile.rates}
@@ -151,7 +152,7 @@ def make_header(
         source=workload.source,
         workload=workload.digest,
         profile=tuple(
-            Measurement(*key, rate)
+            Measurement(*key, rate, restart(Allocation(*key[2:])))
             for key, rate in sorted(profile.rates.items())
             if key[0] in models
         ),
@@ -172,6 +173,24 @@ def make_header(
         ),
         losses=bool(getattr(policy_of(settings), "reads_losses", False)),
     )
+
+
+def _restarts(asked: Settings, profile: Profile) -> Callable[[Allocation], float]:
+    """What a restart costs on GPUs, on a cluster of several types; 0 where that is not known.
+
+    What is asked for is what it costs where it takes least. Elsewhere it takes as many times longer
+    as was measured, which may be more than a round.
+
+    Args:
+        asked: The settings.
+        profile: Has what restarts took.
+    """
+    inventory = asked.inventory
+    there = [took for (kind, _), took in profile.restarts.items() if kind in inventory.types]
+    if not inventory.mixed or not there:
+        return lambda allocation: 0.0
+    least = min(there)
+    return lambda there: asked.restart_seconds * (profile.restart(there, 0.0) / least)
 
 
 def _check_effects(settings: Settings) -> None:

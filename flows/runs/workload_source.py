@@ -239,7 +239,7 @@ class Source(Jobs):
     def _read_jobs(self, trace: Path, gpu_types: Sequence[str]) -> "Workload":
         from flows.runs.job_file import read_jobs_file
         from predictor.throughput import Profile
-        from warehouse.workloads.trace import read_throughputs
+        from warehouse.workloads.tables import read_throughputs
 
         table = self.throughputs or self.profile
         profile = read_throughputs(table, gpu_types) if table else Profile({})

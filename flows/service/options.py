@@ -104,7 +104,7 @@ class ServiceOptions(RunSettings):
             InputError: The table is invalid, or there is none for the cluster's GPUs.
         """
         from warehouse.workloads.families import generated_profile
-        from warehouse.workloads.trace import read_throughputs
+        from warehouse.workloads.tables import read_throughputs
 
         if self.cluster is None:
             return read_throughputs(self.profile) if self.profile else generated_profile()

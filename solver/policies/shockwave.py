@@ -11,9 +11,11 @@ from solver.backends.makespan import least_makespan
 from solver.bidding import (
     Outlook,
     UtilityParameters,
+    holding,
     hysteresis,
     market,
     outlook,
+    staying,
     utilities,
 )
 from solver.clearing import clear
@@ -233,7 +235,7 @@ class Shockwave:
         """The market of a window that begins with the coming round."""
         if terms.saved is not None:
             utility = np.multiply.outer(terms.saved, np.arange(window + 1.0))
-            factors = hysteresis(situation, ahead, self._staying(situation))
+            factors = hysteresis(situation, ahead, staying(situation, ahead, self.stay))
             return market(situation, ahead, utility, factors)
         utility = utilities(
             ahead,
@@ -252,15 +254,6 @@ class Shockwave:
         )
         factors = hysteresis(situation, ahead, self.favour)
         return market(situation, ahead, utility, factors)
-
-    def _staying(self, situation: Situation) -> float:
-        """On several GPU types, how often the bid counts on the type that a job holds.
-
-        Elsewhere a restart leaves less of the round to train, and who is displaced pays another
-        when it resumes.
-        """
-        length, restart = situation.round_seconds, situation.restart_seconds
-        return max(self.stay, (length + restart) / max(length - restart, 1e-6))
 
     def _terms(self, situation: Situation, ahead: Outlook) -> "_Terms":
         """What bids are made by."""
@@ -282,12 +275,15 @@ class Shockwave:
         kinds = {kind: number for number, kind in enumerate(inventory.types)}
         capacities = np.array(list(inventory.capacities.values()), dtype=np.int64)
         type_of = np.array([kinds[found.gpu_type] for found in ahead.allocations])
-        rows = ahead.here + lost, ahead.gangs, ahead.job_of, type_of, capacities
+        firsts = np.flatnonzero(np.diff(ahead.job_of, prepend=-1))
+        restarts = ahead.restarts(situation)
+        dearer = restarts - np.minimum.reduceat(restarts, firsts)[ahead.job_of]
+        dearer[holding(situation, ahead)] = 0.0
+        rows = ahead.here + lost + dearer, ahead.gangs, ahead.job_of, type_of, capacities
         least = least_makespan(*rows, exact=False)
         coming = arrivals_left(situation.clock_seconds, situation.even.arrived)
         cluster = self._shared(situation, ahead, capacities[type_of] / inventory.gpus)
         fair = {sharer.job_id: sharer.fair - sharer.arrival for sharer in cluster.sharers}
-        firsts = np.flatnonzero(np.diff(ahead.job_of, prepend=-1))
         budgets, gangs = ahead.budgets[firsts], ahead.gangs[firsts]
         due = np.array([fair[job.job_id] for job in situation.jobs]) / budgets
         due = np.maximum(due, 2.0 * situation.round_seconds)

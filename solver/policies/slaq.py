@@ -58,7 +58,7 @@ class Slaq:
     def _rank(self, job: ActiveJob, situation: Situation) -> tuple[bool, float, int]:
         if not job.spec.timed and job.belief.epochs_done < self.trial:
             return False, job.spec.arrival_seconds, job.job_id
-        lost = 0.0 if job.gpus else situation.restart_seconds
+        lost = 0.0 if job.gpus else job.throughput.restart(job.own, situation.restart_seconds)
         seconds = max(situation.round_seconds - lost, 0.0)
         return True, -self.fall(job, seconds) / job.gang, job.job_id
 

@@ -39,7 +39,7 @@ from predictor.job import JobSpec, Mode
 from tests.flows.conftest import Command
 from warehouse.store.reader import Reader
 from warehouse.workloads.kinds import Format
-from warehouse.workloads.trace import read_throughputs
+from warehouse.workloads.tables import read_throughputs
 
 ONE = Combination("LM", 16, 2)
 DONE = ContainerEvent(0, EventKind.FINISHED, 20.0, (0, 1))

@@ -124,6 +124,29 @@ def test_a_round_says_so_if_what_jobs_bid_by_was_not_solved_to_its_gap(
     assert Shockwave().plan(told).report.status == "work_limit"
 
 
+def test_a_dear_start_is_paid_by_who_goes_there_and_keeps_who_is_there() -> None:
+    """On a type that is a little faster, and where a start takes more than that saves."""
+    one = Inventory((Pool("v100", 1), Pool("k80", 1)))
+    rates = {("cnn", 8, kind, 1): rate for kind, rate in (("v100", 10.0), ("k80", 9.9))}
+
+    def job(restarts: dict[tuple[str, int], float], gpus: tuple[int, ...] = ()) -> ActiveJob:
+        profile, there = Profile(rates, restarts=restarts), active(0, "cnn", 4000.0, inventory=one)
+        held = one.allocation(gpus) if gpus else None
+        found = replace(there, throughput=profile, menu=one.menu_of(there.spec, 8, profile))
+        return replace(found, gpus=gpus, held=held, lease_rounds=3 * len(gpus))
+
+    dear = {("v100", 1): 90.0, ("k80", 1): 10.0}
+    cheap = {("v100", 1): 10.0, ("k80", 1): 10.0}
+    for restarts, gpus, kind in (
+        (cheap, (), "v100"),
+        (dear, (), "k80"),
+        (dear, (0,), "v100"),  # it is there already
+        (dear, (1,), "k80"),
+    ):
+        told = situation(job(restarts, gpus), inventory=one)
+        assert ran_on(Shockwave().plan(told), one) == {0: kind}, (restarts, gpus)
+
+
 def test_a_job_stays_on_its_type_unless_moving_is_worth_a_restart() -> None:
     jobs = [active(0, "rnn", 4000.0, held=(4,)), active(1, "rnn", 3999.0, held=(0,))]
     few = Inventory((Pool("v100", 1), Pool("k80", 1)))

@@ -16,7 +16,8 @@ from solver.inventory import Inventory, Pool
 from solver.policies import POLICIES, for_several_pools
 from tasks.commands import Command, CommandKind
 from tasks.invariants import Invariants
-from tasks.record import RuntimeKind, Settings
+from tasks.record import RunHeader, RuntimeKind, Settings, Start
+from tasks.rows import from_row, to_row
 from tasks.state import RunState, advance
 from tests.runs import POOLS, SPEED, Made, make, mixed
 from warehouse.workloads.generator import generate_workload
@@ -105,6 +106,63 @@ def test_a_move_to_another_pool_is_a_restart_and_changes_the_rate(
     assert progress[3].batch_size == spec.batch_size
     faster = (progress[2].steps_left - progress[3].steps_left) / progress[3].seconds
     assert faster == pytest.approx(4.0 * rate, rel=0.01)
+
+
+RESTARTS = {("v100", 1): 10.0, ("v100", 2): 5.0, ("k80", 1): 40.0}
+"""What was measured; nothing of p100."""
+
+
+def measured(*, restart_seconds: float = 20.0, pools: tuple[Pool, ...] = POOLS) -> Start:
+    """A run whose profile has restarts."""
+    start = mixed(pools=pools)
+    profile = replace(start.workload.profile, restarts=RESTARTS)
+    settings = replace(start.header.settings, restart_seconds=restart_seconds)
+    return make_start(replace(start.workload, profile=profile), settings)
+
+
+@pytest.mark.parametrize("place", [VirtualPlace, FaithfulPlace])
+def test_a_start_takes_as_long_as_it_does_where_the_job_goes(
+    place: type[VirtualPlace] | type[FaithfulPlace],
+) -> None:
+    start = measured()
+    spec = next(
+        spec
+        for spec in start.workload.specs
+        if spec.model not in ("autoencoder", "conv-large") and spec.demand.least == 1
+    )
+    runtime = place(start.workload.truths).open(terms(start.header), Standing(jobs=(spec,)))
+    trained = []
+    firsts = {kind: INVENTORY.gpus_in(n)[0] for kind, (n,) in INVENTORY.pools_of.items()}
+    for number, kind in enumerate(("v100", "k80", "v100", "p100", "p100")):
+        runtime.launch(number, [Lease(spec.job_id, (firsts[kind],))])
+        runtime.advance(None)
+        (entry,) = runtime.observe().progress
+        trained.append(600.0 - entry.seconds)
+    first = 0.0 if place is VirtualPlace else 40.0  # free by the published rules
+    assert trained == pytest.approx([first, 160.0, 40.0, 20.0, 0.0], abs=2.0)
+
+
+def test_the_header_has_restarts_by_allocation_where_the_least_is_what_is_asked_for() -> None:
+    start = measured()
+    took = start.header.throughputs.restarts
+    assert {kind for kind, _ in took} == {"v100", "k80"}
+    assert (took["v100", 1], took["v100", 2], took["v100", 4]) == (40.0, 20.0, 20.0)
+    assert took["k80", 1] == took["k80", 4] == 160.0
+    assert from_row(RunHeader, to_row(start.header)) == start.header
+    # A fork of it, or a run with other settings, has them in the same proportions.
+    again = replace(start.header.settings, restart_seconds=5.0)
+    cheaper = make_start(replace(start.workload, profile=start.header.throughputs), again)
+    assert {
+        key: 4.0 * seconds for key, seconds in cheaper.header.throughputs.restarts.items()
+    } == took
+    assert measured(restart_seconds=0.0).header.throughputs.restarts == {}
+
+
+def test_on_one_type_a_restart_takes_what_is_asked_for_whatever_was_measured() -> None:
+    pools = (Pool("v100", 8),)
+    with_them, without = measured(pools=pools).header, mixed(pools=pools).header
+    assert with_them == without
+    assert "restart_seconds" not in str(to_row(with_them)["profile"])
 
 
 def test_an_isolated_run_time_is_that_at_the_mean_speed_of_the_gpus() -> None:

@@ -19,7 +19,7 @@ from tasks.state import RunState, advance
 from tests.runs import make, write
 from warehouse.store.reader import Reader
 from warehouse.workloads.mix import Mix
-from warehouse.workloads.trace import read_throughputs
+from warehouse.workloads.tables import read_throughputs
 
 SHORT = Mix(shortest_seconds=600.0, longest_seconds=1800.0)
 

@@ -106,9 +106,10 @@ def test_a_play_charges_jobs_that_end_in_it_until_they_end(tmp_path: Path) -> No
             step(run, this)
         now = situation(run, this)
         assert now
+        now = replace(now, restart_seconds=0.0)
         jobs = {1: JobInPlay(this.active[1], 130.0)}
         rng, tenancy = np.random.default_rng(1), this.state.tenancy
-        play = Play(partial(place, run.policy), now, jobs, deque(), 0.0, rng, tenancy)
+        play = Play(partial(place, run.policy), now, jobs, deque(), rng, tenancy)
         play.to_the_end(this.plan, {1})
     assert play.ends == {1: 130.0}
     assert play.tenancy.usage["a"].used == pytest.approx(2 * 130.0)

@@ -10,10 +10,11 @@ from containers.runtime import EventKind, Lease
 from predictor.throughput import UNTYPED
 from solver.inventory import Pool
 from solver.market import Price
+from tasks.measured import Measurement
 from tasks.record import (
     one_pool,
 )
-from tests.runs import chained, write
+from tests.runs import chained, start_of, write
 from tests.warehouse.by_hand import (
     CLEARED,
     END,
@@ -178,6 +179,16 @@ def test_a_restart_costs_no_more_than_the_run_charges(tmp_path: Path) -> None:
     write(tmp_path, start, chained(start, records()))
     assert by_job(Analytics(tmp_path), "restart_seconds") == pytest.approx([8.0009, 8.0, 5.0])
     assert by_job(Analytics(tmp_path), "idle_seconds") == pytest.approx([12.0, 12.0, 0.0])
+
+
+def test_a_restart_costs_no_more_than_it_is_charged_where_the_lease_is(tmp_path: Path) -> None:
+    found = [
+        Measurement("net", 16, UNTYPED, gpus, 1.0, took) for gpus, took in ((1, 8.0), (2, 12.0))
+    ]
+    plain = with_settings()
+    start = start_of(replace(plain.header, profile=(*found,)), plain.workload)
+    write(tmp_path, start, chained(start, records()))
+    assert by_job(Analytics(tmp_path), "restart_seconds") == pytest.approx([12.0009, 8.0, 5.0])
 
 
 def test_a_lease_that_is_moved_begins_anew_without_a_restart(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from predictor.errors import InputError
 from predictor.job import Mode
 from tasks.sources import Workload
 from warehouse.workloads import gavel
-from warehouse.workloads.trace import read_throughputs, read_workload
+from warehouse.workloads.tables import read_throughputs
+from warehouse.workloads.trace import read_workload
 
 HEADER = (
     "gpu_type,job_type,scale_factor,partner_job_type,partner_scale_factor,"

@@ -4,14 +4,17 @@ import csv
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from predictor.allocation import Allocation
 from predictor.errors import InputError
 from predictor.job import Mode, Regime
 from tests.warehouse.trace_files import Files, job_line
 from warehouse.workloads.regimes import read_regimes
-from warehouse.workloads.trace import read_throughputs, read_workload
+from warehouse.workloads.tables import read_throughputs
+from warehouse.workloads.trace import read_workload
 
 
 @pytest.fixture
@@ -122,6 +125,32 @@ def test_a_worker_type_that_is_asked_for_is_taken_and_no_other(files: Files) -> 
     files.profile.write_text(json.dumps({"v100": slow}))
     with pytest.raises(InputError, match="has no worker type 'a100'"):
         read_throughputs(files.profile, ("a100",))
+
+
+def test_restarts_are_the_median_of_what_was_measured_on_as_many_gpus_of_a_type(
+    files: Files,
+) -> None:
+    keys = [f"('LM (batch size {size})', {gpus})" for gpus in (1, 2) for size in (5, 10, 20)]
+    took = {"v100": (4.0, 9.0, 5.0, 3.0, 3.0, 2.0), "k80": (8.0, 7.0, 7.5, 6.0, 6.0, 6.5)}
+    table: dict[str, Any] = {kind: {key: {"null": 1.0} for key in keys} for kind in took}
+    table["t4"] = table["v100"]
+    table["measured"] = {
+        kind: {"entries": {k: {"restart_seconds": s} for k, s in zip(keys, each, strict=True)}}
+        for kind, each in took.items()
+    }
+    files.profile.write_text(json.dumps(table))
+    measured = {("v100", 1): 5.0, ("v100", 2): 3.0, ("k80", 1): 7.5, ("k80", 2): 6.0}
+    both = read_throughputs(files.profile, ("v100", "k80", "t4"))
+    assert both.restarts == measured
+    assert both.of_types(["k80"]).restarts == {("k80", 1): 7.5, ("k80", 2): 6.0}
+    # Of as many GPUs as are nearest, and of types that were not measured what holds otherwise.
+    told = [both.restart(Allocation(kind, gpus), 20.0) for kind, gpus in (("k80", 8), ("t4", 1))]
+    assert told == [6.0, 20.0]
+    for wrong in ("soon", 0.0, -1.0, float("nan"), None):
+        table["measured"]["k80"]["entries"][keys[0]]["restart_seconds"] = wrong
+        files.profile.write_text(json.dumps(table))
+        with pytest.raises(InputError, match=r'measured, k80, .*has no "restart_seconds" above 0'):
+            read_throughputs(files.profile, ("k80",))
 
 
 def test_regimes_run_from_their_epoch_to_the_next(files: Files) -> None:

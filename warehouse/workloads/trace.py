@@ -5,11 +5,9 @@ object by worker type; regimes are a CSV table. `docs/traces.md` describes all t
 Reading gives the declared jobs and, apart from them, the hidden truth.
 """
 
-import ast
 import json
 import math
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +24,7 @@ from warehouse.workloads.mix import MOST_SECONDS
 from warehouse.workloads.modelled import tabulated
 from warehouse.workloads.published_rules import MAX_BATCH_SIZE, SAMPLES_PER_EPOCH, published_truth
 from warehouse.workloads.regimes import RegimeTable, read_regimes
+from warehouse.workloads.tables import JOB_TYPE, read_throughputs
 
 COLUMNS = (
     "job_type",
@@ -55,17 +54,6 @@ DECLARED = {
 
 MOST_EPOCHS = 1_000_000
 """Upper bound on epochs: the published rules go epoch by epoch. An engineering bound."""
-
-WORKER_TYPE = "v100"
-"""Worker type of written throughputs, and the default of several: that of the public tables."""
-
-MEASURED = "measured"
-"""Key of a throughput table beside the worker types: how, when and where it was measured."""
-
-LOSSES = "losses"
-"""Key of a throughput table with the training loss after each epoch, by model."""
-
-_JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch_size>\d{1,18})\)")
 
 
 def read_workload(
@@ -163,129 +151,9 @@ def _truth(line: _Line, profile: Profile, changes: RegimeTable) -> GroundTruth:
     return truth
 
 
-def read_throughputs(path: Path, gpu_types: Collection[str] = ()) -> Profile:
-    """Read the steps per second of jobs that run alone, and of pairs that were measured here.
-
-    Pairs of types without a part `measured`, as in the published tables, are left out.
-
-    Args:
-        path: The table: JSON, or CSV as Gavel has it.
-        gpu_types: Worker types; by default V100, or the only one.
-
-    Raises:
-        InputError: The file is not a throughput table, or lacks a worker type.
-    """
-    if gavel.is_table(path):
-        return gavel.read_table(path, gpu_types)
-    document = read_throughput_table(path)
-    types = [name for name in document if name not in (MEASURED, LOSSES)]
-    measured = document.get(MEASURED, {})
-    if not isinstance(measured, dict):
-        raise InputError(f"{path}, {MEASURED}", "is not a JSON object", "measure it again")
-    rates: dict[tuple[str, int, str, int], float] = {}
-    pairs: dict[tuple[str, int, str, int, str, int], float] = {}
-    for worker_type in gpu_types or ((types[0],) if len(types) == 1 else (WORKER_TYPE,)):
-        if not isinstance(document.get(worker_type), dict):
-            remedy = "measure it with shockwave profile" if gpu_types else "give a throughput table"
-            raise InputError(str(path), f"has no worker type {worker_type!r}", remedy)
-        alone = _throughputs(path, worker_type, document[worker_type])
-        rates |= {(model, size, worker_type, gpus): r for (model, size, gpus), r in alone}
-        if worker_type in measured:
-            pairs |= _pairs(path, worker_type, document[worker_type])
-    return Profile(rates, str(path), pairs, _losses(path, document.get(LOSSES, {})))
-
-
-def read_throughput_table(path: Path) -> dict[str, Any]:
-    """Read a throughput table as it is written, by worker type.
-
-    Raises:
-        InputError: The file is not a JSON object.
-    """
-    try:
-        document = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{path}:{error.lineno}", f"not valid JSON ({error.msg})", "give a throughput table"
-        ) from None
-    except (ValueError, RecursionError):  # a number or a nesting beyond all bounds
-        raise InputError(str(path), "not valid JSON", "give a throughput table") from None
-    if not isinstance(document, dict):
-        raise InputError(str(path), "is not a JSON object", "give a throughput table")
-    return document
-
-
-def _throughputs(
-    path: Path, worker_type: str, table: Mapping[str, Any]
-) -> Iterable[tuple[tuple[str, int, int], float]]:
-    for key, entry in table.items():
-        place = f"{path}, {worker_type}, {key}"
-        try:
-            job_type, scale_factor = ast.literal_eval(key)
-            match = _JOB_TYPE.fullmatch(job_type)
-            if match is not None:  # other entries name models without a batch size
-                batch_size = int(match["batch_size"])
-                rate = float(entry["null"])
-                if not abs(rate) <= LARGEST:
-                    raise ValueError
-                yield (match["model"], batch_size, int(scale_factor)), rate
-        except (ValueError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError):
-            raise InputError(
-                place,
-                'is not an entry like "(\'LM (batch size 5)\', 1)": {"null": 10.5}',
-                "mend the entry",
-            ) from None
-
-
-def _pairs(
-    path: Path, worker_type: str, table: Mapping[str, Any]
-) -> dict[tuple[str, int, str, int, str, int], float]:
-    """The rates of each job beside others: those of the entries that are no `null`."""
-    found = {}
-    for key, entry in table.items():
-        for other, rates in entry.items():
-            if other == "null":
-                continue
-            try:
-                (model, size, gpus), (other_model, other_size, other_gpus) = _job(key), _job(other)
-                rate, _ = map(float, rates)
-                if not 0.0 <= rate <= LARGEST or gpus != other_gpus:
-                    raise ValueError
-            except (ValueError, SyntaxError, TypeError, OverflowError, RecursionError):
-                raise InputError(
-                    f"{path}, {worker_type}, {key}, {other}",
-                    "is not a pair like \"('LM (batch size 5)', 1)\": [6.2, 4.1]",
-                    "mend it, or measure it again",
-                ) from None
-            found[model, size, other_model, other_size, worker_type, gpus] = rate
-    return found
-
-
-def _losses(path: Path, table: Any) -> dict[str, tuple[float, ...]]:
-    """Training loss after each epoch, by model."""
-    if not isinstance(table, dict):
-        raise InputError(f"{path}, {LOSSES}", "is not a JSON object", "give lists by model")
-    found = {}
-    for model, curve in table.items():
-        sound = isinstance(curve, list) and curve and all(type(x) in (int, float) for x in curve)
-        if not sound or not all(abs(loss) <= LARGEST for loss in curve):
-            problem, remedy = "is no list of losses", "give the loss after each epoch"
-            raise InputError(f"{path}, {LOSSES}, {model}", problem, remedy)
-        found[model] = tuple(map(float, curve))
-    return found
-
-
-def _job(key: str) -> tuple[str, int, int]:
-    """Model, batch size and GPUs of a key."""
-    job_type, scale_factor = ast.literal_eval(key)
-    match = _JOB_TYPE.fullmatch(job_type)
-    if match is None:
-        raise ValueError
-    return match["model"], int(match["batch_size"]), int(scale_factor)
-
-
 def _parse_job_type(row: Row) -> tuple[str, int]:
     text = row.values["job_type"]
-    match = _JOB_TYPE.fullmatch(text)
+    match = JOB_TYPE.fullmatch(text)
     if match is None:
         raise row.refusal(
             "job_type", f"{text!r} is not like 'LM (batch size 5)'", "mend the job type"

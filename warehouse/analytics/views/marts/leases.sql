@@ -1,13 +1,20 @@
 -- Leases from launch to end: how long, where, and what became of the time.
 -- grain: one row per run, round and lease that began; one moved to other GPUs begins anew
 -- restart_seconds: what a started or resumed job did not train in its first round, at most what
--- the run charges a restart. idle_seconds: the rest that was not trained, waiting for rounds to
+-- the run charges a restart there. idle_seconds: the rest that was not trained, waiting for rounds to
 -- end. shared_seconds: those in which another job held the same GPUs, which count by half as GPU time.
 -- cost: GPU-hours times their price, 0 where none was given. market_cost: GPU-rounds times the price in
 -- each round's market, NULL where none had one. A gang is spread where it spans more nodes than it needs.
 WITH marks AS (
-    SELECT e.*, i.node_of, i.gpus_on, i.price_of, h.settings.restart_seconds AS charge,
+    SELECT e.*, i.node_of, i.gpus_on, i.price_of,
         i.type_of[i.node_of[e.gpus[1] + 1] + 1] AS gpu_type,
+        coalesce(
+            list_filter(
+                h.profile,
+                lambda p: p.gpu_type = gpu_type AND p.gpus = len(e.gpus) AND p.restart_seconds > 0
+            )[1].restart_seconds,
+            h.settings.restart_seconds
+        ) AS charge,
         lead(e.round) OVER jobs AS next_round,
         lead(e.at_seconds) OVER jobs AS next_seconds,
         lead(e.kind) OVER jobs AS next_kind

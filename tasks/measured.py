@@ -1,0 +1,67 @@
+"""The rows of a run's profile, as its header has them: throughputs, of pairs too."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from predictor.throughput import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A throughput.
+
+    `restart_seconds` is what a restart costs on these GPUs, on a cluster of several types of which
+    that was measured; else it is 0, and the settings tell.
+    """
+
+    model: str
+    batch_size: int
+    gpu_type: str
+    gpus: int
+    steps_per_second: float
+    restart_seconds: float = field(default=0.0, metadata={"optional": True})
+
+
+@dataclass(frozen=True, slots=True)
+class PairMeasurement:
+    """The throughput of a job while another one has the same GPUs."""
+
+    model: str
+    batch_size: int
+    other_model: str
+    other_batch_size: int
+    gpu_type: str
+    gpus: int
+    steps_per_second: float
+
+
+def profile_of(
+    rows: Sequence[Measurement],
+    pairs: Sequence[PairMeasurement],
+    source: str,
+) -> Profile:
+    """The profile that rows are of.
+
+    Args:
+        rows: Its throughputs and restarts.
+        pairs: Those of pairs.
+        source: Origin of the table, for error messages.
+    """
+    return Profile(
+        {(row.model, row.batch_size, row.gpu_type, row.gpus): row.steps_per_second for row in rows},
+        source=source,
+        pairs={
+            (
+                row.model,
+                row.batch_size,
+                row.other_model,
+                row.other_batch_size,
+                row.gpu_type,
+                row.gpus,
+            ): row.steps_per_second
+            for row in pairs
+        },
+        restarts={
+            (row.gpu_type, row.gpus): row.restart_seconds for row in rows if row.restart_seconds
+        },
+    )
