@@ -88,15 +88,16 @@ class Child:
 
     def _read(self, lines: IO[str]) -> None:
         """Forward its output once it is ready; before that, keep the last lines."""
-        for line in lines:
-            if (said := line.strip()) in (READY, ALIVE):
-                self.heard_at = time.monotonic()
-                if said == READY:
-                    self.reported_ready.set()
-            elif self._ready or self.reported_ready.is_set():
-                pass_on(self.name, _NOISE.sub("", line))
-            else:
-                self._last.append(line.rstrip())
+        with suppress(ValueError):  # it was stopped, and what it had said is not read to its end
+            for line in lines:
+                if (said := line.strip()) in (READY, ALIVE):
+                    self.heard_at = time.monotonic()
+                    if said == READY:
+                        self.reported_ready.set()
+                elif self._ready or self.reported_ready.is_set():
+                    pass_on(self.name, _NOISE.sub("", line))
+                else:
+                    self._last.append(line.rstrip())
 
     def wait_until(self, ready: Callable[[], bool], stop: Event) -> bool:
         """Wait until the process is ready.
