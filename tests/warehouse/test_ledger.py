@@ -17,12 +17,13 @@ from predictor.errors import WarehouseError
 from tasks.rows import content_hash
 from tests.runs import Made, ended, write
 from warehouse.analytics.catalog import build
+from warehouse.store import files as forms
 from warehouse.store import holdings, writer
 from warehouse.store.audit import audit
 from warehouse.store.campaigns import CellStore, write_cells
 from warehouse.store.checksums import checksum, note
 from warehouse.store.files import CellRow, CellStatus
-from warehouse.store.folder import WHOLE, place_of
+from warehouse.store.folder import WHOLE, make_folder, place_of
 from warehouse.store.holdings import accept, audit_all
 from warehouse.store.ledger import LEDGER, Entry, enter, folder_name, read_ledger
 from warehouse.store.signing import KEY_VARIABLE
@@ -118,6 +119,16 @@ def test_entries_of_many_threads_are_one_chain(tmp_path: Path) -> None:
     ledger = read_ledger(tmp_path)
     assert ledger.problems == ()
     assert {entry.folder for entry in ledger.entries} == {f"f{number}" for number in range(40)}
+
+
+def test_a_version_with_another_column_leaves_a_sound_warehouse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(forms, "HEADER", forms.HEADER.remove(len(forms.HEADER) - 1))
+        make_folder(tmp_path)
+    build(tmp_path)
+    assert problems(tmp_path) == []
 
 
 @pytest.mark.parametrize("files", [1, 3000])  # of more than is read at once

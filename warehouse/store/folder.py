@@ -197,20 +197,25 @@ def sums(contents: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def _stale(warehouse: Path) -> "dict[Path, Path | pa.Schema]":
-    """Empty files that are missing or of an older layout, with their columns or a file to copy."""
+    """Empty files that are missing or of an older layout, with their columns or a file to copy.
+
+    Those of a folder together, as the ledger's last entry of a folder has all of its files.
+    """
     from warehouse.store.files import CELLS, HEADER, ROUND, WORKLOAD, read_schema
 
     empty = present(warehouse) / EMPTY
     found: dict[Path, Path | pa.Schema] = {}
-    for name, schema in (("header", HEADER), ("round=_", ROUND), ("workload", WORKLOAD)):
-        path = empty / f"{name}.parquet"
-        if not path.exists() or read_schema(path) != schema:
-            found[path] = schema
+    now = {"header": HEADER, "round=_": ROUND, "workload": WORKLOAD}
+    forms = {empty / f"{name}.parquet": schema for name, schema in now.items()}
+    if any(not path.exists() or read_schema(path) != form for path, form in forms.items()):
+        found |= forms
     if any(folder.parent == earlier(warehouse) for folder in run_folders(warehouse)):
-        for form in LAYOUT5.glob("*.parquet"):
-            path = earlier(warehouse) / EMPTY / form.name
-            if not path.exists() or read_schema(path) != read_schema(form):
-                found[path] = form
+        old = {earlier(warehouse) / EMPTY / form.name: form for form in LAYOUT5.glob("*.parquet")}
+        if any(
+            not path.exists() or read_schema(path) != read_schema(form)
+            for path, form in old.items()
+        ):
+            found |= old
     cells = no_cells(warehouse)
     if not cells.exists():
         found[cells] = CELLS
