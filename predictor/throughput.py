@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Protocol
 
 from predictor.allocation import Allocation, Demand
-from predictor.errors import InputError
+from predictor.errors import InputError, meant
 from predictor.job import JobSpec
 
 UNTYPED = "gpu"
@@ -157,6 +157,17 @@ class Profile:
     def gpu_types(self) -> tuple[str, ...]:
         """The GPU types of the table, sorted."""
         return tuple(sorted({gpu_type for _, _, gpu_type, _ in self.rates}))
+
+    def check_model(self, model: str) -> None:
+        """Refuse a model of which the table has nothing.
+
+        Raises:
+            InputError: It has nothing of it.
+        """
+        known = sorted({key[0] for key in self.rates})
+        if model not in known:
+            problem = f"there are no throughputs of {model[:80]!r}"
+            raise InputError("model", problem, meant(model, known))
 
     def can_run(self, job: JobSpec, batch_size: int, allocation: Allocation) -> bool:
         """See `Throughput.can_run`."""

@@ -12,6 +12,7 @@ from flows.runs.job_file import JobFile
 from flows.runs.toml_file import first_mistake, read_toml
 from predictor.errors import InputError
 from predictor.job import JobSpec
+from predictor.throughput import Profile
 from solver.inventory import MOST_GPUS
 
 
@@ -118,6 +119,7 @@ def variables(place: str, texts: Sequence[str]) -> dict[str, str]:
 
 def declared(
     job: JobFile,
+    profile: Profile,
     samples: Mapping[str, int],
     before: Callable[[Sequence[str]], tuple[int, ...]],
 ) -> tuple[JobSpec, ...]:
@@ -125,6 +127,7 @@ def declared(
 
     Args:
         job: The declaration.
+        profile: Throughputs of the models that are known.
         samples: Samples per epoch by model, where it has none.
         before: Gives the ids of the jobs that it comes after.
 
@@ -132,7 +135,7 @@ def declared(
         InputError: A field is invalid; the error names it.
     """
     try:
-        return job.specs(0, 0.0, samples, before(job.after))
+        return job.specs(0, 0.0, profile, samples, before(job.after))
     except InputError as error:
         place = re.sub(r"^job \d+, ", "", error.place)
         raise InputError(place, error.problem, error.remedy) from None

@@ -10,7 +10,7 @@ from typing import Any
 
 from containers.runtime import EventKind
 from flows.desk.outlook import queue_rows, solved
-from flows.desk.rows import QueueRow
+from flows.desk.rows import QueueRow, counted_jobs
 from flows.desk.telling import Telling
 from flows.service.admission import (
     check_budget,
@@ -127,7 +127,7 @@ class Desk(Telling):
             key: Makes it idempotent; see `Request`.
 
         Raises:
-            InputError: There is no such job or node, or the value is invalid.
+            InputError: There is no such job or node, it has ended, or the value is invalid.
             WarehouseBusy: The inbox does not answer.
         """
         if kind is CommandKind.CORDON and self.header.settings.cells:
@@ -150,12 +150,27 @@ class Desk(Telling):
         """Accept a command about jobs by their ids; see `command`.
 
         Raises:
-            InputError: The value is invalid.
+            InputError: They have all ended, or the value is invalid.
             WarehouseBusy: The inbox does not answer.
         """
         if kind is CommandKind.BUDGET:
             check_budget("value", value)
+        if self.inbox.known(key) is None:
+            self._check_active(jobs)
         return self.inbox.command_all(kind, jobs, value=value, by=by, key=key)
+
+    def _check_active(self, jobs: Sequence[int]) -> None:
+        """Refuse jobs of which none is active or waits to be taken in.
+
+        Raises:
+            InputError: All of them have ended.
+        """
+        state = self.history().state
+        if any(job > state.taken.entries or job in state.beliefs for job in jobs):
+            return
+        ends = dict.fromkeys(row.status for row in self.jobs() if row.job_id in jobs)
+        problem = f"{counted_jobs(jobs)} ended already: {', '.join(ends)}"
+        raise InputError("job", problem, "see shockwave jobs")
 
     def add(self, given: Mapping[str, Any], *, by: str = "", key: str = "") -> Entry:
         """Accept a further node: once this returns, a crash does not lose it.

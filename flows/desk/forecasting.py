@@ -131,7 +131,8 @@ def forecast(desk: Desk, change: WhatIf, tenant: str | None = None) -> list[Fore
     pending = desk.pending(found)
     first = desk.inbox.last() + 1
     for job in change.submit:
-        specs = declared(job, desk.samples, partial(desk.before, tenant=tenant))
+        of_names = partial(desk.before, tenant=tenant)
+        specs = declared(job, desk.header.throughputs, desk.samples, of_names)
         if len(jobs) + len(specs) > MOST_TASKS:
             problem = f"has more than {MOST_TASKS:,} jobs and tasks"
             raise InputError("submit", problem, "suppose fewer")

@@ -110,7 +110,8 @@ class Guarded:
         own = caller.tenant if caller.role is Role.TENANT else None
         if own is not None:
             job = _own(caller, job)
-        return declared(job, self.desk.samples, partial(self.desk.before, tenant=own, known=known))
+        before = partial(self.desk.before, tenant=own, known=known)
+        return declared(job, self.desk.header.throughputs, self.desk.samples, before)
 
     def command(
         self, caller: Token, kind: CommandKind, target: str, key: str = "", value: float = 0.0

@@ -175,10 +175,17 @@ class JobFile(BaseModel):
         self,
         first_id: int,
         arrival_seconds: float,
+        profile: Profile,
         samples: Mapping[str, int],
         after: tuple[int, ...] = (),
     ) -> tuple[JobSpec, ...]:
-        """The job as declared, or the tasks of its array, with consecutive ids; see `spec`."""
+        """The job as declared, or the tasks of its array, with consecutive ids; see `spec`.
+
+        Raises:
+            InputError: A field is invalid, or there are no throughputs of its model.
+        """
+        if self.model is not None:
+            profile.check_model(self.model)
         tasks = tasks_of(self.array) if self.array else (NO_ARRAY,)
         return tuple(
             self.spec(first_id + task.place, arrival_seconds, samples, after, task)
@@ -379,7 +386,7 @@ def _made(
     after: tuple[int, ...],
 ) -> list[tuple[JobSpec, GroundTruth]]:
     try:
-        specs = job.specs(job_id, arrival_seconds, samples, after)
+        specs = job.specs(job_id, arrival_seconds, profile, samples, after)
         return [(spec, job.true(spec, profile)) for spec in specs]
     except InputError as error:
         field = error.place.removeprefix(f"job {job_id}, ")

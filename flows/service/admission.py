@@ -152,10 +152,8 @@ def check_job(
             f"{spec.demand.least} are asked for, and the cluster has {gpus}",
             "ask for fewer, or for types that it has",
         )
-    models = {key[0] for key in profile.rates}
-    if not spec.timed and spec.model not in models:
-        remedy = f"known are {', '.join(sorted(models))}"
-        raise InputError("model", f"the service has no throughputs of {spec.model!r}", remedy)
+    if not spec.timed:
+        profile.check_model(spec.model)
     for size in spec.batch_sizes:
         _check_rate(spec, size, profile)
     made: Terms = terms(header)

@@ -2,6 +2,10 @@
 
 import importlib
 import json
+import os
+import re
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -31,6 +35,8 @@ from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.tokens import Role, Tokens
 
 pytestmark = pytest.mark.process
+
+ROOT = Path(__file__).parents[2]
 
 Opens = Callable[[Path], FrontDesk]
 
@@ -88,6 +94,9 @@ def test_what_was_accepted_stays_so_whatever_holds_by_now(opens: Opens, tmp_path
     assert desk.job("4").status == "withdrawn"
     assert desk.submit(after, key="next") == accepted  # its name meant another job then
     assert desk.hold("train", key="held") == held
+    for ask in (desk.cancel, desk.hold, desk.release, desk.requeue):
+        with pytest.raises(InputError, match=r"^job: job 4 ended already: withdrawn; see"):
+            ask("4")
     with pytest.raises(InputError, match="job 4 is withdrawn, so that nothing can start after it"):
         desk.submit(after | {"after": ["4"]}, key="new")
     desk.cancel("train")
@@ -113,10 +122,31 @@ def test_both_tell_the_same(tmp_path: Path) -> None:
         assert str(there.why("1")).startswith("Job 1 (mine) runs in round ")
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_the_requests_of_the_docs_work_as_they_stand(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "service.md").read_text(encoding="utf-8").replace("\\\n", "")
+    asked = re.findall(r"^    (curl .*)$", page, re.MULTILINE)
+    token = furnish(tmp_path)["operator"]
+    home = tmp_path / "home" / ".prefect"
+    home.mkdir(parents=True)
+    (home / "shockwave-auth").write_text(f"{SECRET}\n")
+    with served(tmp_path) as url:
+        for line in asked:
+            there = line.replace("curl http://127.0.0.1:4200", f"curl --fail-with-body -sS {url}")
+            env = {"TOKEN": token, "HOME": str(home.parent), "PATH": os.environ["PATH"]}
+            done = subprocess.run(["sh", "-c", there], capture_output=True, text=True, env=env)
+            assert done.returncode == 0, (line, done.stdout, done.stderr)
+            assert json.loads(done.stdout)
+    assert len(asked) == 4
+
+
 @pytest.mark.parametrize(
     ("ask", "problem"),
     [
-        (lambda desk: desk.submit(FILE | {"model": "x"}), "samples_per_epoch: is missing"),
+        (
+            lambda desk: desk.submit(FILE | {"model": "conv-smal"}),
+            "model: there are no throughputs of 'conv-smal'; did you mean conv-small",
+        ),
         (lambda desk: desk.submit(FILE | {"scale_factor": 64}), "gpus: 64 are asked for"),
         (lambda desk: desk.submit({}), "model: is missing; add it"),
         (lambda desk: desk.expect(FILE | {"epochs": 0}), "epochs: "),

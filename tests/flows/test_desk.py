@@ -59,7 +59,8 @@ def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
         for job in (1, wide.number, held.number):  # as from the beginning of the records
             assert desk.why(job) == why(job, tmp_path, name)
         go(tmp_path, 1)
-        assert desk.why(last.number) == why(last.number, tmp_path, name, 1)
+        assert desk.why(last.number) == why(last.number, tmp_path, name)
+        assert desk.why(last.number).round == 1
         assert statuses(desk)[last.number] == "withdrawn"
         assert {row.job_id: row.done for row in desk.jobs()}[last.number] is None
         events = desk.events(after_round=0)
