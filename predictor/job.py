@@ -342,13 +342,17 @@ class JobProgress:
 def named(target: str, jobs: Sequence[JobSpec]) -> Iterator[JobSpec]:
     """Jobs by an id or a name: the latest of the name, with all tasks of its array, or one of them.
 
+    A number is an id, if there is a job with it.
+
     Args:
         target: An id, `NAME`, or `NAME[INDEX]`.
         jobs: The jobs, in the order of their submission.
     """
     if target.isascii() and target.isdigit():
-        yield from (job for job in jobs if job.job_id == int(target))
-        return
+        numbered = next((job for job in jobs if job.job_id == int(target)), None)
+        if numbered is not None:
+            yield numbered
+            return
     name, _, index = target.partition("[")
     last = next((job for job in reversed(jobs) if job.name == name), None) if name else None
     if last is None:

@@ -86,6 +86,7 @@ READERS = {
     "return [BareJob(0.0, None, 1)]": "job 0 runs for None s",
     "return [BareJob(float('nan'), 1.0, 1)]": "job 0 arrives at nan s",
     "return [BareJob('0', 1.0, 1)]": "job 0 arrives at '0' s",
+    "return [BareJob(0.0, 1.0, 1, name='a b')]": "job 0 has the name 'a b', not of letters",
     "return [BareJob(0.0, 1.0, 1, tenant=3)]": "job 0 has a tenant or a model that is no text",
 }
 """Last lines of a reader, and what is said of it; * stands for the trace."""

@@ -1,6 +1,7 @@
 """Job tables keep arrivals, GPUs and run times, and say what is wrong where."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.errors import InputError
-from predictor.job import Mode
+from predictor.job import Mode, named
 from predictor.throughput import UNTYPED, epoch_seconds
 from solver.inventory import Inventory
 from tasks.record import one_pool
@@ -143,6 +144,20 @@ def test_tenants_and_models(table: Path) -> None:
     assert models[5] in {family.name for family in FAMILIES}
 
 
+def test_names_of_jobs(table: Path) -> None:
+    write(table, "at,took,n,what", "0,600,1,nightly", "1,600,1,", "2,600,1,4711")
+    specs = read(table, COLUMNS | {"name": "what"}).specs
+    assert [spec.name for spec in specs] == ["nightly", "", "4711"]
+    unnamed = [replace(spec, name="") for spec in specs]
+    assert unnamed == [*read(table).specs]
+    assert [job.job_id for job in named("4711", specs)] == [2]
+    assert [job.job_id for job in named("1", specs)] == [1]
+    write(table, "at,took,n,what", "0,600,1,two words")
+    assert refusal(table, COLUMNS | {"name": "what"}).startswith(
+        "t.csv:2, what: 'two words' is not a name; use letters"
+    )
+
+
 def test_only_some_lines(table: Path) -> None:
     write(table, "at,took,n,vc", "5,600,1,a", "0,x,1,b", "7,600,2,a")
     workload = read(table, only={"vc": "a"})
@@ -217,7 +232,7 @@ EXAMPLE = "give for instance arrival=submit_time,duration=run_time,gpus=n"
         (
             COLUMNS | {"colour": "n"},
             "unknown 'colour'; known are arrival, duration, start, end, gpus, gpu_percent, "
-            "instances, tenant, model",
+            "instances, name, tenant, model",
         ),
     ],
 )

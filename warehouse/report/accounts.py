@@ -14,9 +14,11 @@ from warehouse.wording import counted
 def table(jobs: Jobs) -> Table:
     """All jobs of a run, to sort, filter and search; those with the worst ρ first."""
     notable = jobs.notable()
+    named = any(row["name"] for row in jobs.rows.values())
     rows = [
         {
             "job": row["job_id"],
+            **({"name": row["name"]} if named else {}),
             "tenant": row["tenant"],
             "model": row["model"],
             "mode": row["mode"],
@@ -48,8 +50,9 @@ def accounts(jobs: Jobs) -> dict[str, dict[str, Any]]:
 
 def _account(jobs: Jobs, job: int) -> dict[str, Any]:
     row, leases = jobs.rows[job], jobs.leases[job]
+    named = f"{row['name']}: " * bool(row["name"])
     return {
-        "name": f"{row['model']}, {row['mode']}, {counted(row['scale_factor'], 'GPU')}, "
+        "name": f"{named}{row['model']}, {row['mode']}, {counted(row['scale_factor'], 'GPU')}, "
         f"tenant {row['tenant']}, budget {row['budget']:g}",
         "why": list(_why(row, leases)),
         "longest": _longest_wait(row, leases),

@@ -96,7 +96,8 @@ class Jobs:
     def name(self, job: int) -> str:
         """A job in a few words."""
         row = self.rows[job]
-        return f"job {job}: {row['model']}, {row['mode']}"
+        named = f" ({row['name']})" * bool(row["name"])
+        return f"job {job}{named}: {row['model']}, {row['mode']}"
 
 
 def jobs_of(run: str, rows: Rows, *parts: Rows) -> Jobs:

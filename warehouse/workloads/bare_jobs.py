@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from predictor.errors import InputError
+from predictor.image import NAME
 from predictor.job import Mode
 from tasks.sources import Workload, by_arrival
 from warehouse.wording import counted
@@ -29,6 +30,7 @@ ROLES = (
     "gpus",
     "gpu_percent",
     "instances",
+    "name",
     "tenant",
     "model",
 )
@@ -54,6 +56,7 @@ class BareJob:
         tenant: Who submitted it.
         model: Jobs of one name share a model family; None to draw it.
         place: File and line, for error messages.
+        name: The job's name; empty if it has none.
     """
 
     arrival_seconds: float
@@ -62,6 +65,7 @@ class BareJob:
     tenant: str = "default"
     model: str | None = None
     place: str = ""
+    name: str = ""
 
 
 def read_job_table(
@@ -81,8 +85,8 @@ def read_job_table(
         path: The table, with a header.
         columns: Column by role: `arrival`; `duration`, or `start` and `end`; `gpus` or
             `gpu_percent`, either of them for each of the `instances` if these are given;
-            `tenant` and `model` if there are some. A time in another unit than seconds has it
-            behind its column, as in `hours:h`.
+            `name`, `tenant` and `model` if there are some. A time in another unit than
+            seconds has it behind its column, as in `hours:h`.
         rng: Source of all randomness.
         modes: Share of each adaptation mode.
         only: Required values by column; other lines are not read.
@@ -154,7 +158,7 @@ def _why_unusable(
     """The reason why a well-formed line is not a job; None if it is."""
     remedy = "leave the line out or skip unusable ones"
     for role, column in columns.items():
-        if role not in ("tenant", "model") and _missing(row, column):
+        if role not in ("name", "tenant", "model") and _missing(row, column):
             return row.refusal(column, "holds no value", remedy)
     seconds, column = _seconds(row, columns, units)
     if not seconds > 0:
@@ -174,6 +178,7 @@ def _parse_job(row: Row, columns: Mapping[str, str], units: Mapping[str, float])
         arrival_seconds=_time(row, columns["arrival"], units["arrival"]),
         seconds=seconds,
         gpus=_gpus(row, columns)[0],
+        name=_name_of_job(row, columns.get("name")),
         tenant=_name(row, columns.get("tenant")) or "default",
         model=_name(row, columns.get("model")),
     )
@@ -185,6 +190,14 @@ def _missing(row: Row, column: str) -> bool:
 
 def _name(row: Row, column: str | None) -> str | None:
     return None if column is None or _missing(row, column) else row.name(column)
+
+
+def _name_of_job(row: Row, column: str | None) -> str:
+    name = _name(row, column) or ""
+    if column is not None and name and not NAME.fullmatch(name):
+        remedy = "use letters, digits, '.', '_' and '-', at most 100, or do without the role name"
+        raise row.refusal(column, f"{name!r} is not a name", remedy)
+    return name
 
 
 def _time(row: Row, column: str, unit: float) -> float:
@@ -263,7 +276,7 @@ def drawn(
     for job_id, (job, mode) in enumerate(zip(jobs, draw_modes(rng, len(jobs), modes), strict=True)):
         family, batch_size = draw_model(rng, families[job.model] if job.model else None)
         arrival = job.arrival_seconds - first
-        request = Request(job_id, mode, job.gpus, arrival, job.seconds, job.tenant)
+        request = Request(job_id, mode, job.gpus, arrival, job.seconds, job.tenant, job.name)
         made.append(draw_regimes(rng, request, family, batch_size, profile))
     specs, truths = by_arrival(made)
     places = {job_id: job.place for job_id, job in enumerate(jobs) if job.place}

@@ -39,6 +39,7 @@ class Request:
         arrival_seconds: Time of submission.
         seconds: Target of the isolated run time, which whole epochs approximate.
         tenant: Its tenant.
+        name: Its name; empty if it has none.
     """
 
     job_id: int
@@ -47,6 +48,7 @@ class Request:
     arrival_seconds: float
     seconds: float
     tenant: str = "default"
+    name: str = ""
 
 
 def generate_workload(
@@ -171,6 +173,7 @@ def draw_regimes(
         samples_per_epoch=family.samples,
         arrival_seconds=request.arrival_seconds,
         tenant=request.tenant,
+        name=request.name,
     )
 
     def seconds(epochs: int) -> float:

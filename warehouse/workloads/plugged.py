@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from predictor.image import NAME
 from predictor.job import Mode
 from predictor.plugins import Plugin
 from tasks.sources import Workload
@@ -66,6 +67,8 @@ def _unusable(job: Any) -> Iterator[str]:
         yield f"has {job.gpus!r} GPUs, no positive integer"
     elif not all(_is_name(name) for name in (job.tenant, job.model or "-")):
         yield "has a tenant or a model that is no text or cannot be printed"
+    elif not isinstance(job.name, str) or (job.name and not NAME.fullmatch(job.name)):
+        yield f"has the name {job.name!r}, not of letters, digits, '.', '_' and '-', at most 100"
 
 
 def _is_name(name: object) -> bool:

@@ -1,7 +1,7 @@
 -- Which jobs fared worst, and what held them up?
 -- asked by: operators
 -- of: one run
-SELECT run, job_id, tenant, model, mode, scale_factor, ftf, jct_seconds, queueing_seconds,
+SELECT run, job_id, name, tenant, model, mode, scale_factor, ftf, jct_seconds, queueing_seconds,
     waiting_seconds, restart_seconds, preemptions
 FROM job_outcomes
 WHERE run = getvariable('run') AND ftf IS NOT NULL

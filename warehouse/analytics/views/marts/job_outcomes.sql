@@ -41,6 +41,7 @@ active AS (
 SELECT
     j.run,
     j.job_id,
+    j.name,
     j.tenant,
     j.budget,
     j.model,
