@@ -41,6 +41,11 @@ class Wait:
     to_seconds: float
     round: int | None = None
 
+    @property
+    def seconds(self) -> float:
+        """How long it was."""
+        return self.to_seconds - self.from_seconds
+
 
 @dataclass(frozen=True, slots=True)
 class Speed:
@@ -128,6 +133,7 @@ class Answer:
     first_by_seconds: float | None = None
     busy_gpus: int = 0
     shares: Sharing | None = None
+    longest: Wait | None = None
 
     def __str__(self) -> str:
         """The answer in sentences, one a line."""

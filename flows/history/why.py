@@ -4,7 +4,7 @@ The round is solved again from its records.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from containers.runtime import ContainerEvent, EventKind, Lease
@@ -13,7 +13,7 @@ from flows.history.forks import check_own, taken_over
 from flows.runs.prepared import prepare
 from flows.runs.start import check_recorded
 from predictor.errors import InputError, WarehouseError, likely
-from predictor.job import named
+from predictor.job import JobSpec, named
 from tasks.record import RoundRecord
 from tasks.replay import Comparison, Recording
 from tasks.round import Round, Run, collect, displaced, predict, solve
@@ -30,7 +30,8 @@ def why(
         job: The job, by its id or name.
         warehouse: The warehouse that holds its run.
         name: The run; by default the run created last.
-        number: The round; by default the last round in which the job was active.
+        number: The round; by default the last round in which the job was active, of a job that has
+            ended the first of its longest wait.
 
     Raises:
         InputError: There is no such run, job or round, or the job was not active in it.
@@ -39,14 +40,14 @@ def why(
     reader = Reader(warehouse)
     name = name or latest(warehouse)
     start = reader.start(name)
-    found = [spec.job_id for spec in named(str(job), start.workload.specs)]
+    found = [*named(str(job), start.workload.specs)]
     if not found:
         like = likely(str(job), sorted({spec.name for spec in start.workload.specs}))
         raise InputError(f"job {job}", f"is not in run {name!r}", f"{like}name one of its jobs")
-    job_id = found[-1]
+    job_id = found[-1].job_id
     stored = reader.records(name)
     header, recorded = start.header, [record for record, _ in stored]
-    number = _round(name, job_id, recorded, number)
+    number, longest = _round(name, found[-1], recorded, number)
     check_own(name, header, number)
     check_recorded(name, header.settings)
     run = prepare(start, recorded=True).on(
@@ -59,7 +60,7 @@ def why(
     for step in (collect, predict, solve):
         step(run, this)
     check_same(name, this, recorded[number])
-    return of_round(run, this, job_id, number, recorded)
+    return replace(of_round(run, this, job_id, number, recorded), longest=longest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def of_round(
     """
     known = [found for found in rounds if found.round <= number + 1]
     spec = this.state.beliefs[job_id].spec
-    waits = _waits(job_id, spec.arrival_seconds, [r for r in known if r.round <= number])
+    waits = _waits(spec, [r for r in known if r.round <= number])
     history = _history(job_id, known, number)
     return answer(run, this, job_id, number, tuple(waits), tuple(history))
 
@@ -105,8 +106,11 @@ def latest(warehouse: Path) -> str:
     return str(rows[0][0])
 
 
-def _round(name: str, job_id: int, recorded: Sequence[RoundRecord], asked: int | None) -> int:
-    """The round to explain, in which the job is active."""
+def _round(
+    name: str, job: JobSpec, recorded: Sequence[RoundRecord], asked: int | None
+) -> tuple[int, Wait | None]:
+    """The round to explain, in which the job is active, and the wait for which it was chosen."""
+    job_id = job.job_id
     arrived = next(
         (r.round for r in recorded if any(spec.job_id == job_id for spec in r.arrivals)), None
     )
@@ -116,8 +120,13 @@ def _round(name: str, job_id: int, recorded: Sequence[RoundRecord], asked: int |
             f"job {job_id}", f"has not arrived by round {len(recorded) - 1}", "ask again later"
         )
     last = len(recorded) - 1 if ended is None else ended - 1
+    if asked is None and ended is None:
+        return last, None
     if asked is None:
-        return last
+        waits = ((wait.seconds, wait) for wait in _waits(job, recorded[: last + 1]))
+        rounds = [(seconds, wait.round, wait) for seconds, wait in waits if wait.round is not None]
+        _, first, longest = max(rounds, key=lambda one: one[0], default=(0.0, last, None))
+        return first, longest
     if not 0 <= asked < len(recorded):
         raise InputError("round", f"run {name!r} has no round {asked}", f"it has {len(recorded)}")
     if not arrived <= asked <= last:
@@ -126,7 +135,7 @@ def _round(name: str, job_id: int, recorded: Sequence[RoundRecord], asked: int |
             f"job {job_id} is not active in round {asked}",
             f"it is from round {arrived} to {last}",
         )
-    return asked
+    return asked, None
 
 
 def check_same(name: str, this: Round, record: RoundRecord) -> None:
@@ -141,15 +150,16 @@ def check_same(name: str, this: Round, record: RoundRecord) -> None:
         )
 
 
-def _waits(job_id: int, arrival: float, recorded: Sequence[Lived | RoundRecord]) -> Iterator[Wait]:
-    """When the job held no GPUs, from its arrival to the last of these rounds."""
+def _waits(job: JobSpec, recorded: Sequence[Lived | RoundRecord]) -> Iterator[Wait]:
+    """When a job held no GPUs, from its arrival to the last of these rounds."""
+    arrival = job.arrival_seconds
     since: float | None = arrival
     without: int | None = None
     for record in recorded:
         clock = record.clock_seconds
         if clock < arrival:
             continue
-        held = any(lease.job_id == job_id for lease in record.leases)
+        held = any(lease.job_id == job.job_id for lease in record.leases)
         if held and since is not None and since < clock:
             yield Wait(since, clock, without)
         since = None if held else clock if since is None else since

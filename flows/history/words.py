@@ -30,6 +30,9 @@ def in_words(answer: Answer) -> Iterator[str]:
     named = f" ({a.name})" * bool(a.name)
     who = f"Job {a.job_id}{named}"
     yield f"{who} {verb} in round {a.round} of {a.run}, at {a.clock_seconds:,.0f} s."
+    if a.longest:
+        until = f"{a.longest.seconds:,.0f} s, until {a.longest.to_seconds:,.0f} s"
+        yield f"It has ended by now; this is the first round of its longest wait, of {until}."
     trains = a.kind == JobKind.ADAPTIVE.value
     done = (
         f"batch size {a.batch_size}, {a.progress:.0%} of its epochs done"
@@ -59,7 +62,7 @@ def _waited(a: Answer) -> str:
     arrived = f"It arrived at {a.arrival_seconds:,.0f} s"
     if not a.waits:
         return f"{arrived}, and has not waited."
-    long = sorted(a.waits, key=lambda wait: wait.from_seconds - wait.to_seconds)[:SHOWN]
+    long = sorted(a.waits, key=lambda wait: -wait.seconds)[:SHOWN]
     shown = ", ".join(
         f"{wait.from_seconds:,.0f} to {wait.to_seconds:,.0f} s"
         + " (for the next round)" * (wait.round is None)
@@ -68,7 +71,7 @@ def _waited(a: Answer) -> str:
     )
     times = f" in {len(a.waits)} parts" if len(a.waits) > 1 else ""
     longest = f", the {SHOWN} longest" if len(a.waits) > SHOWN else ""
-    total = sum(wait.to_seconds - wait.from_seconds for wait in a.waits)
+    total = sum(wait.seconds for wait in a.waits)
     return f"{arrived}, and has waited for {total:,.0f} s{times} so far{longest}: {shown}."
 
 
@@ -76,7 +79,7 @@ def _why_it_waited(a: Answer) -> Iterator[str]:
     """Where it does not wait in this round: how to ask of one in which it did."""
     waits = [wait for wait in a.waits if wait.round is not None]
     if a.status != "waits" and waits:
-        longest = max(waits, key=lambda wait: wait.to_seconds - wait.from_seconds)
+        longest = max(waits, key=lambda wait: wait.seconds)
         asked = f"shockwave why {a.job_id} --run {a.run} --round {longest.round}"
         yield f"Why it waited from {longest.from_seconds:,.0f} s on: {asked}"
 

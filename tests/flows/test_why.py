@@ -154,13 +154,25 @@ def test_each_policy_can_be_asked(tmp_path: Path, policy: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_last_active_round_of_the_latest_run_is_the_default(
+def test_the_longest_wait_in_the_latest_run_is_the_default_of_jobs_that_ended(
     made: Made, kept: tuple[Path, str]
 ) -> None:
-    for record in made.records:
-        for event in record.finished[:1]:
-            answer = why(event.job_id, kept[0])
-            assert (answer.run, answer.round) == (kept[1], record.round - 1)
+    ends = {e.job_id: r.round for r in made.records for e in r.finished[:1] if e.ends_job}
+    chosen = set()
+    for job, end in ends.items():
+        answer, last = why(job, kept[0]), why(job, kept[0], kept[1], end - 1)
+        assert answer.run == kept[1]
+        assert last.longest is None
+        known = [wait for wait in last.waits if wait.round is not None]
+        longest = max(known, key=lambda wait: wait.seconds, default=None)
+        assert answer.longest == longest
+        assert answer.round == (end - 1 if longest is None else longest.round)
+        told = [line for line in in_words(answer) if "of its longest wait, of" in line]
+        assert bool(told) is (longest is not None)
+        chosen.add(longest is None)
+        if len(chosen) == 2:
+            break
+    assert chosen == {False, True}
 
 
 @pytest.mark.parametrize(
