@@ -75,6 +75,13 @@ def remedy_of(error: BaseException, usual: str) -> str:
     return "allow more open files (ulimit -n)" if lacking else usual
 
 
+ALIKE, SHORTEST = 0.75, 3
+"""How alike a name must be to be asked for (difflib), or how long if another begins with it."""
+
+
+_ENDING = re.compile("(ies|y|s)$")
+
+
 def meant(text: str, known: Iterable[str]) -> str:
     """A remedy for a name that is unknown: the known name that is most like it, and all of them."""
     names = list(known)
@@ -85,9 +92,21 @@ def likely(text: str, names: Iterable[str]) -> str:
     """The question for the name that is most like an unknown one; empty if none is like it."""
     from difflib import get_close_matches
 
-    ordered = {"-".join(sorted(re.split("[-_ ]", name.lower()))): name for name in names}
-    like = get_close_matches("-".join(sorted(re.split("[-_ ]", text.lower()))), ordered, 1)
+    given, ordered = _ordered(text), {_ordered(name): name for name in names}
+    within = [name for name in ordered if _within(given, name) or _within(name, given)]
+    like = get_close_matches(given, within or ordered, 1, 0.0 if within else ALIKE)
     return f"did you mean {ordered[like[0]]}? " if like else ""
+
+
+def _ordered(name: str) -> str:
+    """The words of a name, in one order whatever order they are given in."""
+    return "-".join(sorted(re.split("[-_ ]+", name.lower().strip("-_ "))))
+
+
+def _within(short: str, long: str) -> bool:
+    """Whether a name has all words of another, plural or not, or begins with it."""
+    words, others = ({_ENDING.sub("", word) for word in name.split("-")} for name in (short, long))
+    return words <= others or (len(short) >= SHORTEST and long.startswith(short))
 
 
 def first_line(error: BaseException | str) -> str:

@@ -8,7 +8,7 @@ from shlex import quote
 from typing import Any
 
 from flows.cli.commands import COMMANDS, WITHOUT_RECORDS
-from predictor.errors import InputError, ShockwaveError, first_line, remedy_of
+from predictor.errors import InputError, ShockwaveError, first_line, likely, remedy_of
 from warehouse import DEFAULT_WAREHOUSE
 
 WAREHOUSE_VARIABLE = "SHOCKWAVE_WAREHOUSE"
@@ -42,6 +42,10 @@ def reported(error: BaseException) -> ShockwaveError | None:
     command = context.command_path if context else "shockwave"
     remedy = f"see {command} --help"
     option = getattr(error, "option_name", "")
+    if option and context:
+        error.possibilities = ()  # type: ignore[attr-defined]
+        known = [name for parameter in context.command.params for name in parameter.opts]
+        remedy = likely(option, [name for name in known if name.startswith("--")]) + remedy
     if option and context and context.parent is None:
         remedy = f"options follow the command, as in shockwave COMMAND {option}; {remedy}"
     return InputError(command, first_line(usage()).rstrip("."), remedy)
