@@ -56,8 +56,9 @@ TRIES = 3
 STOP_SECONDS = 30.0
 """Timeout for a run to stop at the end of its current round. An engineering bound."""
 
-CellWatch = Callable[[Sequence[CellRow]], None]
-"""Takes the rows of all cells; called at the start, at most once a second, and at the end."""
+CellWatch = Callable[[Sequence[CellRow], float], None]
+"""Takes the rows of all cells, and the share of their jobs that is in cells that have ended;
+called at the start, at most once a second, and at the end."""
 
 REPORT_SECONDS = 1.0
 """Minimum interval between progress reports; their cost grows with the number of cells. An
@@ -74,7 +75,7 @@ def watched(*, rounds: Watch | None = None, cells: CellWatch | None = None) -> I
 
     Args:
         rounds: Called for each round of the cells that run in this process.
-        cells: Called with the rows of all cells.
+        cells: See `CellWatch`.
     """
     before = list(_round_watchers), list(_cell_watchers)
     _round_watchers.extend(filter(None, [rounds]))
@@ -186,6 +187,12 @@ class UnderWay:
         return [self._cells[name] for name in sorted(waiting, key=lambda name: -self._jobs[name])]
 
     @property
+    def _share(self) -> float:
+        jobs = sum(self._jobs.values())
+        waiting = sum(self._jobs[cell.name] for cell in self._waiting)
+        return 1.0 - waiting / jobs if jobs else 1.0
+
+    @property
     def _percent(self) -> float:
         return 100.0 * (len(self.rows) - len(self._waiting)) / len(self.rows)
 
@@ -199,7 +206,7 @@ class UnderWay:
         write_cells(self._warehouse, self.id, rows)
         update_progress_artifact(self._progress, self._percent, description=self._progress_text)
         for watch in _cell_watchers:
-            watch(rows)
+            watch(rows, self._share)
         self._reported_at = time.monotonic()
 
     def run_all(self, runner: Runner, workers: int, address: str | None) -> None:

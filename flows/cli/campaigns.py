@@ -61,8 +61,8 @@ def campaign(
     shown.stage(STARTING if starts_server() else "reaching Prefect")
     show = shown.counted(plan.name, "cells")
 
-    def show_progress(rows: "Sequence[CellRow]") -> None:
-        show(sum(row.status != "pending" for row in rows), len(rows))
+    def show_progress(rows: "Sequence[CellRow]", share: float) -> None:
+        show(sum(row.status != "pending" for row in rows), len(rows), share)
 
     failure: CellsFailed | None = None
     with watched(cells=show_progress):

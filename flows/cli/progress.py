@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flows.cli.errors import printable
 from predictor.errors import InputError
@@ -24,8 +24,13 @@ if TYPE_CHECKING:  # not needed by commands that run nothing
     from tasks.record import Start
     from tasks.round import Run
 
-Count = Callable[[int, int | None], None]
-"""Takes how much is done, and of how much if that is known."""
+
+class Count(Protocol):
+    """Takes how much is done, of how much if that is known, and its share of the work."""
+
+    def __call__(self, done: int, total: int | None, share: float | None = None) -> None:
+        """Note how far it is; the share is done / total, if none is given."""
+
 
 SAY_SECONDS = 5.0
 """Time between two lines: half of the ten seconds after which a command seems to hang, so that a
@@ -70,8 +75,13 @@ class Pace:
         self._shares.append(max(share, self._shares[-1]))
 
     def left(self, at: float, until: float = 1.0) -> float | None:
-        """Seconds until a share is done, by the pace since half of the time; None if unknown."""
+        """Seconds until a share is done, by the pace since half of the time; None if unknown.
+
+        Where nothing was done since then, as by a few long cells, the pace is that of all the time.
+        """
         half = bisect_right(self._times, (self._times[0] + at) / 2) - 1
+        if self._shares[half] == self._shares[-1]:
+            half = 0
         done = self._shares[-1] - self._shares[half]
         if done <= 0.0:
             return None
@@ -142,11 +152,11 @@ class Progress:
         """A callback that takes how much of a task is done, which begins with the first call."""
         begun: list[Task] = []
 
-        def show(done: int, total: int | None) -> None:
+        def show(done: int, total: int | None, share: float | None = None) -> None:
             task = begun[0] if begun else self.task(name, unit, total)
             begun[:] = [task]
             task.done, task.total = done, total
-            task.share = done / total if total else 0.0
+            task.share = (done / total if total else 0.0) if share is None else share
             self._noted(self._clock())
 
         return show

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -27,6 +28,7 @@ from flows.campaigns.cells import Starts, expand
 from flows.campaigns.plan import Campaign
 from flows.campaigns.runners import CLUSTERS, Runner
 from flows.campaigns.under_way import campaign_id
+from flows.cli.progress import VARIABLE
 from flows.history.replay import replay
 from flows.history.whatif import Change, whatif
 from flows.runs.simulation import simulate
@@ -243,16 +245,22 @@ def test_cells_that_end_in_the_same_second_are_told_together(
 ) -> None:
     monkeypatch.setattr(under_way, "REPORT_SECONDS", 3600.0)
     told: list[list[CellStatus]] = []
-    with under_way.watched(cells=lambda rows: told.append([row.status for row in rows])):
+    with under_way.watched(cells=lambda rows, _: told.append([row.status for row in rows])):
         done = campaign(read_campaign(plan(tmp_path)), Runner.THREADS, 1, None, tmp_path / "w")
     assert told == [[CellStatus.PENDING] * 4, [CellStatus.FINISHED] * 4]
     assert [row.status for row in read_cells(tmp_path / "w", done)] == told[-1]
 
 
-def test_what_prefect_shows(here: Command, client: SyncPrefectClient, tmp_path: Path) -> None:
+def test_what_prefect_shows(
+    here: Command, client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, warehouse = plan(tmp_path), tmp_path / "w"
+    monkeypatch.setenv(VARIABLE, "0.001")
     ran = here("campaign", path, "--runner", "threads", "--warehouse", warehouse, "--json")
-    assert (ran.code, ran.err) == (0, "")
+    assert ran.code == 0, ran.err
+    assert re.search(r"^ *\d+ s  small: 4 of 4 cells$", ran.err, re.MULTILINE)
+    assert all(re.match(r" *\d+ s  ", line) for line in ran.err.splitlines())
+    monkeypatch.undo()
     name = campaign_id(read_campaign(path))
     fifo, shockwave, paired = ran.rows
     assert list(fifo)[:6] == ["campaign", "policy", "workload", "cluster", "options", "seeds"]

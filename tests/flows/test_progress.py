@@ -81,6 +81,21 @@ def test_work_that_was_done_before_does_not_count_for_the_pace() -> None:
     assert shown.text == "plan: 51 of 100 cells, about 8 min left"
 
 
+def test_the_first_cell_that_ends_tells_how_long_the_others_take_by_their_size() -> None:
+    clock = Clock()
+    shown = Progress("campaign", clock, lambda line: None)
+    show = shown.counted("plan", "cells")
+    show(0, 5)
+    clock.now = 30.0
+    assert shown.text == "plan: 0 of 5 cells"
+    show(1, 5, 0.6)  # it has six tenths of all jobs
+    assert shown.text == "plan: 1 of 5 cells, about 20 s left"
+    clock.now = 45.0
+    assert shown.text == "plan: 1 of 5 cells, about 30 s left"  # none has ended since
+    clock.now = 90.0
+    assert shown.text == "plan: 1 of 5 cells, about 60 s left"
+
+
 def test_a_long_pace_is_bounded_in_memory_and_right() -> None:
     pace = Pace(0.0, 0.0)
     for second in range(100_000):
