@@ -2,6 +2,8 @@
 
 import sys
 from importlib.util import find_spec
+from pathlib import Path
+from shlex import quote
 
 from predictor.errors import InputError
 
@@ -11,6 +13,9 @@ EXTRAS = {
     "ray": ("prefect_ray",),
 }
 """Modules of each extra that Shockwave imports."""
+
+CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
+"""The exact versions that a checkout is set up with."""
 
 
 def require(extra: str, place: str) -> None:
@@ -28,5 +33,14 @@ def require(extra: str, place: str) -> None:
         raise InputError(
             place,
             f"needs the extra {extra}, which is not installed (no {', '.join(missing)})",
-            f"{sys.executable} -m pip install 'shockwave[{extra}]', or make setup for all extras",
+            f"{_installing(extra)}, or make setup for all extras",
         )
+
+
+def _installing(extra: str) -> str:
+    """The command that installs an extra: of a checkout that was set up, in its exact versions."""
+    uv, python = Path(sys.executable).parent / "uv", quote(sys.executable)
+    if not (CONSTRAINTS.exists() and uv.exists()):
+        return f"{python} -m pip install 'shockwave[{extra}]'"
+    asked = f"--constraint {quote(str(CONSTRAINTS))} 'shockwave[{extra}]'"
+    return f"{quote(str(uv))} pip install --python {python} {asked}"

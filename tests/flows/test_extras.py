@@ -59,5 +59,6 @@ def test_without_its_packages_a_command_names_the_extra(
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
         f"error: {place}: needs the extra {extra}, which is not installed (no {module}); "
-        f"{sys.executable} -m pip install 'shockwave[{extra}]', or make setup for all extras\n"
+        f"{Path(sys.executable).parent}/uv pip install --python {sys.executable} "
+        f"--constraint {ROOT}/constraints.txt 'shockwave[{extra}]', or make setup for all extras\n"
     )
