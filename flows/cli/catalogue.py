@@ -73,9 +73,9 @@ def runs(
     print_rows(rows if as_json else _without_usual(rows), as_json, paged=True)
     if not rows and not as_json:
         say("(no run is like that)", err=True)
-    unlike = {tuple(row[name] for name in ("trace", "gpus", "seed")) for row in rows}
+    unlike = {(row["workload"] or (row["trace"], row["seed"]), row["gpus"]) for row in rows}
     if sort and len(unlike) > 1 and not as_json:
-        say("(of different jobs, GPUs or seeds: --like RUN lists those to be compared)", err=True)
+        say("(of different jobs or GPUs: --like RUN lists those to be compared)", err=True)
     if more and not as_json:
         say(f"(the first {limit} only; --limit 0 lists all)")
 
@@ -85,7 +85,7 @@ USUAL = {"name": "", "tags": "", "same": 1, "complete": True}
 
 
 def _without_usual(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    left = [
+    left = ["workload"] + [
         name for name, usual in USUAL.items() if all(row.get(name, usual) == usual for row in rows)
     ]
     return [{name: row[name] for name in row if name not in left} for row in rows]

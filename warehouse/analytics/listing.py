@@ -14,7 +14,7 @@ from warehouse.store.labels import Label, read_labels
 COLUMNS = (
     *("run", "name", "tags", "policy", "trace", "gpus", "jobs", "seed", "complete", "same"),
     *("makespan_s", "mean_jct_s", "jct_p99_s", "worst_ftf", "unfair_fraction", "utilization"),
-    "created_at",
+    *("created_at", "workload"),
 )
 """Columns of the list."""
 
@@ -117,7 +117,7 @@ def _query(asked: Selection, runs: Sequence[str] | None, labels: Mapping[str, La
         figures = f"(SELECT s.* REPLACE (c.jobs AS jobs) FROM ({view_sql('run_summary')}) AS s "
         figures += f"JOIN {counted} AS c USING (run))"
         shadow = f"job_outcomes AS (SELECT * FROM main.job_outcomes WHERE ({only})),"
-        columns = ["run", "policy", "trace", "gpus", "jobs", "seed", "same", *OF_JOBS]
+        columns = ["run", "policy", "trace", "gpus", "jobs", "seed", "same", *OF_JOBS, "workload"]
     first = "PARTITION BY CASE WHEN complete THEN first_hash || last_hash ELSE run END"
     apart = listed(sorted(labels)) or "''"
     once = (
