@@ -3,11 +3,11 @@
     python -m benchmarks.silence [--commands compare,campaign,report] [--busy 0] [--json]
 
 Each command runs in a process of its own, stdout and stderr in one pipe. Shown is the longest time
-between two things that it says, its start and end included, after which line, and how long it
-took. The runs that are
-asked about are those that `compare` and `campaign` make before. `make` is a clone of this
-repository, its installation and first comparison: `make run`, which needs an index of packages.
-`--busy` starts so many processes that compute. Asked: none is mute for more than ten seconds.
+between two things that it says, its start and end included, after which line, and how long it took.
+The runs that are asked about are those that `compare` and `campaign` make before. `run` and `setup`
+are a clone of this repository and its `make run` (installation and first comparison) or
+`make setup`, which need an index of packages. `--busy` starts so many processes that compute.
+Asked: none is mute for more than ten seconds.
 """
 
 import argparse
@@ -37,11 +37,18 @@ LINES = {
     "replay": "replay {run} --warehouse w",
     "audit": "audit --all --warehouse c",
     "whatif": "whatif {run} --round 5 --policy fifo --warehouse w",
+    "why": "why 7 --run {run} --warehouse w",
+    "up": "up --detach --port 4390 --warehouse s",
+    "down": "down --warehouse s",
     "views": "views --warehouse c",
     "forecast-error": "forecast-error --jobs 400",
     "generate": "generate g --jobs 20000",
 }
 """By name: the arguments."""
+
+
+MAKE = ("run", "setup")
+"""Targets of make, each in a clone of its own."""
 
 
 def main() -> None:
@@ -76,9 +83,8 @@ def computing(processes: int) -> Iterator[None]:
 
 def command(name: str, folder: Path) -> list[str]:
     """What is measured under a name."""
-    if name == "make":
-        here = f"git clone -q {ROOT} clone && make -C clone run"
-        return ["sh", "-c", here]
+    if name in MAKE:
+        return ["sh", "-c", f"git clone -q {ROOT} {name} && make -C {name} {name}"]
     known = {"run": "", "campaign": ""}
     if (folder / "w").is_dir():
         known["run"] = name_of(run_folders(folder / "w")[0])

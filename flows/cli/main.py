@@ -27,7 +27,8 @@ def _run(arguments: list[str]) -> None:
     if arguments[:1] in ([], ["--help"]):
         _print_overview()
         sys.exit(0 if arguments else 2)
-    ended = arguments[0] in ON_THEIR_OWN or "--help" in arguments
+    goes_on = arguments[0] in ON_THEIR_OWN and "--detach" not in arguments
+    ended = goes_on or "--help" in arguments
     with nullcontext() if ended else working(arguments[0], lines="--json" in arguments):
         from flows.cli.app import application
 

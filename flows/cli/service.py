@@ -75,8 +75,10 @@ def up(
             "standby", "cannot be detached", "start it by systemd, or with nohup and &"
         )
     if detach:
+        from flows.cli.progress import progress
         from flows.up.detached import start_detached
 
+        progress().stage("starting the service")
         say(start_detached(service), err=True)
     else:
         serve(service, _told)

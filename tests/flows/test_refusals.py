@@ -62,6 +62,32 @@ def test_a_command_that_is_none_is_refused_with_those_like_it(here: Command) -> 
 
 
 @pytest.mark.parametrize(
+    ("command", "meant"),
+    [
+        ("simulate --polcy", "--policy"),
+        ("simulate --num-gpus", "--gpus"),
+        ("simulate --gpus_per_node", "--gpus-per-node"),
+        ("simulate --rounds", "--round-seconds"),
+        ("simulate --jbos", "--jobs"),
+        ("simulate --output", None),
+        ("simulate --verbose", None),
+        ("compare --policy", "--policies"),
+        ("why --runs", "--run"),
+        ("report --output", "--out"),
+        ("runs --order", None),
+        ("submit --batchsize", "--batch-size"),
+        ("up --background", None),
+    ],
+)
+def test_an_option_that_is_none_is_refused_with_the_one_that_is_meant(
+    here: Command, command: str, meant: str | None
+) -> None:
+    name, option = command.split()
+    question = f"did you mean {meant}? " if meant else ""
+    assert_refused(here(name, option, "x"), f"No such option: {option}; {question}see shockwave")
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         ("--gpus 0", ["--gpus", "0 is not positive"]),
