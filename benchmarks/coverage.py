@@ -22,7 +22,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -143,8 +143,8 @@ def recorded(asked: argparse.Namespace) -> Iterator[tuple[str, list[Interval]]]:
         start, kept = reader.start(name), Kept()
         records = [record for record, _ in reader.records(name)]
         run = prepare(start, recorded=True).on(Recording(records), kept, name)
-        for _ in records:
-            go_on(run, kept, asked.every)
+        for record in records:
+            go_on(run, kept, asked.every, record)
         if run.finished:
             yield str(start.header.settings.runtime), seen(run, kept)
 
@@ -254,11 +254,21 @@ def intervals(name: str, policy: str, every: int) -> list[Interval]:
     return seen(run, kept)
 
 
-def go_on(run: Run, kept: Kept, every: int) -> None:
-    """A round of a run, with the starts and finishes that are forecast in it."""
+def go_on(run: Run, kept: Kept, every: int, done: RoundRecord | None = None) -> None:
+    """A round of a run, with the starts and finishes that are forecast in it.
+
+    Args:
+        run: The run.
+        kept: Takes the forecasts.
+        every: Rounds between those in which starts and finishes are forecast.
+        done: The round as it was recorded: what ran then, runs.
+    """
     this = Round()
     for step in ROUND:
         timed(step, run, this)
+        if step is solve and done:
+            placement = {lease.job_id: lease.gpus for lease in done.leases}
+            this.plan = replace(this.plan, placement=placement)
         if step is solve and run.state.round % every == every // 2:
             kept.play(run, this)
 

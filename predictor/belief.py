@@ -49,6 +49,8 @@ class Belief:
             run time at which it was first seen, from its start; none if it reported none.
         losses: Training losses of its latest epochs, of runs whose policy reads them.
         largest_change: The largest change from one loss to the next, of all epochs so far.
+        rounds: Steps and seconds timed since it last changed its batch size, in all rounds and in
+            the last; none if there was none.
     """
 
     spec: JobSpec
@@ -59,6 +61,7 @@ class Belief:
     milestones: tuple[tuple[float, float], ...] = ()
     losses: tuple[EpochLoss, ...] = ()
     largest_change: float = 0.0
+    rounds: tuple[float, ...] = ()
 
     @property
     def fraction(self) -> float:
@@ -147,13 +150,19 @@ class Belief:
             else:
                 observed.append(Regime(report.batch_size, report.epochs))
         seconds = progress.seconds if progress else 0.0
+        paces, rounds = self.paces, self.rounds
+        if progress:
+            paces, rounds = self._timed(progress, speed)
+        if any([report.batch_size != self.batch_size for report in reports]):
+            rounds = ()
         return replace(
             self,
             observed=tuple(observed),
             progress=progress or self.progress,
-            paces=self._timed(progress, speed) if progress else self.paces,
+            paces=paces,
             elsewhere_seconds=self.elsewhere_seconds + seconds * (speed - 1.0),
             milestones=self._reached(progress) if progress else self.milestones,
+            rounds=rounds,
         )
 
     def told(self, losses: Sequence[EpochLoss]) -> "Belief":
@@ -170,17 +179,22 @@ class Belief:
             return self.milestones
         return (*known, (progress.share, progress.run_seconds))[-MILESTONES:]
 
-    def _timed(self, progress: JobProgress, speed: float) -> tuple[Pace, ...]:
-        """Paces, with the steps since the last report if the batch size did not change."""
-        steps = self.steps_left - progress.steps_left
-        if progress.batch_size != self.batch_size or steps <= 0 or progress.seconds <= 0.0:
-            return self.paces
+    def _timed(
+        self, progress: JobProgress, speed: float
+    ) -> tuple[tuple[Pace, ...], tuple[float, ...]]:
+        """Paces and rounds, with the steps since the last report at an unchanged batch size."""
+        size, steps = progress.batch_size, self.steps_left - progress.steps_left
+        if size != self.batch_size:
+            return self.paces, ()
+        if steps <= 0 or progress.seconds <= 0.0:
+            return self.paces, self.rounds
+        seconds = progress.seconds * speed
         paces = {pace.batch_size: pace for pace in self.paces}
-        before = paces.get(progress.batch_size, Pace(progress.batch_size, 0, 0.0))
-        paces[progress.batch_size] = Pace(
-            progress.batch_size, before.steps + steps, before.seconds + progress.seconds * speed
-        )
-        return tuple(paces.values())
+        before = paces.get(size, Pace(size, 0, 0.0))
+        paces[size] = Pace(size, before.steps + steps, before.seconds + seconds)
+        all_steps, all_seconds = self.rounds[:2] or (0, 0.0)
+        rounds = all_steps + steps, all_seconds + seconds, steps, seconds
+        return tuple(paces.values()), rounds
 
 
 def stages(spec: JobSpec, throughput: Throughput, changes: int) -> tuple[int, ...]:

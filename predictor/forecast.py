@@ -17,7 +17,15 @@ from predictor.belief import LEAST_LEFT, Belief
 from predictor.durations import outlook
 from predictor.history import NOTHING, History
 from predictor.job import JobSpec, Mode
-from predictor.posterior import Evidence, Sequences, evidence, is_settled, sequences, settled
+from predictor.posterior import (
+    PRIOR_SECONDS,
+    Evidence,
+    Sequences,
+    evidence,
+    is_settled,
+    sequences,
+    settled,
+)
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Throughput, training_seconds
 
@@ -121,6 +129,7 @@ def forecast(
     seed: int = 0,
     basis: Basis = Basis.POSTERIOR,
     schedules: Mapping[int, tuple[ProfiledRegime, ...]] | None = None,
+    prior_seconds: float = PRIOR_SECONDS,
 ) -> tuple[Forecast, ...]:
     """Forecast every job.
 
@@ -137,6 +146,7 @@ def forecast(
         seed: Seed of the draws from the prior.
         basis: Information that forecasts are based on.
         schedules: True schedules by job id, for the oracle only.
+        prior_seconds: Weight of the prior slowness, in seconds of measured training.
 
     Returns:
         A forecast per belief, in the same order.
@@ -147,7 +157,7 @@ def forecast(
         if belief.spec.timed
     }
     jobs = {
-        row: evidence(belief, throughput, history)
+        row: evidence(belief, throughput, history, prior_seconds)
         for row, belief in enumerate(beliefs)
         if row not in found
     }

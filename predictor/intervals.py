@@ -12,20 +12,21 @@ others have conformal intervals (`predictor.durations`).
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from predictor.belief import Belief
 from predictor.durations import alike, goes_by_paces
 from predictor.forecast import HELD, RunTime
 from predictor.job import JobSpec
+from predictor.wavering import STEADY, Wavering
 
 TENTHS = 10
 """Forecasts are scored once in each tenth of a job's epochs."""
 
 UNCALIBRATED = 1.0
-"""Correction without enough scores, in spreads; of timed jobs none. A convention: intervals begin a
-little wide."""
+"""Correction without enough scores, in units; where speeds waver less a spread, and of timed jobs
+none. A convention: intervals begin a little wide."""
 
 LEAST_SHARE, LEAST_SECONDS = 0.01, 1.0
 """Added to the spread, as a share of the residual run time and in seconds: the unit of the scores
@@ -33,6 +34,10 @@ of forecasts that the posterior is sure of. A convention: scores are relative to
 
 LEAST_WIDTH = 1e-6
 """Least half-width, in units, so that no interval is a point. A convention."""
+
+BEYOND = 1.2816
+"""Standard deviations from the mean to either end of the interval that holds 80 % of a normal
+distribution."""
 
 KEPT = 512
 """Latest scores kept in a group. An engineering bound on memory; no sweep is recorded."""
@@ -60,22 +65,30 @@ class Scored:
         tenth: Tenth of its epochs in which it was made.
         run_seconds: Run time of the job by then, on its reference allocation.
         time: The residual run time as forecast, with the posterior's quantiles.
+        wavering: Half-width of the interval of 80 % nominal coverage of the job's mean time per
+            step in what is left of it, as a share of that.
     """
 
     kinds: tuple[Kind, ...]
     tenth: int
     run_seconds: float
     time: RunTime
+    wavering: float = 0.0
 
     @classmethod
-    def of(cls, belief: Belief, time: RunTime) -> "Scored":
+    def of(cls, belief: Belief, time: RunTime, wavering: Wavering = STEADY) -> "Scored":
         """The forecast of a job.
 
         Args:
             belief: What was believed of the job.
             time: The forecast.
+            wavering: How speeds waver.
         """
-        return cls(kinds(belief.spec), tenth_of(belief), belief.reference_seconds, time)
+        spec = belief.spec
+        settled = time.low == time.high
+        spread = 0.0 if spec.timed else wavering.spread(belief, time.remaining, settled=settled)
+        made = cls(kinds(spec), tenth_of(belief), belief.reference_seconds, time)
+        return replace(made, wavering=BEYOND * spread) if spread else made
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -84,10 +97,27 @@ class Scored:
         return *((kind, spread, self.tenth) for kind in self.kinds), (self.kinds[-1], spread, None)
 
     @property
+    def calibrating(self) -> tuple[Group, ...]:
+        """Those whose scores calibrate it.
+
+        All tenths are left out where its speed wavers: a job that was slow was so in all of them.
+        """
+        return self.groups[:-1] if self.wavering else self.groups
+
+    @property
     def unit(self) -> float:
         """Unit of its scores, in seconds."""
         spread = self.time.high - self.time.low
-        return spread + LEAST_SHARE * self.time.remaining + LEAST_SECONDS
+        return spread + max(self.wavering, LEAST_SHARE) * self.time.remaining + LEAST_SECONDS
+
+    @property
+    def uncalibrated(self) -> float:
+        """Correction of both ends without enough scores, in units.
+
+        Where its speed wavers only what is unknown of that, as it is no convention.
+        """
+        spread = self.time.high - self.time.low if self.wavering else 0.0
+        return UNCALIBRATED - spread / self.unit
 
     def score(self, left: float) -> Score:
         """Conformity score: whether the truth lay below the point forecast, and how far outside.
@@ -124,16 +154,20 @@ class Calibration:
                 scores[group] = (*scores.pop(group, ()), found)[-KEPT:]
         return Calibration(dict(list(scores.items())[-KEPT_GROUPS:]))
 
-    def interval_of(self, belief: Belief, time: RunTime) -> tuple[float, float]:
+    def interval_of(
+        self, belief: Belief, time: RunTime, wavering: Wavering = STEADY
+    ) -> tuple[float, float]:
         """The interval of a job's residual run time, in seconds: see `interval`.
 
         Args:
             belief: What is believed of the job.
             time: The forecast.
+            wavering: How speeds waver.
         """
-        made, limit = Scored.of(belief, time), belief.spec.max_seconds - belief.run_seconds
+        made = Scored.of(belief, time, wavering)
+        limit = belief.spec.max_seconds - belief.run_seconds
         if not belief.spec.timed:
-            return self.interval(made)
+            return self.interval(made, made.uncalibrated)
         if not is_scored(belief):
             return time.low, time.high
         low, high = self.interval(made, 0.0)
@@ -149,7 +183,7 @@ class Calibration:
             made: The forecast.
             begin: Correction without enough scores, in units.
         """
-        below, above = next(filter(None, map(self._correction, made.groups)), (begin, begin))
+        below, above = next(filter(None, map(self._correction, made.calibrating)), (begin, begin))
         time, least = made.time, LEAST_WIDTH * made.unit
         low = min(time.low - below * made.unit, time.remaining - least)
         return max(low, 0.0), max(time.high + above * made.unit, time.remaining + least)

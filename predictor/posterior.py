@@ -52,8 +52,8 @@ ACCORDION_CHANGES = 3
 """Number of changes of an Accordion job under the prior. Chosen by hand; no sweep is recorded."""
 
 PRIOR_SECONDS = 60.0
-"""Weight of the prior slowness, in seconds of measured training. Chosen by hand; no sweep is
-recorded."""
+"""Weight of the prior slowness, in seconds of measured training, where speeds do not waver
+(`predictor.wavering`). Chosen by hand; no sweep is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +84,26 @@ class Evidence:
         return self.slowness.get(batch_size, self.slowness_elsewhere)
 
 
-def evidence(belief: Belief, throughput: Throughput, history: History) -> Evidence:
+def evidence(
+    belief: Belief, throughput: Throughput, history: History, prior_seconds: float = PRIOR_SECONDS
+) -> Evidence:
     """The evidence about a job, from its belief.
 
     Slowness is shrunk hierarchically: a batch size towards the job's mean, that towards the
-    mean of its model's finished jobs. These are posterior means of log-normal speeds, in
-    which the prior weighs as much as `PRIOR_SECONDS` of measured training.
+    mean of its model's finished jobs. These are posterior means of log-normal speeds.
 
     Args:
         belief: The job's observed trajectory.
         throughput: Throughput model.
         history: Courses of finished jobs.
+        prior_seconds: Weight of the prior, in seconds of measured training.
     """
     spec, current = belief.spec, Regime(belief.batch_size, 0)
     timed = belief.slowness(throughput)
     total = sum([log * seconds for _, log, seconds in timed])
     seconds = sum([seconds for _, _, seconds in timed])
-    prior = history.slowness(spec.model) * PRIOR_SECONDS
-    own = (total + prior) / (seconds + PRIOR_SECONDS)
+    prior = history.slowness(spec.model) * prior_seconds
+    own = (total + prior) / (seconds + prior_seconds)
     return Evidence(
         spec=spec,
         changes=changes(spec, (*belief.observed, current), throughput),
@@ -109,7 +111,7 @@ def evidence(belief: Belief, throughput: Throughput, history: History) -> Eviden
         left=belief.epochs_left,
         batch_size=belief.batch_size,
         slowness={
-            size: (log * seconds + own * PRIOR_SECONDS) / (seconds + PRIOR_SECONDS)
+            size: (log * seconds + own * prior_seconds) / (seconds + prior_seconds)
             for size, log, seconds in timed
         },
         slowness_elsewhere=own,

@@ -192,7 +192,7 @@ def _interval(this: Round, job_id: int) -> tuple[float, float, float]:
     """Residual run time on the first of its menu: calibrated lower end, point, upper end."""
     job = this.active[job_id]
     time = job.run_time(job.menu[0])
-    low, high = this.state.calibration.interval_of(job.belief, time)
+    low, high = this.state.calibration.interval_of(job.belief, time, this.state.wavering)
     return low, time.remaining, high
 
 

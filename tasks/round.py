@@ -14,7 +14,6 @@ from containers.virtual.truth import GroundTruth
 from predictor.allocation import Allocation
 from predictor.belief import Belief
 from predictor.forecast import Forecast, forecast
-from predictor.intervals import Calibration
 from predictor.job import JobSpec
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Throughput
@@ -179,6 +178,7 @@ def _expected(run: Run, state: RunState, news: Iterable[int]) -> tuple[Forecast,
         basis=settings.forecasts,
         schedules=run.schedules,
         seed=settings.seed,
+        prior_seconds=state.wavering.prior_seconds,
     )
     return tuple(found for found in expected if state.forecasts.get(found.job_id) != found)
 
@@ -341,7 +341,7 @@ def record(run: Run, this: Round) -> None:
         progress=this.observation.progress,
         forecasts=this.forecasts,
         estimates=tuple(
-            _estimate(this.active[found.job_id], this.state.calibration) for found in this.forecasts
+            _estimate(this.active[found.job_id], this.state) for found in this.forecasts
         ),
         bids=this.plan.bids,
         solve=this.plan.report,
@@ -362,10 +362,10 @@ def record(run: Run, this: Round) -> None:
     run.state, run.active = this.state.decided(run.header, kept, digest), this.active
 
 
-def _estimate(job: ActiveJob, calibration: Calibration) -> Estimate:
+def _estimate(job: ActiveJob, state: RunState) -> Estimate:
     """A job's forecast in seconds on its own allocation."""
     time = job.run_time(job.own)
-    low, high = calibration.interval_of(job.belief, time)
+    low, high = state.calibration.interval_of(job.belief, time, state.wavering)
     return Estimate(
         job_id=job.job_id,
         allocation=job.own,

@@ -15,6 +15,7 @@ from predictor.intervals import Calibration, Scored, is_scored, tenth_of
 from predictor.job import EpochLoss, EpochReport, JobSpec
 from predictor.learning import learned
 from predictor.options import stuck_behind
+from predictor.wavering import STEADY, Wavering, not_yet_measured
 from solver.even_share import EvenShare
 from solver.inventory import InService, Inventory
 from tasks.backoff import BackOff
@@ -54,6 +55,7 @@ class RunState:
         history: Courses learned from them, and from the header's finished jobs.
         awaited: Forecasts of active jobs to be scored, one a tenth of their epochs, by job id.
         calibration: Scores of the forecasts of finished jobs.
+        wavering: How the jobs' speeds waver.
         commanded: Number of commands taken in.
         orders: Standing orders.
         tenancy: What holds for tenants, and what they used of their quotas.
@@ -76,6 +78,7 @@ class RunState:
     history: History
     awaited: Mapping[int, tuple[Scored, ...]]
     calibration: Calibration
+    wavering: Wavering
     commanded: int
     orders: Orders
     tenancy: Tenancy
@@ -86,6 +89,7 @@ class RunState:
     def initial(cls, start: Start) -> "RunState":
         """Before the first round."""
         history, header = History(), start.header
+        simulated = header.settings.runtime in (RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL)
         for job in header.history:
             history = learned(history, job.belief, header.throughputs, header.settings.seed)
         return cls(
@@ -104,6 +108,7 @@ class RunState:
             history=history,
             awaited={},
             calibration=Calibration(),
+            wavering=STEADY if simulated else not_yet_measured(header.settings.round_seconds),
             commanded=0,
             orders=Orders(),
             tenancy=Tenancy(),
@@ -186,6 +191,7 @@ class RunState:
             belief = beliefs[entry.job_id]
             speed = self._speed(header, belief, seen)
             beliefs[entry.job_id] = belief.after(reports.get(entry.job_id, ()), entry, speed)
+        rounds = [(self.beliefs[entry.job_id], beliefs[entry.job_id]) for entry in seen.progress]
         for job_id, losses in _by_job(seen.losses).items():
             beliefs[job_id] = beliefs[job_id].told(losses)
         ended: list[Belief] = []
@@ -217,13 +223,11 @@ class RunState:
         used = gpu_seconds(held, self.tenancy.usage)
         tenancy = self.tenancy.after(seen.clock_seconds, used, commands)
         well = self.well.union(belief.spec.job_id for belief in ended) if ended else self.well
-        cancelled = doomed(beliefs, well)
-        if cancelled:
+        if cancelled := doomed(beliefs, well):
             orders = replace(orders, cancelled=orders.cancelled | cancelled.keys())
         latest = slice(-KEPT_ENDED if header.service else None, None)
         changed = {entry.job_id for entry in seen.progress}
-        changed |= {spec.job_id for spec in arrivals}
-        changed |= beliefs.keys() - forecasts.keys()
+        changed |= {spec.job_id for spec in arrivals} | (beliefs.keys() - forecasts.keys())
         if ended:
             changed |= _learned_of(
                 beliefs, [belief.spec for belief in ended], self.history, history
@@ -256,6 +260,7 @@ class RunState:
             history=history,
             awaited=awaited,
             calibration=calibration,
+            wavering=self.wavering.after(() if header.pairs else rounds, header.throughputs),
             commanded=self.commanded + len(commands),
             orders=orders,
             tenancy=tenancy,
@@ -322,7 +327,7 @@ class RunState:
             if not made or made[-1].tenth < tenth_of(belief):
                 allocation = header.throughputs.reference(belief.spec)
                 time = run_time(found, belief.spec, header.throughputs, allocation)
-                awaited[found.job_id] = (*made, Scored.of(belief, time))
+                awaited[found.job_id] = (*made, Scored.of(belief, time, self.wavering))
         return replace(
             self,
             round=record.round + 1,

@@ -165,7 +165,7 @@ def answer(
     removed = this.state.orders.removed
     spec, job = belief.spec, this.active[job_id]
     time = job.run_time(job.own)
-    low, high = this.state.calibration.interval_of(belief, time)
+    low, high = this.state.calibration.interval_of(belief, time, this.state.wavering)
     barred, within = this.state.barred.get(job_id), spec.options.deadline_seconds
     clock, by = this.observation.clock_seconds, room_by(run, this).get(job_id)
     first = first_by(this).get(job_id)
