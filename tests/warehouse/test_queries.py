@@ -16,10 +16,12 @@ from tasks.round import Run
 from tests.contents import seen_by_analysts
 from tests.runs import Made, ended, tiny, write
 from tests.warehouse.conftest import folder, process, tree
+from warehouse.analytics import catalog
 from warehouse.analytics.catalog import build
+from warehouse.analytics.definitions import READING_FILES
 from warehouse.analytics.limits import interruptible
 from warehouse.analytics.questions import Analytics
-from warehouse.store.folder import RESTORE, WHOLE
+from warehouse.store.folder import RESTORE, WHOLE, make_folder, no_cells
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
@@ -153,6 +155,36 @@ def test_the_database_is_rebuilt_only_when_something_changed(opened: tuple[Path,
     database.unlink()
     build(warehouse)
     assert database.exists()
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_the_next_database_of_a_process_is_as_if_it_were_its_first(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, grown: bool
+) -> None:
+    def views(warehouse: Path) -> list[tuple[object, ...]]:
+        build(warehouse)
+        with duckdb.connect(str(warehouse / "analytics.duckdb"), read_only=True) as connection:
+            (warehouse / ".views").unlink()
+            columns = "SELECT table_name, column_name, data_type FROM duckdb_columns()"
+            files = f"list_contains({[*READING_FILES]}, view_name)"
+            stored = f"SELECT view_name, sql, NULL FROM duckdb_views() WHERE {files}"
+            rows = connection.execute(f"{columns} UNION ALL {stored} ORDER BY ALL").fetchall()
+            assert connection.execute("FROM run_summary").fetchall() == []
+            return rows
+
+    views(tmp_path / "earlier")
+    here = tmp_path / "here"
+    if grown:  # cells of a campaign that have a column of another type
+        make_folder(here)
+        folder = here / "campaigns" / "one"
+        folder.mkdir()
+        with duckdb.connect() as connection:
+            cells = f"SELECT * REPLACE (seed::VARCHAR AS seed) FROM '{no_cells(here)}'"
+            connection.execute(f"COPY ({cells}) TO '{folder / 'cells.parquet'}'")
+    found = views(here)
+    monkeypatch.setattr(catalog, "_before", None)
+    assert found == views(here)
+    assert (("campaign_cells", "seed", "VARCHAR") in found) == grown
 
 
 def test_a_warehouse_that_moved_is_rebuilt_by_its_next_run(tmp_path: Path, made: Made) -> None:

@@ -8,7 +8,6 @@ from itertools import chain
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
-from threading import Event
 
 import duckdb
 
@@ -16,10 +15,10 @@ from predictor.errors import WarehouseError, first_line, remedy_of
 from warehouse.analytics.copies import Copies, read_copies
 from warehouse.analytics.definitions import (
     MARTS,
+    READING_FILES,
     STAGING,
     VIEWS,
     definitions_digest,
-    named,
     view_sql,
 )
 from warehouse.analytics.sources import (
@@ -30,25 +29,19 @@ from warehouse.analytics.sources import (
     services,
     stored_rows,
 )
-from warehouse.store.checksums import CHECKSUMS, checksum, noted
+from warehouse.store.checksums import checksum
 from warehouse.store.durable import alone, regular, temporary_name, writing
 from warehouse.store.folder import (
-    EMPTY,
-    MISPLACED,
-    RESTORE,
     WHOLE,
     WORKLOAD_FILE,
     check_files,
-    earlier,
     make_folder,
     name_of,
     no_cells,
     place_of,
-    roots,
     run_folders,
     sums,
 )
-from warehouse.store.verified import Verification
 
 DATABASE = "analytics.duckdb"
 STAMP = ".views"
@@ -95,8 +88,7 @@ def _build(warehouse: Path) -> None:
         # DuckDB takes a "?" in the path of a database that it writes for the end of its name.
         with TemporaryDirectory() as elsewhere:
             made = Path(elsewhere) / DATABASE
-            with contextlib.closing(duckdb.connect(str(made))) as connection:
-                create_views(connection, warehouse, later=True)
+            _make(made, warehouse)
             try:
                 copyfile(made, fresh)
             except OSError as error:
@@ -116,6 +108,36 @@ def _build(warehouse: Path) -> None:
     log.unlink(missing_ok=True)  # writes of an open session belong to the previous database
     fresh.replace(database)
     stamp.write_bytes(stamped)
+
+
+_before: bytes | None = None
+"""The database that this process made last, with all views and none in the schema `live`."""
+
+
+def _make(database: Path, warehouse: Path) -> None:
+    """Create a database of views over a warehouse's files.
+
+    To bind all views takes most of the time. So the database that this process made before, of
+    whatever warehouse, is taken over, and the views that read files are replaced in it. Where
+    these have other columns than they had, views over them would not fit: all are created.
+    """
+    global _before
+    alike = not read_copies(warehouse).runs and no_cells(warehouse).exists()
+    if alike and _before is not None:
+        database.write_bytes(_before)
+        with contextlib.closing(duckdb.connect(str(database))) as connection:
+            columns = connection.execute(_COLUMNS).fetchall()
+            create_views(connection, warehouse, names=READING_FILES, later=True)
+            if connection.execute(_COLUMNS).fetchall() == columns:
+                return
+        database.unlink()
+    with contextlib.closing(duckdb.connect(str(database))) as connection:
+        create_views(connection, warehouse, later=True)
+    if alike:
+        _before = database.read_bytes()
+
+
+_COLUMNS = "SELECT table_name, column_name, data_type FROM duckdb_columns() ORDER BY ALL"
 
 
 def create_views(
@@ -146,8 +168,8 @@ def create_views(
     if not no_cells(warehouse).exists():  # of a warehouse that this version has not written to
         names = [name for name in names if name != "campaign_cells"]
     copies = copies or read_copies(warehouse)
-    copied = _copied(copies, runs)
-    others = _others(warehouse, runs, copied)
+    copied = of_copies(copies, runs)
+    others = without_copies(warehouse, runs, copied)
     if tables and _stored_bytes(warehouse, others) > TABLE_BYTES:
         tables = ()
     if not copied:
@@ -182,114 +204,18 @@ def create_views(
     _create(connection, "main", names, joined)
 
 
-def verifying_read(
-    warehouse: Path, runs: Sequence[str] | None, sql: str, copies: Copies, ended: Event
-) -> Callable[[], None]:
-    """Verify the files that a query over the views reads, as far as they have checksums.
-
-    Args:
-        warehouse: The folder.
-        runs: The runs in the views; all by default.
-        sql: The query.
-        copies: The copies in use.
-        ended: Set when nobody waits for it any more.
-
-    Returns:
-        What waits for the end of it, which goes on meanwhile.
-
-    Raises:
-        WarehouseError: A file was changed or added; it is named. What is returned raises it, too.
-    """
-    names, folder = named(sql) - {"campaign_cells"}, warehouse.resolve()
-    copied = _copied(copies, runs)
-    read, marts = _others(warehouse, runs, copied), dict[Path, str]()
-    if copied:
-        marts = {copies.file(name): copies.checksums[name] for name in MARTS if name in names}
-    if names.intersection(STAGING):
-        read |= {*copied}
-    stored = _checksums(folder, read) if names else {}
-    both = [
-        Verification(folder, marts, "make the copies anew with: shockwave views", ended),
-        Verification(folder, stored, f"{RESTORE}; shockwave audit says more", ended),
-    ]
-    return lambda: _finish(both)
-
-
-def verify_records(warehouse: Path, runs: Iterable[str]) -> None:
-    """Verify the files of runs, as far as they have checksums.
-
-    Raises:
-        WarehouseError: A file was changed or added; it is named.
-    """
-    stored = _checksums(warehouse, runs)
-    _finish([Verification(warehouse, stored, f"{RESTORE}; shockwave audit says more")])
-
-
-def _finish(begun: Iterable[Verification]) -> None:
-    for verification in begun:
-        verification.finish()
-        _check_names(verification.fresh)
-        verification.note()
-
-
-def _check_names(verified: Iterable[Path]) -> None:
-    """Refuse the folder of a run that was copied or renamed: its header has another name.
-
-    Raises:
-        WarehouseError: There is one.
-    """
-    headers = [path for path in verified if path.name == "header.parquet"]
-    headers = [path for path in headers if path.parent.name != EMPTY]
-    if not headers:
-        return
-    files = listed([glob.escape(str(path)) for path in headers])
-    stored: list[tuple[str, str]] = []
-    with contextlib.suppress(duckdb.Error), contextlib.closing(duckdb.connect()) as connection:
-        connection.execute("SET enable_progress_bar = false")  # which would be on stdout
-        rows = f"read_parquet([{files}], filename = true, hive_partitioning = false)"
-        stored = connection.execute(f"SELECT filename, run FROM {rows}").fetchall()
-    for name, run in stored:
-        if name_of(Path(name).parent) != run:
-            raise WarehouseError(name, f"is of run {run!r}", MISPLACED)
-
-
-def _checksums(warehouse: Path, runs: Iterable[str]) -> dict[Path, str]:
-    """The noted checksums of the files of runs, as far as they have any.
-
-    Raises:
-        WarehouseError: A file was added, or there are no checksums; it is named.
-    """
-    folders = [place_of(warehouse, run) for run in sorted(runs)]
-    folders += [root / EMPTY for root in roots(warehouse)]
-    stored: dict[Path, str] = {}
-    for folder in folders:
-        there = sorted(path.name for path in folder.glob("*.parquet"))
-        sums = noted(folder)
-        if sums is None:
-            if there and folder.parent != earlier(warehouse):  # layout 3 had none
-                raise WarehouseError(str(folder / CHECKSUMS), "is missing", RESTORE)
-            continue
-        stored |= {folder / name: digest for name, digest in sums.items()}
-        for name in there:
-            if name not in sums and (folder / name).exists():  # else compacted in the meantime
-                problem = f"is not in {CHECKSUMS}: it is none of the files that were written"
-                remedy = "move it elsewhere; shockwave audit says more"
-                raise WarehouseError(str(folder / name), problem, remedy)
-    return stored
-
-
 def all_copied(warehouse: Path, runs: Sequence[str] | None, copies: Copies) -> bool:
     """Whether the marts of all runs in the views are read from copies."""
-    copied = _copied(copies, runs)
-    return bool(copied) and not _others(warehouse, runs, copied)
+    copied = of_copies(copies, runs)
+    return bool(copied) and not without_copies(warehouse, runs, copied)
 
 
-def _copied(copies: Copies, runs: Sequence[str] | None) -> tuple[str, ...]:
+def of_copies(copies: Copies, runs: Sequence[str] | None) -> tuple[str, ...]:
     """The runs in the views with copies."""
     return tuple(run for run in copies.runs if runs is None or run in runs)
 
 
-def _others(warehouse: Path, runs: Sequence[str] | None, copied: Sequence[str]) -> set[str]:
+def without_copies(warehouse: Path, runs: Sequence[str] | None, copied: Sequence[str]) -> set[str]:
     """The runs in the views without copies."""
     if runs is None:
         runs = [name_of(path) for path in run_folders(warehouse)]

@@ -47,6 +47,10 @@ MARTS = (
 """Views that define figures, from staging views and from those before them."""
 
 VIEWS = STAGING + MARTS
+
+READING_FILES = ("headers", "inventories", "records", "campaign_cells", "jobs")
+"""Views over a warehouse's files; the others read views only."""
+
 _NAMES = re.compile(rf"\b({'|'.join(VIEWS)})\b", re.IGNORECASE)
 
 

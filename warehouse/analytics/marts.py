@@ -11,11 +11,12 @@ import duckdb
 import orjson
 
 from predictor.errors import ShockwaveError, WarehouseError, first_line, remedy_of
-from warehouse.analytics.catalog import build, create_views, verify_records
+from warehouse.analytics.catalog import build, create_views
 from warehouse.analytics.copies import CURRENT, Copies, Stamp, marts_folder, read_copies, stamp
 from warehouse.analytics.definitions import MARTS, STAGING, definitions_digest, view_sql
 from warehouse.analytics.limits import SPILL
 from warehouse.analytics.sources import listed
+from warehouse.analytics.verifying import verify_records
 from warehouse.store.checksums import checksum
 from warehouse.store.durable import alone, temporary_name, writing, written
 from warehouse.store.folder import (

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import duckdb
 
 from predictor.errors import InputError, WarehouseError, first_line, remedy_of
-from warehouse.analytics.catalog import all_copied, create_views, seal, verifying_read
+from warehouse.analytics.catalog import all_copied, create_views, seal
 from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import VIEWS, needed, read_twice
 from warehouse.analytics.limits import UNLIMITED, Limits, connected, interruptible
 from warehouse.analytics.recipes import recipe
+from warehouse.analytics.verifying import verifying_read
 from warehouse.store.folder import (
     check_files,
     check_runs,
@@ -192,7 +193,7 @@ class Analytics:
 
                 def work() -> list[Answer]:
                     copies = read_copies(self.warehouse)
-                    verified = verifying_read(self.warehouse, runs, sql, copies, ended)
+                    verified = verifying_read(connection, self.warehouse, runs, sql, copies, ended)
                     copied = all_copied(self.warehouse, runs, copies)
                     names, tables = needed(sql, copied=copied), read_twice(sql)
                     create_views(

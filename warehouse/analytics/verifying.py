@@ -1,0 +1,122 @@
+"""Verification of the files that queries over the views read."""
+
+import contextlib
+import glob
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from threading import Event
+
+import duckdb
+
+from predictor.errors import WarehouseError
+from warehouse.analytics.catalog import of_copies, without_copies
+from warehouse.analytics.copies import Copies
+from warehouse.analytics.definitions import MARTS, STAGING, named
+from warehouse.analytics.sources import listed
+from warehouse.store.checksums import CHECKSUMS, noted
+from warehouse.store.folder import EMPTY, MISPLACED, RESTORE, earlier, name_of, place_of, roots
+from warehouse.store.verified import Verification
+
+
+def verifying_read(
+    connection: duckdb.DuckDBPyConnection,
+    warehouse: Path,
+    runs: Sequence[str] | None,
+    sql: str,
+    copies: Copies,
+    ended: Event,
+) -> Callable[[], None]:
+    """Verify the files that a query over the views reads, as far as they have checksums.
+
+    Args:
+        connection: The database that answers the query.
+        warehouse: The folder.
+        runs: The runs in the views; all by default.
+        sql: The query.
+        copies: The copies in use.
+        ended: Set when nobody waits for it any more.
+
+    Returns:
+        What waits for the end of it, which goes on meanwhile.
+
+    Raises:
+        WarehouseError: A file was changed or added; it is named. What is returned raises it, too.
+    """
+    names, folder = named(sql) - {"campaign_cells"}, warehouse.resolve()
+    copied = of_copies(copies, runs)
+    read, marts = without_copies(warehouse, runs, copied), dict[Path, str]()
+    if copied:
+        marts = {copies.file(name): copies.checksums[name] for name in MARTS if name in names}
+    if names.intersection(STAGING):
+        read |= {*copied}
+    stored = _checksums(folder, read) if names else {}
+    both = [
+        Verification(folder, marts, "make the copies anew with: shockwave views", ended),
+        Verification(folder, stored, f"{RESTORE}; shockwave audit says more", ended),
+    ]
+    return lambda: _finish(connection, both)
+
+
+def verify_records(warehouse: Path, runs: Iterable[str]) -> None:
+    """Verify the files of runs, as far as they have checksums.
+
+    Raises:
+        WarehouseError: A file was changed or added; it is named.
+    """
+    stored = _checksums(warehouse, runs)
+    begun = [Verification(warehouse, stored, f"{RESTORE}; shockwave audit says more")]
+    with contextlib.closing(duckdb.connect()) as connection:
+        connection.execute("SET enable_progress_bar = false")  # which would be on stdout
+        _finish(connection, begun)
+
+
+def _finish(connection: duckdb.DuckDBPyConnection, begun: Iterable[Verification]) -> None:
+    for verification in begun:
+        verification.finish()
+        _check_names(connection, verification.fresh)
+        verification.note()
+
+
+def _check_names(connection: duckdb.DuckDBPyConnection, verified: Iterable[Path]) -> None:
+    """Refuse the folder of a run that was copied or renamed: its header has another name.
+
+    Raises:
+        WarehouseError: There is one.
+    """
+    headers = [path for path in verified if path.name == "header.parquet"]
+    headers = [path for path in headers if path.parent.name != EMPTY]
+    if not headers:
+        return
+    files = listed([glob.escape(str(path)) for path in headers])
+    stored: list[tuple[str, str]] = []
+    with contextlib.suppress(duckdb.Error):
+        rows = f"read_parquet([{files}], filename = true, hive_partitioning = false)"
+        stored = connection.execute(f"SELECT filename, run FROM {rows}").fetchall()
+    for name, run in stored:
+        if name_of(Path(name).parent) != run:
+            raise WarehouseError(name, f"is of run {run!r}", MISPLACED)
+
+
+def _checksums(warehouse: Path, runs: Iterable[str]) -> dict[Path, str]:
+    """The noted checksums of the files of runs, as far as they have any.
+
+    Raises:
+        WarehouseError: A file was added, or there are no checksums; it is named.
+    """
+    folders = [place_of(warehouse, run) for run in sorted(runs)]
+    folders += [root / EMPTY for root in roots(warehouse)]
+    stored: dict[Path, str] = {}
+    for folder in folders:
+        there = sorted(path.name for path in folder.glob("*.parquet"))
+        sums = noted(folder)
+        if sums is None:
+            if there and folder.parent != earlier(warehouse):  # layout 3 had none
+                raise WarehouseError(str(folder / CHECKSUMS), "is missing", RESTORE)
+            continue
+        stored |= {folder / name: digest for name, digest in sums.items()}
+        for name in there:
+            if name not in sums and (folder / name).exists():  # else compacted in the meantime
+                problem = f"is not in {CHECKSUMS}: it is none of the files that were written"
+                remedy = "move it elsewhere; shockwave audit says more"
+                raise WarehouseError(str(folder / name), problem, remedy)
+    return stored
