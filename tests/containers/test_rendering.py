@@ -16,6 +16,7 @@ from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobKind, timed_job
 from predictor.options import JobOptions, tasks_of
+from tests.strategies import examples
 
 LIMITS = Limits(memory_bytes=2**30, pids=64, scratch_bytes=2**26, cpus=1.5)
 
@@ -198,6 +199,7 @@ def test_no_mount_shows_a_docker_socket_or_the_folders_of_other_jobs(path: str) 
     assert one.options["mounts"][1:] == [bind("/srv/data", "/data"), bind("/usr", "/usr")]
 
 
+@examples(50)
 @given(st.integers(1, 8), st.integers(1, 5), st.data())
 def test_gpus_by_node_are_as_the_nodes_number_them(
     size: int, count: int, data: st.DataObject

@@ -15,6 +15,7 @@ from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.throughput import Profile
+from tests.strategies import examples
 
 SIZES = (10, 20, 40)
 ONE_STEP_A_SECOND = Profile.of_type({("toy", size, 1): 1.0 for size in SIZES})
@@ -318,6 +319,7 @@ def profiles(draw: st.DrawFn) -> Profile:
 ROUNDS = st.lists(st.sets(st.sampled_from([0, 1, 2])), max_size=30)
 
 
+@examples(50)
 @given(jobs(0), jobs(1), jobs(2), profiles(), ROUNDS)
 def test_reports_account_for_every_epoch_and_every_second(
     a: Job, b: Job, c: Job, profile: Profile, rounds: list[set[int]]

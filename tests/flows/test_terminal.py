@@ -19,6 +19,7 @@ from flows.cli.terminal import print_side_by_side, print_table
 from harness.up import outside
 from tests.flows.conftest import Command, Finished
 from tests.newcomer import in_terminal
+from tests.strategies import examples
 
 WIDTHS = (60, 80, 100, 120, 200)
 STORED = Path(__file__).parent / "terminals"
@@ -61,6 +62,7 @@ def _note(text: str) -> list[str]:
     ].split()
 
 
+@examples(40)
 @given(tables(), st.integers(40, 220))
 def test_no_number_is_broken_and_nothing_is_left_out_unsaid(
     drawn: tuple[list[str], list[list[object]]], width: int

@@ -181,6 +181,7 @@ def test_samples_are_the_quantiles_of_the_posterior(case: Case) -> None:
             assert weights[seconds <= sample * (1.0 + 1e-9)].sum() >= level - 1e-9
 
 
+@examples(50)
 @given(batches_of_beliefs())
 def test_no_number_is_expected_to_be_closer_than_the_remaining_time(case: Case) -> None:
     beliefs, profile = case
@@ -198,7 +199,7 @@ def test_no_number_is_expected_to_be_closer_than_the_remaining_time(case: Case) 
         assert error(on_reference(result, belief, profile).remaining) <= least + 1e-9
 
 
-@examples(200)
+@examples(100)
 @given(batches_of_beliefs())
 def test_a_batch_forecasts_as_one_by_one_to_the_last_bit(case: Case) -> None:
     beliefs, profile = case

@@ -11,6 +11,7 @@ from containers.runtime import Lease, Runtime, Standing, Terms
 from containers.virtual.faithful import FaithfulPlace
 from containers.virtual.virtual_cluster import VirtualPlace
 from predictor.job import JobSpec
+from tests.strategies import examples
 from warehouse.workloads.generator import generate_workload
 
 JOBS = 4
@@ -44,6 +45,7 @@ def play(
 
 
 @pytest.mark.parametrize("kind", [VirtualPlace, FaithfulPlace])
+@examples(50)
 @given(st.integers(0, 1_000), ROUNDS)
 def test_admitting_jobs_in_pieces_gives_what_admitting_them_at_once_gives(
     kind: type[VirtualPlace | FaithfulPlace], seed: int, rounds: list[set[int]]

@@ -13,7 +13,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from solver.counts import solve_counts
 from solver.market import Market
 from solver.timetable import lay_out
-from tests.strategies import gang_bid, gang_heavy_markets, markets, one_type, unit_markets
+from tests.strategies import examples, gang_bid, gang_heavy_markets, markets, one_type, unit_markets
 
 EXACT = 1e-5
 """Share of the total gain that solvers' tolerances leave undecided."""
@@ -111,6 +111,7 @@ def ordered(draw: st.DrawFn, problems: st.SearchStrategy[Market]) -> tuple[Marke
     return market, order, draw(st.sampled_from(("lagrangian", "gurobi", "highs")))
 
 
+@examples(50)
 @given(ordered(unit_markets))
 def test_jobs_of_one_gpu_lose_nothing(case: tuple[Market, list[int], str]) -> None:
     market, order, backend = case
@@ -120,6 +121,7 @@ def test_jobs_of_one_gpu_lose_nothing(case: tuple[Market, list[int], str]) -> No
     assert objective == pytest.approx(optimum, abs=tolerance)
 
 
+@examples(50)
 @given(ordered(st.one_of(markets(), gang_heavy_markets)))
 def test_the_optimum_lies_between_plan_and_bound(case: tuple[Market, list[int], str]) -> None:
     market, order, backend = case
@@ -129,6 +131,7 @@ def test_the_optimum_lies_between_plan_and_bound(case: tuple[Market, list[int], 
     assert objective <= optimum + tolerance
 
 
+@examples(50)
 @given(ordered(markets(largest_exponent=0)))
 def test_gangs_of_one_weight_lose_little(case: tuple[Market, list[int], str]) -> None:
     market, order, backend = case

@@ -14,6 +14,7 @@ from predictor.belief import Belief
 from predictor.forecast import Forecast, forecast
 from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Profile
+from tests.strategies import examples
 
 EPOCHS = 30
 ROUND_SECONDS = 200.0
@@ -63,6 +64,7 @@ def forecasts(job: JobSpec, real: GroundTruth) -> list[tuple[int, Forecast]]:
 sizes = st.lists(st.sampled_from((16, 64)), min_size=EPOCHS + 1, max_size=EPOCHS + 1)
 
 
+@examples(40)
 @given(
     mode=st.sampled_from(Mode),
     past=sizes,
@@ -92,6 +94,7 @@ def test_a_future_that_is_met_does_change_the_forecast() -> None:
     assert ours != theirs
 
 
+@examples(40)
 @given(sizes.flatmap(lambda past: st.permutations(past[15:]).map(lambda tail: (past, tail))))
 def test_permuting_the_future_changes_nothing_so_far(case: tuple[list[int], list[int]]) -> None:
     past, tail = case

@@ -103,7 +103,7 @@ def check_who_waits(
             assert sum(len(placement[other]) for other in before) > GPUS - job.gang
 
 
-@examples(60)
+@examples(30)
 @given(gangs=st.lists(st.sampled_from(GANGS), min_size=4, max_size=6), bursts=BURSTS)
 def test_an_overdue_job_waits_for_jobs_that_were_overdue_before_it_only(
     gangs: list[int], bursts: list[list[tuple[int, int]]]

@@ -11,7 +11,7 @@ from predictor.throughput import UNTYPED
 from solver.backends import RELATIVE_GAP, gurobi, lagrangian
 from solver.counts import Counts, _decided, _last_useful, solve_counts
 from solver.market import Bid, Market
-from tests.strategies import GANGS, gang_bid, markets, one_type
+from tests.strategies import GANGS, examples, gang_bid, markets, one_type
 
 
 def line(job_id: int, gain: float, *, gpus: int = 1, window: int = 4, weight: float = 1.0) -> Bid:
@@ -111,6 +111,7 @@ def test_a_constant_in_a_bid_changes_nothing(backend: str, sign: float) -> None:
     assert counts.counts.tolist() == [0, 4]
 
 
+@examples(50)
 @given(markets())
 def test_back_ends_agree(market: Market) -> None:
     ours, *others = (solve_counts(market, name) for name in ("lagrangian", "gurobi", "highs"))
@@ -125,6 +126,7 @@ def test_back_ends_agree(market: Market) -> None:
 
 
 @pytest.mark.parametrize("backend", ["lagrangian", "gurobi", "highs"])
+@examples(40)
 @given(market=markets())
 def test_counts_fit_and_stay_below_their_bound(backend: str, market: Market) -> None:
     solved = solve_counts(market, backend)
@@ -147,6 +149,7 @@ def test_the_price_is_zero_when_everybody_gets_all(market: Market) -> None:
 
 
 @pytest.mark.parametrize("backend", ["lagrangian", "gurobi", "highs"])
+@examples(40)
 @given(market=tiny_markets)
 def test_no_counts_are_better(backend: str, market: Market) -> None:
     best = max(market.objective(counts) for counts in all_counts(market))

@@ -13,7 +13,7 @@ from solver.backends.highs import Highs
 from solver.backends.lagrangian import Lagrangian
 from solver.counts import Counts, solve_counts
 from solver.market import Bid, Market
-from tests.strategies import gang_bid, market_of, markets
+from tests.strategies import examples, gang_bid, market_of, markets
 
 TYPES = ("v100", "k80")
 
@@ -46,6 +46,7 @@ def prices(solved: Counts) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("backend", ["gurobi", "highs", "auto"])
+@examples(40)
 @given(market=typed_markets)
 def test_no_counts_are_better_than_those_found(backend: str, market: Market) -> None:
     best = max(market.objective(counts) for counts in feasible(market))
@@ -65,6 +66,7 @@ def only(market: Market, gpu_type: str) -> Market:
     return market_of({gpu_type: gpus}, market.window, market.regularizer, bids)
 
 
+@examples(50)
 @given(market=markets(types=TYPES, max_jobs=8, regularizers=(0,), largest_exponent=3))
 def test_without_a_regulariser_types_are_markets_of_their_own(market: Market) -> None:
     together, tolerance = solve_counts(market), 2 * RELATIVE_GAP * stake(market) + 1e-9

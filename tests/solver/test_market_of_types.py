@@ -212,7 +212,7 @@ def queues(draw: st.DrawFn) -> Situation:
     return situation(*jobs, clock=float(draw(st.sampled_from((0, 5_000, 90_000)))))
 
 
-@examples(60)
+@examples(30)
 @given(queues())
 def test_nobody_prefers_another_type_at_its_price_and_no_wanted_gpu_idles(told: Situation) -> None:
     plan = Shockwave().plan(told)

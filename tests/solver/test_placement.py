@@ -181,7 +181,7 @@ def by_number(told: Situation) -> list[int]:
     return chosen
 
 
-@examples(300)
+@examples(100)
 @given(crowds((1, 2, 4, 8, 16), (1, 1, 2, 4, 8, 16)))
 def test_powers_of_two_never_lose_their_turn_to_placement(told: Situation) -> None:
     placed = next_round(told, claims(told.jobs))
@@ -189,7 +189,7 @@ def test_powers_of_two_never_lose_their_turn_to_placement(told: Situation) -> No
     assert list(placed) == by_number(told)
 
 
-@examples(300)
+@examples(100)
 @given(crowds((2, 4, 8, 16), (1, 2, 3, 5, 6, 11)))
 def test_any_gangs_are_placed_whole_and_the_first_is_served(told: Situation) -> None:
     placed = next_round(told, claims(told.jobs))
@@ -202,7 +202,7 @@ def test_any_gangs_are_placed_whole_and_the_first_is_served(told: Situation) -> 
             assert active.spec.consolidate or active.gang > idle
 
 
-@examples(200)
+@examples(100)
 @given(crowds((1, 2, 4, 8, 16), (1, 2, 3, 4, 6)))
 def test_who_runs_where_all_fit_stays(told: Situation) -> None:
     placed = next_round(told, claims(told.jobs))

@@ -100,14 +100,14 @@ def running(plan: Plan) -> list[int]:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@examples(60)
+@examples(25)
 @given(told=situations())
 def test_every_policy_plans_a_round_that_can_run(name: str, told: Situation) -> None:
     assert list(unfit(told, make_policy(name).plan(told))) == []
 
 
 @pytest.mark.parametrize("name", [name for name in POLICIES if POLICIES[name].work_conserving])
-@examples(60)
+@examples(25)
 @given(told=situations())
 def test_no_gpu_idles_that_a_waiting_job_could_use(name: str, told: Situation) -> None:
     plan = make_policy(name).plan(told)
@@ -117,7 +117,7 @@ def test_no_gpu_idles_that_a_waiting_job_could_use(name: str, told: Situation) -
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@examples(30)
+@examples(15)
 @given(told=situations())
 def test_every_policy_is_pure(name: str, told: Situation) -> None:
     policy = make_policy(name)
@@ -126,7 +126,7 @@ def test_every_policy_is_pure(name: str, told: Situation) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@examples(60)
+@examples(25)
 @given(told=situations())
 def test_a_job_that_goes_on_keeps_its_gpus(name: str, told: Situation) -> None:
     plan = make_policy(name).plan(told)

@@ -82,7 +82,7 @@ def service(given: Given) -> Start:
     return make_start(workload, settings, service=True)
 
 
-@examples(25)
+@examples(15)
 @given(given_orders)
 def test_orders_are_obeyed_and_the_records_alone_say_so(given: Given) -> None:
     start = service(given)

@@ -19,6 +19,7 @@ from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from predictor.throughput import UNTYPED, Profile, epoch_seconds
 from tasks.sources import Workload
+from tests.strategies import examples
 from warehouse.workloads.families import FAMILIES, SCALE_FACTORS, generated_profile
 from warehouse.workloads.generator import generate_workload
 from warehouse.workloads.kinds import Arrivals
@@ -201,6 +202,7 @@ def test_jobs_that_run_alone_take_about_their_isolated_run_time() -> None:
     assert 0.75 < min(ratios) < max(ratios) < 1.25
 
 
+@examples(40)
 @given(SEEDS)
 def test_every_job_can_run_alone_and_finishes(seed: int) -> None:
     workload = generate(4, seed)

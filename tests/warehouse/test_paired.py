@@ -4,11 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.strategies import examples
 from warehouse.analytics.paired import difference
 
 figures = st.floats(1.0, 1e5)
 
 
+@examples(40)
 @given(st.lists(st.tuples(figures, figures), min_size=2, max_size=20))
 def test_the_interval_is_that_of_the_paired_t_test(pairs: list[tuple[float, float]]) -> None:
     from scipy.stats import ttest_rel  # costs half a second to import
