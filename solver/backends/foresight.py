@@ -35,7 +35,7 @@ INTERVALS = 10
 """Intervals of time, at most; fewer did worse, and 14 the same (docs/adr/0035)."""
 
 FIXED = 0.8
-"""Part of the least makespan before the last interval."""
+"""Part of the least makespan before the last interval, unless that were shorter than a round."""
 
 SPANS, LONGER = 3, 0.1
 """Bound on effort: how often the intervals are laid out, as long as the last one is longer than was
@@ -124,11 +124,12 @@ def _lengths(first: float) -> Floats:
     Args:
         first: Length of a round, at most ½.
     """
-    fixed = min(INTERVALS - 1, int(FIXED / first))
+    before = min(FIXED, 1.0 - first)
+    fixed = min(INTERVALS - 1, int(before / first))
     low, high = 1.0, 1.0 / first
     for _ in range(60):
         factor = (low + high) / 2.0
-        long = first * sum(factor**n for n in range(fixed)) > FIXED
+        long = first * sum(factor**n for n in range(fixed)) > before
         low, high = (low, factor) if long else (factor, high)
     lengths = first * low ** np.arange(fixed)
     return np.append(lengths, 1.0 - lengths.sum())

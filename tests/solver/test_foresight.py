@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -136,6 +136,20 @@ def test_prices_are_the_same_with_any_number_of_threads() -> None:
         for threads in ("1", "2")
     }
     assert len(said) == 1
+
+
+@examples(50)
+@given(st.floats(1e-3, 0.5))
+@example(0.21)
+@example(0.3)
+@example(0.4)
+def test_intervals_begin_with_a_round_and_none_is_shorter(first: float) -> None:
+    lengths = bidding._lengths(first)
+    assert lengths[0] == first
+    assert lengths.sum() == pytest.approx(1.0)
+    assert 2 <= len(lengths) <= bidding.INTERVALS
+    assert lengths.min() >= (1.0 - 1e-9) * first
+    assert len(lengths) == bidding.INTERVALS or first > bidding.FIXED / bidding.INTERVALS
 
 
 def bids(seconds: list[float], gpus: int = 2, **asked: float) -> Floats:
