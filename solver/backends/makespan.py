@@ -14,7 +14,7 @@ from solver.backends.over_time import CLOSED, Program, prices_over_time
 from solver.market import Floats, Ints
 
 EXACT = 1e-7
-"""Gap at which the search ends, as a share of H, where it is to be exact."""
+"""Gap at which the search ends, as a share of H, where it is to be exact; constraints lack less."""
 
 
 def least_makespan(
@@ -34,10 +34,11 @@ def least_makespan(
         job_of: Index of each row's job, ascending.
         type_of: Index of each row's GPU type; a job has at most one row of each.
         capacities: C, shape (types,); where a type has none, no job has a row of it.
-        exact: Else an estimate: to a gap of `CLOSED`, by a sample of the jobs where there are many.
+        exact: Else an estimate: to a gap of `CLOSED`, or as near as the search came to it, by a
+            sample of the jobs where there are many.
 
     Raises:
-        SolverError: The search did not end; no such problem is known.
+        SolverError: An exact search did not end; no such problem is known.
     """
     jobs, there = int(job_of[-1]) + 1, capacities > 0
     firsts = np.flatnonzero(np.diff(job_of, prepend=-1))

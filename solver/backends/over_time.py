@@ -196,9 +196,12 @@ class _Point:
         self.gap = _dot(self.x.all, self.d.all)
 
     def closed(self, gap: float) -> bool:
-        """Whether the search is at its end: the gap is such a share of the optimum."""
+        """Whether the search is at its end: the gap is such a share of the optimum.
+
+        And what constraints still lack is less than that.
+        """
         value = _dot(self.f.ravel(), self.x.y.ravel()) + self.kappa * float(self.x.all[-1])
-        near = self._lack <= 1e-5 and self._wrong <= 1e-4 * self._size
+        near = self._lack <= 0.01 * gap and self._wrong <= 0.1 * gap * self._size
         return near and self.gap <= gap * value
 
     def step(self) -> None:

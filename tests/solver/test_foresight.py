@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from predictor.errors import SolverError
 from solver.backends import foresight as bidding
 from solver.backends import over_time
 from solver.backends.foresight import foresight
+from solver.backends.makespan import EXACT
 from solver.backends.over_time import Program, prices_over_time
 from solver.market import Floats
 from tests.strategies import examples
@@ -65,6 +67,50 @@ def optimum(program: Program, prices: Floats | None = None) -> float:
         b_eq=np.ones(jobs),
     )
     return float(found.fun) - sold
+
+
+@examples(30)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 12),
+    st.integers(1, 4),
+    st.sampled_from([1, 4]),
+    st.sampled_from([over_time.CLOSED, EXACT]),
+)
+@example(102, 3, 2, 1, EXACT)
+def test_the_search_ends_with_a_proof_of_its_gap(
+    seed: int, jobs: int, types: int, intervals: int, gap: float
+) -> None:
+    program = drawn(seed, jobs, types)
+    program = replace(
+        program, costs=program.costs[:, -intervals:], lengths=program.lengths[-intervals:]
+    )
+    at = over_time._Point(program)
+    while not at.closed(gap):
+        at.step()
+    lengths, kappa = program.lengths[:-1, None], program.makespan * jobs
+    # A plan: what it lacks of the work or has too much of the GPUs is next to nothing.
+    y, end, lack = at.x.y, float(at.x.all[-1]), 0.1 * gap
+    assert y.min() >= 0.0
+    assert (y[:, program.speed.T == 0.0] == 0.0).all()
+    assert np.einsum("tkj,jk->j", y, program.speed) == pytest.approx(np.ones(jobs), abs=lack)
+    spans = np.append(lengths, [[end]], axis=0)
+    assert (y.sum(axis=1) <= spans + lack).all()
+    assert (y @ program.gangs <= spans * program.capacities + lack * program.capacities).all()
+    costs = program.costs.T[:, None] * program.speed.T + program.fixed
+    value = float((costs * y).sum()) + kappa * end
+    # What every plan costs at least: v is the most that prices and premiums let the work cost.
+    prices, premiums = at.d.u, at.d.s
+    assert min(prices.min(), premiums.min()) >= 0.0
+    assert prices[-1] @ program.capacities + premiums[-1].sum() <= kappa * (1.0 + gap)
+    paid = costs + np.multiply.outer(prices, program.gangs) + premiums[:, None]
+    runs = program.speed.T > 0.0
+    each = np.divide(paid, program.speed.T, out=np.full(paid.shape, np.inf), where=runs)
+    bound = float(each.min(axis=(0, 1)).sum())
+    bound -= float(
+        (lengths * (prices @ program.capacities + premiums.sum(axis=1))[:-1, None]).sum()
+    )
+    assert bound == pytest.approx(value, rel=3.0 * gap)
 
 
 @examples(30)

@@ -36,7 +36,7 @@ def test_it_is_the_optimum_of_the_linear_program(
         A_eq=np.c_[work, np.zeros(jobs)],
         b_eq=np.ones(jobs),
     ).fun
-    np.testing.assert_allclose(found, best, rtol=1e-4)
+    np.testing.assert_allclose(found, best, rtol=1e-6)
 
 
 def test_an_estimate_of_many_jobs_is_near_and_never_before_the_longest_job() -> None:
