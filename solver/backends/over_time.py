@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from predictor.errors import SolverError
+from solver.backends.dense import dot, products, solved
 from solver.market import Floats, Ints
 
 CLOSED = 1e-3
@@ -38,9 +39,6 @@ MOST = 128
 
 SHORTENED = 0.99
 """Of the way to the next constraint that a step goes."""
-
-PIECE = 64
-"""Jobs of which sums of products are added up by BLAS: too few for a second thread of it."""
 
 
 @dataclass(frozen=True)
@@ -193,14 +191,14 @@ class _Point:
         self.work = 1.0 - np.einsum("kj,tkj->j", self.a, self.x.y)
         self.time = lengths - self.x.y.sum(axis=1) - self.x.s
         self.room = lengths * self.c - self.x.u - np.einsum("tkj,j->tk", self.x.y, self.g)
-        self.gap = _dot(self.x.all, self.d.all)
+        self.gap = dot(self.x.all, self.d.all)
 
     def closed(self, gap: float) -> bool:
         """Whether the search is at its end: the gap is such a share of the optimum.
 
         And what constraints still lack is less than that.
         """
-        value = _dot(self.f.ravel(), self.x.y.ravel()) + self.kappa * float(self.x.all[-1])
+        value = dot(self.f.ravel(), self.x.y.ravel()) + self.kappa * float(self.x.all[-1])
         near = self._lack <= 0.01 * gap and self._wrong <= 0.1 * gap * self._size
         return near and self.gap <= gap * value
 
@@ -213,7 +211,7 @@ class _Point:
         first = min(1.0, 1.0 / max(1.0 + float(falls.max()), 1e-9))
         second = min(1.0, 1.0 / max(-float(falls.min()), 1e-9))
         both = ahead * dual
-        near = (1.0 - first) * self.gap + (second - first) * _dot(x, dual)
+        near = (1.0 - first) * self.gap + (second - first) * dot(x, dual)
         near += first * second * float(both.sum())
         centre = (max(near, 0.0) / self.gap) ** 3 * self.gap / self._pairs
         move, dual = system.solved((centre * self._positive.all - both) / d - x)
@@ -229,10 +227,7 @@ class _Point:
 
 
 class _System:
-    """Newton's equations at a point, with those of each job eliminated.
-
-    Sums over jobs are NumPy's own: BLAS adds up in another order with other numbers of threads.
-    """
+    """Newton's equations at a point, with those of each job eliminated: definite but for h."""
 
     def __init__(self, at: _Point) -> None:
         intervals, types, jobs = at.x.y.shape
@@ -256,7 +251,7 @@ class _System:
         for t in range(intervals):
             there = slice(t * types, (t + 1) * types)
             matrix[there, there] = -blocks[t]
-        matrix[:size, :size] -= _product(self._flat, self._stiff)
+        matrix[:size, :size] -= products(self._flat, self._stiff)
         across = np.einsum("tkj,j->tk", weights, at.g) + self._ratios.u
         matrix[range(size), range(size)] += across.ravel()
         self._end = end = self._share[-1]
@@ -287,10 +282,10 @@ class _System:
         right = np.einsum("tkj,j->tk", y, at.g) - np.einsum("tkj,tj->tk", self._weights, spread)
         right += step.u - at.room
         right = right.ravel() + np.einsum("aj,j->a", self._flat, eased)
-        end = at.last - _dot(self._end, eased) - float(spread[-1].sum())
+        end = at.last - dot(self._end, eased) - float(spread[-1].sum())
         end -= float(plain[-1] / self._ratios.all[-1])
         try:
-            found = np.linalg.solve(self._matrix, np.append(right, end))
+            found = solved(self._matrix, np.append(right, end))
         except np.linalg.LinAlgError as error:
             raise SolverError(
                 "program over time", f"a step fails: {error}", "report it with the run's records"
@@ -309,27 +304,3 @@ class _System:
         dual.y *= at.runs
         dual.all[-1] = (plain[-1] - found[-1]) / self._ratios.all[-1]
         return plain - self._ratios.all * dual.all, dual.all
-
-
-def _dot(one: Floats, other: Floats) -> float:
-    """Sum of products, added up by NumPy."""
-    return float(np.einsum("i,i->", one, other))
-
-
-def _product(table: Floats, over: Floats) -> Floats:
-    """The products of rows of a table, each over a number of its column, added up by BLAS.
-
-    In pieces for which it takes one thread: with more it would add up in another order.
-
-    Args:
-        table: Shape (rows, columns).
-        over: Shape (columns,).
-
-    Returns:
-        Shape (rows, rows).
-    """
-    found = np.zeros((len(table), len(table)))
-    for first in range(0, len(over), PIECE):
-        piece = table[:, first : first + PIECE]
-        found += (piece / over[first : first + PIECE]) @ piece.T
-    return found
