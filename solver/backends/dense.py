@@ -53,9 +53,9 @@ def solved(matrix: Floats, right: Floats) -> Floats:
         numpy.linalg.LinAlgError: A block is singular.
     """
     if len(matrix) <= PIECE:
-        return np.linalg.solve(matrix, right)
+        return np.linalg.solve(matrix, right).astype(float)
     first, below = matrix[:PIECE, :PIECE], matrix[PIECE:, :PIECE]
     both = np.linalg.solve(first, np.c_[matrix[:PIECE, PIECE:], right[:PIECE]])
     left = np.c_[matrix[PIECE:, PIECE:], right[PIECE:]] - np.einsum("ij,jk->ik", below, both)
     rest = solved(left[:, :-1], left[:, -1])
-    return np.append(both[:, -1] - np.einsum("ij,j->i", both[:, :-1], rest), rest)
+    return np.concatenate([both[:, -1] - np.einsum("ij,j->i", both[:, :-1], rest), rest])
