@@ -65,6 +65,7 @@ class _Jobs:
         steps_per_epoch: At the batch size under way.
         rate: Steps per second.
         restart_seconds: What a restart takes on the GPUs that it was last given.
+        left_of_restart: What is left of one that takes longer than a round.
         seconds: Time spent training in the last round that the job ran in.
         run_seconds: Time spent training.
         stalled_rounds: Rounds without a step left to run.
@@ -79,7 +80,8 @@ class _Jobs:
         self.ids = np.array([truth.job_id for truth in truths], np.int64)
         self.batch_size, self.next_batch_size = np.ones((2, len(truths)), np.int64)
         self.total_steps, self.steps, self.stalled_rounds = np.zeros((3, len(truths)), np.int64)
-        self.seconds, self.run_seconds, self.restart_seconds = np.zeros((3, len(truths)))
+        self.seconds, self.run_seconds = np.zeros((2, len(truths)))
+        self.restart_seconds, self.left_of_restart = np.zeros((2, len(truths)))
         self.started, self._doubles, self.timed = np.zeros((3, len(truths)), bool)
         self._declared_steps = np.zeros(len(truths), np.int64)
         self._samples = np.zeros(len(truths), np.int64)
@@ -365,9 +367,13 @@ class VirtualCluster:
             held[pairs[:, 0]] = held[pairs].max(axis=1)
         ran = held.copy()
         if not self._first_round:
-            pays = ~self._ran[rows] & (held > max(self._round_seconds - SHORT_RUN_SECONDS, 0.0))
-            ran[pays] = np.maximum(held[pays] - jobs.restart_seconds[rows[pays]], 0.0)
+            restores = ~self._ran[rows]
+            lost = np.where(restores, jobs.restart_seconds[rows], jobs.left_of_restart[rows])
+            pays = held > max(self._round_seconds - SHORT_RUN_SECONDS, 0.0)
+            pays &= restores | (lost > 0.0)
+            ran[pays] = np.maximum(held[pays] - lost[pays], 0.0)
             steps[pays] = np.trunc(steps[pays] * ran[pays] / held[pays])
+            jobs.left_of_restart[rows] = np.where(pays, lost - self._round_seconds, 0.0).clip(0.0)
         jobs.steps[rows] += steps.astype(np.int64)
         jobs.seconds[rows] = ran
         jobs.run_seconds[rows] += ran

@@ -142,6 +142,34 @@ def test_a_start_takes_as_long_as_it_does_where_the_job_goes(
     assert trained == pytest.approx([first, 160.0, 40.0, 20.0, 0.0], abs=2.0)
 
 
+@pytest.mark.parametrize("place", [VirtualPlace, FaithfulPlace])
+def test_a_restart_longer_than_a_round_goes_on_in_the_next_ones(
+    place: type[VirtualPlace] | type[FaithfulPlace],
+) -> None:
+    start = measured(restart_seconds=380.0)
+    spec = next(
+        spec
+        for spec in start.workload.specs
+        if spec.model not in ("autoencoder", "conv-large") and spec.demand.least == 1
+    )
+    runtime = place(start.workload.truths).open(terms(start.header), Standing(jobs=(spec,)))
+    (v100,), (k80,) = (INVENTORY.gpus_in(INVENTORY.pools_of[k][0])[:1] for k in ("v100", "k80"))
+    trained, left = [], []
+    for number, gpu in enumerate((v100, v100, k80, k80, v100, v100, *[k80] * 7)):
+        runtime.launch(number, [Lease(spec.job_id, (gpu,))])
+        runtime.advance(None)
+        (entry,) = runtime.observe().progress
+        trained.append(entry.run_seconds)
+        left.append(entry.steps_left)
+    took = {"v100": 760.0, "k80": 3040.0}
+    rounds = np.diff(trained, prepend=0.0)
+    # From the third round on: no trace of a restart that a move cut short.
+    assert rounds[2:4] == pytest.approx([0.0, 0.0])
+    assert rounds[4:6] == pytest.approx([0.0, 1200.0 - took["v100"]], abs=2.0)
+    assert rounds[6:] == pytest.approx([0.0] * 5 + [3600.0 - took["k80"], 600.0], abs=2.0)
+    assert (np.diff(left)[rounds[1:] == 0.0] == 0).all()
+
+
 def test_the_header_has_restarts_by_allocation_where_the_least_is_what_is_asked_for() -> None:
     start = measured()
     took = start.header.throughputs.restarts
