@@ -176,7 +176,7 @@ def make_header(
 
 
 def _restarts(asked: Settings, profile: Profile) -> Callable[[Allocation], float]:
-    """What a restart costs on GPUs, on a cluster of several types; 0 where that is not known.
+    """What a restart costs on GPUs, on a cluster of several types; 0 where it is free or not known.
 
     What is asked for is what it costs where it takes least. Elsewhere it takes as many times longer
     as was measured, which may be more than a round.
