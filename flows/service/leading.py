@@ -1,7 +1,7 @@
 """The one process that serves a warehouse: it has the lock of the service, and the lease.
 
 The lock, a file's, goes with its process, and tells processes of one machine apart at once. The
-lease, in the inbox's database, tells those of several machines apart, and one that hangs.
+lease, in a database, tells those of several machines apart, and one that hangs.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""The inbox's database: SQLite, or Postgres by URL, brought to the present tables."""
+"""The database of the inbox, and of the lease: SQLite, a file of each, or Postgres by URL.
+
+It is brought to the present tables when it is opened.
+"""
 
 import asyncio
 import os
@@ -35,7 +38,7 @@ def shown(url: URL) -> str:
 
 
 class Database:
-    """A database of entries; may be used by several threads.
+    """A database of entries, or of the lease; may be used by several threads.
 
     Args:
         file: Its SQLite file, made if it is missing; of Postgres, unused.
@@ -86,7 +89,7 @@ class Database:
                 return work(found)
         except (SQLAlchemyError, OSError, TimeoutError) as error:
             reason = first_line(getattr(error, "orig", None) or error)
-            problem = f"the inbox's database does not answer ({reason})"
+            problem = f"the database does not answer ({reason})"
             raise WarehouseBusy(self._shown, problem, "try again, or start the database") from None
 
     def close(self) -> None:

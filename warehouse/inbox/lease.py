@@ -1,4 +1,4 @@
-"""The lease of a service: which process may schedule it, in the inbox's database.
+"""The lease of a service: which process may schedule it, in a database.
 
 Each holder has a *fencing token*, one more than that of the holder before (Gray and Cheriton, SOSP
 '89; Kleppmann, Designing Data-Intensive Applications, chapter 8). A process that was stopped for
