@@ -1,5 +1,6 @@
 """The inbox: what is accepted is there, once, in order, whoever asks how often and is killed."""
 
+import json
 import os
 import signal
 import sqlite3
@@ -10,9 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from socket import gethostname
+from time import time
 
 import pytest
+from sqlalchemy import insert
 
+from harness.waiting import HANG_SECONDS
 from predictor.allocation import Demand
 from predictor.errors import InputError, WarehouseBusy, WarehouseError
 from predictor.job import JobSpec, Mode
@@ -20,8 +25,8 @@ from tasks.commands import CommandKind, TenantTerms
 from warehouse.inbox.database import Database
 from warehouse.inbox.entries import SUBMIT, Request
 from warehouse.inbox.inbox import FILE, Inbox
-from warehouse.inbox.lease import Leases
-from warehouse.inbox.tables import ENTRIES, VERSION_TABLE
+from warehouse.inbox.lease import Leases, TakenOver
+from warehouse.inbox.tables import ENTRIES, SERVICE, VERSION_TABLE
 
 JOB = JobSpec(0, "conv-small", 32, 32, Demand.gang(1), Mode.STATIC, 5, 40_000, 0.0, "a")
 POSTGRES = os.environ.get("SHOCKWAVE_POSTGRES", "")
@@ -256,6 +261,29 @@ def test_the_lease_is_renewed_while_others_write(tmp_path: Path, url: str) -> No
         assert token
         others.write(lambda connection: leases.renew(token))
         leases.check(token)
+
+
+def test_a_lease_of_a_version_that_had_it_in_the_inbox_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr("warehouse.inbox.lease.FILE", FILE)
+        stopped = Leases(tmp_path)
+    held = {"token": 3, "host": gethostname(), "pid": os.getpid(), "until": time() + HANG_SECONDS}
+    with closing(Database(tmp_path / FILE)) as inbox:
+        row = {"name": "lease", "value": json.dumps(held)}
+        inbox.write(lambda connection: connection.execute(insert(SERVICE), row))
+    stopped.check(3)
+    leases = Leases(tmp_path)
+    with closing(stopped), closing(leases):
+        assert leases.found() == (None, True)
+        assert leases.take(alone=False) is None  # it has not ended
+        assert leases.take(alone=True) == 4
+        for asked in (stopped.check, stopped.renew, stopped.end):
+            with pytest.raises(TakenOver):
+                asked(3)
+        leases.check(4)
+        assert leases.take(alone=True) == 5
 
 
 def test_terms_that_several_give_at_once_are_all_kept(inbox: Inbox) -> None:

@@ -13,6 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from sqlalchemy import Connection, delete, func, insert, select
 
 from predictor.errors import WarehouseBusy
 from warehouse.inbox.database import Database
+from warehouse.inbox.inbox import FILE as INBOX
 from warehouse.inbox.tables import SERVICE
 
 LEASE_SECONDS = 10.0
@@ -71,6 +73,7 @@ class Leases:
 
     def __init__(self, warehouse: Path, url: str = "", seconds: float = LEASE_SECONDS) -> None:
         self._database, self.seconds = Database(warehouse / FILE, url, LOCK), seconds
+        self._inbox = warehouse / INBOX
 
     def found(self) -> tuple[Lease | None, bool]:
         """The last lease, and whether it has ended."""
@@ -92,7 +95,7 @@ class Leases:
         """
 
         def work(connection: Connection) -> int | None:
-            before, now = _lease(connection), _now(connection)
+            before, now = _lease(connection) or self._moved(connection), _now(connection)
             if before and before.until > now and not (alone and before.here):
                 return None
             token = before.token + 1 if before else 1
@@ -100,6 +103,19 @@ class Leases:
             return token
 
         return self._database.write(work)
+
+    def _moved(self, connection: Connection) -> Lease | None:
+        """The lease that an earlier version had in the inbox's file, now in its own.
+
+        A process of that version looks for it there, finds none, and writes nothing more.
+        """
+        if connection.dialect.name != "sqlite" or not self._inbox.exists():
+            return None
+        with closing(Database(self._inbox)) as inbox:
+            lease = inbox.write(_taken_out)
+        if lease:
+            _write(connection, lease)
+        return lease
 
     def renew(self, token: int) -> None:
         """Hold the lease for some time more.
@@ -163,6 +179,12 @@ def _taken_over(lease: Lease | None) -> TakenOver:
 def _lease(connection: Connection) -> Lease | None:
     text = connection.scalar(select(SERVICE.c.value).where(SERVICE.c.name == "lease"))
     return Lease(**json.loads(text)) if text else None
+
+
+def _taken_out(connection: Connection) -> Lease | None:
+    lease = _lease(connection)
+    connection.execute(delete(SERVICE).where(SERVICE.c.name == "lease"))
+    return lease
 
 
 def _write(connection: Connection, lease: Lease) -> None:
