@@ -42,8 +42,12 @@ distribution."""
 KEPT = 512
 """Latest scores kept in a group. An engineering bound on memory; no sweep is recorded."""
 
-KEPT_GROUPS = 4096
-"""Latest groups kept, as names of jobs are without number. An engineering bound on memory."""
+KEPT_TIMED = 128
+"""The same of timed jobs alike, of which there are many groups."""
+
+KEPT_GROUPS = 1024
+"""Latest groups kept of a tenant's timed jobs, as names of jobs are without number. An engineering
+bound on memory."""
 
 Score = tuple[bool, float]
 """Whether the truth lay below the point forecast, and how far beyond the posterior's quantile on
@@ -135,7 +139,7 @@ class Calibration:
     """Conformity scores of finished jobs.
 
     Attributes:
-        scores: By group, the latest `KEPT`.
+        scores: By group, the latest `KEPT`, or `KEPT_TIMED`.
     """
 
     scores: Mapping[Group, tuple[Score, ...]] = field(default_factory=dict)
@@ -147,12 +151,16 @@ class Calibration:
             forecasts: Forecasts that were made of it.
             run_seconds: Its whole run time, on its reference allocation.
         """
-        scores = dict(self.scores)
+        scores, tenant = dict(self.scores), Kind()
         for made in forecasts:
-            found = made.score(run_seconds - made.run_seconds)
+            found, tenant = made.score(run_seconds - made.run_seconds), _tenant(made.kinds[-1])
+            kept = KEPT_TIMED if tenant else KEPT
             for group in made.groups:
-                scores[group] = (*scores.pop(group, ()), found)[-KEPT:]
-        return Calibration(dict(list(scores.items())[-KEPT_GROUPS:]))
+                scores[group] = (*scores.pop(group, ()), found)[-kept:]
+        own = [group for group in scores if _tenant(group[0]) == tenant]
+        for group in own[:-KEPT_GROUPS]:  # of other jobs there are fewer
+            del scores[group]
+        return Calibration(scores)
 
     def interval_of(
         self, belief: Belief, time: RunTime, wavering: Wavering = STEADY
@@ -212,6 +220,11 @@ class Calibration:
 def kinds(spec: JobSpec) -> tuple[Kind, ...]:
     """What a job is, the narrowest first."""
     return alike(spec) if spec.timed else ((spec.mode.value,), ())
+
+
+def _tenant(kind: Kind) -> Kind:
+    """The tenant of timed jobs alike; nothing of other jobs, whose kinds are of all tenants."""
+    return kind[1:2]
 
 
 def is_scored(belief: Belief) -> bool:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.forecast import RunTime
-from predictor.intervals import Calibration, Scored
+from predictor.intervals import KEPT, KEPT_GROUPS, KEPT_TIMED, Calibration, Scored
 from predictor.job import Mode
 
 SURE = RunTime(1_000.0, 1_000.0, 1_000.0, ())
@@ -67,3 +67,33 @@ def test_an_interval_holds_its_point_forecast_and_has_a_width(
     time = RunTime(ends[1], ends[0], ends[2], ())
     low, high = taught(lefts, made(time)).interval(made(time))
     assert 0.0 <= low <= time.remaining < high
+
+
+def of_name(name: str, tenant: str, tenth: int = 3) -> Scored:
+    return Scored(((name, tenant, "image"), ("", tenant, "image")), tenth, 500.0, SURE)
+
+
+def test_names_of_a_tenant_push_out_no_calibration_of_others_or_of_its_image() -> None:
+    lefts = [1_050.0 + offset for offset in range(20)]
+    calibration, others = Calibration(), (made(SURE), of_name("nightly", "b"))
+    for left in lefts:
+        for forecast in others:
+            calibration = calibration.after([forecast], forecast.run_seconds + left)
+    expected = [calibration.interval(forecast) for forecast in others]
+    names = KEPT_GROUPS // 10 + 20
+    for number in range(names):
+        of_job = [of_name(f"job-{number}", "a", tenth) for tenth in range(10)]
+        calibration = calibration.after(of_job, 1_600.0)
+    assert [calibration.interval(forecast) for forecast in others] == expected
+    own = {kind[0] for kind, _, _ in calibration.scores if kind[1:2] == ("a",)}
+    assert {"", f"job-{names - 1}"} < own
+    assert "job-0" not in own
+    assert sum(kind[1:2] == ("a",) for kind, _, _ in calibration.scores) == KEPT_GROUPS
+
+
+def test_the_latest_scores_are_kept_and_fewer_of_timed_jobs() -> None:
+    lefts = [1_000.0 + offset for offset in range(KEPT + 10)]
+    for forecast, kept in ((made(SURE), KEPT), (of_name("nightly", "b"), KEPT_TIMED)):
+        scores = taught(lefts, forecast).scores
+        assert {len(found) for found in scores.values()} == {kept}
+        assert all(found[-1] == forecast.score(lefts[-1]) for found in scores.values())
