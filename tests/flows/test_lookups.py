@@ -14,6 +14,7 @@ from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
 from flows.servers.access import Access
+from harness.up import PROGRAM
 from harness.waiting import HANG_SECONDS
 from tasks.record import Settings, one_pool
 from tests.flows.conftest import Finished
@@ -168,3 +169,18 @@ def ran(
 def test_nothing_leaves(command: str, ran: dict[str, list[tuple[int, str]]]) -> None:
     """None looks up or reaches another machine, which `ran` has made sure of, and all ran."""
     assert [code for code, _ in ran[command]] == [code for _, code in RUNS[command]], ran[command]
+
+
+@pytest.mark.prefect
+def test_the_installed_program_leaves_nothing_as_it_starts_and_ends(
+    server: Access, finished: Finished, tmp_path: Path
+) -> None:
+    """As `ran` imports it once, and ends but once."""
+    env = newcomer(tmp_path / "home", tmp_path / "looked-up") | server.client_env()
+    env |= {"SHOCKWAVE_WAREHOUSE": str(finished.warehouse), "PAGER": "cat"}
+    code, shown = in_terminal([PROGRAM, "runs"], tmp_path, env)
+    assert code == 0, shown
+    assert finished.run in shown
+    assert "usage data" not in shown
+    assert elsewhere(tmp_path / "looked-up") == []
+    assert not (tmp_path / "home" / ".sdk_telemetry" / "notice_shown").exists()
