@@ -283,6 +283,8 @@ def test_it_prints_light_and_with_all_its_charts(browser: Any, file: Path) -> No
     page.emulate_media(media="print", color_scheme="light")
     ink = page.evaluate("getComputedStyle(document.querySelector('.chart svg text')).fill")
     assert ink == "rgb(0, 0, 0)"
+    hints = "[...document.querySelectorAll('.hint')].map(one => getComputedStyle(one).display)"
+    assert {*page.evaluate(hints)} == {"none"}  # paper scrolls nowhere
     printed = page.pdf()
     assert printed.startswith(b"%PDF")
     assert 2 <= printed.count(b"/Type /Page\n") <= 8
