@@ -277,7 +277,7 @@ def test_a_run_under_way_is_held_against_its_own_end(
         ('model = "x"\nbatch_size = 32\nepochs = 2\nconsolidate = "no"', "consolidate: 'no' is"),
         ('model = "x"\nbatch_size = 32\nepochs = 2\ncolour = 1', "colour: is no field of a job"),
         ('model = "x"\nbatch_size = 32', "epochs: is missing"),
-        ('model = "x"\nbatch_size = 32\nepochs = 2', "samples_per_epoch: is missing"),
+        ('model = "x"\nbatch_size = 32\nepochs = 2', "model: there are no throughputs of 'x'"),
         ('model = "MODEL"\nbatch_size = 32\nepochs = 0', "epochs: 0 is refused"),
         ('model = "MODEL"\nbatch_size = 32\nepochs = 2\nmode = "x"', "mode: 'x' is refused"),
         (
