@@ -308,7 +308,7 @@ def test_a_job_that_shares_its_gpus_is_told_with_whom_and_how_fast(tmp_path: Pat
 def test_a_market_says_what_each_type_is_worth_against_its_price(tmp_path: Path) -> None:
     made = make(mixed("shockwave", jobs=16))
     run = write(tmp_path, made.start, made.rounds)
-    record, waiting = next(
+    *_, (record, waiting) = (  # the last, after which the least is left to be played
         (record, job_id)
         for record, state in zip(made.records, made.states[1:], strict=True)
         for job_id in state.beliefs
