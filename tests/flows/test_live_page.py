@@ -3,7 +3,7 @@
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -63,10 +63,9 @@ class Browser:
         return self.send("/live/login", {"token": token, "to": "/live"})
 
 
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+@contextmanager
+def showing(warehouse: Path) -> Iterator[SimpleNamespace]:
     """A furnished service, served, and a browser of each caller."""
-    warehouse = tmp_path_factory.mktemp("page")
     tokens = furnish(warehouse)
     with served(warehouse) as url, ExitStack() as opened:
         browsers = {}
@@ -77,6 +76,13 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]
                 done = browsers[caller].log_in(tokens.get(caller, SECRET))
                 assert (done.status_code, done.headers["location"]) == (303, "/live"), done.text
         yield SimpleNamespace(warehouse=warehouse, url=url, of=browsers, tokens=tokens)
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """One for tests that do not mind what the others do to it."""
+    with showing(tmp_path_factory.mktemp("page")) as service:
+        yield service
 
 
 def last(shown: SimpleNamespace) -> int:
@@ -323,14 +329,15 @@ def test_a_database_that_is_away_is_a_line(tmp_path: Path) -> None:
             assert "does not answer" in page.text.partition('role="alert">')[2]
 
 
-def test_a_page_that_has_not_changed_is_not_sent_again(shown: SimpleNamespace) -> None:
-    browser = shown.of["reader"]
-    tag = browser.get().headers["etag"]
-    again = browser.get(headers={"If-None-Match": tag})
-    assert (again.status_code, again.content) == (304, b"")
-    go(shown.warehouse, 1)
-    fresh = browser.get(headers={"If-None-Match": tag})
-    assert (fresh.status_code, fresh.headers["etag"] != tag) == (200, True)
+def test_a_page_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
+    with showing(tmp_path) as service:
+        browser = service.of["reader"]
+        tag = browser.get().headers["etag"]
+        again = browser.get(headers={"If-None-Match": tag})
+        assert (again.status_code, again.content) == (304, b"")
+        go(tmp_path, 1)
+        fresh = browser.get(headers={"If-None-Match": tag})
+        assert (fresh.status_code, fresh.headers["etag"] != tag) == (200, True)
 
 
 def test_what_is_no_form_is_a_line(shown: SimpleNamespace) -> None:
