@@ -98,7 +98,7 @@ def test_jobs_are_handed_in_steered_and_shown(service: Path) -> None:
 MISTAKES = {
     ("submit",): "model",
     ("submit", "--model", "conv-small", "--batch-size", "32"): "epochs",
-    ("submit", *SMALL, "--model", "x", "--samples-per-epoch", "9"): "--model: there are no throughputs of",
+    ("submit", *SMALL, "--model", "x", "--samples-per-epoch", "9"): "--model: there are no thr",
     ("submit", *SMALL, "--gpus", "64"): "--gpus: 64 are asked for",
     ("submit", *SMALL, "--budget", "-1"): "budget",
     ("submit", *SMALL, "--priority", "0"): "priority",
