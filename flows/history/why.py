@@ -31,7 +31,7 @@ def why(
         warehouse: The warehouse that holds its run.
         name: The run; by default the run created last.
         number: The round; by default the last round in which the job was active, of a job that has
-            ended the first of its longest wait.
+            finished the first of its longest wait.
 
     Raises:
         InputError: There is no such run, job or round, or the job was not active in it.
@@ -115,12 +115,16 @@ def _round(
         (r.round for r in recorded if any(spec.job_id == job_id for spec in r.arrivals)), None
     )
     ended = next((r.round for r in recorded if job_id in r.ended), None)
+    done = ended is not None and any(
+        event.job_id == job_id and event.kind == EventKind.FINISHED
+        for event in recorded[ended].finished
+    )
     if arrived is None:
         raise InputError(
             f"job {job_id}", f"has not arrived by round {len(recorded) - 1}", "ask again later"
         )
     last = len(recorded) - 1 if ended is None else ended - 1
-    if asked is None and ended is None:
+    if asked is None and not done:
         return last, None
     if asked is None:
         waits = ((wait.seconds, wait) for wait in _waits(job, recorded[: last + 1]))

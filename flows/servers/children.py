@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import IO
 
+from flows.servers.command import ROOT
 from flows.servers.logs import pass_on
 from predictor.errors import WarehouseError
 
@@ -30,10 +31,6 @@ READY = "ready"
 
 ALIVE = "alive"
 """The line on stdout with which a process reports that it goes on."""
-
-NO_FOLDER_OF_MODULES = {"PYTHONSAFEPATH": "1"}
-"""Keeps `python -m` from taking what is in the working folder for modules: a folder `warehouse`
-for ours, a file of a stranger for anything."""
 
 _ERROR = re.compile(r"^\S*(Error|Exception)\b")
 _NOISE = re.compile(
@@ -74,7 +71,7 @@ class Child:
         self._last: deque[str] = deque(maxlen=50)
         self._process = subprocess.Popen(
             command,
-            env={**os.environ, **NO_FOLDER_OF_MODULES, **env},
+            env={**os.environ, **importing(), **env},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -159,6 +156,15 @@ class Child:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe:
                 pipe.close()
+
+
+def importing() -> dict[str, str]:
+    """Variables of a process that takes no folder in its working folder for a package of ours.
+
+    `python -m` would, and so does a flow run: Prefect has it import from its working folder first.
+    """
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(paths)}
 
 
 @contextmanager
