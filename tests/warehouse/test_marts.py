@@ -117,9 +117,13 @@ def test_records_beyond_a_size_are_not_computed_into_tables(warehouse: Path) -> 
 
 
 def test_marts_read_twice_are_known() -> None:
-    assert read_twice("FROM run_summary") == ("runs", "rounds", "leases", "job_outcomes")
-    assert read_twice("SELECT * from leases JOIN Leases AS l USING (run)") == ("leases",)
-    assert read_twice("SELECT count(*) AS rounds FROM solves") == ()
+    marts = ("runs", "rounds", "leases", "job_outcomes")
+    assert read_twice("FROM run_summary") == ("headers", "inventories", *marts)
+    assert read_twice("FROM records JOIN jobs USING (run)") == ()
+    assert read_twice("SELECT * from leases JOIN Leases AS l USING (run)") == (
+        *("headers", "inventories", "leases"),
+    )
+    assert read_twice("SELECT count(*) AS rounds FROM solves") == ("headers",)
     assert read_twice("SHOW TABLES") == ()
 
 

@@ -103,9 +103,13 @@ def needed(sql: str, *, copied: bool = False) -> tuple[str, ...]:
     return tuple(view for view in VIEWS if view in found) or VIEWS
 
 
+A_ROW_A_RUN = ("headers", "inventories")
+"""Staging views that are small whatever the runs are."""
+
+
 @cache
 def read_twice(sql: str) -> tuple[str, ...]:
-    """The marts that a query and the views it needs read more than once, in order.
+    """The marts and small views that a query and the views it needs read more than once, in order.
 
     As views they are planned and computed for each reader.
     """
@@ -113,7 +117,7 @@ def read_twice(sql: str) -> tuple[str, ...]:
     if not own:
         return ()
     read = Counter([*own, *chain.from_iterable(_reads(view_sql(name)) for name in needed(sql))])
-    return tuple(mart for mart in MARTS if read[mart] > 1)
+    return tuple(view for view in (*A_ROW_A_RUN, *MARTS) if read[view] > 1)
 
 
 def _reads(sql: str) -> list[str]:

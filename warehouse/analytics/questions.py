@@ -84,7 +84,7 @@ class Analytics:
     ) -> list[tuple[list[str], list[tuple[Any, ...]]]]:
         """Run several SELECTs as `query` does, over the same views.
 
-        That is faster than one by one: a mart that more than one of them reads is computed once,
+        That is faster than one by one: what more than one of them reads is computed once,
         and all see the same rounds of a run under way.
 
         Raises:
