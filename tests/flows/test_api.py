@@ -343,6 +343,7 @@ def test_nobody_takes_all_streams(api: Api) -> None:
     asyncio.run(tried())
 
 
+@pytest.mark.slow
 def test_whatever_the_schema_allows_or_not_is_answered_by_it_and_changes_nothing(api: Api) -> None:
     app = create_api(Asking(Guarded(api.warehouse), SECRET))
     schema = schemathesis.openapi.from_asgi("/v1/openapi.json", app)

@@ -134,6 +134,7 @@ def test_a_warehouse_that_is_a_link_is_one(
 
 
 @pytest.mark.parametrize("name", ["a?b#c%41", "[a]*'b"])
+@pytest.mark.slow
 def test_a_warehouse_may_be_named_anything(here: Command, tmp_path: Path, name: str) -> None:
     given = ("--warehouse", tmp_path / name, "--json")
     (ran,) = here("simulate", "--gpus", 4, "--jobs", 1, "--round-seconds", 3600, *given).rows

@@ -43,6 +43,7 @@ def test_accounts_without_a_market_add_none() -> None:
     assert none + some == some + none == Account(4.0, 6.0, 0.0)
 
 
+@pytest.mark.slow
 def test_a_service_tells_what_its_records_and_sql_say(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         for number, gpus in enumerate((2, 2, 2, 1)):

@@ -30,6 +30,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_change_is_played_and_nothing_of_it_is_kept(busy: Path) -> None:
     with Desk(busy) as desk:
         last = desk.inbox.last()
@@ -57,6 +58,7 @@ def test_a_change_is_played_and_nothing_of_it_is_kept(busy: Path) -> None:
         assert [row.job_id for row in forecast(desk, WhatIf(submit=[array, job]))] == [*range(1, 8)]
 
 
+@pytest.mark.slow
 def test_a_drained_node_and_a_larger_budget_are_supposed(busy: Path) -> None:
     rows = {row["name"]: row for row in typed(busy, "forecast", "--drain", "3")}
     assert {row["whatif_starts_in_s"] for row in rows.values()} == {None}  # both need all four
@@ -87,6 +89,7 @@ def test_a_change_of_nothing_is_refused(busy: Path, words: tuple[str, ...], said
         typed(busy, "forecast", *words)
 
 
+@pytest.mark.slow
 def test_what_is_accepted_comes_before_a_change(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(replace(LONG, name="first"))

@@ -61,6 +61,7 @@ def test_every_name_is_there_and_on_the_page() -> None:
         _ = shockwave.simulat
 
 
+@pytest.mark.slow
 def test_a_run_may_be_given_by_its_name(finished: Finished, tmp_path: Path) -> None:
     shutil.copytree(finished.warehouse, tmp_path, dirs_exist_ok=True)
     name_run(tmp_path, finished.run, "Baseline")

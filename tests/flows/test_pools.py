@@ -100,6 +100,7 @@ def test_a_what_if_keeps_the_numbers_of_the_gpus(pools: str, fine: bool) -> None
         Change(gpus=3).settings(recorded)
 
 
+@pytest.mark.slow
 def test_a_trace_of_gavel_runs_on_several_types_and_can_be_forked(
     here: Command, tmp_path: Path
 ) -> None:

@@ -45,6 +45,7 @@ def snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / SNAPSHOT
 
 
+@pytest.mark.slow
 def test_a_service_goes_on_from_a_snapshot_as_from_all_rounds(
     tmp_path: Path, snapshot: Path
 ) -> None:
@@ -70,6 +71,7 @@ def test_a_service_goes_on_from_a_snapshot_as_from_all_rounds(
     assert follows.now().position == folded(tmp_path, run)
 
 
+@pytest.mark.slow
 def test_what_is_asked_of_a_service_reads_the_rounds_after_its_snapshot_only(
     tmp_path: Path, snapshot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,6 +159,7 @@ def test_several_tasks_are_estimated_together() -> None:
         ("generate {folder}/out --jobs 500", "generate: under way"),
     ],
 )
+@pytest.mark.slow
 def test_no_command_is_mute(
     here: Command,
     finished: Finished,

@@ -73,6 +73,7 @@ def go(warehouse: Path, rounds: int, options: ServiceOptions = FAST) -> str:
         return run.name
 
 
+@pytest.mark.slow
 def test_a_service_goes_on_from_its_records_and_takes_each_entry_once(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         first = inbox.submit(replace(JOB, name="first"))

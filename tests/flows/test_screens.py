@@ -283,6 +283,7 @@ SUMMARIES: dict[str, Callable[[Kept], object]] = {
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
+@pytest.mark.slow
 def test_a_summary_prints_what_is_stored(name: str, kept: Kept) -> None:
     call = partial(SUMMARIES[name], kept)
     assert_stored(name, partial(Shown(kept.folder).at, call=call))

@@ -148,6 +148,7 @@ def test_the_ui_is_kept_at_home_where_another_user_installed_it(
     assert _server_env(given)["PREFECT_UI_STATIC_DIRECTORY"] == str(home / "ui")
 
 
+@pytest.mark.process
 def test_python_imports_nothing_from_the_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +219,7 @@ def test_leaks_are_left_out_and_nothing_else(capfd: pytest.CaptureFixture[str]) 
     assert capfd.readouterr().err == "said\n - more\n"
 
 
+@pytest.mark.process
 def test_what_follows_the_report_that_it_is_ready_is_in_the_log(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

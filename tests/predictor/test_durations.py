@@ -229,6 +229,7 @@ def test_intervals_of_jobs_that_report_hold_about_as_often_as_they_say(
 
 
 @pytest.mark.parametrize(("kept", "spread"), [(0.0, 0.1), (0.9, 1.0)])
+@pytest.mark.slow
 def test_intervals_of_jobs_that_report_are_calibrated_by_those_of_their_name(
     kept: float, spread: float
 ) -> None:

@@ -81,6 +81,7 @@ def test_promises_are_kept_in_every_round(policy: str, data: st.DataObject) -> N
 CELLS = (TenantCells("vision", "", "node", 1), TenantCells("speech", "", "pair", 1))
 
 
+@pytest.mark.slow
 def test_an_overdue_job_that_trades_waits_for_those_before_it_and_for_cells_only() -> None:
     waited = 0
     for seed in range(3):
@@ -174,6 +175,7 @@ def test_why_tells_who_is_in_cells_and_why_others_are_not(made: Made, tmp_path: 
 
 
 @pytest.mark.parametrize("policy", ["gandiva", "shockwave"])
+@pytest.mark.slow
 def test_jobs_that_share_gpus_or_choose_types_trade_beside_cells(policy: str) -> None:
     plain = mixed(policy, jobs=14, together=0.8 if policy == "gandiva" else 0.0)
     specs = tuple(

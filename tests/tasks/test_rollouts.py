@@ -46,6 +46,7 @@ def test_nothing_is_foretold_where_losses_to_come_decide() -> None:
 
 
 @pytest.mark.parametrize("policy", ["fifo", "srtf", "shockwave"])
+@pytest.mark.slow
 def test_known_jobs_start_and_finish_as_foretold(policy: str) -> None:
     found, kept, clock = asked(policy)
     records = [record for record, _, _ in kept.rounds]

@@ -40,6 +40,7 @@ def broken(made: Made, records: list[RoundRecord]) -> list[str]:
 
 
 @pytest.mark.parametrize(("policy", "parameters"), SHARING)
+@pytest.mark.slow
 def test_every_round_is_sound_and_its_records_give_the_state(
     policy: str, parameters: tuple[Parameter, ...], tmp_path: Path
 ) -> None:
@@ -157,6 +158,7 @@ def test_sharing_is_refused_where_it_cannot_be() -> None:
     assert mixed("gavel", together=0.8).header.pairs == ()
 
 
+@pytest.mark.slow
 def test_a_shared_round_is_decided_again_as_it_was(tmp_path: Path) -> None:
     made = make(mixed("gandiva", jobs=14, together=0.8))
     run = write(tmp_path, made.start, made.rounds)

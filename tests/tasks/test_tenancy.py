@@ -58,6 +58,7 @@ LONG = JOB.replace("1000", "9000")
 TWO = f'[[jobs]]\n{LONG}tenant = "a"\nscale_factor = 2\n[[jobs]]\n{LONG}tenant = "b"\n'
 
 
+@pytest.mark.slow
 def test_a_quota_holds_in_each_window_and_what_is_left_is_carried_over(tmp_path: Path) -> None:
     first = service(tmp_path, TWO, TERMS)
     made = make(first)

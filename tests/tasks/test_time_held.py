@@ -40,6 +40,7 @@ def held(made: Made, job_id: int) -> float:
 
 @pytest.mark.parametrize("runtime", [RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL])
 @pytest.mark.parametrize("policy", ["fifo", "shockwave", "themis"])
+@pytest.mark.slow
 def test_a_job_ends_at_the_boundary_at_which_its_time_is_over(
     tmp_path: Path, policy: str, runtime: RuntimeKind
 ) -> None:

@@ -123,6 +123,7 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.parametrize("sql", EXAMPLES, ids=range(1, len(EXAMPLES) + 1))
+@pytest.mark.slow
 def test_every_example_has_an_answer(analytics: Analytics, sql: str) -> None:
     names, rows = analytics.query(sql)
     assert len(names) > 1

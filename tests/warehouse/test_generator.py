@@ -190,6 +190,7 @@ def run_alone(spec: JobSpec, truth: GroundTruth, profile: Profile) -> float:
     raise AssertionError(f"job {spec.job_id} never finishes")
 
 
+@pytest.mark.slow
 def test_jobs_that_run_alone_take_about_their_isolated_run_time() -> None:
     workload = generate(400, seed=11)
     ratios = [

@@ -45,6 +45,7 @@ def test_rounds_are_in_few_parts_each_in_one(count: int) -> None:
     assert all(part.start % len(part) == 0 and rounds_of(part_name(part)) == part for part in parts)
 
 
+@pytest.mark.slow
 def test_a_run_under_way_is_in_few_files_and_reads_the_same_after_each_round(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_run_under_way_is_in_few_files_and_reads_the_same_after_each_round(
     assert sorted(rounds) == list(range(len(expected)))
 
 
+@pytest.mark.slow
 def test_rounds_that_are_written_together_are_the_same_on_disk(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,6 +91,7 @@ def test_rows_come_in_the_order_asked_for(part: tuple[Path, str]) -> None:
     assert rows == [(4,), (3,), (2,), (1,), (0,)]
 
 
+@pytest.mark.slow
 def test_several_queries_are_answered_as_each_alone(part: tuple[Path, str]) -> None:
     asked = ["FROM rounds ORDER BY round", "SELECT count(*) FROM leases", "FROM run_summary"]
     analytics = Analytics(part[0])
@@ -158,6 +159,7 @@ def test_the_database_is_rebuilt_only_when_something_changed(opened: tuple[Path,
 
 
 @pytest.mark.parametrize("grown", [False, True])
+@pytest.mark.slow
 def test_the_next_database_of_a_process_is_as_if_it_were_its_first(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, grown: bool
 ) -> None:

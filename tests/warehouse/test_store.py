@@ -148,6 +148,7 @@ def test_a_run_written_by_another_process_is_refused_until_that_dies(
         pass
 
 
+@pytest.mark.slow
 def test_runs_are_seen_when_a_layout_follows(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
