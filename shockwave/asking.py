@@ -222,16 +222,22 @@ def figures(
         The files.
 
     Raises:
-        InputError: There is no such run, the folder cannot be written, the width is out of
-            bounds, or the extra `report` is missing.
+        InputError: There is no such run or figure, the folder cannot be written, the width is out
+            of bounds, or the extra `report` is missing.
     """
     from flows.runs.extras import require
 
     require("report", "figures")
+    from predictor.errors import InputError, likely
     from warehouse.analytics.questions import Analytics
     from warehouse.report import report_of
     from warehouse.report.pdf import write_pdfs
 
     drawn = report_of(Analytics(folder_of(warehouse)), name).figures
+    for begin in only:
+        if not any(figure.key.startswith(begin) for figure in drawn):
+            keys = sorted(figure.key for figure in drawn)
+            remedy = f"{likely(begin, keys)}there are {', '.join(keys)}"
+            raise InputError("only", f"no figure of {name!r} begins with {begin!r}", remedy)
     chosen = [figure for figure in drawn if figure.key.startswith(tuple(only) or "")]
     return write_pdfs(chosen, Path(folder), inches)

@@ -78,6 +78,8 @@ def test_a_run_may_be_given_by_its_name(finished: Finished, tmp_path: Path) -> N
         shockwave.Source(jobs=1), gpus=4, history=["Baseline"], settings=ROUGH, **here
     )
     assert learned != finished.run
+    with pytest.raises(shockwave.InputError, match="did you mean distributions"):
+        shockwave.figures("Baseline", tmp_path / "figures", only=["distribtions"], **here)
 
 
 HEAVY = ("numpy", "pandas", "duckdb", "prefect", "pydantic", "flows", "solver", "warehouse")

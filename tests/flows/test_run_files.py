@@ -114,6 +114,15 @@ def test_an_import_takes_no_name_that_stands_for_another_run(
     assert read_labels(warehouse)[run] == Label(tags=("kept",))
 
 
+def test_an_import_beside_the_trash_keeps_the_name(
+    ask: Ask, warehouse: Path, tmp_path: Path
+) -> None:
+    run, file = named(ask, "themis"), tmp_path / "run.tar"
+    for parts in (("name", run, "Baseline"), ("export", run, file), ("rm", run), ("import", file)):
+        assert ask(*parts).code == 0
+    assert read_labels(warehouse)[run] == Label(name="Baseline")
+
+
 @pytest.mark.process
 def test_what_an_import_may_take_is_bounded(ask: Ask, warehouse: Path, tmp_path: Path) -> None:
     run, file = named(ask, "themis"), tmp_path / "run.tar"

@@ -140,7 +140,7 @@ def label_run(warehouse: Path, run: str, label: Label) -> None:
     """
 
     def labelled(labels: dict[str, Label]) -> Label:
-        taken = label.name in {other.name for other in labels.values()}
+        taken = label.name in {other.name for name, other in labels.items() if name != run}
         return replace(label, name="") if taken or _is_id(warehouse, label.name) else label
 
     _change(warehouse, run, labelled)
