@@ -58,6 +58,8 @@ def test_a_campaign_keeps_its_own_names(campaign: Analytics) -> None:
     assert {bar["runs"] for bar in policies(entries).rows} == {2}
     with pytest.raises(InputError, match="has no finished cell yet"):
         entries_of(campaign, "c-2")
+    with pytest.raises(InputError, match="did you mean c-1"):
+        entries_of(campaign, "c1-1")
 
 
 def test_a_program_reports_a_campaign_by_its_own_names(campaign: Analytics, tmp_path: Path) -> None:

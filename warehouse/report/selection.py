@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from predictor.errors import InputError
+from predictor.errors import InputError, likely
 from warehouse.analytics.questions import Analytics
 from warehouse.store.campaigns import read_cells
 from warehouse.store.files import CellRow
@@ -148,10 +148,11 @@ def _named(analytics: Analytics, about: str | Sequence[str]) -> Sequence[_Run | 
             return cells
     for run in names:
         if run not in known:
+            campaigns = (path.name for path in (analytics.warehouse / "campaigns").glob("*"))
             raise InputError(
                 f"run or campaign {run!r}",
                 f"not in the warehouse {analytics.warehouse}",
-                "list runs with: shockwave runs",
+                f"{likely(run, [*campaigns, *known])}list runs with: shockwave runs",
             )
         if not known[run]:
             raise InputError(f"run {run!r}", "has no rounds yet", f"shockwave resume {run}")
