@@ -12,7 +12,7 @@ from flows.runs.garbage import rare_collections
 from flows.runs.position import Position
 from flows.runs.prepared import prepare
 from flows.runs.start import check_recorded
-from predictor.errors import InputError, Interrupted, WarehouseError
+from predictor.errors import InputError, Interrupted, PluginError, WarehouseError
 from tasks.record import RoundRecord, RuntimeKind, Start
 from tasks.round import Round, Run, collect, run_round
 from warehouse.analytics.catalog import build
@@ -165,7 +165,8 @@ def finish(
 
     Raises:
         Interrupted: The user stopped it.
-        ShockwaveError: The warehouse cannot be written, or the profile lacks an entry.
+        ShockwaveError: The warehouse cannot be written, the profile lacks an entry, or a plugin
+            failed.
     """
     last = math.inf if rounds is None else run.state.round + rounds
     try:
@@ -175,6 +176,9 @@ def finish(
                 progress(run)
         if run.finished:
             writer.compact()
+    except PluginError as error:
+        problem = f"{error.problem}, in round {run.state.round} of run {run.name}"
+        raise PluginError(error.place, problem, error.remedy) from error
     except KeyboardInterrupt:
         raise Interrupted(
             f"run {run.name!r}",
