@@ -12,7 +12,7 @@ from benchmarks.soak.place import Place, read, waiting
 from flows.desk.client import Client
 from flows.desk.desk import Desk
 from predictor.allocation import Demand
-from predictor.errors import WarehouseBusy
+from predictor.errors import InputError, WarehouseBusy
 from predictor.job import JobSpec, Mode
 from tasks.commands import CommandKind
 from warehouse.inbox.entries import SUBMIT
@@ -81,7 +81,10 @@ def request(place: Place, client: Client, rng: Random, key: str, mine: list[Told
         known = [*range(place.nodes)] if kind.of_node else jobs[-10:]
     target = rng.choice(known or ([0] if kind.of_node else jobs[-1:]))
     value = rng.choice((0.5, 1.0, 2.0)) if kind is CommandKind.BUDGET else 0.0
-    accepted = client.command(kind, str(target), value=value, key=key)
+    try:
+        accepted = client.command(kind, str(target), value=value, key=key)
+    except InputError:  # the job has ended meanwhile
+        return Told(key, SUBMIT, -1, client.submit(place.job(rng), key=key).entry)
     return Told(key, kind.value, target, accepted.entry)
 
 
@@ -118,8 +121,9 @@ def end(place: Place) -> None:
         for told in place.told():
             if told.kind == CommandKind.HOLD:
                 key = f"release/{told.number}"
-                (entry,) = desk.command(CommandKind.RELEASE, str(told.target), key=key)
-                tell(out, Told(key, "release", told.target, entry.number))
+                with suppress(InputError):  # it was cancelled
+                    (entry,) = desk.command(CommandKind.RELEASE, str(told.target), key=key)
+                    tell(out, Told(key, "release", told.target, entry.number))
         for node in range(place.nodes):
             (entry,) = desk.command(CommandKind.UNCORDON, str(node), key=f"uncordon/{node}")
             tell(out, Told(f"uncordon/{node}", "uncordon", node, entry.number))
