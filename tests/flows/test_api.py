@@ -235,7 +235,7 @@ def test_a_token_that_is_removed_is_refused(api: Api) -> None:
         (b"[" * 50_000, "/v1/jobs: There was an error parsing the body"),
         (b"{}", "body: model: is missing; add it"),
         (json.dumps(FILE | {"gpus": 1}).encode(), "body: gpus: is no field of a job; "),
-        (json.dumps(FILE | {"model": "x"}).encode(), "samples_per_epoch: is missing"),
+        (json.dumps(FILE | {"model": "x"}).encode(), "model: there are no throughputs"),
         (json.dumps(FILE | {"scale_factor": 64}).encode(), "gpus: 64 are asked for"),
         (json.dumps(FILE | {"name": "\ud800"}).encode(), "name: '\\ud800' is not a name; "),
         (json.dumps(FILE | {"\ud800": 1}).encode(), "body: '\\ud800' is refused; "),
