@@ -323,7 +323,7 @@ def cluster(
         **{
             "mounts": mounts(),
             "grace_seconds": 10.0,
-            "hung_rounds": 100,
+            "hung_rounds": 1_000,
             "images": (PLAIN,),
             **options,
         },

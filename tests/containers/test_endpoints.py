@@ -24,7 +24,7 @@ from tests.daemons import give_up
 REPOSITORY = Path(__file__).parents[2]
 CLUSTER = """
 storage = "{storage}/jobs"
-hung_rounds = 100
+hung_rounds = 1000
 user = "1000:1000"
 mounts = {mounts}
 [limits]

@@ -28,7 +28,7 @@ def container(daemon: Dockerd, run: str, job_id: int) -> Any:
     return one
 
 
-def images(daemon: Dockerd, storage: Path, *names: str, hung_rounds: int = 100) -> Nodes:
+def images(daemon: Dockerd, storage: Path, *names: str, hung_rounds: int = 1_000) -> Nodes:
     """Machines of 4 GPUs that are one, each with an image of its own."""
     slots = (Gpu(cpus=1.0),) * 4
     nodes = [Node(f"n{i}", daemon.endpoint, "cpu", name, slots) for i, name in enumerate(names)]

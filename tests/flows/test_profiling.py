@@ -274,7 +274,7 @@ def write_cluster(path: Path, nodes: Nodes) -> Path:
         f"mounts = [{mounts}]",
         *(
             "grace_seconds = 10",
-            "hung_rounds = 100",
+            "hung_rounds = 1000",
             "[limits]",
             'memory = "1g"',
             "pids = 64",
