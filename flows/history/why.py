@@ -127,10 +127,9 @@ def _round(
     if asked is None and not done:
         return last, None
     if asked is None:
-        waits = ((wait.seconds, wait) for wait in _waits(job, recorded[: last + 1]))
-        rounds = [(seconds, wait.round, wait) for seconds, wait in waits if wait.round is not None]
-        _, first, longest = max(rounds, key=lambda one: one[0], default=(0.0, last, None))
-        return first, longest
+        waits = _waits(job, recorded[: last + 1])
+        begun = [(wait.round, wait) for wait in waits if wait.round is not None]
+        return max(begun, key=lambda one: one[1].seconds, default=(last, None))
     if not 0 <= asked < len(recorded):
         raise InputError("round", f"run {name!r} has no round {asked}", f"it has {len(recorded)}")
     if not arrived <= asked <= last:
