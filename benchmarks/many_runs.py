@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -71,8 +71,7 @@ def main() -> None:
                 took = median(processor_seconds(warehouse, line) for _ in range(times))
                 slow |= state != "none" and took > MOST_SECONDS
                 row = {"copies": state, "cpu_s": round(took, 2), "command": " ".join(line)}
-                text = "  ".join(f"{name} {value}" for name, value in row.items())
-                print(json.dumps(row) if options.json else text, flush=True)
+                tell(row, options.json)
     sys.exit(slow)
 
 
@@ -104,6 +103,12 @@ def simulate_all(warehouse: Path, jobs: int, numbers: Sequence[int]) -> None:
         )
         workload = generate_workload(jobs, rng=np.random.default_rng(number))
         simulate(make_start(workload, settings), warehouse)
+
+
+def tell(row: Mapping[str, object], as_json: bool) -> None:
+    """Print a row as a JSON object, or as names and values."""
+    text = "  ".join(f"{name} {value}" for name, value in row.items())
+    print(json.dumps(row) if as_json else text, flush=True)
 
 
 def processor_seconds(warehouse: Path, line: Sequence[str]) -> float:

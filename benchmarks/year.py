@@ -10,14 +10,13 @@ second each.
 """
 
 import argparse
-import json
 import sys
 import tempfile
 from pathlib import Path
 from statistics import median
 
 from benchmarks.loads import Case, stream
-from benchmarks.many_runs import MOST_SECONDS, processor_seconds
+from benchmarks.many_runs import MOST_SECONDS, processor_seconds, tell
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from tasks.record import Settings, one_pool
@@ -59,8 +58,7 @@ def main() -> None:
             took = median(processor_seconds(warehouse, line) for _ in range(options.repeat))
             slow |= took > MOST_SECONDS
             row = {"days": options.days, "cpu_s": round(took, 2), "question": name}
-            text = "  ".join(f"{key} {value}" for key, value in row.items())
-            print(json.dumps(row) if options.json else text, flush=True)
+            tell(row, options.json)
     sys.exit(slow)
 
 
