@@ -1,11 +1,20 @@
 """Metrics of a service, and that the dashboard and the docs are of them."""
 
+import functools
 import json
+import operator
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, get_type_hints
 
+import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models import units
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import ConfigDict, TypeAdapter
 
 from flows.desk.desk import Desk
 from flows.desk.metrics import metrics_of
@@ -60,10 +69,49 @@ def test_metrics_say_where_the_service_stands(tmp_path: Path) -> None:
     assert {*NAME.findall(section)} == names
 
 
+def kept(given: Any, read: Any) -> Any:
+    """What a model has of what it was given: without the defaults that it adds."""
+    if isinstance(given, dict):
+        return {name: kept(value, read[name]) for name, value in given.items() if name in read}
+    if isinstance(given, list):
+        return [kept(*pair) for pair in zip(given, read, strict=True)]
+    return read
+
+
+def mistyped(model: Any) -> list[str]:
+    """Attributes that a model of Grafana's, or one within it, has of another type than it says."""
+    if isinstance(model, list):
+        return [found for each in model for found in mistyped(each)]
+    if not hasattr(model, "to_json"):
+        return []
+    found = []
+    for name, hint in get_type_hints(type(model)).items():
+        value = getattr(model, name)
+        adapter = TypeAdapter[Any](hint, config=ConfigDict(arbitrary_types_allowed=True))
+        try:
+            as_typed = adapter.validate_python(value)
+        except ValueError:
+            as_typed = None
+        found += [name] if as_typed != value else mistyped(value)
+    return found
+
+
+def read_by_grafana(board: dict[str, Any]) -> Dashboard:
+    """A dashboard as Grafana's own models have it; fails where they lack or mistype anything."""
+    register_default_plugins()
+    read = Dashboard.from_json(board)
+    assert kept(board, json.loads(JSONEncoder().encode(read))) == board
+    assert mistyped(read) == []
+    return read
+
+
 def test_the_dashboard_is_one_that_grafana_reads() -> None:
     board = json.loads(DASHBOARD.read_text())
+    read_by_grafana(board)
     assert board["schemaVersion"] >= 36  # data sources by type and uid
     panels = board["panels"]
+    known = [unit for unit in vars(units).values() if isinstance(unit, str)]
+    assert all(panel["fieldConfig"]["defaults"]["unit"] in known for panel in panels)
     assert [panel["id"] for panel in panels] == [*range(1, len(panels) + 1)]
     places = [tuple(panel["gridPos"][side] for side in "xy") for panel in panels]
     assert len({*places}) == len(places)
@@ -75,3 +123,22 @@ def test_the_dashboard_is_one_that_grafana_reads() -> None:
         assert panel["datasource"] == {"type": "prometheus", "uid": f"${{{source['name']}}}"}
         refs = [target["refId"] for target in panel["targets"]]
         assert refs == sorted({*refs})
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong"),
+    [
+        (("titel",), "Shockwave"),
+        (("schemaVersion",), "39"),
+        (("panels", 0, "gridPos", "width"), 12),
+        (("panels", 0, "targets", 0, "expr"), 4),
+        (("panels", 0, "targets", 0, "format"), "tabular"),
+        (("templating", "list", 0, "type"), "source"),
+    ],
+)
+def test_a_mistake_in_the_dashboard_is_found(place: tuple[Any, ...], wrong: object) -> None:
+    board = json.loads(DASHBOARD.read_text())
+    *way, name = place
+    functools.reduce(operator.getitem, way, board)[name] = wrong
+    with pytest.raises(AssertionError):
+        read_by_grafana(board)
