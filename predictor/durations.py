@@ -42,8 +42,9 @@ convention."""
 KEPT = 128
 """Latest shares kept of jobs alike. An engineering bound on memory; no sweep is recorded."""
 
-KEPT_ALIKE = 4096
-"""Latest names kept. An engineering bound on memory; no sweep is recorded."""
+KEPT_ALIKE = 1024
+"""Latest names kept of a tenant, as names of jobs are without number. An engineering bound on
+memory; no sweep is recorded."""
 
 
 def alike(spec: JobSpec) -> tuple[Alike, ...]:
@@ -60,10 +61,14 @@ def share_taken(belief: Belief) -> float:
 def with_share(shares: Shares, belief: Belief) -> dict[Alike, tuple[float, ...]]:
     """The shares with another ended job's; without measurements it says nothing."""
     found = dict(shares)
-    if belief.paces:
-        for key in alike(belief.spec):
-            found[key] = (*found.pop(key, ()), share_taken(belief))[-KEPT:]
-    return dict(list(found.items())[-KEPT_ALIKE:])
+    if not belief.paces:
+        return found
+    for key in alike(belief.spec):
+        found[key] = (*found.pop(key, ()), share_taken(belief))[-KEPT:]
+    own = [key for key in found if key[1] == belief.spec.tenant]
+    for key in own[:-KEPT_ALIKE]:
+        del found[key]
+    return found
 
 
 def foreseen(belief: Belief) -> tuple[float, ...]:

@@ -1,6 +1,7 @@
 """How long timed jobs take, by their limits and by jobs like them."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from predictor.belief import MILESTONES, Belief
 from predictor.durations import (
     ENOUGH,
     KEPT,
+    KEPT_ALIKE,
     foreseen,
     gaps,
     interval,
@@ -107,6 +109,19 @@ def test_a_job_beyond_its_limit_is_about_to_end() -> None:
     (found,) = forecast([ran(spec, 1_200.0)], PROFILE, trajectories=True)
     time = run_time(found, spec, PROFILE, PROFILE.reference(spec))
     assert 0.0 < time.low <= time.remaining <= time.high < 1e-3
+
+
+def test_names_of_a_tenant_push_out_no_shares_of_others_or_of_its_image() -> None:
+    nightly = job("nightly")
+    history = after(*[(replace(nightly, tenant="b"), 300.0)] * ENOUGH, (nightly, 500.0))
+    shares = history.shares
+    for number in range(KEPT_ALIKE + 10):
+        shares = with_share(shares, ran(job(f"job-{number}"), 250.0, ended=True))
+    assert shares_of(shares, replace(nightly, tenant="b")) == (0.3,) * ENOUGH
+    own = {name for name, tenant, _ in shares if tenant == nightly.tenant}
+    assert len(own) == KEPT_ALIKE
+    assert {"", f"job-{KEPT_ALIKE + 9}"} < own
+    assert not own & {"nightly", "job-0"}
 
 
 def test_other_bases_know_the_limit_or_the_truth() -> None:
