@@ -1,7 +1,7 @@
 """Sources of jobs and commands."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
@@ -165,15 +165,19 @@ class Workload:
             "last_arrival_s": self.specs[-1].arrival_seconds,
         }
 
-    def check_fits(self, inventory: Inventory) -> None:
+    def check_fits(self, inventory: Inventory, ended: Collection[int] = ()) -> None:
         """Refuse a workload with a job that a cluster can never run.
+
+        Args:
+            inventory: The cluster.
+            ended: Ids of jobs that need no GPUs any more.
 
         Raises:
             InputError: A job needs more GPUs, or other GPU types, than a pool of the cluster has.
         """
         pools = inventory.pools
         has = ", ".join(f"{pool.gpus} {pool.gpu_type}" for pool in pools)
-        for spec in self.specs:
+        for spec in (spec for spec in self.specs if spec.job_id not in ended):
             if not inventory.menu_of(spec, spec.batch_size, self.profile):
                 raise InputError(
                     f"{self.places.get(spec.job_id, self.source)}, job {spec.job_id}",

@@ -9,8 +9,8 @@ import typer
 
 from flows.cli.options import Json, Warehouse
 from flows.cli.output import print_rows, say
-from flows.cli.runs import STARTING
 from warehouse import DEFAULT_WAREHOUSE
+from warehouse.wording import counted
 
 if TYPE_CHECKING:
     from warehouse.store.files import CellRow
@@ -54,11 +54,11 @@ def campaign(
     from flows.campaigns.campaign import CellsFailed, run_campaign
     from flows.campaigns.runners import Runner, check_runner
     from flows.campaigns.under_way import campaign_id, watched
-    from flows.servers.prefect_driver import starts_server
+    from flows.servers.prefect_driver import waited_for
 
     kind = Runner(runner)
     check_runner(kind, address)
-    shown.stage(STARTING if starts_server() else "reaching Prefect")
+    shown.stage(waited_for())
     show = shown.counted(plan.name, "cells")
 
     def show_progress(rows: "Sequence[CellRow]", share: float) -> None:
@@ -96,7 +96,7 @@ def _report(warehouse: Path, campaign: str, as_json: bool) -> None:
         return
     finished = [cell for cell in cells if cell.status == "finished"]
     say(
-        f"{campaign}: {len(finished)} of {len(cells)} cells finished, "
+        f"{campaign}: {len(finished)} of {counted(len(cells), 'cell')} finished, "
         f"{sum(cell.seconds for cell in finished):,.0f} s of runs; means over seeds ± 95 %"
     )
     print_rows([group.shown() for group in groups], as_json)

@@ -48,11 +48,15 @@ def runs(
 ) -> None:
     """List runs with their figures, names and tags; filter and sort them."""
     if trash:
+        from warehouse.analytics.listing import labelled
         from warehouse.store.folder import check_warehouse
+        from warehouse.store.labels import read_labels
         from warehouse.store.trash import removed_runs
 
         check_warehouse(warehouse)
-        print_rows(map(asdict, removed_runs(warehouse)), as_json, paged=True)
+        labels = read_labels(warehouse)
+        removed = map(asdict, removed_runs(warehouse))
+        print_rows((labelled(row, labels) for row in removed), as_json, paged=True)
         return
     from flows.cli.progress import progress
     from warehouse.analytics.listing import Selection, list_runs
@@ -95,10 +99,9 @@ def show(run: RunId, warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = F
     """Show a run: its name, tags and note, its settings, and its figures."""
     from warehouse.analytics.questions import Analytics
     from warehouse.store.folder import run_folder
-    from warehouse.store.labels import Label, read_labels
+    from warehouse.store.labels import label_of_run
 
-    folder = run_folder(warehouse, run)
-    label = read_labels(warehouse).get(run, Label())
+    folder, label = run_folder(warehouse, run), label_of_run(warehouse, run)
     if next(folder.glob("round=*.parquet"), None) is None:
         raise InputError(f"run {run!r}", "has no rounds yet", "ask again later")
     about: dict[str, Any] = {}
@@ -128,16 +131,17 @@ def _pool(pool: dict[str, Any]) -> str:
 
 def name(
     run: RunId,
-    name: Annotated[
-        str | None, typer.Argument(help="The name; without it, it is taken away.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="The name.")] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Take the name away.")] = False,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Give a run a name, by which commands know it."""
-    from warehouse.store.labels import name_run
+    """Give a run a name, by which commands know it, or show it."""
+    from warehouse.store.labels import label_of_run, name_run
 
-    _print_label(run, asdict(name_run(warehouse, run, name or "")), as_json)
+    given = _given(name, remove)
+    label = label_of_run(warehouse, run) if given is None else name_run(warehouse, run, given)
+    _print_label(run, asdict(label), as_json)
 
 
 def tag(
@@ -149,7 +153,7 @@ def tag(
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Add tags to a run, or remove them."""
+    """Add tags to a run, remove or show them."""
     from warehouse.store.labels import tag_run
 
     _print_label(run, asdict(tag_run(warehouse, run, tags or (), remove or ())), as_json)
@@ -157,16 +161,24 @@ def tag(
 
 def note(
     run: RunId,
-    text: Annotated[
-        str | None, typer.Argument(help="The note; without it, it is taken away.")
-    ] = None,
+    text: Annotated[str | None, typer.Argument(help="The note.")] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Take the note away.")] = False,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
-    """Note a text on a run."""
-    from warehouse.store.labels import note_run
+    """Note a text on a run, or show it."""
+    from warehouse.store.labels import label_of_run, note_run
 
-    _print_label(run, asdict(note_run(warehouse, run, text or "")), as_json)
+    given = _given(text, remove)
+    label = label_of_run(warehouse, run) if given is None else note_run(warehouse, run, given)
+    _print_label(run, asdict(label), as_json)
+
+
+def _given(text: str | None, remove: bool) -> str | None:
+    """What a name or note becomes: empty to be removed, None to stay as it is."""
+    if remove and text is not None:
+        raise InputError("remove", f"and {text!r} were given", "give one of them")
+    return "" if remove else text
 
 
 def _print_label(run: str, label: dict[str, Any], as_json: bool) -> None:

@@ -57,9 +57,9 @@ PANELS = {
             "history",
             "Renew analytics.duckdb and the copies of ended runs' marts; say what the views are.",
         ),
-        "name": ("catalogue", "Give a run a name, by which commands know it."),
-        "tag": ("catalogue", "Add tags to a run, or remove them."),
-        "note": ("catalogue", "Note a text on a run."),
+        "name": ("catalogue", "Give a run a name, by which commands know it, or show it."),
+        "tag": ("catalogue", "Add tags to a run, remove or show them."),
+        "note": ("catalogue", "Note a text on a run, or show it."),
         "rm": ("keeping", "Move a run to the warehouse's trash; the ledger says so."),
         "restore": ("keeping", "Bring a run back from the trash."),
         "export": (

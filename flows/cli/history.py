@@ -215,11 +215,12 @@ def whatif(
     print_rows(figures, as_json)
     if gpus is not None or pools:
         say("")
-        say(f"ftf of both is held against an equal share of {outcome.reference_gpus} GPUs")
+        held = counted(outcome.reference_gpus, "GPU")
+        say(f"ftf of both is held against an equal share of {held}")
     changed = [job for job in jobs if job["jct_seconds"] != job["jct_seconds_whatif"]]
     changed.sort(key=lambda job: -abs(job["difference_seconds"] or math.inf))
     say("")
-    say(f"{len(changed)} of {len(jobs)} jobs end otherwise")
+    say(f"{len(changed)} of {counted(len(jobs), 'job')} end otherwise")
     print_rows(changed[:MOST_JOBS], as_json)
     if keep is not None:
         say("")

@@ -133,6 +133,7 @@ class Progress:
         self._tasks: list[Task] = []
         self._expected = 0
         self._noted_at = -math.inf
+        self._over = False
 
     def expect(self, tasks: int) -> None:
         """Announce how many tasks there will be, for the estimate."""
@@ -142,7 +143,12 @@ class Progress:
         """Begin a task."""
         task = Task(name, unit, total)
         self._tasks.append(task)
+        self._over = False
         return task
+
+    def results(self) -> None:
+        """Note that results are printed: nothing more is said before anything else is done."""
+        self._over, self._said_at = True, self._clock()
 
     def stage(self, name: str) -> None:
         """Say what happens now, of which nothing is counted."""
@@ -177,7 +183,7 @@ class Progress:
         return show
 
     def _noted(self, now: float) -> None:
-        self._noted_at = now
+        self._noted_at, self._over = now, False
         if self._pace is None:
             self._pace = Pace(now, self.share)
         self._pace.note(now, self.share)
@@ -224,7 +230,7 @@ class Progress:
         since, patience = self._said_at, every
         if since is None:
             since, patience = self._began, min(every, FIRST_SECONDS)
-        if now - since >= patience:
+        if now - since >= patience and not self._over:
             self._said_at = now
             self._say(f"{self.elapsed:5.0f} s  {self.text}")
 
@@ -283,8 +289,9 @@ def progress() -> Progress:
 
 
 def end_bar() -> None:
-    """Remove the bar, before results are printed."""
-    for _, bar in _current:
+    """Remove the bar and say nothing more of what is done, before results are printed."""
+    for shown, bar in _current:
+        shown.results()
         if bar is not None:
             bar.end()
 

@@ -27,13 +27,12 @@ from flows.runs.settings import DEFAULT_POLICY, SimulationSettings
 from flows.runs.workload_source import Source
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
+from warehouse.wording import counted
 
 if TYPE_CHECKING:
     from flows.runs.simulation import Driver
     from warehouse.analytics.paired import Difference
 
-
-STARTING = "starting Prefect; its first start on a machine takes some 20 s"
 
 SIMULATE_FIELDS = (
     "run",
@@ -128,9 +127,9 @@ def compare(
     shown = progress()
     shown.expect(len(names))
     shown.stage("importing Prefect")
-    from flows.servers.prefect_driver import starts_server
+    from flows.servers.prefect_driver import waited_for
 
-    shown.stage(STARTING if starts_server() else "reaching Prefect")
+    shown.stage(waited_for())
     runs = run_comparison(plan, warehouse, shown.run)
     from warehouse.analytics.paired import job_by_job
 
@@ -161,9 +160,11 @@ def resume(
     """Go on from the last recorded round of an interrupted run."""
     started = perf_counter()
     from flows.cli.progress import progress
+    from warehouse.store.folder import WHOLE, run_folder
     from warehouse.store.reader import Reader
 
     start = Reader(warehouse).start(run)
+    ended = (run_folder(warehouse, run) / WHOLE).exists()
     show = progress().run(start)
     with driving(driver) as call:
         if cluster is None:
@@ -176,6 +177,8 @@ def resume(
 
             nodes = read_cluster_file(cluster)
             resume_live(run, nodes, warehouse, driver=call, progress=show)
+    if ended:
+        say(f"{run} had ended: nothing was left to do", err=True)
     print_summary(warehouse, [run], perf_counter() - started, as_json)
 
 
@@ -229,6 +232,7 @@ def print_summary(
     from warehouse.analytics.questions import Analytics
 
     keep_fast(warehouse, progress().counted("copying figures", "runs"))
+    progress().stage("reading figures")
     columns, rows = Analytics(warehouse).query("FROM run_summary", runs)
     found = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
     wall = {"wall_s": round(wall_seconds, 3)}
@@ -244,8 +248,9 @@ def print_summary(
 
         first = figures[0]
         say(
-            f"{first['jobs']} jobs ({first['trace']}) on {first['gpus']} GPUs, "
-            f"fidelity {first['fidelity']}, in {wall_seconds:.1f} s"
+            f"{counted(first['jobs'], 'job')} ({first['trace']}) "
+            f"on {counted(first['gpus'], 'GPU')}, fidelity {first['fidelity']}, "
+            f"in {wall_seconds:.1f} s"
         )
         said = ("fidelity", "trace", "gpus", "jobs", "wall_s")
         print_side_by_side(
@@ -258,4 +263,4 @@ def print_summary(
             runs,
         )
         for backend, reason, rounds in solvers:
-            say(f"{rounds} rounds solved by {backend} ({reason})")
+            say(f"{counted(rounds, 'round')} solved by {backend} ({reason})")

@@ -10,6 +10,7 @@ from flows.cli.errors import printable
 from flows.cli.options import Gpus, Json, takes
 from flows.cli.output import print_rows, say
 from flows.runs.workload_source import Source
+from warehouse.wording import counted
 
 
 @takes(source=Source)
@@ -35,6 +36,6 @@ def generate(
     else:
         options = " ".join(f"--{name} {quote(path)}" for name, path in written.items())
         least = max(spec.demand.least for spec in workload.specs)
-        say(f"{len(workload.specs)} jobs ({workload.source}) written. To run them:")
+        say(f"{counted(len(workload.specs), 'job')} ({workload.source}) written. To run them:")
         command = f"  shockwave simulate --gpus {gpus or least} {options}"
         typer.echo(printable(command))  # in one line, to copy

@@ -22,6 +22,7 @@ from flows.runs.settings import (
 from flows.runs.workload_source import Jobs, Source
 from predictor.errors import InputError, ShockwaveError
 from tasks.record import Settings
+from warehouse.wording import counted
 
 MOST_ROUNDS = 10_000
 """Largest number of rounds of a flow run; each is five task runs. An engineering bound."""
@@ -112,12 +113,12 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, Jobs, PolicyChoice):
     @property
     def about(self) -> str:
         """The workload, in words."""
-        return f"{self.jobs} jobs" if self.trace is None else self.trace.name
+        return counted(self.jobs, "job") if self.trace is None else self.trace.name
 
     @property
     def machines(self) -> str:
         """The cluster, in words."""
-        return self.pools or f"{self.gpus} GPUs"
+        return self.pools or counted(self.gpus, "GPU")
 
     def source(self, warehouse: Path) -> Source:
         """The workload.

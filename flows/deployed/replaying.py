@@ -16,6 +16,7 @@ from predictor.errors import ShockwaveError
 from tasks.prefect_tasks import RETRY_SECONDS, may_pass
 from tasks.replay import Comparison
 from warehouse import DEFAULT_WAREHOUSE
+from warehouse.wording import counted
 
 MOST_SHOWN = 500
 """Most differences in the table, which the UI shows unpaged. An engineering bound."""
@@ -70,7 +71,7 @@ def _summary(run: str, found: Comparison) -> str:
     different = len({difference.round for difference in found.differences})
     if different:
         return f"{run}: {different} of {found.rounds} rounds differ"
-    return f"{run}: {found.rounds} rounds replayed, all identical byte for byte"
+    return f"{run}: {counted(found.rounds, 'round')} replayed, all identical byte for byte"
 
 
 def _rows(found: Comparison) -> list[dict[str, Any]]:

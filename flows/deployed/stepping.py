@@ -19,6 +19,7 @@ from predictor.errors import ShockwaveError
 from tasks.round import Run
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.analytics.questions import Analytics
+from warehouse.wording import counted
 
 
 @flow(
@@ -98,4 +99,5 @@ def _status(warehouse: Path, run: str) -> str:
     ((rounds, complete),) = Analytics(warehouse).query(
         "SELECT max(round) + 1, bool_or(complete) FROM rounds JOIN runs USING (run)", [run]
     )[1]
-    return f"run {run!r} has {'ended' if complete else 'not ended'} after {rounds} rounds"
+    ended = "ended" if complete else "not ended"
+    return f"run {run!r} has {ended} after {counted(rounds, 'round')}"

@@ -39,6 +39,7 @@ FIGURES = (
     "mean_jct_s",
     "jct_p50_s",
     "jct_p95_s",
+    "jct_p99_s",
     "worst_ftf",
     "unfair_fraction",
     "worst_ftf_themis",
@@ -292,7 +293,7 @@ def _forked(
     service = recorded.header.service
     asked = replace(change.settings(settings, service=service), forked=(*earlier, latest))
     header = replace(
-        make_header(workload, asked, service=service),
+        make_header(workload, asked, service=service, ended=ended),
         profile=recorded.header.profile,
         history=recorded.header.history,
     )

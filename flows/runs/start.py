@@ -1,6 +1,6 @@
 """The start of a run: its workload, settings and history, all checked."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -105,6 +105,7 @@ def make_header(
     history: tuple[PastJob, ...] = (),
     *,
     service: bool = False,
+    ended: Collection[int] = (),
 ) -> RunHeader:
     """The header of a run of a workload.
 
@@ -115,6 +116,7 @@ def make_header(
             out.
         service: Whether it is a service's: any model of the profile may come, and jobs are in the
             rounds that take them in.
+        ended: Ids of jobs that have ended where a fork begins, which need not fit its cluster.
 
     Raises:
         InputError: A setting is invalid, or a job does not fit the cluster.
@@ -132,7 +134,7 @@ def make_header(
         _check_effects(settings)
     if settings.layout is not None:
         Cells(settings.layout)  # refuses promises that cannot be kept together
-    workload.check_fits(settings.inventory)
+    workload.check_fits(settings.inventory, ended)
     check_bounds(SimulationSettings, settings)
     if settings.restart_seconds >= settings.round_seconds:
         raise InputError(

@@ -16,6 +16,7 @@ from prefect.settings import (
     PREFECT_API_REQUEST_TIMEOUT,
     PREFECT_API_URL,
     PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+    PREFECT_HOME,
     PREFECT_SERVER_ANALYTICS_ENABLED,
     PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT,
     PREFECT_SERVER_DATABASE_TIMEOUT,
@@ -88,6 +89,14 @@ def run_task(run: Run) -> Round:
 def starts_server() -> bool:
     """Whether a Prefect server has to be started, because none is configured."""
     return not PREFECT_API_URL.value()
+
+
+def waited_for() -> str:
+    """What a command waits for before it has a server, in words."""
+    if not starts_server():
+        return "reaching Prefect"
+    first = not (PREFECT_HOME.value() / "prefect.db").exists()
+    return "starting Prefect" + ", which takes some 20 s the first time" * first
 
 
 ANSWER_SECONDS = 300.0

@@ -100,7 +100,7 @@ def test_simulate_prints_a_table_without_json(here: Command, tmp_path: Path) -> 
     assert (ran.code, ran.err) == (0, "")
     headline, heading, *figures = ran.out.splitlines()
     assert headline.startswith(
-        "1 jobs (generated: 1 jobs, poisson, 90 s apart) on 4 GPUs, fidelity fair, "
+        "1 job (generated: 1 job, poisson, 90 s apart) on 4 GPUs, fidelity fair, "
     )
     assert heading.strip() == "fifo"
     told_above = ("policy", "fidelity", "trace", "gpus", "jobs", "wall_s")
@@ -150,7 +150,7 @@ def test_generate_says_how_to_run_what_it_wrote(here: Command, tmp_path: Path) -
     ran = here("generate", tmp_path / "the jobs", "--jobs", 1)
     assert (ran.code, ran.err) == (0, "")
     headline, command = ran.out.splitlines()
-    assert headline.startswith("1 jobs (generated: 1 jobs, poisson, 90 s apart) written.")
+    assert headline.startswith("1 job (generated: 1 job, poisson, 90 s apart) written.")
     files = [tmp_path / "the jobs" / name for name in ("jobs.trace", "throughputs.json")]
     assert f"--trace '{files[0]}' --profile '{files[1]}' --regimes" in command
 

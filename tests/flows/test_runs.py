@@ -107,8 +107,12 @@ def test_runs_of_the_same_jobs_are_listed_for_a_comparison(ask: Ask, warehouse: 
     [
         (("--where", "makespan < 3"), "--where: there is no column 'makespan'; did you mean makes"),
         (("--sort", "p99_jct"), "--sort: there is no column 'p99_jct'; did you mean jct_p99_s?"),
-        (("--of-jobs", "gpus = 4"), "--of-jobs: there is no column 'gpus'"),
+        (
+            ("--of-jobs", "gpus = 4"),
+            "--of-jobs: there is no column 'gpus'; did you mean scale_factor?",
+        ),
         (("--where", "1); DROP TABLE x --"), "--where: '1); DROP TABLE x --' is no expression"),
+        (("--where", "sed = 1"), "--where: there is no column 'sed'; did you mean seed?"),
         (("--where", "COPY"), "--where: "),
     ],
 )
@@ -184,6 +188,10 @@ def test_labels_are_kept_beside_the_records(ask: Ask, warehouse: Path) -> None:
     (row,) = rows_of(ask, "runs", "--tag", "paper")
     assert (row["run"], row["name"], row["tags"]) == (run, "Baseline", "paper")
     assert rows_of(ask, "runs", "--tag", "none") == []
+    ask("rm", run)
+    (removed,) = rows_of(ask, "runs", "--trash")
+    assert (removed["run"], removed["name"], removed["tags"]) == (run, "Baseline", "paper")
+    ask("restore", run)
     assert "\x1b" not in ask("show", "Baseline").out
     assert rows_of(ask, "sql", "--recipe", "gpu-time", "--run", "Baseline")[0]["run"] == run
     assert ask("replay", "Baseline", "--round", 1).code == 0
@@ -191,7 +199,9 @@ def test_labels_are_kept_beside_the_records(ask: Ask, warehouse: Path) -> None:
     assert [*json.loads((warehouse / LABELS).read_text())] == [run]
     assert_clean(ask)
     for command in ("name", "note"):
-        ask(command, run)
+        assert rows_of(ask, command, run) == rows_of(ask, "tag", run)
+        assert "give one of them" in ask(command, run, "x", "--remove").err
+        assert rows_of(ask, command, run, "--remove")[0][command] == ""
     ask("tag", run, "--remove", "paper")
     assert (warehouse / LABELS).read_text() == "{}\n"
 

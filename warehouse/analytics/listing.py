@@ -24,6 +24,12 @@ OF_JOBS = (
 )
 """Figures that can be made of some of the jobs of each run."""
 
+OF_RUNS = ("seed", "created_at", "first_hash", "workload", "same")
+"""What conditions and the order may use beside the columns of `run_summary`."""
+
+CALLED = {"gpus": "scale_factor", "gpu": "scale_factor", "size": "scale_factor"}
+"""What figures of jobs are called by those who know them by the names of runs'."""
+
 NEWEST = "created_at DESC, run DESC"
 
 
@@ -34,7 +40,7 @@ class Selection:
     Attributes:
         policy: Runs of this policy only.
         tags: Runs with all of these tags only.
-        where: A condition over the columns of `run_summary`, `seed` and `created_at` (SQL).
+        where: A condition over the columns of `run_summary` and `OF_RUNS` (SQL).
         sort: A column or expression of these, `DESC` after it for the largest first; the newest
             first by default.
         limit: At most so many runs.
@@ -74,7 +80,7 @@ def list_runs(analytics: Analytics, asked: Selection) -> list[dict[str, Any]]:
         columns, rows = analytics.query(_query(asked, runs, labels))
     except InputError as error:
         raise _of_option(analytics, asked, error) from None
-    return [_labelled(dict(zip(columns, row, strict=True)), labels) for row in rows]
+    return [labelled(dict(zip(columns, row, strict=True)), labels) for row in rows]
 
 
 def _of_option(analytics: Analytics, asked: Selection, error: InputError) -> InputError:
@@ -86,13 +92,18 @@ def _of_option(analytics: Analytics, asked: Selection, error: InputError) -> Inp
     if found is None:
         field = next(name for name, text in given.items() if text)
         return InputError(field, error.problem, "give an expression such as makespan_s < 30000")
-    field = next((name for name, text in given.items() if found[1] in text), "where")
-    view = "job_outcomes" if field == "of_jobs" else "run_summary"
-    known = [name for name, *_ in analytics.query(f"DESCRIBE {view}")[1]]
-    return InputError(field, f"there is no column {found[1]!r}", meant(found[1], known))
+    missing = found[1]
+    views = analytics.queries(("DESCRIBE run_summary", "DESCRIBE job_outcomes"))
+    of_runs, of_jobs = ([name for name, *_ in rows] for _, rows in views)
+    known = {"where": [*of_runs, *OF_RUNS], "sort": [*of_runs, *OF_RUNS], "of_jobs": of_jobs}
+    lacking = [name for name, text in given.items() if missing in text]
+    field = next((name for name in lacking if missing not in known[name]), "where")
+    text = CALLED.get(missing, missing) if field == "of_jobs" else missing
+    return InputError(field, f"there is no column {missing!r}", meant(text, known[field]))
 
 
-def _labelled(row: dict[str, Any], labels: Mapping[str, Label]) -> dict[str, Any]:
+def labelled(row: dict[str, Any], labels: Mapping[str, Label]) -> dict[str, Any]:
+    """A run's row, with its name and tags behind its id."""
     label = labels.get(row["run"], Label())
     return {"run": row.pop("run"), "name": label.name, "tags": " ".join(label.tags)} | row
 

@@ -80,6 +80,17 @@ def run_named(warehouse: Path, text: str) -> str:
     return next((run for run, label in read_labels(warehouse).items() if label.name == text), text)
 
 
+def label_of_run(warehouse: Path, run: str) -> Label:
+    """The label of a run, as it is.
+
+    Raises:
+        InputError: There is no such run.
+        WarehouseError: The file is damaged.
+    """
+    run_folder(warehouse, run)
+    return read_labels(warehouse).get(run, Label())
+
+
 def name_run(warehouse: Path, run: str, name: str) -> Label:
     """Give a run a name, in place of the one that it has; an empty text takes it away.
 

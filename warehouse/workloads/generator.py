@@ -19,6 +19,7 @@ from predictor.errors import InputError
 from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Profile
 from tasks.sources import Workload
+from warehouse.wording import counted
 from warehouse.workloads.families import FAMILIES, Family, generated_profile
 from warehouse.workloads.kinds import MOST_JOBS, Arrivals
 from warehouse.workloads.mix import MOST_SECONDS, Mix
@@ -97,7 +98,7 @@ def generate_workload(
     pace = f", {mean_interarrival_seconds:g} s apart" if arrivals is Arrivals.POISSON else ""
     changed = f", {mix.changes}" if mix.changes else ""
     return Workload(
-        source=source or f"generated: {jobs} jobs, {arrivals}{pace}{changed}",
+        source=source or f"generated: {counted(jobs, 'job')}, {arrivals}{pace}{changed}",
         specs=tuple(spec for spec, _ in drawn),
         truths=tuple(truth for _, truth in drawn),
         profile=profile,
