@@ -12,9 +12,10 @@ import numpy as np
 
 from solver.backends.packing import Packing, PairTable, pack
 from solver.counts import relative_gap
+from solver.list_scheduling import Claim
 from solver.market import Floats, Market, Price
 from solver.pairs import ALONE, rows_of
-from solver.plan import Claim, Plan, Situation, SolveReport
+from solver.plan import Plan, Situation, SolveReport
 
 TOLERANCE = 1e-9
 """Numerical tolerance, as a share of the largest utility."""

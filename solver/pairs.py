@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from solver.list_scheduling import Claim
 from solver.market import Floats, Ints
-from solver.plan import ActiveJob, Claim
+from solver.plan import ActiveJob
 
 ALONE = -1
 """In place of the second job of a row that has one."""

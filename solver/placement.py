@@ -1,6 +1,6 @@
 """Placement of gangs within a pool: which of its GPUs each gang gets.
 
-GPUs are numbered from 0 within the pool. `solver.plan.next_round` chooses the pools.
+GPUs are numbered from 0 within the pool. `solver.list_scheduling.next_round` chooses the pools.
 """
 
 from bisect import bisect_left

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from predictor.allocation import Allocation
+from solver.list_scheduling import Claim, claims, fitting, next_round
 from solver.pairs import pairs_in
-from solver.plan import ActiveJob, Claim, Plan, Situation, SolveReport, claims, fitting, next_round
+from solver.plan import ActiveJob, Plan, Situation, SolveReport
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ from itertools import takewhile
 import numpy as np
 
 from solver.fidelity import Fidelity
+from solver.list_scheduling import claims, fitting
 from solver.market import Floats, Ints
 from solver.pairs import ALONE, Rows
 from solver.placement import Bools
-from solver.plan import Plan, Situation, claims, fitting
+from solver.plan import Plan, Situation
 from solver.policies.listed import run_list
 from solver.policies.packed_shares import run_packed
 from solver.policies.shares import Contenders, run_shares

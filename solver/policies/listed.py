@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from solver.plan import ActiveJob, Plan, Situation, SolveReport, claims, next_round
+from solver.list_scheduling import claims, next_round
+from solver.plan import ActiveJob, Plan, Situation, SolveReport
 
 
 def run_list(policy: str, situation: Situation, order: Sequence[ActiveJob]) -> Plan:

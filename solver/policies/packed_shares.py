@@ -14,16 +14,10 @@ import orjson
 
 from predictor.allocation import Allocation
 from solver.fidelity import Fidelity
+from solver.list_scheduling import Claim, fitting, next_round
 from solver.market import Floats
 from solver.pairs import ALONE, Rows, pairs_in, rows_of
-from solver.plan import (
-    Claim,
-    Plan,
-    Situation,
-    SolveReport,
-    fitting,
-    next_round,
-)
+from solver.plan import Plan, Situation, SolveReport
 from solver.policies.ledger import Ledger
 from solver.policies.shares import Contenders, contenders, is_due
 

@@ -23,17 +23,9 @@ import numpy as np
 
 from solver.fidelity import Fidelity
 from solver.inventory import Inventory
+from solver.list_scheduling import Claim, claims, fitting, next_round
 from solver.market import Floats
-from solver.plan import (
-    ActiveJob,
-    Claim,
-    Plan,
-    Situation,
-    SolveReport,
-    claims,
-    fitting,
-    next_round,
-)
+from solver.plan import ActiveJob, Plan, Situation, SolveReport
 from solver.policies.ledger import NO_LEASE, Account, Ledger
 
 RECOMPUTE_SECONDS, RECOMPUTE_SECONDS_OF_TYPES = 1000.0, 1920.0

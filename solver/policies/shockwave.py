@@ -21,10 +21,11 @@ from solver.bidding import (
 from solver.clearing import clear
 from solver.counts import Counts, solve_counts
 from solver.guarantees import guarantees, guarantees_by_type
+from solver.list_scheduling import Claim, next_round
 from solver.market import Floats, Ints, Market
 from solver.packing import PackedRound, pack_round
 from solver.pairs import pairs_in
-from solver.plan import Claim, Plan, Situation, SolveReport, Turn, next_round
+from solver.plan import Plan, Situation, SolveReport, Turn
 from solver.shared_cluster import SharedCluster, Sharer
 
 LEAST_ENDING = 0.02

@@ -14,8 +14,9 @@ from predictor.published_predictor import (
     seconds_done,
 )
 from solver.counts import Counts, relative_gap, solve_counts
+from solver.list_scheduling import claims, next_round
 from solver.market import Floats, Market
-from solver.plan import ActiveJob, Plan, Situation, SolveReport, claims, next_round
+from solver.plan import ActiveJob, Plan, Situation, SolveReport
 from solver.published_window import filled_with_longest, laid_out_by_priority, published_market
 
 RESOLVE_ROUNDS = 8

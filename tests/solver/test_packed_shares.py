@@ -12,8 +12,9 @@ from scipy.optimize import linprog
 from predictor.throughput import Profile
 from solver.backends.interior import best_packed_shares
 from solver.inventory import Inventory, Pool
+from solver.list_scheduling import Claim, next_round
 from solver.pairs import ALONE, pairs_in, rows_of
-from solver.plan import ActiveJob, Claim, next_round
+from solver.plan import ActiveJob
 from solver.policies import make_policy
 from solver.policies.gandiva import _drawn, _Draws
 from solver.policies.packed_shares import PackedLedger

@@ -9,8 +9,9 @@ from predictor.belief import Belief
 from predictor.job import JobSpec, Mode
 from predictor.throughput import UNTYPED, Profile
 from solver.inventory import Inventory
+from solver.list_scheduling import claims, next_round
 from solver.placement import Gang, place
-from solver.plan import ActiveJob, Situation, claims, next_round
+from solver.plan import ActiveJob, Situation
 from tests.strategies import certain, cluster, examples
 
 

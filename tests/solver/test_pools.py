@@ -15,7 +15,8 @@ from predictor.job import JobSpec, Mode
 from predictor.throughput import Profile
 from solver.even_share import EvenShare
 from solver.inventory import Inventory, Pool
-from solver.plan import ActiveJob, Claim, Situation, claims, next_round
+from solver.list_scheduling import Claim, claims, next_round
+from solver.plan import ActiveJob, Situation
 from solver.policies import for_several_pools, make_policy
 from tests.strategies import certain, cluster, examples
 
