@@ -179,10 +179,15 @@ class Campaign:
         check_writable(self.warehouse)
         return run_campaign(self.plan, Runner(runner), workers, None, self.warehouse, fresh)
 
-    def summary(self) -> "pd.DataFrame":
+    def summary(self, of_jobs: str | None = None) -> "pd.DataFrame":
         """Means over seeds of the finished cells, with the bounds of their 95 % intervals.
 
+        Args:
+            of_jobs: A condition over the columns of `job_outcomes` (SQL), such as
+                `scale_factor = 4`: figures of the jobs that meet it.
+
         Raises:
+            InputError: The condition is wrong.
             WarehouseError: A run is damaged, or the campaign was never run.
         """
         import pandas as pd
@@ -190,16 +195,20 @@ class Campaign:
         from flows.campaigns.summary import summarize
         from warehouse.store.campaigns import read_cells
 
-        groups = summarize(self.warehouse, read_cells(self.warehouse, self.name))
+        groups = summarize(self.warehouse, read_cells(self.warehouse, self.name), of_jobs)
         return pd.DataFrame([group.row() for group in groups])
 
-    def differences(self) -> "pd.DataFrame":
+    def differences(self, of_jobs: str | None = None) -> "pd.DataFrame":
         """How policies differ from the first one over pairs of cells that share all else.
 
-        A row a policy: mean differences, in percent of the first or in percentage points, with the
-        bounds of their 95 % intervals.
+        A row a policy: mean differences, in the figure's unit and in percent of the first, or in
+        percentage points, with the bounds of their 95 % intervals.
+
+        Args:
+            of_jobs: See `summary`.
 
         Raises:
+            InputError: The condition is wrong.
             WarehouseError: A run is damaged, or the campaign was never run.
         """
         import pandas as pd
@@ -207,7 +216,7 @@ class Campaign:
         from flows.campaigns.summary import differences
         from warehouse.store.campaigns import read_cells
 
-        pairs = differences(self.warehouse, read_cells(self.warehouse, self.name))
+        pairs = differences(self.warehouse, read_cells(self.warehouse, self.name), of_jobs)
         return pd.DataFrame([one.row() for one in pairs])
 
     def cells(self) -> "pd.DataFrame":

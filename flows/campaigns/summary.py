@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warehouse.analytics.intervals import Interval, as_columns, interval
+from warehouse.analytics.listing import figures_of_jobs
 from warehouse.analytics.paired import Difference, difference
 from warehouse.analytics.questions import Analytics
 from warehouse.store.files import CellRow, CellStatus
@@ -23,9 +24,13 @@ FIGURES = (
 """Columns of the view `run_summary` that are averaged over seeds."""
 
 PAIRED = {
+    "makespan_difference_s": ("makespan_s", 1.0),
     "makespan_percent": ("makespan_s", 1.0),
+    "mean_jct_difference_s": ("mean_jct_s", 1.0),
     "mean_jct_percent": ("mean_jct_s", 1.0),
+    "jct_p99_difference_s": ("jct_p99_s", 1.0),
     "jct_p99_percent": ("jct_p99_s", 1.0),
+    "worst_ftf_difference": ("worst_ftf", 1.0),
     "worst_ftf_percent": ("worst_ftf", 1.0),
     "unfair_points": ("unfair_fraction", 100.0),
 }
@@ -80,24 +85,25 @@ class Group:
         return row
 
 
-def summarize(warehouse: Path, cells: Iterable[CellRow]) -> list[Group]:
+def summarize(warehouse: Path, cells: Iterable[CellRow], of_jobs: str | None = None) -> list[Group]:
     """Means over the seeds of a campaign, in the order of its cells.
 
     Args:
         warehouse: The warehouse with the runs.
         cells: The cells; unfinished cells are left out.
+        of_jobs: A condition over the columns of `job_outcomes` (SQL): the figures are then
+            `OF_JOBS`, of the jobs of each run that meet it, and their number.
 
     Raises:
+        InputError: The condition is wrong.
         WarehouseError: A run is damaged.
     """
-    done, found = _finished(warehouse, cells)
+    done, names, found = _finished(warehouse, cells, of_jobs)
     groups: defaultdict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for cell in done:
         groups[cell.policy, cell.workload, cell.cluster, cell.options].append(cell.run)
     return [
-        Group(
-            *key, len(group), {name: _of([found[run][name] for run in group]) for name in FIGURES}
-        )
+        Group(*key, len(group), {name: _of([found[run][name] for run in group]) for name in names})
         for key, group in groups.items()
     ]
 
@@ -133,18 +139,23 @@ class Pairs:
         return {"policy": self.policy, "against": self.against, "pairs": pairs}
 
 
-def differences(warehouse: Path, cells: Iterable[CellRow]) -> list[Pairs]:
+def differences(
+    warehouse: Path, cells: Iterable[CellRow], of_jobs: str | None = None
+) -> list[Pairs]:
     """How policies differ from the first over pairs of cells that share all but the policy.
 
     Args:
         warehouse: The warehouse with the runs.
         cells: The cells, in the order of the campaign; unfinished cells are left out.
+        of_jobs: See `summarize`; without the differences in figures that only all jobs have.
 
     Raises:
+        InputError: The condition is wrong.
         WarehouseError: A run is damaged.
     """
-    done, found = _finished(warehouse, cells)
+    done, figures, found = _finished(warehouse, cells, of_jobs)
     names = list(dict.fromkeys(cell.policy for cell in done))
+    paired = [key for key, (column, _) in PAIRED.items() if column in figures]
     by_policy: defaultdict[str, dict[tuple[str, str, str, int], str]] = defaultdict(dict)
     for cell in done:
         by_policy[cell.policy][cell.workload, cell.cluster, cell.options, cell.seed] = cell.run
@@ -161,22 +172,29 @@ def differences(warehouse: Path, cells: Iterable[CellRow]) -> list[Pairs]:
         return difference(pairs, percent=key.endswith("_percent"))
 
     return [
-        Pairs(policy, names[0], {key: compared(policy, key) for key in PAIRED})
+        Pairs(policy, names[0], {key: compared(policy, key) for key in paired})
         for policy in names[1:]
     ]
 
 
 def _finished(
-    warehouse: Path, cells: Iterable[CellRow]
-) -> tuple[list[CellRow], dict[str, dict[str, float | None]]]:
-    """The finished cells, and the figures of their runs."""
+    warehouse: Path, cells: Iterable[CellRow], of_jobs: str | None
+) -> tuple[list[CellRow], Sequence[str], dict[str, dict[str, float | None]]]:
+    """The finished cells, the names of the figures, and those of their runs."""
     done = [cell for cell in cells if cell.status is CellStatus.FINISHED]
     if not done:
-        return [], {}
+        return [], FIGURES, {}
     runs = sorted({cell.run for cell in done})
-    names = ", ".join(FIGURES)
-    _, rows = Analytics(warehouse).query(f"SELECT run, {names} FROM run_summary", runs)
-    return done, {run: dict(zip(FIGURES, figures, strict=True)) for run, *figures in rows}
+    analytics = Analytics(warehouse)
+    if of_jobs is None:
+        asked = f"SELECT run, {', '.join(FIGURES)} FROM run_summary"
+        (_, *names), rows = analytics.query(asked, runs)
+    else:
+        (_, *names), rows = figures_of_jobs(analytics, runs, of_jobs)
+    without = dict.fromkeys(names) | {"jobs": 0}
+    found: dict[str, dict[str, float | None]] = {run: without for run in runs}
+    found |= {run: dict(zip(names, figures, strict=True)) for run, *figures in rows}
+    return done, names, found
 
 
 def _of(values: Sequence[float | None]) -> Interval | None:

@@ -1,4 +1,4 @@
-"""The command `campaign`."""
+"""The commands `campaign` and `campaigns`."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -9,6 +9,7 @@ import typer
 
 from flows.cli.options import Json, Warehouse
 from flows.cli.output import print_rows, say
+from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
 
@@ -83,13 +84,41 @@ def _keep_file(file: Path, warehouse: Path, campaign: str) -> None:
     write_plan(warehouse, campaign, "campaign.toml", file.read_text(encoding="utf-8"))
 
 
-def _report(warehouse: Path, campaign: str, as_json: bool) -> None:
+def campaigns(
+    name: Annotated[str | None, typer.Argument(help="A campaign, to show what it came to.")] = None,
+    of_jobs: Annotated[
+        str | None,
+        typer.Option(help="Its figures of some jobs only, such as 'scale_factor = 4'."),
+    ] = None,
+    warehouse: Warehouse = DEFAULT_WAREHOUSE,
+    as_json: Json = False,
+) -> None:
+    """List campaigns, or show the means over seeds and paired differences of one."""
+    from flows.cli.progress import progress
+    from warehouse.analytics.listing import list_campaigns
+    from warehouse.analytics.marts import keep_fast
+    from warehouse.analytics.questions import Analytics
+
+    if of_jobs is not None and name is None:
+        raise InputError("of_jobs", "is a question about one campaign", "name the campaign")
+    keep_fast(warehouse, progress().counted("copying figures", "runs"))
+    if name is not None:
+        _report(warehouse, name, as_json, of_jobs)
+        return
+    rows = list_campaigns(Analytics(warehouse))
+    print_rows(rows, as_json, paged=True)
+    if not rows and not as_json:
+        say("(no campaign was run)", err=True)
+
+
+def _report(warehouse: Path, campaign: str, as_json: bool, of_jobs: str | None = None) -> None:
     """Print the means over seeds, and how the policies differ from the first."""
     from flows.campaigns.summary import differences, summarize
     from warehouse.store.campaigns import read_cells
 
     cells = read_cells(warehouse, campaign)
-    groups, pairs = summarize(warehouse, cells), differences(warehouse, cells)
+    groups = summarize(warehouse, cells, of_jobs)
+    pairs = differences(warehouse, cells, of_jobs)
     if as_json:
         rows = [*(group.row() for group in groups), *(one.row() for one in pairs)]
         print_rows([{"campaign": campaign} | row for row in rows], as_json)
@@ -98,6 +127,7 @@ def _report(warehouse: Path, campaign: str, as_json: bool) -> None:
     say(
         f"{campaign}: {len(finished)} of {counted(len(cells), 'cell')} finished, "
         f"{sum(cell.seconds for cell in finished):,.0f} s of runs; means over seeds ± 95 %"
+        f"{f', of jobs with {of_jobs}' if of_jobs else ''}"
     )
     print_rows([group.shown() for group in groups], as_json)
     if pairs:

@@ -47,6 +47,10 @@ PANELS = {
             "catalogue",
             "Compare two runs: settings, outcomes, and the first round that differs.",
         ),
+        "campaigns": (
+            "campaigns",
+            "List campaigns, or show the means over seeds and paired differences of one.",
+        ),
         "why": ("history", "Explain why a job runs, waits or was preempted in a round."),
         "sql": ("history", "Query the history of all runs."),
         "report": (

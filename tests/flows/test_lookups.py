@@ -52,6 +52,7 @@ RUNS = {
     "runs": [("runs", 0)],
     "show": [("show {run}", 0)],
     "diff": [("diff {run} {run}", 0)],
+    "campaigns": [("campaigns", 0)],
     "name": [("name {run} first", 0)],
     "rm": [("rm {run}", 0)],
     "export": [("export {run} {folder}/run.tar", 0)],

@@ -68,6 +68,7 @@ LINES = {
     "runs": "runs",
     "show": f"show {RUN}",
     "diff": f"diff {RUN} {OTHER}",
+    "campaigns": f"campaigns && campaigns {CAMPAIGN} --of-jobs 'scale_factor = 1'",
     "why": f"why 1 --run {RUN}",
     "sql": f"sql --recipe worst-jobs --run {RUN}",
     "views": "views",

@@ -4,18 +4,21 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import stdev
+from statistics import fmean, stdev
 
 import pytest
 
 import shockwave
+from flows.campaigns.summary import differences, summarize
 from predictor.errors import InputError
 from tests.runs import ended, start_of, write
+from warehouse.analytics.intervals import in_three_digits
+from warehouse.analytics.listing import list_campaigns
 from warehouse.analytics.questions import Analytics
 from warehouse.report.comparison import front, paired, policies
 from warehouse.report.selection import entries_of
 from warehouse.report.tiles import of_run, published_beside
-from warehouse.store.campaigns import write_cells
+from warehouse.store.campaigns import read_cells, write_cells
 from warehouse.store.files import CellRow, CellStatus
 
 pytestmark = pytest.mark.slow
@@ -41,7 +44,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
         made = ended(policy, jobs=3, seed=rounds + 10 * (options == "rough"))
         runs.append((write(folder, made.start, made.rounds), f"my-{policy}", options, rounds))
     write_cells(folder, "c-1", cells_of(runs))
-    waits = replace(cells_of(runs[:1])[0], run="", status=CellStatus.PENDING)
+    waits = replace(cells_of(runs[:1])[0], campaign="c-2", run="", status=CellStatus.PENDING)
     write_cells(folder, "c-2", [waits])
     return Analytics(folder)
 
@@ -81,8 +84,47 @@ def test_differences_are_taken_in_pairs(campaign: Analytics) -> None:
     half = 3.18245 * stdev(changes) / 2  # t(0.975, 3) · s / √4
     assert row["high"] == pytest.approx(row["mean"] + half, abs=1e-3)
     assert row["better"] == sum(change < 0 for change in changes)
+    hours = sum(
+        other.figures["mean_jct_s"] - one.figures["mean_jct_s"]
+        for one, other in zip(entries[:4], entries[4:], strict=True)
+    ) / (4 * 3600)
+    assert row["in_its_unit"].startswith(f"{in_three_digits(hours)} ± ")
+    assert row["in_its_unit"].endswith(" h")
     assert paired(entries[:4]) is None
     assert paired([entries[0], entries[4]]) is None
+
+
+def test_policies_are_compared_over_seeds_on_some_jobs(campaign: Analytics) -> None:
+    cells = read_cells(campaign.warehouse, "c-1")
+    asked = "SELECT run, avg(jct_seconds), count(*) FROM job_outcomes WHERE job_id > 0 GROUP BY run"
+    known = {run: (mean, jobs) for run, mean, jobs in campaign.query(asked)[1]}
+    calm, *_ = summarize(campaign.warehouse, cells, "job_id > 0")
+    found = [known[cell.run] for cell in cells[:2]]
+    assert calm.row()["mean_jct_s"] == pytest.approx(fmean(mean for mean, _ in found))
+    assert calm.row()["jobs"] == pytest.approx(fmean(jobs for _, jobs in found))
+    (pairs,) = differences(campaign.warehouse, cells, "job_id > 0")
+    changes = [
+        known[other.run][0] - known[one.run][0]
+        for one, other in zip(cells[:4], cells[4:], strict=True)
+    ]
+    row = pairs.row()
+    assert row["mean_jct_difference_s"] == pytest.approx(fmean(changes))
+    assert row["mean_jct_difference_s_high"] == pytest.approx(
+        fmean(changes) + 3.18245 * stdev(changes) / 2, abs=1e-3
+    )
+    assert "makespan_percent" not in row
+    with pytest.raises(InputError, match="of_jobs: there is no column 'gpus'; did you mean scale"):
+        summarize(campaign.warehouse, cells, "gpus = 4")
+    assert summarize(campaign.warehouse, cells, "job_id > 99")[0].row()["jobs"] == 0
+
+
+def test_campaigns_are_listed_whatever_has_run(campaign: Analytics) -> None:
+    rows = {row["campaign"]: row for row in list_campaigns(campaign)}
+    assert [*rows] == ["c-1", "c-2"]
+    one = rows["c-1"]
+    assert (one["cells"], one["finished"], one["failed"], one["seeds"]) == (8, 8, 0, 2)
+    assert (one["policies"], one["variants"]) == ("my-fifo my-srtf", 2)
+    assert (rows["c-2"]["cells"], rows["c-2"]["finished"]) == (1, 0)
 
 
 def test_the_front_holds_whom_nobody_beats(campaign: Analytics) -> None:

@@ -32,6 +32,25 @@ CALLED = {"gpus": "scale_factor", "gpu": "scale_factor", "size": "scale_factor"}
 
 NEWEST = "created_at DESC, run DESC"
 
+CAMPAIGNS = """
+SELECT
+    campaign,
+    count(*) AS cells,
+    count(*) FILTER (WHERE status = 'finished') AS finished,
+    count(*) FILTER (WHERE status = 'failed') AS failed,
+    string_agg(DISTINCT policy, ' ' ORDER BY policy) AS policies,
+    count(DISTINCT workload) AS workloads,
+    count(DISTINCT cluster) AS clusters,
+    count(DISTINCT options) AS variants,
+    count(DISTINCT seed) AS seeds,
+    max(created_at) AS newest_run
+FROM (SELECT * FROM campaign_cells) AS c
+LEFT JOIN (SELECT run, created_at FROM runs) AS r USING (run)
+GROUP BY campaign
+ORDER BY newest_run DESC NULLS LAST, campaign
+"""
+"""The list of campaigns."""
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -79,13 +98,62 @@ def list_runs(analytics: Analytics, asked: Selection) -> list[dict[str, Any]]:
     try:
         columns, rows = analytics.query(_query(asked, runs, labels))
     except InputError as error:
-        raise _of_option(analytics, asked, error) from None
+        given = {name: getattr(asked, name) or "" for name in ("where", "sort", "of_jobs")}
+        raise _of_option(analytics, given, error) from None
     return [labelled(dict(zip(columns, row, strict=True)), labels) for row in rows]
 
 
-def _of_option(analytics: Analytics, asked: Selection, error: InputError) -> InputError:
+def list_campaigns(analytics: Analytics) -> list[dict[str, Any]]:
+    """The campaigns of a warehouse, the newest first: what they are made of and how far they are.
+
+    Raises:
+        InputError: There is no warehouse.
+        WarehouseError: A file is damaged.
+    """
+    columns, rows = analytics.query(CAMPAIGNS)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def figures_of_jobs(
+    analytics: Analytics, runs: Sequence[str], only: str
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Number of some jobs of each run, and the figures `OF_JOBS` of them.
+
+    Args:
+        analytics: The warehouse.
+        runs: The runs; those without such a job are left out.
+        only: A condition over the columns of `job_outcomes` (SQL).
+
+    Returns:
+        Columns, `run` and `jobs` first, and rows.
+
+    Raises:
+        InputError: The condition is wrong.
+        WarehouseError: A file is damaged.
+    """
+    shadow, figures = _of_jobs(only)
+    asked = f"WITH {shadow} SELECT run, jobs, {', '.join(OF_JOBS)} FROM {figures}"
+    try:
+        return analytics.query(asked, runs)
+    except InputError as error:
+        raise _of_option(analytics, {"of_jobs": only}, error) from None
+
+
+def _of_jobs(text: str) -> tuple[str, str]:
+    """Figures of some jobs: what stands for `job_outcomes`, and what to read them from.
+
+    They have their one definition in the view `run_summary`: it reads some of the jobs.
+    """
+    only = _one("of_jobs", text)
+    counts = "(SELECT run, count(*) AS jobs FROM job_outcomes GROUP BY run)"
+    return f"job_outcomes AS (SELECT * FROM main.job_outcomes WHERE ({only}))", (
+        f"(SELECT s.* REPLACE (c.jobs AS jobs) FROM ({view_sql('run_summary')}) AS s "
+        f"JOIN {counts} AS c USING (run))"
+    )
+
+
+def _of_option(analytics: Analytics, given: Mapping[str, str], error: InputError) -> InputError:
     """The error of a query, as one of the condition or the order that caused it."""
-    given = {name: getattr(asked, name) or "" for name in ("where", "sort", "of_jobs")}
     if error.place != "query" or not any(given.values()):
         return error
     found = re.search(r'column "([^"]*)" not found', error.problem)
@@ -122,12 +190,8 @@ def _query(asked: Selection, runs: Sequence[str] | None, labels: Mapping[str, La
     columns = [name for name in COLUMNS if name not in ("name", "tags")]
     figures, shadow = "run_summary", ""
     if asked.of_jobs is not None:
-        # The figures have their one definition in the view: here it reads some of the jobs.
-        only = _one("of_jobs", asked.of_jobs)
-        counted = "(SELECT run, count(*) AS jobs FROM job_outcomes GROUP BY run)"
-        figures = f"(SELECT s.* REPLACE (c.jobs AS jobs) FROM ({view_sql('run_summary')}) AS s "
-        figures += f"JOIN {counted} AS c USING (run))"
-        shadow = f"job_outcomes AS (SELECT * FROM main.job_outcomes WHERE ({only})),"
+        shadow, figures = _of_jobs(asked.of_jobs)
+        shadow += ","
         columns = ["run", "policy", "trace", "gpus", "jobs", "seed", "same", *OF_JOBS, "workload"]
     first = "PARTITION BY CASE WHEN complete THEN first_hash || last_hash ELSE run END"
     apart = listed(sorted(labels)) or "''"

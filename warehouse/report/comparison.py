@@ -89,8 +89,8 @@ def paired(entries: Sequence[Entry], key: str = "paired") -> Figure | None:
     about = (
         f"Mean difference to {base} over pairs of runs with the same jobs, cluster, options and "
         "seed, with its 95 % confidence interval: in percent, of unfair jobs in percentage "
-        f"points. Left of the line is better than {base}; an interval that crosses the line "
-        "leaves open who is better."
+        "points; below the pointer and in the table also in the figure's own unit. Left of the "
+        f"line is better than {base}; an interval that crosses the line leaves open who is better."
     )
     return chosen(key, "Are the differences more than chance?", about, charts, rows)
 
@@ -103,15 +103,21 @@ def _differences(
     rows: list[Row] = []
     for policy in others:
         of_policy = (entry for entry in entries if entry.policy == policy)
-        found = difference(
-            ((metric.of(entry), against.get(entry.circumstances)) for entry in of_policy),
-            percent=metric is not UNFAIR,
-        )
-        if found is not None:
-            name = f"{metric.title.split(' (')[0]} ({unit})"
+        pairs = [(metric.of(entry), against.get(entry.circumstances)) for entry in of_policy]
+        found, itself = difference(pairs, percent=metric is not UNFAIR), difference(pairs)
+        if found is not None and itself is not None:
+            title, _, own = metric.title.rstrip(")").partition(" (")
             numbers = _row(found.change, found.pairs)
             numbers["pairs"] = numbers.pop("runs")
-            rows.append({"metric": name, "label": policy, **numbers, "better": found.less})
+            rows.append(
+                {
+                    "metric": f"{title} ({unit})",
+                    "label": policy,
+                    **numbers,
+                    "better": found.less,
+                    "in_its_unit": f"{itself.change} {own.replace('%', 'points')}".strip(),
+                }
+            )
     return rows
 
 
@@ -238,6 +244,7 @@ def _panel(
         alt.Tooltip("low:Q", title="95 % from", format=",.3~r"),
         alt.Tooltip("high:Q", title="to", format=",.3~r"),
         alt.Tooltip("runs:Q" if bars else "pairs:Q"),
+        *([] if bars else [alt.Tooltip("in_its_unit:N", title="in its unit")]),
     ]
     low = "max(0, datum.low)" if bars else "datum.low"  # no figure with bars can be negative
     shown = base.transform_calculate(shown_low=low)

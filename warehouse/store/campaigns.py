@@ -19,7 +19,7 @@ from pathlib import Path
 import orjson
 import pyarrow as pa
 
-from predictor.errors import InputError, WarehouseError
+from predictor.errors import InputError, WarehouseError, likely
 from tasks.rows import from_row
 from warehouse.store.arrow import rows_to_table
 from warehouse.store.checksums import checksum
@@ -97,9 +97,9 @@ def read_cells(warehouse: Path, campaign: str) -> list[CellRow]:
     """
     path = campaign_folder(warehouse, campaign) / "cells.parquet"
     if not path.is_file():
-        raise InputError(
-            f"campaign {campaign!r}", f"not in the warehouse {warehouse}", "run it first"
-        )
+        known = (file.parent.name for file in path.parents[1].glob(f"*/{path.name}"))
+        remedy = f"{likely(campaign, known)}list campaigns with: shockwave campaigns"
+        raise InputError(f"campaign {campaign!r}", f"not in the warehouse {warehouse}", remedy)
     rows = read_parquet(path, CELLS).to_pylist()
     try:
         return [from_row(CellRow, row) for row in rows]
