@@ -75,7 +75,7 @@ def check_before_run(nodes: Nodes) -> None:
             daemon = Daemon(node)
             own = _own_gpus(node, daemons.setdefault(daemon.info()["ID"], []))
             daemon.image(node.image)
-            others = daemon.other_runs("")
+            others = daemon.runs()
         except NodeGone as error:
             remedy = "see shockwave cluster check"
             raise InputError(f"node {node.name}", f"does not answer: {error}", remedy) from None
@@ -115,6 +115,15 @@ def images(nodes: Iterable[Node]) -> dict[str, str]:
             continue
         except Refused as error:
             raise InputError(f"node {node.name}", str(error), "see docs/images.md") from None
+    return found
+
+
+def runs_on(nodes: Iterable[Node]) -> set[str]:
+    """Runs that have containers, running or not, on the nodes that answer."""
+    found: set[str] = set()
+    for node in nodes:
+        with suppress(NodeGone, Refused), closing(Daemon(node)) as daemon:
+            found |= daemon.runs(stopped=True)
     return found
 
 

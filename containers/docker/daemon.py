@@ -172,12 +172,11 @@ class Daemon:
             rows = self._client.api.containers(all=True, filters=filters)
         return [_found(row) for row in rows if row["Labels"].keys() >= _NEEDED]
 
-    def other_runs(self, run: str) -> set[str]:
-        """Runs other than `run` with running containers on this daemon, on any of its nodes."""
-        filters = {"label": [RUN]}
+    def runs(self, *, stopped: bool = False) -> set[str]:
+        """Runs with running or, if asked for, `stopped` containers, whatever their nodes."""
         with _translated():
-            rows = self._client.api.containers(filters=filters)
-        return {row["Labels"][RUN] for row in rows} - {run}
+            rows = self._client.api.containers(all=stopped, filters={"label": [RUN]})
+        return {row["Labels"][RUN] for row in rows}
 
     def nodes_of(self, run: str) -> set[str]:
         """Names of the nodes of a run that have running containers on this daemon."""

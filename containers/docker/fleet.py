@@ -218,7 +218,7 @@ class Fleet:
             if place in self._leaving | self._left:
                 continue
             with suppress(NodeGone, Refused):
-                found |= dict.fromkeys(self._daemon(place).other_runs(self._run), node.name)
+                found |= dict.fromkeys(self._daemon(place).runs() - {self._run}, node.name)
         return found
 
     def exit(self, entry: Placed) -> Exit | None:
@@ -240,7 +240,7 @@ def only_scheduler(nodes: Nodes, run: str, removed: Collection[int] = ()) -> Ite
 
     Args:
         nodes: The nodes.
-        run: The run.
+        run: The run; empty of a new one, of which no container can be.
         removed: Nodes that were removed, which others may use.
 
     Raises:

@@ -149,7 +149,7 @@ def _image(node: Node, run: str, staying: Collection[str]) -> str:
     """The id of a node's image, if it runs no jobs but those of nodes that stay."""
     try:
         with closing(Daemon(node)) as daemon:
-            image, others = daemon.image(node.image), daemon.other_runs(run)
+            image, others = daemon.image(node.image), daemon.runs() - {run}
             left = daemon.nodes_of(run) - {*staying}
     except (NodeGone, Refused) as error:
         remedy = "see shockwave cluster check"

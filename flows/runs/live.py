@@ -2,12 +2,12 @@
 
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from containers.docker.checking import images
+from containers.docker.checking import images, runs_on
 from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerPlace
 from containers.docker.fleet import only_scheduler
@@ -80,13 +80,15 @@ def begun(
     check_images(nodes, start.workload.specs)
     prepared = prepare(start)
 
-    def taken(name: str) -> bool:  # a run of another warehouse has its jobs' folders there
-        return (nodes.storage / name).exists()
-
-    found = images(nodes.nodes)
+    found, there = images(nodes.nodes), runs_on(nodes.nodes)
     nodes = _pinned(nodes, found)
+
+    def taken(name: str) -> bool:  # by a run of another warehouse
+        return name in there or (nodes.storage / name).exists()
+
     build(warehouse)
     with (
+        only_scheduler(nodes, ""),
         Writer(
             warehouse,
             start,
@@ -167,7 +169,10 @@ def going_on(
         prepared, standing = prepare(start).at(position)
         began = min(reader.created_at(name).timestamp(), time.time() - standing.clock_seconds)
         there = bool(position.state.round)
-        with _running(prepared, nodes, writer, began, standing, removed, begun=there) as run:
+        with (
+            only_scheduler(nodes, name, removed),
+            _running(prepared, nodes, writer, began, standing, begun=there) as run,
+        ):
             if snapshots:
                 run.sink = Keeping(writer, run, snapshots, position)
             yield run, writer
@@ -259,18 +264,16 @@ def _running(
     writer: Writer,
     began: float,
     standing: Standing,
-    removed: Collection[int] = (),
     *,
     begun: bool,
 ) -> Iterator[Run]:
     """A run on its nodes; the runtime is open within the context."""
     place, at = DockerPlace(nodes, WallClock(began)), terms(prepared.start.header, writer.run)
-    with only_scheduler(nodes, writer.run, removed):
-        if not (begun and prepared.start.header.service):  # `of_service` has held it to its nodes
-            _hold_to(nodes, writer.run, begun=begun)
-        try:
-            with closing(place.open(at, standing)) as runtime:
-                yield prepared.on(runtime, writer, writer.run)
-        except Interrupted as error:
-            remedy = f"its containers run on; {error.remedy} --cluster FILE"
-            raise Interrupted(error.place, error.problem, remedy) from None
+    if not (begun and prepared.start.header.service):  # `of_service` has held it to its nodes
+        _hold_to(nodes, writer.run, begun=begun)
+    try:
+        with closing(place.open(at, standing)) as runtime:
+            yield prepared.on(runtime, writer, writer.run)
+    except Interrupted as error:
+        remedy = f"its containers run on; {error.remedy} --cluster FILE"
+        raise Interrupted(error.place, error.problem, remedy) from None

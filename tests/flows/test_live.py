@@ -31,7 +31,7 @@ from flows.service.scheduler import schedule, under_way
 from flows.web.page.views import log_of, printing
 from harness.dockerd import IMAGE, STUBBORN, Dockerd, cluster, mounts, node_table
 from harness.waiting import HANG_SECONDS
-from predictor.errors import InputError
+from predictor.errors import InputError, WarehouseBusy
 from predictor.job import Mode
 from tasks.commands import CommandKind
 from tasks.record import RuntimeKind, Settings, one_pool
@@ -157,6 +157,23 @@ def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
         resume_live(other, nodes, tmp_path / "x", rounds=1)
     again(replace(nodes, nodes=(replace(node, endpoint=f"unix://{tmp_path}/moved"),)))
     assert [record.round for record, _ in Reader(tmp_path / "w").records(name)] == [0, 1]
+
+
+def test_a_run_takes_no_container_of_another_warehouse_for_its_own(
+    daemon: Dockerd, storage: Path, tmp_path: Path
+) -> None:
+    """Of the same settings, and with a storage of its own, where no folder has the name."""
+    start = make_start(workload(), Settings("srtf", one_pool(4, 4), runtime=RuntimeKind.DOCKER))
+    first = run_live(start, cluster(daemon, storage / "first"), tmp_path / "w", rounds=1)
+    nodes, other = cluster(daemon, storage / "second"), tmp_path / "x"
+    with pytest.raises(WarehouseBusy, match=f"node one: runs jobs of run {first}"):
+        run_live(start, nodes, other, rounds=1)
+    assert not list(other.rglob("run=srtf-*")), "nothing is half-begun"
+    for container in daemon.containers(first):
+        container.kill()
+        container.wait()
+    assert run_live(start, nodes, other, rounds=1) == f"{first[:-1]}2"
+    daemon.remove_containers()
 
 
 def test_a_host_is_added_to_a_service_and_another_removed(
