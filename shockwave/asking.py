@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flows.cli.progress import progress, working
 from shockwave.folder import folder_of, id_of
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def why(
     return explain(job, folder, None if run is None else id_of(run, folder), round)
 
 
+@working("whatif")
 def whatif(
     run: str,
     round: int,
@@ -133,9 +135,10 @@ def whatif(
     from flows.history.whatif import whatif as fork
 
     folder, into = folder_of(warehouse), None if keep is None else Path(keep)
-    return fork(id_of(run, folder), folder, round, change, into)
+    return fork(id_of(run, folder), folder, round, change, into, watch=progress().run)
 
 
+@working("replay")
 def replay(run: str, *, warehouse: str | Path | None = None) -> "Comparison":
     """Predict and solve the recorded rounds of a run again; `differences` is empty if all agree.
 
@@ -149,7 +152,8 @@ def replay(run: str, *, warehouse: str | Path | None = None) -> "Comparison":
     from flows.history.replay import replay as decide_again
 
     folder = folder_of(warehouse)
-    return decide_again(id_of(run, folder), folder)
+    show = progress().counted("replaying", "rounds")
+    return decide_again(id_of(run, folder), folder, progress=show)
 
 
 def audit(run: str, *, warehouse: str | Path | None = None) -> "Audit":
@@ -168,6 +172,7 @@ def audit(run: str, *, warehouse: str | Path | None = None) -> "Audit":
     return verify(folder, id_of(run, folder))
 
 
+@working("report")
 def report(
     name: str,
     out: str | Path | None = None,
@@ -200,6 +205,7 @@ def report(
     return write_report(Analytics(folder_of(warehouse)), name, path, title or f"Shockwave: {name}")
 
 
+@working("figures")
 def figures(
     name: str,
     folder: str | Path,
@@ -233,6 +239,8 @@ def figures(
     from warehouse.report import report_of
     from warehouse.report.pdf import write_pdfs
 
+    shown = progress()
+    shown.stage(f"reading {name}")
     drawn = report_of(Analytics(folder_of(warehouse)), name).figures
     for begin in only:
         if not any(figure.key.startswith(begin) for figure in drawn):
@@ -240,4 +248,8 @@ def figures(
             remedy = f"{likely(begin, keys)}there are {', '.join(keys)}"
             raise InputError("only", f"no figure of {name!r} begins with {begin!r}", remedy)
     chosen = [figure for figure in drawn if figure.key.startswith(tuple(only) or "")]
-    return write_pdfs(chosen, Path(folder), inches)
+    show, written = shown.counted("drawing", "figures"), list[Path]()
+    for number, figure in enumerate(chosen):
+        show(number, len(chosen))
+        written += write_pdfs([figure], Path(folder), inches)
+    return written

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flows.cli.progress import progress, working
 from flows.runs.settings import DEFAULT_POLICY, ClusterSize, SimulationSettings
 from flows.runs.workload_source import Source
 from flows.servers.teardown import silence_teardown
@@ -23,6 +24,7 @@ USUAL = Source()
 USUAL_SETTINGS = SimulationSettings()
 
 
+@working("simulate")
 def simulate(
     source: Source = USUAL,
     *,
@@ -71,11 +73,12 @@ def simulate(
         parameters=_parameters(parameters),
         history=_ids(history, warehouse),
     )
-    made = run(start, folder_of(warehouse))
+    made = run(start, folder_of(warehouse), progress=progress().run(start))
     keep_fast(folder_of(warehouse))
     return made
 
 
+@working("compare")
 def compare(
     policies: Sequence[str],
     source: Source = USUAL,
@@ -120,7 +123,10 @@ def compare(
         _parameters(parameters),
         _ids(history, warehouse),
     )
-    return run_comparison(plan, folder_of(warehouse))
+    shown = progress()
+    shown.expect(len(policies))
+    shown.stage("waiting for Prefect")
+    return run_comparison(plan, folder_of(warehouse), shown.run)
 
 
 @dataclass(frozen=True)
@@ -153,6 +159,7 @@ class Campaign:
 
         return campaign_id(self.plan)
 
+    @working("campaign")
     def run(self, *, runner: str = "processes", workers: int = 0, fresh: bool = False) -> str:
         """Run the cells that are not finished.
 
@@ -172,12 +179,16 @@ class Campaign:
         from flows.campaigns.campaign import run_campaign
         from flows.campaigns.cells import expand
         from flows.campaigns.runners import Runner
+        from flows.campaigns.under_way import watched
         from warehouse.store.durable import check_writable
 
         _end_quietly()
         expand(self.plan)
         check_writable(self.warehouse)
-        return run_campaign(self.plan, Runner(runner), workers, None, self.warehouse, fresh)
+        shown = progress()
+        shown.stage("waiting for Prefect")
+        with watched(cells=shown.cells(self.plan.name)):
+            return run_campaign(self.plan, Runner(runner), workers, None, self.warehouse, fresh)
 
     def summary(self, of_jobs: str | None = None) -> "pd.DataFrame":
         """Means over seeds of the finished cells, with the bounds of their 95 % intervals.

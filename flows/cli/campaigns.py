@@ -1,9 +1,8 @@
 """The commands `campaign` and `campaigns`."""
 
-from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +11,6 @@ from flows.cli.output import print_rows, say
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
-
-if TYPE_CHECKING:
-    from warehouse.store.files import CellRow
 
 
 class RunnerName(StrEnum):
@@ -60,13 +56,8 @@ def campaign(
     kind = Runner(runner)
     check_runner(kind, address)
     shown.stage(waited_for())
-    show = shown.counted(plan.name, "cells")
-
-    def show_progress(rows: "Sequence[CellRow]", share: float) -> None:
-        show(sum(row.status != "pending" for row in rows), len(rows), share)
-
     failure: CellsFailed | None = None
-    with watched(cells=show_progress):
+    with watched(cells=shown.cells(plan.name)):
         try:
             run_campaign(plan, kind, workers, address, warehouse, fresh)
         except CellsFailed as error:

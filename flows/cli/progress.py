@@ -1,16 +1,16 @@
 """What a command is doing, on stderr: a bar on a terminal, else a line every few seconds.
 
-A command runs within `working`, its imports included; what it does it tells `progress()`. A thread
-shows it by the clock, so that no command is silent for long, whatever it waits for. The rest of the
-time is estimated from how fast the work went lately: over the second half of the time that has
-passed.
+A command, and what takes long of the library, runs within `working`, its imports included; what it
+does it tells `progress()`. A thread shows it by the clock, so that no command is silent for long,
+whatever it waits for. The rest of the time is estimated from how fast the work went lately: over
+the second half of the time that has passed.
 """
 
 import math
 import os
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from time import monotonic
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # not needed by commands that run nothing
     from flows.runs.simulation import Progress as RoundCallback
     from tasks.record import Start
     from tasks.round import Run
+    from warehouse.store.files import CellRow
 
 
 class Count(Protocol):
@@ -166,6 +167,13 @@ class Progress:
             self._noted(self._clock())
 
         return show
+
+    def cells(self, name: str) -> "Callable[[Sequence[CellRow], float], None]":
+        """A callback that takes the cells of a campaign, and the share of the work that is done."""
+        show = self.counted(name, "cells")
+        return lambda rows, share: show(
+            sum(row.status != "pending" for row in rows), len(rows), share
+        )
 
     def run(self, start: "Start") -> "RoundCallback":
         """Begin a run as a task, counted in finished jobs; returns its callback for rounds."""

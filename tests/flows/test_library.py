@@ -11,6 +11,7 @@ import pytest
 from prefect.client.orchestration import SyncPrefectClient
 
 import shockwave
+from flows.cli.progress import VARIABLE
 from tests.documents import check_python
 from tests.flows.conftest import Finished
 from tests.flows.served import SECRET, served
@@ -62,7 +63,12 @@ def test_every_name_is_there_and_on_the_page() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_may_be_given_by_its_name(finished: Finished, tmp_path: Path) -> None:
+def test_a_run_may_be_given_by_its_name(
+    finished: Finished,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     shutil.copytree(finished.warehouse, tmp_path, dirs_exist_ok=True)
     name_run(tmp_path, finished.run, "Baseline")
     here: Any = {"warehouse": tmp_path}
@@ -73,6 +79,11 @@ def test_a_run_may_be_given_by_its_name(finished: Finished, tmp_path: Path) -> N
     assert shockwave.why(1, "Baseline", 2, **here).run == finished.run
     assert shockwave.audit("Baseline", **here).run == finished.run
     assert shockwave.replay("Baseline", **here).differences == []
+    monkeypatch.setenv(VARIABLE, "0.001")
+    shockwave.replay("Baseline", **here)
+    assert re.search(
+        r"^ *\d+ s  replaying: \d+ of \d+ rounds", capfd.readouterr().err, re.MULTILINE
+    )
     assert shockwave.whatif("Baseline", 3, shockwave.Change(gpus=8), **here).figures
     learned = shockwave.simulate(
         shockwave.Source(jobs=1), gpus=4, history=["Baseline"], settings=ROUGH, **here

@@ -16,8 +16,9 @@ from warehouse.analytics.intervals import in_three_digits
 from warehouse.analytics.listing import list_campaigns
 from warehouse.analytics.questions import Analytics
 from warehouse.report.comparison import front, paired, policies
-from warehouse.report.selection import entries_of
-from warehouse.report.tiles import of_run, published_beside
+from warehouse.report.contents import report_of
+from warehouse.report.selection import Entry, entries_of
+from warehouse.report.tiles import of_policies, of_run, published_beside
 from warehouse.store.campaigns import read_cells, write_cells
 from warehouse.store.files import CellRow, CellStatus
 
@@ -125,6 +126,21 @@ def test_campaigns_are_listed_whatever_has_run(campaign: Analytics) -> None:
     assert (one["cells"], one["finished"], one["failed"], one["seeds"]) == (8, 8, 0, 2)
     assert (one["policies"], one["variants"]) == ("my-fifo my-srtf", 2)
     assert (rows["c-2"]["cells"], rows["c-2"]["finished"]) == (1, 0)
+
+
+def test_a_campaign_says_which_worst_its_tile_is(campaign: Analytics) -> None:
+    entries = entries_of(campaign, "c-1")
+    tile = next(tile for tile in of_policies(entries) if tile.name == "Worst ρ of any run")
+    best = min(("my-srtf", "my-fifo"), key=lambda policy: worst_of(entries, policy))
+    assert tile.value == in_three_digits(worst_of(entries, best))
+    caption = report_of(campaign, "c-1").sections[0].table
+    assert caption is not None
+    assert "of worst ρ: the mean of each run's worst" in caption.caption
+    assert "Worst ρ" in [tile.name for tile in of_policies(entries[::4])]
+
+
+def worst_of(entries: Sequence[Entry], policy: str) -> float:
+    return max(float(e.figures["worst_ftf"]) for e in entries if e.policy == policy)
 
 
 def test_the_front_holds_whom_nobody_beats(campaign: Analytics) -> None:

@@ -169,6 +169,8 @@ def _by_policy(entries: Sequence[Entry]) -> Table:
         for alike in [[entry for entry in members if entry.label == label]]
     ]
     caption = "Means over seeds, ± half of their 95 % confidence intervals"
+    if len(entries) > len(rows):
+        caption += " (of worst ρ: the mean of each run's worst)"
     if len(groups) == 1:
         caption += f": {next(iter(groups))}"
         rows = _without("workload", rows)

@@ -124,7 +124,8 @@ def _beside(published: Row | None, column: str, told: Callable[[float | None], s
 def of_policies(entries: Sequence[Entry]) -> list[Tile]:
     """The tiles of several runs: the best policy of each figure, then the others.
 
-    Means go over the circumstances that all policies ran in, if there are any.
+    They go over the circumstances that all policies ran in, if there are any: means over the runs,
+    but of ρ the worst of any run.
     """
     policies = list(dict.fromkeys(entry.policy for entry in entries))
     shared = set.intersection(
@@ -136,6 +137,7 @@ def of_policies(entries: Sequence[Entry]) -> list[Tile]:
         makespan, least = entry.figures["makespan_s"], entry.figures["makespan_bound_s"]
         return makespan / least if least and entry.figures["complete"] else None
 
+    several = len(counted) > len(policies)
     known = any(bound(entry) is not None for entry in counted)
     asked: list[tuple[str, Callable[[Entry], float | None], str, Callable[[list[float]], float]]]
     asked = [
@@ -143,7 +145,7 @@ def of_policies(entries: Sequence[Entry]) -> list[Tile]:
         if known
         else ("Makespan", MAKESPAN.of, "h", fmean),
         ("Mean JCT", MEAN_JCT.of, "h", fmean),
-        ("Worst ρ", WORST_FTF.of, "", max),
+        ("Worst ρ of any run" if several else "Worst ρ", WORST_FTF.of, "", max),
         ("Restarts, of leased GPU time", RESTARTS.of, "%", fmean),
     ]
     tiles = []
