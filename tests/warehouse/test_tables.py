@@ -101,8 +101,33 @@ def test_times_in_other_units(table: Path) -> None:
     assert [spec.arrival_seconds for spec in by_dates.specs] == [0.0, 3600.0]
     assert by_dates.truths == units.truths
     write(table, "at,took,n", "0,5400,1")
-    known = "missing column 'took:hours'; the header has at, took, n"
-    assert known in refusal(table, COLUMNS | {"duration": "took:hours"})
+    for role, column, said in (
+        ("duration", "took:hours", "unknown unit 'hours' of duration; known are ms, s, min, h, d"),
+        ("gpus", "n:h", "gpus has the unit 'h', and only arrival, duration, start, end have"),
+    ):
+        assert refusal(table, COLUMNS | {role: column}).startswith(f"columns: {said}")
+
+
+@pytest.mark.parametrize(
+    ("later", "said"),
+    [
+        ("2026-03-02T09:00Z", "'2026-03-02T09:00Z' is a date with a time zone"),
+        ("90", "'90' is a number"),
+    ],
+)
+def test_times_that_cannot_be_held_against_each_other_are_refused(
+    table: Path, later: str, said: str
+) -> None:
+    write(table, "at,took,n", "2026-03-02T08:00,60,1", f"{later},60,1")
+    assert refusal(table) == (
+        f"t.csv:3, at: {said}, and t.csv:2 has a date without a time zone; "
+        "give all times alike, dates all with a time zone or all without (UTC)"
+    )
+
+
+def test_time_zones_may_differ(table: Path) -> None:
+    write(table, "at,took,n", "2026-03-02T08:00+01:00,60,1", "2026-03-02T07:01Z,60,1")
+    assert [spec.arrival_seconds for spec in read(table).specs] == [0.0, 60.0]
 
 
 def test_gaps_between_dates_are_seconds(table: Path) -> None:
@@ -191,8 +216,12 @@ def test_a_line_that_can_be_no_job(table: Path, line: str, problem: str) -> None
     assert (len(workload.specs), workload.source) == (1, "t.csv, 1 line skipped")
 
 
+DATE = "write it as a number, or as 2026-03-02T08:00:00+01:00"
+DIGITS = "write digits only, with a point before decimals, as in 5400.5"
 WRONG = [
-    ("x,5,1", "at: 'x' is neither a number nor an ISO date and time; mend the field"),
+    ("x,5,1", f"at: 'x' is neither a number nor an ISO date and time; {DATE}"),
+    ('"1,5",5,1', f"at: '1,5' is neither a number nor an ISO date and time; {DIGITS}"),
+    ('0,"5,400",1', f"took: '5,400' is not a number; {DIGITS}"),
     ("1e30,5,1", "at: 1e30 is not a time; mend the field"),
     ("inf,5,1", "at: inf is not a time; mend the field"),
     ("0,x,1", "took: 'x' is not a number; mend the field"),
@@ -243,6 +272,9 @@ def test_roles_that_do_not_make_a_job(table: Path, columns: dict[str, str], mess
 def test_a_column_that_is_not_there(table: Path) -> None:
     write(table, "at,took", "0,5")
     assert refusal(table) == "t.csv:1: missing column 'n'; the header has at, took"
+    write(table, "at,took,n", "0,5,1")
+    write(table, "at;took;n", "0;5;1")
+    assert refusal(table) == "t.csv:1: columns are separated by semicolons; separate them by commas"
     write(table, "at,took,n", "0,5,1")
     assert refusal(table, only={"vc": "a"}) == (
         "t.csv:1: missing column 'vc'; the header has at, took, n"

@@ -18,7 +18,7 @@ from predictor.job import Mode
 from tasks.sources import Workload, by_arrival
 from warehouse.wording import counted
 from warehouse.workloads.families import FAMILIES, Family, generated_profile
-from warehouse.workloads.fields import LARGEST, Row, read_rows
+from warehouse.workloads.fields import LARGEST, Row, mended, read_text, rows_of
 from warehouse.workloads.generator import Request, draw_family, draw_model, draw_modes, draw_regimes
 from warehouse.workloads.mix import MODE_WEIGHTS, MOST_SECONDS, check_weights
 
@@ -41,6 +41,9 @@ UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 TIMES = ("arrival", "duration", "start", "end")
 """Roles whose columns may have a unit."""
+
+MOMENT = "2026-03-02T08:00:00+01:00"
+"""An ISO date and time, for error messages."""
 
 _MISSING = ("", "none", "null", "nan", "nat")
 
@@ -98,16 +101,20 @@ def read_job_table(
     """
     only = only or {}
     _check_roles(columns)
+    text = read_text(path)
+    _check_units(columns, text.partition("\n")[0])
     columns, units = _with_units(columns)
     check_weights("modes", modes)
     jobs: list[BareJob] = []
     skipped = 0
-    for row in read_rows(path, dict.fromkeys([*columns.values(), *only])):
+    clocks: dict[str, tuple[str, str]] = {}
+    for row in rows_of(path, text, dict.fromkeys([*columns.values(), *only])):
         if any(row.values[column].strip() != value for column, value in only.items()):
             continue
         unusable = _why_unusable(row, columns, units)
         if unusable is None:
             jobs.append(_parse_job(row, columns, units))
+            _check_clock(row, columns, clocks)
         elif skip_unusable:
             skipped += 1
         else:
@@ -140,6 +147,52 @@ def _check_roles(columns: Mapping[str, str]) -> None:
         raise InputError(
             "columns", problem, "give for instance arrival=submit_time,duration=run_time,gpus=n"
         )
+
+
+def _check_units(columns: Mapping[str, str], header: str) -> None:
+    """Refuse what stands behind a column of the header and is no unit of its role."""
+    for role, column in columns.items():
+        name, _, unit = column.rpartition(":")
+        if not name or column in header or name not in header:
+            continue
+        if role not in TIMES:
+            problem = f"{role} has the unit {unit!r}, and only {', '.join(TIMES)} have units"
+            raise InputError("columns", problem, f"give {role}={name}")
+        if unit not in UNITS:
+            remedy = f"known are {', '.join(UNITS)}, as in {role}={name}:h"
+            raise InputError("columns", f"unknown unit {unit!r} of {role}", remedy)
+
+
+def _check_clock(row: Row, columns: Mapping[str, str], clocks: dict[str, tuple[str, str]]) -> None:
+    """Refuse times that cannot be held against those of an earlier line.
+
+    Args:
+        row: A line.
+        columns: Column by role.
+        clocks: How times are given, and where they were first, of arrivals and of runs; noted here.
+    """
+    for role in ("arrival", "start", "end"):
+        if role in columns:
+            text = row.values[columns[role]].strip()
+            known, place = clocks.setdefault(
+                "arrival" if role == "arrival" else "run", (_clock(text), row.place)
+            )
+            if _clock(text) != known:
+                raise row.refusal(
+                    columns[role],
+                    f"{text!r} is {_clock(text)}, and {place} has {known}",
+                    "give all times alike, dates all with a time zone or all without (UTC)",
+                )
+
+
+def _clock(text: str) -> str:
+    """How a time is given, in words."""
+    try:
+        float(text)
+    except ValueError:
+        aware = datetime.fromisoformat(text).tzinfo is not None
+        return "a date with a time zone" if aware else "a date without a time zone"
+    return "a number"
 
 
 def _with_units(columns: Mapping[str, str]) -> tuple[dict[str, str], dict[str, float]]:
@@ -210,7 +263,9 @@ def _time(row: Row, column: str, unit: float) -> float:
             moment = datetime.fromisoformat(text)
         except ValueError:
             raise row.refusal(
-                column, f"{text!r} is neither a number nor an ISO date and time", "mend the field"
+                column,
+                f"{text!r} is neither a number nor an ISO date and time",
+                mended(text) if "," in text else f"write it as a number, or as {MOMENT}",
             ) from None
         seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     if not abs(seconds) <= LARGEST:

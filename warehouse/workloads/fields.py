@@ -16,6 +16,9 @@ Number = TypeVar("Number", int, float)
 LARGEST = 2**53
 """Upper bound on numbers in a file: floats represent all integers up to it."""
 
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+"""What tables are separated by that are not read, by their characters."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -39,9 +42,8 @@ class Row:
             value = kind(self.values[column])
         except ValueError:
             wanted = "a whole number" if kind is int else "a number"
-            raise self.refusal(
-                column, f"{self.values[column]!r} is not {wanted}", "mend the field"
-            ) from None
+            text = self.values[column]
+            raise self.refusal(column, f"{text!r} is not {wanted}", mended(text)) from None
         if LARGEST < abs(value) < math.inf:
             raise self.refusal(column, f"{value} is beyond all bounds", "mend the field")
         return value
@@ -72,6 +74,13 @@ class Row:
     def refusal(self, column: str, problem: str, remedy: str) -> InputError:
         """The error that names a field."""
         return InputError(f"{self.place}, {column}", problem, remedy)
+
+
+def mended(text: str) -> str:
+    """The remedy for a field that is no number."""
+    if "," in text:
+        return "write digits only, with a point before decimals, as in 5400.5"
+    return "mend the field"
 
 
 def read_text(path: Path) -> str:
@@ -122,6 +131,10 @@ def rows_of(path: Path, text: str, wanted: Collection[str]) -> Iterator[Row]:
 def _check_header(place: str, header: list[str], wanted: Collection[str]) -> None:
     for column in wanted:
         if column not in header:
+            for mark, name in SEPARATORS.items():
+                if len(header) == 1 and mark in header[0]:
+                    problem, remedy = f"columns are separated by {name}", "separate them by commas"
+                    raise InputError(place, problem, remedy)
             raise InputError(
                 place, f"missing column {column!r}", f"the header has {_listed(header) or 'none'}"
             )
