@@ -28,6 +28,7 @@ from flows.campaigns.campaign import campaign
 from flows.campaigns.compare import comparison
 from flows.campaigns.runners import Runner
 from flows.campaigns.under_way import watched
+from flows.cli.progress import VARIABLE
 from flows.deployed.deployments import DEPLOYMENTS
 from flows.history.replay import replay
 from flows.history.whatif import Change, whatif
@@ -269,13 +270,19 @@ def test_a_record_that_cannot_be_written_at_first_is_written_later(
 
 
 def test_compare_is_a_flow_run_with_a_task_run_a_policy(
-    here: Command, client: SyncPrefectClient, tmp_path: Path
+    here: Command, client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(VARIABLE, "0.001")
     ran = here(
         *("compare", "--gpus", 4, "--jobs", 1, "--policies", "fifo,shockwave,fifo"),
         *("--set", "lateness=1e-4", "--warehouse", tmp_path, "--json"),
     )
-    assert (ran.code, ran.err) == (0, "")
+    assert ran.code == 0, ran.err
+    told = [re.match(r" *\d+ s  (.*)", line) for line in ran.err.splitlines()]
+    for said in ("reaching Prefect", "1 of 3, fifo: ", "3 of 3, fifo: ", "reading figures"):
+        assert any(line and line[1].startswith(said) for line in told), ran.err
+    assert all(told)
+    monkeypatch.undo()
     assert [row["policy"] for row in ran.rows] == ["fifo", "shockwave", "fifo"]
     first, second, again = (row["run"] for row in ran.rows)
     assert again == first.removesuffix("-1") + "-2"
