@@ -253,6 +253,9 @@ def test_a_file_of_another_name_is_refused(up: Up, name: str) -> None:
 # A walk
 
 
+FEW_FRAMES = "window.requestAnimationFrame = draw => setTimeout(() => draw(performance.now()), 500)"
+"""Has a graph drawn twice a second; sixty times, by the processor, takes most of a core."""
+
 GRAPH_LEFT = "Cannot read properties of null (reading 'position')"
 
 
@@ -262,7 +265,10 @@ def page(up: Up) -> Iterator[Page]:
     errors: list[str] = []
     asked: set[str] = set()
     with browser() as opened:
-        page = opened.new_page(viewport={"width": 1400, "height": 1000}, base_url=up.url)
+        page = opened.new_page(
+            viewport={"width": 1400, "height": 1000}, base_url=up.url, reduced_motion="reduce"
+        )
+        page.add_init_script(FEW_FRAMES)
         page.set_default_timeout(HANG_SECONDS * 1e3)
         page.on("request", lambda request: asked.add(urlsplit(request.url).netloc))
         log_in(page, up.access)  # before that the UI itself stumbles over being refused
