@@ -28,6 +28,14 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]
         yield SimpleNamespace(warehouse=warehouse, url=url, browser=opened, tokens=tokens)
 
 
+@pytest.fixture(autouse=True)
+def alone(shown: SimpleNamespace) -> Iterator[None]:
+    """Close the pages of a test at its end: they would go on asking every three seconds."""
+    yield
+    for context in shown.browser.contexts:
+        context.close()
+
+
 class Opened:
     """A page for who has logged in, and what it did."""
 

@@ -2,8 +2,9 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,24 @@ def open_page(browser: Any, file: Path, **kind: Any) -> Opened:
     return opened
 
 
+Shown = Callable[..., Opened]
+
+
 @pytest.fixture(scope="module")
-def wide(browser: Any, file: Path) -> Opened:
-    return open_page(browser, file, viewport={"width": 1200, "height": 900})
+def shown(browser: Any, file: Path) -> Shown:
+    """The page at a width, opened once; who changes it changes it back."""
+
+    @cache
+    def page_of(width: int, scheme: str = "light") -> Opened:
+        viewport = {"width": width, "height": 900}
+        return open_page(browser, file, color_scheme=scheme, viewport=viewport)
+
+    return page_of
+
+
+@pytest.fixture
+def wide(shown: Shown) -> Opened:
+    return shown(1200)
 
 
 def test_it_asks_for_nothing_and_complains_of_nothing(wide: Opened, file: Path) -> None:
@@ -131,11 +147,9 @@ def violations(page: Any) -> list[tuple[str, list[str]]]:
     return [(rule["id"], [node["html"][:200] for node in rule["nodes"]]) for rule in found]
 
 
-def test_nothing_bars_anybody_from_reading_it(browser: Any, file: Path) -> None:
-    for scheme, width in (("light", 1200), ("dark", 500)):
-        viewport = {"width": width, "height": 900}
-        page = open_page(browser, file, color_scheme=scheme, viewport=viewport).page
-        assert violations(page) == [], scheme
+def test_nothing_bars_anybody_from_reading_it(shown: Shown) -> None:
+    for width, scheme in ((1200, "light"), (500, "dark")):
+        assert violations(shown(width, scheme).page) == [], scheme
 
 
 JOBS = "[data-table^='jobs-shockwave']"
@@ -153,13 +167,20 @@ def column(page: Any, name: str) -> list[str]:
     return cells
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def jobs(browser: Any, file: Path) -> Any:
-    """A page with the chapter of its first run open."""
+    """A page with the chapter of its first run open, by its link in the contents."""
     page = open_page(browser, file, viewport={"width": 1200, "height": 900}).page
-    page.locator(".chapter > details > summary").first.click()
+    page.click("nav a[href^='#run-shockwave']")
     page.wait_for_selector(f"{JOBS} tbody tr")
     return page
+
+
+def test_a_link_opens_what_it_leads_to(jobs: Any) -> None:
+    folded = jobs.locator("[id^='regimes-shockwave']")
+    assert folded.locator(".chart svg").count() == 0
+    jobs.evaluate("location.hash = document.querySelector(`[id^='regimes-shockwave']`).id")
+    folded.locator(".chart svg").wait_for()
 
 
 def test_jobs_are_sorted_filtered_and_searched(jobs: Any) -> None:
@@ -178,6 +199,9 @@ def test_jobs_are_sorted_filtered_and_searched(jobs: Any) -> None:
     assert status == f"{gpus.count(gpus[0])} of {len(gpus)} rows."
     jobs.fill(f"{JOBS} input[type=search]", "no such job")
     assert column(jobs, "job") == []
+    jobs.fill(f"{JOBS} input[type=search]", "")
+    jobs.locator(f"{JOBS} label:has-text('GPUs') select").select_option("")
+    assert [int(cell) for cell in column(jobs, "job")] == numbers[::-1]
 
 
 def test_a_job_has_a_section_and_an_address(jobs: Any, browser: Any, file: Path) -> None:
@@ -204,11 +228,9 @@ def test_a_table_that_does_not_fit_says_so(wide: Opened) -> None:
     assert all(cut != hidden for cut, hidden in hints)
 
 
-def test_no_labels_are_printed_over_others(browser: Any, file: Path) -> None:
-    for width in (500, 1600):
-        viewport = {"width": width, "height": 900}
-        page = open_page(browser, file, viewport=viewport).page
-        overprinted = page.evaluate(
+def test_no_labels_are_printed_over_others(shown: Shown) -> None:
+    for width, scheme in ((500, "dark"), (1600, "light")):
+        overprinted = shown(width, scheme).page.evaluate(
             "[...document.querySelectorAll('.chart svg .role-axis-label')].flatMap(axis => {"
             "const boxes = [...axis.querySelectorAll('text')]"
             ".filter(text => text.getAttribute('opacity') !== '0' && text.style.opacity !== '0')"
@@ -231,37 +253,29 @@ def test_a_point_tells_its_figures(wide: Opened) -> None:
     assert "srtf" in wide.page.inner_text("#vg-tooltip-element")
 
 
-def test_contents_lead_to_figures_by_keyboard(browser: Any, file: Path) -> None:
-    page = open_page(browser, file, viewport={"width": 1200, "height": 900}).page
+def test_contents_lead_to_figures_by_keyboard(wide: Opened) -> None:
+    page = wide.page
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.getAttribute('href')") == "#all"
 
 
-def test_a_link_opens_what_it_leads_to(browser: Any, file: Path) -> None:
-    page = open_page(browser, file, viewport={"width": 1200, "height": 900}).page
-    page.click("nav a[href^='#run-shockwave']")
-    page.wait_for_selector(f"{JOBS} tbody tr")
-    folded = page.locator("[id^='regimes-shockwave']")
-    assert folded.locator(".chart svg").count() == 0
-    page.evaluate("location.hash = document.querySelector(`[id^='regimes-shockwave']`).id")
-    folded.locator(".chart svg").wait_for()
-
-
-def test_dark_mode_is_dark_and_readable(browser: Any, file: Path) -> None:
-    opened = open_page(browser, file, color_scheme="dark")
-    shown = opened.page.evaluate(
+def test_dark_mode_is_dark_and_readable(shown: Shown) -> None:
+    opened = shown(1280, "dark")
+    seen = opened.page.evaluate(
         "[getComputedStyle(document.body).backgroundColor, "
         "getComputedStyle(document.querySelector('.chart svg text')).fill]"
     )
-    assert shown == [DARK, "rgb(232, 234, 237)"]
+    assert seen == [DARK, "rgb(232, 234, 237)"]
     assert opened.messages == []
 
 
-@pytest.mark.parametrize("width", [360, 500, 768, 1600])
-def test_a_small_screen_needs_no_scrolling_sideways(browser: Any, file: Path, width: int) -> None:
-    page = open_page(browser, file, viewport={"width": width, "height": 800}).page
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(360, "light"), (500, "dark"), (768, "light"), (1600, "light")]
+)
+def test_a_small_screen_needs_no_scrolling_sideways(shown: Shown, width: int, scheme: str) -> None:
+    page = shown(width, scheme).page
     assert page.evaluate("document.documentElement.scrollWidth") == width
     widest = page.evaluate(
         "Math.max(...[...document.querySelectorAll('.chart svg')]"
@@ -270,16 +284,17 @@ def test_a_small_screen_needs_no_scrolling_sideways(browser: Any, file: Path, wi
     assert widest <= width
 
 
-def test_charts_follow_the_width_of_the_window(browser: Any, file: Path) -> None:
-    page = open_page(browser, file, viewport={"width": 1200, "height": 800}).page
+def test_charts_follow_the_width_of_the_window(shown: Shown) -> None:
+    page = shown(768).page
     size = "document.querySelector('[data-chart=load] svg').viewBox.baseVal.width"
     before = page.evaluate(size)
-    page.set_viewport_size({"width": 500, "height": 800})
-    page.wait_for_function(f"{size} < {before} - 300")
+    for width, follows in ((360, f"{size} < {before} - 300"), (768, f"{size} === {before}")):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_function(follows)
 
 
-def test_it_prints_light_and_with_all_its_charts(browser: Any, file: Path) -> None:
-    page = open_page(browser, file, color_scheme="dark").page
+def test_it_prints_light_and_with_all_its_charts(shown: Shown) -> None:
+    page = shown(1280, "dark").page
     page.emulate_media(media="print", color_scheme="light")
     ink = page.evaluate("getComputedStyle(document.querySelector('.chart svg text')).fill")
     assert ink == "rgb(0, 0, 0)"
@@ -288,3 +303,4 @@ def test_it_prints_light_and_with_all_its_charts(browser: Any, file: Path) -> No
     printed = page.pdf()
     assert printed.startswith(b"%PDF")
     assert 2 <= printed.count(b"/Type /Page\n") <= 8
+    page.emulate_media(media="screen", color_scheme="dark")
