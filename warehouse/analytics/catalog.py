@@ -3,11 +3,13 @@
 import contextlib
 import glob
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
+from threading import Lock
 
 import duckdb
 
@@ -113,6 +115,14 @@ def _build(warehouse: Path) -> None:
 _before: bytes | None = None
 """The database that this process made last, with all views and none in the schema `live`."""
 
+_making = Lock()
+
+
+@cache
+def _maker() -> duckdb.DuckDBPyConnection:
+    """What databases of views are made with: to start a DuckDB takes as long as to make one."""
+    return duckdb.connect()
+
 
 def _make(database: Path, warehouse: Path) -> None:
     """Create a database of views over a warehouse's files.
@@ -123,21 +133,39 @@ def _make(database: Path, warehouse: Path) -> None:
     """
     global _before
     alike = not read_copies(warehouse).runs and no_cells(warehouse).exists()
-    if alike and _before is not None:
-        database.write_bytes(_before)
-        with contextlib.closing(duckdb.connect(str(database))) as connection:
-            columns = connection.execute(_COLUMNS).fetchall()
-            create_views(connection, warehouse, names=READING_FILES, later=True)
-            if connection.execute(_COLUMNS).fetchall() == columns:
-                return
-        database.unlink()
-    with contextlib.closing(duckdb.connect(str(database))) as connection:
-        create_views(connection, warehouse, later=True)
-    if alike:
-        _before = database.read_bytes()
+    with _making:
+        if alike and _before is not None:
+            database.write_bytes(_before)
+            with _attached(database) as connection:
+                columns = connection.execute(_COLUMNS).fetchall()
+                create_views(connection, warehouse, names=READING_FILES, later=True)
+                if connection.execute(_COLUMNS).fetchall() == columns:
+                    return
+            database.unlink()
+        with _attached(database) as connection:
+            create_views(connection, warehouse, later=True)
+        if alike:
+            _before = database.read_bytes()
 
 
-_COLUMNS = "SELECT table_name, column_name, data_type FROM duckdb_columns() ORDER BY ALL"
+@contextlib.contextmanager
+def _attached(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to a database of this process, which is written at the end of the context."""
+    path = str(database).replace("'", "''")
+    try:
+        with contextlib.closing(_maker().cursor()) as connection:
+            connection.execute(f"ATTACH '{path}' AS views; USE views")
+            yield connection
+            connection.execute("USE memory; DETACH views")
+    except BaseException:
+        _maker.cache_clear()  # it may still have the database
+        raise
+
+
+_COLUMNS = """
+    SELECT table_name, column_name, data_type FROM duckdb_columns()
+    WHERE database_name = 'views' ORDER BY ALL
+"""
 
 
 def create_views(
