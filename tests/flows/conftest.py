@@ -114,6 +114,27 @@ def home_of_server(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("prefect")
 
 
+_serving = ExitStack()
+_to_be_served: set[str] = set()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Note who uses the Prefect server."""
+    _to_be_served.update(item.nodeid for item in session.items if _uses_server(item))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Stop the Prefect server after the last test that uses it: idle, it takes 2 % of a core."""
+    _to_be_served.discard(item.nodeid)
+    if not _to_be_served:
+        _serving.close()
+
+
+def _uses_server(item: pytest.Item) -> bool:
+    return "home_of_server" in getattr(item, "fixturenames", ())
+
+
 @pytest.fixture(scope="session")
 def server(home_of_server: Path) -> Iterator["Access"]:
     """A Prefect server on a database of its own, for the tests of all files."""
@@ -123,9 +144,9 @@ def server(home_of_server: Path) -> Iterator["Access"]:
     from flows.servers.prefect_driver import SERVER_SETTINGS
 
     env = {setting.name: str(value) for setting, value in SERVER_SETTINGS.items()}
-    with ExitStack() as started:
+    with _serving:
         with temporary_settings({PREFECT_HOME: home_of_server}):
-            access = started.enter_context(plain_server(env))
+            access = _serving.enter_context(plain_server(env))
         yield access
 
 
