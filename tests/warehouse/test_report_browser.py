@@ -278,7 +278,7 @@ def test_a_small_screen_needs_no_scrolling_sideways(shown: Shown, width: int, sc
     page = shown(width, scheme).page
     assert page.evaluate("document.documentElement.scrollWidth") == width
     widest = page.evaluate(
-        "Math.max(...[...document.querySelectorAll('.chart svg')]"
+        "Math.max(...[...document.querySelectorAll('.chart svg, caption span')]"
         ".map(svg => svg.getBoundingClientRect().right))"
     )
     assert widest <= width

@@ -30,9 +30,9 @@ def distributions(
         key: The figure's name.
     """
     about = (
-        "Share of the finished jobs with at most so large a ρ (left; the dashed line is 1.05, "
-        "above which a job is unfairly treated) and job completion time (right). "
-        "A line further left is better."
+        "Share of the finished jobs with at most so large a ρ and job completion time (JCT). The "
+        "dashed line is ρ 1.05, above which a job is unfairly treated. A line further left is "
+        "better."
     )
     title = "How are ρ and JCT spread over the jobs?"
     rows: list[Row] = []

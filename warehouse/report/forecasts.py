@@ -136,8 +136,8 @@ def errors(rows: Sequence[Mapping[str, Any]], key: str = "errors") -> Figure:
     """
     about = (
         "All forecasts of finished jobs by the part of its epochs that the job had done: mean "
-        "error of the run time (left), and how often the 80 % interval held the truth (right; "
-        "80 % is the dashed line)."
+        "error of the run time, and how often the 80 % interval held the truth, whose dashed "
+        "line is 80 %."
     )
     title = "How right were the forecasts?"
     if not rows:

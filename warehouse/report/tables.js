@@ -109,7 +109,7 @@ const tables = (() => {
       }
       place.append(tools);
     }
-    const drawn = element("table", {}, element("caption", {}, table.caption));
+    const drawn = element("table", {}, element("caption", {}, element("span", {}, table.caption)));
     drawn.append(element("thead", {}, element("tr", {}, ...heads)), body);
     const long = rows.length > 30 ? " long" : ""; // the rest is not printed
     const box = element("div", { class: "scroll" + long, tabindex: "0", role: "group", "aria-label": table.caption }, drawn);
