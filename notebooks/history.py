@@ -36,7 +36,8 @@ def _(mo, records, shockwave):
     mo.stop(not len(history), mo.md("No run yet: start one with `shockwave simulate`."))
     chosen = mo.ui.dropdown(list(history["run"]), value=history["run"][0], label="Run")
     _shown = ["run", "policy", "trace", "gpus", "jobs", "makespan_s", "mean_jct_s", "worst_ftf"]
-    mo.vstack([mo.md("# Runs"), mo.ui.table(history[_shown], selection=None), chosen])
+    _rounded = history[_shown].round(3)
+    mo.vstack([mo.md("# Runs"), mo.ui.table(_rounded, selection=None), chosen])
     return chosen, history
 
 
@@ -67,7 +68,11 @@ def _(Analytics, chosen, records, report_of):
 @app.cell
 def _(alt, figures, mo):
     def _shown(figure):
-        charts = {name: alt.Chart.from_dict(spec) for name, spec in figure.specs.items()}
+        specs = {  # without what the page of a report reads
+            choice: {name: spec[name] for name in spec if name != "usermeta"}
+            for choice, spec in figure.specs.items()
+        }
+        charts = {choice: alt.Chart.from_dict(spec) for choice, spec in specs.items()}
         drawn = list(charts.values()) or [mo.md(f"*{figure.missing}*")]
         shown = mo.ui.tabs(charts) if figure.choices else drawn[0]
         return mo.vstack([mo.md(f"## {figure.title}"), shown, mo.md(figure.about)])
@@ -100,7 +105,8 @@ def _(at, chosen, go, gpus, mo, shockwave):
     outcome = shockwave.whatif(chosen.value, at.value, shockwave.Change(gpus=gpus.value))
     _rows = [
         {"figure": name, "recorded": before, "what if": after}
-        for name, before, after in outcome.figures
+        for name, *both in outcome.figures
+        for before, after in [[value if value is None else round(value, 3) for value in both]]
     ]
     print(f"forked at round {at.value}: {len(outcome.jobs)} jobs on {gpus.value} GPUs")
     mo.ui.table(_rows, selection=None)

@@ -4,6 +4,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+from marimo._output.formatters.formatters import register_formatters
 
 from flows.history.whatif import Change, whatif
 from tests.runs import ended, write
@@ -30,6 +31,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_its_figures_are_those_of_the_report(
     warehouse: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    register_formatters()  # as in a browser: what cannot be shown fails here, too
     monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(warehouse))
     app = runpy.run_path(str(NOTEBOOK))["app"]
     _, values = app.run()
