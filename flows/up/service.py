@@ -21,7 +21,7 @@ from flows.servers.command import REPORTS, WAREHOUSE, answers, server_command, s
 from flows.servers.logs import LogFormat, begin
 from flows.service.leading import TOKEN, Place, leading
 from flows.service.options import DATABASE_URL, ServiceOptions
-from flows.service.running import LOCK
+from flows.service.running import FOLDER, LOCK
 from flows.up.listening import Listening
 from predictor.errors import InputError, Interrupted, WarehouseError
 from warehouse.analytics.catalog import build
@@ -109,6 +109,7 @@ class Service:
         with writing(self.warehouse):
             self.reports.mkdir(exist_ok=True)  # served before the first report
             self.traces.mkdir(exist_ok=True)
+            (self.warehouse / FOLDER).mkdir(exist_ok=True)  # no inbox is in it with Postgres
 
 
 def _check_database(url: str) -> None:

@@ -1,14 +1,24 @@
 """Nodes that answer and cannot be used all the same: what is found, and what follows."""
 
+import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from containers.docker.daemon import Daemon
+from containers.docker.fleet import Fleet
 from containers.docker.health import Room, clock_skew, lost_here, lost_there, problem_of
+from containers.docker.nodes import Gpu, Node, Nodes
 from harness.dockerd import Dockerd, cluster
 
 
@@ -49,3 +59,52 @@ def test_a_daemon_is_asked_for_its_clock(
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 60.0)
     assert problem_of(node, asked) in ("its clock is 59 s behind", "its clock is 60 s behind")
+
+
+@contextmanager
+def host(says: dict[str, Any]) -> Iterator[str]:
+    """The endpoint of a host with GPUs, of a Docker 28, which says of itself what it is told to."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"ApiVersion": "1.50", **says}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"tcp://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+def test_a_host_whose_gpu_falls_off_the_bus_or_whose_clock_is_off_is_told_of(
+    storage: Path,
+) -> None:
+    def has(*gpus: str, ahead: float = 0.0) -> None:
+        says["DiscoveredDevices"] = [{"Source": "cdi", "ID": f"nvidia.com/gpu={g}"} for g in gpus]
+        says["SystemTime"] = (datetime.now(UTC) + timedelta(seconds=ahead)).isoformat()
+
+    says: dict[str, Any] = {}
+    with host(says) as endpoint:
+        gpus = tuple(Gpu(device=name) for name in "012")
+        nodes = Nodes((Node("one", endpoint, "h100", "image", gpus),), storage, "1000:1000")
+        fleet, lacking = Fleet(nodes, "run"), Fleet(replace(nodes, least_free=2**62), "run")
+        has("0", "1", "2")
+        assert fleet.problems() == {}
+        has("0", "2")
+        assert fleet.problems() == {0: "GPU 1 fell off the bus"}
+        has("1")
+        assert fleet.problems() == {0: "GPUs 0, 2 fell off the bus"}
+        has("0", "1", "2", ahead=3_600.0)
+        assert fleet.problems()[0].endswith("s ahead")
+        has("0", "1", "2")
+        assert fleet.problems() == {}
+        assert lacking.problems()[0].startswith("the storage has ")
+        fleet.close()
+        lacking.close()

@@ -16,7 +16,10 @@ from flows.desk.desk import Desk
 from flows.runs.simulation import resume
 from flows.servers.access import Access
 from flows.service.options import DATABASE_URL
-from harness.up import Up, running
+from flows.service.running import FOLDER
+from flows.up.listening import Listening
+from flows.up.service import Service
+from harness.up import Up, free_port, running
 from harness.waiting import wait_for
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode
@@ -38,7 +41,10 @@ pytestmark = pytest.mark.prefect
     reason="no SHOCKWAVE_POSTGRES, the URL of an empty Postgres database",
 )
 def test_postgres_serves_as_well(tmp_path: Path) -> None:
-    with ready(tmp_path, **{DATABASE_URL: os.environ["SHOCKWAVE_POSTGRES"]}) as service:
+    url, beside = os.environ["SHOCKWAVE_POSTGRES"], tmp_path / "beside"
+    Service(Listening("127.0.0.1", free_port()), url, beside).check()
+    assert (beside / FOLDER).is_dir(), "the log of a detached one is there"
+    with ready(tmp_path, **{DATABASE_URL: url}) as service:
         with (
             temporary_settings(service.access.client_settings()),
             get_client(sync_client=True) as client,
