@@ -91,12 +91,12 @@ class Service:
 
         Raises:
             InputError: See `Listening.check`; or the database cannot be reached, or the folder
-                exists and is no warehouse.
+                holds other things than a warehouse.
             WarehouseError: The folder cannot be written.
         """
         if (self.warehouse / LOCK).exists():  # who stands by makes it before all else
             check_links(self.warehouse)
-        elif self.warehouse.exists():
+        elif self.warehouse.is_file() or any(self.warehouse.glob("*")):
             check_warehouse(self.warehouse)
         self.listening.check()
         if self.database_url:

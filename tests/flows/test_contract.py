@@ -14,6 +14,7 @@ from flows.cli.output import say
 from flows.cli.terminal import print_table
 from flows.up.listening import Listening
 from flows.up.service import Service
+from predictor.errors import InputError
 from tests.flows.conftest import Command, Finished, assert_refused, tree
 from warehouse.store.folder import WHOLE, place_of, present
 
@@ -188,6 +189,13 @@ def test_control_characters_of_data_are_shown_and_not_sent(
 
 
 def test_there_is_a_folder_of_reports_before_the_first(tmp_path: Path) -> None:
-    service = Service(Listening("127.0.0.1", 0, None, None, ""), "", tmp_path / "w")
+    listening = Listening("127.0.0.1", 0, None, None, "")
+    service = Service(listening, "", tmp_path / "w")
+    service.warehouse.mkdir()  # an empty folder becomes one, as by a simulation
     service.check()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").touch()
+    for place in ("other", "other/notes.txt"):
+        with pytest.raises(InputError, match="is not a warehouse"):
+            Service(listening, "", tmp_path / place).check()
     assert service.reports.is_dir()
