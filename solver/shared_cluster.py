@@ -1,22 +1,38 @@
-"""An evenly shared cluster of several GPU types, played beside the schedule as a fluid.
+"""An evenly shared cluster of several GPU types, played beside the schedule round by round.
 
 Gavel (OSDI '20) measures finish-time fairness against a cluster of which each active job has 1/n of
-every GPU type. Its jobs leave as they end, so that the shares of the others grow: by it each job
-has a finish time that all jobs can meet. Finish times are projected on every arrival.
+every GPU type, by its round-based mechanism: of those whose gang still fits, a GPU type goes to the
+jobs with the most share over time received since shares were last dealt. Its jobs leave as they
+end, so that the others get more: by it each job has a finish time that all jobs can meet. A fluid
+with these shares is no such cluster: where gangs do not fit, small ones go first, and end a fifth
+earlier than it foretells. Finish times are projected on every arrival.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
 from typing import NamedTuple
 
 import numpy as np
 import orjson
 
-from solver.market import Floats
+from solver.bidding import Outlook
+from solver.market import Floats, Ints
+from solver.plan import Situation
 
-STEPS = 256
-"""Bound on effort: about how many times shares grow in a projection, e-folds of jobs aside. The
-fluid is exact for fewer jobs."""
+DEALT = 6
+"""Rounds from one dealing of shares to the next at least: Gavel's 1,920 s in its rounds of 360."""
+
+LONGER = 0.01
+"""Bound on effort: rounds of the play that are further ahead than so many are longer, by this share
+of the time until then."""
+
+
+MANY = 1000
+"""Bound on effort: of more jobs than so many, rounds grow as much faster."""
+
+DIGITS = 4
+"""Decimals of rounds and speeds that are kept."""
 
 
 class Sharer(NamedTuple):
@@ -26,17 +42,31 @@ class Sharer(NamedTuple):
         job_id: The job.
         arrival: Clock at its arrival, in seconds.
         left: Work left, in seconds on its fastest allocation.
-        pace: Speed on a share of every type, over that on its fastest allocation.
         gpus: GPUs of its gang.
         fair: Clock at its finish there, as projected.
+        came: Rounds played before it came.
+        speeds: Speed by type, over that on its fastest allocation; 0 where it cannot run.
+        owed: Rounds that it was owed by type when shares were last dealt.
+        received: Rounds that it received by type since, and half a round.
     """
 
     job_id: int
     arrival: float
     left: float
-    pace: float
     gpus: float
     fair: float
+    came: int
+    speeds: tuple[float, ...]
+    owed: tuple[float, ...]
+    received: tuple[float, ...]
+
+    @classmethod
+    def new(
+        cls, job_id: int, arrival: float, left: float, gpus: float, speeds: Sequence[float]
+    ) -> "Sharer":
+        """A job that arrives."""
+        none, half = (0.0,) * len(speeds), (0.5,) * len(speeds)
+        return cls(job_id, arrival, left, gpus, 0.0, 0, tuple(speeds), none, half)
 
 
 @dataclass(frozen=True)
@@ -45,62 +75,211 @@ class SharedCluster:
 
     Attributes:
         clock_seconds: The time.
+        types: Its GPU types.
+        rounds: Rounds played so far.
+        since: Rounds since shares were dealt.
+        stale: Whether a job came or ended since.
         sharers: Its jobs, and those active jobs that have ended here.
     """
 
     clock_seconds: float = 0.0
+    types: tuple[str, ...] = ()
+    rounds: int = 0
+    since: int = 0
+    stale: bool = True
     sharers: tuple[Sharer, ...] = ()
 
     @classmethod
-    def read(cls, memory: str) -> "SharedCluster":
-        """Decode the JSON of `written`; empty text is an empty cluster."""
-        if not memory:
-            return cls()
-        clock, rows = orjson.loads(memory)
-        return cls(clock, tuple(Sharer(*row) for row in rows))
+    def read(cls, memory: str, types: tuple[str, ...]) -> "SharedCluster":
+        """Decode the JSON of `written`; a cluster of other types, or of none, is empty."""
+        found = orjson.loads(memory) if memory else []
+        if len(found) != 6 or tuple(found[1]) != types:
+            return cls(types=types)
+        clock, _, rounds, since, stale, rows = found
+        sharers = []
+        for job_id, arrival, left, gpus, fair, came, *tables in rows:
+            speeds, owed, received = map(tuple, tables)
+            sharers.append(Sharer(job_id, arrival, left, gpus, fair, came, speeds, owed, received))
+        return cls(clock, types, rounds, since, stale, tuple(sharers))
 
     def written(self) -> str:
-        """As JSON: the clock, and a row of numbers per job."""
-        return orjson.dumps([self.clock_seconds, [list(job) for job in self.sharers]]).decode()
+        """As JSON: the numbers of the cluster, and a row per job."""
+        jobs = [list(job) for job in self.sharers]
+        return orjson.dumps(
+            [self.clock_seconds, self.types, self.rounds, self.since, self.stale, jobs]
+        ).decode()
 
-    def joined(self, arrivals: Sequence[Sharer], active: set[int], gpus: int) -> "SharedCluster":
+    def joined(
+        self,
+        arrivals: Sequence[Sharer],
+        active: set[int],
+        capacities: Sequence[int],
+        round_seconds: float,
+    ) -> "SharedCluster":
         """The cluster after arrivals, with finish times projected anew.
 
         Args:
             arrivals: Jobs that arrived, in any order.
             active: Ids of the active jobs, these included; others are forgotten when they end.
-            gpus: C, GPUs in service.
+            capacities: GPUs in service by type.
+            round_seconds: Length of a round.
         """
-        jobs, clock = list(self.sharers), self.clock_seconds
-        for job in sorted(arrivals, key=lambda job: (job.arrival, job.job_id)):
-            if job.arrival > clock:
-                jobs, clock = _flowed(jobs, clock, gpus, job.arrival), job.arrival
-            jobs.append(job)
-        ends = _flowed(jobs, clock, gpus)
-        return SharedCluster(
-            clock,
-            tuple(
-                job._replace(fair=end.fair)
-                for job, end in zip(jobs, ends, strict=True)
-                if job.left > 0.0 or job.job_id in active
-            ),
+        cluster = self
+        arrivals = sorted(arrivals, key=lambda job: (job.arrival, job.job_id))
+        for arrival, jobs in groupby(arrivals, key=lambda job: job.arrival):
+            if arrival > cluster.clock_seconds:
+                cluster = _Play(cluster, capacities, round_seconds).until(arrival)
+            new = [job._replace(came=cluster.rounds) for job in jobs]
+            cluster = replace(cluster, stale=True, sharers=(*cluster.sharers, *new))
+        ends = _Play(cluster, capacities, round_seconds).until(np.inf)
+        sharers = tuple(
+            job._replace(fair=end.fair)
+            for job, end in zip(cluster.sharers, ends.sharers, strict=True)
+            if job.left > 0.0 or job.job_id in active
+        )
+        return replace(cluster, sharers=sharers)
+
+
+def shared_by(situation: Situation, ahead: Outlook, type_of: Ints) -> tuple[SharedCluster, str]:
+    """The evenly shared cluster with all active jobs, and what to remember of it if it changed.
+
+    Args:
+        situation: Policy input.
+        ahead: Outlook of the jobs.
+        type_of: Number of each row's GPU type, shape (rows,).
+    """
+    inventory = situation.inventory
+    cluster = SharedCluster.read(situation.memory, inventory.types)
+    known = {sharer.job_id for sharer in cluster.sharers}
+    active = {job.job_id for job in situation.jobs}
+    if known >= active:
+        return cluster, ""
+    speeds = np.zeros((len(situation.jobs), len(inventory.types)))
+    speeds[ahead.job_of, type_of] = (ahead.left / ahead.here).round(DIGITS)
+    firsts = np.flatnonzero(np.diff(ahead.job_of, prepend=-1))
+    arrivals = [
+        Sharer.new(job.job_id, job.spec.arrival_seconds, left, gpus, speed)
+        for job, left, speed, gpus in zip(
+            situation.jobs,
+            ahead.left[firsts].tolist(),
+            speeds.tolist(),
+            ahead.gangs[firsts].tolist(),
+            strict=True,
+        )
+        if job.job_id not in known
+    ]
+    capacities = list(inventory.capacities.values())
+    cluster = cluster.joined(arrivals, active, capacities, situation.round_seconds)
+    return cluster, cluster.written()
+
+
+class _Play:
+    """A cluster that goes on from its time, as arrays of jobs and types.
+
+    Attributes:
+        cluster: The cluster.
+        left, fair, owed, received: As of `Sharer`, of all jobs.
+    """
+
+    def __init__(
+        self, cluster: SharedCluster, capacities: Sequence[int], round_seconds: float
+    ) -> None:
+        jobs, shape = cluster.sharers, (len(cluster.sharers), len(cluster.types))
+        self.cluster, self._round_seconds = cluster, round_seconds
+        self._capacities = np.array(capacities, dtype=float)
+        self.left = np.array([job.left for job in jobs])
+        self.fair = np.array([job.fair for job in jobs])
+        self._came = np.array([job.came for job in jobs])
+        self._longer = LONGER * max(1.0, len(jobs) / MANY)
+        self._gangs = np.array([job.gpus for job in jobs])
+        self._speeds, self.owed, self.received = (
+            np.fromiter(chain.from_iterable(rows), float, shape[0] * shape[1]).reshape(shape)
+            for rows in (
+                (job.speeds for job in jobs),
+                (job.owed for job in jobs),
+                (job.received for job in jobs),
+            )
         )
 
+    def until(self, end: float) -> SharedCluster:
+        """The cluster at a time, or as long after it as the round lasts that begins before it.
 
-def _flowed(jobs: Sequence[Sharer], clock: float, gpus: int, until: float = np.inf) -> list[Sharer]:
-    """The jobs at a later time; those that end have no work left, and their finish as `fair`."""
-    left, fair = np.array([job.left for job in jobs]), np.array([job.fair for job in jobs])
-    pace, gangs = np.array([job.pace for job in jobs]), np.array([job.gpus for job in jobs])
-    while clock < until and (running := np.flatnonzero(left > 0.0)).size:
-        rate = pace[running] * np.minimum(1.0, gpus / (len(running) * gangs[running]))
-        ends: Floats = left[running] / rate
-        batch = len(running) // STEPS
-        span = min(float(np.partition(ends, batch)[batch]), until - clock)
-        done = ends <= span
-        fair[running[done]] = clock + ends[done]
-        left[running] = np.where(done, 0.0, left[running] - rate * span)
-        clock += span
-    return [
-        job._replace(left=rest, fair=end)
-        for job, rest, end in zip(jobs, left.tolist(), fair.tolist(), strict=True)
-    ]
+        Finish times are those of jobs that end before; at infinity all do.
+        """
+        begun = clock = self.cluster.clock_seconds
+        rounds, since, stale = self.cluster.rounds, self.cluster.since, self.cluster.stale
+        there = np.flatnonzero(self.left > 0.0)
+        share = self._shares(there)
+        while there.size and clock < end:
+            length = max(self._round_seconds, min(self._longer * (clock - begun), end - clock))
+            if stale and (since >= DEALT or not rounds):
+                present = np.minimum(since, rounds - self._came[there])[:, None]
+                self.owed[there] += share * present - (self.received[there] - 0.5)
+                self.received[there] = 0.5
+                since, stale = 0, False
+            pace, kinds = self._chosen(there, share, rounds)
+            if not pace.any():  # no gang fits what is in service: as if each were alone
+                self.fair[there], self.left[there] = clock + self.left[there], 0.0
+                break
+            needs = np.divide(
+                self.left[there], pace, out=np.full(len(pace), np.inf), where=pace > 0
+            )
+            ran = np.where(pace > 0.0, np.minimum(needs, length), 0.0)
+            self.received[there, kinds] += ran / length
+            done = needs <= length
+            self.fair[there[done]] = clock + needs[done]
+            self.left[there] = np.where(done, 0.0, self.left[there] - pace * ran)
+            clock += float(ran.max())
+            rounds, since = rounds + 1, since + 1
+            if done.any():
+                there, stale = there[~done], True
+                share = self._shares(there)
+        sharers = tuple(
+            job._replace(left=left, fair=fair, owed=tuple(owed), received=tuple(received))
+            for job, left, fair, owed, received in zip(
+                self.cluster.sharers,
+                self.left.tolist(),
+                self.fair.tolist(),
+                self.owed.round(DIGITS).tolist(),
+                self.received.round(DIGITS).tolist(),
+                strict=True,
+            )
+        )
+        clock = max(clock, end) if not there.size and end < np.inf else clock
+        return replace(
+            self.cluster,
+            clock_seconds=clock,
+            rounds=rounds,
+            since=since,
+            stale=stale,
+            sharers=sharers,
+        )
+
+    def _shares(self, there: Ints) -> Floats:
+        """Shares of time by job and type."""
+        even = self._capacities / (len(there) * self._gangs[there, None])
+        within: Floats = even / np.maximum(1.0, even.sum(axis=1, keepdims=True))
+        return within
+
+    def _chosen(self, there: Ints, share: Floats, number: int) -> tuple[Floats, Ints]:
+        """Who runs in a round: the speed of each job, 0 of those who wait, and on which type.
+
+        Types are filled in turns, each as often first as the others.
+        """
+        speeds, owed, gangs = self._speeds[there], self.owed[there], self._gangs[there]
+        first = share / self.received[there]
+        pace, kinds = np.zeros(len(there)), np.zeros(len(there), dtype=np.int64)
+        types = len(self._capacities)
+        for kind in range(number, number + types):
+            kind %= types
+            room = self._capacities[kind]
+            some = np.flatnonzero((pace == 0.0) & (speeds[:, kind] > 0.0))
+            some = some[np.lexsort((-owed[some, kind], -first[some, kind]))]
+            while some.size and room > 0.0:
+                needed = np.cumsum(gangs[some])
+                fit = int(np.searchsorted(needed, room, side="right"))
+                pace[some[:fit]], kinds[some[:fit]] = speeds[some[:fit], kind], kind
+                room -= float(needed[fit - 1]) if fit else 0.0
+                some = some[fit:]
+                some = some[gangs[some] <= room]
+        return pace, kinds

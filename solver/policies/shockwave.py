@@ -26,7 +26,7 @@ from solver.market import Floats, Ints, Market
 from solver.packing import PackedRound, pack_round
 from solver.pairs import pairs_in
 from solver.plan import Plan, Situation, SolveReport, Turn
-from solver.shared_cluster import SharedCluster, Sharer
+from solver.shared_cluster import shared_by
 
 LEAST_ENDING = 0.02
 """Least share of `ending` that counts, however long arrivals are expected to go on: the end of all
@@ -84,10 +84,8 @@ class Shockwave:
             shared cluster.
         tardiness: There, λ: penalty of all work of a job being late by its fair time, over that of
             a completion later by the mean fair time.
-        ending: There, what a second of makespan is worth, in seconds of completion of all active
-            jobs; less while arrivals are expected to go on.
-        paired_ending: The same where jobs may share GPUs: the linear program over time has no
-            pairs, by which GPUs do more.
+        ending: There, what a second of makespan is worth, in seconds of completion of all jobs that
+            came since the oldest of the active ones; less while arrivals are expected to go on.
         stay: There, the least preemption hysteresis of bids on the GPU type that a job holds, in
             place of `favour`; more where restarts cost more of a round.
         packed: 1 for pairs of jobs on the same GPUs: columns of the market, worth to each job its
@@ -106,7 +104,7 @@ class Shockwave:
         *("fairness", "lateness", "crowded", "fair_share", "blur_rounds", "blur_share", "favour"),
         *("longest_level", "preview"),
     )
-    of_several_types = ("gang", "due_share", "tardiness", "ending", "paired_ending", "stay")
+    of_several_types = ("gang", "due_share", "tardiness", "ending", "stay")
 
     backend: str = "auto"
     fairness: float = 0.75
@@ -123,8 +121,7 @@ class Shockwave:
     gang: float = 0.25
     due_share: float = 0.9
     tardiness: float = 5.0
-    ending: float = 2.0
-    paired_ending: float = 1.0
+    ending: float = 0.5
     stay: float = 1.1
     packed: float = 0.0
     gain: float = 1.15
@@ -283,54 +280,33 @@ class Shockwave:
         rows = ahead.here + lost + dearer, ahead.gangs, ahead.job_of, type_of, capacities
         least = least_makespan(*rows, exact=False)
         coming = arrivals_left(situation.clock_seconds, situation.even.arrived)
-        cluster = self._shared(situation, ahead, capacities[type_of] / inventory.gpus)
+        cluster, memory = shared_by(situation, ahead, type_of)
         fair = {sharer.job_id: sharer.fair - sharer.arrival for sharer in cluster.sharers}
         budgets, gangs = ahead.budgets[firsts], ahead.gangs[firsts]
         due = np.array([fair[job.job_id] for job in situation.jobs]) / budgets
         due = np.maximum(due, 2.0 * situation.round_seconds)
         weights = budgets * gangs**self.gang
         weights /= weights.mean()
-        ending = self.paired_ending if self.packed else self.ending
+        ended = max(1.0 - coming / least, 0.0)
+        oldest = min(job.spec.arrival_seconds for job in situation.jobs)
+        came = sum(arrival >= oldest for arrival in situation.even.arrived)
+        # As jobs end, what remains of all that came counts as it did from the beginning.
+        part = 1.0 / (1.0 + ended * max(came / len(situation.jobs) - 1.0, 0.0))
         seen = foresight(
             *rows,
-            weights=weights,
+            weights=part * weights,
             due=self.due_share * due - ahead.age[firsts],
             least=least,
             round_seconds=situation.round_seconds,
             lateness=self.tardiness * weights * due.mean() / due,
-            makespan=max(ending * max(1.0 - coming / least, LEAST_ENDING), LEAST_MAKESPAN),
+            makespan=max(self.ending * max(ended, LEAST_ENDING), LEAST_MAKESPAN),
         )
         return _Terms(
             ahead.age - self.overdue * due[ahead.job_of],
             saved=seen.saved,
             closed=seen.closed,
-            memory="" if cluster.written() == situation.memory else cluster.written(),
+            memory=memory,
         )
-
-    def _shared(self, situation: Situation, ahead: Outlook, share: Floats) -> SharedCluster:
-        """The evenly shared cluster with all active jobs.
-
-        Args:
-            situation: Policy input.
-            ahead: Outlook of the jobs.
-            share: Share of the GPUs that are of each row's type, shape (rows,).
-        """
-        cluster = SharedCluster.read(situation.memory)
-        known = {sharer.job_id for sharer in cluster.sharers}
-        if known.issuperset(job.job_id for job in situation.jobs):
-            return cluster
-        pace = np.bincount(ahead.job_of, share * ahead.left / ahead.here)
-        firsts = np.flatnonzero(np.diff(ahead.job_of, prepend=-1))
-        left, gangs = ahead.left[firsts].tolist(), ahead.gangs[firsts].tolist()
-        arrivals = [
-            Sharer(
-                job.job_id, job.spec.arrival_seconds, left[row], float(pace[row]), gangs[row], 0.0
-            )
-            for row, job in enumerate(situation.jobs)
-            if job.job_id not in known
-        ]
-        active = {job.job_id for job in situation.jobs}
-        return cluster.joined(arrivals, active, situation.inventory.gpus)
 
     def ranked(self, over: Floats, worth: Floats, chosen: Ints) -> list[int]:
         """Rows by descending priority: the longest overdue, the market's choice, then by worth.

@@ -47,18 +47,35 @@ def test_the_least_makespan_is_the_longest_job_or_the_work_by_comparative_advant
 
 
 def test_jobs_of_a_shared_cluster_speed_up_as_others_end() -> None:
-    jobs = [Sharer(0, 0.0, 100.0, 1.0, 1.0, 0.0), Sharer(1, 0.0, 300.0, 0.5, 1.0, 0.0)]
-    # One GPU: half each until job 0 ends after 200 s; job 1 has done 50 s, and 250 s at half speed.
-    both = SharedCluster().joined(jobs, {0, 1}, 1)
-    assert [job.fair for job in both.sharers] == pytest.approx([200.0, 700.0])
-    # At 100 s, with 50 s of work left of job 0, a third comes: a third of the GPU each.
-    later = both.joined([Sharer(2, 100.0, 1000.0, 1.0, 1.0, 0.0)], {1, 2}, 1)
+    jobs = [Sharer.new(0, 0.0, 100.0, 1.0, [1.0]), Sharer.new(1, 0.0, 300.0, 1.0, [0.5])]
+    # One GPU, every other round of it: job 0 ends its tenth at 190 s. Of job 1 45 s of work are
+    # done by then, and the rest takes 510 s.
+    both = SharedCluster(types=("v100",)).joined(jobs, {0, 1}, [1], 10.0)
+    assert [job.fair for job in both.sharers] == pytest.approx([190.0, 700.0])
+    # At 100 s, with 50 s of work left of job 0, a third comes: every third round each.
+    later = both.joined([Sharer.new(2, 100.0, 1000.0, 1.0, [1.0])], {1, 2}, [1], 10.0)
     assert later.clock_seconds == 100.0
-    assert [job.fair for job in later.sharers][:2] == pytest.approx([250.0, 1250.0])
-    assert SharedCluster.read(later.written()) == later
+    assert [job.fair for job in later.sharers][:2] == pytest.approx([245.0, 1255.0], abs=20.0)
+    assert SharedCluster.read(later.written(), ("v100",)) == later
+    assert SharedCluster.read(later.written(), ("k80",)) == SharedCluster(types=("k80",))
     # Once job 0 has ended here and there, it is forgotten; job 1 keeps its finish.
-    last = later.joined([Sharer(3, 260.0, 10.0, 1.0, 1.0, 0.0)], {1, 2, 3}, 1)
+    last = later.joined([Sharer.new(3, 260.0, 10.0, 1.0, [1.0])], {1, 2, 3}, [1], 10.0)
     assert [job.job_id for job in last.sharers] == [1, 2, 3]
+
+
+def test_small_gangs_of_a_shared_cluster_go_first_while_a_large_one_waits_for_room() -> None:
+    jobs = [
+        Sharer.new(n, 0.0, 60.0, gpus, [1.0]) for n, gpus in enumerate([4.0, 1.0, 1.0, 1.0, 1.0])
+    ]
+    cluster = SharedCluster(types=("v100",)).joined(jobs, set(range(5)), [4], 10.0)
+    # Shares of time are 0.2 and 0.8: as a fluid the small ones would end at 75 s.
+    assert [job.fair for job in cluster.sharers] == pytest.approx([120.0, 70.0, 70.0, 70.0, 70.0])
+
+
+def test_a_gang_without_room_in_service_ends_a_shared_cluster_as_if_alone() -> None:
+    jobs = [Sharer.new(0, 0.0, 60.0, 8.0, [1.0]), Sharer.new(1, 0.0, 40.0, 1.0, [1.0])]
+    cluster = SharedCluster(types=("v100",)).joined(jobs, {0, 1}, [4], 10.0)
+    assert [job.fair for job in cluster.sharers] == pytest.approx([100.0, 40.0])
 
 
 RATES = {"cnn": (10.0, 1.0), "mlp": (4.0, 5.0), "rnn": (6.0, 3.0)}
@@ -163,7 +180,9 @@ def test_a_job_stays_on_its_type_unless_moving_is_worth_a_restart() -> None:
 def test_on_several_types_a_job_goes_first_at_three_times_its_fair_time() -> None:
     jobs = [active(n, "cnn", 9_000.0) for n in range(3)]
     plan = Shockwave().plan(situation(*jobs, clock=700.0))
-    fair = {found.job_id: found.fair for found in SharedCluster.read(plan.memory).sharers}
+    fair = {
+        found.job_id: found.fair for found in SharedCluster.read(plan.memory, MIXED.types).sharers
+    }
     by = dict(zip(plan.order, plan.first_by, strict=True))
     assert by == pytest.approx({n: 3.0 * fair[n] - 700.0 for n in range(3)})
     assert min(by.values()) > 0.0
@@ -190,11 +209,11 @@ def test_an_exponent_beyond_its_bound_is_refused() -> None:
 def test_deadlines_are_noted_when_jobs_arrive_and_kept_until_the_next() -> None:
     jobs = [active(n, "cnn", 1000.0) for n in range(3)]
     first = Shockwave().plan(situation(*jobs[:2]))
-    assert [job.job_id for job in SharedCluster.read(first.memory).sharers] == [0, 1]
+    assert [job.job_id for job in SharedCluster.read(first.memory, MIXED.types).sharers] == [0, 1]
     known = replace(situation(*jobs[:2]), memory=first.memory)
     assert Shockwave().plan(known).memory == ""
     more = Shockwave().plan(replace(situation(*jobs), memory=first.memory))
-    assert [job.job_id for job in SharedCluster.read(more.memory).sharers] == [0, 1, 2]
+    assert [job.job_id for job in SharedCluster.read(more.memory, MIXED.types).sharers] == [0, 1, 2]
 
 
 @st.composite
