@@ -68,6 +68,12 @@ def installation_file() -> Path:
     return get_current_settings().home / "shockwave-auth"
 
 
+def first_start() -> str:
+    """What is said of the first start of a server, which makes its database; empty of others."""
+    made = (get_current_settings().home / "prefect.db").exists()
+    return "" if made else "; the first start takes some 20 s"
+
+
 def access_to(url: str, proxy: str = "") -> Access:
     """Access with this installation's secret.
 

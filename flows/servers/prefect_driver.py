@@ -16,7 +16,6 @@ from prefect.settings import (
     PREFECT_API_REQUEST_TIMEOUT,
     PREFECT_API_URL,
     PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
-    PREFECT_HOME,
     PREFECT_SERVER_ANALYTICS_ENABLED,
     PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT,
     PREFECT_SERVER_DATABASE_TIMEOUT,
@@ -28,6 +27,7 @@ from prefect.settings import (
 )
 from prefect.settings.legacy import Setting
 
+from flows.servers.access import first_start
 from tasks.prefect_tasks import call_steps, call_tasks, under_way
 from tasks.round import Round, Run
 
@@ -93,10 +93,7 @@ def starts_server() -> bool:
 
 def waited_for() -> str:
     """What a command waits for before it has a server, in words."""
-    if not starts_server():
-        return "reaching Prefect"
-    first = not (PREFECT_HOME.value() / "prefect.db").exists()
-    return "starting Prefect" + ", which takes some 20 s the first time" * first
+    return f"starting Prefect{first_start()}" if starts_server() else "reaching Prefect"
 
 
 ANSWER_SECONDS = 300.0

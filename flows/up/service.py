@@ -181,10 +181,10 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
             return
         if service.standby:
             service.check()
-        from flows.servers.access import access_to, installation_file
+        from flows.servers.access import access_to, first_start, installation_file
 
         access = access_to(listening.url, listening.proxy)
-        report(f"Starting Prefect at {listening.shown}; the first start takes some 20 s.")
+        report(f"Starting Prefect at {listening.shown}{first_start()}.")
         kept = list[Kept]()
         for started_with in _processes(service, access, leader.token):
             process = Kept(*started_with, report)
