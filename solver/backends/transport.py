@@ -181,7 +181,9 @@ class _Round:
         for _ in range(CHAINS):
             if bound - float(self.worth[runs].sum()) <= RELATIVE_GAP / 10.0 * bound:
                 return
-            best = max((self._chain(runs, free, size) for size in sizes), key=lambda c: c[0])
+            at_row = np.full(len(self.first), -1)
+            at_row[self.job[runs]] = np.flatnonzero(runs)
+            best = max((self._chain(at_row, free, size) for size in sizes), key=lambda c: c[0])
             gain, size, came, went = best
             if gain > least:
                 for off, on in zip(came, went, strict=True):
@@ -234,9 +236,14 @@ class _Round:
         return True
 
     def _chain(
-        self, runs: Bools, free: Floats, size: float
+        self, at_row: Ints, free: Floats, size: float
     ) -> tuple[float, float, list[int], list[int]]:
         """The best chain of moves of gangs of a size, each into what the next one leaves.
+
+        Args:
+            at_row: The row that each job runs on, −1 for none, shape (jobs,).
+            free: GPUs left of each type.
+            size: The size.
 
         Returns:
             What it gains, the size, and for each move the row that stops and the row that runs,
@@ -245,8 +252,6 @@ class _Round:
         # Nodes are the types, and as the last one waiting; a move is an edge.
         waiting = self.types
         rows = np.flatnonzero(self.gangs == size)
-        at_row = np.full(len(self.first), -1)
-        at_row[self.job[runs]] = np.flatnonzero(runs)
         now = at_row[self.job[rows]]
         movable = (now < 0) | (self.gangs[now] == size)
         rows, now = rows[movable], now[movable]
@@ -256,9 +261,9 @@ class _Round:
         mover = np.full((waiting + 1, waiting + 1), -1)
         edges = source * (waiting + 1) + self.kind[rows]
         better = self.worth[rows] - held
-        order = np.lexsort((-better, edges))
-        ends = order[np.flatnonzero(np.diff(edges[order], prepend=-1))]
-        gain.ravel()[edges[ends]], mover.ravel()[edges[ends]] = better[ends], rows[ends]
+        np.maximum.at(gain.ravel(), edges, better)
+        ends = np.flatnonzero(better == gain.ravel()[edges])[::-1]  # of equal ones the first
+        mover.ravel()[edges[ends]] = rows[ends]
         for kind in range(waiting):  # a gang that stops
             there = rows[(now == rows) & (self.kind[rows] == kind)]
             if len(there):
