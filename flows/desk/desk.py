@@ -162,13 +162,15 @@ class Desk(Telling):
     def _check_active(self, jobs: Sequence[int]) -> None:
         """Refuse jobs of which none is active or waits to be taken in.
 
+        The state says enough, for which no record before the snapshot is read.
+
         Raises:
             InputError: All of them have ended.
         """
         state = self.history().state
         if any(job > state.taken.entries or job in state.beliefs for job in jobs):
             return
-        ends = dict.fromkeys(row.status for row in self.jobs() if row.job_id in jobs)
+        ends = dict.fromkeys("finished" if job in state.well else "not finished" for job in jobs)
         problem = f"{counted_jobs(jobs)} ended already: {', '.join(ends)}"
         raise InputError("job", problem, "see shockwave jobs")
 

@@ -95,7 +95,7 @@ def test_what_was_accepted_stays_so_whatever_holds_by_now(opens: Opens, tmp_path
     assert desk.submit(after, key="next") == accepted  # its name meant another job then
     assert desk.hold("train", key="held") == held
     for ask in (desk.cancel, desk.hold, desk.release, desk.requeue):
-        with pytest.raises(InputError, match=r"^job: job 4 ended already: withdrawn; see"):
+        with pytest.raises(InputError, match=r"^job: job 4 ended already: not finished; see"):
             ask("4")
     with pytest.raises(InputError, match="job 4 is withdrawn, so that nothing can start after it"):
         desk.submit(after | {"after": ["4"]}, key="new")

@@ -11,6 +11,7 @@ from flows.desk.outlook import Followed
 from flows.history.replay import replay
 from flows.runs.position import Position, kept
 from predictor.allocation import Demand
+from predictor.errors import InputError
 from predictor.job import JobKind, Mode, timed_job
 from tasks.commands import CommandKind
 from tasks.state import RunState
@@ -18,7 +19,7 @@ from tests.flows.test_scheduler import FAST, JOB, go
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit
 from warehouse.store.checksums import checksum
-from warehouse.store.folder import SNAPSHOT
+from warehouse.store.folder import SNAPSHOT, place_of
 from warehouse.store.holdings import audit_all
 from warehouse.store.ledger import enter
 from warehouse.store.reader import Reader
@@ -95,6 +96,23 @@ def test_what_is_asked_of_a_service_reads_the_rounds_after_its_snapshot_only(
     with Desk(tmp_path) as desk:
         again = desk.status(), desk.queue(), desk.nodes(), desk.jobs(), desk.events(6)
     assert again == asked
+
+
+@pytest.mark.slow
+def test_a_command_about_a_job_that_ended_reads_no_round_before_the_snapshot(
+    tmp_path: Path, snapshot: Path
+) -> None:
+    with Inbox(tmp_path) as inbox:
+        for job in (LONG, LONG, replace(JOB, epochs=1, total_steps=0)):
+            inbox.submit(job)
+        inbox.command(CommandKind.CANCEL, 2)
+    run = go(tmp_path, 11)
+    assert json.loads(snapshot.read_text())["snapshot"]["position"]["state"]["round"] >= 8
+    (place_of(tmp_path, run) / "round=000000-000007.parquet").write_bytes(b"")
+    with Desk(tmp_path) as desk:
+        for job, ended in ((2, "not finished"), (3, "finished")):
+            with pytest.raises(InputError, match=rf"^job: job {job} ended already: {ended}; see"):
+                desk.command(CommandKind.HOLD, str(job))
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "code", "run", "ahead", "nested"])
