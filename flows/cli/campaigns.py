@@ -92,7 +92,7 @@ def campaigns(
 
     if of_jobs is not None and name is None:
         raise InputError("of_jobs", "is a question about one campaign", "name the campaign")
-    keep_fast(warehouse, progress().counted("copying figures", "runs"))
+    keep_fast(warehouse, progress().counted("copying figures", "files"))
     if name is not None:
         _report(warehouse, name, as_json, of_jobs)
         return

@@ -68,7 +68,7 @@ def runs(
     alike = None if like is None else run_named(warehouse, like)
     if alike is not None:
         run_folder(warehouse, alike)
-    keep_fast(warehouse, progress().counted("copying figures", "runs"))
+    keep_fast(warehouse, progress().counted("copying figures", "files"))
     most = limit + 1 if limit else None
     selected = Selection(policy, tuple(tag or ()), where, sort, most, of_jobs, alike, identical)
     rows = list_runs(Analytics(warehouse), selected)

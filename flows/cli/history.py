@@ -93,7 +93,7 @@ def sql(
     from warehouse.analytics.questions import Analytics
 
     if run is None:
-        keep_fast(warehouse, progress().counted("copying figures", "runs"))
+        keep_fast(warehouse, progress().counted("copying figures", "files"))
     analytics = Analytics(warehouse, Limits(timeout, memory))
     if query is not None and recipe is None and run is None and job is None:
         columns, rows = analytics.query(query)
@@ -117,7 +117,7 @@ def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
     from warehouse.store.folder import check_warehouse
 
     check_warehouse(warehouse)
-    runs = materialise(warehouse, progress().counted("copying marts", "runs"))
+    runs = materialise(warehouse, progress().counted("copying marts", "files"))
     copied = f"marts of {counted(runs, 'ended run')} copied"
     say(f"{warehouse / 'analytics.duckdb'}: {', '.join(VIEWS)}; {copied}")
 

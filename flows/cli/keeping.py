@@ -86,7 +86,7 @@ def import_(
 
     found = import_run(warehouse, file, memory)
     build(warehouse)
-    keep_fast(warehouse, progress().counted("copying figures", "runs"))
+    keep_fast(warehouse, progress().counted("copying figures", "files"))
     if as_json:
         print_rows([{"run": found.run, "rounds": found.rounds, "jobs": found.jobs}], as_json)
     else:

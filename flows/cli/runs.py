@@ -231,7 +231,7 @@ def print_summary(
     from warehouse.analytics.marts import keep_fast
     from warehouse.analytics.questions import Analytics
 
-    keep_fast(warehouse, progress().counted("copying figures", "runs"))
+    keep_fast(warehouse, progress().counted("copying figures", "files"))
     progress().stage("reading figures")
     columns, rows = Analytics(warehouse).query("FROM run_summary", runs)
     found = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}

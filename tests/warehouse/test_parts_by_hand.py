@@ -10,11 +10,12 @@ from predictor.job import EpochReport
 from predictor.throughput import UNTYPED
 from solver.market import Price
 from solver.plan import SolveReport
+from tasks.commands import Command, CommandKind, NewNode
 from tasks.layouts import VERSION
 from tasks.record import (
     Package,
 )
-from tests.runs import chained
+from tests.runs import chained, write
 from tests.strategies import certain, gang_bid
 from tests.warehouse.by_hand import (
     CELL,
@@ -48,6 +49,35 @@ def test_rounds_in_figures(analytics: Analytics) -> None:
     assert by_round(analytics, "idle_gpus") == [0, 1, 0, 0, 2]
 
 
+def test_what_a_record_says_of_its_round_alone(analytics: Analytics) -> None:
+    figures = "arrivals, finished, running_jobs, gpus, busy_gpus, shared_gpus, preemptions"
+    asked = f"SELECT {figures}, bidders, asked_gpus, hash FROM round_facts ORDER BY round"
+    hashes = column(analytics, "rounds", "hash", "round")
+    assert analytics.query(asked)[1] == [
+        ([0, 1], 0, 1, [0, 1], 2, 0, 0, 1, 1, hashes[0]),
+        ([], 0, 1, [0], 1, 0, 1, 0, 0, hashes[1]),
+        ([2], 0, 2, [0, 1], 2, 0, 0, 0, 0, hashes[2]),
+        ([], 2, 1, [0, 1], 2, 0, 0, 0, 0, hashes[3]),
+        ([], 1, 0, [], 0, 0, 0, 0, 0, hashes[4]),
+    ]
+
+
+def test_commands_that_a_service_took_in(tmp_path: Path) -> None:
+    start = replace(START, header=replace(START.header, service=True))
+    node = NewNode("", "v100", 2, 1.5)
+    given = (
+        Command(1, CommandKind.HOLD, 0, 3.0),
+        Command(2, CommandKind.ADD, -1, 4.0, node=node),
+    )
+    first, second, *_ = records()
+    run = write(tmp_path, start, chained(start, [first, replace(second, commands=given)]))
+    asked = "SELECT run, round, number, kind, target, node.gpu_type, node.gpus FROM commands"
+    assert Analytics(tmp_path).query(f"{asked} ORDER BY number")[1] == [
+        (run, 1, 1, "hold", 0, "", 0),
+        (run, 1, 2, "add", -1, "v100", 2),
+    ]
+
+
 def test_solve_times_are_of_rounds_with_active_jobs(analytics: Analytics) -> None:
     figures = summary(analytics)  # 1, 2, 3 and 4 ms; the closing record's 5 ms do not count
     assert column(analytics, "solves", "solve_ms") == [1.0, 2.0, 3.0, 4.0]
@@ -73,7 +103,7 @@ def test_the_parts_of_a_record_have_views(analytics: Analytics) -> None:
         (run, 0, 0.0, 1, UNTYPED, 1, 2.5, [-1.0, 0.0], [50.0, 0.0])
     ]
     assert analytics.query("FROM usage WHERE round = 1")[1] == [
-        (run, 1, 100.0, 0, 80.0, 160.0, 1_000, 0.75)
+        (run, 1, 100.0, 0, 80.0, 80.0, 160.0, 1_000, 0.75)
     ]
     assert analytics.query("FROM telemetry")[1] == [(run, 1, 100.0, 0, 0, 2, 16, 60.0)]
     assert analytics.query("FROM forecasts WHERE round = 3")[1] == [

@@ -3,9 +3,8 @@
 import contextlib
 import glob
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
@@ -16,7 +15,7 @@ import duckdb
 from predictor.errors import WarehouseError, first_line, remedy_of
 from warehouse.analytics.copies import Copies, read_copies
 from warehouse.analytics.definitions import (
-    MARTS,
+    OF_ROUNDS,
     READING_FILES,
     STAGING,
     VIEWS,
@@ -25,7 +24,9 @@ from warehouse.analytics.definitions import (
 )
 from warehouse.analytics.sources import (
     ROUNDS,
+    Files,
     commands_of,
+    files_now,
     listed,
     runs_before,
     services,
@@ -177,11 +178,13 @@ def create_views(
     later: bool = False,
     tables: Collection[str] = (),
     copies: Copies | None = None,
+    files: Files | None = None,
 ) -> None:
     """Create views over a warehouse's Parquet files.
 
     Marts of ended runs are read from their copies (`analytics.marts`), where they exist. For the
-    other runs the same views are in the schema `live`.
+    other runs the same views are in the schema `live`. So are, in schemas ending in `recent`,
+    staging views of the rounds that are in no copied part, unless there may be others later.
 
     Args:
         connection: The database.
@@ -191,45 +194,45 @@ def create_views(
         later: Whether the views include runs that begin later.
         tables: Views to compute into tables of the database, if the records are small.
         copies: The copies in use, if they are known.
+        files: The files with rounds; by default those that there are now.
     """
     connection.execute("SET enable_progress_bar = false")
+    if not later:
+        connection.execute("SET parquet_metadata_cache = true")  # views read files several times
     if not no_cells(warehouse).exists():  # of a warehouse that this version has not written to
         names = [name for name in names if name != "campaign_cells"]
     copies = copies or read_copies(warehouse)
     copied = of_copies(copies, runs)
     others = without_copies(warehouse, runs, copied)
-    if tables and _stored_bytes(warehouse, others) > TABLE_BYTES:
+    files = None if later else files or files_now(warehouse, others)
+    if tables and files is not None and _stored_bytes(warehouse, files) > TABLE_BYTES:
         tables = ()
+
+    def over(name: str, files: Files | None) -> str:
+        return _over(warehouse, name, runs, copied, files)
+
     if not copied:
-        _create(
-            connection, "main", names, lambda name: _over(warehouse, name, runs, (), later), tables
-        )
+        _create_staged(connection, "main", names, over, files, copies, tables)
         return
     live = later or bool(others)
     if live:
         connection.execute("CREATE SCHEMA IF NOT EXISTS live; USE live")
-        _create(
-            connection,
-            "live",
-            names,
-            lambda name: _over(warehouse, name, runs, copied, later),
-            tables,
-        )
+        _create_staged(connection, "live", names, over, files, copies, tables)
         connection.execute("USE main")
 
-    def joined(name: str) -> str:
+    def joined(name: str, files: Files | None) -> str:
         if name == "records":
             # A compacted run has no duplicate rounds; removing them takes most of the time.
-            stored = f"FROM {stored_rows(warehouse, 'rounds', WHOLE, copied, (), later)}"
-        elif name in STAGING:
-            return _over(warehouse, name, runs, (), later)
-        else:
-            stored = f"FROM read_parquet({listed([str(copies.file(name))])})"
-            if copied != copies.written:
-                stored += f" WHERE run IN ({listed(copied)})"
+            stored = f"FROM {stored_rows(warehouse, 'rounds', WHOLE, copied, (), files)}"
+            return f"{stored} UNION ALL BY NAME FROM ({over(name, files)})" if live else stored
+        if name in STAGING:
+            return _over(warehouse, name, runs, (), files)
+        stored = f"FROM read_parquet({listed([str(copies.file(name))])})"
+        if copied != copies.written:
+            stored += f" WHERE run IN ({listed(copied)})"
         return f"{stored} UNION ALL BY NAME FROM live.{name}" if live else stored
 
-    _create(connection, "main", names, joined)
+    _create_staged(connection, "main", names, joined, files, copies)
 
 
 def all_copied(warehouse: Path, runs: Sequence[str] | None, copies: Copies) -> bool:
@@ -250,14 +253,47 @@ def without_copies(warehouse: Path, runs: Sequence[str] | None, copied: Sequence
     return {*runs} - {*copied}
 
 
-def _stored_bytes(warehouse: Path, runs: Iterable[str]) -> int:
-    """Size of the stored rounds of runs."""
-    folders = (place_of(warehouse, run) for run in runs)
+def _stored_bytes(warehouse: Path, files: Files) -> int:
+    """Size of files with rounds."""
     total = 0
-    for path in chain.from_iterable(folder.glob("round=*.parquet") for folder in folders):
-        with contextlib.suppress(OSError):  # compacted in the meantime
-            total += path.stat().st_size
+    for run, names in files.items():
+        for name in names:
+            with contextlib.suppress(OSError):  # compacted in the meantime
+                total += (place_of(warehouse, run) / name).stat().st_size
     return total
+
+
+def _create_staged(
+    connection: duckdb.DuckDBPyConnection,
+    schema: str,
+    names: Sequence[str],
+    sql: Callable[[str, Files | None], str],
+    files: Files | None,
+    copies: Copies,
+    tables: Collection[str] = (),
+) -> None:
+    """Create views, those of `OF_ROUNDS` from the copies of parts as far as there are any.
+
+    For the rounds in other files the same views are in a schema beside theirs.
+    """
+    parts = [] if files is None else copies.of_parts(files)
+    if not parts:
+        _create(connection, schema, names, lambda name: sql(name, files), tables)
+        return
+    assert files is not None
+    recent, left = f"{schema}_recent", copies.without_parts(files)
+    of_rounds = [name for name in names if name in OF_ROUNDS]
+    connection.execute(f"CREATE SCHEMA {recent}; USE {recent}")
+    _create(connection, recent, ["records", *of_rounds], lambda name: sql(name, left))
+    connection.execute(f"USE {schema}")
+
+    def joined(name: str) -> str:
+        copied = [str(part.file(name)) for part in parts if name in part.checksums]
+        if name not in of_rounds or not copied:
+            return sql(name, files)
+        return f"FROM {recent}.{name} UNION ALL BY NAME FROM read_parquet([{listed(copied)}])"
+
+    _create(connection, schema, names, joined, tables)
 
 
 def _create(
@@ -273,7 +309,7 @@ def _create(
     each view has an empty temporary table of its name and columns until the others are there:
     binding ends at these, which takes a third of the time.
     """
-    bound = () if tables or not {*MARTS} <= {*names} else names
+    bound = () if tables else names
     for name in names:
         kind = "TABLE" if name in tables else "VIEW"
         connection.execute(f"CREATE OR REPLACE {kind} {schema}.{name} AS {sql(name)}")
@@ -288,9 +324,9 @@ def _over(
     name: str,
     runs: Sequence[str] | None,
     without: Sequence[str],
-    later: bool,
+    files: Files | None,
 ) -> str:
-    """A view's query over the files of runs; for `later` see `create_views`."""
+    """A view's query over the files of runs, without some; for `files` see `stored_rows`."""
     cells = listed([f"{glob.escape(str(warehouse.resolve()))}/campaigns/*/cells.parquet"])
     sql = view_sql(name).replace(
         "{cells}",
@@ -303,10 +339,12 @@ def _over(
     ):
         if f"{{{place}}}" in sql:
             left_out = [(run, copied) for run in without]
-            stored = stored_rows(warehouse, place, pattern, runs, left_out, later)
+            stored = stored_rows(warehouse, place, pattern, runs, left_out, files)
+            if place == "rounds" and files is not None:
+                return f"FROM {stored}"  # none is in two files
             sql = sql.replace(f"{{{place}}}", stored)
     if "{commands}" in sql:
-        sql = sql.replace("{commands}", commands_of(warehouse, runs, without))
+        sql = sql.replace("{commands}", commands_of(warehouse, runs, without, files))
     return sql
 
 

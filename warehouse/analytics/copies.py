@@ -1,15 +1,22 @@
-"""Copies of the marts of ended runs, so that queries need not scan all records.
+"""Copies of marts of ended runs and of staging views of others: queries need not scan all records.
 
     WAREHOUSE/marts/current.json              the generation in use, its checksums, its runs' stamps
     WAREHOUSE/marts/GENERATION/MART.parquet   a mart of all these runs
+    WAREHOUSE/marts/PART/VIEW.parquet         a staging view of a closed part of a run under way
 
-Copies are derived from the records by `analytics.marts.materialise`, may be deleted at any time,
-and are valid only for runs whose file is unchanged. `analytics.duckdb` names their files, and is
-rebuilt with them.
+A part is closed where it has `MOST_ROUNDS`: it stays as it is until its run ends. Its rounds do not
+have all that marts say of them (a job goes on), so that of it are copied the views that marts are
+computed from, row by row. Copies are derived from the records by `analytics.marts.materialise`, may
+be deleted at any time, and are valid only for files that are unchanged. `analytics.duckdb` names
+the files of ended runs, and is rebuilt with them; as it goes on to be read when a run has ended, it
+has no parts.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -22,29 +29,62 @@ from warehouse.store.folder import WHOLE, place_of
 CURRENT = "current.json"
 
 Stamp = tuple[int, int, str]
-"""Size in bytes, time of the last change in nanoseconds and noted checksum of a run's file; the
-checksum, empty before layout 4, stands for all of its records, its last hash included."""
+"""Size in bytes, time of the last change in nanoseconds and noted checksum of a file with rounds;
+the checksum, empty before layout 4, stands for all of its records, its last hash included."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The copies of a closed part.
+
+    Attributes:
+        folder: Their folder.
+        stamp: Stamp of the part's file.
+        checksums: Checksum of each view's file, by view.
+    """
+
+    folder: Path
+    stamp: Stamp
+    checksums: dict[str, str]
+
+    def file(self, view: str) -> Path:
+        """The file of a view."""
+        return self.folder / f"{view}.parquet"
 
 
 @dataclass(frozen=True)
 class Copies:
-    """The copies of marts.
+    """The copies of marts, and of parts.
 
     Attributes:
         folder: Folder of the generation in use.
         written: The runs in the copies, ascending.
         runs: The runs of these whose copies are valid.
         checksums: Checksum of each mart's file, by mart.
+        parts: Valid copies of parts, by run and name of the part's file.
     """
 
     folder: Path
     written: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     checksums: dict[str, str] = field(default_factory=dict)
+    parts: dict[tuple[str, str], Part] = field(default_factory=dict)
 
     def file(self, mart: str) -> Path:
         """The file of a mart."""
         return self.folder / f"{mart}.parquet"
+
+    def of_parts(self, files: Mapping[str, Sequence[str]]) -> list[Part]:
+        """The copies of those of these files, by run, that are closed parts."""
+        there = ((run, name) for run, names in files.items() for name in names)
+        return [self.parts[file] for file in there if file in self.parts]
+
+    def without_parts(self, files: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """Those of these files, by run, that have no copies."""
+        return {
+            run: [name for name in names if (run, name) not in self.parts]
+            for run, names in files.items()
+        }
 
 
 def marts_folder(warehouse: Path) -> Path:
@@ -64,6 +104,7 @@ def read_copies(warehouse: Path) -> Copies:
             tuple(sorted(stamps)),
             tuple(sorted(valid)),
             dict(note["marts"]),
+            _parts(warehouse, folder, note["parts"]),
         )
         if note["views"] != definitions_digest():
             return Copies(folder)
@@ -76,11 +117,32 @@ def read_copies(warehouse: Path) -> Copies:
     return copies
 
 
+def _parts(
+    warehouse: Path, folder: Path, noted_of: dict[str, dict[str, Any]]
+) -> dict[tuple[str, str], Part]:
+    """The copies of parts that are valid."""
+    found = dict[tuple[str, str], Part]()
+    for run, parts in noted_of.items():
+        now = stamps(warehouse, run, parts)
+        for name, note in parts.items():
+            part = Part(folder / note["folder"], tuple(note["stamp"]), dict(note["views"]))
+            if now.get(name) == part.stamp and all(part.file(v).is_file() for v in part.checksums):
+                found[run, name] = part
+    return found
+
+
 def stamp(warehouse: Path, run: str) -> Stamp | None:
     """Stamp that identifies the version of a run's file; None for a run that is not compacted."""
-    folder = place_of(warehouse, run)
-    try:
-        state = (folder / WHOLE).stat()
-    except OSError:
-        return None
-    return state.st_size, state.st_mtime_ns, (noted(folder) or {}).get(WHOLE, "")
+    return stamps(warehouse, run, [WHOLE]).get(WHOLE)
+
+
+def stamps(warehouse: Path, run: str, names: Iterable[str]) -> dict[str, Stamp]:
+    """Stamps that identify the versions of those of a run's files that are there."""
+    folder, found = place_of(warehouse, run), dict[str, Stamp]()
+    sums: dict[str, str] | None = None
+    for name in names:
+        with suppress(OSError):
+            state = (folder / name).stat()
+            sums = (noted(folder) or {}) if sums is None else sums
+            found[name] = state.st_size, state.st_mtime_ns, sums.get(name, "")
+    return found

@@ -1,10 +1,14 @@
-"""Materialises the marts of ended runs, which keeps queries on large warehouses fast."""
+"""Materialises the marts of ended runs, and staging views of the closed parts of others.
+
+That keeps queries fast on large warehouses, and of runs that have gone on for long.
+"""
 
 import contextlib
 import hashlib
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -12,10 +16,26 @@ import orjson
 
 from predictor.errors import ShockwaveError, WarehouseError, first_line, remedy_of
 from warehouse.analytics.catalog import build, create_views
-from warehouse.analytics.copies import CURRENT, Copies, Stamp, marts_folder, read_copies, stamp
-from warehouse.analytics.definitions import MARTS, STAGING, definitions_digest, view_sql
+from warehouse.analytics.copies import (
+    CURRENT,
+    Copies,
+    Part,
+    Stamp,
+    marts_folder,
+    read_copies,
+    stamp,
+    stamps,
+)
+from warehouse.analytics.definitions import (
+    MARTS,
+    OF_ROUNDS,
+    OF_SERVICES,
+    STAGING,
+    definitions_digest,
+    view_sql,
+)
 from warehouse.analytics.limits import SPILL
-from warehouse.analytics.sources import listed
+from warehouse.analytics.sources import listed, services
 from warehouse.analytics.verifying import verify_records
 from warehouse.store.checksums import checksum
 from warehouse.store.durable import alone, temporary_name, writing, written
@@ -23,18 +43,20 @@ from warehouse.store.folder import (
     WHOLE,
     check_files,
     check_runs,
+    closed_parts,
     make_folder,
     name_of,
+    place_of,
     run_folders,
     sums,
 )
-from warehouse.store.ledger import Held, enter, folder_name, read_ledger
+from warehouse.store.ledger import Held, check_key, enter, folder_name, read_ledger
 from warehouse.store.verified import note_written, version_of
 
 LOCK = ".lock"
 """Held by the process that writes copies."""
 
-READ_ONCE = ("headers", "inventories", "records", "jobs", "events")
+READ_ONCE = ("headers", "inventories", "records", "round_facts", "jobs", "events")
 """Views that nearly all marts read: computed once for a batch, not once for each."""
 
 BATCH_BYTES = 2**24
@@ -56,7 +78,7 @@ bound; no sweep is recorded."""
 def materialise(
     warehouse: Path, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> int:
-    """Copy the marts of all ended runs without copies.
+    """Copy the marts of all ended runs, and the closed parts of others, that have no copies.
 
     Writes a new generation of copies beside the generation in use, which is kept for open
     sessions until the next but one, and rebuilds `analytics.duckdb`. Waits while another process
@@ -64,7 +86,7 @@ def materialise(
 
     Args:
         warehouse: The folder.
-        progress: Takes the number of runs with copies, and of all that have ended.
+        progress: Takes the number of files with copies, and of all: ended runs, closed parts.
 
     Returns:
         Number of runs with copies.
@@ -84,26 +106,31 @@ def materialise(
 def keep_fast(
     warehouse: Path, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> None:
-    """Copy the marts of ended runs if many have no copies, so that queries of all runs are fast.
+    """Copy the marts of ended runs if many have no copies, and closed parts if any has none.
 
-    What ends or adds runs calls it, so that no question has to copy more than the last few.
+    So queries of all runs are fast, and those of a run under way, however long it is. What ends or
+    adds runs calls it, so that no question has to copy more than the last few.
 
     Args:
         warehouse: The folder; where it cannot be written, nothing happens.
         progress: See `materialise`.
     """
-    copied = {*read_copies(warehouse).runs}
-    new = (path for path in run_folders(warehouse) if name_of(path) not in copied)
-    if sum((path / WHOLE).is_file() for path in new) > NEW_RUNS:
+    copies = read_copies(warehouse)
+    copied = {*copies.runs}
+    new = [path for path in run_folders(warehouse) if name_of(path) not in copied]
+    parts = ((name_of(path), part) for path in new for part in closed_parts(path))
+    if sum((path / WHOLE).is_file() for path in new) > NEW_RUNS or {*parts} - {*copies.parts}:
         with contextlib.suppress(ShockwaveError):
             materialise(warehouse, progress)
 
 
 def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], None]) -> int:
     with writing(warehouse):
+        check_key(warehouse)  # before all that has to be signed
         before = _whole(warehouse, read_copies(warehouse))
-        ended = _ended(warehouse)
-        verify_records(warehouse.resolve(), ended.keys() - {*before.runs})
+        ended, closed = _ended(warehouse), _closed(warehouse)
+        of_parts = {run for run, name in closed if (run, name) not in before.parts}
+        verify_records(warehouse.resolve(), (ended.keys() - {*before.runs}) | of_parts)
         for left_over in folder.glob(".*"):
             if left_over.is_dir():
                 shutil.rmtree(left_over)
@@ -114,8 +141,12 @@ def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], N
                 if time.time() - spilled.stat().st_mtime > SPILL_SECONDS:
                     shutil.rmtree(spilled, ignore_errors=True)
         fresh = temporary_name(folder / "marts")
+        files = len(ended) + len(closed)
         try:
-            stamps = _copy(warehouse, fresh, before, ended, progress)
+            found = _copy(warehouse, fresh, before, ended, lambda n, _: progress(n, files))
+            parts = _copy_parts(
+                warehouse, before, closed, lambda n: progress(len(ended) + n, files)
+            )
         except duckdb.Error as error:
             shutil.rmtree(fresh, ignore_errors=True)
             check_files(warehouse)
@@ -124,61 +155,128 @@ def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], N
                 f"cannot be written ({first_line(error)})",
                 remedy_of(error, "choose a writable warehouse with room on its disk"),
             ) from None
-        place = folder / _generation(stamps)
+        place = folder / _generation(found)
         if place == before.folder:
             shutil.rmtree(fresh)
             checksums = before.checksums
         else:
-            if place.exists():  # with some copies deleted
-                shutil.rmtree(place)
-            fresh.replace(place)
-            files = sorted(place.glob("*.parquet"))
-            made = {path.name: (version_of(path), checksum(path)) for path in files}
-            checksums = {path.stem: made[path.name][1] for path in files}
-            note_written(warehouse.resolve(), place, made)
+            checksums = _place(warehouse, fresh, place)
         note = {
             "generation": place.name,
             "views": definitions_digest(),
-            "stamps": stamps,
+            "stamps": found,
             "marts": checksums,
+            "parts": _noted(parts),
         }
         content = orjson.dumps(note)
         copied = {f"{place.name}/{mart}.parquet": digest for mart, digest in checksums.items()}
+        for key in parts.keys() - before.parts.keys():
+            new = parts[key]
+            copied |= {f"{new.folder.name}/{v}.parquet": d for v, d in new.checksums.items()}
         # The note is written last, so that a killed process leaves all of this to the next.
         enter(warehouse, folder, copied | sums({CURRENT: content}))
         with written(folder / CURRENT) as file:
             file.write(content)
+        used = {part.folder for part in (*parts.values(), *before.parts.values())}
         for old in folder.iterdir():
-            if old.is_dir() and old not in (place, before.folder):
+            if old.is_dir() and old not in (place, before.folder, *used):
                 shutil.rmtree(old)
     build(warehouse)
-    return len(stamps)
+    return len(found)
 
 
-def _generation(stamps: dict[str, Stamp]) -> str:
-    state = orjson.dumps([definitions_digest(), stamps], option=orjson.OPT_SORT_KEYS)
+def _place(warehouse: Path, fresh: Path, place: Path) -> dict[str, str]:
+    """Give a folder of copies its name; returns the checksum of each file, by its stem."""
+    if place.exists():  # with some copies deleted, or not noted
+        shutil.rmtree(place)
+    fresh.replace(place)
+    files = sorted(place.glob("*.parquet"))
+    made = {path.name: (version_of(path), checksum(path)) for path in files}
+    note_written(warehouse.resolve(), place, made)
+    return {path.stem: made[path.name][1] for path in files}
+
+
+def _generation(of: Mapping[str, Stamp]) -> str:
+    state = orjson.dumps([definitions_digest(), of], option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(state).hexdigest()[:12]
 
 
 def _whole(warehouse: Path, copies: Copies) -> Copies:
     """The copies, or none if one of their files is not as the ledger has it."""
-    if not copies.checksums:
+    if not copies.checksums and not copies.parts:
         return copies
-    folder = copies.folder.parent
+    folder = marts_folder(warehouse)
     entered = read_ledger(warehouse).held.get(folder_name(warehouse, folder), Held()).files
     names = [CURRENT, *(f"{copies.folder.name}/{mart}.parquet" for mart in copies.checksums)]
+    for part in copies.parts.values():
+        names += [f"{part.folder.name}/{view}.parquet" for view in part.checksums]
     whole = all(checksum(folder / name) == entered.get(name) for name in names)
     return copies if whole else Copies(folder)
 
 
 def _ended(warehouse: Path) -> dict[str, Stamp]:
     """The runs in a single file, with their stamps."""
-    stamps = {}
+    found = {}
     for path in run_folders(warehouse):
         state = stamp(warehouse, name_of(path))
         if state is not None and not next(path.glob("round=[0-9]*.parquet"), None):
-            stamps[name_of(path)] = state
-    return stamps
+            found[name_of(path)] = state
+    return found
+
+
+def _closed(warehouse: Path) -> dict[tuple[str, str], Stamp]:
+    """The closed parts of runs that have not ended, with their stamps."""
+    return {
+        (name_of(path), name): state
+        for path in run_folders(warehouse)
+        for name, state in stamps(warehouse, name_of(path), closed_parts(path)).items()
+    }
+
+
+def _copy_parts(
+    warehouse: Path,
+    before: Copies,
+    closed: Mapping[tuple[str, str], Stamp],
+    progress: Callable[[int], None],
+) -> dict[tuple[str, str], Part]:
+    """Copy the parts without copies; returns all that have copies."""
+    found = {key: before.parts[key] for key in closed if key in before.parts}
+    for (run, name), state in closed.items():
+        if (run, name) in found:
+            continue
+        progress(len(found))
+        fresh = temporary_name(marts_folder(warehouse) / "part")
+        (fresh / "parts").mkdir(parents=True)
+        _copy_part(warehouse, run, name, fresh)
+        shutil.rmtree(fresh / "parts")
+        if stamps(warehouse, run, [name]) == {name: state}:
+            place = fresh.parent / _generation({f"{run}/{name}": state})
+            found[run, name] = Part(place, state, _place(warehouse, fresh, place))
+    return found
+
+
+def _copy_part(warehouse: Path, run: str, name: str, folder: Path) -> None:
+    """Write the staging views of a part; nothing if its run has ended in the meantime."""
+    views = [v for v in OF_ROUNDS if v not in OF_SERVICES or run in services(warehouse)]
+    with contextlib.closing(_database(folder)) as connection:
+        names, none = ("records", *views), Copies(folder)
+        try:
+            of_part = partial(create_views, copies=none, files={run: [name]})
+            of_part(connection, warehouse, [run], names, tables=("records",))
+            for view in views:
+                _write(connection, f"FROM {view} ORDER BY ALL", folder / f"{view}.parquet")
+        except duckdb.IOException:
+            if (place_of(warehouse, run) / name).exists():
+                raise
+
+
+def _noted(parts: Mapping[tuple[str, str], Part]) -> dict[str, dict[str, object]]:
+    """What `read_copies` reads of parts."""
+    found: dict[str, dict[str, object]] = {}
+    for (run, name), part in parts.items():
+        note = {"folder": part.folder.name, "stamp": part.stamp, "views": part.checksums}
+        found.setdefault(run, {})[name] = note
+    return found
 
 
 def _copy(
@@ -196,13 +294,13 @@ def _copy(
     for number, runs in enumerate(_batches(new)):
         progress(len(copied), len(ended))
         copied |= _copy_runs(warehouse, runs, parts, number)
-    stamps = {run: state for run, state in ended.items() if run in copied}
+    written_of = {run: state for run, state in ended.items() if run in copied}
     with contextlib.closing(_database(folder)) as connection:
         for mart in MARTS:
             written = sorted(parts.glob(f"{mart}.*"))
             _join(connection, mart, before, written, folder)
     shutil.rmtree(parts)
-    return stamps
+    return written_of
 
 
 def _database(folder: Path) -> duckdb.DuckDBPyConnection:

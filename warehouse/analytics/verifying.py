@@ -11,7 +11,7 @@ import duckdb
 from predictor.errors import WarehouseError
 from warehouse.analytics.catalog import of_copies, without_copies
 from warehouse.analytics.copies import Copies
-from warehouse.analytics.definitions import MARTS, STAGING, named
+from warehouse.analytics.definitions import MARTS, STAGING, named, needed
 from warehouse.analytics.sources import listed
 from warehouse.store.checksums import CHECKSUMS, noted
 from warehouse.store.folder import EMPTY, MISPLACED, RESTORE, earlier, name_of, place_of, roots
@@ -47,6 +47,9 @@ def verifying_read(
     read, marts = without_copies(warehouse, runs, copied), dict[Path, str]()
     if copied:
         marts = {copies.file(name): copies.checksums[name] for name in MARTS if name in names}
+    for (run, _), part in copies.parts.items():
+        if run in read:
+            marts |= {part.file(v): d for v, d in part.checksums.items() if v in needed(sql)}
     if names.intersection(STAGING):
         read |= {*copied}
     stored = _checksums(folder, read) if names else {}

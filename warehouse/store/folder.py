@@ -121,6 +121,14 @@ def _round_files(folder: Path) -> set[str]:
     return {name for name in names if name.startswith("round=") and name.endswith(".parquet")}
 
 
+def closed_parts(folder: Path) -> list[str]:
+    """The names of the parts of a run under way that stay as they are until it ends."""
+    names = part_names(folder)
+    if WHOLE in names:
+        return []
+    return [name for name in names if len(rounds_of(name) or ()) >= MOST_ROUNDS]
+
+
 def round_files(folder: Path) -> list[Path]:
     """The files with the rounds of a run, in order, none whose rounds are all in another.
 

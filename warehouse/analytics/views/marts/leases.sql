@@ -30,14 +30,10 @@ spans AS (
     FROM marks AS m
     JOIN (
         SELECT run, max(round) AS round, max(clock_seconds) AS clock_seconds
-        FROM records
+        FROM round_facts
         GROUP BY run
     ) AS l USING (run)
     WHERE m.kind NOT IN ('preempted', 'crashed', 'stopped', 'lost', 'finished', 'withdrawn', 'failed')
-),
-trained AS (
-    SELECT run, round, clock_seconds, p.job_id AS job_id, p.run_seconds AS run_seconds
-    FROM (SELECT run, round, clock_seconds, unnest(progress) AS p FROM records)
 ),
 measured AS (
     SELECT s.*,
@@ -46,16 +42,17 @@ measured AS (
         least(f.clock_seconds, s.end_seconds) - s.at_seconds AS first_seconds,
         f.run_seconds - trained_before AS first_trained
     FROM spans AS s
-    LEFT JOIN trained AS f ON f.run = s.run AND f.job_id = s.job_id AND f.round = s.round + 1
-    LEFT JOIN trained AS e ON e.run = s.run AND e.job_id = s.job_id AND e.round = s.end_round
+    LEFT JOIN usage AS f ON f.run = s.run AND f.job_id = s.job_id AND f.round = s.round + 1
+    LEFT JOIN usage AS e ON e.run = s.run AND e.job_id = s.job_id AND e.round = s.end_round
 ),
 markets AS (
     SELECT r.run, r.round, r.clock_seconds, t.gpu_type,
         list_filter(r.prices, lambda p: p.gpu_type = t.gpu_type)[1].price
             / h.settings.round_seconds AS rate
-    FROM (SELECT run, round, clock_seconds, solve.prices AS prices FROM records) AS r
+    FROM (SELECT run, round, clock_seconds, solve.prices AS prices FROM round_facts) AS r
     JOIN (SELECT run, unnest(list_distinct(type_of)) AS gpu_type FROM inventories) AS t USING (run)
     JOIN headers AS h USING (run)
+    WHERE run IN (SELECT run FROM round_facts WHERE len(solve.prices) > 0)
 ),
 paid AS (
     SELECT run, round, gpu_type, clock_seconds,

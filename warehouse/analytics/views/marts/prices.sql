@@ -19,12 +19,11 @@ SELECT
 FROM solves AS s
 JOIN rounds AS n USING (run, round)
 JOIN (
-    SELECT run, round, len(bids) AS bidders,
-        list_sum(list_transform(bids, lambda b: b.rows[1].allocation.gpus))::BIGINT AS asked_gpus
-    FROM records
-    WHERE len(bids) > 0
+    SELECT run, round, bidders, asked_gpus
+    FROM round_facts
+    WHERE bidders > 0
 ) AS b USING (run, round)
 JOIN (
     SELECT run, round, p.gpu_type AS gpu_type, p.price AS price
-    FROM (SELECT run, round, unnest(solve.prices) AS p FROM records)
+    FROM (SELECT run, round, unnest(solve.prices) AS p FROM round_facts)
 ) AS p USING (run, round)

@@ -39,8 +39,7 @@ FROM headers AS h
 JOIN inventories AS i USING (run)
 LEFT JOIN (SELECT run, count(*) AS jobs FROM jobs GROUP BY run) AS j USING (run)
 LEFT JOIN (
-    SELECT run, sum(len(list_filter(finished, lambda e: e.kind NOT IN ('crashed', 'stopped', 'lost')))) AS finished,
-        arg_max(hash, round) AS last_hash
-    FROM records
+    SELECT run, sum(finished) AS finished, arg_max(hash, round) AS last_hash
+    FROM round_facts
     GROUP BY run
 ) AS r USING (run)

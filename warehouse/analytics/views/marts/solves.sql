@@ -23,7 +23,7 @@ SELECT
     timings.solve_ms AS solve_ms
 FROM (
     SELECT *, solve.status NOT IN ('rule', 'kept') AND solve.reason <> 'shares of time' AS market
-    FROM records
+    FROM round_facts
 ) AS r
 JOIN rounds AS n USING (run, round)
 WHERE n.active_jobs > 0

@@ -5,11 +5,10 @@
 -- the order of their numbers from 0, so that the node of GPU g is node_of[g + 1]. Of a fork they
 -- are those of the largest cluster that it ran on. Nodes that were added to a service come last, and
 -- those that were removed are still there; changes says by how many GPUs, from which round on.
-WITH given AS {commands},
-added AS (
-    SELECT run, list(c.node ORDER BY c.number) AS nodes
-    FROM given
-    WHERE c.kind = 'add'
+WITH added AS (
+    SELECT run, list(node ORDER BY number) AS nodes
+    FROM commands
+    WHERE kind = 'add'
     GROUP BY run
 ),
 begun AS (
@@ -43,13 +42,13 @@ whole AS (
 changed AS (
     SELECT g.run, list({
         'round': g.round,
-        'gpus': CASE g.c.kind WHEN 'add' THEN g.c.node.gpus ELSE -w.nodes[g.c.target + 1].gpus END
-    } ORDER BY g.c.number) AS changes
+        'gpus': CASE g.kind WHEN 'add' THEN g.node.gpus ELSE -w.nodes[g.target + 1].gpus END
+    } ORDER BY g.number) AS changes
     FROM (
-        SELECT DISTINCT ON (run, c.kind, CASE c.kind WHEN 'add' THEN c.number ELSE c.target END) *
-        FROM given
-        WHERE c.kind IN ('add', 'remove')
-        ORDER BY c.number
+        SELECT DISTINCT ON (run, kind, CASE kind WHEN 'add' THEN number ELSE target END) *
+        FROM commands
+        WHERE kind IN ('add', 'remove')
+        ORDER BY number
     ) AS g
     JOIN whole AS w USING (run)
     GROUP BY g.run

@@ -1,0 +1,23 @@
+-- Each round's record without what it says of single jobs, which other staging views have.
+-- grain: one row per run and round
+-- arrivals: ids of the jobs that arrived. finished: how many jobs ended. gpus: numbers of the
+-- GPUs with a lease; shared_gpus: how many of them two jobs share. preemptions, bidders: numbers of
+-- jobs. asked_gpus: what all bidding jobs would hold at once.
+SELECT
+    run,
+    round,
+    clock_seconds,
+    arrivals,
+    len(list_filter(finished, lambda e: e.kind NOT IN ('crashed', 'stopped', 'lost'))) AS finished,
+    len(leases) AS running_jobs,
+    list_sort(list_distinct(flatten(list_transform(leases, lambda l: l.gpus)))) AS gpus,
+    len(gpus) AS busy_gpus,
+    coalesce(list_sum(list_transform(leases, lambda l: len(l.gpus))), 0)::BIGINT - busy_gpus AS shared_gpus,
+    len(list_filter(events, lambda e: e.kind = 'preempted')) AS preemptions,
+    len(bids) AS bidders,
+    coalesce(list_sum(list_transform(bids, lambda b: b.rows[1].allocation.gpus)), 0)::BIGINT AS asked_gpus,
+    solve,
+    timings,
+    previous_hash,
+    hash
+FROM records
