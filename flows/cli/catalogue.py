@@ -139,7 +139,7 @@ def name(
     """Give a run a name, by which commands know it, or show it."""
     from warehouse.store.labels import label_of_run, name_run
 
-    given = _given(name, remove)
+    given = _given("name", name, remove)
     label = label_of_run(warehouse, run) if given is None else name_run(warehouse, run, given)
     _print_label(run, asdict(label), as_json)
 
@@ -169,15 +169,17 @@ def note(
     """Note a text on a run, or show it."""
     from warehouse.store.labels import label_of_run, note_run
 
-    given = _given(text, remove)
+    given = _given("text", text, remove)
     label = label_of_run(warehouse, run) if given is None else note_run(warehouse, run, given)
     _print_label(run, asdict(label), as_json)
 
 
-def _given(text: str | None, remove: bool) -> str | None:
+def _given(field: str, text: str | None, remove: bool) -> str | None:
     """What a name or note becomes: empty to be removed, None to stay as it is."""
     if remove and text is not None:
         raise InputError("remove", f"and {text!r} were given", "give one of them")
+    if text == "":
+        raise InputError(field, "is empty", "take away what is there with --remove")
     return "" if remove else text
 
 
