@@ -4,12 +4,19 @@ from typing import Annotated, Any
 
 import typer
 
+from flows.cli.completion import named_nodes
 from flows.cli.jobs import Key, desk, order, print_accepted, shown
 from flows.cli.options import Json, Warehouse
 from flows.cli.output import print_listed, say
 from warehouse import DEFAULT_WAREHOUSE
 
-Index = Annotated[str, typer.Argument(help="A node, by its index from 0.")]
+Index = Annotated[
+    str,
+    typer.Argument(
+        help="A node, by its index from 0 or, on Docker hosts, by its name.",
+        autocompletion=named_nodes,
+    ),
+]
 
 
 def add(

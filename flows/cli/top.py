@@ -90,7 +90,9 @@ def now(found: "FrontDesk", width: int | None) -> "Iterator[Line]":
     for text in said:
         for line in [text] if width is None else wrap(text, width):
             yield line, ""
-    for columns, rows in ((NODES, found.nodes()), (QUEUED, found.queue())):
+    nodes = found.nodes()
+    named = NODES[:1] + ("name",) * any(row.name for row in nodes) + NODES[1:]
+    for columns, rows in ((named, nodes), (QUEUED, found.queue())):
         yield "", ""
         cells = [[row[name] for name in columns] for row in map(shown, rows)]
         yield from table(columns, cells, width, 0)

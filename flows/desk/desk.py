@@ -121,7 +121,7 @@ class Desk(Telling):
         Args:
             kind: Its kind.
             target: A job by id or name (the latest of that name, and all tasks of its array), or
-                a node by its index.
+                a node by its index or name.
             value: The new budget, of `budget`.
             by: Who gives it.
             key: Makes it idempotent; see `Request`.
@@ -205,9 +205,9 @@ class Desk(Telling):
                 remedy = f"write it into {self.inbox.cluster}, and give its name alone"
                 raise InputError("name", f"{name[:80]!r} is not in the cluster file", remedy)
             node = NewNode(name, there.gpu_type, len(there.gpus), there.price)
-            from flows.runs.hosts import check_new, names
+            from flows.runs.hosts import check_new
 
-            check_new(name, names(hosts, self.run, self.header.settings.inventory, state.orders))
+            check_new(name, self.names())
         check_node(node, self.header, inventory)
         return self.inbox.add(node, given, by=by, key=key)
 
@@ -250,22 +250,27 @@ class Desk(Telling):
         return self.entries(target)[-1]
 
     def node(self, target: str) -> int:
-        """The index of a node, from its text.
+        """The index of a node, from its text or its name.
 
         Raises:
             InputError: There is none.
         """
-        there = [str(row.node) for row in self.nodes()]
-        if target not in there:
-            remedy = f"give one from {there[0]} to {there[-1]}" if there else "add one"
+        rows = self.nodes()
+        found = [row.node for row in rows if target == str(row.node)]
+        found += [row.node for row in rows if row.name and target == row.name]
+        if not found:
+            remedy = f"give one from {rows[0].node} to {rows[-1].node}" if rows else "add one"
             raise InputError("node", f"there is no node {target!r}", remedy)
-        return int(target)
+        return found[0]
 
     def _node(self, target: str, key: str) -> int:
         """The index of a node; one that a known key was given about may be gone by now."""
         index = target.isascii() and target.isdigit() and len(target) < 10
-        if index and self.inbox.known(key) is not None:
-            return int(target)
+        if self.inbox.known(key) is not None:
+            if index:
+                return int(target)
+            if target in (names := self.names()):
+                return names.index(target)
         return self.node(target)
 
     def expect(self, job: JobSpec) -> QueueRow:

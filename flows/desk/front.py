@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class FrontDesk(ABC):
     """The front desk of a service: one contract, whoever answers.
 
-    A job is named by its id or its name, a node by its index. All methods raise `InputError` for
-    what is refused, and `WarehouseBusy` where asking again may help.
+    A job is named by its id or its name, a node by its index or, on Docker hosts, its name. All
+    methods raise `InputError` for what is refused, and `WarehouseBusy` where asking again may help.
     """
 
     @abstractmethod

@@ -146,6 +146,7 @@ class NodeRow:
 
     Attributes:
         node: Its index, from 0.
+        name: Its name in the cluster file, on Docker hosts; empty on a virtual cluster.
         gpu_type: Type of its GPUs; empty for the only type of a cluster.
         gpus: Its GPUs.
         held_gpus: Those that are held.
@@ -156,6 +157,7 @@ class NodeRow:
     """
 
     node: int
+    name: str
     gpu_type: str
     gpus: tuple[int, ...]
     held_gpus: tuple[int, ...]

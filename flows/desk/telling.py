@@ -107,6 +107,16 @@ class Telling:
 
         return read_cluster_file(Path(path))
 
+    def names(self) -> list[str]:
+        """Names of the nodes on Docker hosts, removed ones too; none where they cannot be read."""
+        with suppress(InputError):
+            if hosts := self.hosts():
+                from flows.runs.hosts import names
+
+                orders = self.history().state.orders
+                return names(hosts, self.run, self.header.settings.inventory, orders)
+        return []
+
     def history(self) -> History:
         """The service's run so far; the same object as long as no file of its rounds is new.
 
@@ -225,14 +235,15 @@ class Telling:
         cordoned = found.state.orders.cordoned
         ailing = found.last.problems if found.last else ()
         problems = {one.node: one.problem for one in ailing}
-        rows = []
+        names, rows = dict(enumerate(self.names())), []
         for node in sorted({*range(inventory.nodes)} - found.state.orders.removed):
             gpus = tuple(inventory.gpus_of(node))
             held = tuple(gpu for gpu in gpus if gpu in holders)
             kind = inventory.pools[inventory.pool(gpus[0])].gpu_type
             jobs = tuple(sorted({holders[gpu] for gpu in held}))
             out, kept = node in drained, node in cordoned
-            rows.append(NodeRow(node, kind, gpus, held, jobs, out, kept, problems.get(node, "")))
+            name, problem = names.get(node, ""), problems.get(node, "")
+            rows.append(NodeRow(node, name, kind, gpus, held, jobs, out, kept, problem))
         return rows
 
     @staticmethod

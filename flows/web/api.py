@@ -54,7 +54,11 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
 
 Target = Annotated[
     str,
-    Path(min_length=1, max_length=100, description="A job by id or name, or a node by its index."),
+    Path(
+        min_length=1,
+        max_length=100,
+        description="A job by id or name, or a node by index or name.",
+    ),
 ]
 Key = Annotated[
     str,

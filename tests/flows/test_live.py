@@ -203,9 +203,12 @@ def test_a_host_is_added_to_a_service_and_another_removed(
                 desk.add({"name": "two"})
             file.write_text(head + two + one)  # numbers are those of the order in which they came
             desk.add({"name": "two"})
-            desk.command(CommandKind.REMOVE, "0")
+            desk.command(CommandKind.REMOVE, "one")
             go(2)
-            assert [row.node for row in desk.nodes()] == [1]
+            assert [(row.node, row.name) for row in desk.nodes()] == [(1, "two")]
+            assert (desk.node("two"), desk.node("1")) == (1, 1)
+            with pytest.raises(InputError, match="node: there is no node 'one'"):
+                desk.node("one")
             assert desk.jobs()[0].held_gpus == (1,)
             with pytest.raises(InputError, match="name: node one is part of the cluster, or was"):
                 desk.add({"name": "one"})
