@@ -1,6 +1,7 @@
 """The ledger has what was written, in a chain, signed where there is a key."""
 
 import hashlib
+import resource
 import shutil
 import threading
 from collections.abc import Callable
@@ -144,6 +145,19 @@ def test_half_a_line_is_found_and_cut_off_by_the_next_entry(tmp_path: Path, file
     assert (tmp_path / LEDGER).read_bytes().startswith(before)
     assert [entry.number for entry in read_ledger(tmp_path).entries] == [0, 1, 2]
     assert read_ledger(tmp_path).problems == ()
+
+
+def test_an_entry_that_does_not_fit_on_the_disk_leaves_no_half_line(tmp_path: Path) -> None:
+    make_folder(tmp_path)
+    before = (tmp_path / LEDGER).read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 50, limits[1]))
+    try:
+        with pytest.raises(WarehouseError, match="File too large"):
+            enter(tmp_path, tmp_path, {"a": "0" * 64})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / LEDGER).read_bytes() == before
 
 
 def test_nothing_is_added_to_a_ledger_whose_last_line_was_changed(

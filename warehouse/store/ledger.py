@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from io import BufferedRandom
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -177,9 +178,20 @@ def enter(
         }
         digest = content_hash(content)
         content |= {"hash": digest, "signature": "" if key is None else key.sign(digest)}
-        file.write(_dumped(content) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+        _append(file, _dumped(content) + b"\n")
+
+
+def _append(file: BufferedRandom, line: bytes) -> None:
+    """Add a line where a file stands, durably; all of it or, as on a full disk, nothing."""
+    raw, end, written = file.raw, file.tell(), 0  # what a buffer cannot write, it tries again
+    raw.seek(end)
+    try:
+        while written < len(line):
+            written += raw.write(line[written:]) or 0
+        os.fsync(raw.fileno())
+    except OSError:
+        os.ftruncate(raw.fileno(), end)
+        raise
 
 
 def is_entered(warehouse: Path, path: Path, digest: str) -> bool:
