@@ -1,5 +1,6 @@
 """`python -m trainer JOB_FOLDER`: train the job in a folder, from where it stands."""
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -30,10 +31,14 @@ def _run(arguments: Sequence[str], stop: Stop) -> int:
     if read_progress(folder).get("epoch") == job.epochs:
         return DONE
     _prepare(place.nodes)
-    # After all that can fail without PyTorch, which takes a second to import.
+    # After all that can fail without PyTorch, which takes a second to import; a fifth longer if
+    # what it makes, which lives until the end, is looked through for garbage again and again.
+    gc.disable()
     from trainer.collective import Gang
     from trainer.loop import train
 
+    gc.freeze()
+    gc.enable()
     if job.scale_factor == 1:
         return train(job, folder, Gang(place, 1), stop)
     return supervise(
