@@ -32,9 +32,9 @@ import numpy as np
 
 from benchmarks.workloads import TRACES, gpus_of, open_workload, trace_folder
 from flows.cli.terminal import print_table
-from flows.runs.garbage import rare_collections
 from flows.runs.prepared import prepare
 from flows.runs.start import make_start
+from flows.servers.garbage import rare_collections
 from harness.markdown import markdown
 from predictor.forecast import HELD
 from predictor.intervals import TENTHS, tenth_of

@@ -20,9 +20,9 @@ from time import process_time
 from benchmarks.gavel_jobs import drawn
 from benchmarks.loads import Ends
 from flows.judging.conformance_of_types import GPU_TYPES, ROUND_SECONDS, THROUGHPUTS
-from flows.runs.garbage import rare_collections
 from flows.runs.prepared import prepare
 from flows.runs.start import make_start
+from flows.servers.garbage import rare_collections
 from harness.markdown import markdown
 from solver.fidelity import Fidelity
 from solver.inventory import Pool

@@ -32,10 +32,10 @@ from scipy.special import stdtrit  # as scipy.stats has it, which costs half a s
 
 from containers.runtime import EventKind
 from flows.cli.terminal import print_table
-from flows.runs.garbage import rare_collections
 from flows.runs.prepared import prepare
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
+from flows.servers.garbage import rare_collections
 from harness.markdown import markdown
 from solver.market import Floats
 from solver.policies import POLICIES

@@ -8,10 +8,10 @@ from shlex import quote
 
 from containers.runtime import EventKind, Lease
 from flows.runs.code_version import changed_plugins, packages
-from flows.runs.garbage import rare_collections
 from flows.runs.position import Position
 from flows.runs.prepared import prepare
 from flows.runs.start import check_recorded
+from flows.servers.garbage import rare_collections
 from predictor.errors import InputError, Interrupted, PluginError, WarehouseError
 from tasks.record import RoundRecord, RuntimeKind, Start
 from tasks.round import Round, Run, collect, run_round

@@ -3,15 +3,13 @@
 from pathlib import Path
 
 from fastapi import FastAPI
-from prefect.server.api import collections
-from prefect.server.api.server import create_app as create_prefect
-from prefect.settings import get_current_settings
 from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
 from flows.servers.children import end_with_parent
+from flows.servers.garbage import collecting_rarely_from_now
 from flows.servers.gate import Beside, Gate, Locked
 
 
@@ -28,7 +26,8 @@ def create_plain_app() -> FastAPI:
     Raises:
         RuntimeError: The environment is not that of `Access.server_env`.
     """
-    return closed(prefect_app())
+    with collecting_rarely_from_now():
+        return closed(prefect_app())
 
 
 def prefect_app() -> FastAPI:
@@ -37,6 +36,10 @@ def prefect_app() -> FastAPI:
     Raises:
         RuntimeError: See `create_plain_app`.
     """
+    from prefect.server.api import collections
+    from prefect.server.api.server import create_app as create_prefect
+    from prefect.settings import get_current_settings
+
     end_with_parent()
     api = get_current_settings().server.api
     if not (api.auth_string and api.csrf_protection_enabled and api.cors_allowed_origins != "*"):
@@ -49,6 +52,8 @@ def prefect_app() -> FastAPI:
 
 def closed(app: FastAPI) -> FastAPI:
     """An app with the gate before all else."""
+    from prefect.settings import get_current_settings
+
     origins = get_current_settings().server.api.cors_allowed_origins.split(",")
     app.add_middleware(Gate, origins=origins)  # the last one added is the outermost
     return app
@@ -69,6 +74,8 @@ def hand_out(app: FastAPI, path: str, files: StaticFiles) -> None:
 
 def own_secret() -> str:
     """The secret that this server asks for."""
+    from prefect.settings import get_current_settings
+
     secret = get_current_settings().server.api.auth_string
     assert secret  # prefect_app has checked it
     return secret.get_secret_value()

@@ -20,7 +20,6 @@ from containers.virtual.real_time import Pace, RealTimeCluster
 from containers.virtual.truth import GroundTruth
 from flows.runs.cluster_file import read_cluster_file
 from flows.runs.code_version import packages
-from flows.runs.garbage import rare_collections
 from flows.runs.hosts import Hosts
 from flows.runs.live import begun, going_on
 from flows.runs.position import Keeping, Position, kept, reached
@@ -28,6 +27,7 @@ from flows.runs.prepared import prepare, terms
 from flows.runs.simulation import Driver, carry_out, check_plugins
 from flows.runs.start import make_start
 from flows.servers.children import ALIVE, READY, end_with_parent
+from flows.servers.garbage import rare_collections
 from flows.servers.logs import begin, structured
 from flows.service.admission import check_job, check_node, check_tenant, truth_of
 from flows.service.intake import Again, FromInbox

@@ -2,29 +2,38 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fastapi import FastAPI
-from starlette.staticfiles import StaticFiles
+from flows.servers.garbage import collecting_rarely_from_now
 
-from flows.deployed.forms import traces_of
-from flows.desk.guarded import Guarded
-from flows.runs.garbage import collect_rarely
-from flows.servers.command import REPORTS, WAREHOUSE
-from flows.servers.gate import Locked
-from flows.servers.server import beside, closed, hand_out, own_secret, prefect_app
-from flows.servers.traces import traces
-from flows.service.options import DATABASE_URL
-from flows.web.api import PREFIX, create_api
-from flows.web.asking import Asking
-from flows.web.page.app import PAGE, create_page
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 
-def create_app() -> FastAPI:
+def create_app() -> "FastAPI":
     """The app of a warehouse's service.
 
     Raises:
         RuntimeError: The environment is not that of `flows.up.service`.
     """
+    with collecting_rarely_from_now():
+        return _app()
+
+
+def _app() -> "FastAPI":
+    from starlette.staticfiles import StaticFiles
+
+    from flows.deployed.forms import traces_of
+    from flows.desk.guarded import Guarded
+    from flows.servers.command import REPORTS, WAREHOUSE
+    from flows.servers.gate import Locked
+    from flows.servers.server import beside, closed, hand_out, own_secret, prefect_app
+    from flows.servers.traces import traces
+    from flows.service.options import DATABASE_URL
+    from flows.web.api import PREFIX, create_api
+    from flows.web.asking import Asking
+    from flows.web.page.app import PAGE, create_page
+
     app = prefect_app()
     warehouse = Path(os.environ[WAREHOUSE])
     hand_out(app, "/reports", StaticFiles(directory=Path(os.environ[REPORTS]), check_dir=False))
@@ -34,5 +43,4 @@ def create_app() -> FastAPI:
     asking = Asking(service, own_secret())
     beside(app, PREFIX, create_api(asking))
     beside(app, PAGE, create_page(asking, own_secret()))
-    collect_rarely()
     return closed(app)
