@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-def fetched(asked: duckdb.DuckDBPyConnection) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Column names and rows of what a connection was asked last."""
+def fetched(
+    connection: duckdb.DuckDBPyConnection, sql: str
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Column names and rows of a query. A relation's would be planned twice."""
+    asked = connection.execute(sql)
     return [column for column, *_ in asked.description or ()], asked.fetchall()
 
 
@@ -100,7 +103,9 @@ class Analytics:
             InputError: The query is wrong or is no SELECT, or there is no warehouse.
             WarehouseError: A file is damaged.
         """
-        frame: pd.DataFrame = self._ask(sql, lambda asked: asked.df(), runs)
+        frame: pd.DataFrame = self._ask(
+            sql, lambda connection, asked: connection.execute(asked).df(), runs
+        )
         return frame
 
     def table(self, sql: str, runs: Sequence[str] | None = None) -> "pa.Table":
@@ -110,7 +115,9 @@ class Analytics:
             InputError: The query is wrong or is no SELECT, or there is no warehouse.
             WarehouseError: A file is damaged.
         """
-        return self._ask(sql, lambda asked: asked.to_arrow_table(), runs)
+        return self._ask(
+            sql, lambda connection, asked: connection.sql(asked).to_arrow_table(), runs
+        )
 
     def recipe(
         self, name: str, run: str | None = None, job: int | None = None
@@ -169,7 +176,7 @@ class Analytics:
     def _ask(
         self,
         sql: str,
-        read: Callable[[duckdb.DuckDBPyConnection], Answer],
+        read: Callable[[duckdb.DuckDBPyConnection, str], Answer],
         runs: Sequence[str] | None = None,
         variables: Mapping[str, str | int | None] | None = None,
     ) -> Answer:
@@ -179,7 +186,7 @@ class Analytics:
     def _ask_all(
         self,
         asked: Sequence[str],
-        read: Callable[[duckdb.DuckDBPyConnection], Answer],
+        read: Callable[[duckdb.DuckDBPyConnection, str], Answer],
         runs: Sequence[str] | None = None,
         variables: Mapping[str, str | int | None] | None = None,
         attempts: int = 6,
@@ -206,7 +213,7 @@ class Analytics:
                         # Binding fails for everything but a single SELECT.
                         connection.sql("FROM query($1)", params=[one])
                     verified()
-                    return [read(connection.execute(one)) for one in asked]
+                    return [read(connection, one) for one in asked]
 
                 return interruptible(connection, work, self.limits.seconds, ended)
         except duckdb.OutOfMemoryException as error:
