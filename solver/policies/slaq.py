@@ -1,6 +1,6 @@
 """Quality first: GPUs to whose loss falls most in the coming round."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from predictor.errors import InputError
 from predictor.quality import fitted
@@ -52,15 +52,19 @@ class Slaq:
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
-        order = sorted(situation.jobs, key=lambda job: self._rank(job, situation))
-        return run_list(self.name, situation, order)
+        worth = {job.job_id: self._worth(job, situation) for job in situation.jobs}
 
-    def _rank(self, job: ActiveJob, situation: Situation) -> tuple[bool, float, int]:
-        if not job.spec.timed and job.belief.epochs_done < self.trial:
-            return False, job.spec.arrival_seconds, job.job_id
+        def rank(job: ActiveJob) -> tuple[bool, float, int]:
+            tried = job.spec.timed or job.belief.epochs_done >= self.trial
+            return tried, -worth[job.job_id] if tried else job.spec.arrival_seconds, job.job_id
+
+        plan = run_list(self.name, situation, sorted(situation.jobs, key=rank))
+        return replace(plan, worth=tuple(worth[job_id] for job_id in plan.order))
+
+    def _worth(self, job: ActiveJob, situation: Situation) -> float:
+        """The fall per GPU that the coming round is expected to bring."""
         lost = 0.0 if job.gpus else job.throughput.restart(job.own, situation.restart_seconds)
-        seconds = max(situation.round_seconds - lost, 0.0)
-        return True, -self.fall(job, seconds) / job.gang, job.job_id
+        return self.fall(job, max(situation.round_seconds - lost, 0.0)) / job.gang
 
     def fall(self, job: ActiveJob, seconds: float) -> float:
         """The normalised fall of a job's loss that a time of training is expected to bring."""

@@ -40,6 +40,15 @@ def test_a_gang_has_to_be_worth_its_gpus() -> None:
     assert order(gang, alone) == (1, 0)
 
 
+def test_what_a_gpu_is_worth_to_a_job_is_the_fall_that_it_brings() -> None:
+    gang, steep = trained(job(0, 20, gang=4), STEEP), trained(job(1, 20), STEEP)
+    plan = make_policy("slaq").plan(situation(gang, steep, job(2, 20)))
+    worth = dict(zip(plan.order, plan.worth, strict=True))
+    assert plan.order == (2, 1, 0)
+    assert worth[1] == pytest.approx(4.0 * worth[0])
+    assert worth[1] == pytest.approx(Slaq().fall(steep, 100.0))
+
+
 def test_new_jobs_are_tried_first_by_arrival() -> None:
     jobs = trained(job(0, 20), STEEP), job(2, 20, arrival=5.0), trained(job(1, 20), STEEP[:2])
     assert order(*jobs) == (1, 2, 0)
