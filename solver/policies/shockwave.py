@@ -84,8 +84,10 @@ class Shockwave:
             shared cluster.
         tardiness: There, λ: penalty of all work of a job being late by its fair time, over that of
             a completion later by the mean fair time.
-        ending: There, what a second of makespan is worth, in seconds of completion of all jobs that
-            came since the oldest of the active ones; less while arrivals are expected to go on.
+        ending: There, what a second of makespan is worth, in seconds of completion of all active
+            jobs; less while arrivals are expected to go on.
+        paired_ending: The same where jobs may share GPUs: the linear program over time has no
+            pairs, by which GPUs do more.
         stay: There, the least preemption hysteresis of bids on the GPU type that a job holds, in
             place of `favour`; more where restarts cost more of a round.
         packed: 1 for pairs of jobs on the same GPUs: columns of the market, worth to each job its
@@ -104,7 +106,7 @@ class Shockwave:
         *("fairness", "lateness", "crowded", "fair_share", "blur_rounds", "blur_share", "favour"),
         *("longest_level", "preview"),
     )
-    of_several_types = ("gang", "due_share", "tardiness", "ending", "stay")
+    of_several_types = ("gang", "due_share", "tardiness", "ending", "paired_ending", "stay")
 
     backend: str = "auto"
     fairness: float = 0.75
@@ -120,8 +122,9 @@ class Shockwave:
     preview: float = 0.0
     gang: float = 0.25
     due_share: float = 0.9
-    tardiness: float = 5.0
-    ending: float = 0.5
+    tardiness: float = 10.0
+    ending: float = 1.5
+    paired_ending: float = 1.0
     stay: float = 1.1
     packed: float = 0.0
     gain: float = 1.15
@@ -287,19 +290,15 @@ class Shockwave:
         due = np.maximum(due, 2.0 * situation.round_seconds)
         weights = budgets * gangs**self.gang
         weights /= weights.mean()
-        ended = max(1.0 - coming / least, 0.0)
-        oldest = min(job.spec.arrival_seconds for job in situation.jobs)
-        came = sum(arrival >= oldest for arrival in situation.even.arrived)
-        # As jobs end, what remains of all that came counts as it did from the beginning.
-        part = 1.0 / (1.0 + ended * max(came / len(situation.jobs) - 1.0, 0.0))
+        ending = self.paired_ending if self.packed else self.ending
         seen = foresight(
             *rows,
-            weights=part * weights,
+            weights=weights,
             due=self.due_share * due - ahead.age[firsts],
             least=least,
             round_seconds=situation.round_seconds,
             lateness=self.tardiness * weights * due.mean() / due,
-            makespan=max(self.ending * max(ended, LEAST_ENDING), LEAST_MAKESPAN),
+            makespan=max(ending * max(1.0 - coming / least, LEAST_ENDING), LEAST_MAKESPAN),
         )
         return _Terms(
             ahead.age - self.overdue * due[ahead.job_of],
