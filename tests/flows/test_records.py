@@ -130,7 +130,8 @@ def test_replay_of_a_forged_run(here: Command, finished: Finished, tmp_path: Pat
 def test_resume_of_a_finished_run_changes_nothing(here: Command, finished: Finished) -> None:
     before = tree(finished.warehouse)
     ran = here("resume", finished.run, "--warehouse", finished.warehouse, "--json")
-    assert (ran.code, ran.err) == (0, "")
+    assert ran.code == 0
+    assert ran.err == f"{finished.run} had ended: nothing was left to do\n"
     assert [row | {"wall_s": 0} for row in ran.rows] == [
         row | {"wall_s": 0} for row in finished.ran.rows
     ]

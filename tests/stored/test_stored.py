@@ -148,6 +148,7 @@ def test_a_stored_run_is_simulated_with_the_same_decisions(stored: tuple[Path, s
 OTHER = {
     "runs": {"created_at", "first_hash", "last_hash", "packages", "workload"},
     "rounds": {"collect_ms", "predict_ms", "solve_ms", "dispatch_ms", "previous_hash", "hash"},
+    "round_facts": {"timings", "previous_hash", "hash"},
     "solves": {"solve_ms"},
     "run_summary": {"solve_ms_p50", "solve_ms_p95", "solve_ms_max", "first_hash", "last_hash"},
     "forecasts": {"batch_sizes", "epochs"},
