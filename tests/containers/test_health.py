@@ -83,6 +83,7 @@ def host(says: dict[str, Any]) -> Iterator[str]:
             server.shutdown()
 
 
+@pytest.mark.process
 def test_a_host_whose_gpu_falls_off_the_bus_or_whose_clock_is_off_is_told_of(
     storage: Path,
 ) -> None:

@@ -144,6 +144,7 @@ def test_a_gang_over_daemons_uses_the_network_of_the_cluster_or_none() -> None:
         assert alone.options["network_mode"] == "none"
 
 
+@pytest.mark.slow
 @given(
     st.from_regex(r"[a-z][a-z0-9_-]{0,90}", fullmatch=True),
     st.integers(0, 10**6),

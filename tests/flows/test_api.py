@@ -165,6 +165,7 @@ ACCESS: dict[tuple[str, str, str | None], tuple[int, ...]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", ACCESS, ids=lambda asked: " ".join(filter(None, asked)))
 def test_each_role_at_each_address(api: Api, asked: tuple[str, str, str | None]) -> None:
     method, path, text = asked
@@ -362,6 +363,7 @@ def test_whatever_the_schema_allows_or_not_is_answered_by_it_and_changes_nothing
     assert tried[4]
 
 
+@pytest.mark.slow
 def test_an_answer_that_the_schema_does_not_have_is_noticed(api: Api) -> None:
     app = create_api(Asking(Guarded(api.warehouse), SECRET))
     asked = schemathesis.openapi.from_asgi("/v1/openapi.json", app)["/v1/status"]["GET"].Case()
@@ -372,6 +374,7 @@ def test_an_answer_that_the_schema_does_not_have_is_noticed(api: Api) -> None:
     assert any("500" in problem for problem in schemas.wrong(asked, answer, 0))
 
 
+@pytest.mark.slow
 def test_tenants_are_not_told_who_got_their_gpus(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(replace(JOB, demand=Demand.gang(4)))

@@ -31,6 +31,7 @@ def moved(path: Path) -> Path:
     return path.rename(path.with_name("elsewhere"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "instead"),
     [("header.parquet", os.mkfifo), ("workload.parquet", folder), (WHOLE, linked)],
@@ -57,6 +58,7 @@ def test_what_is_no_file_is_found_by_audits_and_refused_by_queries(
     assert_refused(here("replay", finished.run, *given))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "column"), [("header.parquet", "run"), ("workload.parquet", "spec"), (WHOLE, "bids")]
 )
@@ -94,6 +96,7 @@ def test_an_output_without_a_name_is_refused(here: Command, finished: Finished, 
     assert_refused(ran, ".: exists", "name a new file")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", ["run=copy-000000-1", "../run={run}"])
 def test_a_run_that_was_copied_within_the_warehouse_is_refused(
     here: Command, finished: Finished, tmp_path: Path, to: str

@@ -30,6 +30,7 @@ def test_a_warehouse_without_a_service_is_a_line(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.slow
 def test_a_job_goes_from_accepted_to_its_end(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
@@ -83,6 +84,7 @@ def test_a_job_that_no_node_in_service_can_hold_has_no_start(tmp_path: Path) -> 
         assert large.starts_in_s is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "target", "value", "problem"),
     [
@@ -112,6 +114,7 @@ def test_a_command_about_nothing_is_refused(
         assert desk.inbox.last() == 1
 
 
+@pytest.mark.slow
 def test_what_was_changed_on_disk_is_not_told(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
@@ -128,6 +131,7 @@ def test_what_was_changed_on_disk_is_not_told(tmp_path: Path) -> None:
                 ask()
 
 
+@pytest.mark.slow
 def test_a_round_that_lands_meanwhile_shows_no_job_twice(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
@@ -145,6 +149,7 @@ def test_a_round_that_lands_meanwhile_shows_no_job_twice(tmp_path: Path) -> None
         assert told == [(1, "runs"), (2, "accepted")]
 
 
+@pytest.mark.slow
 def test_what_is_asked_of_nodes_again_is_what_was_asked_first(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)

@@ -11,6 +11,7 @@ from predictor.job import Mode, Regime
 from warehouse.workloads.generator import generate_workload
 
 
+@pytest.mark.slow
 def test_thirty_jobs_that_change_alike_teach_the_next() -> None:
     workload = generate_workload(1, rng=np.random.default_rng(1))
     (spec,), (truth,) = workload.specs, workload.truths

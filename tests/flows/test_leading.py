@@ -126,6 +126,7 @@ def test_a_scheduler_waits_for_one_that_outlives_its_parent(
         os.close(held)
 
 
+@pytest.mark.slow
 def test_one_process_leads_and_says_so(tmp_path: Path) -> None:
     said, stop = list[str](), Event()
     with leading(place(tmp_path), stop, said.append) as leader:
@@ -148,6 +149,7 @@ def test_one_process_leads_and_says_so(tmp_path: Path) -> None:
     assert said[-1] == "Taking over."
 
 
+@pytest.mark.slow
 def test_a_lease_of_another_machine_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_run_goes_on_with_the_images_that_it_began_with(
     assert audit(tmp_path, run).findings == ()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
     nodes = cluster(Dockerd(tmp_path / "no-daemon", None, 0), tmp_path / "jobs")  # type: ignore[arg-type]
     settings = Settings(

@@ -31,6 +31,7 @@ def test_text_is_as_it_was_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "it runs at 100 %\nan error\n"
 
 
+@pytest.mark.slow
 def test_rounds_and_what_happens_in_them_have_ids(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

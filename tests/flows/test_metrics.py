@@ -33,6 +33,7 @@ def told(desk: Desk, now: float) -> dict[tuple[str, str], float]:
     return {(s.name, "".join(s.labels.values())): s.value for s in samples}
 
 
+@pytest.mark.slow
 def test_metrics_say_where_the_service_stands(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(replace(JOB, epochs=4000, total_steps=0))

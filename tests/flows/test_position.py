@@ -115,6 +115,7 @@ def test_a_command_about_a_job_that_ended_reads_no_round_before_the_snapshot(
                 desk.command(CommandKind.HOLD, str(job))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "changed", "code", "run", "ahead", "nested"])
 def test_a_snapshot_that_is_not_of_these_records_is_passed_over(
     tmp_path: Path, snapshot: Path, damage: str
@@ -145,6 +146,7 @@ def test_a_snapshot_that_is_not_of_these_records_is_passed_over(
     assert audit(tmp_path, run).findings == ()
 
 
+@pytest.mark.slow
 def test_a_forged_snapshot_is_found_and_not_used(tmp_path: Path, snapshot: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(LONG)

@@ -45,6 +45,7 @@ def test_sql_prints_a_table_without_json(here: Command, finished: Finished) -> N
     assert [line.split() for line in ran.out.splitlines()] == [["run", "jobs"], [finished.run, "2"]]
 
 
+@pytest.mark.slow
 def test_sql_asks_recipes_by_name(here: Command, finished: Finished) -> None:
     asked = ("--warehouse", finished.warehouse, "--json")
     query = "SELECT job_id, kind FROM events WHERE job_id = 1 ORDER BY at_seconds"

@@ -237,6 +237,7 @@ def test_simulate_refuses_a_trace_line(
     assert tree(tmp_path) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -129,6 +129,7 @@ def test_a_round_that_a_kill_left_without_its_name_is_gone_on_with(tmp_path: Pat
     assert audit(tmp_path, name).findings == ()
 
 
+@pytest.mark.slow
 def test_times_of_entries_are_those_of_their_round(tmp_path: Path) -> None:
     slow = replace(FAST, speed=600.0)
     with Inbox(tmp_path) as inbox:
@@ -142,6 +143,7 @@ def test_times_of_entries_are_those_of_their_round(tmp_path: Path) -> None:
     assert audit(tmp_path, name).findings == ()
 
 
+@pytest.mark.slow
 def test_a_service_keeps_what_it_began_with(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         inbox.submit(JOB)
@@ -173,6 +175,7 @@ LONG = {
 """Jobs that are not, and that are scheduled, however odd they look."""
 
 
+@pytest.mark.slow
 def test_no_job_that_was_accepted_stops_the_others(tmp_path: Path) -> None:
     with Inbox(tmp_path) as inbox:
         odd = [inbox.submit(job).number for job in ODD.values()]
@@ -214,6 +217,7 @@ def test_terms_hold_for_the_jobs_after_them_in_the_same_round(tmp_path: Path) ->
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gpus", "refused"),
     [

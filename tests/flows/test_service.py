@@ -161,6 +161,7 @@ def test_python_imports_nothing_from_the_working_folder(
         server.wait_until(server.reported_ready.is_set, Event())
 
 
+@pytest.mark.slow
 def test_who_stands_by_may_be_the_first_of_all(tmp_path: Path) -> None:
     warehouse = tmp_path / "w"
     place = Place(warehouse, "", "http://here", 1.0)

@@ -92,6 +92,7 @@ def test_broken_promises_are_noticed(tmp_path: Path) -> None:
     assert "round 0 took entry 2" in next(promises.not_once(tmp_path, name, all_taken=False))
 
 
+@pytest.mark.slow
 def test_gpus_against_a_command_are_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

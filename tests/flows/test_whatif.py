@@ -141,6 +141,7 @@ def test_rounds_are_counted_as_an_audit_counts_them(kept: tuple[Path, str]) -> N
     assert counted == audit(*kept).rounds
 
 
+@pytest.mark.slow
 def test_a_fork_can_be_forked(made: Made, kept: tuple[Path, str], tmp_path: Path) -> None:
     first = fork(kept[1], kept[0], 9, Change(policy="srtf"), tmp_path)
     again = fork(first, tmp_path, 12, Change(policy="shockwave"), tmp_path)

@@ -119,6 +119,7 @@ def test_the_forecast_is_that_of_the_record(made: Made, answers: list[Answer]) -
                 assert answer.progress == one.done
 
 
+@pytest.mark.slow
 def test_a_preemption_names_who_took_the_gpus(made: Made, kept: tuple[Path, str]) -> None:
     preempted = [
         (record, event)
@@ -191,6 +192,7 @@ def test_what_cannot_be_answered_is_refused(
         why(job, kept[0], run, number)
 
 
+@pytest.mark.slow
 def test_the_command_tells_it_in_words_and_as_json(
     made: Made, kept: tuple[Path, str], here: Command
 ) -> None:
@@ -290,6 +292,7 @@ def test_types_are_named_with_the_speed_that_they_would_give(tmp_path: Path) -> 
             assert 0 <= answer.free_gpus < answer.scale_factor * len(kinds)
 
 
+@pytest.mark.slow
 def test_a_job_that_shares_its_gpus_is_told_with_whom_and_how_fast(tmp_path: Path) -> None:
     made = make(mixed("antman", jobs=14, together=0.8, opportunistic=True))
     run, number = write(tmp_path, made.start, made.rounds), 3

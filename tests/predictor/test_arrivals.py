@@ -43,6 +43,7 @@ def test_a_long_silence_is_an_end() -> None:
     assert np.mean([last > 0.0 for last in last_arrivals(1_300.0, STEADY)]) < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("now", [1_000.0, 1_030.0, 1_060.0, 1_300.0])
 def test_arrivals_are_expected_to_go_on_as_often_as_draws_do(now: float) -> None:
     goes_on = np.mean([last > 0.0 for last in last_arrivals(now, STEADY)])

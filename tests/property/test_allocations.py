@@ -45,6 +45,10 @@ class Linear:
         """See `Throughput.can_run`."""
         return True
 
+    def restart(self, allocation: Allocation, otherwise: float) -> float:
+        """See `Throughput.restart`."""
+        return otherwise
+
     def shared_rate(
         self,
         job: JobSpec,
@@ -90,6 +94,10 @@ class Watched:
         if self.garbage is None:
             raise AssertionError(f"job {job.job_id} has no rate on {allocation}")
         return self.garbage
+
+    def restart(self, allocation: Allocation, otherwise: float) -> float:
+        """See `Throughput.restart`."""
+        return self.inner.restart(allocation, otherwise)
 
     def shared_rate(
         self,

@@ -38,6 +38,7 @@ def mixed(draw: st.DrawFn, policy: str) -> Start:
     return make_start(with_jobs(start.workload, jobs), asked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(examples(3), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())

@@ -52,6 +52,7 @@ def jobs_of(made: Made) -> tuple[JobSpec, ...]:
     return made.run.source.until(float("inf"), Taken()).jobs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(examples(8), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())

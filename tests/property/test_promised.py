@@ -68,6 +68,7 @@ def starts(draw: st.DrawFn, policy: str) -> Start:
         raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["shockwave", "fifo", "gavel"])
 @settings(examples(3), suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(data=st.data())
@@ -219,6 +220,7 @@ def commanded(command: Command) -> Made:
     return make(make_start(workload, plain.header.settings, service=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

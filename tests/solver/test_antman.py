@@ -67,6 +67,7 @@ def test_who_shares_stays_with_whom_it_is() -> None:
     assert make_policy("antman").plan(situation(*three, gpus=2)).pairs == ((1, 2),)
 
 
+@pytest.mark.slow
 def test_in_a_run_guaranteed_jobs_end_as_if_alone_and_all_others_end() -> None:
     def ends(start: Start) -> dict[int, float]:
         return {x.job_id: x.at_seconds for record in make(start).records for x in record.finished}

@@ -69,6 +69,7 @@ def test_any_market_is_cleared_feasibly_below_its_bound(market: Market, random: 
     assert cleared.status in ("optimal", "work_limit")
 
 
+@pytest.mark.slow
 def test_squeaky_wheel_penalties_place_jobs_earlier(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -103,6 +103,7 @@ def assert_certified(problem: CountProblem, best: float, gap: float) -> None:
     assert solved.bound - found <= gap * size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(10))
 def test_bound_optimum_and_plan_are_in_order_and_close(block: int) -> None:
     for seed in range(block * 250, (block + 1) * 250):

@@ -47,6 +47,7 @@ def held(made: Made) -> list[dict[int, tuple[int, ...]]]:
 SINGLES = f'[[jobs]]\n{JOB}array = "0-11"\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["shockwave", "fifo", "gavel", "tiresias-las"])
 def test_who_runs_goes_on_and_no_job_starts(tmp_path: Path, policy: str) -> None:
     orders = (CORDON, 1, 100.0), (UNCORDON, 1, 3_000.0)

@@ -306,6 +306,7 @@ def test_an_audit_finds_a_crash_without_a_reason_or_with_other_gpus(
         assert problem in " | ".join(found)
 
 
+@pytest.mark.slow
 def test_why_a_job_that_crashed_waits(tmp_path: Path) -> None:
     made = make(3, {0: [0, 0, 0]})
     name = write(tmp_path, made.start, made.rounds)

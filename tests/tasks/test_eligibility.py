@@ -50,6 +50,7 @@ def holders(made: Made) -> list[set[int]]:
     return [{lease.job_id for lease in record.leases} for record in made.records]
 
 
+@pytest.mark.slow
 def test_jobs_start_after_others_and_arrays_run_some_tasks_at_a_time(tmp_path: Path) -> None:
     first = start(tmp_path, PIPELINE)
     made = make(first)

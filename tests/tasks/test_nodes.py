@@ -71,6 +71,7 @@ def checked(made: Made) -> None:
 SINGLES = f'[[jobs]]\n{JOB}array = "0-7"\n'
 
 
+@pytest.mark.slow
 def test_an_added_node_is_given_out_and_a_removed_one_is_left(tmp_path: Path) -> None:
     made = make(service(tmp_path, SINGLES, [(ADD, -1, 100.0), (REMOVE, 0, 400.0)]))
     rounds = held(made)
@@ -127,6 +128,7 @@ def test_a_smaller_and_a_larger_node_are_pools_of_their_own(tmp_path: Path) -> N
     assert Analytics(tmp_path).query(asked, [name])[1] == [([2, 2, 1, 4, 4],)]
 
 
+@pytest.mark.slow
 def test_why_knows_no_type_whose_nodes_were_removed(tmp_path: Path) -> None:
     first = mixed("fifo", jobs=4, runtime=RuntimeKind.FAITHFUL)
     orders: Given = [(REMOVE, 0, 1.0), *((REMOVE, node, 700.0) for node in range(1, 7))]
@@ -146,6 +148,7 @@ def test_why_knows_no_type_whose_nodes_were_removed(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_fork_has_the_nodes_of_its_run(tmp_path: Path) -> None:
     made = make(service(tmp_path, SINGLES, [(ADD, -1, 100.0), (REMOVE, 0, 400.0)]))
     name, last = write(tmp_path, made.start, made.rounds), len(made.rounds) - 1

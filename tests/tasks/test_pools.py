@@ -32,6 +32,7 @@ def broken(made: Made) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", [RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL])
 @pytest.mark.parametrize("policy", for_several_pools())
 def test_every_round_is_sound_and_its_records_give_the_state(
@@ -245,6 +246,7 @@ def test_a_job_that_fits_no_pool_is_refused() -> None:
         make_start(replace(workload, profile=Profile(rates)), settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", ["k80", "v100"])
 @pytest.mark.parametrize("policy", for_several_pools())
 def test_all_types_but_one_go_out_of_service_and_return(policy: str, last: str) -> None:

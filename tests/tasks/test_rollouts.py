@@ -111,6 +111,7 @@ def test_nothing_is_foretold_where_nothing_is_known() -> None:
     assert found == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", [RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL])
 def test_jobs_that_share_gpus_finish_as_foretold(runtime: RuntimeKind) -> None:
     start = mixed("antman", jobs=14, together=0.8, opportunistic=True, runtime=runtime)

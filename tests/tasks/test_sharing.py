@@ -57,6 +57,7 @@ def test_every_round_is_sound_and_its_records_give_the_state(
     assert Reader(tmp_path).header(run) == made.header
 
 
+@pytest.mark.slow
 def test_more_work_is_done_together_than_in_turns() -> None:
     def ends(packed: float) -> list[float]:
         start = mixed("gavel", jobs=24, together=0.8, parameters=(Parameter("packed", packed),))
@@ -165,6 +166,7 @@ def test_a_shared_round_is_decided_again_as_it_was(tmp_path: Path) -> None:
     assert replay(run, tmp_path).differences == []
 
 
+@pytest.mark.slow
 def test_rounds_of_releases_that_noted_otherwise_are_refused(tmp_path: Path) -> None:
     made = make(mixed("gandiva", jobs=14, together=0.8))
     types = made.header.settings.inventory.types

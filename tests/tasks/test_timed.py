@@ -43,6 +43,7 @@ def mixed(policy: str = "shockwave", runtime: RuntimeKind = RuntimeKind.VIRTUAL)
     return make(make_start(workload, asked))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", [RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL])
 def test_jobs_of_all_kinds_run_together(tmp_path: Path, runtime: RuntimeKind) -> None:
     made = mixed(runtime=runtime)

@@ -82,6 +82,7 @@ def test_a_mix_is_followed_and_told() -> None:
         assert 60 - epoch < truth.isolated_seconds < 120 + epoch
 
 
+@pytest.mark.slow
 def test_scale_factors_and_families_follow_their_weights() -> None:
     scale_factors = Counter(spec.demand.least for spec in many().specs)
     for scale_factor, weight in SCALE_FACTOR_WEIGHTS.items():
@@ -108,6 +109,7 @@ def test_some_jobs_never_change_and_some_visit_every_batch_size() -> None:
     assert {count for mode, count in regimes if mode is Mode.GNS} == {1, 2, 3, 4, 5}
 
 
+@pytest.mark.slow
 def test_poisson_arrivals_start_at_zero_and_keep_their_mean() -> None:
     workload = generate_workload(JOBS, rng=np.random.default_rng(5), mean_interarrival_seconds=40.0)
     arrivals = [spec.arrival_seconds for spec in workload.specs]

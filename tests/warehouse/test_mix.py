@@ -28,6 +28,7 @@ def test_the_gap_follows_from_contention_and_gpus() -> None:
     assert mix.interarrival_seconds(1.0, 16) == 150.0
 
 
+@pytest.mark.slow
 def test_drawn_jobs_bring_the_contention_that_was_asked_for() -> None:
     mix = Mix()
     gap = mix.interarrival_seconds(2.0, 32)

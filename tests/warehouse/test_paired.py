@@ -10,6 +10,7 @@ from warehouse.analytics.paired import difference
 figures = st.floats(1.0, 1e5)
 
 
+@pytest.mark.slow
 @examples(40)
 @given(st.lists(st.tuples(figures, figures), min_size=2, max_size=20))
 def test_the_interval_is_that_of_the_paired_t_test(pairs: list[tuple[float, float]]) -> None:

@@ -131,6 +131,7 @@ def test_files_that_were_replaced_stay_for_their_readers_and_are_not_read(
     assert names(tmp_path, writer.run) == [path.name for path in files]
 
 
+@pytest.mark.slow
 def test_a_run_of_many_small_files_is_put_into_larger_ones_when_it_goes_on(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:

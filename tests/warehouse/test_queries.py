@@ -189,6 +189,7 @@ def test_the_next_database_of_a_process_is_as_if_it_were_its_first(
     assert (("campaign_cells", "seed", "VARCHAR") in found) == grown
 
 
+@pytest.mark.slow
 def test_a_warehouse_that_moved_is_rebuilt_by_its_next_run(tmp_path: Path, made: Made) -> None:
     build(tmp_path / "here")
     write(tmp_path / "here", made.start, made.rounds[:3])
@@ -199,6 +200,7 @@ def test_a_warehouse_that_moved_is_rebuilt_by_its_next_run(tmp_path: Path, made:
         assert connection.execute("SELECT count(*) FROM rounds").fetchone() == (5,)
 
 
+@pytest.mark.slow
 def test_queries_see_a_run_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flows.runs.simulation.DELAY_SECONDS", 0.0)
     analytics, seen = Analytics(tmp_path), []

@@ -87,6 +87,7 @@ def ends_next(records: Sequence[RoundRecord], record: RoundRecord) -> set[int]:
     return {event.job_id for event in records[record.round + 1].finished}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_finished_run_replays_identically(tmp_path: Path, policy: str) -> None:
     made = ended(policy)
@@ -96,6 +97,7 @@ def test_a_finished_run_replays_identically(tmp_path: Path, policy: str) -> None
         assert (comparison.rounds, comparison.differences) == (len(made.rounds), [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "field"),
     [(more_work, "forecasts"), (longer_remaining, "estimates"), (other_utility, "bids")],
@@ -209,6 +211,7 @@ def test_an_interrupted_run_replays_as_far_as_it_came(tmp_path: Path, made: Made
     assert (comparison.rounds, comparison.differences) == (5, [])
 
 
+@pytest.mark.slow
 def test_a_replay_says_whether_the_run_had_ended(made: Made, tmp_path: Path) -> None:
     whole = replay(write(tmp_path / "whole", made.start, made.rounds), tmp_path / "whole")
     cut = replay(write(tmp_path / "cut", made.start, made.rounds[:-3]), tmp_path / "cut")
