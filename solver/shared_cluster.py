@@ -68,6 +68,18 @@ class Sharer(NamedTuple):
         none, half = (0.0,) * len(speeds), (0.5,) * len(speeds)
         return cls(job_id, arrival, left, gpus, 0.0, 0, tuple(speeds), none, half)
 
+    def also_at(self, speeds: Sequence[float]) -> "Sharer":
+        """The job with its speeds also on types where it had none: they came into service.
+
+        Args:
+            speeds: Its speeds now, which may be over that on another type than its own are.
+        """
+        pairs = list(zip(self.speeds, speeds, strict=True))
+        scale = next((mine / now for mine, now in pairs if mine and now), 1.0)
+        return self._replace(
+            speeds=tuple(mine or round(scale * now, DIGITS) for mine, now in pairs)
+        )
+
 
 @dataclass(frozen=True)
 class SharedCluster:
@@ -91,16 +103,31 @@ class SharedCluster:
 
     @classmethod
     def read(cls, memory: str, types: tuple[str, ...]) -> "SharedCluster":
-        """Decode the JSON of `written`; a cluster of other types, or of none, is empty."""
+        """Decode the JSON of `written`, or of earlier versions, of which nothing is known.
+
+        Args:
+            memory: The text; none is an empty cluster.
+            types: GPU types in service. Of those that are new no job has received anything, nor is
+                known to run on it; what was received of others is forgotten.
+        """
         found = orjson.loads(memory) if memory else []
-        if len(found) != 6 or tuple(found[1]) != types:
+        if len(found) != 6:
             return cls(types=types)
-        clock, _, rounds, since, stale, rows = found
-        sharers = []
-        for job_id, arrival, left, gpus, fair, came, *tables in rows:
-            speeds, owed, received = map(tuple, tables)
-            sharers.append(Sharer(job_id, arrival, left, gpus, fair, came, speeds, owed, received))
-        return cls(clock, types, rounds, since, stale, tuple(sharers))
+        clock, before, rounds, since, stale, rows = found
+        column = {kind: number for number, kind in enumerate(before)}
+
+        def on_types(values: Sequence[float], new: float) -> tuple[float, ...]:
+            return tuple(values[column[kind]] if kind in column else new for kind in types)
+
+        sharers = tuple(
+            job._replace(
+                speeds=on_types(job.speeds, 0.0),
+                owed=on_types(job.owed, 0.0),
+                received=on_types(job.received, 0.5),
+            )
+            for job in map(Sharer._make, rows)
+        )
+        return cls(clock, types, rounds, since, stale or tuple(before) != types, sharers)
 
     def written(self) -> str:
         """As JSON: the numbers of the cluster, and a row per job."""
@@ -143,6 +170,8 @@ class SharedCluster:
 def shared_by(situation: Situation, ahead: Outlook, type_of: Ints) -> tuple[SharedCluster, str]:
     """The evenly shared cluster with all active jobs, and what to remember of it if it changed.
 
+    A job that it does not know has all its work before it there, also if it has run already.
+
     Args:
         situation: Policy input.
         ahead: Outlook of the jobs.
@@ -158,7 +187,13 @@ def shared_by(situation: Situation, ahead: Outlook, type_of: Ints) -> tuple[Shar
     speeds[ahead.job_of, type_of] = (ahead.left / ahead.here).round(DIGITS)
     firsts = np.flatnonzero(np.diff(ahead.job_of, prepend=-1))
     arrivals = [
-        Sharer.new(job.job_id, job.spec.arrival_seconds, left, gpus, speed)
+        Sharer.new(
+            job.job_id,
+            job.spec.arrival_seconds,
+            job.belief.reference_seconds + left,
+            gpus,
+            speed,
+        )
         for job, left, speed, gpus in zip(
             situation.jobs,
             ahead.left[firsts].tolist(),
@@ -168,6 +203,12 @@ def shared_by(situation: Situation, ahead: Outlook, type_of: Ints) -> tuple[Shar
         )
         if job.job_id not in known
     ]
+    now = dict(zip((job.job_id for job in situation.jobs), speeds.tolist(), strict=True))
+    sharers = tuple(
+        sharer.also_at(now[sharer.job_id]) if sharer.job_id in now else sharer
+        for sharer in cluster.sharers
+    )
+    cluster = replace(cluster, sharers=sharers)
     capacities = list(inventory.capacities.values())
     cluster = cluster.joined(arrivals, active, capacities, situation.round_seconds)
     return cluster, cluster.written()
@@ -204,7 +245,8 @@ class _Play:
     def until(self, end: float) -> SharedCluster:
         """The cluster at a time, or as long after it as the round lasts that begins before it.
 
-        Finish times are those of jobs that end before; at infinity all do.
+        Finish times are those of jobs that end before; at infinity all do, those whose gangs do not
+        fit what is in service as if each were alone. Until then these wait.
         """
         begun = clock = self.cluster.clock_seconds
         rounds, since, stale = self.cluster.rounds, self.cluster.since, self.cluster.stale
@@ -218,7 +260,10 @@ class _Play:
                 self.received[there] = 0.5
                 since, stale = 0, False
             pace, kinds = self._chosen(there, share, rounds)
-            if not pace.any():  # no gang fits what is in service: as if each were alone
+            if not pace.any():  # no gang fits what is in service
+                if end < np.inf:
+                    clock = end
+                    break
                 self.fair[there], self.left[there] = clock + self.left[there], 0.0
                 break
             needs = np.divide(
