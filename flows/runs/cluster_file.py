@@ -110,6 +110,13 @@ class NodePart(Part):
     limits: LimitsPart | None = None
     mps: MpsPart | None = None
 
+    @field_validator("name")
+    @classmethod
+    def _no_number(cls, name: str) -> str:
+        if name.isdigit():
+            raise ValueError(f"{name!r} would be mistaken for a node's number; add a letter")
+        return name
+
     @field_validator("limits")
     @classmethod
     def _of_containers(cls, limits: LimitsPart | None) -> LimitsPart | None:

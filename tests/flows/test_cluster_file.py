@@ -215,6 +215,7 @@ def test_a_mistake_is_one_line_that_names_file_and_field(
 
 WHOLE = {
     "needs either GPUs or slots": ({"slots": "[{ cpus = 1 }]"}, {}),
+    "'1' would be mistaken for a node's number": ({}, {"name": '"1"'}),
     "a GPU is listed twice": ({"gpus": '[0, "0"]'}, {}),
     "mps is for GPUs": ({"gpus": "", "slots": "[{ cpus = 1.0 }]", "mps": '{ folder = "/m" }'}, {}),
     "a GPU is not a device id": ({"gpus": '["all"]'}, {}),
