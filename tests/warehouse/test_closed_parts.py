@@ -162,5 +162,25 @@ def test_copying_that_was_cut_off_leaves_the_copies_as_they_were(
     assert read_copies(tmp_path).parts == {}
 
 
+def test_copies_of_ended_runs_are_not_made_again_for_a_part(
+    tmp_path: Path, runs: list[Made], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = ended("srtf", jobs=2)
+    done = write(tmp_path, short.start, short.rounds)
+    assert materialise(tmp_path) == 1
+    copied = read_copies(tmp_path)
+    run = under_way(tmp_path, runs[0], 5)
+    with monkeypatch.context() as unwritten:
+        unwritten.setattr("warehouse.analytics.marts.MARTS", interrupted)  # cannot be gone through
+        assert materialise(tmp_path) == 1
+    assert parts(tmp_path, run) == 1
+    now = read_copies(tmp_path)
+    assert (now.folder, now.checksums) == (copied.folder, copied.checksums)
+    shutil.rmtree(place_of(tmp_path, done))  # the copies have a run too many
+    assert materialise(tmp_path) == 0
+    assert read_copies(tmp_path).folder != copied.folder
+    assert contents(tmp_path, SOME) == computed(tmp_path, SOME)
+
+
 def interrupted(*_: object) -> None:
     raise KeyboardInterrupt

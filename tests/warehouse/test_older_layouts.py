@@ -14,9 +14,10 @@ from tasks.record import RuntimeKind
 from tests.contents import contents
 from tests.runs import Made, ended, write
 from warehouse.analytics.definitions import VIEWS
+from warehouse.analytics.listing import list_campaigns
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
-from warehouse.store.folder import place_of
+from warehouse.store.folder import EMPTY, place_of
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
@@ -40,6 +41,14 @@ def test_a_run_of_layout_3_is_read_audited_and_replayed(tmp_path: Path) -> None:
     assert all(event.reason == "" for record, _ in records for event in record.events)
     comparison = replay(run, tmp_path)
     assert (comparison.complete, comparison.rounds) == (True, 10)
+
+
+def test_a_warehouse_of_an_earlier_version_lists_no_campaigns(tmp_path: Path) -> None:
+    shutil.copytree(LAYOUT3, tmp_path / "records")
+    with pytest.raises(InputError, match="is not a warehouse"):
+        list_campaigns(Analytics(tmp_path))
+    (tmp_path / "records" / EMPTY).mkdir()
+    assert list_campaigns(Analytics(tmp_path)) == []
 
 
 def test_a_run_of_layout_4_is_read_audited_and_replayed(tmp_path: Path) -> None:

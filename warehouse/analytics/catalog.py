@@ -305,9 +305,16 @@ def _create(
 ) -> None:
     """Create views, each after those that it reads.
 
-    DuckDB binds a new view with all that it reads, down to the files. Where there are all marts,
+    DuckDB binds a new view with all that it reads, down to the files. Where none is made a table,
     each view has an empty temporary table of its name and columns until the others are there:
     binding ends at these, which takes a third of the time.
+
+    Args:
+        connection: The database.
+        schema: The schema that they are created in.
+        names: The views, each after those that it reads.
+        sql: The query of a view.
+        tables: Those of them that are computed at once, as tables.
     """
     bound = () if tables else names
     for name in names:

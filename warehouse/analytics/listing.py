@@ -9,6 +9,7 @@ from predictor.errors import InputError, meant
 from warehouse.analytics.definitions import view_sql
 from warehouse.analytics.questions import Analytics
 from warehouse.analytics.sources import listed
+from warehouse.store.folder import check_warehouse
 from warehouse.store.labels import Label, read_labels
 
 COLUMNS = (
@@ -110,6 +111,9 @@ def list_campaigns(analytics: Analytics) -> list[dict[str, Any]]:
         InputError: There is no warehouse.
         WarehouseError: A file is damaged.
     """
+    check_warehouse(analytics.warehouse)
+    if not any(analytics.warehouse.glob("campaigns/*/cells.parquet")):  # of an earlier version
+        return []
     columns, rows = analytics.query(CAMPAIGNS)
     return [dict(zip(columns, row, strict=True)) for row in rows]
 

@@ -157,7 +157,7 @@ def _materialise(warehouse: Path, folder: Path, progress: Callable[[int, int], N
             ) from None
         place = folder / _generation(found)
         if place == before.folder:
-            shutil.rmtree(fresh)
+            shutil.rmtree(fresh, ignore_errors=True)
             checksums = before.checksums
         else:
             checksums = _place(warehouse, fresh, place)
@@ -286,7 +286,13 @@ def _copy(
     ended: dict[str, Stamp],
     progress: Callable[[int, int], None],
 ) -> dict[str, Stamp]:
-    """Write all copies into a new folder; returns the stamps of the runs in them."""
+    """Write all copies into a new folder, if there are others than before.
+
+    Returns:
+        The stamps of the runs in them.
+    """
+    if _generation(ended) == before.folder.name:
+        return ended
     parts = folder / "parts"
     parts.mkdir(parents=True)
     new = {run: state for run, state in ended.items() if run not in before.runs}
