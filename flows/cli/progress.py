@@ -328,14 +328,14 @@ def working(command: str, *, lines: bool = False) -> Iterator[None]:
             else:
                 bar.draw()
 
-    thread = Thread(target=show, daemon=True)
-    _current.append((shown, bar))
+    thread, own = Thread(target=show, daemon=True), (shown, bar)
+    _current.append(own)
     try:
         if every:
             thread.start()
         yield
     finally:
-        _current.pop()
+        _current.remove(own)  # not the last: other threads have theirs
         ended.set()
         if bar is not None:
             bar.end()

@@ -68,10 +68,18 @@ def installation_file() -> Path:
     return get_current_settings().home / "shockwave-auth"
 
 
-def first_start() -> str:
-    """What is said of the first start of a server, which makes its database; empty of others."""
-    made = (get_current_settings().home / "prefect.db").exists()
-    return "" if made else "; the first start takes some 20 s"
+def first_start(database: str = "") -> str:
+    """What is said of the first start of a server, which makes its database; empty of others.
+
+    Args:
+        database: URL of the database; as Prefect is configured if empty. Of another than SQLite
+            nothing is said, as it need not be the first.
+    """
+    configured = get_current_settings().server.database.connection_url
+    url = database or (configured.get_secret_value() if configured else "")
+    kind, _, file = url.partition(":///")
+    first = kind.startswith("sqlite") and not Path(file.partition("?")[0]).exists()
+    return "; the first start takes some 20 s" if first else ""
 
 
 def access_to(url: str, proxy: str = "") -> Access:

@@ -46,8 +46,10 @@ def collecting_rarely_from_now() -> Iterator[None]:
     waits: what is there by then is never collected.
     """
     gc.disable()
-    yield
-    usual, *others = gc.get_threshold()
-    gc.set_threshold(RARER * usual, *others)
-    gc.freeze()
-    gc.enable()
+    try:
+        yield
+    finally:
+        usual, *others = gc.get_threshold()
+        gc.set_threshold(RARER * usual, *others)
+        gc.freeze()
+        gc.enable()

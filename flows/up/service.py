@@ -184,7 +184,7 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
         from flows.servers.access import access_to, first_start, installation_file
 
         access = access_to(listening.url, listening.proxy)
-        report(f"Starting Prefect at {listening.shown}{first_start()}.")
+        report(f"Starting Prefect at {listening.shown}{first_start(url)}.")
         kept = list[Kept]()
         for started_with in _processes(service, access, leader.token):
             process = Kept(*started_with, report)

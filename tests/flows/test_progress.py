@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -234,6 +235,19 @@ def test_progress_can_be_switched_off_and_is_none_outside_a_command(
     assert "sql: under way" in capfd.readouterr().err
     progress().stage("nothing")
     assert capfd.readouterr() == ("", "")
+
+
+def test_work_of_several_threads_ends_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "0")
+    with ExitStack() as first, working("second"):
+        first.enter_context(working("third"))
+        own = progress()
+        with ExitStack() as other:
+            other.enter_context(working("fourth"))
+            first.close()
+            assert progress() is not own
+            assert progress().text == "fourth: under way"
+        assert progress().text == "second: under way"
 
 
 def test_what_is_no_number_of_seconds_is_refused(

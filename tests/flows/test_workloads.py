@@ -58,19 +58,19 @@ def test_tables_follow_seed_modes_and_choice_of_lines(
     tmp_path: Path, format_: Format, header: str, columns: str
 ) -> None:
     path = tmp_path / "jobs.csv"
-    path.write_text(f"{header}\n5,600,2,0,a\n5,600,2,0,b\n5,0,2,0,a\n")
+    path.write_text(f"{header}\n5,600,2,0,a=1;b\n5,600,2,0,b\n5,0,2,0,a=1;b\n")
     source = Source(
         trace=path,
         format=format_,
         columns=columns,
-        only="cluster=a",
+        only="cluster=a=1;b",
         skip_unusable=True,
         modes="static=1",
         seed=3,
     )
     workload = source.open()
     assert workload == source.open()
-    assert workload.source == "jobs.csv, cluster=a, 1 line skipped"
+    assert workload.source == "jobs.csv, cluster=a=1;b, 1 line skipped"
     assert [spec.mode for spec in workload.specs] == [Mode.STATIC]
 
 

@@ -34,11 +34,12 @@ def _run(arguments: Sequence[str], stop: Stop) -> int:
     # After all that can fail without PyTorch, which takes a second to import; a fifth longer if
     # what it makes, which lives until the end, is looked through for garbage again and again.
     gc.disable()
-    from trainer.collective import Gang
-    from trainer.loop import train
-
-    gc.freeze()
-    gc.enable()
+    try:
+        from trainer.collective import Gang
+        from trainer.loop import train
+    finally:
+        gc.freeze()
+        gc.enable()
     if job.scale_factor == 1:
         return train(job, folder, Gang(place, 1), stop)
     return supervise(
