@@ -253,8 +253,8 @@ def test_a_point_tells_its_figures(wide: Opened) -> None:
     assert "srtf" in wide.page.inner_text("#vg-tooltip-element")
 
 
-def test_contents_lead_to_figures_by_keyboard(wide: Opened) -> None:
-    page = wide.page
+def test_contents_lead_to_figures_by_keyboard(browser: Any, file: Path) -> None:
+    page = open_page(browser, file).page  # in which nothing has the focus yet
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Tab")
@@ -288,19 +288,24 @@ def test_charts_follow_the_width_of_the_window(shown: Shown) -> None:
     page = shown(768).page
     size = "document.querySelector('[data-chart=load] svg').viewBox.baseVal.width"
     before = page.evaluate(size)
-    for width, follows in ((360, f"{size} < {before} - 300"), (768, f"{size} === {before}")):
-        page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_function(follows)
+    try:
+        page.set_viewport_size({"width": 360, "height": 900})
+        page.wait_for_function(f"{size} < {before} - 300")
+    finally:
+        page.set_viewport_size({"width": 768, "height": 900})
+    page.wait_for_function(f"{size} === {before}")
 
 
 def test_it_prints_light_and_with_all_its_charts(shown: Shown) -> None:
     page = shown(1280, "dark").page
-    page.emulate_media(media="print", color_scheme="light")
-    ink = page.evaluate("getComputedStyle(document.querySelector('.chart svg text')).fill")
-    assert ink == "rgb(0, 0, 0)"
     hints = "[...document.querySelectorAll('.hint')].map(one => getComputedStyle(one).display)"
-    assert {*page.evaluate(hints)} == {"none"}  # paper scrolls nowhere
-    printed = page.pdf()
+    page.emulate_media(media="print", color_scheme="light")
+    try:
+        ink = page.evaluate("getComputedStyle(document.querySelector('.chart svg text')).fill")
+        shown_hints, printed = {*page.evaluate(hints)}, page.pdf()
+    finally:
+        page.emulate_media(media="screen", color_scheme="dark")
+    assert ink == "rgb(0, 0, 0)"
+    assert shown_hints == {"none"}  # paper scrolls nowhere
     assert printed.startswith(b"%PDF")
     assert 2 <= printed.count(b"/Type /Page\n") <= 8
-    page.emulate_media(media="screen", color_scheme="dark")
