@@ -13,6 +13,7 @@ long it takes (`predictor.paces`), unless it ran for longer than they foresee.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -42,9 +43,9 @@ convention."""
 KEPT = 128
 """Latest shares kept of jobs alike. An engineering bound on memory; no sweep is recorded."""
 
-KEPT_ALIKE = 1024
-"""Latest names kept of a tenant, as names of jobs are without number. An engineering bound on
-memory; no sweep is recorded."""
+KEPT_ALIKE = 4096
+"""Names kept in all, as names and tenants are without number. Of more, the tenant with the most
+loses its oldest. An engineering bound on memory; no sweep is recorded."""
 
 
 def alike(spec: JobSpec) -> tuple[Alike, ...]:
@@ -65,9 +66,9 @@ def with_share(shares: Shares, belief: Belief) -> dict[Alike, tuple[float, ...]]
         return found
     for key in alike(belief.spec):
         found[key] = (*found.pop(key, ()), share_taken(belief))[-KEPT:]
-    own = [key for key in found if key[1] == belief.spec.tenant]
-    for key in own[:-KEPT_ALIKE]:
-        del found[key]
+    while len(found) > KEPT_ALIKE:
+        most = Counter(tenant for _, tenant, _ in found).most_common(1)[0][0]
+        del found[next(key for key in found if key[1] == most)]
     return found
 
 

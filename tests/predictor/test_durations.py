@@ -111,17 +111,24 @@ def test_a_job_beyond_its_limit_is_about_to_end() -> None:
     assert 0.0 < time.low <= time.remaining <= time.high < 1e-3
 
 
-def test_names_of_a_tenant_push_out_no_shares_of_others_or_of_its_image() -> None:
+def test_names_are_bounded_in_all_and_pushed_out_of_the_tenant_with_the_most() -> None:
     nightly = job("nightly")
     history = after(*[(replace(nightly, tenant="b"), 300.0)] * ENOUGH, (nightly, 500.0))
-    shares = history.shares
+    shares, last = history.shares, f"job-{KEPT_ALIKE + 9}"
     for number in range(KEPT_ALIKE + 10):
         shares = with_share(shares, ran(job(f"job-{number}"), 250.0, ended=True))
     assert shares_of(shares, replace(nightly, tenant="b")) == (0.3,) * ENOUGH
     own = {name for name, tenant, _ in shares if tenant == nightly.tenant}
-    assert len(own) == KEPT_ALIKE
-    assert {"", f"job-{KEPT_ALIKE + 9}"} < own
+    assert len(shares) == KEPT_ALIKE
+    assert {"", last} < own
     assert not own & {"nightly", "job-0"}
+    # However many tenants there are: each has a name, and all together no more than before.
+    for number in range(200):
+        newcomer = replace(job("once"), tenant=f"tenant-{number}")
+        shares = with_share(shares, ran(newcomer, 250.0, ended=True))
+    assert len(shares) == KEPT_ALIKE
+    assert len({tenant for _, tenant, _ in shares}) == 202
+    assert shares_of(shares, replace(nightly, tenant="b")) == (0.3,) * ENOUGH
 
 
 def test_other_bases_know_the_limit_or_the_truth() -> None:
