@@ -13,11 +13,16 @@ from tasks.round import Round, Run
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A job that runs in the round; its id is None where the asker does not see it."""
+    """A job that runs in the round; its id is None where the asker does not see it.
+
+    Attributes:
+        place: Its place in line; None if it is not in line, as what it has is settled before.
+    """
 
     job_id: int | None
     gpus: int
     worth: float | None
+    place: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +175,7 @@ def answer(
     clock, by = this.observation.clock_seconds, room_by(run, this).get(job_id)
     first = first_by(this).get(job_id)
     worth = dict(zip(plan.order, plan.worth, strict=True)) if plan.worth else {}
+    places = {job: place for place, job in enumerate(plan.order, 1)}
     gpus = plan.placement.get(job_id, ())
     status = "runs" if gpus else "preempted" if job_id in this.state.leases else "waits"
     ahead = expected(run, this, {job_id}).get(job_id)
@@ -205,13 +211,13 @@ def answer(
         ftf_high=rhos[2],
         weight=next((bid.weight for bid in plan.bids if bid.job_id == job_id), None),
         worth=worth.get(job_id),
-        place=plan.order.index(job_id) + 1 if job_id in plan.order else None,
+        place=places.get(job_id),
         in_line=len(plan.order),
         cutoff=min((worth[job] for job in plan.placement if job in worth), default=None),
         free_gpus=_free(plan, job, inventory, there),
         price=plan.report.price_of.get(job.own.gpu_type) if plan.bids else None,
         holders=tuple(
-            Holder(job, len(plan.placement[job]), worth.get(job))
+            Holder(job, len(plan.placement[job]), worth.get(job), places.get(job))
             for job in sorted(plan.placement, key=lambda job: (-worth.get(job, 0.0), job))
         ),
         start_seconds=ahead.start if ahead else None,

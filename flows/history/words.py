@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from containers.runtime import EventKind
-from flows.history.answer import Answer, Speed
+from flows.history.answer import Answer, Holder, Speed
 from predictor.job import JobKind
 from warehouse.wording import counted
 
@@ -124,8 +124,16 @@ def _standing(a: Answer) -> Iterator[str]:
         if a.cutoff is not None
         else f"{line}: a GPU of this round is worth {a.worth:.4g} to it{weight}."
     )
+    less = [one for one in _before(a) if one.worth is not None and one.worth < a.worth]
+    if less and a.status != "runs":
+        yield f"The policy puts {counted(len(less), 'job')} before it to which a GPU is worth less."
     if a.price is not None:
         yield f"The market prices one more GPU-round at {a.price:.4g}."
+
+
+def _before(a: Answer) -> list[Holder]:
+    """The jobs that run and come before it in line."""
+    return [one for one in a.holders if a.place and one.place and one.place < a.place]
 
 
 def _others(a: Answer) -> str:
@@ -195,10 +203,8 @@ def _preempted(a: Answer) -> Iterator[str]:
     preempted = (step for step in a.history if (step.round, step.kind) == (a.round, a.status))
     line = f"It is preempted, and {next(preempted).reason}"
     if a.worth is not None:
-        more = [bid for bid in a.holders if bid.worth is not None and bid.worth > a.worth]
-        line += (
-            f": {len(more)} of the {len(a.holders)} jobs that run bid more than it for this round"
-        )
+        before = len(_before(a))
+        line += f": {before} of the {len(a.holders)} jobs that run come before it in line"
     yield f"{line}."
 
 

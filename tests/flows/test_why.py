@@ -9,16 +9,21 @@ from typing import Any
 
 import pytest
 
+from benchmarks.quality import workload_of
 from containers.runtime import EventKind
 from flows.history.answer import Answer
 from flows.history.why import why
 from flows.history.words import in_words
+from flows.runs.start import make_start
 from predictor.errors import InputError, WarehouseError
+from solver.inventory import Pool
+from tasks.record import Settings
 from tests.flows.conftest import Command
 from tests.runs import POLICIES, SPEED, Made, chained, ended, make, mixed, write
 from warehouse.analytics.questions import Analytics
 from warehouse.store.folder import make_folder
 from warehouse.store.reader import Reader
+from warehouse.workloads.mix import Mix
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +157,25 @@ def test_each_policy_can_be_asked(tmp_path: Path, policy: str) -> None:
         assert f"Job {job} " in text
         assert f"policy {policy}" in text
         assert ("before all others" not in text) or policy == "shockwave"
+
+
+def test_jobs_that_go_first_whatever_they_are_worth_are_told(tmp_path: Path) -> None:
+    """Under slaq jobs of which no losses are known go before all others."""
+    mix = Mix(shortest_seconds=600.0, longest_seconds=1800.0)
+    made = make(make_start(workload_of(6, 3, 60.0, mix), Settings("slaq", (Pool("", 2, 2),))))
+    run, number = write(tmp_path, made.start, made.rounds), 3
+    answers = [why(job, tmp_path, run, number) for job in made.states[number + 1].beliefs]
+    first = 0
+    for one in answers:
+        text = " ".join(in_words(one))
+        before = [held for held in one.holders if held.place < one.place]
+        less = [held for held in before if held.worth < one.worth]
+        told = "before it to which a GPU is worth less" in text
+        assert told is (bool(less) and one.status != "runs")
+        if one.status == "preempted":
+            assert f"{len(before)} of the {len(one.holders)} jobs that run come before it" in text
+        first += told
+    assert first
 
 
 @pytest.mark.slow
