@@ -107,27 +107,38 @@ class SharedCluster:
 
         Args:
             memory: The text; none is an empty cluster.
-            types: GPU types in service. Of those that are new no job has received anything, nor is
-                known to run on it; what was received of others is forgotten.
+            types: GPU types in service.
         """
         found = orjson.loads(memory) if memory else []
         if len(found) != 6:
             return cls(types=types)
         clock, before, rounds, since, stale, rows = found
-        column = {kind: number for number, kind in enumerate(before)}
+        sharers = []
+        for job_id, arrival, left, gpus, fair, came, *tables in rows:
+            speeds, owed, received = map(tuple, tables)
+            sharers.append(Sharer(job_id, arrival, left, gpus, fair, came, speeds, owed, received))
+        return cls(clock, tuple(before), rounds, since, stale, tuple(sharers)).on_types(types)
 
-        def on_types(values: Sequence[float], new: float) -> tuple[float, ...]:
+    def on_types(self, types: tuple[str, ...]) -> "SharedCluster":
+        """The cluster with these types in service.
+
+        Of new ones no job has received anything, nor is known to run on them; what was received of
+        others is forgotten.
+        """
+        if types == self.types:
+            return self
+        column = {kind: number for number, kind in enumerate(self.types)}
+
+        def of(values: tuple[float, ...], new: float) -> tuple[float, ...]:
             return tuple(values[column[kind]] if kind in column else new for kind in types)
 
         sharers = tuple(
             job._replace(
-                speeds=on_types(job.speeds, 0.0),
-                owed=on_types(job.owed, 0.0),
-                received=on_types(job.received, 0.5),
+                speeds=of(job.speeds, 0.0), owed=of(job.owed, 0.0), received=of(job.received, 0.5)
             )
-            for job in map(Sharer._make, rows)
+            for job in self.sharers
         )
-        return cls(clock, types, rounds, since, stale or tuple(before) != types, sharers)
+        return replace(self, types=types, stale=True, sharers=sharers)
 
     def written(self) -> str:
         """As JSON: the numbers of the cluster, and a row per job."""
