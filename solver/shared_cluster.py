@@ -74,6 +74,8 @@ class Sharer(NamedTuple):
         Args:
             speeds: Its speeds now, which may be over that on another type than its own are.
         """
+        if all(self.speeds) or self.speeds == tuple(speeds):
+            return self
         pairs = list(zip(self.speeds, speeds, strict=True))
         scale = next((mine / now for mine, now in pairs if mine and now), 1.0)
         return self._replace(
