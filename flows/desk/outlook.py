@@ -128,7 +128,7 @@ def predicted(
         jobs: Jobs that it takes in beside its own.
         commands: Commands that it takes in beside its own; their numbers and times are left open.
     """
-    start, last, this = found.start, found.last, Round()
+    start, last, this = found.start, _ordered_anew(found), Round()
     prepared = replace(prepare(start), state=found.before.state)
     if last is None:
         assert jobs
@@ -153,6 +153,19 @@ def predicted(
     for step in (collect, predict):
         step(run, this)
     return run, this
+
+
+def _ordered_anew(found: History) -> RoundRecord | None:
+    """The last round without nodes that orders alone had taken out of service.
+
+    A runtime that is asked once more names its own; orders are told beside it, and may be others.
+    """
+    last = found.last
+    if last is None:
+        return None
+    ordered = found.state.orders.out_of_service - {problem.node for problem in last.problems}
+    drained = tuple(node for node in last.solve.drained if node not in ordered)
+    return replace(last, solve=replace(last.solve, drained=drained))
 
 
 def alone_seconds(run: Run, this: Round, job: ActiveJob) -> float:

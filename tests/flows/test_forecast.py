@@ -12,6 +12,7 @@ from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import Mode
 from predictor.options import JobOptions
+from tasks.commands import CommandKind
 from tests.flows.test_jobs import typed
 from tests.flows.test_scheduler import JOB, go
 from warehouse.inbox.inbox import Inbox
@@ -87,6 +88,26 @@ def test_a_drained_node_and_a_larger_budget_are_supposed(busy: Path) -> None:
 def test_a_change_of_nothing_is_refused(busy: Path, words: tuple[str, ...], said: str) -> None:
     with pytest.raises(InputError, match=said):
         typed(busy, "forecast", *words)
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A service on four GPUs, one of them drained, in which a job of all four waits."""
+    folder = tmp_path_factory.mktemp("short")
+    with Inbox(folder) as inbox:
+        inbox.submit(replace(LONG, demand=Demand.gang(4), name="wide"))
+        inbox.submit(replace(LONG, name="small"))
+        inbox.command(CommandKind.DRAIN, 3)
+    go(folder, 2)
+    return folder
+
+
+def test_a_node_that_would_be_back_lets_a_gang_run(short: Path) -> None:
+    with Desk(short) as desk:
+        rows = {row.name: row for row in forecast(desk, WhatIf(uncordon=["3"]))}
+    assert rows["wide"].ends_in_s is None
+    assert rows["wide"].whatif_ends_in_s is not None
+    assert rows["small"].whatif_ends_in_s is not None
 
 
 @pytest.mark.slow
