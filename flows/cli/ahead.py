@@ -12,6 +12,9 @@ from warehouse import DEFAULT_WAREHOUSE
 
 Jobs = list[str] | None
 
+CHANGED = ("whatif_ends_in_s", "later_s", "name", "whatif_starts_in_s", "ends_in_s", "starts_in_s")
+"""Columns that are left out last where a forecast does not fit the terminal."""
+
 
 def forecast(
     submit: Annotated[
@@ -55,7 +58,7 @@ def forecast(
             {field: row[field] for field in row if not field.startswith(("whatif", "later"))}
             for row in rows
         ]
-    print_listed(rows, as_json)
+    print_listed(rows, as_json, CHANGED)
     if change.changes and not as_json:
         moved = [row["later_s"] for row in rows if row["later_s"]]
         say("")

@@ -120,7 +120,8 @@ def _report(warehouse: Path, campaign: str, as_json: bool, of_jobs: str | None =
         f"{sum(cell.seconds for cell in finished):,.0f} s of runs; means over seeds ± 95 %"
         f"{f', of jobs with {of_jobs}' if of_jobs else ''}"
     )
-    print_rows([group.shown() for group in groups], as_json)
+    asked = ("workload", "cluster", "options", "mean_jct_s", "jct_p99_s") if of_jobs else ()
+    print_rows([group.shown() for group in groups], as_json, asked=asked)
     if pairs:
         say(f"\ndifferences from {pairs[0].against} over pairs that share all else, ± 95 %")
         print_rows([one.shown() for one in pairs], as_json)

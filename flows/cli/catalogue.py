@@ -1,12 +1,13 @@
 """Commands on the list of runs: `runs`, `show`, `name`, `tag`, `note`, `diff`."""
 
+import re
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from flows.cli.options import Json, RunId, Warehouse
-from flows.cli.output import jct_row, less, print_rows, say
+from flows.cli.output import jct_row, less, print_listed, print_rows, say
 from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
@@ -74,7 +75,11 @@ def runs(
     rows = list_runs(Analytics(warehouse), selected)
     more = bool(limit) and len(rows) > limit
     rows = rows[: limit or None]
-    print_rows(rows if as_json else _without_usual(rows), as_json, paged=True)
+    shown = rows if as_json else _without_usual(rows)
+    if sort:
+        print_listed(shown, as_json, ("policy", *re.findall(r"\w+", sort.lower()), "name"))
+    else:
+        print_rows(shown, as_json, paged=True)
     if not rows and not as_json:
         say("(no run is like that)", err=True)
     unlike = {(row["workload"] or (row["trace"], row["seed"]), row["gpus"]) for row in rows}

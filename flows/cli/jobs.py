@@ -266,13 +266,15 @@ def budget(
 def queue(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List the active jobs in line: expected starts and ends, fairness, price."""
     with desk(warehouse) as found:
-        print_listed([shown(row) for row in found.queue()], as_json)
+        asked = ("job_id", "ends_in_s", "waits_for", "status", "starts_in_s", "name")
+        print_listed([shown(row) for row in found.queue()], as_json, asked)
 
 
 def jobs(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List all jobs of the service."""
     with desk(warehouse) as found:
-        print_listed([shown(row) for row in found.jobs()], as_json)
+        asked = ("status", "reason", "name")
+        print_listed([shown(row) for row in found.jobs()], as_json, asked)
 
 
 def logs(

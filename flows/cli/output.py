@@ -48,13 +48,20 @@ def print_log(text: bytes) -> None:
 _AT_SPACES: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
-def print_rows(rows: Iterable[dict[str, Any]], as_json: bool, *, paged: bool = False) -> None:
+def print_rows(
+    rows: Iterable[dict[str, Any]],
+    as_json: bool,
+    *,
+    paged: bool = False,
+    asked: Sequence[str] = (),
+) -> None:
     """Print rows: as JSON lines as they arrive, or as a table of all rows.
 
     Args:
         rows: The rows, with the same columns.
         as_json: Whether to print JSON lines.
         paged: Whether a table that is longer than the terminal goes to a pager.
+        asked: Columns that are left out last where the table does not fit.
     """
     if as_json:
         for row in rows:
@@ -62,14 +69,15 @@ def print_rows(rows: Iterable[dict[str, Any]], as_json: bool, *, paged: bool = F
     elif table := list(rows):
         from flows.cli.terminal import print_table
 
-        print_table(list(table[0]), [list(row.values()) for row in table], paged=paged)
+        cells = [list(row.values()) for row in table]
+        print_table(list(table[0]), cells, paged=paged, asked=asked)
 
 
-def print_listed(rows: Sequence[dict[str, Any]], as_json: bool) -> None:
+def print_listed(rows: Sequence[dict[str, Any]], as_json: bool, asked: Sequence[str] = ()) -> None:
     """Print rows that people look at often, paged.
 
     A table has a line a row. It has no columns that are empty in all rows, and bounds of intervals
-    last, so that these are left out first where it does not fit.
+    last, so that these are left out first where it does not fit, and those `asked` last.
     """
     if as_json or not rows:
         print_rows(rows, as_json)
@@ -79,7 +87,8 @@ def print_listed(rows: Sequence[dict[str, Any]], as_json: bool) -> None:
     kept = [name for name in columns if name in filled]
     from flows.cli.terminal import print_table
 
-    print_table(kept, [[row[name] for name in kept] for row in rows], paged=True, few=0)
+    cells = [[row[name] for name in kept] for row in rows]
+    print_table(kept, cells, paged=True, few=0, asked=asked)
 
 
 def less(after: float | None, before: float | None) -> float | None:

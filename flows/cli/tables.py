@@ -2,7 +2,8 @@
 
 A number is never broken, and no column is narrower than its numbers. Where a table is wider than
 the terminal, long texts are wrapped at spaces; where that is not enough, columns are left out and
-named; where a table has few rows, or would lose most of its columns, each row becomes a block.
+named, those that were asked for last; where a table has few rows, or would lose most of its
+columns, each row becomes a block.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,11 @@ MOST_DIGITS = 1e15
 
 
 def table(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], width: int | None, few: int = FEW_ROWS
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    width: int | None,
+    few: int = FEW_ROWS,
+    asked: Sequence[str] = (),
 ) -> list[Line]:
     """A table's lines; numbers are right-aligned.
 
@@ -41,6 +46,8 @@ def table(
         rows: A value a column each.
         width: Characters of the terminal; None for as many as the table takes.
         few: Rows up to which it loses no column; of 0, rows stay lines whatever it loses.
+        asked: Columns that are left out last, the most important first. The table's first column
+            comes before them, all others after them in their order.
     """
     names = [printable(name) for name in columns]
     cells = [[shown(value) for value in row] for row in rows]
@@ -54,7 +61,11 @@ def table(
         wide if number else min(wide, max(TEXT_WIDTH, cell_len(name)))
         for wide, number, name in zip(natural, numeric, names, strict=True)
     ]
-    kept = list(range(len(names))) if width is None else _fitting(least, width)
+    kept = list(range(len(names)))
+    if width is not None:
+        ranks = {name: rank for rank, name in enumerate([*columns[:1], *asked])}
+        kept.sort(key=lambda column: ranks.get(columns[column], len(ranks)))
+        kept = _fitting(least, width, kept)
     left_out = [name for column, name in enumerate(names) if column not in kept]
     if left_out and (kept[:1] != [0] or len(rows) <= few or (few and len(left_out) > len(kept))):
         assert width is not None
@@ -136,14 +147,14 @@ def wrapped(text: str, width: int) -> list[str]:
     return [*lines, line]
 
 
-def _fitting(widths: Sequence[int], width: int) -> list[int]:
-    """The columns that fit, in order; one that is too wide makes room for those after it."""
+def _fitting(widths: Sequence[int], width: int, order: Iterable[int]) -> list[int]:
+    """The columns that fit, taken in an order; one that is too wide makes room for the next."""
     kept, used = list[int](), -GAP
-    for column, wide in enumerate(widths):
-        if used + GAP + wide <= width:
+    for column in order:
+        if used + GAP + widths[column] <= width:
             kept.append(column)
-            used += GAP + wide
-    return kept
+            used += GAP + widths[column]
+    return sorted(kept)
 
 
 def _narrowed(natural: Sequence[int], least: Sequence[int], width: int) -> list[int]:

@@ -22,6 +22,7 @@ def print_table(
     *,
     paged: bool = False,
     few: int = FEW_ROWS,
+    asked: Sequence[str] = (),
 ) -> None:
     """Print a table on stdout: of any width into a pipe or file, fitting on a terminal.
 
@@ -30,8 +31,9 @@ def print_table(
         rows: A value a column each; texts are shown verbatim (no markup).
         paged: Whether a table that is longer than the terminal goes to a pager.
         few: See `table`.
+        asked: See `table`.
     """
-    _print(table(columns, rows, terminal_width(), few), paged)
+    _print(table(columns, rows, terminal_width(), few, asked), paged)
 
 
 def print_side_by_side(rows: Sequence[Mapping[str, object]], heading: str) -> None:

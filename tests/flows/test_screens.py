@@ -65,7 +65,7 @@ LINES = {
     "simulate": f"simulate {SMALL} --policy fifo --warehouse new",
     "resume": f"resume {OTHER}",
     "generate": "generate generated --jobs 3",
-    "runs": "runs",
+    "runs": "runs && runs --sort jct_p99_s",
     "show": f"show {RUN}",
     "diff": f"diff {RUN} {OTHER}",
     "campaigns": f"campaigns && campaigns {CAMPAIGN} --of-jobs 'scale_factor = 1'",
@@ -110,6 +110,9 @@ LINES = {
     "token": "token list --warehouse service",
 }
 """A line of each command."""
+
+LEFT_OUT = re.compile(r"^\(\d+ columns? left out", re.MULTILINE)
+"""How many columns do not fit a terminal."""
 
 CHANGING = (
     *("views", "name", "tag", "note", "rm"),
@@ -225,7 +228,8 @@ def assert_readable(text: str, width: int, numbers: set[str]) -> None:
     lines = text.splitlines()
     wide = [line for line in lines if cell_len(line) > width]
     assert all(UNBROKEN.search(line) for line in wide), text
-    assert {*NUMBERS.findall(text)} <= numbers, text
+    said = LEFT_OUT.sub("", text)
+    assert {*NUMBERS.findall(said)} <= numbers, text
     narrow = [len(line.strip(" │╭╰╮╯─")) == 1 for line in lines]
     assert not any(a and b for a, b in pairwise(narrow)), text
 

@@ -103,6 +103,16 @@ def test_few_rows_lose_no_column() -> None:
     assert lines == [*block, [], *block]
 
 
+def test_what_was_asked_for_is_left_out_last() -> None:
+    columns = [f"column_{number}" for number in range(9)]
+    asked = ["column_8", "column_7", "unknown"]
+    (head, _), *lines = table(columns, [list(range(9))] * 2, 60, few=0, asked=asked)
+    assert head.split() == [f"column_{number}" for number in (0, 1, 2, 3, 7, 8)]
+    assert [text.split() for text, _ in lines[:2]] == [[*"012378"]] * 2
+    (head, _), *_ = table(columns, [list(range(9))], 20, few=0, asked=asked)
+    assert head.split() == ["column_0", "column_8"]
+
+
 @pytest.mark.parametrize("text", ["[/x]", "[link=http://x]here[/link]", "[bold]", "a\\[b]", ":+1:"])
 def test_a_text_is_no_markup(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["node", text], [["one", text]])
