@@ -8,7 +8,7 @@ goes on with them. Shown is the processor time of each command, the median of `-
 imports included, in each state of the copies of figures that queries read:
 
 - `all`: all runs are copied
-- `usual`: twenty runs more are not: the most that `simulate`, `compare` and `campaign` leave so
+- `usual`: eight runs more are not: the most that `simulate`, `compare` and `campaign` leave so
 - `none`: once, without any, as after another version has changed the views: what copies them all
 
 Asked: at most one second each, in the first two.
