@@ -21,6 +21,7 @@ def runs(
     tag: Annotated[
         list[str] | None, typer.Option(help="Runs with this tag only; can be repeated.")
     ] = None,
+    campaign: Annotated[str | None, typer.Option(help="Runs of this campaign only.")] = None,
     where: Annotated[
         str | None,
         typer.Option(help="A condition over figures, such as 'makespan_s < 30000 AND gpus = 16'."),
@@ -71,7 +72,8 @@ def runs(
         run_folder(warehouse, alike)
     keep_fast(warehouse, progress().counted("copying figures", "files"))
     most = limit + 1 if limit else None
-    selected = Selection(policy, tuple(tag or ()), where, sort, most, of_jobs, alike, identical)
+    tags = tuple(tag or ())
+    selected = Selection(policy, tags, where, sort, most, of_jobs, alike, identical, campaign)
     rows = list_runs(Analytics(warehouse), selected)
     more = bool(limit) and len(rows) > limit
     rows = rows[: limit or None]

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from tests.flows.conftest import Command, tree
 from tests.flows.listed import Ask, assert_clean, named, rows_of
 from tests.runs import POLICIES, Made, ended, write
+from tests.warehouse.by_hand import CELL, write_cells
 from warehouse.analytics.catalog import build
 from warehouse.analytics.marts import materialise
 from warehouse.store.folder import place_of
@@ -48,6 +50,18 @@ def test_runs_are_listed_once_the_newest_first(ask: Ask) -> None:
         (row["created_at"] for row in rows), reverse=True
     )
     assert len(rows_of(ask, "runs", "--identical")) == len(POLICIES) + 1
+
+
+def test_runs_of_a_campaign_are_listed_whatever_is_identical(ask: Ask, warehouse: Path) -> None:
+    run = rows_of(ask, "runs")[0]["run"].removesuffix("2") + "1"
+    write_cells(warehouse, replace(CELL, campaign="one-123456", run=run))
+    (row,) = rows_of(ask, "runs", "--campaign", "one-123456")
+    assert (row["run"], row["same"]) == (run, 2)
+    assert rows_of(ask, "runs", "--campaign", "one-123456", "--tag", "none") == []
+    assert rows_of(ask, "runs", "--campaign", "one-123456", "--policy", "none") == []
+    unknown = ask("runs", "--campaign", "one-12345")
+    assert (unknown.code, unknown.out) == (2, "")
+    assert "did you mean one-123456?" in unknown.err
 
 
 def test_figures_are_those_of_the_views(ask: Ask) -> None:

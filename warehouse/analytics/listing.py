@@ -9,6 +9,7 @@ from predictor.errors import InputError, meant
 from warehouse.analytics.definitions import view_sql
 from warehouse.analytics.questions import Analytics
 from warehouse.analytics.sources import listed
+from warehouse.store.campaigns import read_cells
 from warehouse.store.folder import check_warehouse
 from warehouse.store.labels import Label, read_labels
 
@@ -68,6 +69,7 @@ class Selection:
             `jobs` are of the jobs that meet it.
         like: Runs of the same jobs on as many GPUs as this one only.
         identical: Whether to list each of several identical runs, and not the newest only.
+        campaign: Runs of the cells of this campaign only.
     """
 
     policy: str | None = None
@@ -78,26 +80,32 @@ class Selection:
     of_jobs: str | None = None
     like: str | None = None
     identical: bool = False
+    campaign: str | None = None
 
 
 def list_runs(analytics: Analytics, asked: Selection) -> list[dict[str, Any]]:
     """The runs of a warehouse, a row each with `COLUMNS`, or with those of `of_jobs`.
 
     Identical runs, which start from the same and end in the same hash, have one row: `same` says
-    how many there are. Those with a name, a tag or a note have one each in any case.
+    how many there are. Those with a name, a tag or a note, and those of the campaign that is asked
+    for, have one each in any case.
 
     Raises:
-        InputError: A condition or the order is wrong, or there is no warehouse.
+        InputError: A condition or the order is wrong, or there is no warehouse or campaign.
         WarehouseError: A file is damaged.
     """
     labels = read_labels(analytics.warehouse)
-    runs = None
+    only = list[set[str]]()
+    apart = {*labels}
     if asked.tags:
-        runs = [run for run, label in labels.items() if {*asked.tags} <= {*label.tags}]
-        if not runs:
-            return []
+        only.append({run for run, label in labels.items() if {*asked.tags} <= {*label.tags}})
+    if asked.campaign is not None:
+        only.append({cell.run for cell in read_cells(analytics.warehouse, asked.campaign)} - {""})
+        apart |= only[-1]
+    if not all(only):
+        return []
     try:
-        columns, rows = analytics.query(_query(asked, runs, labels))
+        columns, rows = analytics.query(_query(asked, only, apart))
     except InputError as error:
         given = {name: getattr(asked, name) or "" for name in ("where", "sort", "of_jobs")}
         raise _of_option(analytics, given, error) from None
@@ -180,12 +188,12 @@ def labelled(row: dict[str, Any], labels: Mapping[str, Label]) -> dict[str, Any]
     return {"run": row.pop("run"), "name": label.name, "tags": " ".join(label.tags)} | row
 
 
-def _query(asked: Selection, runs: Sequence[str] | None, labels: Mapping[str, Label]) -> str:
+def _query(asked: Selection, only: Sequence[Collection[str]], apart: Collection[str]) -> str:
+    """The query of a list of runs that are in all of `only`; identical ones `apart` count each."""
     conditions = ["true"]
     if asked.policy is not None:
         conditions.append(f"policy = {listed([asked.policy])}")
-    if runs is not None:
-        conditions.append(f"run IN ({listed(runs)})")
+    conditions += [f"run IN ({listed(sorted(runs))})" for runs in only]
     if asked.like is not None:
         same = f"SELECT workload, gpus FROM runs WHERE run = {listed([asked.like])}"
         conditions.append(f"(workload, gpus) IN ({same})")
@@ -198,11 +206,11 @@ def _query(asked: Selection, runs: Sequence[str] | None, labels: Mapping[str, La
         shadow += ","
         columns = ["run", "policy", "trace", "gpus", "jobs", "seed", "same", *OF_JOBS, "workload"]
     first = "PARTITION BY CASE WHEN complete THEN first_hash || last_hash ELSE run END"
-    apart = listed(sorted(labels)) or "''"
+    named = listed(sorted(apart)) or "''"
     once = (
         ""
         if asked.identical
-        else (f"QUALIFY run IN ({apart}) OR row_number() OVER ({first} ORDER BY {NEWEST}) = 1")
+        else (f"QUALIFY run IN ({named}) OR row_number() OVER ({first} ORDER BY {NEWEST}) = 1")
     )
     limit = "" if asked.limit is None else f"LIMIT {asked.limit}"
     order = f"{_one('sort', asked.sort)}, {NEWEST}" if asked.sort else NEWEST
