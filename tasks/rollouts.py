@@ -170,16 +170,36 @@ def _going_on(this: Round) -> Mapping[int, ActiveJob]:
     Neither those on hold or cancelled, nor those for which too few nodes are in service, nor those
     that come after them.
     """
-    orders, inventory = this.state.orders, this.nodes.inventory
+    orders = this.state.orders
     out = {*orders.held, *orders.cancelled}
-    if this.observation.drained and inventory:
-        jobs = this.active.items()
-        out |= {j for j, job in jobs if job.menu[0] not in inventory.menu(job.spec.demand)}
+    if this.observation.drained:
+        out |= {job_id for job_id in this.active if gpus_short(this, job_id) is not None}
     if not out:
         return this.active
     options = {job_id: job.spec.options for job_id, job in this.active.items()}
     behind = stuck_behind(options, out)
     return {job_id: job for job_id, job in this.active.items() if job_id not in behind}
+
+
+def gpus_short(this: Round, job_id: int) -> int | None:
+    """GPUs in service that a job could hold at most, where these are too few for it.
+
+    Args:
+        this: The round, predicted.
+        job_id: The job, active in it.
+
+    Returns:
+        None where it fits; 0 where it runs on none that are in service.
+    """
+    job, inventory = this.active[job_id], this.nodes.inventory
+    if inventory is None:
+        return 0
+    demand = job.spec.demand
+    if job.menu[0] in inventory.menu(demand):
+        return None
+    pools = zip(inventory.pools, inventory.free, strict=True)
+    most = max((free for pool, free in pools if demand.allows(pool.gpu_type)), default=0)
+    return most if most < demand.least else 0
 
 
 def _in_service(this: Round) -> Plan:

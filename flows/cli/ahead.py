@@ -37,7 +37,9 @@ def forecast(
 
     from flows.desk.declared import job_of
     from flows.desk.forecasting import WhatIf, factor
+    from flows.desk.rows import SHOWN
     from flows.runs.toml_file import read_toml
+    from warehouse.wording import counted
 
     files = ((path, read_toml(path, "a job's TOML file")) for path in submit or ())
     change = WhatIf(
@@ -58,9 +60,16 @@ def forecast(
             {field: row[field] for field in row if not field.startswith(("whatif", "later"))}
             for row in rows
         ]
-    print_listed(rows, as_json, CHANGED)
-    if change.changes and not as_json:
-        moved = [row["later_s"] for row in rows if row["later_s"]]
-        say("")
-        later = sum(seconds > 0 for seconds in moved)
-        say(f"{later} jobs should end later, {len(moved) - later} earlier")
+    if as_json or not change.changes:
+        print_listed(rows, as_json)
+        return
+    reasons = [(row["name"] or f"job {row['job_id']}", row.pop("whatif_reason")) for row in rows]
+    print_listed(rows, as_json, CHANGED, always=CHANGED)
+    moved = [row["later_s"] for row in rows if row["later_s"]]
+    say("")
+    later = sum(seconds > 0 for seconds in moved)
+    say(f"{counted(later, 'job')} should end later, {len(moved) - later} earlier")
+    endless = [f"{name} {reason}" for name, reason in reasons if reason]
+    if endless:
+        more = f"; and {len(endless) - SHOWN} more" if len(endless) > SHOWN else ""
+        say(f"{counted(len(endless), 'job')} would not end: {'; '.join(endless[:SHOWN])}{more}")

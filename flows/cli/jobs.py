@@ -168,7 +168,8 @@ def _print_expected(row: dict[str, Any], job: "JobFile", as_json: bool) -> None:
         return
     say(f"it would be launched {launch_of(job)}")
     if row["starts_in_s"] is None:
-        say("it can run here; when it would start cannot be told")
+        waits = f" while it waits for {row['waits_for']}" * bool(row["waits_for"])
+        say(f"it can run here; when it would start cannot be told{waits}")
         return
     for verb, what in (("start", "starts"), ("end", "ends")):
         low, high = row[f"{what}_low_s"], row[f"{what}_high_s"]

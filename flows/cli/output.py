@@ -73,18 +73,29 @@ def print_rows(
         print_table(list(table[0]), cells, paged=paged, asked=asked)
 
 
-def print_listed(rows: Sequence[dict[str, Any]], as_json: bool, asked: Sequence[str] = ()) -> None:
+def print_listed(
+    rows: Sequence[dict[str, Any]],
+    as_json: bool,
+    asked: Sequence[str] = (),
+    always: Sequence[str] = (),
+) -> None:
     """Print rows that people look at often, paged.
 
     A table has a line a row. It has no columns that are empty in all rows, and bounds of intervals
     last, so that these are left out first where it does not fit, and those `asked` last.
+
+    Args:
+        rows: The rows.
+        as_json: Whether they are printed as JSON.
+        asked: Columns that are left out last where the table does not fit.
+        always: Columns that a table has even where all are empty.
     """
     if as_json or not rows:
         print_rows(rows, as_json)
         return
     filled = {name for row in rows for name, value in row.items() if value not in (None, "")}
     columns = sorted(rows[0], key=lambda name: "_low_" in name or "_high_" in name)
-    kept = [name for name in columns if name in filled]
+    kept = [name for name in columns if name in filled or name in always]
     from flows.cli.terminal import print_table
 
     cells = [[row[name] for name in kept] for row in rows]

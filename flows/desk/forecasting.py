@@ -96,6 +96,8 @@ class ForecastRow:
         whatif_ends_high_s: Upper end.
         whatif_ftf: Its ρ with the change.
         later_s: How much later it ends with the change.
+        whatif_reason: Why it would not end with the change, in words; empty if it would, or nothing
+            can be told of it.
     """
 
     job_id: int
@@ -113,6 +115,7 @@ class ForecastRow:
     whatif_ends_high_s: float | None
     whatif_ftf: float | None
     later_s: float | None
+    whatif_reason: str = ""
 
 
 def forecast(desk: Desk, change: WhatIf, tenant: str | None = None) -> list[ForecastRow]:
@@ -189,7 +192,19 @@ def _row(before: QueueRow | None, after: QueueRow) -> ForecastRow:
     both = old.ends_in_s is not None and after.ends_in_s is not None
     later = after.ends_in_s - old.ends_in_s if both else None  # type: ignore[operator]
     about = after.job_id, after.name, after.tenant, after.gpus
-    return ForecastRow(*about, **told, later_s=later)
+    return ForecastRow(*about, **told, later_s=later, whatif_reason=_no_end(after))
+
+
+def _no_end(row: QueueRow) -> str:
+    """Why a job does not end as things are; see `ForecastRow.whatif_reason`."""
+    if row.ends_in_s is not None:
+        return ""
+    if row.status in _ORDERED:
+        return _ORDERED[row.status]
+    return f"waits for {row.waits_for}" * bool(row.waits_for)
+
+
+_ORDERED = {"cancelled": "is cancelled", "held": "is on hold"}
 
 
 _TOLD = ("starts_in_s", "ends_in_s", "ends_low_s", "ends_high_s", "ftf")

@@ -207,7 +207,11 @@ class Guarded:
                 raise NotAllowed("token", "budgets and nodes are an operator's to suppose", _ASK)
             change = change.model_copy(update={"submit": [_own(caller, j) for j in change.submit]})
         rows = forecast(self.desk, change, own)
-        return [row for row in rows if caller.sees(row.tenant)]
+        rows = [row for row in rows if caller.sees(row.tenant)]
+        if (seen := self._seen(caller)) is None:
+            return rows
+        seen |= {row.job_id for row in rows}
+        return [replace(row, whatif_reason=as_seen(row.whatif_reason, seen)) for row in rows]
 
     def events(self, caller: Token, after_round: int) -> list[EventRow]:
         """What happened, as far as the caller sees it; see `Desk.events`."""

@@ -19,12 +19,13 @@ from solver.plan import ActiveJob
 from tasks.commands import Command
 from tasks.record import RoundRecord, Start
 from tasks.replay import Comparison, Recording
-from tasks.rollouts import Expected, expected, first_by, room_by
+from tasks.rollouts import Expected, expected, first_by, gpus_short, room_by
 from tasks.round import Round, Run, collect, predict, solve
 from tasks.sources import Trace
 from tasks.state import RunState
 from warehouse.store.folder import round_files, run_folder
 from warehouse.store.reader import Reader
+from warehouse.wording import counted
 from warehouse.workloads.generator import declared_truth
 
 
@@ -206,7 +207,7 @@ def _queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> Qu
         status="waits" if status == "runs" and job_id not in plan.placement else status,
         price=plan.report.price_of.get(own),
     )
-    row = replace(row, waits_for=waits_for(state, job_id), **_deadline(spec, clock, ahead))
+    row = replace(row, waits_for=_waits_for(this, job_id), **_deadline(spec, clock, ahead))
     if ahead is None:
         return row
     return replace(
@@ -219,6 +220,14 @@ def _queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> Qu
         ends_high_s=ahead.finish_high - clock,
         ftf=(ahead.finish - spec.arrival_seconds) / alone_seconds(run, this, job),
     )
+
+
+def _waits_for(this: Round, job_id: int) -> str:
+    """What keeps a job from running, in words; see `QueueRow.waits_for`."""
+    others, there = waits_for(this.state, job_id), gpus_short(this, job_id)
+    if others or there is None:
+        return others
+    return f"{counted(this.active[job_id].spec.demand.least, 'GPU')}, {there} in service"
 
 
 def _deadline(spec: JobSpec, clock: float, ahead: Expected | None) -> dict[str, Any]:

@@ -85,7 +85,8 @@ class QueueRow:
         ends_high_s: Upper end.
         ftf: Its finish-time fairness ρ, if it ends then.
         price: What a GPU-round of its type costs in the market.
-        waits_for: Other jobs or the quota that keep it from running, in words; empty if none does.
+        waits_for: Other jobs, the quota or too few GPUs in service that keep it from running, in
+            words; empty if none does.
         deadline_in_s: When it is to end; None if it has no deadline.
         in_time: Whether it should: yes or no where all of the interval says so, maybe, or missed;
             empty without a deadline or an expectation.

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.cli import ahead
 from flows.desk.desk import Desk
 from flows.desk.forecasting import WhatIf, forecast
 from flows.runs.job_file import JobFile
@@ -108,6 +109,24 @@ def test_a_node_that_would_be_back_lets_a_gang_run(short: Path) -> None:
     assert rows["wide"].ends_in_s is None
     assert rows["wide"].whatif_ends_in_s is not None
     assert rows["small"].whatif_ends_in_s is not None
+
+
+def test_jobs_that_would_not_end_are_told_with_the_reason(
+    short: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Desk(short) as desk:
+        queue = {row.name: row.waits_for for row in desk.queue()}
+        rows = forecast(desk, WhatIf(drain=["1", "2"]))
+        asked = forecast(desk, WhatIf(cancel=["small"], hold=["wide"]))
+    assert queue == {"wide": "4 GPUs, 3 in service", "small": ""}
+    too_few = {"wide": "waits for 4 GPUs, 1 in service", "small": "waits for 2 GPUs, 1 in service"}
+    assert {row.name: row.whatif_reason for row in rows} == too_few
+    assert {row.whatif_reason for row in asked} == {"is cancelled", "is on hold"}
+    ahead.forecast(warehouse=short, drain=["1", "2"])
+    head, *_, changed, told = capsys.readouterr().out.splitlines()
+    assert "whatif_ends_in_s" in head
+    assert changed == "0 jobs should end later, 0 earlier"
+    assert told == "2 jobs would not end: " + "; ".join(f"{n} {r}" for n, r in too_few.items())
 
 
 @pytest.mark.slow
