@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.completion import named_jobs
-from flows.cli.options import Json, Warehouse, warehouse_named
+from flows.cli.options import Json, Warehouse, after_dashes, warehouse_named
 from flows.cli.output import print_listed, print_log, print_rows, say
 from flows.service.options import DATABASE_URL
 from predictor.errors import InputError
@@ -146,12 +146,15 @@ def submit(
         "secrets": secret or None,
     }
     given = {field: value for field, value in options.items() if value is not None}
-    words = job or []
+    words, command = job or [], list(after_dashes.get())
+    if words != command and not (len(words) == 1 and words[0].endswith(".toml")):
+        problem = f"{words[0][:80]!r} is no job's file, which ends in .toml"
+        raise InputError("job", problem, "write -- before a command: … -- python train.py")
     with desk(warehouse) as found:
-        if len(words) == 1 and words[0].endswith(".toml") and image is None:
-            given = from_file(Path(words[0]), given)
+        if command:
+            given["command"] = command
         elif words:
-            given["command"] = words
+            given = from_file(Path(words[0]), given)
         if dry_run:
             _print_expected(asdict(found.expect(given)), job_of(Path("job"), given), as_json)
             return

@@ -1,6 +1,6 @@
 """Options shared by commands; those of runs and workloads are derived from their settings."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,6 +31,9 @@ from predictor.errors import InputError, ShockwaveError
 warehouse_named = ContextVar("warehouse_named", default=True)
 """Whether the command under way was given `--warehouse`, and so asks no service over HTTP."""
 
+after_dashes = ContextVar[Sequence[str]]("after_dashes", default=())
+"""The words after `--` of the command under way."""
+
 
 class Command(TyperCommand):
     """A command whose errors name its options."""
@@ -45,6 +48,11 @@ class Command(TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The arguments in the usage line: `JOB`, where Typer has `{JOB}`."""
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the line, and keep which of its words stood after `--`."""
+        after_dashes.set(args[args.index("--") + 1 :] if "--" in args else ())
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command.

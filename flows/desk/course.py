@@ -67,7 +67,8 @@ class TenantRow:
         tenant: Its name.
         jobs: Its active jobs.
         running: Those that hold GPUs.
-        budget: Budgets of its active jobs in the market, their sum.
+        factor: What the budgets of its jobs are multiplied by: that of `tenant set --budget`.
+        budget: Budgets of its active jobs in the market, so multiplied; their sum.
         budget_share: Of those of all tenants, in [0, 1].
         gpus: GPUs that it holds.
         gpu_share: Of those that are held, in [0, 1].
@@ -82,6 +83,7 @@ class TenantRow:
     tenant: str
     jobs: int
     running: int
+    factor: float
     budget: float
     budget_share: float
     gpus: int
@@ -201,6 +203,7 @@ def tenants_of(found: History) -> list[TenantRow]:
             tenant=tenant,
             jobs=jobs[tenant],
             running=running[tenant],
+            factor=state.tenancy.factor(tenant),
             budget=budgets[tenant],
             budget_share=budgets[tenant] / all_budgets if all_budgets else 0.0,
             gpus=gpus[tenant],

@@ -103,6 +103,8 @@ MISTAKES = {
     ("submit", *SMALL, "--budget", "-1"): "budget",
     ("submit", *SMALL, "--priority", "0"): "priority",
     ("submit", "none.toml"): "none.toml",
+    ("submit", "mine.csv", *SMALL): "'mine.csv' is no job's file, which ends in .toml",
+    ("submit", "a.toml", *SMALL, "--", "echo"): "'a.toml' is no job's file",
     ("submit", *SMALL, "--after", "none"): "there is no job 'none'",
     ("submit", *SMALL, "--array", "3-1"): "array: '3-1' ends before it begins",
     ("submit", *SMALL, "--env", "SEED"): "--env: 'SEED' is not NAME=VALUE",
@@ -235,7 +237,7 @@ def test_what_holds_for_a_tenant_is_set_and_told(tmp_path: Path) -> None:
     go(tmp_path, 2)
     rows = {row["tenant"]: row for row in typed(tmp_path, "tenant", "list")}
     assert rows["a"]["quota_hours"] == 0.001
-    assert rows["a"]["budget"] == 2.0
+    assert (rows["a"]["factor"], rows["a"]["budget"]) == (2.0, 2.0)
     assert rows["a"]["used_hours"] > 0.001
     (queued,) = typed(tmp_path, "queue")
     assert queued["waits_for"] == "the quota of its tenant, until 360,000,000 s"
