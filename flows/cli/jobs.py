@@ -13,6 +13,7 @@ from flows.cli.completion import named_jobs
 from flows.cli.options import Json, Warehouse, after_dashes, warehouse_named
 from flows.cli.output import print_listed, print_log, print_rows, say
 from flows.service.options import DATABASE_URL
+from flows.service.running import is_taken
 from predictor.errors import InputError
 from predictor.job import Mode
 from warehouse import DEFAULT_WAREHOUSE
@@ -60,7 +61,9 @@ def submit(
         typer.Argument(help="The job's file (TOML), or after -- its command.", show_default=False),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Its name.")] = None,
-    gpus: Annotated[int | None, typer.Option(help="GPUs of its gang; 1 if not given.")] = None,
+    gpus: Annotated[
+        int | None, typer.Option(help="GPUs of its gang; 1 if not given.", min=1)
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Its model, of those of the service.")] = None,
     mode: Annotated[Mode | None, typer.Option(help="How it adapts its batch size.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Batch size in the first epoch.")] = None,
@@ -272,6 +275,8 @@ def queue(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> No
     with desk(warehouse) as found:
         asked = ("job_id", "ends_in_s", "waits_for", "status", "starts_in_s", "name")
         print_listed([shown(row) for row in found.queue()], as_json, asked)
+    if asked_login() is None and not is_taken(Path(warehouse)):
+        say("(the service is stopped; this is how its last round left it)", err=True)
 
 
 def jobs(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:

@@ -33,8 +33,9 @@ def report(
     path = out or warehouse / "reports"
     if out is None or out.is_dir():
         path /= f"{report_name(name)}.html"
-    for place in filter(None, (path, figures)):
-        check_writable(place)
+    check_writable(path)
+    if figures:
+        check_writable(figures / "figure")  # which is a folder, or can be made
     shown.stage(f"reading {name}")
     content = report_of(Analytics(warehouse), name)
     runs = content.runs

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.errors import option_of
+from flows.cli.errors import option_of, printable
 from flows.cli.options import (
     ClusterOptions,
     DriverName,
@@ -248,7 +248,7 @@ def print_summary(
 
         first = figures[0]
         say(
-            f"{counted(first['jobs'], 'job')} ({first['trace']}) "
+            f"{counted(first['jobs'], 'job')} ({printable(first['trace'])}) "
             f"on {counted(first['gpus'], 'GPU')}, fidelity {first['fidelity']}, "
             f"in {wall_seconds:.1f} s"
         )

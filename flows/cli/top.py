@@ -85,7 +85,8 @@ def now(found: "FrontDesk", width: int | None) -> "Iterator[Line]":
     said = (
         f"{status.run}, {status.policy}: round {status.rounds}, {status.clock_s:,.0f} s",
         f"{status.busy_gpus} of {status.gpus} GPUs held; jobs: {status.running} running, "
-        f"{status.waiting} waiting, {status.ended} ended, {status.pending} just accepted",
+        f"{status.waiting} waiting, {status.held} on hold, {status.ended} ended, "
+        f"{status.pending} just accepted",
     )
     for text in said:
         for line in [text] if width is None else wrap(text, width):

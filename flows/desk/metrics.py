@@ -62,7 +62,7 @@ def _figures(desk: "Desk", now: float) -> Iterator[Metric]:
     yield gauge("drained_nodes", "Nodes that are out of service.", len(status.drained))
     jobs = GaugeMetricFamily("shockwave_jobs", "Active jobs.", labels=["status"])
     for name, count in (
-        *(("running", status.running), ("waiting", status.waiting - status.held)),
+        *(("running", status.running), ("waiting", status.waiting)),
         ("held", status.held),
     ):
         jobs.add_metric([name], count)

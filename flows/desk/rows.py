@@ -181,8 +181,8 @@ class Status:
         busy_gpus: GPUs that are held.
         drained: Nodes that are out of service.
         running: Jobs that hold GPUs.
-        waiting: Other active jobs.
-        held: Jobs on hold, among those.
+        waiting: Other active jobs that are not on hold.
+        held: Jobs on hold.
         ended: Jobs that ended.
         inbox: Entries accepted.
         pending: Entries that no round has taken in yet.

@@ -140,7 +140,7 @@ class Telling:
             busy_gpus=sum(map(len, state.leases.values())),
             drained=self._drained(found),
             running=len(state.leases),
-            waiting=len(state.beliefs) - len(state.leases),
+            waiting=len(state.beliefs) - len(state.leases) - len(state.orders.held),
             held=len(state.orders.held),
             ended=state.arrived - len(state.beliefs),
             inbox=last,

@@ -85,7 +85,7 @@ def _check_rate(spec: JobSpec, batch_size: int, profile: Profile) -> None:
         known = [key for key in profile.rates if key[0] == spec.model]
         sizes = ", ".join(map(str, sorted({key[1] for key in known})))
         gpus = ", ".join(map(str, sorted({key[3] for key in known})))
-        remedy = f"known are batch sizes {sizes} on {gpus} GPUs"
+        remedy = f"known batch sizes: {sizes}; known numbers of GPUs: {gpus}"
         raise InputError("batch_size", f"the service has {error.problem}", remedy) from None
 
 

@@ -10,7 +10,7 @@ from flows.servers.children import POLL_SECONDS, READY_SECONDS
 from flows.servers.logs import LogFormat
 from flows.service.options import DATABASE_URL, ServiceOptions
 from flows.service.running import FOLDER, running
-from flows.up.service import Service
+from flows.up.service import Service, way_in
 from predictor.errors import WarehouseBusy, WarehouseError
 
 COMMAND = "from flows.cli.main import main; main()"
@@ -20,7 +20,7 @@ LOG = "service.log"
 
 
 def start_detached(service: Service) -> str:
-    """Start a service in the background, wait until it is ready, and say where it is.
+    """Start a service in the background, wait until it is ready, and say where it is, in lines.
 
     Raises:
         InputError: See `Service.check`.
@@ -49,7 +49,8 @@ def start_detached(service: Service) -> str:
             lines = log.read_text().splitlines() or ["nothing was said"]
             raise WarehouseError(str(log), f"the service did not start ({lines[-1]})", "see there")
         time.sleep(POLL_SECONDS)
-    return f"Ready: {found.url}/deployments (process {found.pid}; shockwave down stops it)"
+    ready = f"Ready: {found.url}/deployments (process {found.pid}; shockwave down stops it)"
+    return "\n".join((*way_in(service.listening), ready))
 
 
 def _arguments(service: Service) -> list[str]:

@@ -158,6 +158,17 @@ async def _connect(url: "URL") -> None:
         await engine.dispose()
 
 
+def way_in(listening: Listening) -> tuple[str, str]:
+    """Where the password and the page of a service are, in words."""
+    from flows.servers.access import installation_file
+
+    return (
+        f"The UI asks for a password: the line in {installation_file()}. "
+        "Where a browser asks for a user name as well, it is the part before the colon.",
+        f"Jobs, GPUs and the queue: {listening.shown}/live",
+    )
+
+
 def serve(service: Service, report: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT, then stop all started processes.
 
@@ -181,7 +192,7 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
             return
         if service.standby:
             service.check()
-        from flows.servers.access import access_to, first_start, installation_file
+        from flows.servers.access import access_to, first_start
 
         access = access_to(listening.url, listening.proxy)
         report(f"Starting Prefect at {listening.shown}{first_start(url)}.")
@@ -191,11 +202,8 @@ def serve(service: Service, report: Callable[[str], None]) -> None:
             kept.append(started.enter_context(closing(process)))
             if not process.wait_until_ready(stop):
                 return
-        report(
-            f"The UI asks for a password: the line in {installation_file()}. "
-            "Where a browser asks for a user name as well, it is the part before the colon."
-        )
-        report(f"Jobs, GPUs and the queue: {listening.shown}/live")
+        for line in way_in(listening):
+            report(line)
         report(f"Ready: {listening.shown}/deployments (Ctrl-C stops it)")
         leader.ready()
         while not stop.wait(POLL_SECONDS):

@@ -109,6 +109,14 @@ def test_simulate_prints_a_table_without_json(here: Command, tmp_path: Path) -> 
     ]
 
 
+def test_a_headline_is_one_line_whatever_its_trace_is_called(here: Command, tmp_path: Path) -> None:
+    trace = tmp_path / "a\nb.csv"
+    trace.write_text("job_id,num_gpu,submit_time,model_name,duration\n4,2,0,vgg,60\n")
+    asked = ("--format", "tiresias", "--policy", "fifo", "--warehouse", tmp_path / "w")
+    ran = here("simulate", "--gpus", 2, "--trace", trace, *asked)
+    assert ran.out.startswith(r"1 job (a\nb.csv) on 2 GPUs, "), ran.err
+
+
 @pytest.mark.slow
 def test_simulate_reads_a_public_trace(here: Command, data: Path, tmp_path: Path) -> None:
     trace = tmp_path / "five.trace"

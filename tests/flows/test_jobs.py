@@ -86,6 +86,8 @@ def test_jobs_are_handed_in_steered_and_shown(service: Path) -> None:
     (status,) = typed(tmp_path, "status")
     runs = "running" if "SHOCKWAVE_URL" in os.environ else "stopped"
     assert (status["service"], status["run"], status["drained"]) == (runs, name, [3])
+    told = CliRunner().invoke(application(("queue",)), ["queue", "--warehouse", str(tmp_path)])
+    assert told.stderr.startswith("(the service is stopped")  # of the warehouse, served or not
     (answer,) = typed(tmp_path, "why", "1")
     assert (answer["run"], answer["job_id"], answer["status"]) == (name, 1, "runs")
     for words in (("release", "2"), ("requeue", "1"), ("uncordon", "3")):

@@ -266,6 +266,7 @@ def test_what_is_no_number_of_seconds_is_refused(
     [
         "report {run} --out {file}/x/page.html",
         "report {run} --figures {file}/x",
+        "report {run} --figures {file}",
         "whatif {run} --round 1 --keep {file}/x",
         "generate {file}/x --jobs 5",
         "compare --jobs 2 --warehouse {file}/x",

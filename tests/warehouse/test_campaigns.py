@@ -16,6 +16,7 @@ from warehouse.analytics.questions import Analytics
 from warehouse.store.arrow import to_table
 from warehouse.store.campaigns import CellStore, read_cells
 from warehouse.store.files import CELLS, CellRow, CellStatus, write_table
+from warehouse.store.folder import run_folder
 
 
 def build_at(moment: float, warehouse: Path) -> None:
@@ -79,6 +80,15 @@ def test_what_is_damaged_or_missing_is_named(tmp_path: Path) -> None:
         store.finished("key")
     with pytest.raises(InputError, match="'none': not in the warehouse"):
         read_cells(tmp_path, "none")
+
+
+def test_a_campaign_named_as_a_run_is_told_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "campaigns" / "mine").mkdir(parents=True)
+    (tmp_path / "campaigns" / "mine" / "cells.parquet").touch()
+    with pytest.raises(
+        InputError, match="it is a campaign; list its runs with: .* --campaign mine"
+    ):
+        run_folder(tmp_path, "mine")
 
 
 def test_cells_of_an_unknown_status_are_refused(tmp_path: Path) -> None:

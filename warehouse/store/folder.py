@@ -328,12 +328,10 @@ def _no_link(folder: Path) -> Path:
 
 def unknown_run(warehouse: Path, run: str) -> InputError:
     """The error for a run that is not in a warehouse."""
-    like = likely(run, map(name_of, run_folders(warehouse)))
-    return InputError(
-        f"run {run!r}",
-        f"not in the warehouse {warehouse}",
-        f"{like}list them with: shockwave runs",
-    )
+    remedy = likely(run, map(name_of, run_folders(warehouse))) + "list them with: shockwave runs"
+    if run in {file.parent.name for file in (warehouse / "campaigns").glob("*/cells.parquet")}:
+        remedy = f"it is a campaign; list its runs with: shockwave runs --campaign {run}"
+    return InputError(f"run {run!r}", f"not in the warehouse {warehouse}", remedy)
 
 
 def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
