@@ -7,7 +7,7 @@ from solver.inventory import Inventory
 from solver.plan import ActiveJob, Plan
 from tasks.commands import Orders
 from tasks.eligibility import Bar
-from tasks.rollouts import expected, first_by, room_by
+from tasks.rollouts import expected, first_by, gpus_short, room_by
 from tasks.round import Round, Run
 
 
@@ -139,6 +139,8 @@ class Answer:
     busy_gpus: int = 0
     shares: Sharing | None = None
     longest: Wait | None = None
+    gpus_short: int | None = None
+    keeps: str = ""
 
     def __str__(self) -> str:
         """The answer in sentences, one a line."""
@@ -176,7 +178,7 @@ def answer(
     first = first_by(this).get(job_id)
     worth = dict(zip(plan.order, plan.worth, strict=True)) if plan.worth else {}
     places = {job: place for place, job in enumerate(plan.order, 1)}
-    gpus = plan.placement.get(job_id, ())
+    gpus, cordoned = plan.placement.get(job_id, ()), _cordoned(this, inventory)
     status = "runs" if gpus else "preempted" if job_id in this.state.leases else "waits"
     ahead = expected(run, this, {job_id}).get(job_id)
     ends = (ahead.finish, ahead.finish_low, ahead.finish_high) if ahead else (None, None, None)
@@ -214,7 +216,7 @@ def answer(
         place=places.get(job_id),
         in_line=len(plan.order),
         cutoff=min((worth[job] for job in plan.placement if job in worth), default=None),
-        free_gpus=_free(plan, job, inventory, there),
+        free_gpus=_free(this, job, inventory, cordoned),
         price=plan.report.price_of.get(job.own.gpu_type) if plan.bids else None,
         holders=tuple(
             Holder(job, len(plan.placement[job]), worth.get(job), places.get(job))
@@ -227,7 +229,7 @@ def answer(
         finish_low_seconds=ends[1],
         finish_high_seconds=ends[2],
         history=history,
-        total_gpus=there.gpus if there else 0,
+        total_gpus=this.nodes.gpus,
         tried_again_seconds=_tried_again(this.state.backoff.waits.get(job_id, 0.0), clock),
         drained=tuple(node for node in this.observation.drained if node not in removed),
         problems=tuple(
@@ -248,6 +250,8 @@ def answer(
         promised=plan.promised.get(job_id),
         room_by_seconds=None if by is None else clock + by,
         first_by_seconds=None if first is None else clock + first,
+        gpus_short=gpus_short(this, job_id),
+        keeps=_keeps(job, gpus, cordoned) if job_id not in places else "",
         quota_until_seconds=barred.until_seconds if barred and barred.until_seconds else None,
     )
 
@@ -316,16 +320,28 @@ def _tried_again(waits_until: float, clock: float) -> float | None:
     return waits_until if waits_until > clock else None
 
 
-def _free(plan: Plan, job: ActiveJob, inventory: Inventory, there: Inventory | None) -> int:
-    """GPUs that it can run on, left by the jobs ranked before it and by those that keep theirs."""
-    order = plan.order
+def _free(this: Round, job: ActiveJob, inventory: Inventory, cordoned: frozenset[int]) -> int:
+    """GPUs in service that it can start on, left by those ranked before it or that keep theirs."""
+    order, placement, there = this.plan.order, this.plan.placement, this.nodes.inventory
     before = {*order[: order.index(job.job_id)]} if job.job_id in order else {*order}
-    if order:
-        before |= plan.placement.keys() - {*order}
-    held = [plan.placement[other] for other in before if other in plan.placement]
+    before |= placement.keys() - {*order, job.job_id}
+    taken = {gpu for other in before for gpu in placement.get(other, ())} | cordoned
     if not inventory.mixed:
-        return (there.gpus if there else 0) - len({gpu for gpus in held for gpu in gpus})
+        return this.nodes.gpus - len(taken)
     kinds = {found.gpu_type for found in job.choices}
-    taken = {g for gpus in held if inventory.allocation(gpus).gpu_type in kinds for g in gpus}
     capacities = there.capacities if there else {}
-    return sum(capacities.get(kind, 0) for kind in kinds) - len(taken)
+    held = sum(inventory.pools[inventory.pool(gpu)].gpu_type in kinds for gpu in taken)
+    return sum(capacities.get(kind, 0) for kind in kinds) - held
+
+
+def _cordoned(this: Round, inventory: Inventory) -> frozenset[int]:
+    """GPUs in service on which no job starts."""
+    nodes = this.state.orders.cordoned - {*this.observation.drained}
+    return frozenset(g for n in nodes if n < inventory.nodes for g in inventory.gpus_of(n))
+
+
+def _keeps(job: ActiveJob, gpus: tuple[int, ...], cordoned: frozenset[int]) -> str:
+    """Why a job that runs and is in no line keeps its GPUs; empty if it is promised them."""
+    if not cordoned.isdisjoint(gpus):
+        return "cordoned"
+    return "not preempted" if gpus and not job.spec.preemptible else ""

@@ -22,6 +22,12 @@ ORDERS = {
 }
 """Sentences about the orders that keep a job from running."""
 
+KEEPS = {
+    "cordoned": "It runs on a cordoned node, and keeps its GPUs there until it ends.",
+    "not preempted": "It is not preempted, and keeps its GPUs until it ends.",
+}
+"""Sentences about jobs that keep their GPUs, whatever the policy makes of the others."""
+
 
 def in_words(answer: Answer) -> Iterator[str]:
     """The answer as sentences, one per line."""
@@ -110,6 +116,11 @@ def _standing(a: Answer) -> Iterator[str]:
     if a.promised:
         yield f"It has no cells of its tenant, so it trades with all others: {a.promised}."
         yield NO_BOUND
+    if a.keeps:
+        yield KEEPS[a.keeps]
+        return
+    if a.gpus_short is not None:
+        return
     if a.place is None:
         yield f"The policy {a.policy} gives it no share of this round."
         return
@@ -162,6 +173,8 @@ def _room(a: Answer) -> Iterator[str]:
         return
     if a.tried_again_seconds is not None or a.order or a.waits_for or a.quota_until_seconds:
         return
+    if a.gpus_short is not None:
+        return
     if a.speeds:
         best, *others = a.speeds
         offer = f" ({_offer(best)})" if _offer(best) else ""
@@ -208,7 +221,23 @@ def _preempted(a: Answer) -> Iterator[str]:
     yield f"{line}."
 
 
+def _too_few(a: Answer) -> str:
+    """What has to come into service before a job can run."""
+    shown = ", ".join(map(str, a.drained[:SHOWN])) + ", …" * (len(a.drained) > SHOWN)
+    ailing = {node for node, _ in a.problems}
+    back = next((node for node in a.drained if node not in ailing), None)
+    several = len(a.drained) > 1
+    nodes = f"until node{'s' * several} {shown} {'are' if several else 'is'} back"
+    how = "" if back is None else f" (shockwave uncordon {back})"
+    until = f"{nodes}{how}, or others are added" if a.drained else "until nodes are added"
+    needed = counted(a.scale_factor, "GPU")
+    return f"It needs {needed}, and only {a.gpus_short} are in service: it cannot run {until}."
+
+
 def _ahead(a: Answer) -> Iterator[str]:
+    if a.gpus_short is not None:
+        yield _too_few(a)
+        return
     if a.start_seconds is None or a.finish_seconds is None:
         if a.order not in ("held", "cancelled"):
             yield f"When it will run under the policy {a.policy} cannot be foretold."

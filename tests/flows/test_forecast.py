@@ -111,6 +111,31 @@ def test_a_node_that_would_be_back_lets_a_gang_run(short: Path) -> None:
     assert rows["small"].whatif_ends_in_s is not None
 
 
+def test_why_counts_the_gpus_in_service_and_names_the_nodes_that_are_not(short: Path) -> None:
+    with Desk(short) as desk:
+        told = desk.why(1)
+    assert (told.total_gpus, told.free_gpus, told.gpus_short) == (3, 1, 3)
+    text = str(told)
+    assert "It needs 4 GPUs, and only 3 are in service: it cannot run until node 3 is back" in text
+    assert "were left" not in text
+    assert "foretold" not in text
+
+
+def test_why_tells_that_a_job_goes_on_on_a_cordoned_node(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(replace(LONG, name="small"))
+        go(tmp_path, 1)
+        inbox.command(CommandKind.CORDON, 0)
+        inbox.submit(replace(LONG, demand=Demand.gang(4), name="wide"))
+    go(tmp_path, 1)
+    with Desk(tmp_path) as desk:
+        small, wide = desk.why(1), desk.why(3)
+    assert small.keeps == "cordoned"
+    assert "It runs on a cordoned node, and keeps its GPUs there" in str(small)
+    assert "no share" not in str(small)
+    assert (wide.keeps, wide.gpus_short, wide.free_gpus) == ("", None, 2)
+
+
 def test_jobs_that_would_not_end_are_told_with_the_reason(
     short: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
