@@ -231,7 +231,8 @@ def _too_few(a: Answer) -> str:
     how = "" if back is None else f" (shockwave uncordon {back})"
     until = f"{nodes}{how}, or others are added" if a.drained else "until nodes are added"
     needed = counted(a.scale_factor, "GPU")
-    return f"It needs {needed}, and only {a.gpus_short} are in service: it cannot run {until}."
+    there = f"{a.gpus_short} {'is' if a.gpus_short == 1 else 'are'} in service"
+    return f"It needs {needed}, and only {there}: it cannot run {until}."
 
 
 def _ahead(a: Answer) -> Iterator[str]:
