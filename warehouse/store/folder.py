@@ -330,7 +330,7 @@ def unknown_run(warehouse: Path, run: str) -> InputError:
     """The error for a run that is not in a warehouse."""
     remedy = likely(run, map(name_of, run_folders(warehouse))) + "list them with: shockwave runs"
     if run in {file.parent.name for file in (warehouse / "campaigns").glob("*/cells.parquet")}:
-        remedy = f"it is a campaign; list its runs with: shockwave runs --campaign {run}"
+        remedy = f"it is a campaign, of which shockwave campaigns {run} tells"
     return InputError(f"run {run!r}", f"not in the warehouse {warehouse}", remedy)
 
 
