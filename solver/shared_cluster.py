@@ -274,10 +274,8 @@ class _Play:
                 since, stale = 0, False
             pace, kinds = self._chosen(there, share, rounds)
             if not pace.any():  # no gang fits what is in service
-                if end < np.inf:
-                    clock = end
-                    break
-                self.fair[there], self.left[there] = clock + self.left[there], 0.0
+                if end == np.inf:
+                    self.fair[there], self.left[there] = clock + self.left[there], 0.0
                 break
             needs = np.divide(
                 self.left[there], pace, out=np.full(len(pace), np.inf), where=pace > 0
@@ -303,10 +301,9 @@ class _Play:
                 strict=True,
             )
         )
-        clock = max(clock, end) if not there.size and end < np.inf else clock
         return replace(
             self.cluster,
-            clock_seconds=clock,
+            clock_seconds=max(clock, end) if end < np.inf else clock,
             rounds=rounds,
             since=since,
             stale=stale,
