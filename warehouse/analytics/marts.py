@@ -67,8 +67,8 @@ BATCH_RUNS = 256
 """Runs that are copied together at most. An engineering bound; no sweep is recorded."""
 
 NEW_RUNS = 8
-"""Ended runs without copies up to which they are left so: queries of a thousand runs then take less
-than a second (`benchmarks/many_runs.py`). An engineering bound; no sweep is recorded."""
+"""Ended runs without copies up to which they are left so: queries of a thousand runs then take
+about a second (`benchmarks/many_runs.py`). An engineering bound; no sweep is recorded."""
 
 SPILL_SECONDS = 86400.0
 """Age of what a query has spilled, after which the query is taken to be over. An engineering
