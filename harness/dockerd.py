@@ -194,7 +194,8 @@ class Dockerd:
         """Make the images."""
         command = [python(), "-m", "trainer"]
         self.add_image(IMAGE, command)
-        deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+        deaf = "import signal, time; signal.signal(15, signal.SIG_IGN)"
+        deaf += "; print('deaf', flush=True); time.sleep(600)"
         self.add_image(STUBBORN, [python(), "-c", deaf])
         self.add_image(LYING, [python(), "-c", "pass"])
         self.add_image(PLAIN, [])

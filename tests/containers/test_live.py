@@ -17,7 +17,7 @@ from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.runtime import EventKind, Lease, Standing, Terms
 from harness.dockerd import IMAGE, LIMITS, LOUD, LYING, STUBBORN, Dockerd, cluster, mixed, mounts
-from harness.waiting import HANG_SECONDS
+from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import InputError, WarehouseBusy
 from tests.containers.stories import by_job, job, long, losses, story
 
@@ -69,6 +69,7 @@ def test_each_trouble_is_told_in_words(daemon: Dockerd, storage: Path) -> None:
             assert reason.endswith("shockwave-test:missing: build or load the image on that node")
         assert lost == {removed: "its container vanished"}
 
+        wait_for(container(daemon, "troubles", deaf).logs)
         (preempted,) = told.dispatch({})
         assert preempted.job_id == deaf
         assert preempted.reason == "a test says so; killed, as SIGTERM did not end it in 1 s"
