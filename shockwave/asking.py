@@ -178,6 +178,7 @@ def report(
     out: str | Path | None = None,
     *,
     title: str = "",
+    against: str | None = None,
     warehouse: str | Path | None = None,
 ) -> Path:
     """Write one self-contained HTML page about runs.
@@ -186,14 +187,15 @@ def report(
         name: A run, runs separated by commas, or a campaign.
         out: The file; by default in `reports/` of the warehouse. An earlier one is replaced.
         title: Its heading.
+        against: The policy that paired differences are taken from; by default the first.
         warehouse: Folder that keeps the records; see `folder_of`.
 
     Returns:
         The file.
 
     Raises:
-        InputError: There is no such run, the file cannot be written, or the extra `report` is
-            missing.
+        InputError: There is no such run or policy, the file cannot be written, or the extra
+            `report` is missing.
     """
     from flows.runs.extras import require
 
@@ -202,7 +204,8 @@ def report(
     from warehouse.report import report_name, write_report
 
     path = Path(out) if out else folder_of(warehouse) / "reports" / f"{report_name(name)}.html"
-    return write_report(Analytics(folder_of(warehouse)), name, path, title or f"Shockwave: {name}")
+    analytics, heading = Analytics(folder_of(warehouse)), title or f"Shockwave: {name}"
+    return write_report(analytics, name, path, heading, against)
 
 
 @working("figures")
@@ -212,24 +215,26 @@ def figures(
     *,
     inches: float = 3.3,
     only: Sequence[str] = (),
+    against: str | None = None,
     warehouse: str | Path | None = None,
 ) -> list[Path]:
     """Write the figures of a report for a paper: PDF, so wide, small type, fonts embedded.
 
     Args:
         name: A run, runs separated by commas, or a campaign.
-        folder: The folder; each figure becomes `KEY.pdf`, further choices of it
-            `KEY-CHOICE.pdf`.
+        folder: The folder; each figure becomes `KEY.pdf`; of several workloads each has its own,
+            `KEY-WORKLOAD.pdf`, and of other choices those after the first, `KEY-CHOICE.pdf`.
         inches: Width: 3.3 for a column, 7 for a page of two columns.
         only: Beginnings of the keys of those to write, such as `comparison`; all by default.
+        against: See `report`.
         warehouse: Folder that keeps the records; see `folder_of`.
 
     Returns:
         The files.
 
     Raises:
-        InputError: There is no such run or figure, the folder cannot be written, the width is out
-            of bounds, or the extra `report` is missing.
+        InputError: There is no such run, figure or policy, the folder cannot be written, the
+            width is out of bounds, or the extra `report` is missing.
     """
     from flows.runs.extras import require
 
@@ -241,7 +246,7 @@ def figures(
 
     shown = progress()
     shown.stage(f"reading {name}")
-    drawn = report_of(Analytics(folder_of(warehouse)), name).figures
+    drawn = report_of(Analytics(folder_of(warehouse)), name, against).figures
     for begin in only:
         if not any(figure.key.startswith(begin) for figure in drawn):
             keys = sorted(figure.key for figure in drawn)

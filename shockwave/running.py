@@ -209,17 +209,21 @@ class Campaign:
         groups = summarize(self.warehouse, read_cells(self.warehouse, self.name), of_jobs)
         return pd.DataFrame([group.row() for group in groups])
 
-    def differences(self, of_jobs: str | None = None) -> "pd.DataFrame":
-        """How policies differ from the first one over pairs of cells that share all else.
+    def differences(
+        self, of_jobs: str | None = None, *, against: str | None = None
+    ) -> "pd.DataFrame":
+        """How policies differ from one of them over pairs of cells that share all else.
 
-        A row a policy: mean differences, in the figure's unit and in percent of the first, or in
-        percentage points, with the bounds of their 95 % intervals.
+        A row a policy, where there are several workloads over all of them and for each: mean
+        differences, in the figure's unit and in percent of that policy's, or in percentage points,
+        with the bounds of their 95 % intervals.
 
         Args:
             of_jobs: See `summary`.
+            against: The policy that the others are held against; by default the first.
 
         Raises:
-            InputError: The condition is wrong.
+            InputError: The condition is wrong, or the campaign has no such policy.
             WarehouseError: A run is damaged, or the campaign was never run.
         """
         import pandas as pd
@@ -227,7 +231,8 @@ class Campaign:
         from flows.campaigns.summary import differences
         from warehouse.store.campaigns import read_cells
 
-        pairs = differences(self.warehouse, read_cells(self.warehouse, self.name), of_jobs)
+        cells = read_cells(self.warehouse, self.name)
+        pairs = differences(self.warehouse, cells, of_jobs, against)
         return pd.DataFrame([one.row() for one in pairs])
 
     def cells(self) -> "pd.DataFrame":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from warehouse.analytics.intervals import Interval, as_columns, interval
 from warehouse.analytics.listing import figures_of_jobs
-from warehouse.analytics.paired import Difference, difference
+from warehouse.analytics.paired import ALL, Difference, difference, reference
 from warehouse.analytics.questions import Analytics
 from warehouse.store.files import CellRow, CellStatus
 
@@ -115,11 +115,13 @@ class Pairs:
     Attributes:
         policy: Name of the policy.
         against: Name of the other one.
+        workload: Name of the workload; `ALL` for the pairs of all, where there are several.
         figures: Differences by the keys of `PAIRED`; None where no pair has a value.
     """
 
     policy: str
     against: str
+    workload: str
     figures: dict[str, Difference | None]
 
     def row(self) -> dict[str, object]:
@@ -136,44 +138,61 @@ class Pairs:
 
     def _named(self) -> dict[str, object]:
         pairs = max((one.pairs for one in self.figures.values() if one), default=0)
-        return {"policy": self.policy, "against": self.against, "pairs": pairs}
+        about = {"policy": self.policy, "against": self.against, "workload": self.workload}
+        return about | {"pairs": pairs}
 
 
 def differences(
-    warehouse: Path, cells: Iterable[CellRow], of_jobs: str | None = None
+    warehouse: Path,
+    cells: Iterable[CellRow],
+    of_jobs: str | None = None,
+    against: str | None = None,
 ) -> list[Pairs]:
-    """How policies differ from the first over pairs of cells that share all but the policy.
+    """How policies differ from one of them over pairs of cells that share all but the policy.
+
+    Where there are several workloads, over the pairs of all of them first, then of each.
 
     Args:
         warehouse: The warehouse with the runs.
         cells: The cells, in the order of the campaign; unfinished cells are left out.
         of_jobs: See `summarize`; without the differences in figures that only all jobs have.
+        against: The policy that the others are held against; by default the first.
 
     Raises:
-        InputError: The condition is wrong.
+        InputError: The condition is wrong, or no cell of such a policy is finished.
         WarehouseError: A run is damaged.
     """
     done, figures, found = _finished(warehouse, cells, of_jobs)
+    if not done:
+        return []
     names = list(dict.fromkeys(cell.policy for cell in done))
+    base = reference(names, against)
+    workloads = list(dict.fromkeys(cell.workload for cell in done))
+    views = [ALL, *workloads] if len(workloads) > 1 else workloads
     paired = [key for key, (column, _) in PAIRED.items() if column in figures]
     by_policy: defaultdict[str, dict[tuple[str, str, str, int], str]] = defaultdict(dict)
     for cell in done:
         by_policy[cell.policy][cell.workload, cell.cluster, cell.options, cell.seed] = cell.run
 
-    def compared(policy: str, key: str) -> Difference | None:
+    def compared(policy: str, workload: str, key: str) -> Difference | None:
         column, scale = PAIRED[key]
 
         def value(run: str | None) -> float | None:
             number = found[run][column] if run else None
             return None if number is None else scale * number
 
-        base = by_policy[names[0]]
-        pairs = ((value(run), value(base.get(where))) for where, run in by_policy[policy].items())
+        pairs = (
+            (value(run), value(by_policy[base].get(where)))
+            for where, run in by_policy[policy].items()
+            if workload in (ALL, where[0])
+        )
         return difference(pairs, percent=key.endswith("_percent"))
 
     return [
-        Pairs(policy, names[0], {key: compared(policy, key) for key in paired})
-        for policy in names[1:]
+        Pairs(policy, base, view, {key: compared(policy, view, key) for key in paired})
+        for view in views
+        for policy in names
+        if policy != base
     ]
 
 

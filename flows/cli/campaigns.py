@@ -81,6 +81,12 @@ def campaigns(
         str | None,
         typer.Option(help="Its figures of some jobs only, such as 'scale_factor = 4'."),
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Policy that others are held against.", show_default="the campaign's first"
+        ),
+    ] = None,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
@@ -90,11 +96,12 @@ def campaigns(
     from warehouse.analytics.marts import keep_fast
     from warehouse.analytics.questions import Analytics
 
-    if of_jobs is not None and name is None:
-        raise InputError("of_jobs", "is a question about one campaign", "name the campaign")
+    for option, value in (("of_jobs", of_jobs), ("against", against)):
+        if value is not None and name is None:
+            raise InputError(option, "is a question about one campaign", "name the campaign")
     keep_fast(warehouse, progress().counted("copying figures", "files"))
     if name is not None:
-        _report(warehouse, name, as_json, of_jobs)
+        _report(warehouse, name, as_json, of_jobs, against)
         return
     rows = list_campaigns(Analytics(warehouse))
     print_rows(rows, as_json, paged=True)
@@ -102,14 +109,20 @@ def campaigns(
         say("(no campaign was run)", err=True)
 
 
-def _report(warehouse: Path, campaign: str, as_json: bool, of_jobs: str | None = None) -> None:
-    """Print the means over seeds, and how the policies differ from the first."""
+def _report(
+    warehouse: Path,
+    campaign: str,
+    as_json: bool,
+    of_jobs: str | None = None,
+    against: str | None = None,
+) -> None:
+    """Print the means over seeds, and how the policies differ from one of them."""
     from flows.campaigns.summary import differences, summarize
     from warehouse.store.campaigns import read_cells
 
     cells = read_cells(warehouse, campaign)
     groups = summarize(warehouse, cells, of_jobs)
-    pairs = differences(warehouse, cells, of_jobs)
+    pairs = differences(warehouse, cells, of_jobs, against)
     if as_json:
         rows = [*(group.row() for group in groups), *(one.row() for one in pairs)]
         print_rows([{"campaign": campaign} | row for row in rows], as_json)
@@ -124,4 +137,8 @@ def _report(warehouse: Path, campaign: str, as_json: bool, of_jobs: str | None =
     print_rows([group.shown() for group in groups], as_json, asked=asked)
     if pairs:
         say(f"\ndifferences from {pairs[0].against} over pairs that share all else, ± 95 %")
-        print_rows([one.shown() for one in pairs], as_json)
+        rows = [one.shown() for one in pairs]
+        if len({one.workload for one in pairs}) == 1:
+            for row in rows:
+                del row["workload"]
+        print_rows(rows, as_json)

@@ -19,6 +19,10 @@ def report(
     figures: Annotated[
         Path | None, typer.Option(help="Folder for the figures as SVG and PNG.")
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(help="Policy that others are held against.", show_default="the first"),
+    ] = None,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
 ) -> None:
@@ -37,7 +41,7 @@ def report(
     if figures:
         check_writable(figures / "figure")  # which is a folder, or can be made
     shown.stage(f"reading {name}")
-    content = report_of(Analytics(warehouse), name)
+    content = report_of(Analytics(warehouse), name, against)
     runs = content.runs
     title = ", ".join(runs) if len(runs) < 4 else name if "," not in name else f"{len(runs)} runs"
     shown.stage("writing the page")

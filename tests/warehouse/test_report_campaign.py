@@ -1,6 +1,7 @@
 """A report on a campaign: its own names, differences in pairs, who is beaten by nobody."""
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -119,9 +120,43 @@ def test_policies_are_compared_over_seeds_on_some_jobs(campaign: Analytics) -> N
     assert summarize(campaign.warehouse, cells, "job_id > 99")[0].row()["jobs"] == 0
 
 
+def test_differences_are_taken_from_a_policy_over_all_workloads_and_in_each(
+    campaign: Analytics, tmp_path: Path
+) -> None:
+    cells = [
+        replace(cell, campaign="c-3", workload=cell.options, options="")
+        for cell in read_cells(campaign.warehouse, "c-1")
+    ]
+    first, back = (
+        [one.row() for one in differences(campaign.warehouse, cells, against=against)]
+        for against in (None, "my-fifo")
+    )
+    told = [(row["policy"], row["against"], row["workload"], row["pairs"]) for row in back]
+    assert told == [
+        ("my-srtf", "my-fifo", workload, pairs)
+        for workload, pairs in (("all workloads", 4), ("calm", 2), ("rough", 2))
+    ]
+    column = "mean_jct_difference_s"
+    assert [row[column] for row in back] == pytest.approx([-row[column] for row in first])
+    assert first[0][column] == pytest.approx((first[1][column] + first[2][column]) / 2)
+    with pytest.raises(InputError, match="'my-fifi' is none of the policies; did you mean my-fifo"):
+        differences(campaign.warehouse, cells, against="my-fifi")
+
+    write_cells(campaign.warehouse, "c-3", cells)
+    found = paired(entries_of(campaign, "c-3"), "my-fifo")
+    assert found is not None
+    assert [*found.choices] == ["all workloads", "calm on small", "rough on small"]
+    assert {row["label"] for row in found.rows} == {"my-srtf"}
+    files = shockwave.figures(
+        "c-3", tmp_path, only=["paired"], against="my-fifo", warehouse=campaign.warehouse
+    )
+    names = ("all-workloads", "calm-on-small", "rough-on-small")
+    assert [re.sub(r"-\w{8}$", "", file.stem) for file in files] == [f"paired-{n}" for n in names]
+
+
 def test_campaigns_are_listed_whatever_has_run(campaign: Analytics) -> None:
     rows = {row["campaign"]: row for row in list_campaigns(campaign)}
-    assert [*rows] == ["c-1", "c-2"]
+    assert {"c-1", "c-2"} <= {*rows}
     one = rows["c-1"]
     assert (one["cells"], one["finished"], one["failed"], one["seeds"]) == (8, 8, 0, 2)
     assert (one["policies"], one["variants"]) == ("my-fifo my-srtf", 2)

@@ -1,9 +1,10 @@
 """Differences of a figure over pairs that share all but one thing, with confidence intervals."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from predictor.errors import InputError, meant
 from warehouse.analytics.intervals import Interval, interval
 from warehouse.analytics.questions import Analytics
 
@@ -18,6 +19,10 @@ WHERE b.run = '{base}' AND o.run <> b.run
         = (k.model, k.mode, k.scale_factor, k.epochs, k.arrival_seconds)
 ORDER BY o.run, o.job_id
 """
+
+
+ALL = "all workloads"
+"""What differences over the pairs of all workloads are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,20 @@ def difference(
         return None
     less, more = sum(change < 0 for change in changes), sum(change > 0 for change in changes)
     return Difference(len(changes), interval(changes), less, more)
+
+
+def reference(policies: Sequence[str], against: str | None) -> str:
+    """The policy that others are held against: the one that is asked for, else the first.
+
+    Raises:
+        InputError: It is none of them.
+    """
+    if against is None:
+        return policies[0]
+    if against not in policies:
+        known = list(dict.fromkeys(policies))
+        raise InputError("against", f"{against!r} is none of the policies", meant(against, known))
+    return against
 
 
 def job_by_job(warehouse: Path, base: str, others: Iterable[str]) -> dict[str, Difference]:

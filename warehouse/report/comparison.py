@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import altair as alt
 
 from warehouse.analytics.intervals import Interval
-from warehouse.analytics.paired import difference
+from warehouse.analytics.paired import ALL, difference, reference
 from warehouse.report.figure import (
     COLOURS,
     LABEL,
@@ -20,8 +20,6 @@ from warehouse.report.figure import (
 )
 from warehouse.report.metrics import COMPARED, MAKESPAN, MEAN_JCT, UNFAIR, WORST_FTF, Metric
 from warehouse.report.selection import Entry, grouped, labels_of
-
-ALL = "all workloads"
 
 
 def policies(entries: Sequence[Entry], key: str = "comparison") -> Figure:
@@ -66,13 +64,22 @@ def _row(found: Interval, runs: int) -> dict[str, float | int]:
     return {**{name: round(value, 5) for name, value in numbers.items()}, "runs": runs}
 
 
-def paired(entries: Sequence[Entry], key: str = "paired") -> Figure | None:
+def paired(
+    entries: Sequence[Entry], against: str | None = None, key: str = "paired"
+) -> Figure | None:
     """Differences between policies over the same workload, cluster, options and seed.
 
-    Each policy is compared with the one named first. Returns None where no two pairs exist, so
-    that a difference could not be told from chance.
+    Returns None where no two pairs exist, so that a difference could not be told from chance.
+
+    Args:
+        entries: The runs.
+        against: The policy that the others are compared with; by default the one named first.
+        key: The figure's name.
+
+    Raises:
+        InputError: There is no such policy.
     """
-    base = entries[0].policy
+    base = reference([entry.policy for entry in entries], against)
     others = [name for name in dict.fromkeys(e.policy for e in entries) if name != base]
     views = {ALL: list(entries), **grouped(entries)}
     if len(views) == 2:

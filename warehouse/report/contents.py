@@ -111,16 +111,19 @@ class Report:
         return [section.figure for section in self.sections if section.figure is not None]
 
 
-def report_of(analytics: Analytics, about: str | Sequence[str]) -> Report:
+def report_of(
+    analytics: Analytics, about: str | Sequence[str], against: str | None = None
+) -> Report:
     """Read the contents of a report.
 
     Args:
         analytics: The warehouse.
         about: A run, runs separated by commas, a campaign, or a list of runs. Of a campaign the
             report uses its own names of policies, workloads, clusters and options.
+        against: The policy that paired differences are taken from; by default the first.
 
     Raises:
-        InputError: There is no such run or campaign, or it has no rounds yet.
+        InputError: There is no such run, campaign or policy, or it has no rounds yet.
         WarehouseError: A file is damaged.
     """
     entries = entries_of(analytics, about)
@@ -131,7 +134,7 @@ def report_of(analytics: Analytics, about: str | Sequence[str]) -> Report:
     asked |= by_run(analytics, (HELD, SOLVES, PRICES, ERRORS, COST, *OF_JOBS), runs)
     jobs = {run: jobs_of(run, *(asked[sql][run] for sql in OF_JOBS)) for run in runs}
     alone = len(entries) == 1
-    chapters = [] if alone else [_all(entries, drawn, asked)]
+    chapters = [] if alone else [_all(entries, drawn, asked, against)]
     chapters += [_run(analytics, e, jobs[e.run], asked, alone=alone) for e in shown]
     return Report(entries, shown, chapters)
 
@@ -139,12 +142,14 @@ def report_of(analytics: Analytics, about: str | Sequence[str]) -> Report:
 Asked = Mapping[str, Mapping[str, Sequence[Row]]]
 
 
-def _all(entries: Sequence[Entry], drawn: Sequence[Entry], asked: Asked) -> Chapter:
+def _all(
+    entries: Sequence[Entry], drawn: Sequence[Entry], asked: Asked, against: str | None
+) -> Chapter:
     """What the runs have in common, and how they differ."""
     compared = policies(entries)
     found = [
         Section(compared.key, compared.title, compared, _by_policy(entries)),
-        _section(paired(entries)),
+        _section(paired(entries, against)),
         _section(front(entries)),
         _section(distributions(drawn, asked[DISTRIBUTIONS])),
         _section(load(drawn, asked[LOAD])),

@@ -71,6 +71,10 @@ CONFIG: dict[str, Any] = {
 }
 
 
+WORKLOAD = "Workload"
+"""What the reader chooses by where a figure has a chart for each workload."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """A figure, for the page and for papers.
@@ -112,7 +116,7 @@ def chosen(
     about: str,
     charts: Mapping[str, alt.TopLevelMixin],
     rows: Sequence[Row],
-    choose: str = "Workload",
+    choose: str = WORKLOAD,
 ) -> Figure:
     """A figure of one chart, or of several of which the reader chooses one."""
     first = next(iter(charts.values()))

@@ -49,7 +49,13 @@ SETTINGS = (
 )
 
 
-def write_report(analytics: Analytics, about: str | Sequence[str], out: Path, title: str) -> Path:
+def write_report(
+    analytics: Analytics,
+    about: str | Sequence[str],
+    out: Path,
+    title: str,
+    against: str | None = None,
+) -> Path:
     """Write one self-contained HTML file about a run, some runs or a campaign.
 
     The same runs and title give the same bytes.
@@ -59,6 +65,7 @@ def write_report(analytics: Analytics, about: str | Sequence[str], out: Path, ti
         about: As for `report_of`; runs that differ in their seed only are summed up.
         out: The file; an earlier one is replaced.
         title: The page's heading.
+        against: See `report_of`.
 
     Returns:
         The file.
@@ -67,7 +74,7 @@ def write_report(analytics: Analytics, about: str | Sequence[str], out: Path, ti
         InputError: A run is unknown, or the file cannot be written.
         WarehouseError: A file of the warehouse is damaged.
     """
-    return write_page(report_of(analytics, about), out, title)
+    return write_page(report_of(analytics, about, against), out, title)
 
 
 def write_page(report: Report, out: Path, title: str) -> Path:

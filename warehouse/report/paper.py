@@ -6,7 +6,7 @@ from pathlib import Path
 
 import vl_convert
 
-from warehouse.report.figure import Figure
+from warehouse.report.figure import WORKLOAD, Figure
 from warehouse.report.output import report_name, write_bytes
 
 VEGA_LITE = "6.4"
@@ -17,7 +17,7 @@ SCALE = 2.0
 
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
-    """Write each chart as `KEY.svg` and `KEY.png`, on white; further choices as `KEY-CHOICE`.
+    """Write each chart as SVG and PNG, on white; `file_name` says how they are called.
 
     Returns:
         The files.
@@ -41,6 +41,9 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
 
 
 def file_name(figure: Figure, choice: str) -> str:
-    """The name of a chart's file: the first choice has the figure's, others add their own."""
-    first = next(iter(figure.choices), "")
-    return figure.key if choice == first else f"{figure.key}-{report_name(choice)}"
+    """The name of a chart's file: the figure's, and behind it the choice's own.
+
+    The first of choices that are all about the same, such as colours, goes without.
+    """
+    first = "" if figure.choose == WORKLOAD else next(iter(figure.choices), "")
+    return figure.key if choice in ("", first) else f"{figure.key}-{report_name(choice)}"

@@ -41,7 +41,7 @@ _SIZE = re.compile(r'<svg[^>]*? width="([\d.]+)"')
 def write_pdfs(
     figures: Sequence[Figure], folder: Path, inches: float = COLUMN_INCHES
 ) -> list[Path]:
-    """Write each chart as `KEY.pdf`, so wide, on white; further choices as `KEY-CHOICE.pdf`.
+    """Write each chart as PDF, so wide, on white; `file_name` says how they are called.
 
     Fonts are embedded as TrueType, which submission systems ask for.
 
