@@ -255,11 +255,12 @@ class InService:
         drained: Indices of drained nodes.
 
     Attributes:
+        whole: Inventory of all nodes.
         inventory: Inventory of the nodes in service; None if all are drained.
     """
 
     def __init__(self, whole: Inventory, drained: Sequence[int] = ()) -> None:
-        self._whole = whole
+        self.whole = whole
         self.inventory: Inventory | None = whole
         self._known: tuple[int, ...] | None = None
         self._number: dict[int, int] = {}
@@ -277,7 +278,7 @@ class InService:
 
     def numbered(self, gpus: Sequence[int]) -> tuple[int, ...]:
         """GPU indices of the whole inventory in this numbering; empty if any GPU is drained."""
-        if gpus and gpus[-1] >= self._whole.gpus:
+        if gpus and gpus[-1] >= self.whole.gpus:
             return ()  # of a larger cluster that a run was forked from
         if self._known is None:
             return tuple(gpus)

@@ -19,6 +19,7 @@ from predictor.belief import Belief
 from predictor.forecast import HELD, Forecast, RunTime
 from predictor.job import JobSpec
 from predictor.options import JobOptions, Task, stuck_behind
+from solver.inventory import InService
 from solver.kept import reserved
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import place
@@ -172,7 +173,7 @@ def _going_on(this: Round) -> Mapping[int, ActiveJob]:
     """
     orders = this.state.orders
     out = {*orders.held, *orders.cancelled}
-    if this.observation.drained:
+    if this.observation.drained or orders.cordoned:
         out |= {job_id for job_id in this.active if gpus_short(this, job_id) is not None}
     if not out:
         return this.active
@@ -184,6 +185,8 @@ def _going_on(this: Round) -> Mapping[int, ActiveJob]:
 def gpus_short(this: Round, job_id: int) -> int | None:
     """GPUs in service that a job could hold at most, where these are too few for it.
 
+    Those on cordoned nodes count for jobs that hold GPUs only, as no other starts there.
+
     Args:
         this: The round, predicted.
         job_id: The job, active in it.
@@ -191,11 +194,13 @@ def gpus_short(this: Round, job_id: int) -> int | None:
     Returns:
         None where it fits; 0 where it runs on none that are in service.
     """
-    job, inventory = this.active[job_id], this.nodes.inventory
+    job, inventory, cordoned = this.active[job_id], this.nodes.inventory, this.state.orders.cordoned
+    if cordoned and not job.gpus:
+        inventory = InService(this.nodes.whole, (*this.observation.drained, *cordoned)).inventory
     if inventory is None:
         return 0
     demand = job.spec.demand
-    if job.menu[0] in inventory.menu(demand):
+    if not {*job.menu}.isdisjoint(inventory.menu(demand)):
         return None
     pools = zip(inventory.pools, inventory.free, strict=True)
     most = max((free for pool, free in pools if demand.allows(pool.gpu_type)), default=0)

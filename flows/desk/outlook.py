@@ -222,12 +222,26 @@ def _queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> Qu
     )
 
 
+def too_few_gpus(name: str, found: History) -> dict[int, str]:
+    """What active jobs wait for, in words, where nodes are out of service or cordoned; else none.
+
+    Args:
+        name: The run.
+        found: Its history.
+    """
+    if not found.last or not (found.last.solve.drained or found.state.orders.cordoned):
+        return {}
+    _, this = predicted(name, found)
+    return {job_id: _waits_for(this, job_id) for job_id in this.active}
+
+
 def _waits_for(this: Round, job_id: int) -> str:
     """What keeps a job from running, in words; see `QueueRow.waits_for`."""
     others, there = waits_for(this.state, job_id), gpus_short(this, job_id)
     if others or there is None:
         return others
-    return f"{counted(this.active[job_id].spec.demand.least, 'GPU')}, {there} in service"
+    where = "in service and not cordoned" if this.state.orders.cordoned else "in service"
+    return f"{counted(this.active[job_id].spec.demand.least, 'GPU')}, {there} {where}"
 
 
 def _deadline(spec: JobSpec, clock: float, ahead: Expected | None) -> dict[str, Any]:

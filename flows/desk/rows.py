@@ -47,7 +47,8 @@ class JobRow:
             limit; None if it ended before its last.
         arrival_s: When it came, on the run's clock in seconds; None before it is taken in.
         ended_s: When it ended.
-        reason: Why it failed or was refused, or for which other jobs it waits, in words.
+        reason: Why it failed or was refused, or what keeps it from running (see `waits_for` of
+            `QueueRow`), in words.
     """
 
     job_id: int
@@ -85,8 +86,8 @@ class QueueRow:
         ends_high_s: Upper end.
         ftf: Its finish-time fairness ρ, if it ends then.
         price: What a GPU-round of its type costs in the market.
-        waits_for: Other jobs, the quota or too few GPUs in service that keep it from running, in
-            words; empty if none does.
+        waits_for: Other jobs, the quota or too few GPUs in service and not cordoned that keep it
+            from running, in words; empty if none does.
         deadline_in_s: When it is to end; None if it has no deadline.
         in_time: Whether it should: yes or no where all of the interval says so, maybe, or missed;
             empty without a deadline or an expectation.
@@ -149,8 +150,9 @@ class NodeRow:
         node: Its index, from 0.
         name: Its name in the cluster file, on Docker hosts; empty on a virtual cluster.
         gpu_type: Type of its GPUs; empty for the only type of a cluster.
-        gpus: Its GPUs.
-        held_gpus: Those that are held.
+        gpus: How many GPUs it has.
+        gpu_indices: Their indices in the cluster.
+        held_gpus: Those of them that are held.
         jobs: Jobs that hold them, by id.
         drained: Whether it is out of service.
         cordoned: Whether no job starts there.
@@ -160,7 +162,8 @@ class NodeRow:
     node: int
     name: str
     gpu_type: str
-    gpus: tuple[int, ...]
+    gpus: int
+    gpu_indices: tuple[int, ...]
     held_gpus: tuple[int, ...]
     jobs: tuple[int, ...]
     drained: bool

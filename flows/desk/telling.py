@@ -22,7 +22,7 @@ from flows.desk.course import (
     prices_of,
     tenants_of,
 )
-from flows.desk.outlook import Followed, History, queue_rows, solved
+from flows.desk.outlook import Followed, History, queue_rows, solved, too_few_gpus
 from flows.desk.rows import (
     EventRow,
     Happened,
@@ -159,7 +159,8 @@ class Telling:
 
     def jobs(self) -> list[JobRow]:
         """All jobs, by id."""
-        state = self.history().state
+        history = self.history()
+        state, few = history.state, too_few_gpus(self.run, history)
         news = [found for found in self._news() if found.round < state.round]  # of one moment
         ends = {e.job_id: e for found in news for e in found.finished if e.ends_job}
         rows = []
@@ -174,7 +175,9 @@ class Telling:
                     done=belief.share_done if belief else whole,
                     arrival_s=spec.arrival_seconds,
                     ended_s=end.at_seconds if end else None,
-                    reason=end.reason if end else waits_for(state, spec.job_id),
+                    reason=end.reason
+                    if end
+                    else few.get(spec.job_id) or waits_for(state, spec.job_id),
                 )
             )
         refusals = {
@@ -242,8 +245,9 @@ class Telling:
             kind = inventory.pools[inventory.pool(gpus[0])].gpu_type
             jobs = tuple(sorted({holders[gpu] for gpu in held}))
             out, kept = node in drained, node in cordoned
-            name, problem = names.get(node, ""), problems.get(node, "")
-            rows.append(NodeRow(node, name, kind, gpus, held, jobs, out, kept, problem))
+            about = node, names.get(node, ""), kind
+            reason = problems.get(node, "")
+            rows.append(NodeRow(*about, len(gpus), gpus, held, jobs, out, kept, reason))
         return rows
 
     @staticmethod

@@ -141,6 +141,7 @@ class Answer:
     longest: Wait | None = None
     gpus_short: int | None = None
     keeps: str = ""
+    cordoned: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         """The answer in sentences, one a line."""
@@ -253,6 +254,7 @@ def answer(
         gpus_short=gpus_short(this, job_id),
         keeps=_keeps(job, gpus, cordoned) if job_id not in places else "",
         quota_until_seconds=barred.until_seconds if barred and barred.until_seconds else None,
+        cordoned=tuple(sorted({inventory.node(gpu) for gpu in cordoned})),
     )
 
 

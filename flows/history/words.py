@@ -1,6 +1,6 @@
 """Sentences for why a job runs, waits or was preempted in a round."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from containers.runtime import EventKind
 from flows.history.answer import Answer, Holder, Speed
@@ -95,8 +95,9 @@ def _standing(a: Answer) -> Iterator[str]:
         yield f"Node {node} (from 0) is out of service: {problem}."
     known = {node for node, _ in a.problems}
     if others := [node for node in a.drained if node not in known]:
-        nodes, several = ", ".join(map(str, others)), len(others) > 1
-        yield f"Node{'s' * several} {nodes} (from 0) {'are' if several else 'is'} out of service."
+        yield f"{_nodes(others)} out of service."
+    if a.cordoned and a.status != "runs":
+        yield f"{_nodes(a.cordoned)} cordoned: no job starts there."
     if a.order:
         yield ORDERS[a.order]
         return
@@ -140,6 +141,12 @@ def _standing(a: Answer) -> Iterator[str]:
         yield f"The policy puts {counted(len(less), 'job')} before it to which a GPU is worth less."
     if a.price is not None:
         yield f"The market prices one more GPU-round at {a.price:.4g}."
+
+
+def _nodes(nodes: Sequence[int]) -> str:
+    """Nodes as the subject of a sentence, with its verb."""
+    several = len(nodes) > 1
+    return f"Node{'s' * several} {', '.join(map(str, nodes))} (from 0) {'are' if several else 'is'}"
 
 
 def _before(a: Answer) -> list[Holder]:
@@ -223,15 +230,17 @@ def _preempted(a: Answer) -> Iterator[str]:
 
 def _too_few(a: Answer) -> str:
     """What has to come into service before a job can run."""
-    shown = ", ".join(map(str, a.drained[:SHOWN])) + ", …" * (len(a.drained) > SHOWN)
+    out = (*a.drained, *a.cordoned)
+    shown = ", ".join(map(str, out[:SHOWN])) + ", …" * (len(out) > SHOWN)
     ailing = {node for node, _ in a.problems}
-    back = next((node for node in a.drained if node not in ailing), None)
-    several = len(a.drained) > 1
+    back = next((node for node in out if node not in ailing), None)
+    several = len(out) > 1
     nodes = f"until node{'s' * several} {shown} {'are' if several else 'is'} back"
     how = "" if back is None else f" (shockwave uncordon {back})"
-    until = f"{nodes}{how}, or others are added" if a.drained else "until nodes are added"
+    until = f"{nodes}{how}, or others are added" if out else "until nodes are added"
     needed = counted(a.scale_factor, "GPU")
-    there = f"{a.gpus_short} {'is' if a.gpus_short == 1 else 'are'} in service"
+    where = "in service and not cordoned" if a.cordoned else "in service"
+    there = f"{a.gpus_short} {'is' if a.gpus_short == 1 else 'are'} {where}"
     return f"It needs {needed}, and only {there}: it cannot run {until}."
 
 

@@ -200,6 +200,7 @@ def test_tenants_see_their_own_jobs_only(api: Api) -> None:
         rows = api.ask(caller, "GET", "/nodes").json()
         assert sorted({job for row in rows for job in row["jobs"]}) == jobs
         assert sum(len(row["held_gpus"]) for row in rows) == 2
+        assert all(row["gpus"] == len(row["gpu_indices"]) for row in rows)
     # A name is the latest of the caller's own jobs of that name.
     assert api.ask("tenant", "GET", "/jobs/mine").json()["job_id"] == 1
     assert api.ask("reader", "GET", "/jobs/mine").json()["job_id"] == 3

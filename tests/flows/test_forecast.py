@@ -133,7 +133,11 @@ def test_why_tells_that_a_job_goes_on_on_a_cordoned_node(tmp_path: Path) -> None
     assert small.keeps == "cordoned"
     assert "It runs on a cordoned node, and keeps its GPUs there" in str(small)
     assert "no share" not in str(small)
-    assert (wide.keeps, wide.gpus_short, wide.free_gpus) == ("", None, 2)
+    assert (wide.keeps, wide.gpus_short, wide.free_gpus) == ("", 3, 2)
+    assert "Node 0 (from 0) is cordoned: no job starts there." in str(wide)
+    few = "only 3 are in service and not cordoned: it cannot run until node 0 is back"
+    assert f"{few} (shockwave uncordon 0), or others are added" in str(wide)
+    assert "foretold" not in str(wide)
 
 
 def test_jobs_that_would_not_end_are_told_with_the_reason(
@@ -141,9 +145,10 @@ def test_jobs_that_would_not_end_are_told_with_the_reason(
 ) -> None:
     with Desk(short) as desk:
         queue = {row.name: row.waits_for for row in desk.queue()}
+        reasons = {row.name: row.reason for row in desk.jobs()}
         rows = forecast(desk, WhatIf(drain=["1", "2"]))
         asked = forecast(desk, WhatIf(cancel=["small"], hold=["wide"]))
-    assert queue == {"wide": "4 GPUs, 3 in service", "small": ""}
+    assert queue == reasons == {"wide": "4 GPUs, 3 in service", "small": ""}
     too_few = {"wide": "waits for 4 GPUs, 1 in service", "small": "waits for 2 GPUs, 1 in service"}
     assert {row.name: row.whatif_reason for row in rows} == too_few
     assert {row.whatif_reason for row in asked} == {"is cancelled", "is on hold"}

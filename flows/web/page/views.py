@@ -95,7 +95,7 @@ def overview(service: Guarded, caller: Token) -> dict[str, Any]:
     holders = {gpu: job for job in jobs for gpu in job.held_gpus}
     nodes = []
     for row in service.nodes(caller):
-        gpus = [(number, holders.get(number)) for number in row.gpus]
+        gpus = [(number, holders.get(number)) for number in row.gpu_indices]
         nodes.append(
             Node(
                 row,
