@@ -126,7 +126,9 @@ def why(
     job: Annotated[
         str, typer.Argument(help="The job, by its id or name.", autocompletion=named_jobs)
     ],
-    run: Annotated[str | None, typer.Option(help="The run, by default the latest.")] = None,
+    run: Annotated[
+        str | None, typer.Option(help="The run.", show_default="the service's or the newest")
+    ] = None,
     number: Annotated[
         int | None, typer.Option("--round", help="By default the job's last active one.")
     ] = None,
@@ -137,7 +139,16 @@ def why(
     from flows.cli.jobs import asked_login, desk
     from flows.history.words import in_words
 
-    if run is None and number is None and (asked_login() or _is_of_service(warehouse)):
+    told = run is None and number is None  # by the service, if it is the one that is asked
+    if run is None and not (told and asked_login()):
+        run, of_service, other = _default_run(warehouse)
+        told = told and of_service
+        if other and not as_json:
+            which, rest = "newest run", "service's"
+            if of_service:
+                which, rest = "service's run", "newest"
+            say(f"(of the {which}; of the {rest}: --run {other})", err=True)
+    if told:
         with desk(warehouse) as found:
             answer = found.why(job)
     else:
@@ -151,18 +162,32 @@ def why(
             say(line)
 
 
-def _is_of_service(warehouse: Path) -> bool:
-    """Whether the latest run of a warehouse is its service's, which knows where that stands."""
+def _default_run(warehouse: Path) -> tuple[str, bool, str]:
+    """The run that is asked about where none is named: the newest, or that of a running service.
+
+    Returns:
+        The run, whether it is the service's, and the other of the two; empty if there is none.
+    """
+    from flows.history.why import latest
+    from flows.service.running import is_taken
+
+    newest, own = latest(warehouse), _run_of_service(warehouse)
+    if own == newest:
+        return newest, True, ""
+    return (own, True, newest) if own and is_taken(warehouse) else (newest, False, own)
+
+
+def _run_of_service(warehouse: Path) -> str:
+    """The run of a warehouse's service, which knows where that stands; empty if it has none."""
     from warehouse.store.folder import SNAPSHOT
 
     url = os.environ.get(DATABASE_URL, "")
     if not url and not (warehouse / SNAPSHOT).parent.is_dir():
-        return False
-    from flows.history.why import latest
+        return ""
     from warehouse.inbox.inbox import Inbox
 
     with Inbox(warehouse, url) as inbox:
-        return bool(inbox.run) and inbox.run == latest(warehouse)
+        return inbox.run
 
 
 def whatif(

@@ -7,6 +7,7 @@ columns, each row becomes a block.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from itertools import accumulate, zip_longest
 
@@ -124,7 +125,9 @@ def is_number(value: object) -> bool:
 
 
 def shown(value: object) -> str:
-    """A value as text, without control characters."""
+    """A value as text, without control characters; times to the second."""
+    if isinstance(value, datetime):
+        value = value.replace(microsecond=0)
     if isinstance(value, float):
         if 100 <= abs(value) < MOST_DIGITS:
             return f"{value:,.1f}"

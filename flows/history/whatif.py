@@ -253,8 +253,8 @@ def _forked(
     if (change.gpus is not None or change.pools) and any(c.kind in changes for c in given):
         raise InputError(
             "gpus" if change.gpus is not None else "pools",
-            f"nodes were added to run {name!r} or removed from it, by the numbers that they have",
-            "leave it out, so that the fork has the nodes that the run has",
+            f"run {name!r} had nodes added or removed while it was under way",
+            "leave it out: the fork then has the nodes of the run, round by round",
         )
     arrived = sum(len(record.arrivals) for record in rounds[:number])
     ended = {job_id for record in rounds[: number + 1] for job_id in record.ended}

@@ -78,9 +78,19 @@ def _locked(warehouse: Path) -> int:
             return lock_run(warehouse / LOCK, "service")
         except WarehouseBusy:
             if time.monotonic() > deadline:
-                place, remedy = str(warehouse), "stop it with: shockwave down"
-                raise WarehouseBusy(place, "has a service that is running", remedy) from None
+                raise busy(warehouse) from None
         time.sleep(ASKED_SECONDS / 100)
+
+
+def busy(warehouse: Path) -> WarehouseBusy:
+    """The error that a warehouse has a service already, with where it is."""
+    found = running(warehouse)
+    where = f" at {found.url} (process {found.pid})" if found else ""
+    return WarehouseBusy(
+        str(warehouse),
+        f"has a service that is running{where}",
+        "stop it with shockwave down, or start another with --warehouse and --port",
+    )
 
 
 def is_taken(warehouse: Path) -> bool:

@@ -11,7 +11,7 @@ from flows.servers.logs import LogFormat
 from flows.service.options import DATABASE_URL, ServiceOptions
 from flows.service.running import FOLDER, running
 from flows.up.service import Service, way_in
-from predictor.errors import WarehouseBusy, WarehouseError
+from predictor.errors import WarehouseError
 
 COMMAND = "from flows.cli.main import main; main()"
 
@@ -24,12 +24,10 @@ def start_detached(service: Service) -> str:
 
     Raises:
         InputError: See `Service.check`.
+        WarehouseBusy: The warehouse has a service.
         WarehouseError: It ended, or is not ready in time.
     """
     service.check()
-    if running(service.warehouse):
-        place, remedy = str(service.warehouse), "stop it with: shockwave down"
-        raise WarehouseBusy(place, "has a service that is running", remedy)
     log = service.warehouse / FOLDER / LOG
     with log.open("w") as out:
         process = subprocess.Popen(

@@ -132,7 +132,11 @@ class Listening:
                 f"{self.host}:{self.port} cannot be listened on ({error.strerror})",
                 "give another host or port",
             )
-        who = "a Prefect server" if answers(self.url) else "another program"
+        prefect = answers(self.url)
+        who = "a service of another warehouse or other Prefect server"
+        stop = "stop it (a service: shockwave down --warehouse FOLDER)"
         return InputError(
-            "port", f"{who} is on port {self.port} already", "stop it or give another port"
+            "port",
+            f"{who if prefect else 'another program'} is on port {self.port} already",
+            f"{stop if prefect else 'stop it'} or give another port",
         )

@@ -21,7 +21,7 @@ from flows.servers.command import REPORTS, WAREHOUSE, answers, server_command, s
 from flows.servers.logs import LogFormat, begin
 from flows.service.leading import TOKEN, Place, leading
 from flows.service.options import DATABASE_URL, ServiceOptions
-from flows.service.running import FOLDER, LOCK
+from flows.service.running import FOLDER, LOCK, busy, running
 from flows.up.listening import Listening
 from predictor.errors import InputError, Interrupted, WarehouseError
 from warehouse.analytics.catalog import build
@@ -92,8 +92,11 @@ class Service:
         Raises:
             InputError: See `Listening.check`; or the database cannot be reached, or the folder
                 holds other things than a warehouse.
+            WarehouseBusy: The warehouse has a service, and this is not to stand by.
             WarehouseError: The folder cannot be written.
         """
+        if not self.standby and running(self.warehouse):
+            raise busy(self.warehouse)
         if (self.warehouse / LOCK).exists():  # who stands by makes it before all else
             check_links(self.warehouse)
         elif self.warehouse.is_file() or any(self.warehouse.glob("*")):

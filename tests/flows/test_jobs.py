@@ -18,11 +18,13 @@ from flows.cli.app import application
 from flows.cli.top import follow, now
 from flows.desk.declared import job_of, launch_of
 from flows.desk.local import LocalDesk
+from flows.service.running import announced
 from predictor.errors import InputError
 from predictor.job import JobKind
 from tests.flows.served import SECRET, served
 from tests.flows.test_api import FILE
 from tests.flows.test_scheduler import JOB, go
+from tests.runs import ended, write
 from warehouse.inbox.inbox import Inbox
 
 pytestmark = pytest.mark.process
@@ -131,6 +133,26 @@ def test_a_mistake_is_a_line_and_hands_nothing_in(service: Path) -> None:
             with pytest.raises(InputError, match=problem):
                 typed(tmp_path, *words)
         assert inbox.last() == 1
+
+
+def test_why_says_of_which_of_two_runs_it_is(tmp_path: Path) -> None:
+    with Inbox(tmp_path) as inbox:
+        inbox.submit(JOB)
+    own = go(tmp_path, 2)
+    made = ended("fifo", jobs=2)
+    other = write(tmp_path, made.start, made.rounds)
+
+    def asked() -> tuple[str, str]:
+        told = CliRunner().invoke(application(("why",)), ["why", "1", "--warehouse", str(tmp_path)])
+        return told.stderr.strip(), told.stdout.splitlines()[0]
+
+    said, first = asked()
+    assert said == f"(of the newest run; of the service's: --run {own})"
+    assert f" of {other}, " in first
+    with announced(tmp_path, "http://127.0.0.1:9", 1.0):  # as a service that is running is
+        said, first = asked()
+    assert said == f"(of the service's run; of the newest: --run {other})"
+    assert f" of {own}, " in first
 
 
 def test_the_schema_of_a_jobs_file_is_printed(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from flows.service import scheduler
 from flows.service.leading import Fenced, Place, leading
 from flows.service.running import announced, running
 from flows.service.scheduler import schedule, under_way
+from flows.up.listening import Listening
+from flows.up.service import Service
 from harness.waiting import wait_for
 from predictor.errors import WarehouseBusy
 from solver.plan import Plan, SolveReport
@@ -136,10 +138,13 @@ def test_one_process_leads_and_says_so(tmp_path: Path) -> None:
         assert found
         assert (found.pid, found.ready) == (os.getpid(), True)
         with (
-            pytest.raises(WarehouseBusy, match="has a service that is running"),
+            pytest.raises(WarehouseBusy, match="has a service that is running at http"),
             leading(place(tmp_path), stop, said.append),
         ):
             pass
+        told = rf"running at {found.url} \(process {os.getpid()}\); stop it with shockwave down"
+        with pytest.raises(WarehouseBusy, match=told):  # before who has its port is asked
+            Service(Listening("127.0.0.1", 4200), "", tmp_path).check()
         stop.set()
         with leading(place(tmp_path), stop, said.append, standby=True) as other:
             assert other is None

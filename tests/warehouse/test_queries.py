@@ -86,6 +86,16 @@ def test_all_kinds_of_select_are_answered(part: tuple[Path, str], sql: str) -> N
     assert all(len(row) == len(columns) for row in rows)
 
 
+def test_times_are_in_utc_wherever_the_machine_is(
+    part: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    asked = "SELECT created_at::VARCHAR, created_at FROM runs"
+    (((text, moment),),) = [Analytics(part[0]).query(asked)[1]]
+    assert text.endswith("+00")
+    assert str(moment).endswith("+00:00")
+
+
 def test_rows_come_in_the_order_asked_for(part: tuple[Path, str]) -> None:
     _, rows = Analytics(part[0]).query("SELECT round FROM rounds ORDER BY round DESC")
     assert rows == [(4,), (3,), (2,), (1,), (0,)]

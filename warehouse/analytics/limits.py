@@ -55,6 +55,7 @@ def connected(warehouse: Path, limits: Limits) -> Iterator[duckdb.DuckDBPyConnec
             config["memory_limit"] = f"{limits.memory_mib}MiB"
         connection = stack.enter_context(closing(duckdb.connect(config=config)))
         connection.execute("SET parquet_metadata_cache = true")  # a query scans a file many times
+        connection.execute("SET TimeZone = 'UTC'")  # of times, wherever the machine is
         yield connection
 
 
