@@ -15,6 +15,7 @@ from harness.waiting import HANG_SECONDS
 from predictor.errors import WarehouseError
 from tests.contents import columns_and_rows, contents, seen_by_analysts
 from tests.runs import Made, ended, write
+from warehouse.analytics import catalog
 from warehouse.analytics.catalog import TABLE_BYTES, build, create_views
 from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import MARTS, read_twice
@@ -103,12 +104,16 @@ def test_marts_computed_into_tables_answer_as_views_do(warehouse: Path) -> None:
     assert contents(warehouse) == before
 
 
-def test_records_beyond_a_size_are_not_computed_into_tables(warehouse: Path) -> None:
+def test_records_beyond_a_size_are_not_computed_into_tables(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def tables() -> list[Any]:
         with duckdb.connect() as connection:
-            create_views(connection, warehouse, tables=MARTS)
+            create_views(connection, warehouse, tables=MARTS, if_small=["jobs"])
             return connection.sql("SELECT table_name FROM duckdb_tables()").fetchall()
 
+    assert {name for (name,) in tables()} == {*MARTS, "jobs"}
+    monkeypatch.setattr(catalog, "SMALL_BYTES", 0)
     assert {name for (name,) in tables()} == set(MARTS)
     (large,) = (warehouse / "records").rglob("run=srtf*")
     with (large / "round=000000.parquet").open("r+b") as file:

@@ -54,6 +54,10 @@ TABLE_BYTES = 2**24
 """Size of records up to which computing a whole mart is cheaper than planning it twice. An
 engineering bound; no sweep is recorded."""
 
+SMALL_BYTES = 2**20
+"""Size of records up to which computing all views that a query reads is cheaper than planning it
+over views. An engineering bound; no sweep is recorded."""
+
 
 def build(warehouse: Path) -> None:
     """Create or update a warehouse: its folders, the empty partitions, `analytics.duckdb`.
@@ -177,6 +181,7 @@ def create_views(
     *,
     later: bool = False,
     tables: Collection[str] = (),
+    if_small: Collection[str] = (),
     copies: Copies | None = None,
     files: Files | None = None,
 ) -> None:
@@ -192,7 +197,8 @@ def create_views(
         runs: The runs in the views, each with at least a round; all by default.
         names: The views, each with those that it reads; all by default.
         later: Whether the views include runs that begin later.
-        tables: Views to compute into tables of the database, if the records are small.
+        tables: Views to compute into tables of the database, unless the records are large.
+        if_small: Those to compute beside them where the records are small.
         copies: The copies in use, if they are known.
         files: The files with rounds; by default those that there are now.
     """
@@ -205,8 +211,10 @@ def create_views(
     copied = of_copies(copies, runs)
     others = without_copies(warehouse, runs, copied)
     files = None if later else files or files_now(warehouse, others)
-    if tables and files is not None and _stored_bytes(warehouse, files) > TABLE_BYTES:
-        tables = ()
+    if (tables or if_small) and files is not None:
+        stored_bytes = _stored_bytes(warehouse, files)
+        tables = tables if stored_bytes <= TABLE_BYTES else ()
+        tables = {*tables, *if_small} if stored_bytes <= SMALL_BYTES else tables
 
     def over(name: str, files: Files | None) -> str:
         return _over(warehouse, name, runs, copied, files)

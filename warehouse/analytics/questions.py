@@ -204,7 +204,10 @@ class Analytics:
                     copied = all_copied(self.warehouse, runs, copies)
                     names, tables = needed(sql, copied=copied), read_twice(sql)
                     create_views(
-                        connection, self.warehouse, runs, names, tables=tables, copies=copies
+                        *(connection, self.warehouse, runs, names),
+                        tables=tables,
+                        if_small={*names} - {"records"},  # which little is read of
+                        copies=copies,
                     )
                     for name, value in (variables or {}).items():
                         connection.execute(f"SET VARIABLE {name} = $1", [value])
