@@ -1,7 +1,5 @@
 """A report in a real browser: it draws everything, asks for nothing, complains of nothing."""
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,7 +16,6 @@ from warehouse.report.page import render
 
 pytestmark = pytest.mark.browser
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 DARK = "rgb(20, 23, 27)"
 
 
@@ -33,17 +30,10 @@ class Opened:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    program = next(filter(None, map(shutil.which, NAMES)), None)
-    if program is None:
-        if os.environ.get("CI"):
-            pytest.fail("no Chromium on this machine")
-        pytest.skip("no Chromium on this machine")
-    from playwright.sync_api import sync_playwright
+    from tests.ui.browser import browser
 
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    with browser() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
