@@ -17,7 +17,7 @@ from predictor.job import JobSpec, named
 from tasks.record import RoundRecord
 from tasks.replay import Comparison, Recording
 from tasks.round import Round, Run, collect, displaced, predict, solve
-from warehouse.analytics.questions import Analytics
+from warehouse.analytics.newest import newest_run
 from warehouse.store.reader import Reader
 
 
@@ -99,11 +99,10 @@ def latest(warehouse: Path) -> str:
     Raises:
         InputError: There is none.
     """
-    newest = "SELECT run FROM runs ORDER BY created_at DESC, run DESC LIMIT 1"
-    _, rows = Analytics(warehouse).query(newest)
-    if not rows:
+    found = newest_run(warehouse)
+    if found is None:
         raise InputError(str(warehouse), "holds no run", "run shockwave simulate first")
-    return str(rows[0][0])
+    return found
 
 
 def _round(

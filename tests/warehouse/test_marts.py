@@ -18,9 +18,10 @@ from tests.runs import Made, ended, write
 from warehouse.analytics import catalog
 from warehouse.analytics.catalog import TABLE_BYTES, build, create_views
 from warehouse.analytics.copies import read_copies
-from warehouse.analytics.definitions import MARTS, read_twice
+from warehouse.analytics.definitions import MARTS, named, read_twice, views_of
 from warehouse.analytics.limits import SPILL
 from warehouse.analytics.marts import materialise
+from warehouse.analytics.newest import newest_run
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import checksum
 from warehouse.store.durable import alone
@@ -130,6 +131,42 @@ def test_marts_read_twice_are_known() -> None:
     )
     assert read_twice("SELECT count(*) AS rounds FROM solves") == ("headers",)
     assert read_twice("SHOW TABLES") == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "seen"),
+    [
+        ("SELECT jobs, 1 AS rounds, run_summary.envy FROM run_summary", {"run_summary"}),
+        ("FROM runs JOIN Leases USING (run) ORDER BY jobs", {"runs", "leases"}),
+        (
+            "WITH a AS (FROM jobs), b AS (TABLE bids) FROM a, b, (FROM main.plans)",
+            {"jobs", "bids", "plans"},
+        ),
+        (
+            'SELECT (SELECT max(run) FROM "Envy") FROM runs, LATERAL (FROM events)',
+            {"envy", "runs", "events"},
+        ),
+        ("FROM query('SELECT ' || '1 FROM jobs')", {"jobs"}),
+        ("FROM query_table(['jobs', 'leases'])", {"jobs", "leases"}),
+        ("SELECT '\"alias\":\"' FROM jobs WHERE name = '\"'", {"jobs"}),
+        ("DESCRIBE prices", {"prices"}),
+        ("PIVOT jobs ON mode", {"jobs"}),
+        ("SELECT no SQL FROM rounds, jobs;", {"rounds", "jobs"}),
+    ],
+)
+def test_columns_are_no_views(asked: str, seen: set[str]) -> None:
+    with duckdb.connect() as connection:
+        assert named(views_of(connection, [asked])) == seen
+        assert named(views_of(connection, [asked, "FROM usage"])) == seen | {"usage"}
+
+
+def test_the_newest_run_is_found_without_and_with_copies(written: Path, materialised: Path) -> None:
+    (((newest,),),) = Analytics(written).query(
+        "SELECT run FROM runs ORDER BY created_at DESC LIMIT 1"
+    )[1:]
+    assert newest_run(written) == newest_run(materialised) == newest
+    (copied,) = read_copies(materialised).runs
+    assert copied != newest
 
 
 def test_answers_of_ended_runs_come_from_the_copies(copied: Path) -> None:
@@ -269,7 +306,11 @@ def test_several_processes_copy_one_after_the_other(warehouse: Path) -> None:
         assert unfinished.is_dir()  # of whom holds the lock
     assert [process.communicate(timeout=HANG_SECONDS)[1].decode() for process in begun] == [""] * 2
     assert [process.returncode for process in begun] == [0] * 2
-    assert in_marts(warehouse) == {".lock", "current.json", read_copies(warehouse).folder.name}
+    assert in_marts(warehouse) == {
+        ".lock",
+        "current.json",
+        read_copies(warehouse).folder.name,
+    }
     assert len(read_copies(warehouse).runs) == 1
     assert contents(warehouse, SOME) == seen_by_analysts(warehouse, SOME) == before
 

@@ -15,11 +15,13 @@ import duckdb
 from predictor.errors import WarehouseError, first_line, remedy_of
 from warehouse.analytics.copies import Copies, read_copies
 from warehouse.analytics.definitions import (
+    MARTS,
     OF_ROUNDS,
     READING_FILES,
     STAGING,
     VIEWS,
     definitions_digest,
+    needed,
     view_sql,
 )
 from warehouse.analytics.sources import (
@@ -179,6 +181,7 @@ def create_views(
     runs: Sequence[str] | None = None,
     names: Sequence[str] = VIEWS,
     *,
+    asked: Sequence[str] = (),
     later: bool = False,
     tables: Collection[str] = (),
     if_small: Collection[str] = (),
@@ -196,6 +199,7 @@ def create_views(
         warehouse: The folder.
         runs: The runs in the views, each with at least a round; all by default.
         names: The views, each with those that it reads; all by default.
+        asked: Those of them that are needed where marts are copies; by default all of them.
         later: Whether the views include runs that begin later.
         tables: Views to compute into tables of the database, unless the records are large.
         if_small: Those to compute beside them where the records are small.
@@ -207,6 +211,7 @@ def create_views(
         connection.execute("SET parquet_metadata_cache = true")  # views read files several times
     if not no_cells(warehouse).exists():  # of a warehouse that this version has not written to
         names = [name for name in names if name != "campaign_cells"]
+        asked = [name for name in asked if name != "campaign_cells"]
     copies = copies or read_copies(warehouse)
     copied = of_copies(copies, runs)
     others = without_copies(warehouse, runs, copied)
@@ -225,7 +230,9 @@ def create_views(
     live = later or bool(others)
     if live:
         connection.execute("CREATE SCHEMA IF NOT EXISTS live; USE live")
-        _create_staged(connection, "live", names, over, files, copies, tables)
+        marts = " ".join(name for name in asked if name in MARTS)
+        read = needed(marts) if marts else () if asked else names
+        _create_staged(connection, "live", read, over, files, copies, tables)
         connection.execute("USE main")
 
     def joined(name: str, files: Files | None) -> str:
@@ -240,7 +247,7 @@ def create_views(
             stored += f" WHERE run IN ({listed(copied)})"
         return f"{stored} UNION ALL BY NAME FROM live.{name}" if live else stored
 
-    _create_staged(connection, "main", names, joined, files, copies)
+    _create_staged(connection, "main", asked or names, joined, files, copies)
 
 
 def all_copied(warehouse: Path, runs: Sequence[str] | None, copies: Copies) -> bool:
@@ -251,7 +258,7 @@ def all_copied(warehouse: Path, runs: Sequence[str] | None, copies: Copies) -> b
 
 def of_copies(copies: Copies, runs: Sequence[str] | None) -> tuple[str, ...]:
     """The runs in the views with copies."""
-    return tuple(run for run in copies.runs if runs is None or run in runs)
+    return copies.runs if runs is None else tuple(sorted({*copies.runs} & {*runs}))
 
 
 def without_copies(warehouse: Path, runs: Sequence[str] | None, copied: Sequence[str]) -> set[str]:

@@ -28,6 +28,9 @@ from warehouse.store.folder import WHOLE, place_of
 
 CURRENT = "current.json"
 
+ANEW = "make the copies anew with: shockwave views"
+"""What to do about a file of theirs that is damaged."""
+
 Stamp = tuple[int, int, str]
 """Size in bytes, time of the last change in nanoseconds and noted checksum of a file with rounds;
 the checksum, empty before layout 4, stands for all of its records, its last hash included."""

@@ -13,7 +13,7 @@ import duckdb
 from predictor.errors import InputError, WarehouseError, first_line, remedy_of
 from warehouse.analytics.catalog import all_copied, create_views, seal
 from warehouse.analytics.copies import read_copies
-from warehouse.analytics.definitions import VIEWS, needed, read_twice
+from warehouse.analytics.definitions import VIEWS, needed, read_twice, views_of
 from warehouse.analytics.limits import UNLIMITED, Limits, connected, interruptible
 from warehouse.analytics.recipes import recipe
 from warehouse.analytics.verifying import verifying_read
@@ -191,7 +191,6 @@ class Analytics:
         variables: Mapping[str, str | int | None] | None = None,
         attempts: int = 6,
     ) -> list[Answer]:
-        sql = "\n".join(asked)
         check_warehouse(self.warehouse)
         check_runs(self.warehouse, runs)
         ended = Event()
@@ -199,12 +198,13 @@ class Analytics:
             with connected(self.warehouse, self.limits) as connection:
 
                 def work() -> list[Answer]:
-                    copies = read_copies(self.warehouse)
-                    verified = verifying_read(connection, self.warehouse, runs, sql, copies, ended)
+                    copies, seen = read_copies(self.warehouse), views_of(connection, asked)
+                    verified = verifying_read(connection, self.warehouse, runs, seen, copies, ended)
                     copied = all_copied(self.warehouse, runs, copies)
-                    names, tables = needed(sql, copied=copied), read_twice(sql)
+                    names, tables = needed(seen, copied=copied), read_twice("\n".join(asked))
                     create_views(
                         *(connection, self.warehouse, runs, names),
+                        asked=needed(seen, copied=True),
                         tables=tables,
                         if_small={*names} - {"records"},  # which little is read of
                         copies=copies,

@@ -10,7 +10,7 @@ import duckdb
 
 from predictor.errors import WarehouseError
 from warehouse.analytics.catalog import of_copies, without_copies
-from warehouse.analytics.copies import Copies
+from warehouse.analytics.copies import ANEW, Copies
 from warehouse.analytics.definitions import MARTS, STAGING, named, needed
 from warehouse.analytics.sources import listed
 from warehouse.store.checksums import CHECKSUMS, noted
@@ -32,7 +32,7 @@ def verifying_read(
         connection: The database that answers the query.
         warehouse: The folder.
         runs: The runs in the views; all by default.
-        sql: The query.
+        sql: The query; of what it names, `views_of` knows what are columns.
         copies: The copies in use.
         ended: Set when nobody waits for it any more.
 
@@ -54,7 +54,7 @@ def verifying_read(
         read |= {*copied}
     stored = _checksums(folder, read) if names else {}
     both = [
-        Verification(folder, marts, "make the copies anew with: shockwave views", ended),
+        Verification(folder, marts, ANEW, ended),
         Verification(folder, stored, f"{RESTORE}; shockwave audit says more", ended),
     ]
     return lambda: _finish(connection, both)

@@ -27,7 +27,7 @@ def checksum(path: Path) -> str:
 
 def noted(folder: Path) -> dict[str, str] | None:
     """Checksum by file name, from complete lines; None if the run has no checksums."""
-    if not (folder / CHECKSUMS).is_file():
+    if not os.path.isfile(f"{folder}/{CHECKSUMS}"):
         return None
     return {name: digest for digest, name in _LINE.findall(_text(folder))}
 

@@ -22,7 +22,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,11 +116,9 @@ def part_names(folder: Path) -> list[str]:
 
 
 def _round_files(folder: Path) -> set[str]:
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return set()
-    return {name for name in names if name.startswith("round=") and name.endswith(".parquet")}
+    return {
+        name for name in _names(folder) if name.startswith("round=") and name.endswith(".parquet")
+    }
 
 
 def closed_parts(folder: Path) -> list[str]:
@@ -245,12 +245,15 @@ def earlier(warehouse: Path) -> Path:
     return warehouse / "records"
 
 
-def roots(warehouse: Path) -> list[Path]:
+def roots(warehouse: Path) -> tuple[Path, ...]:
     """The folders that hold runs, one for each layout since 6, the present one last."""
-    before = [
-        warehouse / "records" / f"layout={number}" for number in range(FIRST_WITH_WORK, VERSION)
-    ]
-    return [earlier(warehouse), *before, present(warehouse)]
+    return _roots(warehouse, VERSION)
+
+
+@lru_cache
+def _roots(warehouse: Path, version: int) -> tuple[Path, ...]:
+    records = earlier(warehouse)
+    return (records, *(records / f"layout={n}" for n in range(FIRST_WITH_WORK, version + 1)))
 
 
 def place_of(warehouse: Path, run: str) -> Path:
@@ -264,8 +267,10 @@ def place_of(warehouse: Path, run: str) -> Path:
         shown = run if len(run) <= 40 else f"{run[:40]}…"
         problem = "is no name of a run"
         raise InputError(f"run {shown!r}", problem, "names have 1 to 100 of a-z, 0-9 and -")
-    *before, now = (root / f"run={run}" for root in roots(warehouse))
-    return _no_link(next(filter(Path.is_dir, before), now))
+    *before, now = roots(warehouse)
+    name = f"run={run}"
+    root = next((root for root in before if os.path.isdir(f"{root}/{name}")), now)
+    return _no_link(root / name)
 
 
 def run_folders(warehouse: Path) -> list[Path]:
@@ -274,14 +279,30 @@ def run_folders(warehouse: Path) -> list[Path]:
     Raises:
         WarehouseError: One is a link.
     """
-    folders = (path for root in roots(warehouse) for path in root.glob("run=*"))
-    runs = (_no_link(path) for path in folders if RUN_NAME.fullmatch(name_of(path)))
-    return sorted(runs, key=lambda path: path.name)
+    found = [(name, root) for root in roots(warehouse) for name in _names(root) if _is_run(name)]
+    return [_no_link(root / name) for name, root in sorted(found, key=itemgetter(0))]
+
+
+def _is_run(name: str) -> bool:
+    return name.startswith("run=") and RUN_NAME.fullmatch(name.removeprefix("run=")) is not None
+
+
+def _names(folder: Path) -> list[str]:
+    """The names of what is in a folder; none if there is no such folder."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def name_of(folder: Path) -> str:
     """The id of the run in a folder."""
     return folder.name.removeprefix("run=")
+
+
+def is_begun(folder: Path) -> bool:
+    """Whether a run's folder has its header."""
+    return os.path.isfile(f"{folder}/header.parquet")
 
 
 def run_folder(warehouse: Path, run: str) -> Path:
@@ -291,7 +312,7 @@ def run_folder(warehouse: Path, run: str) -> Path:
         InputError: There is no such run.
     """
     folder = place_of(warehouse, run)
-    if not (folder / "header.parquet").is_file() or folder.name == EMPTY:
+    if not is_begun(folder) or folder.name == EMPTY:
         raise unknown_run(warehouse, run)
     return folder
 
@@ -320,7 +341,7 @@ def check_links(warehouse: Path) -> None:
 
 def _no_link(folder: Path) -> Path:
     """A folder within a warehouse; queries follow no links out of it."""
-    if folder.is_symlink():
+    if os.path.islink(folder):
         remedy = "move the whole warehouse instead, and link to that"
         raise WarehouseError(str(folder), "is a link, not a folder", remedy)
     return folder
@@ -346,26 +367,33 @@ def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
             raise WarehouseError(str(one), f"is a run that is in {other.parent}, too", MISPLACED)
     if runs is not None:
         folders = [place_of(warehouse, run) for run in sorted(runs)]
-    for folder in (*folders, *(root / EMPTY for root in roots(warehouse))):
-        _check_files_only(folder)
-    for folder in (warehouse / "campaigns").glob("*"):
+    campaigns = warehouse / "campaigns"
+    others = [root / EMPTY for root in roots(warehouse)]
+    others += [campaigns / name for name in _names(campaigns)]
+    for folder in others:
         _check_files_only(folder)
     for folder in folders:
+        if {WHOLE, "header.parquet", WORKLOAD_FILE} <= _check_files_only(folder):
+            continue
         parts = part_names(folder)
         needed = ["header.parquet"] if parts else []
         if needed and folder.parent != earlier(warehouse):
             needed.append(WORKLOAD_FILE)
         for name in filter(None, (first_missing(folder, parts), *needed)):
-            if not (folder / name).exists():
+            if not os.path.exists(f"{folder}/{name}"):
                 raise WarehouseError(str(folder / name), "is missing", RESTORE)
 
 
-def _check_files_only(folder: Path) -> None:
-    """Refuse links, folders and pipes in place of files that queries open."""
+def _check_files_only(folder: Path) -> set[str]:
+    """Refuse links, folders and pipes in place of files that queries open; returns their names."""
+    found = set[str]()
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(".parquet") and not entry.is_file(follow_symlinks=False):
-                raise WarehouseError(entry.path, "is not a regular file", RESTORE)
+            if entry.name.endswith(".parquet"):
+                if not entry.is_file(follow_symlinks=False):
+                    raise WarehouseError(entry.path, "is not a regular file", RESTORE)
+                found.add(entry.name)
+    return found
 
 
 def first_missing(folder: Path, parts: Sequence[str]) -> str | None:

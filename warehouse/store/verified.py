@@ -149,7 +149,7 @@ def _note(warehouse: Path, files: Mapping[Path, tuple[Version, str]]) -> None:
     with suppress(OSError), _alone(warehouse / NOTE) as file:
         note = _noted(file.read())
         note |= {_name(warehouse, path): list(found) for path, found in files.items()}
-        kept = {name: note[name] for name in note if (warehouse / name).exists()}
+        kept = {name: note[name] for name in note if os.path.exists(f"{warehouse}/{name}")}
         file.seek(0)
         file.truncate()
         file.write(orjson.dumps(kept))
