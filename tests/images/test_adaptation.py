@@ -90,8 +90,10 @@ def test_gradient_noise() -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_jobs_adapt(tmp_path: Path, model: str) -> None:
     """Within six epochs every model changes its batch size in both modes, within bounds."""
-    told, samples = {}, 64 if model.startswith("ResNet") else 48
+    told = {}
     for mode in ("accordion", "gns"):
+        # Noise shows late in what pictures teach.
+        samples = 64 if mode == "gns" and model.startswith("ResNet") else 32
         job = {"model": model, "mode": mode, "epochs": 6, "samples_per_epoch": samples}
         folder = put_job(tmp_path / mode, batch_size=4, max_batch_size=16, **job)
         assert train_here(folder) == 0

@@ -1,0 +1,5 @@
+"""PyTorch for all tests of the trainer, loaded as the trainer does."""
+
+from trainer import pytorch
+
+pytorch.load()
