@@ -14,6 +14,8 @@ from harness.dockerd import START_SECONDS, Dockerd
 NEEDED = ("sshd", "ssh", "ssh-keygen", "docker", "openssl")
 PORT = 2376
 """Where a daemon with TLS listens, in its own namespace."""
+MOST_STARTS = 8
+"""Connections that may start at once; an SSH server as it comes drops some above ten."""
 NEW_KEY = ("-newkey", "rsa:2048", "-nodes")
 
 
@@ -91,6 +93,7 @@ class Sshd:
         (self.folder / "server").write_text(
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.folder}/host\n"
             f"AuthorizedKeysFile {self.folder}/user.pub\nStrictModes no\nUsePAM no\n"
+            f"MaxStartups {MOST_STARTS}:100:{MOST_STARTS}\n"
             f"PidFile none\nSetEnv DOCKER_HOST={daemon.endpoint}\n"
         )
         (self.folder / "client").write_text(
