@@ -274,9 +274,9 @@ def dockerd(*options: str) -> Iterator[Dockerd]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def node_table(name: str, endpoint: str, slots: int = 1) -> str:
-    """A node of a cluster file, whose trainers have a processor on each slot."""
-    cpus = ", ".join(["{ cpus = 1.0 }"] * slots)
+def node_table(name: str, endpoint: str, slots: int = 1, share: float = 1.0) -> str:
+    """A node of a cluster file, whose trainers have a share of a processor on each slot."""
+    cpus = ", ".join([f"{{ cpus = {share} }}"] * slots)
     return f"""
 [[nodes]]
 name = "{name}"

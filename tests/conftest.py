@@ -44,6 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # What is imported lives until the end: going through all of it takes a twentieth of the time.
     gc.set_threshold(10_000, 10, 100)
     os.environ.setdefault("SHOCKWAVE_PROGRESS", "0")  # how long commands take is no test's matter
+    # Docker starts several programs in Go for each container, which end before they need either.
+    os.environ.setdefault("GOGC", "400")
+    os.environ.setdefault("GOMAXPROCS", "1")
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
         # Records are flushed to the disk round by round, which takes longer than the rounds.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))

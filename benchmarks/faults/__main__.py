@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.faults.jobs import JOBS
+from benchmarks.faults.jobs import JOBS, workload
 from benchmarks.faults.trial import STORAGE_BYTES, file_system, trial
 from harness.dockerd import dockerd, missing
 from predictor.errors import InputError, ShockwaveError
@@ -42,7 +42,7 @@ def main() -> int:
         dockerd() as daemon,
         tempfile.TemporaryDirectory() as folder,
     ):
-        found = trial(daemon, storage, Path(folder), asked.faults, asked.seed)
+        found = trial(daemon, storage, Path(folder), workload(), asked.faults, asked.seed)
     figures = {
         "faults": found.injected.total(),
         "runs": found.runs,

@@ -1,5 +1,7 @@
 """The jobs that are disturbed."""
 
+import math
+
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Demand
 from predictor.job import JobSpec, Mode, Regime
@@ -16,10 +18,15 @@ JOBS = (
 )
 
 
-def workload() -> Workload:
-    """Small jobs, with throughputs that are about right."""
+def workload(share: float = 1.0) -> Workload:
+    """Small jobs, with throughputs that are about right.
+
+    Args:
+        share: Of their epochs, for few faults.
+    """
     specs, truths, rates = [], [], dict[tuple[str, int, int], float]()
-    for job_id, (model, size, gpus, mode, epochs) in enumerate(JOBS):
+    for job_id, (model, size, gpus, mode, most) in enumerate(JOBS):
+        epochs = math.ceil(share * most)
         samples = 256 if model == "Recommendation" else 128
         spec = JobSpec(job_id, model, size, 4 * size, Demand.gang(gpus), mode, epochs, samples, 0.0)
         specs.append(spec)

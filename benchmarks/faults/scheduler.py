@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.faults.jobs import workload
 from flows.runs.live import resume_live, run_live
 from flows.runs.start import make_start
 from tasks import round as tasks_round
@@ -126,7 +125,7 @@ def schedule(folder: Path) -> None:
             boundary(f"after {step.__name__}")
         return this
 
-    nodes, number = pickle.loads((folder / "given").read_bytes())
+    nodes, workload, number = pickle.loads((folder / "given").read_bytes())
     warehouse = folder / "warehouse"
     settings = Settings(
         "shockwave",
@@ -137,7 +136,7 @@ def schedule(folder: Path) -> None:
         seed=number,
         runtime=RuntimeKind.DOCKER,
     )
-    start = make_start(workload(), settings)
+    start = make_start(workload, settings)
     begun = [name_of(folder) for folder in run_folders(warehouse)]
     mine = [name for name in begun if Reader(warehouse).header(name) == start.header]
     if mine:

@@ -18,7 +18,6 @@ from typing import Any
 import docker.errors
 
 from benchmarks.alone import losses, train_alone
-from benchmarks.faults.jobs import workload
 from benchmarks.faults.scheduler import BOUNDARIES, Scheduler, Stuck, runs
 from benchmarks.faults.watch import Watch
 from containers.docker.rendering import JOB, RUN
@@ -26,6 +25,7 @@ from containers.docker.telemetry import LINES
 from containers.runtime import EventKind
 from harness.dockerd import Dockerd, cluster
 from predictor.job import JobSpec
+from tasks.sources import Workload
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 
@@ -42,6 +42,7 @@ class Trial:
         daemon: Where containers run.
         folder: Warehouse and logs.
         storage: A file system of its own.
+        workload: The jobs of each run.
         random: Chooses.
         injected: Faults that did harm, by kind.
         missed: How many did none since the last that did.
@@ -53,6 +54,7 @@ class Trial:
     daemon: Dockerd
     folder: Path
     storage: Path
+    workload: Workload
     random: random.Random
     injected: Counter[str] = field(default_factory=Counter)
     missed: int = 0
@@ -104,10 +106,10 @@ class Trial:
 
     def _next_run(self, scheduler: Scheduler) -> None:
         endpoints = dict.fromkeys(("one", "two"), self.daemon.endpoint)
-        options = {"nodes": endpoints, "gpus": 2, "grace_seconds": 5.0, "hung_rounds": 30}
+        options = {"nodes": endpoints, "gpus": 2, "grace_seconds": 5.0, "hung_rounds": 15}
         options["least_free"] = STORAGE_BYTES // 16  # checkpoints take less
         nodes = cluster(self.daemon, self.storage, **options)
-        (self.folder / "given").write_bytes(pickle.dumps((nodes, self.runs)))
+        (self.folder / "given").write_bytes(pickle.dumps((nodes, self.workload, self.runs)))
         self.harmed.clear()
         scheduler.since = time.time()
         scheduler.ensure()
@@ -200,7 +202,7 @@ class Trial:
         found = audit(warehouse, name)
         self.broken += [f"{name}: {one.place} {one.problem}" for one in found.findings]
         epochs: Counter[int] = Counter()
-        ends: dict[int, list[str]] = {spec.job_id: [] for spec in workload().specs}
+        ends: dict[int, list[str]] = {spec.job_id: [] for spec in self.workload.specs}
         for record, _ in Reader(warehouse).records(name):
             for report in record.reports:
                 if report.epoch != epochs[report.job_id]:
@@ -208,7 +210,7 @@ class Trial:
                 epochs[report.job_id] += report.epochs
             for one in record.finished:
                 ends[one.job_id].append(f"{one.kind} {one.reason}".rstrip())
-        for spec in workload().specs:
+        for spec in self.workload.specs:
             if ends[spec.job_id][-1:] != [EventKind.FINISHED]:
                 self.broken.append(f"{name}: job {spec.job_id} did not finish: {ends[spec.job_id]}")
             if epochs[spec.job_id] != spec.epochs:
@@ -251,10 +253,12 @@ def file_system(size: int) -> Iterator[Path]:
         os.rmdir(folder)
 
 
-def trial(daemon: Dockerd, storage: Path, folder: Path, faults: int, seed: int) -> Trial:
-    """Do faults to runs; what came of it."""
-    train_alone(workload().specs, folder / "alone")
-    found = Trial(daemon, folder, storage, random.Random(seed))
+def trial(
+    daemon: Dockerd, storage: Path, folder: Path, workload: Workload, faults: int, seed: int
+) -> Trial:
+    """Do faults to runs of some jobs; what came of it."""
+    train_alone(workload.specs, folder / "alone")
+    found = Trial(daemon, folder, storage, workload, random.Random(seed))
     watch = Watch(daemon)
     with watch.watching():
         found.endure(faults)

@@ -1,0 +1,73 @@
+"""A whole run of real training jobs in containers, through the Prefect flow."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prefect.client.orchestration import SyncPrefectClient
+
+from benchmarks.alone import losses
+from benchmarks.faults.jobs import workload
+from containers.docker.nodes import Gpu
+from containers.runtime import EventKind
+from flows.history.replay import replay
+from flows.runs.live import run_live
+from flows.runs.start import make_start
+from flows.servers.prefect_driver import run_round_in_prefect
+from harness.dockerd import cluster, dockerd
+from predictor.job import Mode
+from tasks.record import RuntimeKind, Settings, one_pool
+from tasks.sources import Workload
+from tests.daemons import need_daemon
+from warehouse.store.audit import audit
+from warehouse.store.reader import Reader
+
+
+def one_of_each_mode() -> Workload:
+    """A job of each mode, one of them a gang, for which two GPUs are too few."""
+    every = workload(0.4)
+    chosen = (1, 2, 5)
+    return replace(
+        every,
+        specs=tuple(every.specs[i] for i in chosen),
+        truths=tuple(every.truths[i] for i in chosen),
+    )
+
+
+@pytest.mark.docker
+def test_jobs_of_all_modes_run_to_their_end_through_the_prefect_flow(
+    client: SyncPrefectClient, storage: Path, tmp_path: Path
+) -> None:
+    need_daemon()
+    settings = Settings(
+        "shockwave",
+        one_pool(2, 2),
+        round_seconds=4.0,
+        restart_seconds=2.0,
+        runtime=RuntimeKind.DOCKER,
+    )
+    start = make_start(one_of_each_mode(), settings)
+    with dockerd() as own:
+        nodes = cluster(own, storage)
+        nodes = replace(nodes, nodes=(replace(nodes.nodes[0], gpus=(Gpu(cpus=1.0),) * 2),))
+        name = run_live(start, nodes, tmp_path, driver=run_round_in_prefect)
+    recorded = [record for record, _ in Reader(tmp_path).records(name)]
+    assert {spec.mode for spec in start.workload.specs} == set(Mode)
+    ends = {one.job_id: one.kind for record in recorded for one in record.finished}
+    assert ends == {spec.job_id: EventKind.FINISHED for spec in start.workload.specs}
+    for spec in start.workload.specs:
+        sizes = {
+            report.batch_size
+            for record in recorded
+            for report in record.reports
+            if report.job_id == spec.job_id
+        }
+        assert (len(sizes) > 1) == (len(spec.batch_sizes) > 1), (spec, sizes)
+        # That they are those of the job left alone is asked under faults.
+        told = losses(nodes.folder(name, spec.job_id))
+        assert [*map(len, told.values())] == [1] * spec.epochs
+    ran = [entry for record in recorded for entry in record.progress if entry.memory_bytes]
+    assert any(entry.cpu_seconds > 0.1 for entry in ran)
+    assert audit(tmp_path, name).findings == ()
+    again = replay(name, tmp_path)
+    assert (again.rounds, again.differences) == (len(recorded), [])
