@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from warehouse.analytics.intervals import Interval, as_columns, interval
+from warehouse.analytics.intervals import Interval, as_columns, interval_of
 from warehouse.analytics.listing import figures_of_jobs
 from warehouse.analytics.paired import ALL, Difference, difference, reference
 from warehouse.analytics.questions import Analytics
@@ -103,7 +103,11 @@ def summarize(warehouse: Path, cells: Iterable[CellRow], of_jobs: str | None = N
     for cell in done:
         groups[cell.policy, cell.workload, cell.cluster, cell.options].append(cell.run)
     return [
-        Group(*key, len(group), {name: _of([found[run][name] for run in group]) for name in names})
+        Group(
+            *key,
+            len(group),
+            {name: interval_of(found[run][name] for run in group) for name in names},
+        )
         for key, group in groups.items()
     ]
 
@@ -214,8 +218,3 @@ def _finished(
     found: dict[str, dict[str, float | None]] = {run: without for run in runs}
     found |= {run: dict(zip(names, figures, strict=True)) for run, *figures in rows}
     return done, names, found
-
-
-def _of(values: Sequence[float | None]) -> Interval | None:
-    known = [float(value) for value in values if value is not None]
-    return interval(known) if known else None

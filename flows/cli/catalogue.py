@@ -1,7 +1,8 @@
 """Commands on the list of runs: `runs`, `show`, `name`, `tag`, `note`, `diff`."""
 
 import re
-from dataclasses import asdict
+from collections import Counter
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
@@ -41,6 +42,9 @@ def runs(
         str | None,
         typer.Option(help="A run: those of the same jobs on as many GPUs only, to be compared."),
     ] = None,
+    by_policy: Annotated[
+        bool, typer.Option("--by-policy", help="Means over the ended runs of each policy, ± 95 %.")
+    ] = False,
     identical: Annotated[
         bool, typer.Option("--identical", help="List each of several identical runs.")
     ] = False,
@@ -74,6 +78,14 @@ def runs(
     most = limit + 1 if limit else None
     tags = tuple(tag or ())
     selected = Selection(policy, tags, where, sort, most, of_jobs, alike, identical, campaign)
+    if by_policy:
+        ended = f"complete AND ({where or 'true'})"
+        _print_policies(
+            list_runs(Analytics(warehouse), replace(selected, where=ended, sort=None, limit=None)),
+            sort,
+            as_json,
+        )
+        return
     rows = list_runs(Analytics(warehouse), selected)
     more = bool(limit) and len(rows) > limit
     rows = rows[: limit or None]
@@ -84,11 +96,39 @@ def runs(
         print_rows(shown, as_json, paged=True)
     if not rows and not as_json:
         say("(no run is like that)", err=True)
-    unlike = {(row["workload"] or (row["trace"], row["seed"]), row["gpus"]) for row in rows}
-    if sort and len(unlike) > 1 and not as_json:
+    if sort and len(set(map(_circumstances, rows))) > 1 and not as_json:
         say("(of different jobs or GPUs: --like RUN lists those to be compared)", err=True)
     if more and not as_json:
         say(f"(the first {limit} only; --limit 0 lists all)")
+
+
+def _circumstances(row: dict[str, Any]) -> tuple[object, int]:
+    """What runs share where their figures can be compared: the jobs, and how many GPUs."""
+    return row["workload"] or (row["trace"], row["seed"]), row["gpus"]
+
+
+def _print_policies(rows: list[dict[str, Any]], sort: str | None, as_json: bool) -> None:
+    """Print the means over the runs of each policy."""
+    from warehouse.analytics.intervals import as_columns
+    from warehouse.analytics.listing import by_policy
+
+    ran = Counter(row["policy"] for row in rows)
+    shown = list[dict[str, Any]]()
+    for policy, figures in by_policy(rows, sort).items():
+        about = {"policy": policy, "runs": ran[policy]}
+        for name, mean in figures.items():
+            text = "" if mean is None else str(mean)
+            about |= as_columns(name, mean) if as_json else {name: text}
+        shown.append(about)
+    print_listed(shown, as_json, ("policy", *re.findall(r"\w+", (sort or "").lower())))
+    if not rows and not as_json:
+        say("(no run that has ended is like that)", err=True)
+    of = {policy: set[object]() for policy in ran}
+    for row in rows:
+        of[row["policy"]].add(_circumstances(row))
+    if any(ran != next(iter(of.values())) for ran in of.values()) and not as_json:
+        which = "--campaign, --tag or --where says which runs count"
+        say(f"(the policies ran different jobs or GPUs: {which})", err=True)
 
 
 USUAL = {"name": "", "tags": "", "same": 1, "complete": True}

@@ -65,7 +65,7 @@ LINES = {
     "simulate": f"simulate {SMALL} --policy fifo --warehouse new",
     "resume": f"resume {OTHER}",
     "generate": "generate generated --jobs 3",
-    "runs": "runs && runs --sort jct_p99_s",
+    "runs": "runs && runs --sort jct_p99_s && runs --by-policy --sort jct_p99_s",
     "show": f"show {RUN}",
     "diff": f"diff {RUN} {OTHER}",
     "campaigns": f"campaigns && campaigns {CAMPAIGN} --of-jobs 'scale_factor = 1'",

@@ -1,7 +1,7 @@
 """Means over runs with their confidence intervals."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -49,6 +49,12 @@ def interval(values: Sequence[float]) -> Interval:
 
     quantile = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2))
     return Interval(fmean(values), quantile * stdev(values) / math.sqrt(len(values)))
+
+
+def interval_of(values: Iterable[float | None]) -> Interval | None:
+    """The mean of the values that are known, with its interval; None if there is none."""
+    known = [float(value) for value in values if value is not None]
+    return interval(known) if known else None
 
 
 def as_columns(name: str, found: Interval | None) -> dict[str, float | None]:

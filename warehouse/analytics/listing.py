@@ -1,21 +1,25 @@
 """The list of runs: their headline figures, with names and tags, filtered and sorted."""
 
+import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from predictor.errors import InputError, meant
 from warehouse.analytics.definitions import view_sql
+from warehouse.analytics.intervals import Interval, interval_of
 from warehouse.analytics.questions import Analytics
 from warehouse.analytics.sources import listed
 from warehouse.store.folder import check_warehouse
 from warehouse.store.labels import Label, read_labels
 
+FIGURES = ("makespan_s", "mean_jct_s", "jct_p99_s", "worst_ftf", "unfair_fraction", "utilization")
+"""Figures of the list."""
+
 COLUMNS = (
     *("run", "name", "tags", "policy", "trace", "gpus", "jobs", "seed", "complete", "same"),
-    *("makespan_s", "mean_jct_s", "jct_p99_s", "worst_ftf", "unfair_fraction", "utilization"),
-    *("created_at", "workload"),
+    *(*FIGURES, "created_at", "workload"),
 )
 """Columns of the list."""
 
@@ -111,6 +115,40 @@ def list_runs(analytics: Analytics, asked: Selection) -> list[dict[str, Any]]:
         given = {name: getattr(asked, name) or "" for name in ("where", "sort", "of_jobs")}
         raise _of_option(analytics, given, error) from None
     return [labelled(dict(zip(columns, row, strict=True)), labels) for row in rows]
+
+
+def by_policy(
+    rows: Iterable[Mapping[str, Any]], sort: str | None = None
+) -> dict[str, dict[str, Interval | None]]:
+    """Means over the runs of each policy, by policy and figure.
+
+    Args:
+        rows: Those of `list_runs`.
+        sort: A figure, `DESC` after it for the largest mean first; by default as the rows are.
+
+    Raises:
+        InputError: There is no such figure.
+    """
+    of: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        of.setdefault(row["policy"], []).append(row)
+    first = next(iter(of.values()), [{}])[0]
+    names = [name for name in dict.fromkeys(("jobs", *FIGURES, *OF_JOBS)) if name in first]
+    means = {
+        policy: {name: interval_of(row[name] for row in of[policy]) for name in names}
+        for policy in of
+    }
+    if sort is None or not means:
+        return means
+    figure, down = re.subn(r"(?i)\s+desc$", "", sort.strip())
+    if figure not in names:
+        raise InputError("sort", f"{sort!r} is no figure of policies", meant(figure, names))
+
+    def place(policy: str) -> float:
+        found = means[policy][figure]
+        return math.inf if found is None else -found.mean if down else found.mean
+
+    return {policy: means[policy] for policy in sorted(means, key=place)}
 
 
 def list_campaigns(analytics: Analytics) -> list[dict[str, Any]]:

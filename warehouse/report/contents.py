@@ -135,7 +135,11 @@ def report_of(
     jobs = {run: jobs_of(run, *(asked[sql][run] for sql in OF_JOBS)) for run in runs}
     alone = len(entries) == 1
     chapters = [] if alone else [_all(entries, drawn, asked, against)]
-    chapters += [_run(analytics, e, jobs[e.run], asked, alone=alone) for e in shown]
+    apart = len(grouped(entries)) > 1  # workloads
+    for entry in shown:
+        where = f" in {entry.group}" if apart else ""
+        title = entry.label if alone else f"{entry.label}{where}: {entry.run}"
+        chapters.append(_run(analytics, entry, jobs[entry.run], asked, title, alone=alone))
     return Report(entries, shown, chapters)
 
 
@@ -205,7 +209,9 @@ def _without(column: str, rows: Sequence[Row]) -> list[Row]:
     return [{name: row[name] for name in row if name != column} for row in rows]
 
 
-def _run(analytics: Analytics, entry: Entry, jobs: Jobs, asked: Asked, *, alone: bool) -> Chapter:
+def _run(
+    analytics: Analytics, entry: Entry, jobs: Jobs, asked: Asked, title: str, *, alone: bool
+) -> Chapter:
     """What happened in one run."""
     run = entry.run
     explorer = accounts.table(jobs)
@@ -243,7 +249,7 @@ def _run(analytics: Analytics, entry: Entry, jobs: Jobs, asked: Asked, *, alone:
     worst = min(ended, key=lambda job: (-job["ftf"], job["job_id"]))["job_id"] if ended else None
     return Chapter(
         f"run-{run}",
-        entry.label if alone else f"{entry.label}: {run}",
+        title,
         of_run(
             entry, worst, published_beside(analytics, entry) if alone else None, asked[COST][run]
         ),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from warehouse.analytics.intervals import Interval, interval
+from warehouse.analytics.intervals import Interval, interval_of
 from warehouse.report.selection import Entry
 
 
@@ -28,8 +28,7 @@ class Metric:
 
     def over(self, entries: Sequence[Entry]) -> Interval | None:
         """The mean over runs with its confidence interval; None without a value."""
-        values = [value for value in map(self.of, entries) if value is not None]
-        return interval(values) if values else None
+        return interval_of(map(self.of, entries))
 
 
 MAKESPAN = Metric("makespan_s", "makespan (h)", 3600.0)
