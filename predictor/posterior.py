@@ -317,23 +317,25 @@ def _likelihood(
             epoch = np.array(
                 [[job.changes[change] if len(job.changes) > change else 0] for job in jobs]
             )
-            z = (epoch - at[:, :, change]) / off
-            near = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-            rest = np.clip((epochs - epoch) / left, 0.5 / epochs, 1.0)
-            by_prior = (1.0 - stays) * more * _power(rest, np.maximum(more - 1.0, 0.0)) * off / left
-            by_prior = np.where(free & (epoch >= begins), by_prior, near)
-            density = (1.0 - OUTLIER) * by_prior + OUTLIER * off / epochs
-            likelihood *= np.where(seen, density, 1.0)
-        # The next change: survival up to the epochs done.
-        waits = (1.0 - stays) * _power(np.clip((epochs - done) / left, 0.0, 1.0), more)
-        coming = ndtr((at[:, :, change] - done) / off)
-        to_come = np.where(free, stays + waits, coming)
-        late = OUTLIER * np.maximum(1.0 - done / epochs, OUTLIER)
-        likelihood *= np.where(changed == change, (1.0 - OUTLIER) * to_come + late, 1.0)
+            if seen.any():
+                z = (epoch - at[:, :, change]) / off
+                near = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+                rest = np.clip((epochs - epoch) / left, 0.5 / epochs, 1.0)
+                by_prior = (1.0 - stays) * more * _power(rest, np.maximum(more - 1.0, 0.0))
+                by_prior = np.where(free & (epoch >= begins), by_prior * off / left, near)
+                density = (1.0 - OUTLIER) * by_prior + OUTLIER * off / epochs
+                likelihood *= np.where(seen, density, 1.0)
+        following, stop = changed == change, stays
+        if following.any():  # the next change: survival up to the epochs done
+            waits = (1.0 - stays) * _power(np.clip((epochs - done) / left, 0.0, 1.0), more)
+            coming = ndtr((at[:, :, change] - done) / off)
+            to_come = np.where(free, stays + waits, coming)
+            late = OUTLIER * np.maximum(1.0 - done / epochs, OUTLIER)
+            likelihood *= np.where(following, (1.0 - OUTLIER) * to_come + late, 1.0)
+            stop = np.where(following, stays / (stays + waits), stays)
         if change < last:
             after = np.maximum(begins, done)
             after = np.where(changed < change, np.maximum(at[:, :, change - 1], after), after)
-            stop = np.where(changed == change, stays / (stays + waits), stays)
             comes = free & ~seen & (more > 0) & np.isfinite(after) & (ends[:, change] >= stop)
             share = 1.0 - np.exp(np.log1p(-cuts[:, change]) / np.maximum(more, 1))
             drawn = np.where(comes, after, 0.0) * (1.0 - share) + epochs * share
