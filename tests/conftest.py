@@ -81,6 +81,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_rank)
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()  # which no collection then goes through
+
+
 def _rank(item: pytest.Item) -> int:
     found = (place for place, name in enumerate(FIRST) if item.get_closest_marker(name))
     return next(found, len(FIRST))

@@ -4,7 +4,6 @@ import runpy
 from pathlib import Path
 
 import pytest
-from marimo._output.formatters.formatters import register_formatters
 
 from flows.history.whatif import Change, whatif
 from tests.runs import ended, write
@@ -31,6 +30,8 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_its_figures_are_those_of_the_report(
     warehouse: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from marimo._output.formatters.formatters import register_formatters  # half a second
+
     register_formatters()  # as in a browser: what cannot be shown fails here, too
     monkeypatch.setenv("SHOCKWAVE_WAREHOUSE", str(warehouse))
     app = runpy.run_path(str(NOTEBOOK))["app"]

@@ -164,11 +164,11 @@ def test_overdue_jobs_go_in_the_order_in_which_they_became_so() -> None:
 @pytest.mark.slow
 def test_an_endless_stream_of_short_jobs_does_not_keep_a_long_gang_waiting_for_ever() -> None:
     policy, stream = Shockwave(), Stream()
-    gang = stream.arrive(4, 6)
+    gang = stream.arrive(4, 4)
     arrivals = [gang]
     while gang.job_id in stream.active:
         arrivals += [stream.arrive(1, 1) for _ in range(5)]
         situation = stream.situation(arrivals)
         arrivals = []
-        assert stream.even.service(gang.job_id) <= (policy.overdue * 6 + 6) * ROUND_SECONDS
+        assert stream.even.service(gang.job_id) <= (policy.overdue * 4 + 4) * ROUND_SECONDS
         stream.train(dict(policy.plan(situation).placement))

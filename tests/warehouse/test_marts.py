@@ -237,8 +237,15 @@ def removed_run(warehouse: Path) -> None:
     shutil.rmtree(place_of(warehouse, run))
 
 
-@pytest.mark.parametrize("renew", [build, materialise])  # a build, or copying at once
-@pytest.mark.parametrize("remove", [removed_marts, removed_one_mart, removed_run])
+@pytest.mark.parametrize(
+    ("remove", "renew"),
+    [
+        (removed_marts, build),
+        (removed_one_mart, build),
+        (removed_run, build),
+        (removed_run, materialise),  # copying at once
+    ],
+)
 def test_analysts_see_what_is_left_once_their_database_is_renewed(
     copied: Path,
     remove: Callable[[Path], None],

@@ -181,7 +181,7 @@ def test_the_next_database_of_a_process_is_as_if_it_were_its_first(
             files = f"list_contains({[*READING_FILES]}, view_name)"
             stored = f"SELECT view_name, sql, NULL FROM duckdb_views() WHERE {files}"
             rows = connection.execute(f"{columns} UNION ALL {stored} ORDER BY ALL").fetchall()
-            assert connection.execute("FROM run_summary").fetchall() == []
+            assert connection.execute("FROM job_outcomes").fetchall() == []
             return rows
 
     views(tmp_path / "earlier")
