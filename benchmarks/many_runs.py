@@ -1,6 +1,6 @@
 """What `why`, `runs` and `sql` take on a warehouse of many runs.
 
-    python -m benchmarks.many_runs [--runs 1000] [--jobs 20] [--repeat 3] [--warehouse FOLDER]
+    python -m benchmarks.many_runs [--runs 1000] [--jobs 20] [--repeat 5] [--warehouse FOLDER]
         [--json]
 
 The runs are simulated, under three policies by turns, and kept where FOLDER is given: the next call
@@ -8,10 +8,12 @@ goes on with them. Shown is the processor time of each command, the median of `-
 imports included, in each state of the copies of figures that queries read:
 
 - `all`: all runs are copied
-- `usual`: eight runs more are not: the most that `simulate`, `compare` and `campaign` leave so
+- `under way`: one run more has not ended, so that it cannot be copied
+- `usual`: eight more are not: the most that `simulate`, `compare` and `campaign` leave so
+- `one more`: once, with a ninth: what copies these
 - `none`: once, without any, as after another version has changed the views: what copies them all
 
-Asked: at most one second each, in the first two.
+Asked: at most one second each, in the first three.
 """
 
 import argparse
@@ -45,6 +47,9 @@ BATCH = 20
 MOST_SECONDS = 1.0
 """The most processor time that is asked of each command."""
 
+ONCE = ("one more", "none")
+"""States that the first question ends."""
+
 LINES = (
     ["why", "3"],
     ["runs"],
@@ -58,7 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--runs", type=int, default=1_000)
     parser.add_argument("--jobs", type=int, default=20, help="of each run")
-    parser.add_argument("--repeat", type=int, default=3, help="processes of each command")
+    parser.add_argument("--repeat", type=int, default=5, help="processes of each command")
     parser.add_argument("--warehouse", type=Path, help="where the runs are kept")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     options = parser.parse_args()
@@ -66,10 +71,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         warehouse = options.warehouse or Path(temporary) / "warehouse"
         for state in states(warehouse, options.runs, options.jobs):
-            for line in LINES[-2:-1] if state == "none" else LINES:
-                times = 1 if state == "none" else options.repeat
+            for line in LINES[-2:-1] if state in ONCE else LINES:
+                times = 1 if state in ONCE else options.repeat
                 took = median(processor_seconds(warehouse, line) for _ in range(times))
-                slow |= state != "none" and took > MOST_SECONDS
+                slow |= state not in ONCE and took > MOST_SECONDS
                 row = {"copies": state, "cpu_s": round(took, 2), "command": " ".join(line)}
                 tell(row, options.json)
     sys.exit(slow)
@@ -80,8 +85,12 @@ def states(warehouse: Path, runs: int, jobs: int) -> Iterator[str]:
     make(warehouse, runs - len(run_folders(warehouse)), jobs)
     materialise(warehouse)
     yield "all"
+    simulate_all(warehouse, jobs, [len(run_folders(warehouse))], rounds=3)
+    yield "under way"
     make(warehouse, NEW_RUNS, jobs)
     yield "usual"
+    make(warehouse, 1, jobs)
+    yield "one more"
     shutil.rmtree(marts_folder(warehouse))
     yield "none"
 
@@ -95,14 +104,16 @@ def make(warehouse: Path, runs: int, jobs: int) -> None:
         list(pool.map(partial(simulate_all, warehouse, jobs), parts))
 
 
-def simulate_all(warehouse: Path, jobs: int, numbers: Sequence[int]) -> None:
-    """Simulate runs, a seed each."""
+def simulate_all(
+    warehouse: Path, jobs: int, numbers: Sequence[int], rounds: int | None = None
+) -> None:
+    """Simulate runs, a seed each, by default to their ends."""
     for number in numbers:
         settings = Settings(
             POLICIES[number % len(POLICIES)], one_pool(GPUS), seed=number, round_seconds=360.0
         )
         workload = generate_workload(jobs, rng=np.random.default_rng(number))
-        simulate(make_start(workload, settings), warehouse)
+        simulate(make_start(workload, settings), warehouse, rounds=rounds)
 
 
 def tell(row: Mapping[str, object], as_json: bool) -> None:

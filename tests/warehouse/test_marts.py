@@ -138,6 +138,8 @@ def test_marts_read_twice_are_known() -> None:
     [
         ("SELECT jobs, 1 AS rounds, run_summary.envy FROM run_summary", {"run_summary"}),
         ("FROM runs JOIN Leases USING (run) ORDER BY jobs", {"runs", "leases"}),
+        ("SELECT * EXCLUDE (jobs) REPLACE (1 AS events) FROM runs AS r(plans)", {"runs"}),
+        ("WITH jobs(bids) AS (FROM main.jobs) SELECT bids FROM jobs", {"jobs"}),
         (
             "WITH a AS (FROM jobs), b AS (TABLE bids) FROM a, b, (FROM main.plans)",
             {"jobs", "bids", "plans"},

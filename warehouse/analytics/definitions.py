@@ -75,7 +75,8 @@ OF_SERVICES = ("commands", "jobs")
 _NAMES = re.compile(rf"\b({'|'.join(VIEWS)})\b", re.IGNORECASE)
 
 _TEXT = r'"(?:[^"\\]|\\.)*"'
-_NO_VIEWS = re.compile(rf'"(?:alias|column_names|using_columns)":(?:{_TEXT}|\[(?:{_TEXT},?)*\])')
+_KEYS = "alias|aliases|key|column_names|column_name_alias|exclude_list|using_columns"
+_NO_VIEWS = re.compile(rf'"(?:{_KEYS})":(?:{_TEXT}|\[(?:{_TEXT},?)*\])')
 """Names of columns and what results are called, in a query that DuckDB has parsed to JSON."""
 
 
