@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -80,20 +81,34 @@ class Plain:
     warehouse: Path
     runs: dict[str, str]
 
+    @property
+    def hashes(self) -> dict[str, str]:
+        """The last hash of each."""
+        reader = Reader(self.warehouse)
+        return {cell: reader.records(run)[-1][1] for cell, run in self.runs.items()}
+
+
+def simulated(folder: Path, text: str) -> Plain:
+    cells = expand(read_campaign(plan(folder, text)))
+    return Plain(
+        folder, {cell.name: simulate(Starts(folder).start(cell), folder) for cell in cells}
+    )
+
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
-    folder = tmp_path_factory.mktemp("plain")
-    cells = expand(read_campaign(plan(folder)))
-    runs = {cell.name: simulate(Starts(folder).start(cell), folder) for cell in cells}
-    return Plain(folder, runs)
+    return simulated(tmp_path_factory.mktemp("plain"), PLAN)
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory: pytest.TempPathFactory) -> Plain:
+    return simulated(tmp_path_factory.mktemp("longer"), LONGER)
 
 
 @pytest.fixture(scope="module")
 def expected(plain: Plain) -> dict[str, str]:
     """The last hash by cell, of plain runs."""
-    reader = Reader(plain.warehouse)
-    return {cell: reader.records(run)[-1][1] for cell, run in plain.runs.items()}
+    return plain.hashes
 
 
 def hashes(warehouse: Path, asked: Campaign) -> dict[str, str]:
@@ -115,15 +130,39 @@ def ran(
     @cache
     def run(runner: Runner) -> Path:
         folder = tmp_path_factory.mktemp(runner)
-        file, warehouse = plan(folder), folder / "w"
+        file = plan(folder, LONGER if runner is Runner.PROCESSES else PLAN)
+        asked, warehouse = read_campaign(file), folder / "w"
         if runner in CLUSTERS:
             on_a_cluster_of_its_own(file, runner, warehouse, server)
+        elif runner is Runner.PROCESSES:
+            with a_worker_killed(warehouse):
+                campaign(asked, runner, 1, None, warehouse)
         else:
-            asked = read_campaign(file)
             assert campaign(asked, runner, 2, None, warehouse) == campaign_id(asked)
         return warehouse
 
     return run
+
+
+@contextmanager
+def a_worker_killed(warehouse: Path) -> Iterator[None]:
+    """Kill a worker of this process while it is at a run, once within the context."""
+    killed: list[int] = []
+
+    def kill_a_worker() -> None:
+        while not killed:
+            begun = present(warehouse).glob("run=*-*/header.parquet")
+            if any(not (one.parent / "round=all.parquet").exists() for one in begun):
+                worker = multiprocessing.active_children()[0]
+                worker.kill()
+                killed.append(worker.pid or 0)
+            time.sleep(0.005)
+
+    killer = Thread(target=kill_a_worker, daemon=True)
+    killer.start()
+    yield
+    killer.join(timeout=HANG_SECONDS)
+    assert killed
 
 
 def on_a_cluster_of_its_own(file: Path, runner: Runner, warehouse: Path, server: Access) -> None:
@@ -142,15 +181,18 @@ def on_a_cluster_of_its_own(file: Path, runner: Runner, warehouse: Path, server:
 
 @pytest.mark.parametrize("runner", Runner)
 def test_every_runner_gets_the_same_results(
-    ran: Callable[[Runner], Path], expected: dict[str, str], runner: Runner
+    ran: Callable[[Runner], Path], plain: Plain, longer: Plain, runner: Runner
 ) -> None:
-    warehouse = ran(runner)
+    """On processes though one of them dies: its cells are tried again."""
+    warehouse, undisturbed = ran(runner), longer if runner is Runner.PROCESSES else plain
     asked = read_campaign(warehouse.with_name("plan.toml"))
     done = campaign_id(asked)
     rows = read_cells(warehouse, done)
-    assert {row.cell: row.hash for row in rows} == expected
+    assert {row.cell: row.hash for row in rows} == undisturbed.hashes
     assert {row.status for row in rows} == {CellStatus.FINISHED}
     assert len({row.run for row in rows}) == len(rows) == 4
+    runs = list(present(warehouse).glob("run=*/round=all.parquet"))
+    assert len(runs) == len(rows)  # a dead worker's run was gone on with
 
     before = tree(warehouse / "records")
     assert campaign(asked, Runner.THREADS, 1, None, warehouse) == done
@@ -159,18 +201,18 @@ def test_every_runner_gets_the_same_results(
 
 
 def test_runs_of_processes_replay_and_fork_as_plain_ones(
-    ran: Callable[[Runner], Path], plain: Plain
+    ran: Callable[[Runner], Path], longer: Plain
 ) -> None:
     warehouse = ran(Runner.PROCESSES)
-    rows = read_cells(warehouse, campaign_id(read_campaign(warehouse.with_name("plan.toml"))))
-    assert len(rows) == 4
+    done = campaign_id(read_campaign(warehouse.with_name("plan.toml")))
+    rows = [row for row in read_cells(warehouse, done) if row.seed == 1]
+    assert len(rows) == 2
     for row in rows:
         comparison = replay(row.run, warehouse)
         assert (comparison.differences, comparison.complete) == ([], True)
-    for row in (row for row in rows if row.seed == 1):
         change = Change(policy="srtf")
         theirs = whatif(row.run, warehouse, 1, change)
-        ours = whatif(plain.runs[row.cell], plain.warehouse, 1, change)
+        ours = whatif(longer.runs[row.cell], longer.warehouse, 1, change)
         assert replace(theirs, run="") == replace(ours, run="")
 
 
@@ -315,34 +357,8 @@ def test_a_failed_cell_stops_no_other(
         campaign(read_campaign(path), Runner.THREADS, 1, None, warehouse)
 
 
-def test_cells_of_a_worker_that_dies_are_tried_again(
-    client: SyncPrefectClient, tmp_path: Path
-) -> None:
-    asked, warehouse = read_campaign(plan(tmp_path, LONGER)), tmp_path / "w"
-    killed: list[int] = []
-
-    def kill_a_worker() -> None:
-        while not killed:
-            begun = present(warehouse).glob("run=*-*/header.parquet")
-            if any(not (one.parent / "round=all.parquet").exists() for one in begun):
-                worker = multiprocessing.active_children()[0]
-                worker.kill()
-                killed.append(worker.pid or 0)
-            time.sleep(0.005)
-
-    killer = Thread(target=kill_a_worker, daemon=True)
-    killer.start()
-    campaign(asked, Runner.PROCESSES, 1, None, warehouse)
-    killer.join(timeout=HANG_SECONDS)
-    assert killed
-    rows = read_cells(warehouse, campaign_id(asked))
-    assert {row.status for row in rows} == {CellStatus.FINISHED}
-    runs = [path.name for path in present(warehouse).glob("run=*/round=all.parquet")]
-    assert len(runs) == len(rows)  # the dead worker's run was gone on with
-
-
 def test_a_killed_campaign_redoes_no_finished_cell(
-    client: SyncPrefectClient, server: Access, tmp_path: Path
+    client: SyncPrefectClient, server: Access, longer: Plain, tmp_path: Path
 ) -> None:
     path, warehouse = plan(tmp_path, LONGER), tmp_path / "w"
     asked = read_campaign(path)
@@ -358,9 +374,12 @@ def test_a_killed_campaign_redoes_no_finished_cell(
         assert program.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.005)
+    left = descendants(program.pid)
+    assert left  # its worker
     program.kill()
     program.wait()
     assert program.returncode == -signal.SIGKILL
+    assert wait_for(lambda: running(left), lambda still: not still) == set()
     finished = {
         folder.name: tree(folder)
         for path in warehouse.glob("campaigns/cells/*.json")
@@ -374,6 +393,4 @@ def test_a_killed_campaign_redoes_no_finished_cell(
     rows = read_cells(warehouse, campaign_id(asked))
     assert {row.status for row in rows} == {CellStatus.FINISHED}
     assert len(list(present(warehouse).glob("run=*/round=all.parquet"))) == len(rows) == 4
-    for cell, row in zip(expand(asked), rows, strict=True):
-        undisturbed = simulate(Starts(warehouse).start(cell), tmp_path / "other")
-        assert Reader(tmp_path / "other").records(undisturbed)[-1][1] == row.hash
+    assert {row.cell: row.hash for row in rows} == longer.hashes

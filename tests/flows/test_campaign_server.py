@@ -1,6 +1,5 @@
-"""The Prefect server that a campaign starts for itself: it obeys nobody else and goes with it."""
+"""The Prefect server that a campaign starts for itself goes with it."""
 
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from harness.up import PROGRAM, descendants, running
-from harness.waiting import HANG_SECONDS, wait_for
+from harness.waiting import wait_for
 from tests.newcomer import elsewhere, lookups_of, newcomer, terminal
-from tests.ui.attacks import ask, attacked
-from tests.ui.service import own_server, serves
+from tests.ui.service import serves
 from warehouse.store.campaigns import read_cells
 from warehouse.store.files import CellStatus
-from warehouse.store.folder import present
 
 pytestmark = pytest.mark.prefect
 
@@ -61,28 +58,6 @@ def started(
     assert lookups_of(lookups)
     assert elsewhere(lookups) == []
     assert not (home / ".sdk_telemetry" / "notice_shown").exists()
-
-
-def test_a_campaign_s_server_obeys_nobody_else_and_nothing_outlives_a_kill(
-    tmp_path: Path, home: Path
-) -> None:
-    records = "run=fifo-*/round=*.parquet"  # its worker has told of itself by then
-    plan = PLAN.format(jobs=2000, more="")
-    with started(tmp_path, home, plan, "--workers", "1") as campaign:
-
-        def at_work() -> bool:
-            assert campaign.poll() is None, campaign.communicate()
-            return any(present(tmp_path / "w").glob(records))
-
-        wait_for(at_work)
-        server = own_server(campaign.pid, home)
-        attacked(server)
-        assert ask(server, "GET", "/reports/")[0] in (401, 404)  # it hands out none
-        left = descendants(campaign.pid)
-        campaign.kill()
-        assert campaign.wait(HANG_SECONDS) == -signal.SIGKILL
-    assert len(left) >= 2  # the worker too
-    assert wait_for(lambda: running(left), lambda still: not still) == set()
 
 
 def test_its_one_server_is_stopped_when_a_campaign_has_ended(tmp_path: Path, home: Path) -> None:

@@ -23,8 +23,10 @@ from warehouse.store.folder import present
 
 
 @pytest.mark.prefect
-def test_the_server_of_a_simulation_obeys_nobody_else(home: Path, tmp_path: Path) -> None:
-    """Others with a server of their own are campaigns (test_campaign_server.py)."""
+def test_a_simulation_s_server_obeys_nobody_else_and_does_not_outlive_a_kill(
+    home: Path, tmp_path: Path
+) -> None:
+    """Campaigns start theirs by the same function (test_campaign_server.py)."""
     long = ("--gpus", "8", "--jobs", "2000", "--round-seconds", "60", "--driver", "prefect")
     lookups = tmp_path / "lookups"
     with terminal() as shown:
@@ -50,7 +52,7 @@ def test_the_server_of_a_simulation_obeys_nobody_else(home: Path, tmp_path: Path
         started = descendants(program.pid)
         program.kill()
         program.communicate()
-        wait_for(lambda: running(started), lambda left: not left)
+        assert wait_for(lambda: running(started), lambda left: not left) == set()
     assert lookups_of(lookups)
     assert elsewhere(lookups) == []
 
