@@ -113,7 +113,7 @@ def test_bound_optimum_and_plan_are_in_order_and_close(block: int) -> None:
         assert_certified(problem, optimum(problem), 2 * lagrangian.TARGET_GAP)
 
 
-@pytest.mark.parametrize(("backend", "problems"), [(Gurobi(), 100), (Highs(), 30)])
+@pytest.mark.parametrize(("backend", "problems"), [(Gurobi(), 50), (Highs(), 15)])
 @pytest.mark.slow
 def test_no_other_solver_finds_better_or_proves_less(
     backend: Gurobi | Highs, problems: int

@@ -59,13 +59,17 @@ def test_a_query_changes_nothing_and_a_wrong_one_is_one_line(
     (warehouse / "secret").write_text("not a record")
     monkeypatch.chdir(warehouse)
     before = tree(warehouse)
-    for ask in (Analytics(warehouse).query, Analytics(warehouse).frame):
-        with pytest.raises(InputError) as caught:
-            ask(sql.format(folder=warehouse))
-        assert caught.value.place == "query"
-        assert "job_outcomes" in caught.value.remedy
-        assert "\n" not in str(caught.value)
+    with pytest.raises(InputError) as caught:
+        Analytics(warehouse).query(sql.format(folder=warehouse))
+    assert caught.value.place == "query"
+    assert "job_outcomes" in caught.value.remedy
+    assert "\n" not in str(caught.value)
     assert tree(warehouse) == before
+
+
+def test_a_wrong_query_for_a_frame_is_told_alike(part: tuple[Path, str]) -> None:
+    with pytest.raises(InputError, match=r"^query: .*; give one SELECT over "):
+        Analytics(part[0]).frame("COPY (FROM runs) TO 'out.csv'")
 
 
 @pytest.mark.parametrize(

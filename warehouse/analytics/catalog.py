@@ -202,7 +202,7 @@ def create_views(
         asked: Those of them that are needed where marts are copies; by default all of them.
         later: Whether the views include runs that begin later.
         tables: Views to compute into tables of the database, unless the records are large.
-        if_small: Those to compute beside them where the records are small.
+        if_small: Those to compute beside them, if there are any, where the records are small.
         copies: The copies in use, if they are known.
         files: The files with rounds; by default those that there are now.
     """
@@ -216,7 +216,7 @@ def create_views(
     copied = of_copies(copies, runs)
     others = without_copies(warehouse, runs, copied)
     files = None if later else files or files_now(warehouse, others)
-    if (tables or if_small) and files is not None:
+    if tables and files is not None:
         stored_bytes = _stored_bytes(warehouse, files)
         tables = tables if stored_bytes <= TABLE_BYTES else ()
         tables = {*tables, *if_small} if stored_bytes <= SMALL_BYTES else tables
