@@ -60,7 +60,7 @@ def test_so_do_those_that_a_run_records_and_those_of_starts_and_finishes(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOCKWAVE_DATA", str(data.parent))
-    found = intervals("120 jobs", "shockwave", 30)
+    found = intervals("120 jobs", "shockwave", 60)
     assert all(one.width > 0.0 for one in found)
     of = {kind: [one for one in found if one.of == kind] for kind in (LEFT, START, FINISH)}
     assert np.mean([one.held for one in of[LEFT]]) == pytest.approx(0.8, abs=0.05)
