@@ -1,7 +1,7 @@
 """`shockwave up` as a new user starts it, and what is asked of the server that it starts."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flows.servers.access import Access
@@ -21,10 +21,14 @@ def own_server(process: int, home: Path) -> Access:
 
 def serves(number: int) -> bool:
     """Whether a process is a Prefect server."""
-    try:
-        return b"uvicorn" in Path(f"/proc/{number}/cmdline").read_bytes()
-    except OSError:  # it has ended meanwhile
-        return False
+    return b"uvicorn" in line_of(number)
+
+
+def line_of(process: int) -> bytes:
+    """The command line of a process; empty if it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""
 
 
 @contextmanager

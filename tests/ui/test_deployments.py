@@ -26,13 +26,22 @@ from prefect.client.schemas.objects import Artifact, FlowRun
 from prefect.exceptions import PrefectHTTPStatusError
 
 from flows.deployed.deployments import DEPLOYMENTS
-from flows.deployed.forms import MOST_ROUNDS, Form, ReplayForm, RoundForm, SimulationForm
+from flows.deployed.forms import (
+    MOST_ROUNDS,
+    Form,
+    ReplayForm,
+    ReportForm,
+    RoundForm,
+    SimulationForm,
+)
 from flows.deployed.replaying import replay
+from flows.deployed.reporting import report
 from flows.deployed.stepping import simulate as simulation
 from flows.deployed.stepping import step
 from flows.runs.simulation import simulate
 from flows.runs.start import make_start
 from flows.runs.workload_source import Source
+from flows.servers.command import REPORTS
 from flows.servers.prefect_driver import embedded_prefect
 from harness.up import Up
 from harness.waiting import HANG_SECONDS, wait_for
@@ -41,6 +50,7 @@ from tests.runs import chained, make, write
 from tests.ui.attacks import authorization
 from tests.ui.browser import browser, log_in
 from tests.ui.flow_runs import outcome, started
+from tests.ui.service import line_of
 from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
 
@@ -83,6 +93,14 @@ def fetched(up: Up, path: str) -> bytes:
     with urlopen(asked) as answer:
         content: bytes = answer.read()
         return content
+
+
+def of_what_serves(up: Up, variable: str) -> str:
+    """A variable of the process that starts flow runs, which have it, too."""
+    found = up.descendants()
+    (serving,) = [one for one in found if b"flows.deployed.serving" in line_of(one)]
+    lines = Path(f"/proc/{serving}/environ").read_text().split("\0")
+    return dict(line.split("=", 1) for line in lines if line)[variable]
 
 
 # Deployments
@@ -173,10 +191,13 @@ def test_a_replay_that_differs_fails_and_shows_where(up: Up, client: SyncPrefect
     assert [(row["round"], row["field"]) for row in shown] == [(0, "solve")]
 
 
-def test_a_report_is_linked_and_handed_out(up: Up, client: SyncPrefectClient) -> None:
+def test_a_report_is_linked_and_handed_out(
+    up: Up, client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REPORTS, of_what_serves(up, REPORTS))
     start = make_start(Source(jobs=2).open(), Settings("srtf", one_pool(4), round_seconds=3600))
     run = simulate(start, up.warehouse)
-    flow_run = started(client, "report", {"about": run, "title": "Two jobs"})
+    flow_run = called(client, report, ReportForm(about=run, title="Two jobs"), up)
     page = up.warehouse / "reports" / f"{run}.html"
     assert outcome(flow_run) == ("Completed", str(page))
 
@@ -210,7 +231,7 @@ def test_a_trace_is_uploaded_and_simulated(
         shot(page, "traces")
     assert (up.warehouse / "traces" / "five.csv").read_bytes() == trace.read_bytes()
     form = {"trace": "five.csv", "format": "tiresias", "gpus": 4, "round_seconds": 3600}
-    flow_run = started(client, "simulate", form)
+    flow_run = called(client, simulation, SimulationForm.model_validate(form), up)
     assert outcome(flow_run)[0] == "Completed"
     assert flow_run.name == "shockwave, five.csv on 4 GPUs"
     run = re.findall("'(.+)'", str(outcome(flow_run)[1]))[0]

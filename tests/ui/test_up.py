@@ -4,7 +4,7 @@ import os
 import signal
 import sqlite3
 import ssl
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ from tasks.commands import CommandKind
 from tests.flows.conftest import Command
 from tests.ui.attacks import ask
 from tests.ui.flow_runs import outcome, started
-from tests.ui.service import ready, start
+from tests.ui.service import line_of, ready, start
 from warehouse.inbox.inbox import Inbox
 from warehouse.store.audit import audit
 from warehouse.store.folder import WHOLE, present
@@ -76,13 +76,6 @@ def test_a_job_is_handed_in_and_the_scheduler_may_be_killed(up: Up) -> None:
             )
             inbox.command(CommandKind.CANCEL, 2)
     assert audit(up.warehouse, desk.run).findings == ()
-
-
-def line_of(process: int) -> bytes:
-    """The command line of a process; empty if it has ended."""
-    with suppress(OSError):
-        return Path(f"/proc/{process}/cmdline").read_bytes()
-    return b""
 
 
 def test_a_second_one_on_the_same_port_says_so(up: Up, here: Command, tmp_path: Path) -> None:
