@@ -106,7 +106,7 @@ class Trial:
 
     def _next_run(self, scheduler: Scheduler) -> None:
         endpoints = dict.fromkeys(("one", "two"), self.daemon.endpoint)
-        options = {"nodes": endpoints, "gpus": 2, "grace_seconds": 5.0, "hung_rounds": 15}
+        options = {"nodes": endpoints, "gpus": 2, "grace_seconds": 5.0, "hung_rounds": 24}
         options["least_free"] = STORAGE_BYTES // 16  # checkpoints take less
         nodes = cluster(self.daemon, self.storage, **options)
         (self.folder / "given").write_bytes(pickle.dumps((nodes, self.workload, self.runs)))
