@@ -34,8 +34,24 @@ def wheel(folder, name, *lines):
 """Builds the project, and the package that it needs, without an index."""
 
 
+@pytest.fixture(scope="module")
+def set_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project that has been set up, not to be changed: to make an environment takes seconds."""
+    folder = made(tmp_path_factory.mktemp("project"))
+    first = setup(folder, no_index="1", find_links="wheels")
+    assert (first.returncode, first.stderr) == (0, "")
+    told = first.stdout.splitlines()
+    assert told[0] == "Setting up env for running; pip's output is in env/setup.log"
+    assert told[-1].startswith("env is ready: ")
+    return folder
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
+    return made(tmp_path)
+
+
+def made(tmp_path: Path) -> Path:
     """A folder with a project that needs a package `part`, which lies in `wheels` beside uv."""
     (tmp_path / "backend.py").write_text(BACKEND)
     (tmp_path / "constraints.txt").write_text("part==1\n")
@@ -55,12 +71,10 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def with_pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with nothing but pip, not to be changed: to make one takes seconds."""
-    folder = tmp_path_factory.mktemp("environment") / "env"
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    return folder
+def with_pip_alone(set_up: Path, project: Path) -> None:
+    """Give a project an environment in which nothing is set up."""
+    theirs = shutil.ignore_patterns("part*", "project*", "uv*", "setup*.log")
+    shutil.copytree(set_up / "env", project / "env", symlinks=True, ignore=theirs)
 
 
 def setup(project: Path, **pip: str) -> subprocess.CompletedProcess[str]:
@@ -77,13 +91,9 @@ def setup(project: Path, **pip: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_what_is_half_installed_is_installed_anew(project: Path) -> None:
-    first = setup(project, no_index="1", find_links="wheels")
-    assert (first.returncode, first.stderr) == (0, "")
-    told = first.stdout.splitlines()
-    assert told[0] == "Setting up env for running; pip's output is in env/setup.log"
-    assert told[-1].startswith("env is ready: ")
-
+def test_what_is_half_installed_is_installed_anew(set_up: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(set_up, project, symlinks=True)
     (packages,) = project.glob("env/lib/python3*/site-packages")
     (packages / "part.py").unlink()
     (packages / "part-1.dist-info" / "RECORD").unlink()  # as if pip had been killed before it
@@ -95,9 +105,9 @@ def test_what_is_half_installed_is_installed_anew(project: Path) -> None:
 
 
 def test_a_file_with_another_sum_than_its_lock_has_is_not_installed(
-    project: Path, with_pip: Path
+    project: Path, set_up: Path
 ) -> None:
-    shutil.copytree(with_pip, project / "env", symlinks=True)
+    with_pip_alone(set_up, project)
     lock = project / "constraints.txt"
     lock.write_text(f"part==1 --hash=sha256:{'0' * 64}\n")
     ran = setup(project, no_index="1", find_links="wheels")
@@ -121,8 +131,8 @@ def test_every_requirement_is_locked_with_the_sums_of_its_files() -> None:
     assert names - {"shockwave"} <= locked
 
 
-def test_without_a_network_one_line_says_so_and_what_to_do(project: Path, with_pip: Path) -> None:
-    shutil.copytree(with_pip, project / "env", symlinks=True)
+def test_without_a_network_one_line_says_so_and_what_to_do(project: Path, set_up: Path) -> None:
+    with_pip_alone(set_up, project)
     ran = setup(project, index_url="http://127.0.0.1:9/simple", retries="1")
     assert ran.returncode == 2
     told = ran.stderr.splitlines()
