@@ -66,6 +66,8 @@ gpus = 4
 LONGER = PLAN.replace("jobs = 3", "jobs = 8").replace("= 1200", "= 600")
 BROKEN = PLAN.replace('"fifo"', '{policy = "fifo", parameters = {no-such = 1}}')
 ROOT = Path(__file__).parents[2]
+RAY_ALONE = ("--include-dashboard=false", "--include-log-monitor=false", "--no-monitor")
+"""Options of a head without what watches a cluster: each takes half a second."""
 
 
 def plan(folder: Path, text: str = PLAN) -> Path:
@@ -248,7 +250,7 @@ def test_an_existing_ray_cluster_with_a_token_is_used_and_left_alone(
     }
     ray = [Path(sys.executable).with_name("ray"), "start", "--head", "--block", "--num-cpus=1"]
     head = subprocess.Popen(
-        [*ray, f"--port={port}", "--node-ip-address=127.0.0.1", "--include-dashboard=false"],
+        [*ray, f"--port={port}", "--node-ip-address=127.0.0.1", *RAY_ALONE],
         env=env,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
