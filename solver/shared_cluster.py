@@ -23,15 +23,14 @@ from solver.plan import Situation
 DEALT = 6
 """Rounds from one dealing of shares to the next at least: Gavel's 1,920 s in its rounds of 360."""
 
-LONGER = 0.01
+LONGER = 0.003
 """Bound on effort: rounds of the play that are further ahead than so many are longer, by this share
 of the time until then."""
 
-
-MANY = 1000
+MANY = 300
 """Bound on effort: of more jobs than so many, rounds grow as much faster."""
 
-DIGITS = 4
+DIGITS = 7
 """Decimals of rounds and speeds that are kept."""
 
 
@@ -46,6 +45,7 @@ class Sharer(NamedTuple):
         fair: Clock at its finish there, as projected.
         came: Rounds played before it came.
         speeds: Speed by type, over that on its fastest allocation; 0 where it cannot run.
+        whole: Part of a round by type that its whole steps take.
         owed: Rounds that it was owed by type when shares were last dealt.
         received: Rounds that it received by type since, and half a round.
     """
@@ -57,16 +57,24 @@ class Sharer(NamedTuple):
     fair: float
     came: int
     speeds: tuple[float, ...]
+    whole: tuple[float, ...]
     owed: tuple[float, ...]
     received: tuple[float, ...]
 
     @classmethod
     def new(
-        cls, job_id: int, arrival: float, left: float, gpus: float, speeds: Sequence[float]
+        cls,
+        job_id: int,
+        arrival: float,
+        left: float,
+        gpus: float,
+        speeds: Sequence[float],
+        whole: Sequence[float] = (),
     ) -> "Sharer":
-        """A job that arrives."""
-        none, half = (0.0,) * len(speeds), (0.5,) * len(speeds)
-        return cls(job_id, arrival, left, gpus, 0.0, 0, tuple(speeds), none, half)
+        """A job that arrives; without `whole` it has a step as short as you like."""
+        none, half, all_of_it = ((part,) * len(speeds) for part in (0.0, 0.5, 1.0))
+        whole = tuple(whole) or all_of_it
+        return cls(job_id, arrival, left, gpus, 0.0, 0, tuple(speeds), whole, none, half)
 
     def also_at(self, speeds: Sequence[float]) -> "Sharer":
         """The job with its speeds also on types where it had none: they came into service.
@@ -112,14 +120,11 @@ class SharedCluster:
             types: GPU types in service.
         """
         found = orjson.loads(memory) if memory else []
-        if len(found) != 6:
+        if len(found) != 6 or any(len(row) != len(Sharer._fields) for row in found[5]):
             return cls(types=types)
         clock, before, rounds, since, stale, rows = found
-        sharers = []
-        for job_id, arrival, left, gpus, fair, came, *tables in rows:
-            speeds, owed, received = map(tuple, tables)
-            sharers.append(Sharer(job_id, arrival, left, gpus, fair, came, speeds, owed, received))
-        return cls(clock, tuple(before), rounds, since, stale, tuple(sharers)).on_types(types)
+        sharers = tuple(Sharer(*row[:6], *map(tuple, row[6:])) for row in rows)
+        return cls(clock, tuple(before), rounds, since, stale, sharers).on_types(types)
 
     def on_types(self, types: tuple[str, ...]) -> "SharedCluster":
         """The cluster with these types in service.
@@ -136,7 +141,10 @@ class SharedCluster:
 
         sharers = tuple(
             job._replace(
-                speeds=of(job.speeds, 0.0), owed=of(job.owed, 0.0), received=of(job.received, 0.5)
+                speeds=of(job.speeds, 0.0),
+                whole=of(job.whole, 1.0),
+                owed=of(job.owed, 0.0),
+                received=of(job.received, 0.5),
             )
             for job in self.sharers
         )
@@ -198,6 +206,14 @@ def shared_by(situation: Situation, ahead: Outlook, type_of: Ints) -> tuple[Shar
         return cluster, ""
     speeds = np.zeros((len(situation.jobs), len(inventory.types)))
     speeds[ahead.job_of, type_of] = (ahead.left / ahead.here).round(DIGITS)
+    rates = [
+        situation.jobs[job].rate(found)
+        for job, found in zip(ahead.job_of.tolist(), ahead.allocations, strict=True)
+    ]
+    steps = np.array(rates) * situation.round_seconds
+    whole = np.ones(speeds.shape)
+    parts = np.where(steps >= 1.0, np.floor(steps) / steps, 1.0)
+    whole[ahead.job_of, type_of] = parts.round(DIGITS)
     firsts = np.flatnonzero(np.diff(ahead.job_of, prepend=-1))
     arrivals = [
         Sharer.new(
@@ -206,11 +222,13 @@ def shared_by(situation: Situation, ahead: Outlook, type_of: Ints) -> tuple[Shar
             job.belief.reference_seconds + left,
             gpus,
             speed,
+            part,
         )
-        for job, left, speed, gpus in zip(
+        for job, left, speed, part, gpus in zip(
             situation.jobs,
             ahead.left[firsts].tolist(),
             speeds.tolist(),
+            whole.tolist(),
             ahead.gangs[firsts].tolist(),
             strict=True,
         )
@@ -246,10 +264,11 @@ class _Play:
         self._came = np.array([job.came for job in jobs])
         self._longer = LONGER * max(1.0, len(jobs) / MANY)
         self._gangs = np.array([job.gpus for job in jobs])
-        self._speeds, self.owed, self.received = (
+        self._speeds, self._whole, self.owed, self.received = (
             np.fromiter(chain.from_iterable(rows), float, shape[0] * shape[1]).reshape(shape)
             for rows in (
                 (job.speeds for job in jobs),
+                (job.whole for job in jobs),
                 (job.owed for job in jobs),
                 (job.received for job in jobs),
             )
@@ -280,7 +299,8 @@ class _Play:
             needs = np.divide(
                 self.left[there], pace, out=np.full(len(pace), np.inf), where=pace > 0
             )
-            ran = np.where(pace > 0.0, np.minimum(needs, length), 0.0)
+            ran = np.where(needs <= length, needs, length * self._whole[there, kinds])
+            ran *= pace > 0.0
             self.received[there, kinds] += ran / length
             done = needs <= length
             self.fair[there[done]] = clock + needs[done]

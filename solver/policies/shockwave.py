@@ -84,8 +84,8 @@ class Shockwave:
             shared cluster.
         tardiness: There, λ: penalty of all work of a job being late by its fair time, over that of
             a completion later by the mean fair time.
-        ending: There, what a second of makespan is worth, in seconds of completion of all active
-            jobs; less while arrivals are expected to go on.
+        ending: There, what a second of makespan is worth, in seconds of completion of all jobs that
+            came since the oldest active one; less while arrivals are expected to go on.
         paired_ending: The same where jobs may share GPUs: the linear program over time has no
             pairs, by which GPUs do more.
         stay: There, the least preemption hysteresis of bids on the GPU type that a job holds, in
@@ -121,10 +121,10 @@ class Shockwave:
     lost_rounds: float = 0.5
     preview: float = 0.0
     gang: float = 0.25
-    due_share: float = 0.9
-    tardiness: float = 10.0
-    ending: float = 1.5
-    paired_ending: float = 1.0
+    due_share: float = 0.98
+    tardiness: float = 40.0
+    ending: float = 0.5
+    paired_ending: float = 0.45
     stay: float = 1.1
     packed: float = 0.0
     gain: float = 1.15
@@ -290,7 +290,11 @@ class Shockwave:
         due = np.maximum(due, 2.0 * situation.round_seconds)
         weights = budgets * gangs**self.gang
         weights /= weights.mean()
+        # What the end of all work is worth does not fall as jobs end: of all that share it.
+        oldest = min(job.spec.arrival_seconds for job in situation.jobs)
+        came = sum(submitted >= oldest for submitted in situation.even.arrived)
         ending = self.paired_ending if self.packed else self.ending
+        ending *= max(came / len(situation.jobs), 1.0)
         seen = foresight(
             *rows,
             weights=weights,

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,7 +57,7 @@ def test_jobs_of_a_shared_cluster_speed_up_as_others_end() -> None:
     # At 100 s, with 50 s of work left of job 0, a third comes: every third round each.
     later = both.joined([Sharer.new(2, 100.0, 1000.0, 1.0, [1.0])], {1, 2}, [1], 10.0)
     assert later.clock_seconds == 100.0
-    assert [job.fair for job in later.sharers] == pytest.approx([240.0, 1265.86, 1700.0])
+    assert [job.fair for job in later.sharers] == pytest.approx([240.0, 1260.0, 1700.0])
     assert SharedCluster.read(later.written(), ("v100",)) == later
     # Once job 0 has ended here and there, it is forgotten; job 1 keeps its finish.
     last = later.joined([Sharer.new(3, 260.0, 10.0, 1.0, [1.0])], {1, 2, 3}, [1], 10.0)
@@ -70,6 +71,26 @@ def test_small_gangs_of_a_shared_cluster_go_first_while_a_large_one_waits_for_ro
     cluster = SharedCluster(types=("v100",)).joined(jobs, set(range(5)), [4], 10.0)
     # Shares of time are 0.2 and 0.8: as a fluid the small ones would end at 75 s.
     assert [job.fair for job in cluster.sharers] == pytest.approx([120.0, 70.0, 70.0, 70.0, 70.0])
+
+
+def test_who_gets_less_of_a_round_by_whole_steps_goes_first_in_a_shared_cluster() -> None:
+    jobs = [Sharer.new(0, 0.0, 50.0, 1.0, [1.0]), Sharer.new(1, 0.0, 45.0, 1.0, [1.0])]
+    cut = [jobs[0], jobs[1]._replace(whole=(0.9,))]
+    none = SharedCluster(types=("v100",))
+    in_turns, shorter = (
+        [job.fair for job in none.joined(these, {0, 1}, [1], 10.0).sharers] for these in (jobs, cut)
+    )
+    assert in_turns == pytest.approx([90.0, 95.0])
+    # Of rounds of 10 s job 1 trains for 9: it has received less after as many, and the tie is its.
+    assert shorter == pytest.approx([95.0, 85.0])
+
+
+def test_memory_of_a_shared_cluster_as_written_before_is_as_none() -> None:
+    cluster = SharedCluster(types=("v100",), sharers=(Sharer.new(0, 0.0, 60.0, 1.0, [1.0]),))
+    row = [list(part) if isinstance(part, tuple) else part for part in cluster.sharers[0]]
+    of_before = orjson.dumps([0.0, ["v100"], 0, 0, True, [row[:7] + row[8:]]]).decode()
+    assert SharedCluster.read(cluster.written(), ("v100",)) == cluster
+    assert SharedCluster.read(of_before, ("v100",)) == SharedCluster(types=("v100",))
 
 
 def test_a_gang_without_room_in_service_ends_a_shared_cluster_as_if_alone() -> None:
@@ -161,7 +182,7 @@ def test_jobs_run_where_their_advantage_is() -> None:
 def test_a_round_says_so_if_what_jobs_bid_by_was_not_solved_to_its_gap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = situation(*(active(n, "cnn", 1000.0 * n) for n in range(1, 17)))
+    told = situation(*(active(n, "cnn", 1000.0 * n) for n in range(1, 16)))
     assert Shockwave().plan(told).report.status == "optimal"
     monkeypatch.setattr(over_time, "STEPS", 3)
     assert Shockwave().plan(told).report.status == "work_limit"
@@ -213,6 +234,21 @@ def test_on_several_types_a_job_goes_first_at_three_times_its_fair_time() -> Non
     assert by == pytest.approx({n: 3.0 * fair[n] - 700.0 for n in range(3)})
     assert min(by.values()) > 0.0
     assert Shockwave(packed=1.0).plan(situation(*jobs)).first_by == (), "pairs go before the line"
+
+
+def test_the_end_of_all_work_keeps_its_price_as_jobs_end() -> None:
+    long = active(0, "cnn", 40_000.0, inventory=TWO)
+    short = [active(n, "cnn", 4000.0, inventory=TWO) for n in range(1, 5)]
+    told = situation(long, *short, inventory=TWO)
+
+    def pressed(*arrived: float) -> float:
+        """What a V100 is worth to the long job over what it is worth to a short one."""
+        at = replace(told, even=replace(told.even, arrived=arrived))
+        first, second = (bid.rows[0].utility[1] for bid in Shockwave().plan(at).bids[:2])
+        return first / second
+
+    assert pressed(*[0.0] * 20) > 1.5 * pressed(*[0.0] * 5), "15 have ended"
+    assert pressed(*[-1.0] * 20) == pressed(*[0.0] * 5), "they came before all that are here"
 
 
 @pytest.mark.parametrize(
