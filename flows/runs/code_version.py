@@ -58,7 +58,7 @@ def code_version(root: Path = ROOT, packages: tuple[str, ...] = PACKAGES) -> str
 
     Args:
         root: The folder that holds the packages.
-        packages: Which, by default all six.
+        packages: Which, or folders of one; by default all six.
     """
     digest = hashlib.sha256(platform.python_version().encode())
     for name in ("shockwave", *DEPENDENCIES):

@@ -28,8 +28,8 @@ from warehouse.store.durable import left_overs, write_text
 from warehouse.store.ledger import enter, is_entered
 from warehouse.store.reader import Reader
 
-STATE_CODE = ("containers", "predictor", "solver", "tasks")
-"""Packages whose code says what a state is."""
+STATE_CODE = ("containers", "flows/runs", "predictor", "solver", "tasks")
+"""Folders whose code says what a position is."""
 
 EVERY = 64
 """Rounds between two snapshots: what is read and carried out again at most. An engineering choice;

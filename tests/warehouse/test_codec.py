@@ -1,4 +1,4 @@
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from io import BytesIO
@@ -9,8 +9,12 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.measured import PairMeasurement
+from tasks.record import RoundRecord, RunHeader, RuntimeKind
 from tasks.rows import content_hash, drop_defaults, from_row, to_row
+from tests.warehouse.by_hand import HEADER
 from warehouse.store.arrow import arrow_schema, rows_to_table, to_table
+from warehouse.store.files import header_columns, round_columns
 
 
 class Colour(StrEnum):
@@ -176,3 +180,12 @@ def test_an_optional_field_is_in_rows_and_hashes_where_it_is_set(
     assert from_row(Drawing, stored) == drawing
     drop_defaults(Drawing, stored)
     assert stored == to_row(drawing)
+
+
+def test_every_optional_field_has_a_column_in_some_run() -> None:
+    """One without would be dropped on the way to disk, and the hash of its record not fit."""
+    pair = PairMeasurement("net", 16, "net", 16, "K80", 1, 2.0)
+    settings = replace(HEADER.settings, runtime=RuntimeKind.DOCKER)
+    most = replace(HEADER, settings=settings, service=True, pairs=(pair,), losses=True)
+    assert {one.name for one in fields(RunHeader)} <= {*header_columns(most).names}
+    assert {one.name for one in fields(RoundRecord)} <= {*round_columns(most).names}
