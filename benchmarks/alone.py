@@ -15,9 +15,8 @@ from predictor.job import JobSpec
 
 TRAIN = """
 import os, sys
-from trainer import pytorch
+import trainer.collective, trainer.loop  # once: PyTorch takes longer to import than a job to train
 from trainer.__main__ import main
-pytorch.load()  # once: it takes longer than to train a job
 for folder in sys.argv[1:]:
     child = os.fork()
     if not child:

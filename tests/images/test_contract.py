@@ -140,12 +140,9 @@ def test_any_user(tmp_path: Path) -> None:
     """A user without a name or a home, who can write in the job's folder only."""
     folder = put_job(tmp_path / "job", scale_factor=2, epochs=1)
     os.chown(folder, 54321, 54321)
-    code, said = run(folder, prefix=NOBODY, variables={"PYTHONPROFILEIMPORTTIME": "1"})
+    code, said = run(folder, prefix=NOBODY)
     assert code == 0, said
     assert (folder / "checkpoint.pt").stat().st_uid == 54321
-    # What would take a third of the start, and is for programs that are compiled.
-    assert "torch.nn" in said
-    assert "torch._prims\n" not in said
 
 
 def test_nothing_else_is_imported() -> None:

@@ -1,11 +1,11 @@
 """`python -m trainer JOB_FOLDER`: train the job in a folder, from where it stands."""
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainer import pytorch
 from trainer.errors import DONE, InputError
 from trainer.gang import guarded, supervise
 from trainer.job import read_job
@@ -31,10 +31,15 @@ def _run(arguments: Sequence[str], stop: Stop) -> int:
     if read_progress(folder).get("epoch") == job.epochs:
         return DONE
     _prepare(place.nodes)
-    pytorch.load()  # after all that can fail without it, as it takes a second
-    from trainer.collective import Gang
-    from trainer.loop import train
-
+    # After all that can fail without PyTorch, which takes a second to import; a fifth longer if
+    # what it makes, which lives until the end, is looked through for garbage again and again.
+    gc.disable()
+    try:
+        from trainer.collective import Gang
+        from trainer.loop import train
+    finally:
+        gc.freeze()
+        gc.enable()
     if job.scale_factor == 1:
         return train(job, folder, Gang(place, 1), stop)
     return supervise(
