@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 from prefect.client.orchestration import SyncPrefectClient
@@ -138,7 +138,7 @@ def ran(
             on_a_cluster_of_its_own(file, runner, warehouse, server)
         elif runner is Runner.PROCESSES:
             with a_worker_killed(warehouse):
-                campaign(asked, runner, 1, None, warehouse)
+                campaign(asked, runner, 2, None, warehouse)
         else:
             assert campaign(asked, runner, 2, None, warehouse) == campaign_id(asked)
         return warehouse
@@ -150,9 +150,10 @@ def ran(
 def a_worker_killed(warehouse: Path) -> Iterator[None]:
     """Kill a worker of this process while it is at a run, once within the context."""
     killed: list[int] = []
+    over = Event()
 
     def kill_a_worker() -> None:
-        while not killed:
+        while not (killed or over.is_set()):
             begun = present(warehouse).glob("run=*-*/header.parquet")
             if any(not (one.parent / "round=all.parquet").exists() for one in begun):
                 worker = multiprocessing.active_children()[0]
@@ -162,8 +163,11 @@ def a_worker_killed(warehouse: Path) -> Iterator[None]:
 
     killer = Thread(target=kill_a_worker, daemon=True)
     killer.start()
-    yield
-    killer.join(timeout=HANG_SECONDS)
+    try:
+        yield
+    finally:
+        over.set()
+        killer.join()
     assert killed
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
-"""Programs that do. The first has no windows, and takes a third of the time of the others."""
+"""Programs that do. The first has no windows, and takes half to two thirds of the time."""
 
 
 def chromium() -> str:

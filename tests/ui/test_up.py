@@ -88,14 +88,15 @@ def test_a_second_one_on_the_same_port_says_so(up: Up, here: Command, tmp_path: 
     )
 
 
-def test_interrupted_while_it_starts_it_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_stopped_while_it_starts_it_leaves_nothing(tmp_path: Path, number: int, code: int) -> None:
     with start(tmp_path) as service:
         wait_for(service.descendants)
         processes = service.descendants()
-        assert service.stop(signal.SIGINT) == 130
+        assert service.stop(number) == code
         assert running(processes) == set()
         *_, last = service.log.read_text().splitlines()
-        assert last.startswith("error: shockwave up: stopped; ")
+        assert last.startswith("Starting" if code == 0 else "error: shockwave up: stopped; ")
 
 
 def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient) -> None:
