@@ -262,6 +262,8 @@ class InService:
     def __init__(self, whole: Inventory, drained: Sequence[int] = ()) -> None:
         self.whole = whole
         self.inventory: Inventory | None = whole
+        self._drained = tuple(drained)
+        self._without: dict[frozenset[int], Inventory | None] = {}
         self._known: tuple[int, ...] | None = None
         self._number: dict[int, int] = {}
         if drained:
@@ -275,6 +277,12 @@ class InService:
     def gpus(self) -> int:
         """GPUs in service."""
         return self.inventory.gpus if self.inventory else 0
+
+    def without(self, nodes: frozenset[int]) -> Inventory | None:
+        """The inventory without these nodes either, made once; None if no node is left."""
+        if nodes not in self._without:
+            self._without[nodes] = InService(self.whole, (*self._drained, *nodes)).inventory
+        return self._without[nodes]
 
     def numbered(self, gpus: Sequence[int]) -> tuple[int, ...]:
         """GPU indices of the whole inventory in this numbering; empty if any GPU is drained."""

@@ -19,7 +19,6 @@ from predictor.belief import Belief
 from predictor.forecast import HELD, Forecast, RunTime
 from predictor.job import JobSpec
 from predictor.options import JobOptions, Task, stuck_behind
-from solver.inventory import InService
 from solver.kept import reserved
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import place
@@ -118,11 +117,12 @@ def expected(run: Run, this: Round, asked: Set[int]) -> dict[int, Expected]:
     now = situation(run, this)
     if now is None or run.policy.clairvoyant or run.header.losses:
         return {}
-    asked = asked & _going_on(this).keys()
+    active = _going_on(this)
+    asked = asked & active.keys()
     if not asked:
         return {}
     rng = np.random.default_rng((run.header.settings.seed, run.state.round))
-    plays = _played(run, this, now, asked, rng)
+    plays = _played(run, this, now, active, asked, rng)
     clock, seconds = now.clock_seconds, now.round_seconds
     found = {}
     for job_id in sorted(asked):
@@ -139,12 +139,17 @@ def expected(run: Run, this: Round, asked: Set[int]) -> dict[int, Expected]:
 
 
 def _played(
-    run: Run, this: Round, now: Situation, asked: Set[int], rng: np.random.Generator
+    run: Run,
+    this: Round,
+    now: Situation,
+    active: Mapping[int, ActiveJob],
+    asked: Set[int],
+    rng: np.random.Generator,
 ) -> list[Play]:
-    """The plays, each to the end of the jobs asked for."""
+    """The plays of jobs that go on, each to the end of those asked for."""
     plan = partial(place, run.policy)
     first = _in_service(this)
-    active, tenancy = _going_on(this), this.state.tenancy
+    tenancy = this.state.tenancy
     levels = {job_id: rng.permutation(PLAYS).tolist() for job_id in active}
     intervals = {job_id: _interval(this, job_id) for job_id in active}
     cuts = {job_id: _cuts(job, now.round_seconds, rng) for job_id, job in active.items()}
@@ -196,7 +201,7 @@ def gpus_short(this: Round, job_id: int) -> int | None:
     """
     job, inventory, cordoned = this.active[job_id], this.nodes.inventory, this.state.orders.cordoned
     if cordoned and not job.gpus:
-        inventory = InService(this.nodes.whole, (*this.observation.drained, *cordoned)).inventory
+        inventory = this.nodes.without(cordoned)
     if inventory is None:
         return 0
     demand = job.spec.demand

@@ -78,6 +78,7 @@ class Telling:
         self.known: History | None = None
         self._header: RunHeader | None = None
         self._ahead: tuple[History, list[QueueRow]] | None = None
+        self._few: tuple[History, dict[int, str]] | None = None
         self._whys: tuple[History, dict[int, Answer]] | None = None
 
     def __enter__(self) -> Self:
@@ -160,7 +161,9 @@ class Telling:
     def jobs(self) -> list[JobRow]:
         """All jobs, by id."""
         history = self.history()
-        state, few = history.state, too_few_gpus(self.run, history)
+        if self._few is None or self._few[0] is not history:
+            self._few = history, too_few_gpus(self.run, history)
+        state, few = history.state, self._few[1]
         news = [found for found in self._news() if found.round < state.round]  # of one moment
         ends = {e.job_id: e for found in news for e in found.finished if e.ends_job}
         rows = []

@@ -136,6 +136,9 @@ def test_nodes_in_service_are_numbered_without_gaps() -> None:
     assert nodes.numbered((15, 16)) == ()  # one of them is not there
     assert nodes.numbered(()) == ()
     assert InService(cluster(8, 4), (0, 1)).inventory is None
+    assert nodes.without(frozenset({1, 3})) == cluster(8, 4)
+    assert nodes.without(frozenset({1, 3})) is nodes.without(frozenset({3, 1})), "made once"
+    assert nodes.without(frozenset({0, 2, 3})) is None
 
 
 def test_a_pool_without_a_node_in_service_is_left_out() -> None:
