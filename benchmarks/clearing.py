@@ -117,7 +117,8 @@ def projected(market: Market) -> float:
     left = seconds.min(axis=1)
     gangs = market.gangs[:: len(market.types)].astype(float)
     rows = zip(left.tolist(), gangs.tolist(), (left[:, None] / seconds).tolist(), strict=True)
-    *jobs, last = [Sharer.new(number, 0.0, *row) for number, row in enumerate(rows)]
+    whole = [1.0] * len(market.types)
+    *jobs, last = [Sharer.new(number, 0.0, *row, whole) for number, row in enumerate(rows)]
     before = SharedCluster(types=market.types, sharers=tuple(jobs))
     begun = process_time()
     before.joined([last], {*range(len(gangs))}, market.capacities.tolist(), left.mean() / 20.0)

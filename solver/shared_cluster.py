@@ -69,25 +69,29 @@ class Sharer(NamedTuple):
         left: float,
         gpus: float,
         speeds: Sequence[float],
-        whole: Sequence[float] = (),
+        whole: Sequence[float],
     ) -> "Sharer":
-        """A job that arrives; without `whole` it has a step as short as you like."""
-        none, half, all_of_it = ((part,) * len(speeds) for part in (0.0, 0.5, 1.0))
-        whole = tuple(whole) or all_of_it
-        return cls(job_id, arrival, left, gpus, 0.0, 0, tuple(speeds), whole, none, half)
+        """A job that arrives."""
+        none, half = ((part,) * len(speeds) for part in (0.0, 0.5))
+        return cls(job_id, arrival, left, gpus, 0.0, 0, tuple(speeds), tuple(whole), none, half)
 
-    def also_at(self, speeds: Sequence[float]) -> "Sharer":
-        """The job with its speeds also on types where it had none: they came into service.
+    def also_at(self, speeds: Sequence[float], whole: Sequence[float]) -> "Sharer":
+        """The job also on types where it had no speed: they came into service.
 
         Args:
             speeds: Its speeds now, which may be over that on another type than its own are.
+            whole: What its whole steps take of a round now.
         """
         if all(self.speeds) or self.speeds == tuple(speeds):
             return self
         pairs = list(zip(self.speeds, speeds, strict=True))
         scale = next((mine / now for mine, now in pairs if mine and now), 1.0)
         return self._replace(
-            speeds=tuple(mine or round(scale * now, DIGITS) for mine, now in pairs)
+            speeds=tuple(mine or round(scale * now, DIGITS) for mine, now in pairs),
+            whole=tuple(
+                part if mine else new
+                for mine, part, new in zip(self.speeds, self.whole, whole, strict=True)
+            ),
         )
 
 
@@ -234,9 +238,10 @@ def shared_by(situation: Situation, ahead: Outlook, type_of: Ints) -> tuple[Shar
         )
         if job.job_id not in known
     ]
-    now = dict(zip((job.job_id for job in situation.jobs), speeds.tolist(), strict=True))
+    rows = zip(speeds.tolist(), whole.tolist(), strict=True)
+    now = dict(zip((job.job_id for job in situation.jobs), rows, strict=True))
     sharers = tuple(
-        sharer.also_at(now[sharer.job_id]) if sharer.job_id in now else sharer
+        sharer.also_at(*now[sharer.job_id]) if sharer.job_id in now else sharer
         for sharer in cluster.sharers
     )
     cluster = replace(cluster, sharers=sharers)

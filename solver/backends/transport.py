@@ -13,9 +13,10 @@ Smooth minimization of non-smooth functions, 2005), which is sharpened step by s
 At the prices found each job has a regret: what it loses on its second choice against its first.
 Jobs choose in order of falling regret among what has room. Then chains of moves between types,
 into a type and out of it, are followed as long as one raises the objective: with gangs of one size
-these are the augmenting paths of the transportation problem, and the round is optimal. With gangs
-of several sizes the core of each type, of those who run there or wait, is then solved as a
-knapsack (`solver.backends.core`).
+these are the augmenting paths of the transportation problem, and the round is optimal. Where the
+prices do not prove it, those do at which no move gains: potentials of the same paths (Ahuja,
+Magnanti and Orlin, Network Flows, 1993, section 9.3). With gangs of several sizes the core of each
+type, of those who run there or wait, is then solved as a knapsack (`solver.backends.core`).
 """
 
 import numpy as np
@@ -54,6 +55,10 @@ def solve_round(problem: CountProblem) -> CountSolution:
     chosen = tables.chosen(prices)
     tables.improve(chosen, bound)
     objective = float(worth[chosen].sum())
+    if bound - objective > RELATIVE_GAP * bound:
+        exact = tables.potentials(chosen, prices)
+        if (lower := tables.bound(exact)) < bound:
+            bound, prices = lower, exact
     return CountSolution(
         counts=chosen.astype(np.int64),
         bound=max(bound, objective),
@@ -198,6 +203,34 @@ class _Round:
             ):
                 return
 
+    def potentials(self, runs: Bools, prices: Floats) -> Floats:
+        """Prices at which no job prefers another type or to wait, where gangs are of one size.
+
+        There are such prices if no chain of moves gains, at which D is what runs brings, but for
+        GPUs that are too few for a gang. With gangs of several sizes there are none.
+
+        Args:
+            runs: Rows that run, shape (rows,).
+            prices: Where to begin, shape (types,).
+        """
+        size = float(self.gangs[0])
+        if (self.gangs != size).any():
+            return prices
+        at_row = np.full(len(self.first), -1)
+        at_row[self.job[runs]] = np.flatnonzero(runs)
+        apart, _ = self._moves(at_row, size)  # least that a type is dearer by than another
+        used = np.bincount(self.kind[runs], self.gangs[runs], self.types)
+        np.fill_diagonal(apart, 0.0)
+        apart[-1] = np.maximum(apart[-1], 0.0)
+        free = np.flatnonzero(self.capacities - used >= size)
+        apart[free, -1] = np.maximum(apart[free, -1], 0.0)
+        for by in range(self.types + 1):
+            apart = np.maximum(apart, apart[:, [by]] + apart[by])
+        most = -apart[:, -1]
+        started = np.minimum(np.append(prices * size, 0.0), most)
+        found: Floats = (started[:, None] + apart).max(axis=0)[:-1] / size
+        return np.maximum(found, 0.0)
+
     def _refill(self, runs: Bools, free: Floats, kind: int, least: float) -> bool:
         """Solve the core of a type among those who run there and those who wait.
 
@@ -249,27 +282,8 @@ class _Round:
             What it gains, the size, and for each move the row that stops and the row that runs,
             −1 for none.
         """
-        # Nodes are the types, and as the last one waiting; a move is an edge.
         waiting = self.types
-        rows = np.flatnonzero(self.gangs == size)
-        now = at_row[self.job[rows]]
-        movable = (now < 0) | (self.gangs[now] == size)
-        rows, now = rows[movable], now[movable]
-        held = np.where(now < 0, 0.0, self.worth[now])
-        source = np.where(now < 0, waiting, self.kind[now])
-        gain = np.full((waiting + 1, waiting + 1), -np.inf)
-        mover = np.full((waiting + 1, waiting + 1), -1)
-        edges = source * (waiting + 1) + self.kind[rows]
-        better = self.worth[rows] - held
-        np.maximum.at(gain.ravel(), edges, better)
-        ends = np.flatnonzero(better == gain.ravel()[edges])[::-1]  # of equal ones the first
-        mover.ravel()[edges[ends]] = rows[ends]
-        for kind in range(waiting):  # a gang that stops
-            there = rows[(now == rows) & (self.kind[rows] == kind)]
-            if len(there):
-                least = there[self.worth[there].argmin()]
-                gain[kind, waiting], mover[kind, waiting] = -self.worth[least], least
-        np.fill_diagonal(gain, -np.inf)
+        gain, mover = self._moves(at_row, size)
         reach = np.where(np.append(free >= size, True), 0.0, -np.inf)
         nexts: list[Ints] = []
         best: tuple[float, list[int]] = (0.0, [])
@@ -290,3 +304,38 @@ class _Round:
             came.append(int(at_row[self.job[row]]))
             went.append(-1 if on == waiting else row)
         return best[0], size, came, went
+
+    def _moves(self, at_row: Ints, size: float) -> tuple[Floats, Ints]:
+        """The best moves of gangs of a size from each type to each other.
+
+        Nodes are the types, and as the last one waiting; a move is an edge.
+
+        Args:
+            at_row: The row that each job runs on, −1 for none, shape (jobs,).
+            size: The size.
+
+        Returns:
+            What each gains, −∞ where there is none, and the row that it has run, or stops where it
+            is to waiting; shape (types + 1, types + 1).
+        """
+        waiting = self.types
+        rows = np.flatnonzero(self.gangs == size)
+        now = at_row[self.job[rows]]
+        movable = (now < 0) | (self.gangs[now] == size)
+        rows, now = rows[movable], now[movable]
+        held = np.where(now < 0, 0.0, self.worth[now])
+        source = np.where(now < 0, waiting, self.kind[now])
+        gain = np.full((waiting + 1, waiting + 1), -np.inf)
+        mover = np.full((waiting + 1, waiting + 1), -1)
+        edges = source * (waiting + 1) + self.kind[rows]
+        better = self.worth[rows] - held
+        np.maximum.at(gain.ravel(), edges, better)
+        ends = np.flatnonzero(better == gain.ravel()[edges])[::-1]  # of equal ones the first
+        mover.ravel()[edges[ends]] = rows[ends]
+        for kind in range(waiting):  # a gang that stops
+            there = rows[(now == rows) & (self.kind[rows] == kind)]
+            if len(there):
+                least = there[self.worth[there].argmin()]
+                gain[kind, waiting], mover[kind, waiting] = -self.worth[least], least
+        np.fill_diagonal(gain, -np.inf)
+        return gain, mover

@@ -85,7 +85,8 @@ class Shockwave:
         tardiness: There, λ: penalty of all work of a job being late by its fair time, over that of
             a completion later by the mean fair time.
         ending: There, what a second of makespan is worth, in seconds of completion of all jobs that
-            came since the oldest active one; less while arrivals are expected to go on.
+            came since the oldest active one, as many times the active ones as arrivals were, an
+            array one; less while arrivals are expected to go on.
         paired_ending: The same where jobs may share GPUs: the linear program over time has no
             pairs, by which GPUs do more.
         stay: There, the least preemption hysteresis of bids on the GPU type that a job holds, in
@@ -294,7 +295,8 @@ class Shockwave:
         oldest = min(job.spec.arrival_seconds for job in situation.jobs)
         came = sum(submitted >= oldest for submitted in situation.even.arrived)
         ending = self.paired_ending if self.packed else self.ending
-        ending *= max(came / len(situation.jobs), 1.0)
+        active = {job.job_id - job.spec.options.task.place for job in situation.jobs}
+        ending *= max(came / len(active), 1.0)
         seen = foresight(
             *rows,
             weights=weights,

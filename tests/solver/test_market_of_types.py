@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from predictor.belief import Belief
 from predictor.errors import InputError
 from predictor.job import JobProgress
+from predictor.options import JobOptions, Task
 from predictor.throughput import Profile
 from solver.backends import over_time
 from solver.backends.makespan import least_makespan
@@ -49,24 +50,28 @@ def test_the_least_makespan_is_the_longest_job_or_the_work_by_comparative_advant
 
 
 def test_jobs_of_a_shared_cluster_speed_up_as_others_end() -> None:
-    jobs = [Sharer.new(0, 0.0, 100.0, 1.0, [1.0]), Sharer.new(1, 0.0, 300.0, 1.0, [0.5])]
+    jobs = [
+        Sharer.new(0, 0.0, 100.0, 1.0, [1.0], [1.0]),
+        Sharer.new(1, 0.0, 300.0, 1.0, [0.5], [1.0]),
+    ]
     # One GPU, every other round of it: job 0 ends its tenth at 190 s. Of job 1 45 s of work are
     # done by then, and the rest takes 510 s.
     both = SharedCluster(types=("v100",)).joined(jobs, {0, 1}, [1], 10.0)
     assert [job.fair for job in both.sharers] == pytest.approx([190.0, 700.0])
     # At 100 s, with 50 s of work left of job 0, a third comes: every third round each.
-    later = both.joined([Sharer.new(2, 100.0, 1000.0, 1.0, [1.0])], {1, 2}, [1], 10.0)
+    later = both.joined([Sharer.new(2, 100.0, 1000.0, 1.0, [1.0], [1.0])], {1, 2}, [1], 10.0)
     assert later.clock_seconds == 100.0
     assert [job.fair for job in later.sharers] == pytest.approx([240.0, 1260.0, 1700.0])
     assert SharedCluster.read(later.written(), ("v100",)) == later
     # Once job 0 has ended here and there, it is forgotten; job 1 keeps its finish.
-    last = later.joined([Sharer.new(3, 260.0, 10.0, 1.0, [1.0])], {1, 2, 3}, [1], 10.0)
+    last = later.joined([Sharer.new(3, 260.0, 10.0, 1.0, [1.0], [1.0])], {1, 2, 3}, [1], 10.0)
     assert [job.job_id for job in last.sharers] == [1, 2, 3]
 
 
 def test_small_gangs_of_a_shared_cluster_go_first_while_a_large_one_waits_for_room() -> None:
     jobs = [
-        Sharer.new(n, 0.0, 60.0, gpus, [1.0]) for n, gpus in enumerate([4.0, 1.0, 1.0, 1.0, 1.0])
+        Sharer.new(n, 0.0, 60.0, gpus, [1.0], [1.0])
+        for n, gpus in enumerate([4.0, 1.0, 1.0, 1.0, 1.0])
     ]
     cluster = SharedCluster(types=("v100",)).joined(jobs, set(range(5)), [4], 10.0)
     # Shares of time are 0.2 and 0.8: as a fluid the small ones would end at 75 s.
@@ -74,7 +79,10 @@ def test_small_gangs_of_a_shared_cluster_go_first_while_a_large_one_waits_for_ro
 
 
 def test_who_gets_less_of_a_round_by_whole_steps_goes_first_in_a_shared_cluster() -> None:
-    jobs = [Sharer.new(0, 0.0, 50.0, 1.0, [1.0]), Sharer.new(1, 0.0, 45.0, 1.0, [1.0])]
+    jobs = [
+        Sharer.new(0, 0.0, 50.0, 1.0, [1.0], [1.0]),
+        Sharer.new(1, 0.0, 45.0, 1.0, [1.0], [1.0]),
+    ]
     cut = [jobs[0], jobs[1]._replace(whole=(0.9,))]
     none = SharedCluster(types=("v100",))
     in_turns, shorter = (
@@ -86,7 +94,7 @@ def test_who_gets_less_of_a_round_by_whole_steps_goes_first_in_a_shared_cluster(
 
 
 def test_memory_of_a_shared_cluster_as_written_before_is_as_none() -> None:
-    cluster = SharedCluster(types=("v100",), sharers=(Sharer.new(0, 0.0, 60.0, 1.0, [1.0]),))
+    cluster = SharedCluster(types=("v100",), sharers=(Sharer.new(0, 0.0, 60.0, 1.0, [1.0], [1.0]),))
     row = [list(part) if isinstance(part, tuple) else part for part in cluster.sharers[0]]
     of_before = orjson.dumps([0.0, ["v100"], 0, 0, True, [row[:7] + row[8:]]]).decode()
     assert SharedCluster.read(cluster.written(), ("v100",)) == cluster
@@ -94,24 +102,30 @@ def test_memory_of_a_shared_cluster_as_written_before_is_as_none() -> None:
 
 
 def test_a_gang_without_room_in_service_ends_a_shared_cluster_as_if_alone() -> None:
-    jobs = [Sharer.new(0, 0.0, 60.0, 8.0, [1.0]), Sharer.new(1, 0.0, 40.0, 1.0, [1.0])]
+    jobs = [
+        Sharer.new(0, 0.0, 60.0, 8.0, [1.0], [1.0]),
+        Sharer.new(1, 0.0, 40.0, 1.0, [1.0], [1.0]),
+    ]
     cluster = SharedCluster(types=("v100",)).joined(jobs, {0, 1}, [4], 10.0)
     assert [job.fair for job in cluster.sharers] == pytest.approx([100.0, 40.0])
 
 
 def test_a_shared_cluster_waits_for_a_gang_whose_nodes_are_out_of_service_for_a_while() -> None:
-    jobs = [Sharer.new(0, 0.0, 60.0, 8.0, [1.0])]
+    jobs = [Sharer.new(0, 0.0, 60.0, 8.0, [1.0], [1.0])]
     before = SharedCluster(types=("v100",)).joined(jobs, {0}, [8], 10.0)
-    drained = before.joined([Sharer.new(1, 500.0, 40.0, 8.0, [1.0])], {0, 1}, [4], 10.0)
+    drained = before.joined([Sharer.new(1, 500.0, 40.0, 8.0, [1.0], [1.0])], {0, 1}, [4], 10.0)
     assert drained.clock_seconds == 500.0
     assert [job.left for job in drained.sharers] == [60.0, 40.0]
-    whole = drained.joined([Sharer.new(2, 500.0, 20.0, 8.0, [1.0])], {0, 1, 2}, [8], 10.0)
+    whole = drained.joined([Sharer.new(2, 500.0, 20.0, 8.0, [1.0], [1.0])], {0, 1, 2}, [8], 10.0)
     # In turns from 500 s on: 20 s each, then two of them 20 s each, then one.
     assert [job.fair for job in whole.sharers] == [620.0, 600.0, 560.0]
 
 
 def test_a_shared_cluster_knows_its_jobs_after_types_went_and_came() -> None:
-    jobs = [Sharer.new(0, 0.0, 300.0, 1.0, [1.0, 0.5]), Sharer.new(1, 0.0, 100.0, 1.0, [0.0, 1.0])]
+    jobs = [
+        Sharer.new(0, 0.0, 300.0, 1.0, [1.0, 0.5], [1.0, 1.0]),
+        Sharer.new(1, 0.0, 100.0, 1.0, [0.0, 1.0], [1.0, 1.0]),
+    ]
     both = SharedCluster(types=("v100", "k80")).joined(jobs, {0, 1}, [1, 1], 10.0)
     one = SharedCluster.read(both.written(), ("v100",))
     assert [job.fair for job in one.sharers] == [job.fair for job in both.sharers]
@@ -121,8 +135,9 @@ def test_a_shared_cluster_knows_its_jobs_after_types_went_and_came() -> None:
     assert [job.received for job in again.sharers] == [(0.5, 0.5)] * 2
     assert again.stale
     # Speeds are over that on its own fastest type, whichever is in service.
-    assert again.sharers[0].also_at([1.0, 0.4]).speeds == (2.5, 1.0)
-    assert again.sharers[1].also_at([1.0, 0.0]).speeds == (1.0, 0.0)
+    first = again.sharers[0].also_at([1.0, 0.4], [0.8, 0.9])
+    assert (first.speeds, first.whole) == ((2.5, 1.0), (0.8, 1.0)), "on V100s as it was"
+    assert again.sharers[1].also_at([1.0, 0.0], [0.7, 1.0]).speeds == (1.0, 0.0)
 
 
 RATES = {"cnn": (10.0, 1.0), "mlp": (4.0, 5.0), "rnn": (6.0, 3.0)}
@@ -182,7 +197,7 @@ def test_jobs_run_where_their_advantage_is() -> None:
 def test_a_round_says_so_if_what_jobs_bid_by_was_not_solved_to_its_gap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = situation(*(active(n, "cnn", 1000.0 * n) for n in range(1, 16)))
+    told = situation(*(active(n, "cnn", 1000.0 * n) for n in range(1, 17)))
     assert Shockwave().plan(told).report.status == "optimal"
     monkeypatch.setattr(over_time, "STEPS", 3)
     assert Shockwave().plan(told).report.status == "work_limit"
@@ -249,6 +264,19 @@ def test_the_end_of_all_work_keeps_its_price_as_jobs_end() -> None:
 
     assert pressed(*[0.0] * 20) > 1.5 * pressed(*[0.0] * 5), "15 have ended"
     assert pressed(*[-1.0] * 20) == pressed(*[0.0] * 5), "they came before all that are here"
+    # Those that came are counted with an array as one, so the active ones are too.
+    short = [
+        replace(
+            job,
+            belief=replace(
+                job.belief,
+                spec=replace(job.spec, options=JobOptions(task=Task(place, place, 4))),
+            ),
+        )
+        for place, job in enumerate(short)
+    ]
+    told = replace(told, jobs=(long, *short))
+    assert pressed(0.0, 0.0, 0.0, 0.0) > 1.3 * pressed(0.0, 0.0), "two single jobs have ended"
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ def test_jobs_of_equal_gangs_are_matched_to_types_as_well_as_can_be(problem: Cou
     value, most = problem.objective(found.counts), problem.objective(best.counts)
     assert feasible(problem, found.counts)
     assert value == pytest.approx(most, rel=2 * RELATIVE_GAP)
+    assert (found.status, found.bound) == ("optimal", pytest.approx(most, rel=2 * RELATIVE_GAP))
     assert found.bound >= most * (1.0 - 1e-9)
     assert (found.prices >= 0.0).all()
 
