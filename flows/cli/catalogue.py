@@ -3,7 +3,8 @@
 import re
 from collections import Counter
 from dataclasses import asdict, replace
-from typing import Annotated, Any
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,11 +14,15 @@ from predictor.errors import InputError
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
 
+if TYPE_CHECKING:
+    from warehouse.analytics.listing import Selection
+
 FEW_RUNS = 50
 """Runs that are listed by default. A choice of layout."""
 
 
 def runs(
+    ctx: typer.Context,
     policy: Annotated[str | None, typer.Option(help="Runs of this policy only.")] = None,
     tag: Annotated[
         list[str] | None, typer.Option(help="Runs with this tag only; can be repeated.")
@@ -53,6 +58,8 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """List runs with their figures, names and tags; filter and sort them."""
+    if trash and by_policy:
+        raise typer.BadParameter("give --trash or --by-policy, not both", ctx)
     if trash:
         from warehouse.analytics.listing import labelled
         from warehouse.store.folder import check_warehouse
@@ -79,12 +86,8 @@ def runs(
     tags = tuple(tag or ())
     selected = Selection(policy, tags, where, sort, most, of_jobs, alike, identical, campaign)
     if by_policy:
-        ended = f"complete AND ({where or 'true'})"
-        _print_policies(
-            list_runs(Analytics(warehouse), replace(selected, where=ended, sort=None, limit=None)),
-            sort,
-            as_json,
-        )
+        averaged = replace(selected, sort=None, limit=None, means=True)
+        _print_policies(list_runs(Analytics(warehouse), averaged), selected, as_json)
         return
     rows = list_runs(Analytics(warehouse), selected)
     more = bool(limit) and len(rows) > limit
@@ -107,28 +110,40 @@ def _circumstances(row: dict[str, Any]) -> tuple[object, int]:
     return row["workload"] or (row["trace"], row["seed"]), row["gpus"]
 
 
-def _print_policies(rows: list[dict[str, Any]], sort: str | None, as_json: bool) -> None:
-    """Print the means over the runs of each policy."""
+def _print_policies(rows: list[dict[str, Any]], selected: "Selection", as_json: bool) -> None:
+    """Print the means over the runs of each policy, and where these are not alike."""
     from warehouse.analytics.intervals import as_columns
     from warehouse.analytics.listing import by_policy
 
     ran = Counter(row["policy"] for row in rows)
     shown = list[dict[str, Any]]()
-    for policy, figures in by_policy(rows, sort).items():
+    for policy, figures in by_policy(rows, selected).items():
         about = {"policy": policy, "runs": ran[policy]}
         for name, mean in figures.items():
             text = "" if mean is None else str(mean)
             about |= as_columns(name, mean) if as_json else {name: text}
         shown.append(about)
-    print_listed(shown, as_json, ("policy", *re.findall(r"\w+", (sort or "").lower())))
-    if not rows and not as_json:
+    print_listed(shown, as_json, ("policy", *re.findall(r"\w+", (selected.sort or "").lower())))
+    if as_json:
+        return
+    if not rows:
         say("(no run that has ended is like that)", err=True)
-    of = {policy: set[object]() for policy in ran}
+    times = {policy: Counter[object]() for policy in ran}
+    settings = {policy: set[str]() for policy in ran}
     for row in rows:
-        of[row["policy"]].add(_circumstances(row))
-    if any(ran != next(iter(of.values())) for ran in of.values()) and not as_json:
-        which = "--campaign, --tag or --where says which runs count"
-        say(f"(the policies ran different jobs or GPUs: {which})", err=True)
+        times[row["policy"]][_circumstances(row)] += 1
+        settings[row["policy"]].add(row["settings"])
+    shares = [
+        {of: Fraction(n, found.total()) for of, n in found.items()} for found in times.values()
+    ]
+    which = "--campaign, --tag or --where says which runs count"
+    if any(share != shares[0] for share in shares):
+        say(
+            f"(the policies ran different jobs or GPUs, or in other proportions: {which})", err=True
+        )
+    if mixed := sorted(policy for policy, found in settings.items() if len(found) > 1):
+        of = ", ".join(mixed)
+        say(f"(of different parameters, forecasts or other settings: {of}; {which})", err=True)
 
 
 USUAL = {"name": "", "tags": "", "same": 1, "complete": True}

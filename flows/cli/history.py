@@ -3,6 +3,7 @@
 import math
 import os
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -106,7 +107,12 @@ def sql(
     else:
         from flows.cli.terminal import print_table
 
-        print_table(columns, rows, paged=True)
+        print_table(columns, [list(map(_in_full, row)) for row in rows], paged=True)
+
+
+def _in_full(value: object) -> object:
+    """A value with the parts of a second that lists leave out of times."""
+    return str(value) if isinstance(value, datetime) else value
 
 
 def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:

@@ -4,7 +4,6 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -102,32 +101,6 @@ def test_which_run_is_best_for_some_of_the_jobs(ask: Ask, made: dict[str, Made])
     assert rows[0]["jct_p99_s"] == min(row["jct_p99_s"] for row in expected.values())
 
 
-def test_which_policy_is_best_over_runs_of_different_seeds(ask: Ask, warehouse: Path) -> None:
-    both = [ended(policy, seed=8) for policy in ("shockwave", "srtf")]
-    for other in both:
-        write(warehouse, other.start, other.rounds)
-    listed = rows_of(ask, "runs", "--of-jobs", "job_id > 2", "--limit", 0)
-    asked = ("runs", "--by-policy", "--of-jobs", "job_id > 2", "--limit", 1, "--where")
-    said = ask(*asked, "policy IN ('shockwave', 'srtf')", "--sort", "jct_p99_s")
-    assert said.err == ""
-    rows = rows_of(ask, *asked, "policy IN ('shockwave', 'srtf')", "--sort", "jct_p99_s DESC")
-    assert [row["policy"] for row in rows] == sorted(
-        (row["policy"] for row in rows),
-        key=lambda policy: -fmean(r["jct_p99_s"] for r in listed if r["policy"] == policy),
-    )
-    for row in rows:
-        of = [found["jct_p99_s"] for found in listed if found["policy"] == row["policy"]]
-        assert (row["runs"], row["jct_p99_s"]) == (2, pytest.approx(fmean(of)))
-        assert row["jct_p99_s_high"] - row["jct_p99_s"] == pytest.approx(
-            12.7062 * stdev(of) / 2**0.5,
-            rel=1e-4,  # t(0.975, 1)
-        )
-    assert "(the policies ran different jobs or GPUs: " in ask("runs", "--by-policy").err
-    refused = ask("runs", "--by-policy", "--sort", "mean_jct")
-    assert (refused.code, refused.out) == (2, "")
-    assert "--sort: 'mean_jct' is no figure of policies; did you mean mean_jct_s?" in refused.err
-
-
 def test_runs_of_the_same_jobs_are_listed_for_a_comparison(ask: Ask, warehouse: Path) -> None:
     other = ended("fifo", jobs=2)
     write(warehouse, other.start, other.rounds)
@@ -155,6 +128,14 @@ def test_runs_of_the_same_jobs_are_listed_for_a_comparison(ask: Ask, warehouse: 
         (("--where", "1); DROP TABLE x --"), "--where: '1); DROP TABLE x --' is no expression"),
         (("--where", "sed = 1"), "--where: there is no column 'sed'; did you mean seed?"),
         (("--where", "COPY"), "--where: "),
+        (("--by-policy", "--where", "a; b"), "--where: 'a; b' is no expression"),
+        (("--by-policy", "--of-jobs", "scale_factor = 'x'"), "--of-jobs: "),
+        (("--by-policy", "--sort", "bogus", "--where", "false"), "--sort: 'bogus' is no figure"),
+        (("--tag", "nowhere", "--sort", "bogus"), "--sort: there is no column 'bogus'"),
+        (
+            ("--by-policy", "--trash"),
+            "shockwave runs: Invalid value: give --trash or --by-policy, not both",
+        ),
     ],
 )
 def test_a_wrong_condition_names_its_option(ask: Ask, options: tuple[str, str], said: str) -> None:

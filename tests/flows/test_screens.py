@@ -210,15 +210,15 @@ def stored(name: str, texts: dict[int, str]) -> None:
 def assert_stored(name: str, shown: Callable[..., str]) -> None:
     """Hold what a command prints on terminals against what is stored, and against a file's.
 
-    With colour it is the same: of summaries, which print by the same means; whoever stores it anew
-    has that looked at for each width.
+    With colour it is the same: of summaries and of a list, which print by the same means; whoever
+    stores it anew has that looked at for each width.
     """
     numbers = {*NUMBERS.findall(shown(None))}
     texts = {width: shown(width) for width in WIDTHS}
     assert texts[80], "it prints nothing"
     for width, text in texts.items():
         assert_readable(text, width, numbers)
-    for width in WIDTHS if os.environ.get("STORE") else (80,) if name in SUMMARIES else ():
+    for width in WIDTHS if os.environ.get("STORE") else (80,) if name in COLOURED else ():
         coloured = shown(width, colour=True)
         assert ESCAPES.sub("", coloured) == texts[width], "colour changes the layout"
     stored(name, texts)
@@ -286,6 +286,9 @@ SUMMARIES: dict[str, Callable[[Kept], object]] = {
     "logs": lambda kept: print_log(b"epoch 1 of 3: loss 2.304, 61.8 steps/s\nsaved at 120.0 s\n"),
 }
 """What prints the answers of commands that take a server, containers or minutes."""
+
+COLOURED = {*SUMMARIES, "runs"}
+"""What is shown with colour each time."""
 
 
 @pytest.mark.parametrize("name", SUMMARIES)

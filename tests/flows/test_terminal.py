@@ -96,6 +96,11 @@ def test_a_table_for_a_file_is_never_narrowed() -> None:
     assert line.split() == [*row[0].split(), "1.5", *("two words " * 100).split()]
 
 
+def test_a_query_has_times_in_full(here: Command, several: Path) -> None:
+    asked = "SELECT TIMESTAMP '2026-01-02 03:04:05.678901' AS at"
+    assert "03:04:05.678901" in here("sql", asked, "--warehouse", several).out
+
+
 def test_few_rows_lose_no_column() -> None:
     columns = [f"column_{number}" for number in range(30)]
     lines = [text.split() for text, _ in table(columns, [list(range(30))] * 2, 60)]

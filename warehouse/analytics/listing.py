@@ -35,6 +35,12 @@ OF_RUNS = ("seed", "created_at", "first_hash", "workload", "same")
 CALLED = {"gpus": "scale_factor", "gpu": "scale_factor", "size": "scale_factor"}
 """What figures of jobs are called by those who know them by the names of runs'."""
 
+SETTINGS = (
+    *("parameters", "forecasts", "fidelity", "asked_backend", "round_seconds", "restart_seconds"),
+    "window_rounds",
+)
+"""What a run is asked for beside policy, jobs, GPUs and seed."""
+
 NEWEST = "created_at DESC, run DESC"
 
 CAMPAIGNS = """
@@ -73,6 +79,9 @@ class Selection:
         like: Runs of the same jobs on as many GPUs as this one only.
         identical: Whether to list each of several identical runs, and not the newest only.
         campaign: Runs of the cells of this campaign only.
+        means: Whether means are taken over the runs: they are those that have ended, one of
+            several identical ones whatever it is called, and have a column `settings`, a text of
+            `SETTINGS`.
     """
 
     policy: str | None = None
@@ -84,6 +93,7 @@ class Selection:
     like: str | None = None
     identical: bool = False
     campaign: str | None = None
+    means: bool = False
 
 
 def list_runs(analytics: Analytics, asked: Selection) -> list[dict[str, Any]]:
@@ -91,7 +101,7 @@ def list_runs(analytics: Analytics, asked: Selection) -> list[dict[str, Any]]:
 
     Identical runs, which start from the same and end in the same hash, have one row: `same` says
     how many there are. Those with a name, a tag or a note, and those of the campaign that is asked
-    for, have one each in any case.
+    for, have one each in any case but where means are taken over them.
 
     Raises:
         InputError: A condition or the order is wrong, or there is no warehouse or campaign.
@@ -107,10 +117,8 @@ def list_runs(analytics: Analytics, asked: Selection) -> list[dict[str, Any]]:
 
         only.append({cell.run for cell in read_cells(analytics.warehouse, asked.campaign)} - {""})
         apart |= only[-1]
-    if not all(only):
-        return []
     try:
-        columns, rows = analytics.query(_query(asked, only, apart))
+        columns, rows = analytics.query(_query(asked, only, set() if asked.means else apart))
     except InputError as error:
         given = {name: getattr(asked, name) or "" for name in ("where", "sort", "of_jobs")}
         raise _of_option(analytics, given, error) from None
@@ -118,31 +126,31 @@ def list_runs(analytics: Analytics, asked: Selection) -> list[dict[str, Any]]:
 
 
 def by_policy(
-    rows: Iterable[Mapping[str, Any]], sort: str | None = None
+    rows: Iterable[Mapping[str, Any]], asked: Selection
 ) -> dict[str, dict[str, Interval | None]]:
     """Means over the runs of each policy, by policy and figure.
 
     Args:
-        rows: Those of `list_runs`.
-        sort: A figure, `DESC` after it for the largest mean first; by default as the rows are.
+        rows: Those that `list_runs` has for `asked`, whatever their order.
+        asked: How they were selected. To sort by is a figure, `DESC` after it for the largest mean
+            first; by default policies are in the order of the rows.
 
     Raises:
         InputError: There is no such figure.
     """
+    names = ("jobs", *(FIGURES if asked.of_jobs is None else OF_JOBS))
+    figure, down = re.subn(r"(?i)\s+desc$", "", (asked.sort or "").strip())
+    if asked.sort and figure not in names:
+        raise InputError("sort", f"{asked.sort!r} is no figure of policies", meant(figure, names))
     of: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         of.setdefault(row["policy"], []).append(row)
-    first = next(iter(of.values()), [{}])[0]
-    names = [name for name in dict.fromkeys(("jobs", *FIGURES, *OF_JOBS)) if name in first]
     means = {
         policy: {name: interval_of(row[name] for row in of[policy]) for name in names}
         for policy in of
     }
-    if sort is None or not means:
+    if not asked.sort:
         return means
-    figure, down = re.subn(r"(?i)\s+desc$", "", sort.strip())
-    if figure not in names:
-        raise InputError("sort", f"{sort!r} is no figure of policies", meant(figure, names))
 
     def place(policy: str) -> float:
         found = means[policy][figure]
@@ -229,10 +237,10 @@ def labelled(row: dict[str, Any], labels: Mapping[str, Label]) -> dict[str, Any]
 
 def _query(asked: Selection, only: Sequence[Collection[str]], apart: Collection[str]) -> str:
     """The query of a list of runs that are in all of `only`; identical ones `apart` count each."""
-    conditions = ["true"]
+    conditions = ["complete" if asked.means else "true"]
     if asked.policy is not None:
         conditions.append(f"policy = {listed([asked.policy])}")
-    conditions += [f"run IN ({listed(sorted(runs))})" for runs in only]
+    conditions += [f"run IN ({_in(runs)})" for runs in only]
     if asked.like is not None:
         same = f"SELECT workload, gpus FROM runs WHERE run = {listed([asked.like])}"
         conditions.append(f"(workload, gpus) IN ({same})")
@@ -244,27 +252,37 @@ def _query(asked: Selection, only: Sequence[Collection[str]], apart: Collection[
         shadow, figures = _of_jobs(asked.of_jobs)
         shadow += ","
         columns = ["run", "policy", "trace", "gpus", "jobs", "seed", "same", *OF_JOBS, "workload"]
+    if asked.means:
+        columns.append("settings")
     first = "PARTITION BY CASE WHEN complete THEN first_hash || last_hash ELSE run END"
-    named = listed(sorted(apart)) or "''"
     once = (
         ""
         if asked.identical
-        else (f"QUALIFY run IN ({named}) OR row_number() OVER ({first} ORDER BY {NEWEST}) = 1")
+        else (f"QUALIFY run IN ({_in(apart)}) OR row_number() OVER ({first} ORDER BY {NEWEST}) = 1")
     )
     limit = "" if asked.limit is None else f"LIMIT {asked.limit}"
     order = f"{_one('sort', asked.sort)}, {NEWEST}" if asked.sort else NEWEST
     return f"""
 WITH {shadow} figures AS (
-    SELECT s.*, r.seed, r.created_at, r.first_hash, r.workload, count(*) OVER ({first}) AS same
+    SELECT s.*, r.* EXCLUDE (run), count(*) OVER ({first}) AS same
     FROM {figures} AS s
-    JOIN (SELECT run, seed, created_at, first_hash, workload FROM runs) AS r USING (run)
-),
-listed AS (SELECT * FROM figures {once})
-SELECT {", ".join(columns)} FROM listed
+    JOIN (
+        SELECT run, seed, created_at, first_hash, workload, row({", ".join(SETTINGS)})::VARCHAR
+            AS settings
+        FROM runs
+    ) AS r USING (run)
+)
+SELECT {", ".join(columns)} FROM figures
 WHERE {" AND ".join(conditions)}
+{once}
 ORDER BY {order}
 {limit}
 """
+
+
+def _in(runs: Collection[str]) -> str:
+    """Runs as a list of SQL, which cannot be empty."""
+    return listed(sorted(runs)) or "''"
 
 
 def _one(field: str, text: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from warehouse.analytics.paired import reference
 from warehouse.analytics.questions import Analytics
 from warehouse.report import accounts
 from warehouse.report.comparison import front, paired, policies
@@ -127,6 +128,7 @@ def report_of(
         WarehouseError: A file is damaged.
     """
     entries = entries_of(analytics, about)
+    reference([entry.policy for entry in entries], against)
     shown = detailed(entries)
     drawn = firsts(entries)
     asked = by_run(analytics, (DISTRIBUTIONS, LOAD), [entry.run for entry in drawn])
