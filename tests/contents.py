@@ -14,7 +14,7 @@ def columns_and_rows(
 ) -> dict[str, tuple[list[Any], list[Any]]]:
     """Columns with their types and all rows of views, as an `Analytics` sees them."""
     with duckdb.connect() as connection:
-        create_views(connection, warehouse, names=needed(", ".join(views)), tables=tables)
+        create_views(connection, warehouse, names=needed(views), tables=tables)
         asked = ((view, connection.execute(f"FROM {view} ORDER BY ALL")) for view in views)
         return {view: (answer.description, answer.fetchall()) for view, answer in asked}
 

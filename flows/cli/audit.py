@@ -56,7 +56,7 @@ def audit(
         broken = bool(one.findings)
     else:
         from flows.cli.progress import progress
-        from warehouse.store.folder import check_warehouse
+        from warehouse.store.checks import check_warehouse
         from warehouse.store.holdings import accept as enter_found
         from warehouse.store.holdings import audit_all
 

@@ -62,7 +62,7 @@ def runs(
         raise typer.BadParameter("give --trash or --by-policy, not both", ctx)
     if trash:
         from warehouse.analytics.listing import labelled
-        from warehouse.store.folder import check_warehouse
+        from warehouse.store.checks import check_warehouse
         from warehouse.store.labels import read_labels
         from warehouse.store.trash import removed_runs
 

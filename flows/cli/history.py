@@ -120,7 +120,7 @@ def views(warehouse: Warehouse = DEFAULT_WAREHOUSE) -> None:
     from flows.cli.progress import progress
     from warehouse.analytics.definitions import VIEWS
     from warehouse.analytics.marts import materialise
-    from warehouse.store.folder import check_warehouse
+    from warehouse.store.checks import check_warehouse
 
     check_warehouse(warehouse)
     runs = materialise(warehouse, progress().counted("copying marts", "files"))

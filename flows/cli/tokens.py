@@ -23,7 +23,7 @@ Name = Annotated[str, typer.Argument(help="Whom the token is for.")]
 
 def _tokens(warehouse: Path) -> "Tokens":
     from warehouse.inbox.tokens import Tokens
-    from warehouse.store.folder import check_warehouse
+    from warehouse.store.checks import check_warehouse
 
     check_warehouse(Path(warehouse))
     return Tokens(Path(warehouse).absolute(), os.environ.get(DATABASE_URL, ""))

@@ -27,8 +27,8 @@ from predictor.errors import InputError, Interrupted, WarehouseError
 from warehouse.analytics.catalog import build
 from warehouse.inbox.database import shown
 from warehouse.inbox.inbox import Inbox
+from warehouse.store.checks import check_links, check_warehouse
 from warehouse.store.durable import writing
-from warehouse.store.folder import check_links, check_warehouse
 from warehouse.store.reader import Reader
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import InputError, WarehouseBusy, WarehouseError
 from tests.flows.conftest import Command
 from warehouse.inbox.inbox import Inbox
-from warehouse.store.folder import check_warehouse
+from warehouse.store.checks import check_warehouse
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,14 +18,14 @@ from tests.runs import Made, ended, write
 from warehouse.analytics import catalog
 from warehouse.analytics.catalog import TABLE_BYTES, build, create_views
 from warehouse.analytics.copies import read_copies
-from warehouse.analytics.definitions import MARTS, named, read_twice, views_of
+from warehouse.analytics.definitions import MARTS, read_twice, views_of
 from warehouse.analytics.limits import SPILL
 from warehouse.analytics.marts import materialise
 from warehouse.analytics.newest import newest_run
 from warehouse.analytics.questions import Analytics
 from warehouse.store.checksums import checksum
 from warehouse.store.durable import alone
-from warehouse.store.folder import place_of
+from warehouse.store.folder import MISPLACED, name_of, place_of, run_folders
 
 pytestmark = pytest.mark.slow
 
@@ -158,8 +158,8 @@ def test_marts_read_twice_are_known() -> None:
 )
 def test_columns_are_no_views(asked: str, seen: set[str]) -> None:
     with duckdb.connect() as connection:
-        assert named(views_of(connection, [asked])) == seen
-        assert named(views_of(connection, [asked, "FROM usage"])) == seen | {"usage"}
+        assert views_of(connection, [asked]) == tuple(sorted(seen))
+        assert set(views_of(connection, [asked, "FROM usage"])) == seen | {"usage"}
 
 
 def test_the_newest_run_is_found_without_and_with_copies(written: Path, materialised: Path) -> None:
@@ -169,6 +169,25 @@ def test_the_newest_run_is_found_without_and_with_copies(written: Path, material
     assert newest_run(written) == newest_run(materialised) == newest
     (copied,) = read_copies(materialised).runs
     assert copied != newest
+
+
+def test_the_newest_run_is_told_by_headers_that_are_there_and_their_own(warehouse: Path) -> None:
+    newest = place_of(warehouse, str(newest_run(warehouse)))
+    (other,) = [path for path in run_folders(warehouse) if path != newest]
+    shutil.copytree(newest, place_of(warehouse, "copied"))
+    with pytest.raises(WarehouseError, match=f"is of run '{name_of(newest)}'") as misplaced:
+        newest_run(warehouse)
+    assert misplaced.value.remedy == MISPLACED
+    shutil.rmtree(place_of(warehouse, "copied"))
+    header = newest / "header.parquet"
+    header.write_bytes(b"PAR2" + header.read_bytes()[4:])  # which readers do not look at
+    with pytest.raises(WarehouseError, match="was changed"):
+        newest_run(warehouse)
+    header.write_bytes(b"")
+    with pytest.raises(WarehouseError, match="cannot be read"):
+        newest_run(warehouse)
+    header.unlink()  # as of a run that is removed
+    assert newest_run(warehouse) == name_of(other)
 
 
 def test_answers_of_ended_runs_come_from_the_copies(copied: Path) -> None:

@@ -192,7 +192,7 @@ def test_views_read_files_in_one_layer_only_and_none_that_come_after(view: str) 
         "jobs": ["workloads"],
         "campaign_cells": ["cells"],
     }.get(view, [])
-    reads = set(needed(f"FROM {view}")) - {view}
+    reads = set(needed((view,))) - {view}
     assert reads <= set(VIEWS[: VIEWS.index(view)])
     if view in STAGING:
         assert reads <= {"headers", "commands", "records"}

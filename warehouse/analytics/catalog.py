@@ -34,12 +34,12 @@ from warehouse.analytics.sources import (
     services,
     stored_rows,
 )
+from warehouse.store.checks import check_files
 from warehouse.store.checksums import checksum
 from warehouse.store.durable import alone, regular, temporary_name, writing
 from warehouse.store.folder import (
     WHOLE,
     WORKLOAD_FILE,
-    check_files,
     make_folder,
     name_of,
     no_cells,
@@ -230,7 +230,7 @@ def create_views(
     live = later or bool(others)
     if live:
         connection.execute("CREATE SCHEMA IF NOT EXISTS live; USE live")
-        marts = " ".join(name for name in asked if name in MARTS)
+        marts = tuple(name for name in asked if name in MARTS)
         read = needed(marts) if marts else () if asked else names
         _create_staged(connection, "live", read, over, files, copies, tables)
         connection.execute("USE main")

@@ -104,38 +104,34 @@ def services_sql(name: str) -> str:
     return (SERVICES / f"{name}.sql").read_text(encoding="utf-8")
 
 
-def named(sql: str) -> set[str]:
-    """The views that a query names."""
-    return {name.lower() for name in _NAMES.findall(sql)}
-
-
-def views_of(connection: "duckdb.DuckDBPyConnection", asked: Sequence[str]) -> str:
-    """The queries themselves, or what is left of them without the names of columns.
+def views_of(connection: "duckdb.DuckDBPyConnection", asked: Sequence[str]) -> tuple[str, ...]:
+    """The views that queries name, sorted.
 
     Views share names with columns, such as `jobs`: they need not be planned, nor their files
-    verified, where a query only has such a column. A query that DuckDB cannot parse to JSON is
-    left as it is.
+    verified, where a query only has such a column. Of a query that DuckDB cannot parse to JSON,
+    all names count.
     """
     parsed = "SELECT json_serialize_sql($1::VARCHAR)"
-    found = [(connection.execute(parsed, [sql]).fetchone() or ("",))[0] for sql in asked]
-    return "\n".join(
-        sql if '"statements"' not in text else _NO_VIEWS.sub("", text)
-        for sql, text in zip(asked, found, strict=True)
-    )
+    found = set[str]()
+    for sql in asked:
+        text = (connection.execute(parsed, [sql]).fetchone() or ("",))[0]
+        read = _NO_VIEWS.sub("", text) if '"statements"' in text else sql
+        found |= {*map(str.lower, _NAMES.findall(read))}
+    return tuple(sorted(found))
 
 
 @cache
-def needed(sql: str, *, copied: bool = False) -> tuple[str, ...]:
+def needed(names: tuple[str, ...], *, copied: bool = False) -> tuple[str, ...]:
     """The views that a query names and those that they read, in the order of `VIEWS`.
 
     All of them where it names none, as `SHOW TABLES`.
 
     Args:
-        sql: The query.
+        names: The views that it names, see `views_of`.
         copied: Whether marts are copies, which read nothing.
     """
     found: set[str] = set()
-    new = named(sql)
+    new = {*names}
     while new:
         found |= new
         computed = [view for view in new if not (copied and view in MARTS)]
@@ -157,7 +153,7 @@ def read_twice(sql: str) -> tuple[str, ...]:
     own = _reads(sql)
     if not own:
         return ()
-    read = needed(" ".join(own))
+    read = needed(tuple(sorted({*own})))
     times = Counter([*own, *chain.from_iterable(_reads(view_sql(name)) for name in read)])
     return tuple(view for view in (*A_ROW_A_RUN, *MARTS) if times[view] > 1)
 

@@ -11,7 +11,7 @@ from warehouse.analytics.definitions import view_sql
 from warehouse.analytics.intervals import Interval, interval_of
 from warehouse.analytics.questions import Analytics
 from warehouse.analytics.sources import listed
-from warehouse.store.folder import check_warehouse
+from warehouse.store.checks import check_warehouse
 from warehouse.store.labels import Label, read_labels
 
 FIGURES = ("makespan_s", "mean_jct_s", "jct_p99_s", "worst_ftf", "unfair_fraction", "utilization")

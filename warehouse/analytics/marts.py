@@ -37,12 +37,11 @@ from warehouse.analytics.definitions import (
 from warehouse.analytics.limits import SPILL
 from warehouse.analytics.sources import listed, services
 from warehouse.analytics.verifying import verify_records
+from warehouse.store.checks import check_files, check_runs
 from warehouse.store.checksums import checksum
 from warehouse.store.durable import alone, temporary_name, writing, written
 from warehouse.store.folder import (
     WHOLE,
-    check_files,
-    check_runs,
     closed_parts,
     make_folder,
     name_of,

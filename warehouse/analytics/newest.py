@@ -1,13 +1,19 @@
 """The run of a warehouse that was created last, for what reads records: without DuckDB."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
+from predictor.errors import WarehouseError
 from warehouse.analytics.copies import ANEW, Copies, read_copies
+from warehouse.store.checks import check_warehouse
+from warehouse.store.checksums import noted
 from warehouse.store.files import read_from
-from warehouse.store.folder import check_warehouse, is_begun, name_of, run_folders
+from warehouse.store.folder import MISPLACED, RESTORE, is_begun, name_of, run_folders
 from warehouse.store.verified import Verification
+
+HEADER = "header.parquet"
 
 
 def newest_run(warehouse: Path) -> str | None:
@@ -19,9 +25,8 @@ def newest_run(warehouse: Path) -> str | None:
     """
     check_warehouse(warehouse)
     created = _of_copies(warehouse, read_copies(warehouse))
-    for path in run_folders(warehouse):
-        if name_of(path) not in created and is_begun(path):
-            created |= _created(path / "header.parquet")
+    others = [folder for folder in run_folders(warehouse) if name_of(folder) not in created]
+    created |= _of_headers(warehouse, others)
     return max(created, key=lambda run: (created[run], run), default=None)
 
 
@@ -30,11 +35,38 @@ def _of_copies(warehouse: Path, copies: Copies) -> dict[str, int]:
     if not copies.runs:
         return {}
     path = copies.file("runs")
-    verification = Verification(warehouse.resolve(), {path: copies.checksums["runs"]}, ANEW)
-    verification.finish()
-    verification.note()
+    _verify(warehouse.resolve(), {path: copies.checksums["runs"]}, ANEW)
     created = _created(path)
     return {run: created[run] for run in copies.runs}
+
+
+def _of_headers(warehouse: Path, folders: Sequence[Path]) -> dict[str, int]:
+    """When the runs in these folders were created, as far as they are begun.
+
+    Raises:
+        WarehouseError: A header is damaged, or was copied or renamed with its folder.
+    """
+    found = dict[str, int]()
+    for folder in folders:
+        try:
+            created = _created(folder / HEADER)
+        except WarehouseError:
+            if is_begun(folder):  # else it has none yet, or was removed in the meantime
+                raise
+            continue
+        for run in created:
+            if run != name_of(folder):
+                raise WarehouseError(str(folder / HEADER), f"is of run {run!r}", MISPLACED)
+        found |= created
+    sums = {folder / HEADER: (noted(folder) or {}).get(HEADER) for folder in folders}
+    _verify(warehouse, {path: digest for path, digest in sums.items() if digest}, RESTORE)
+    return found
+
+
+def _verify(warehouse: Path, expected: Mapping[Path, str], remedy: str) -> None:
+    verification = Verification(warehouse, expected, remedy)
+    verification.finish()
+    verification.note()
 
 
 def _created(path: Path) -> dict[str, int]:

@@ -17,14 +17,8 @@ from warehouse.analytics.definitions import VIEWS, needed, read_twice, views_of
 from warehouse.analytics.limits import UNLIMITED, Limits, connected, interruptible
 from warehouse.analytics.recipes import recipe
 from warehouse.analytics.verifying import verifying_read
-from warehouse.store.folder import (
-    check_files,
-    check_runs,
-    check_warehouse,
-    name_of,
-    run_folder,
-    run_folders,
-)
+from warehouse.store.checks import check_files, check_runs, check_warehouse
+from warehouse.store.folder import name_of, run_folder, run_folders
 
 if TYPE_CHECKING:
     import pandas as pd  # costs a second to import

@@ -11,7 +11,7 @@ import duckdb
 from predictor.errors import WarehouseError
 from warehouse.analytics.catalog import of_copies, without_copies
 from warehouse.analytics.copies import ANEW, Copies
-from warehouse.analytics.definitions import MARTS, STAGING, named, needed
+from warehouse.analytics.definitions import MARTS, STAGING, needed
 from warehouse.analytics.sources import listed
 from warehouse.store.checksums import CHECKSUMS, noted
 from warehouse.store.folder import EMPTY, MISPLACED, RESTORE, earlier, name_of, place_of, roots
@@ -22,7 +22,7 @@ def verifying_read(
     connection: duckdb.DuckDBPyConnection,
     warehouse: Path,
     runs: Sequence[str] | None,
-    sql: str,
+    named: tuple[str, ...],
     copies: Copies,
     ended: Event,
 ) -> Callable[[], None]:
@@ -32,7 +32,7 @@ def verifying_read(
         connection: The database that answers the query.
         warehouse: The folder.
         runs: The runs in the views; all by default.
-        sql: The query; of what it names, `views_of` knows what are columns.
+        named: The views that the query names.
         copies: The copies in use.
         ended: Set when nobody waits for it any more.
 
@@ -42,14 +42,15 @@ def verifying_read(
     Raises:
         WarehouseError: A file was changed or added; it is named. What is returned raises it, too.
     """
-    names, folder = named(sql) - {"campaign_cells"}, warehouse.resolve()
+    names, folder = {*named} - {"campaign_cells"}, warehouse.resolve()
     copied = of_copies(copies, runs)
     read, marts = without_copies(warehouse, runs, copied), dict[Path, str]()
     if copied:
         marts = {copies.file(name): copies.checksums[name] for name in MARTS if name in names}
+    read_by = needed(named)
     for (run, _), part in copies.parts.items():
         if run in read:
-            marts |= {part.file(v): d for v, d in part.checksums.items() if v in needed(sql)}
+            marts |= {part.file(v): d for v, d in part.checksums.items() if v in read_by}
     if names.intersection(STAGING):
         read |= {*copied}
     stored = _checksums(folder, read) if names else {}

@@ -16,6 +16,7 @@ from tasks.chain import broken
 from tasks.invariants import Invariants
 from tasks.layouts import FIRST_WITH_CHECKSUMS
 from tasks.sources import Workload
+from warehouse.store.checks import check_links
 from warehouse.store.checksums import CHECKSUMS, checksum, noted, spoilt
 from warehouse.store.decoding import (
     GARBLED,
@@ -30,7 +31,6 @@ from warehouse.store.folder import (
     EMPTY,
     WHOLE,
     WORKLOAD_FILE,
-    check_links,
     name_of,
     part_name,
     place_of,

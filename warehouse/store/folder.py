@@ -1,4 +1,4 @@
-"""The folder of a warehouse: its structure, creation and checks for missing files.
+"""The folder of a warehouse: its structure and its creation.
 
 WAREHOUSE/
 analytics.duckdb                    views only (`warehouse.analytics`)
@@ -14,16 +14,14 @@ records/layout=6/run=RUN/           a run of layout 6
 records/run=RUN/                    a run of layout 3, 4 or 5, with the jobs in its header
 campaigns/                          see `warehouse.store.campaigns`
 
-Queries import this module only; the files' schemas are imported where they are needed.
+Queries import this module and `checks`; the files' schemas are imported where they are needed.
 """
 
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from functools import lru_cache
-from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,7 +115,7 @@ def part_names(folder: Path) -> list[str]:
 
 def _round_files(folder: Path) -> set[str]:
     return {
-        name for name in _names(folder) if name.startswith("round=") and name.endswith(".parquet")
+        name for name in names_in(folder) if name.startswith("round=") and name.endswith(".parquet")
     }
 
 
@@ -270,7 +268,7 @@ def place_of(warehouse: Path, run: str) -> Path:
     *before, now = roots(warehouse)
     name = f"run={run}"
     root = next((root for root in before if os.path.isdir(f"{root}/{name}")), now)
-    return _no_link(root / name)
+    return no_link(root / name)
 
 
 def run_folders(warehouse: Path) -> list[Path]:
@@ -279,15 +277,15 @@ def run_folders(warehouse: Path) -> list[Path]:
     Raises:
         WarehouseError: One is a link.
     """
-    found = [(name, root) for root in roots(warehouse) for name in _names(root) if _is_run(name)]
-    return [_no_link(root / name) for name, root in sorted(found, key=itemgetter(0))]
+    found = [(name, root) for root in roots(warehouse) for name in names_in(root) if _is_run(name)]
+    return [no_link(root / name) for name, root in sorted(found, key=itemgetter(0))]
 
 
 def _is_run(name: str) -> bool:
     return name.startswith("run=") and RUN_NAME.fullmatch(name.removeprefix("run=")) is not None
 
 
-def _names(folder: Path) -> list[str]:
+def names_in(folder: Path) -> list[str]:
     """The names of what is in a folder; none if there is no such folder."""
     try:
         return os.listdir(folder)
@@ -317,29 +315,7 @@ def run_folder(warehouse: Path, run: str) -> Path:
     return folder
 
 
-def check_warehouse(warehouse: Path) -> None:
-    """Refuse a folder that is no warehouse.
-
-    Raises:
-        InputError: The folder is no warehouse.
-        WarehouseError: A folder in it is a link.
-    """
-    check_links(warehouse)
-    if not any((root / EMPTY).is_dir() for root in roots(warehouse)):
-        raise InputError(str(warehouse), "is not a warehouse", "run shockwave simulate first")
-
-
-def check_links(warehouse: Path) -> None:
-    """Refuse links in place of a warehouse's own folders.
-
-    Raises:
-        WarehouseError: There is one.
-    """
-    for folder in (*roots(warehouse), warehouse / "campaigns", warehouse / "marts"):
-        _no_link(folder)
-
-
-def _no_link(folder: Path) -> Path:
+def no_link(folder: Path) -> Path:
     """A folder within a warehouse; queries follow no links out of it."""
     if os.path.islink(folder):
         remedy = "move the whole warehouse instead, and link to that"
@@ -353,72 +329,3 @@ def unknown_run(warehouse: Path, run: str) -> InputError:
     if run in {file.parent.name for file in (warehouse / "campaigns").glob("*/cells.parquet")}:
         remedy = f"it is a campaign, of which shockwave campaigns {run} tells"
     return InputError(f"run {run!r}", f"not in the warehouse {warehouse}", remedy)
-
-
-def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
-    """Refuse runs with missing files, as far as the names of the present files reveal them.
-
-    Raises:
-        WarehouseError: A file is missing, or something else is in its place; the error names it.
-    """
-    folders = run_folders(warehouse)
-    for one, other in pairwise(folders):
-        if one.name == other.name:
-            raise WarehouseError(str(one), f"is a run that is in {other.parent}, too", MISPLACED)
-    if runs is not None:
-        folders = [place_of(warehouse, run) for run in sorted(runs)]
-    campaigns = warehouse / "campaigns"
-    others = [root / EMPTY for root in roots(warehouse)]
-    others += [campaigns / name for name in _names(campaigns)]
-    for folder in others:
-        _check_files_only(folder)
-    for folder in folders:
-        if {WHOLE, "header.parquet", WORKLOAD_FILE} <= _check_files_only(folder):
-            continue
-        parts = part_names(folder)
-        needed = ["header.parquet"] if parts else []
-        if needed and folder.parent != earlier(warehouse):
-            needed.append(WORKLOAD_FILE)
-        for name in filter(None, (first_missing(folder, parts), *needed)):
-            if not os.path.exists(f"{folder}/{name}"):
-                raise WarehouseError(str(folder / name), "is missing", RESTORE)
-
-
-def _check_files_only(folder: Path) -> set[str]:
-    """Refuse links, folders and pipes in place of files that queries open; returns their names."""
-    found = set[str]()
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(".parquet"):
-                if not entry.is_file(follow_symlinks=False):
-                    raise WarehouseError(entry.path, "is not a regular file", RESTORE)
-                found.add(entry.name)
-    return found
-
-
-def first_missing(folder: Path, parts: Sequence[str]) -> str | None:
-    """The name of the file with the first round that is in none of those there."""
-    from warehouse.store.checksums import noted
-
-    end = 0
-    for rounds in filter(None, map(rounds_of, parts)):
-        if rounds.start > end and WHOLE not in parts:
-            gone = [name for name in noted(folder) or {} if end in (rounds_of(name) or ())]
-            return max(gone, key=len, default=part_name(range(end, end + 1)))
-        end = max(end, rounds.stop)
-    if not parts and WHOLE in (noted(folder) or {}):  # it has its name before the parts go
-        return WHOLE
-    return None
-
-
-def check_files(warehouse: Path) -> None:
-    """Name the first damaged file, if there is one."""
-    from warehouse.store.files import read_parquet
-
-    for folder in run_folders(warehouse):
-        for path in sorted(folder.glob("*.parquet")):
-            try:
-                read_parquet(path)
-            except WarehouseError:
-                if path.exists():  # else compacted in the meantime
-                    raise

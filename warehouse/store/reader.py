@@ -13,6 +13,7 @@ from tasks.chain import broken
 from tasks.record import Package, RoundRecord, RunHeader, Start
 from tasks.rows import from_row, typed_fields
 from tasks.sources import Workload
+from warehouse.store.checks import first_missing
 from warehouse.store.checksums import noted
 from warehouse.store.decoding import (
     GARBLED,
@@ -27,7 +28,6 @@ from warehouse.store.folder import (
     MISPLACED,
     RESTORE,
     WORKLOAD_FILE,
-    first_missing,
     name_of,
     round_files,
     rounds_of,

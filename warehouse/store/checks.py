@@ -1,0 +1,116 @@
+"""Checks of a warehouse's folder: links, missing files, files that cannot be read."""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+from predictor.errors import InputError, WarehouseError
+from warehouse.store.folder import (
+    EMPTY,
+    MISPLACED,
+    RESTORE,
+    WHOLE,
+    WORKLOAD_FILE,
+    earlier,
+    names_in,
+    no_link,
+    part_name,
+    part_names,
+    place_of,
+    roots,
+    rounds_of,
+    run_folders,
+)
+
+
+def check_warehouse(warehouse: Path) -> None:
+    """Refuse a folder that is no warehouse.
+
+    Raises:
+        InputError: The folder is no warehouse.
+        WarehouseError: A folder in it is a link.
+    """
+    check_links(warehouse)
+    if not any((root / EMPTY).is_dir() for root in roots(warehouse)):
+        raise InputError(str(warehouse), "is not a warehouse", "run shockwave simulate first")
+
+
+def check_links(warehouse: Path) -> None:
+    """Refuse links in place of a warehouse's own folders.
+
+    Raises:
+        WarehouseError: There is one.
+    """
+    for folder in (*roots(warehouse), warehouse / "campaigns", warehouse / "marts"):
+        no_link(folder)
+
+
+def check_runs(warehouse: Path, runs: Sequence[str] | None = None) -> None:
+    """Refuse runs with missing files, as far as the names of the present files reveal them.
+
+    Raises:
+        WarehouseError: A file is missing, or something else is in its place; the error names it.
+    """
+    folders = run_folders(warehouse)
+    for one, other in pairwise(folders):
+        if one.name == other.name:
+            raise WarehouseError(str(one), f"is a run that is in {other.parent}, too", MISPLACED)
+    if runs is not None:
+        folders = [place_of(warehouse, run) for run in sorted(runs)]
+    campaigns = warehouse / "campaigns"
+    others = [root / EMPTY for root in roots(warehouse)]
+    others += [campaigns / name for name in names_in(campaigns)]
+    for folder in others:
+        _check_files_only(folder)
+    for folder in folders:
+        if {WHOLE, "header.parquet", WORKLOAD_FILE} <= _check_files_only(folder):
+            continue
+        parts = part_names(folder)
+        needed = ["header.parquet"] if parts else []
+        if needed and folder.parent != earlier(warehouse):
+            needed.append(WORKLOAD_FILE)
+        for name in filter(None, (first_missing(folder, parts), *needed)):
+            if not os.path.exists(f"{folder}/{name}"):
+                raise WarehouseError(str(folder / name), "is missing", RESTORE)
+
+
+def _check_files_only(folder: Path) -> set[str]:
+    """Refuse links, folders and pipes in place of files that queries open; returns their names."""
+    found = set[str]()
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".parquet"):
+                if not entry.is_file(follow_symlinks=False):
+                    raise WarehouseError(entry.path, "is not a regular file", RESTORE)
+                found.add(entry.name)
+    return found
+
+
+def first_missing(folder: Path, parts: Sequence[str]) -> str | None:
+    """The name of the file with the first round that is in none of those there."""
+    from warehouse.store.checksums import noted
+
+    end = 0
+    for rounds in filter(None, map(rounds_of, parts)):
+        if rounds.start > end and WHOLE not in parts:
+            gone = [name for name in noted(folder) or {} if end in (rounds_of(name) or ())]
+            return max(gone, key=len, default=part_name(range(end, end + 1)))
+        end = max(end, rounds.stop)
+    if not parts and WHOLE in (noted(folder) or {}):  # it has its name before the parts go
+        return WHOLE
+    return None
+
+
+def check_files(warehouse: Path) -> None:
+    """Name the first damaged file, if there is one."""
+    from warehouse.store.files import read_parquet
+
+    for folder in run_folders(warehouse):
+        for path in sorted(folder.glob("*.parquet")):
+            try:
+                read_parquet(path)
+            except WarehouseError:
+                if path.exists():  # else compacted in the meantime
+                    raise
