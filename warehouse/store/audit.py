@@ -17,7 +17,7 @@ from tasks.invariants import Invariants
 from tasks.layouts import FIRST_WITH_CHECKSUMS
 from tasks.sources import Workload
 from warehouse.store.checks import check_links
-from warehouse.store.checksums import CHECKSUMS, checksum, noted, spoilt
+from warehouse.store.checksums import CHECKSUMS, checksum_found, noted, spoilt
 from warehouse.store.decoding import (
     GARBLED,
     StoredHeader,
@@ -372,16 +372,6 @@ def _held(
                 f"round {number}" if number >= 0 else place,
                 f"{problem}: line {entry.number + 1} of {LEDGER} has its hash",
             )
-
-
-def checksum_found(path: Path) -> str | None:
-    """A file's checksum; None if it is gone, empty if it is no file or cannot be read."""
-    try:
-        return checksum(path)
-    except FileNotFoundError:
-        return None
-    except OSError:
-        return ""
 
 
 def _chain(stored: dict[int, _Stored], first_hash: str) -> Iterator[Finding]:

@@ -25,6 +25,16 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def checksum_found(path: Path) -> str | None:
+    """A file's checksum; None if it is gone, empty if it is no file or cannot be read."""
+    try:
+        return checksum(path)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return ""
+
+
 def noted(folder: Path) -> dict[str, str] | None:
     """Checksum by file name, from complete lines; None if the run has no checksums."""
     if not os.path.isfile(f"{folder}/{CHECKSUMS}"):

@@ -15,9 +15,9 @@ import orjson
 
 from predictor.errors import InputError, ShockwaveError
 from tasks.rows import from_row
-from warehouse.store.audit import Audit, Finding, audit, checksum_found, in_ledger
+from warehouse.store.audit import Audit, Finding, audit, in_ledger
 from warehouse.store.campaigns import FinishedCell
-from warehouse.store.checksums import CHECKSUMS, checksum
+from warehouse.store.checksums import CHECKSUMS, checksum, checksum_found
 from warehouse.store.decoding import GARBLED
 from warehouse.store.durable import regular
 from warehouse.store.files import CELLS, CellRow, CellStatus, read_parquet
