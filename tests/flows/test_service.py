@@ -28,6 +28,7 @@ from flows.service.leading import Place, leading
 from flows.service.options import DATABASE_URL, ServiceOptions
 from flows.up.listening import Listening
 from flows.up.service import Kept, Service, _processes, _server_env
+from harness.up import free_port
 from harness.waiting import HANG_SECONDS, wait_for
 from predictor.errors import InputError, WarehouseBusy, WarehouseError
 from tests.flows.conftest import Command
@@ -86,7 +87,7 @@ def test_a_host_that_is_not_this_machine_is_told(here: Command, tmp_path: Path) 
 def test_a_database_that_cannot_be_used_is_told(
     here: Command, tmp_path: Path, url: str, said: str
 ) -> None:
-    line = refused(here, tmp_path, "--port", _free(), "--database-url", url)
+    line = refused(here, tmp_path, "--port", free_port(), "--database-url", url)
     assert line.startswith("error: --database-url: ")
     assert said in line
 
@@ -95,9 +96,9 @@ def test_a_database_that_cannot_be_used_is_told(
 def test_a_database_that_does_not_answer_is_told_without_its_password(
     here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
-    url = f"postgresql+asyncpg:{given.format(f'127.0.0.1:{_free()}')}"
+    url = f"postgresql+asyncpg:{given.format(f'127.0.0.1:{free_port()}')}"
     monkeypatch.setenv(DATABASE_URL, url)
-    line = refused(here, tmp_path, "--port", _free())
+    line = refused(here, tmp_path, "--port", free_port())
     assert "cannot be reached (" in line
     assert "@127.0.0.1" in line
     assert "secret" not in line
@@ -121,7 +122,7 @@ def test_a_password_on_the_command_line_is_refused(
 
 def test_a_folder_that_is_no_warehouse_is_told(here: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a warehouse")
-    ran = here("up", "--port", _free(), "--warehouse", tmp_path)
+    ran = here("up", "--port", free_port(), "--warehouse", tmp_path)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(f"error: {tmp_path}: ")
     assert ran.err.count("\n") == 1
@@ -131,7 +132,7 @@ def test_a_folder_that_is_no_warehouse_is_told(here: Command, tmp_path: Path) ->
 def test_a_folder_that_cannot_be_made_is_told(here: Command, tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("not a folder")
     warehouse = place.format(folder=tmp_path)
-    ran = here("up", "--port", _free(), "--warehouse", warehouse)
+    ran = here("up", "--port", free_port(), "--warehouse", warehouse)
     assert (ran.code, ran.out) == (2, "")
     (line,) = ran.err.splitlines()
     assert line.startswith(f"error: {warehouse}")
@@ -166,15 +167,8 @@ def test_who_stands_by_may_be_the_first_of_all(tmp_path: Path) -> None:
     warehouse = tmp_path / "w"
     place = Place(warehouse, "", "http://here", 1.0)
     with leading(place, Event(), lambda line: None, standby=True):
-        Service(Listening("127.0.0.1", _free()), "", warehouse, standby=True).check()
+        Service(Listening("127.0.0.1", free_port()), "", warehouse, standby=True).check()
     check_warehouse(warehouse)
-
-
-def _free() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 # What the terminal shows
