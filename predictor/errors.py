@@ -100,7 +100,7 @@ def likely(text: str, names: Iterable[str]) -> str:
 
 def _ordered(name: str) -> str:
     """The words of a name, in one order whatever order they are given in."""
-    return "-".join(sorted(re.split("[-_ ]+", name.lower().strip("-_ "))))
+    return "-".join(sorted(re.split("[-_. ]+", name.lower().strip("-_. "))))
 
 
 def _within(short: str, long: str) -> bool:

@@ -225,6 +225,8 @@ def whatif(
         jobs=tuple(with_ or ()),
     )
     outcome = run_whatif(run, warehouse, number, change, keep, watch=progress().run)
+    for remark in outcome.remarks:
+        say(f"{run}: {remark}", err=True)
     figures = [
         {"figure": name, "recorded": before, "whatif": after, "difference": less(after, before)}
         for name, before, after in outcome.figures

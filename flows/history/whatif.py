@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from flows.history.forks import taken_over
-from flows.runs.code_version import packages
+from flows.runs.code_version import changed_plugins, packages
 from flows.runs.job_file import read_job
 from flows.runs.prepared import prepare
 from flows.runs.simulation import Watch, carry_out, finish, unwatched
@@ -120,12 +120,14 @@ class Outcome:
         reference_gpus: GPUs that fairness is reckoned with in both.
         figures: Name, recorded value and value of the fork.
         jobs: A row a job: id, then JCT and ρ as recorded and in the fork.
+        remarks: In words, how the run's plugins differ from those that it was recorded with.
     """
 
     run: str
     reference_gpus: int
     figures: tuple[tuple[str, float | None, float | None], ...]
     jobs: tuple[tuple[int, float | None, float | None, float | None, float | None], ...]
+    remarks: tuple[str, ...] = ()
 
 
 def whatif(
@@ -161,8 +163,12 @@ def whatif(
         there, other = Path(scratch) / "fork", Path(scratch) / "recorded"
         forked = fork(name, warehouse, number, change, there, watch)
         found = _results(Analytics(there), forked)
-        recorded = _results(analytics, name)
-        if not recorded[0]["complete"]:
+        recorded, remarks = _results(analytics, name), list[str]()
+        reader = Reader(warehouse)
+        settings, ended = reader.header(name).settings, recorded[0]["complete"]
+        if change.policy in (None, settings.policy) or not ended:
+            remarks = changed_plugins(settings, reader.packages(name))
+        if not ended:
             recorded = _results(
                 Analytics(other), fork(name, warehouse, number, Change(), other, watch)
             )
@@ -178,6 +184,7 @@ def whatif(
             (job, *_pair(recorded[1], found[1], job, 0), *_pair(recorded[1], found[1], job, 1))
             for job in sorted(recorded[1].keys() | found[1].keys())
         ),
+        remarks=tuple(remarks),
     )
 
 

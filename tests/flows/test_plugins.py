@@ -255,6 +255,11 @@ def test_replay_with_other_code_says_so(site: Site, here: Command, tmp_path: Pat
     assert len(done.rows[-1]["remarks"]) == 1
     with pytest.raises(InputError, match="install what it began with"):
         resume(begun, tmp_path / "w")
+    forked = ("whatif", run, "--round", 0, "--warehouse", tmp_path / "w")
+    assert here(*forked).err == f"{remark}\n"
+    assert here(*forked, "--policy", "fifo").err == ""
+    site.change("the same, put otherwise: small gangs first, after", "small gangs first, after")
+    assert here(*forked).err == ""
 
 
 def test_one_that_fails_as_it_is_played_forward_is_named(

@@ -237,15 +237,19 @@ def test_an_identical_run_with_a_label_is_listed(ask: Ask) -> None:
 
 def test_labels_that_make_no_sense_are_refused(ask: Ask, warehouse: Path) -> None:
     fifo, srtf = named(ask, "themis"), named(ask, "srtf")
-    ask("name", fifo, "best")
+    ask("name", fifo, "My.Best_1")
+    write_cells(warehouse, CELL)
     before = tree(warehouse)
+    missing = f"not in the warehouse {warehouse}; did you mean My.Best_1? list them with: "
     for parts, said in (
-        (("name", srtf, "best"), f"error: name: 'best' is the name of {fifo}; "),
+        (("name", srtf, "My.Best_1"), f"error: name: 'My.Best_1' is the name of {fifo}; "),
         (("name", srtf, fifo), f"error: name: '{fifo}' is a run's id; "),
+        (("name", srtf, "august"), "error: name: 'august' is a campaign's id; "),
         (("name", srtf, "no name"), "error: name: 'no name' is no word; "),
         (("tag", srtf, "a/b"), "error: tag: 'a/b' is no word; "),
         (("note", srtf, "x" * 10_001), "error: note: has 10,001 characters; "),
         (("note", "nobody-1", "x"), "error: run 'nobody-1': not in the warehouse"),
+        *((("show", near), f"error: run '{near}': {missing}") for near in ("my.best_1", "My Best")),
     ):
         ran = ask(*parts)
         assert (ran.code, ran.out) == (2, "")

@@ -258,13 +258,11 @@ def place_of(warehouse: Path, run: str) -> Path:
     """The folder of a run, whether or not it exists.
 
     Raises:
-        InputError: No run can have this name.
+        InputError: No run can have this id.
         WarehouseError: It is a link.
     """
     if not RUN_NAME.fullmatch(run):
-        shown = run if len(run) <= 40 else f"{run[:40]}…"
-        problem = "is no name of a run"
-        raise InputError(f"run {shown!r}", problem, "names have 1 to 100 of a-z, 0-9 and -")
+        raise unknown_run(warehouse, run)
     *before, now = roots(warehouse)
     name = f"run={run}"
     root = next((root for root in before if os.path.isdir(f"{root}/{name}")), now)
@@ -324,8 +322,13 @@ def no_link(folder: Path) -> Path:
 
 
 def unknown_run(warehouse: Path, run: str) -> InputError:
-    """The error for a run that is not in a warehouse."""
-    remedy = likely(run, map(name_of, run_folders(warehouse))) + "list them with: shockwave runs"
+    """The error for a text that is neither the id nor the name of a run in a warehouse."""
+    from warehouse.store.labels import read_labels  # which needs this module
+
+    shown = run if len(run) <= 40 else f"{run[:40]}…"
+    ids = [name_of(folder) for folder in run_folders(warehouse)]
+    names = [label.name for of, label in read_labels(warehouse).items() if label.name and of in ids]
+    remedy = f"{likely(run, [*ids, *names])}list them with: shockwave runs"
     if run in {file.parent.name for file in (warehouse / "campaigns").glob("*/cells.parquet")}:
         remedy = f"it is a campaign, of which shockwave campaigns {run} tells"
-    return InputError(f"run {run!r}", f"not in the warehouse {warehouse}", remedy)
+    return InputError(f"run {shown!r}", f"not in the warehouse {warehouse}", remedy)

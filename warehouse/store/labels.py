@@ -100,8 +100,8 @@ def name_run(warehouse: Path, run: str, name: str) -> Label:
     """
     if name:
         _check_word("name", name)
-        if _is_id(warehouse, name):
-            raise InputError("name", f"{name!r} is a run's id", "choose another name")
+        if whose := _whose_id(warehouse, name):
+            raise InputError("name", f"{name!r} is a {whose}'s id", "choose another name")
 
     def named(labels: dict[str, Label]) -> Label:
         other = next((r for r, label in labels.items() if label.name == name and r != run), None)
@@ -143,7 +143,7 @@ def note_run(warehouse: Path, run: str, note: str) -> Label:
 
 
 def label_run(warehouse: Path, run: str, label: Label) -> None:
-    """Give a run the label that it had elsewhere; without its name where another run has that.
+    """Give a run the label that it had elsewhere; without a name that is taken here.
 
     Raises:
         InputError: There is no such run.
@@ -152,7 +152,7 @@ def label_run(warehouse: Path, run: str, label: Label) -> None:
 
     def labelled(labels: dict[str, Label]) -> Label:
         taken = label.name in {other.name for name, other in labels.items() if name != run}
-        return replace(label, name="") if taken or _is_id(warehouse, label.name) else label
+        return replace(label, name="") if taken or _whose_id(warehouse, label.name) else label
 
     _change(warehouse, run, labelled)
 
@@ -171,11 +171,20 @@ def _is_id(warehouse: Path, text: str) -> bool:
     return bool(RUN_NAME.fullmatch(text)) and place_of(warehouse, text).is_dir()
 
 
+def _whose_id(warehouse: Path, text: str) -> str:
+    """Whose id a name is, a run's or a campaign's; empty if it is neither."""
+    if _is_id(warehouse, text):
+        return "run"
+    return "campaign" if text and (warehouse / "campaigns" / text).is_dir() else ""
+
+
 def _check_word(field: str, text: str) -> None:
     if not WORD.fullmatch(text):
         shown = text if len(text) <= 40 else f"{text[:40]}…"
         raise InputError(
-            field, f"{shown!r} is no word", "give 1 to 100 of a-z, A-Z, 0-9, '.', '_' and '-'"
+            field,
+            f"{shown!r} is no word",
+            "give 1 to 100 of a-z, A-Z, 0-9, '.', '_' and '-', a letter or digit first",
         )
 
 
