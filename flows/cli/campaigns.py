@@ -126,6 +126,10 @@ def _report(
     if as_json:
         rows = [*(group.row() for group in groups), *(one.row() for one in pairs)]
         print_rows([{"campaign": campaign} | row for row in rows], as_json)
+    if of_jobs and groups and not any(group.row()["jobs"] for group in groups):
+        say("(no job is like that)", err=True)
+        return
+    if as_json:
         return
     finished = [cell for cell in cells if cell.status == "finished"]
     say(

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from dataclasses import asdict, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -68,8 +69,10 @@ def runs(
 
         check_warehouse(warehouse)
         labels = read_labels(warehouse)
-        removed = map(asdict, removed_runs(warehouse))
-        print_rows((labelled(row, labels) for row in removed), as_json, paged=True)
+        removed = [labelled(asdict(run), labels) for run in removed_runs(warehouse)]
+        print_rows(removed, as_json, paged=True)
+        if not removed and not as_json:
+            say("(the trash is empty)", err=True)
         return
     from flows.cli.progress import progress
     from warehouse.analytics.listing import Selection, list_runs
@@ -87,22 +90,37 @@ def runs(
     selected = Selection(policy, tags, where, sort, most, of_jobs, alike, identical, campaign)
     if by_policy:
         averaged = replace(selected, sort=None, limit=None, means=True)
-        _print_policies(list_runs(Analytics(warehouse), averaged), selected, as_json)
+        rows = list_runs(Analytics(warehouse), averaged)
+        _print_policies(rows, selected, as_json)
+        if not rows:
+            _say_none("run that has ended", warehouse, selected, as_json)
         return
     rows = list_runs(Analytics(warehouse), selected)
     more = bool(limit) and len(rows) > limit
     rows = rows[: limit or None]
     shown = rows if as_json else _without_usual(rows)
     if sort:
-        print_listed(shown, as_json, ("policy", *re.findall(r"\w+", sort.lower()), "name"))
+        asked = ("policy", *re.findall(r"\w+", sort.lower()), "name", "gpus", "jobs", "seed")
+        print_listed(shown, as_json, asked)
     else:
         print_rows(shown, as_json, paged=True)
-    if not rows and not as_json:
-        say("(no run is like that)", err=True)
+    if not rows:
+        _say_none("run", warehouse, selected, as_json)
     if sort and len(set(map(_circumstances, rows))) > 1 and not as_json:
         say("(of different jobs or GPUs: --like RUN lists those to be compared)", err=True)
     if more and not as_json:
         say(f"(the first {limit} only; --limit 0 lists all)")
+
+
+def _say_none(what: str, warehouse: Path, selected: "Selection", as_json: bool) -> None:
+    """Say that nothing was selected, and which policy or tag no run has, maybe misspelt."""
+    from warehouse.analytics.listing import unknown
+    from warehouse.analytics.questions import Analytics
+
+    if not as_json:
+        say(f"(no {what} is like that)", err=True)
+    for line in unknown(Analytics(warehouse), selected):
+        say(f"({line})", err=True)
 
 
 def _circumstances(row: dict[str, Any]) -> tuple[object, int]:
@@ -126,8 +144,6 @@ def _print_policies(rows: list[dict[str, Any]], selected: "Selection", as_json: 
     print_listed(shown, as_json, ("policy", *re.findall(r"\w+", (selected.sort or "").lower())))
     if as_json:
         return
-    if not rows:
-        say("(no run that has ended is like that)", err=True)
     times = {policy: Counter[object]() for policy in ran}
     settings = {policy: set[str]() for policy in ran}
     for row in rows:

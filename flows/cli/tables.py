@@ -64,7 +64,7 @@ def table(
     ]
     kept = list(range(len(names)))
     if width is not None:
-        ranks = {name: rank for rank, name in enumerate([*columns[:1], *asked])}
+        ranks = {name: rank for rank, name in enumerate(dict.fromkeys([*columns[:1], *asked]))}
         kept.sort(key=lambda column: ranks.get(columns[column], len(ranks)))
         kept = _fitting(least, width, kept)
     left_out = [name for column, name in enumerate(names) if column not in kept]

@@ -116,6 +116,8 @@ def test_what_was_asked_for_is_left_out_last() -> None:
     assert [text.split() for text, _ in lines[:2]] == [[*"012378"]] * 2
     (head, _), *_ = table(columns, [list(range(9))], 20, few=0, asked=asked)
     assert head.split() == ["column_0", "column_8"]
+    (head, _), *_ = table(columns, [list(range(9))], 20, few=0, asked=["column_0", *asked])
+    assert head.split() == ["column_0", "column_8"]
 
 
 @pytest.mark.parametrize("text", ["[/x]", "[link=http://x]here[/link]", "[bold]", "a\\[b]", ":+1:"])

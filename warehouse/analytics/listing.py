@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import duckdb
+
 from predictor.errors import InputError, meant
 from warehouse.analytics.definitions import view_sql
 from warehouse.analytics.intervals import Interval, interval_of
@@ -31,6 +33,9 @@ OF_JOBS = (
 
 OF_RUNS = ("seed", "created_at", "first_hash", "workload", "same")
 """What conditions and the order may use beside the columns of `run_summary`."""
+
+EXAMPLES = {"where": "makespan_s < 30000", "sort": "jct_p99_s DESC", "of_jobs": "scale_factor = 4"}
+"""What conditions and the order may be."""
 
 CALLED = {"gpus": "scale_factor", "gpu": "scale_factor", "size": "scale_factor"}
 """What figures of jobs are called by those who know them by the names of runs'."""
@@ -125,6 +130,27 @@ def list_runs(analytics: Analytics, asked: Selection) -> list[dict[str, Any]]:
     return [labelled(dict(zip(columns, row, strict=True)), labels) for row in rows]
 
 
+def unknown(analytics: Analytics, asked: Selection) -> list[str]:
+    """What no run of a warehouse has of the policy and tags asked for, with those that runs have.
+
+    Raises:
+        InputError: There is no warehouse.
+        WarehouseError: A file is damaged.
+    """
+    policies = analytics.query("SELECT DISTINCT policy FROM runs ORDER BY policy")[1]
+    labels = read_labels(analytics.warehouse).values()
+    known = {
+        "policy": [policy for (policy,) in policies],
+        "tag": sorted({tag for label in labels for tag in label.tags}),
+    }
+    given = [("policy", text) for text in [asked.policy] if text is not None]
+    return [
+        f"no run has the {what} {text!r}; {meant(text, known[what] or ['none'])}"
+        for what, text in [*given, *(("tag", text) for text in asked.tags)]
+        if text not in known[what]
+    ]
+
+
 def by_policy(
     rows: Iterable[Mapping[str, Any]], asked: Selection
 ) -> dict[str, dict[str, Interval | None]]:
@@ -205,7 +231,7 @@ def _of_jobs(text: str) -> tuple[str, str]:
     """
     only = _one("of_jobs", text)
     counts = "(SELECT run, count(*) AS jobs FROM job_outcomes GROUP BY run)"
-    return f"job_outcomes AS (SELECT * FROM main.job_outcomes WHERE ({only}))", (
+    return f"job_outcomes AS (SELECT * FROM main.job_outcomes WHERE {only})", (
         f"(SELECT s.* REPLACE (c.jobs AS jobs) FROM ({view_sql('run_summary')}) AS s "
         f"JOIN {counts} AS c USING (run))"
     )
@@ -218,7 +244,7 @@ def _of_option(analytics: Analytics, given: Mapping[str, str], error: InputError
     found = re.search(r'column "([^"]*)" not found', error.problem)
     if found is None:
         field = next(name for name, text in given.items() if text)
-        return InputError(field, error.problem, "give an expression such as makespan_s < 30000")
+        return InputError(field, error.problem, f"give one such as {EXAMPLES[field]}")
     missing = found[1]
     views = analytics.queries(("DESCRIBE run_summary", "DESCRIBE job_outcomes"))
     of_runs, of_jobs = ([name for name, *_ in rows] for _, rows in views)
@@ -245,7 +271,7 @@ def _query(asked: Selection, only: Sequence[Collection[str]], apart: Collection[
         same = f"SELECT workload, gpus FROM runs WHERE run = {listed([asked.like])}"
         conditions.append(f"(workload, gpus) IN ({same})")
     if asked.where is not None:
-        conditions.append(f"({_one('where', asked.where)})")
+        conditions.append(_one("where", asked.where))
     columns = [name for name in COLUMNS if name not in ("name", "tags")]
     figures, shadow = "run_summary", ""
     if asked.of_jobs is not None:
@@ -261,7 +287,7 @@ def _query(asked: Selection, only: Sequence[Collection[str]], apart: Collection[
         else (f"QUALIFY run IN ({_in(apart)}) OR row_number() OVER ({first} ORDER BY {NEWEST}) = 1")
     )
     limit = "" if asked.limit is None else f"LIMIT {asked.limit}"
-    order = f"{_one('sort', asked.sort)}, {NEWEST}" if asked.sort else NEWEST
+    order = _order(asked.sort) if asked.sort else NEWEST
     return f"""
 WITH {shadow} figures AS (
     SELECT s.*, r.* EXCLUDE (run), count(*) OVER ({first}) AS same
@@ -286,7 +312,27 @@ def _in(runs: Collection[str]) -> str:
 
 
 def _one(field: str, text: str) -> str:
-    """An expression of SQL, which cannot end the query that it stands in."""
-    if ";" in text or "--" in text or text.count("(") != text.count(")"):
-        raise InputError(field, f"{text!r} is no expression", "give one, such as makespan_s < 3e4")
-    return text
+    """A condition in parentheses, which is one by itself: what stands around it stays as it is."""
+    inside = f"({text}\n)"  # whatever comment it ends with
+    _check(field, text, f"SELECT 1 WHERE {text}", f"SELECT 1 WHERE {inside}")
+    return inside
+
+
+def _order(text: str) -> str:
+    """What rows are ordered by: this, and the newest first."""
+    order = f"{text}\n, {NEWEST}"
+    _check("sort", text, f"SELECT 1 ORDER BY {text}", f"SELECT 1 ORDER BY {order}")
+    return order
+
+
+def _check(field: str, text: str, *queries: str) -> None:
+    """Refuse a text unless each of these queries is one, with it alone and with what follows it."""
+    remedy = f"give one such as {EXAMPLES[field]}"
+    if not text.strip():
+        raise InputError(field, "is empty", remedy)
+    try:
+        single = all(len(duckdb.extract_statements(query)) == 1 for query in queries)
+    except duckdb.Error:
+        single = False
+    if not single:
+        raise InputError(field, f"{text!r} is no expression", remedy)
