@@ -64,18 +64,6 @@ def test_runs_of_a_campaign_are_listed_whatever_is_identical(ask: Ask, warehouse
     assert "did you mean one-123456?" in unknown.err
 
 
-def test_a_campaign_says_that_no_job_is_meant(ask: Ask, warehouse: Path) -> None:
-    run = rows_of(ask, "runs")[0]["run"]
-    write_cells(warehouse, replace(CELL, campaign="one-123456", run=run))
-    one = ("campaigns", "one-123456", "--of-jobs")
-    ran = ask(*one, "scale_factor = 64")
-    assert (ran.code, ran.out, ran.err) == (0, "", "(no job is like that)\n")
-    (row,) = rows_of(ask, *one, "scale_factor = 64")
-    assert (row["jobs"], row["mean_jct_s"]) == (0, None)
-    assert ask(*one, "job_id = 1").err == ""
-    assert ask(*one, "").err.startswith("error: --of-jobs: is empty; ")
-
-
 def test_figures_are_those_of_the_views(ask: Ask) -> None:
     (row,) = rows_of(ask, "runs", "--policy", "srtf")
     columns = "makespan_s, mean_jct_s, jct_p99_s, worst_ftf, unfair_fraction, utilization"
@@ -126,65 +114,6 @@ def test_runs_of_the_same_jobs_are_listed_for_a_comparison(ask: Ask, warehouse: 
     assert "--like RUN" in ask("runs", "--sort", "jct_p99_s").err
     assert ask("runs", "--sort", "jct_p99_s", "--like", "Baseline").err == ""
     assert "not in the warehouse" in ask("runs", "--like", "fifo-000000-1").err
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--where", "makespan < 3"), "--where: there is no column 'makespan'; did you mean makes"),
-        (("--sort", "p99_jct"), "--sort: there is no column 'p99_jct'; did you mean jct_p99_s?"),
-        (
-            ("--of-jobs", "gpus = 4"),
-            "--of-jobs: there is no column 'gpus'; did you mean scale_factor?",
-        ),
-        (("--where", "1); DROP TABLE x --"), "--where: '1); DROP TABLE x --' is no expression"),
-        (("--where", "sed = 1"), "--where: there is no column 'sed'; did you mean seed?"),
-        (("--where", "COPY"), "--where: "),
-        (("--where", " "), "--where: is empty; give one such as makespan_s"),
-        (("--of-jobs", ""), "--of-jobs: is empty; give one such as scale_factor"),
-        (("--of-jobs", "job_id = 4) OR (1=1"), "--of-jobs: 'job_id = 4) OR (1=1' is no expression"),
-        (("--where", "true) OR (true"), "--where: 'true) OR (true' is no expression"),
-        (("--where", "true LIMIT 1"), "--where: 'true LIMIT 1' is no expression"),
-        (("--where", "gpus, jobs"), "--where: 'gpus, jobs' is no expression"),
-        (("--where", "true /* but"), "--where: 'true /* but' is no expression"),
-        (("--sort", "jobs LIMIT 1"), "--sort: 'jobs LIMIT 1' is no expression"),
-        (("--by-policy", "--where", "a; b"), "--where: 'a; b' is no expression"),
-        (("--by-policy", "--of-jobs", "scale_factor = 'x'"), "--of-jobs: "),
-        (("--by-policy", "--sort", "bogus", "--where", "false"), "--sort: 'bogus' is no figure"),
-        (("--tag", "nowhere", "--sort", "bogus"), "--sort: there is no column 'bogus'"),
-        (
-            ("--by-policy", "--trash"),
-            "shockwave runs: Invalid value: give --trash or --by-policy, not both",
-        ),
-    ],
-)
-def test_a_wrong_condition_names_its_option(ask: Ask, options: tuple[str, str], said: str) -> None:
-    ran = ask("runs", *options)
-    assert (ran.code, ran.out) == (2, "")
-    (line,) = ran.err.splitlines()
-    assert line.startswith(f"error: {said}")
-
-
-def test_a_condition_is_read_as_sql(ask: Ask) -> None:
-    runs = rows_of(ask, "runs")
-    asked = ("--where", "policy <> ');--' -- each", "--of-jobs", "job_id >= 0 -- (")
-    assert len(rows_of(ask, "runs", *asked, "--sort", "gpus, policy DESC -- ,")) == len(runs)
-
-
-def test_what_no_run_has_is_named(ask: Ask) -> None:
-    ask("tag", named(ask, "srtf"), "paper")
-    for options, said in (
-        (("--policy", "strf"), "(no run has the policy 'strf'; did you mean srtf? known are "),
-        (("--tag", "papers"), "(no run has the tag 'papers'; did you mean paper? known are paper)"),
-    ):
-        for more in ((), ("--by-policy",)):
-            ran = ask("runs", *options, *more)
-            first, line = ran.err.splitlines()
-            assert (ran.code, ran.out, first[:7]) == (0, "", "(no run")
-            assert line.startswith(said)
-            ran = ask("runs", *options, *more, "--json")
-            assert (ran.code, ran.out, ran.err.splitlines()) == (0, "", [line])
-    assert ask("runs", "--policy", "themis", "--tag", "paper").err == "(no run is like that)\n"
 
 
 def test_show_has_settings_and_figures(ask: Ask) -> None:

@@ -1,0 +1,94 @@
+"""What runs and jobs are selected by: wrong conditions, and those that nothing meets."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.flows.conftest import Command
+from tests.flows.listed import Ask, named, rows_of
+from tests.warehouse.by_hand import CELL, write_cells
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def warehouse(several: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(several, tmp_path / "warehouse"))
+
+
+@pytest.fixture
+def ask(here: Command, warehouse: Path) -> Ask:
+    return lambda *parts: here(*parts, "--warehouse", warehouse)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--where", "makespan < 3"), "--where: there is no column 'makespan'; did you mean makes"),
+        (("--sort", "p99_jct"), "--sort: there is no column 'p99_jct'; did you mean jct_p99_s?"),
+        (
+            ("--of-jobs", "gpus = 4"),
+            "--of-jobs: there is no column 'gpus'; did you mean scale_factor?",
+        ),
+        (("--where", "1); DROP TABLE x --"), "--where: '1); DROP TABLE x --' is no expression"),
+        (("--where", "sed = 1"), "--where: there is no column 'sed'; did you mean seed?"),
+        (("--where", "COPY"), "--where: "),
+        (("--where", " "), "--where: is empty; give one such as makespan_s"),
+        (("--of-jobs", ""), "--of-jobs: is empty; give one such as scale_factor"),
+        (("--of-jobs", "job_id = 4) OR (1=1"), "--of-jobs: 'job_id = 4) OR (1=1' is no expression"),
+        (("--where", "true) OR (true"), "--where: 'true) OR (true' is no expression"),
+        (("--where", "true LIMIT 1"), "--where: 'true LIMIT 1' is no expression"),
+        (("--where", "gpus, jobs"), "--where: 'gpus, jobs' is no expression"),
+        (("--where", "true /* but"), "--where: 'true /* but' is no expression"),
+        (("--sort", "jobs LIMIT 1"), "--sort: 'jobs LIMIT 1' is no expression"),
+        (("--by-policy", "--where", "a; b"), "--where: 'a; b' is no expression"),
+        (("--by-policy", "--of-jobs", "scale_factor = 'x'"), "--of-jobs: "),
+        (("--by-policy", "--sort", "bogus", "--where", "false"), "--sort: 'bogus' is no figure"),
+        (("--tag", "nowhere", "--sort", "bogus"), "--sort: there is no column 'bogus'"),
+        (
+            ("--by-policy", "--trash"),
+            "shockwave runs: Invalid value: give --trash or --by-policy, not both",
+        ),
+    ],
+)
+def test_a_wrong_condition_names_its_option(ask: Ask, options: tuple[str, str], said: str) -> None:
+    ran = ask("runs", *options)
+    assert (ran.code, ran.out) == (2, "")
+    (line,) = ran.err.splitlines()
+    assert line.startswith(f"error: {said}")
+
+
+def test_a_condition_is_read_as_sql(ask: Ask) -> None:
+    runs = rows_of(ask, "runs")
+    asked = ("--where", "policy <> ');--' -- each", "--of-jobs", "job_id >= 0 -- (")
+    assert len(rows_of(ask, "runs", *asked, "--sort", "gpus, policy DESC -- ,")) == len(runs)
+
+
+def test_what_no_run_has_is_named(ask: Ask) -> None:
+    ask("tag", named(ask, "srtf"), "paper")
+    for options, said in (
+        (("--policy", "strf"), "(no run has the policy 'strf'; did you mean srtf? known are "),
+        (("--tag", "papers"), "(no run has the tag 'papers'; did you mean paper? known are paper)"),
+    ):
+        for more in ((), ("--by-policy",)):
+            ran = ask("runs", *options, *more)
+            first, line = ran.err.splitlines()
+            assert (ran.code, ran.out, first[:7]) == (0, "", "(no run")
+            assert line.startswith(said)
+            ran = ask("runs", *options, *more, "--json")
+            assert (ran.code, ran.out, ran.err.splitlines()) == (0, "", [line])
+    assert ask("runs", "--policy", "themis", "--tag", "paper").err == "(no run is like that)\n"
+
+
+def test_a_campaign_says_that_no_job_is_meant(ask: Ask, warehouse: Path) -> None:
+    run = rows_of(ask, "runs")[0]["run"]
+    write_cells(warehouse, replace(CELL, campaign="one-123456", run=run))
+    one = ("campaigns", "one-123456", "--of-jobs")
+    ran = ask(*one, "scale_factor = 64")
+    assert (ran.code, ran.out, ran.err) == (0, "", "(no job is like that)\n")
+    (row,) = rows_of(ask, *one, "scale_factor = 64")
+    assert (row["jobs"], row["mean_jct_s"]) == (0, None)
+    assert ask(*one, "job_id = 1").err == ""
+    assert ask(*one, "").err.startswith("error: --of-jobs: is empty; ")
