@@ -219,7 +219,7 @@ class Profile:
         raise InputError(
             self.source,
             f"no throughput for {job.model} with batch size {batch_size} "
-            f"on {allocation.gpus} GPUs{kind}",
+            f"on {allocation.gpus} GPU{'s' * (allocation.gpus != 1)}{kind}",
             "add the measurement to the profile or change the job",
         )
 

@@ -20,13 +20,14 @@ from flows.runs.settings import (
     recorded,
     runtime_names,
 )
+from flows.runs.toml_file import LOWER_CASE
 from flows.runs.workload_source import Jobs, Source, format_names
 from predictor.errors import InputError, meant
 from solver.policies import policy_names
 from tasks.record import Parameter, Settings
 from warehouse.workloads.kinds import Format
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=60)]
+Name = Annotated[str, Field(pattern=LOWER_CASE, max_length=60)]
 """Lower-case letters, digits, dots and dashes: part of file names and of Prefect's keys."""
 
 NameOrEmpty = Annotated[str, Field(pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$", max_length=60)]

@@ -42,9 +42,9 @@ def why(
     start = reader.start(name)
     found = [*named(str(job), start.workload.specs)]
     if not found:
-        like = likely(str(job), sorted({spec.name for spec in start.workload.specs}))
+        like = likely(str(job), sorted({spec.name for spec in start.workload.specs} - {""}))
         remedy = f"{like}name one of its jobs, or another run with --run"
-        raise InputError(f"job {job}", f"is not in run {name!r}", remedy)
+        raise InputError(f"job {str(job).strip() or repr(job)}", f"is not in run {name!r}", remedy)
     job_id = found[-1].job_id
     stored = reader.records(name)
     header, recorded = start.header, [record for record, _ in stored]

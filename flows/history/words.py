@@ -224,7 +224,8 @@ def _preempted(a: Answer) -> Iterator[str]:
     line = f"It is preempted, and {next(preempted).reason}"
     if a.worth is not None:
         before = len(_before(a))
-        line += f": {before} of the {len(a.holders)} jobs that run come before it in line"
+        come = "comes" if before == 1 else "come"
+        line += f": {before} of {counted(len(a.holders), 'running job')} {come} before it in line"
     yield f"{line}."
 
 

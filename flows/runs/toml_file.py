@@ -10,6 +10,14 @@ from pydantic import BaseModel, ValidationError
 
 from predictor.errors import InputError, meant
 
+LOWER_CASE = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
+"""Pattern of names of lower-case letters, digits, dots and dashes."""
+
+_IN_WORDS = {
+    LOWER_CASE: "give lower-case letters, digits, dots and dashes, a letter or digit at both ends"
+}
+"""Patterns of fields, in words."""
+
 
 def read_toml(path: Path, needed: str) -> dict[str, Any]:
     """Read a TOML file.
@@ -61,6 +69,10 @@ def mistake_of(
         problem, _, remedy = str(first["ctx"]["error"]).partition("; ")
         return InputError(place, problem, remedy or "correct it")
     said = first["msg"][0].lower() + first["msg"][1:]
+    if first["type"] in ("tuple_type", "list_type"):
+        said = "give a list: values in brackets, separated by commas"
+    if first["type"] == "string_pattern_mismatch":
+        said = _IN_WORDS.get(first["ctx"]["pattern"], said)
     return InputError(place, f"{first['input']!r} is refused", said)
 
 

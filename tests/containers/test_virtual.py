@@ -283,7 +283,7 @@ def test_the_profile_must_run_every_batch_size_on_the_way() -> None:
     with pytest.raises(InputError) as caught:
         cluster([job(0, 500, mode=Mode.GNS, targets=[(10, 2), (40, 1)])], holed)
     assert str(caught.value) == (
-        "profile: no throughput for toy with batch size 20 on 1 GPUs; "
+        "profile: no throughput for toy with batch size 20 on 1 GPU; "
         "add the measurement to the profile or change the job"
     )
 

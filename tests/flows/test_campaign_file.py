@@ -146,8 +146,9 @@ MISTAKES = [
     ('"fifo"', '{policy = "fifo", workloads = ["x"]}', ["no workload is named 'x'"]),
     ("seeds = [3, 4]", "seeds = [3, 3]", ["seeds", "twice"]),
     ("seeds = [3, 4]", "seeds = []", ["seeds", "at least 1"]),
+    ("seeds = [3, 4]", "seeds = 3", ["seeds", "3 is refused; give a list: values in brackets"]),
     ("seeds = [3, 4]", "seeds = [-1]", ["seeds[0]", "-1 is refused"]),
-    ('name = "plan"', 'name = "My Plan"', [": name: ", "pattern"]),
+    ('name = "plan"', 'name = "My Plan"', [": name: ", "give lower-case letters, digits, dots"]),
     ('name = "plan"', "", [": name: is missing"]),
 ]
 

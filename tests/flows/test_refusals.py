@@ -256,10 +256,14 @@ def test_simulate_refuses_a_trace_line(
         ("sql SELECT --warehouse {w}", ["query", "Parser Error"]),
         ("sql SELECT+nope+FROM+runs --warehouse {w}", ["query", '"nope"']),
         ("sql FROM+nope --warehouse {w}", ["query", "nope", "run_summary"]),
+        ("sql FROM+run_sumary --warehouse {w}", ["query", "did you mean run_summary? give one"]),
         ("sql SELECT+'x'::INT --warehouse {w}", ["query", "'x'"]),
         ("sql CREATE+TABLE+x(a+INT) --warehouse {w}", ["query"]),
         ("sql COPY+(SELECT+1)+TO+'{folder}/x.csv' --warehouse {w}", ["query"]),
         ("sql COPY+(SELECT+1)+TO+'{w}/records/x.parquet' --warehouse {w}", ["query"]),
+        ("views --warehouse {folder}/file", ["file: is a file, not a folder; name a"]),
+        ("campaigns {run} --warehouse {w}", ["it is a run, of which shockwave show"]),
+        ("why + --run {run} --warehouse {w}", ["job ' ': is not in run", "; name one of its jobs"]),
         ("views --warehouse {folder}", ["is not a warehouse"]),
         ("views --warehouse {folder}/no", ["is not a warehouse"]),
         ("sql FROM+runs --warehouse {folder}/no", ["no", "is not a warehouse"]),
@@ -284,6 +288,9 @@ def test_what_a_file_holds_does_not_steer_the_terminal(here: Command, tmp_path: 
     table.write_text('at,"to\x1b[31mok\nn"\n')
     ran = here("simulate", "--gpus", 4, "--trace", table, "--format", "philly")
     assert_refused(ran, "the header has at, to\\x1b[31mok")
+    table.write_text('{"v100": {\n')
+    ran = here("simulate", "--gpus", 4, "--trace", table, "--format", "philly")
+    assert_refused(ran, "t.csv:1: is JSON, not CSV; give a table of ")
 
 
 @pytest.mark.parametrize("file", ["header.parquet", "round=all.parquet"])

@@ -23,6 +23,7 @@ from tests.runs import POLICIES, SPEED, Made, chained, ended, make, mixed, write
 from warehouse.analytics.questions import Analytics
 from warehouse.store.folder import make_folder
 from warehouse.store.reader import Reader
+from warehouse.wording import counted
 from warehouse.workloads.mix import Mix
 
 
@@ -173,7 +174,11 @@ def test_jobs_that_go_first_whatever_they_are_worth_are_told(tmp_path: Path) -> 
         told = "before it to which a GPU is worth less" in text
         assert told is (bool(less) and one.status != "runs")
         if one.status == "preempted":
-            assert f"{len(before)} of the {len(one.holders)} jobs that run come before it" in text
+            running, come = (
+                counted(len(one.holders), "running job"),
+                "come" + "s" * (len(before) == 1),
+            )
+            assert f"{len(before)} of {running} {come} before it" in text
         first += told
     assert first
 

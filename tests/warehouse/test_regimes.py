@@ -85,7 +85,7 @@ def test_tables_hold_both(folder: Path) -> None:
     [
         (
             "net,16,1,0:8,0,,",
-            ": job 0 is net (batch size 8) on 1 GPUs, not net (batch size 16) on 1 GPUs; "
+            ": job 0 is net (batch size 8) on 1 GPU, not net (batch size 16) on 1 GPU; "
             "give the job's own model, initial batch size and scale factor",
         ),
         (
@@ -104,7 +104,7 @@ def test_tables_hold_both(folder: Path) -> None:
         ),
         (
             "net,8,1,0:8;2:24,0,,",
-            ": no throughput for net with batch size 24 on 1 GPUs of type v100; "
+            ": no throughput for net with batch size 24 on 1 GPU of type v100; "
             "add the measurement to the profile or change the job",
         ),
         ("net,8,1,0:8,0,,0", ", isolated_seconds: 0.0 is not positive; give a positive number"),

@@ -139,7 +139,7 @@ def test_a_malformed_throughput(files: Files, key: str, entry: object) -> None:
 def test_a_job_that_its_table_cannot_run(files: Files, rate: float) -> None:
     files.write_profile({"('LM (batch size 5)', 1)": {"null": rate}})
     assert files.refusal() == (
-        "one.trace:1: no throughput for LM with batch size 5 on 1 GPUs of type v100; "
+        "one.trace:1: no throughput for LM with batch size 5 on 1 GPU of type v100; "
         "add the measurement to the profile or change the job"
     )
 
@@ -187,7 +187,7 @@ def test_a_schedule_that_begins_with_another_batch_size(files: Files) -> None:
 def test_two_regime_rows_of_one_kind(files: Files, second: str) -> None:
     files.write_regimes("LM,5,1,0:5;3:10", second)
     assert files.refusal() == (
-        "regimes.csv:3, model: LM (batch size 5) on 1 GPUs is there twice; leave one row out"
+        "regimes.csv:3, model: LM (batch size 5) on 1 GPU is there twice; leave one row out"
     )
 
 

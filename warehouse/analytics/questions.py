@@ -1,5 +1,6 @@
 """Queries on a warehouse: SQL over the views, and the recipes of the cookbook."""
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -226,8 +227,9 @@ class Analytics:
                 remedy = remedy_of(error, "let its files be read; shockwave audit says more")
                 problem = f"cannot be read ({first_line(error)})"
                 raise WarehouseError(str(self.warehouse), problem, remedy) from None
-            raise InputError(
-                "query", first_line(error), f"give one SELECT over {', '.join(VIEWS)}"
-            ) from None
+            alike = re.search('Did you mean "(.+?)"', str(error))  # or a table of DuckDB's own
+            question = f"did you mean {alike[1]}? " if alike and alike[1] in VIEWS else ""
+            remedy = f"{question}give one SELECT over {', '.join(VIEWS)}"
+            raise InputError("query", first_line(error), remedy) from None
         finally:
             ended.set()

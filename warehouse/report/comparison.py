@@ -95,9 +95,11 @@ def paired(
         return None
     about = (
         f"Mean difference to {base} over pairs of runs with the same jobs, cluster, options and "
-        "seed, with its 95 % confidence interval: in percent, of unfair jobs in percentage "
-        "points; below the pointer and in the table also in the figure's own unit. Left of the "
-        f"line is better than {base}; an interval that crosses the line leaves open who is better."
+        "seed, with its 95 % confidence interval: in percent, taken pair by pair, "
+        "whose mean may have another sign than that in the figure's own unit, of unfair jobs in "
+        "percentage points; below the pointer and in the table also in the figure's own unit. Left "
+        f"of the line is better than {base}; an interval that crosses the line leaves open who is "
+        "better."
     )
     return chosen(key, "Are the differences more than chance?", about, charts, rows)
 

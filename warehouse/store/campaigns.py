@@ -25,7 +25,7 @@ from warehouse.store.arrow import rows_to_table
 from warehouse.store.checksums import checksum
 from warehouse.store.durable import alone, left_overs, regular, write_text, writing
 from warehouse.store.files import CELLS, ROUND, CellRow, read_parquet, write_table
-from warehouse.store.folder import WHOLE, make_folder, place_of
+from warehouse.store.folder import RUN_NAME, WHOLE, is_begun, make_folder, place_of
 from warehouse.store.ledger import enter
 
 
@@ -99,6 +99,8 @@ def read_cells(warehouse: Path, campaign: str) -> list[CellRow]:
     if not path.is_file():
         known = (file.parent.name for file in path.parents[1].glob(f"*/{path.name}"))
         remedy = f"{likely(campaign, known)}list campaigns with: shockwave campaigns"
+        if RUN_NAME.fullmatch(campaign) and is_begun(place_of(warehouse, campaign)):
+            remedy = f"it is a run, of which shockwave show {campaign} tells"
         raise InputError(f"campaign {campaign!r}", f"not in the warehouse {warehouse}", remedy)
     rows = read_parquet(path, CELLS).to_pylist()
     try:

@@ -33,6 +33,8 @@ def check_warehouse(warehouse: Path) -> None:
         WarehouseError: A folder in it is a link.
     """
     check_links(warehouse)
+    if warehouse.is_file():
+        raise InputError(str(warehouse), "is a file, not a folder", "name a warehouse's folder")
     if not any((root / EMPTY).is_dir() for root in roots(warehouse)):
         raise InputError(str(warehouse), "is not a warehouse", "run shockwave simulate first")
 

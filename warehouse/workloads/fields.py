@@ -129,6 +129,8 @@ def rows_of(path: Path, text: str, wanted: Collection[str]) -> Iterator[Row]:
 
 
 def _check_header(place: str, header: list[str], wanted: Collection[str]) -> None:
+    if header and header[0].lstrip().startswith(("{", "[")):
+        raise InputError(place, "is JSON, not CSV", f"give a table of {', '.join(wanted)}")
     for column in wanted:
         if column not in header:
             for mark, name in SEPARATORS.items():

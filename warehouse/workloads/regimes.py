@@ -13,6 +13,7 @@ from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Profile, epoch_seconds
+from warehouse.wording import counted
 from warehouse.workloads.fields import Row, read_rows
 from warehouse.workloads.published_rules import GnsTable
 
@@ -237,4 +238,4 @@ def _regimes(starts: list[int], sizes: list[int], end: float) -> tuple[Regime, .
 
 def _described(kind: tuple[str, int, int]) -> str:
     model, batch_size, scale_factor = kind
-    return f"{model} (batch size {batch_size}) on {scale_factor} GPUs"
+    return f"{model} (batch size {batch_size}) on {counted(scale_factor, 'GPU')}"
