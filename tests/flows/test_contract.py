@@ -198,7 +198,8 @@ def test_there_is_a_folder_of_reports_before_the_first(tmp_path: Path) -> None:
     service.check()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").touch()
-    for place in ("other", "other/notes.txt"):
-        with pytest.raises(InputError, match="is not a warehouse"):
+    wrong = {"other": "is not a warehouse", "other/notes.txt": "is a file, not a folder"}
+    for place, said in wrong.items():
+        with pytest.raises(InputError, match=said):
             Service(listening, "", tmp_path / place).check()
     assert service.reports.is_dir()
