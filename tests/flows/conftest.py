@@ -1,6 +1,7 @@
 """The command line, called in this process or as the installed program, and one small run."""
 
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -203,6 +204,18 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write(warehouse, made.start, made.rounds)
     build(warehouse)
     return warehouse
+
+
+@pytest.fixture
+def warehouse(several: Path, tmp_path: Path) -> Path:
+    """A copy of `several`, to be changed."""
+    return Path(shutil.copytree(several, tmp_path / "warehouse"))
+
+
+@pytest.fixture
+def ask(here: Command, warehouse: Path) -> Command:
+    """A command about that copy."""
+    return lambda *parts: here(*parts, "--warehouse", warehouse)
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:

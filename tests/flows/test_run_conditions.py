@@ -1,26 +1,14 @@
 """What runs and jobs are selected by: wrong conditions, and those that nothing meets."""
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.flows.conftest import Command
 from tests.flows.listed import Ask, named, rows_of
 from tests.warehouse.by_hand import CELL, write_cells
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def warehouse(several: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(several, tmp_path / "warehouse"))
-
-
-@pytest.fixture
-def ask(here: Command, warehouse: Path) -> Ask:
-    return lambda *parts: here(*parts, "--warehouse", warehouse)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Runs are exported into files and imported, whole or not at all."""
 
 import json
-import shutil
 import tarfile
 from io import BytesIO
 from pathlib import Path
@@ -18,16 +17,6 @@ from warehouse.store.ledger import read_ledger
 from warehouse.store.trash import TRASH
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def warehouse(several: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(several, tmp_path / "warehouse"))
-
-
-@pytest.fixture
-def ask(here: Command, warehouse: Path) -> Ask:
-    return lambda *parts: here(*parts, "--warehouse", warehouse)
 
 
 def test_a_run_travels_with_its_label(

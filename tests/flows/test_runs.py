@@ -1,7 +1,6 @@
 """Runs without SQL: list, show, compare, label, remove and restore them."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.flows.conftest import Command, tree
+from tests.flows.conftest import tree
 from tests.flows.listed import Ask, assert_clean, named, rows_of
 from tests.runs import POLICIES, Made, ended, write
 from tests.warehouse.by_hand import CELL, write_cells
@@ -25,16 +24,6 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def made() -> dict[str, Made]:
     return {policy: ended(policy) for policy in POLICIES}
-
-
-@pytest.fixture
-def warehouse(several: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(several, tmp_path / "warehouse"))
-
-
-@pytest.fixture
-def ask(here: Command, warehouse: Path) -> Ask:
-    return lambda *parts: here(*parts, "--warehouse", warehouse)
 
 
 # Lists

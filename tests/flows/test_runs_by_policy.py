@@ -1,6 +1,5 @@
 """Means over the runs of each policy: which count, and what is said of them."""
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -9,21 +8,10 @@ from typing import Any
 import pytest
 
 from tasks.record import Parameter
-from tests.flows.conftest import Command
 from tests.flows.listed import Ask, rows_of
 from tests.runs import POLICIES, ended, start_of, write
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def warehouse(several: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(several, tmp_path / "warehouse"))
-
-
-@pytest.fixture
-def ask(here: Command, warehouse: Path) -> Ask:
-    return lambda *parts: here(*parts, "--warehouse", warehouse)
 
 
 def test_which_policy_is_best_over_runs_of_different_seeds(ask: Ask, warehouse: Path) -> None:
