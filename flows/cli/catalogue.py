@@ -100,7 +100,7 @@ def runs(
     rows = rows[: limit or None]
     shown = rows if as_json else _without_usual(rows)
     if sort:
-        asked = ("policy", *re.findall(r"\w+", sort.lower()), "name", "gpus", "jobs", "seed")
+        asked = (*_ordered_by(sort), "name", "gpus", "jobs", "seed")
         print_listed(shown, as_json, asked)
     else:
         print_rows(shown, as_json, paged=True)
@@ -110,6 +110,11 @@ def runs(
         say("(of different jobs or GPUs: --like RUN lists those to be compared)", err=True)
     if more and not as_json:
         say(f"(the first {limit} only; --limit 0 lists all)")
+
+
+def _ordered_by(sort: str) -> tuple[str, ...]:
+    """Columns to show first: the policy, then those that an order names."""
+    return ("policy", *re.findall(r"\w+", sort.lower()))
 
 
 def _say_none(what: str, warehouse: Path, selected: "Selection", as_json: bool) -> None:
@@ -141,7 +146,7 @@ def _print_policies(rows: list[dict[str, Any]], selected: "Selection", as_json: 
             text = "" if mean is None else str(mean)
             about |= as_columns(name, mean) if as_json else {name: text}
         shown.append(about)
-    print_listed(shown, as_json, ("policy", *re.findall(r"\w+", (selected.sort or "").lower())))
+    print_listed(shown, as_json, _ordered_by(selected.sort or ""))
     if as_json:
         return
     times = {policy: Counter[object]() for policy in ran}
