@@ -149,13 +149,19 @@ class SimulationForm(Form, SimulationSettings, ClusterSize, Jobs, PolicyChoice):
 
 
 class ReportForm(Form):
-    """The runs and the title of a report."""
+    """What a report is about, what its policies are held against, and its title."""
 
     about: str = Field(
         min_length=1,
         max_length=2_000,
         title="Runs or campaign",
         description="A run, several as RUN,RUN, or the id of a campaign.",
+    )
+    against: str = Field(
+        default="",
+        max_length=200,
+        title="Against",
+        description="Policy that others are held against; the first if empty.",
     )
     title: str = Field(
         default="", max_length=200, title="Title", description="Of the page; made up if empty."

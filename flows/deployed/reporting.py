@@ -50,13 +50,13 @@ class Written:
     retry_delay_seconds=list(RETRY_SECONDS),
     retry_condition_fn=may_pass,
 )
-def write(about: str, title: str, warehouse: Path) -> Written:
+def write(form: ReportForm, warehouse: Path) -> Written:
     """Write the page and its first figures below the warehouse's `reports`."""
     from warehouse.report import report_name, report_of, write_figures, write_page
 
-    folder, name = warehouse / "reports", report_name(about)
-    content = report_of(Analytics(warehouse), about)
-    page = write_page(content, folder / f"{name}.html", title or f"About {about}")
+    folder, name = warehouse / "reports", report_name(form.about)
+    content = report_of(Analytics(warehouse), form.about, form.against or None)
+    page = write_page(content, folder / f"{name}.html", form.title or f"About {form.about}")
     drawn = [replace(figure, choices={}) for figure in content.figures if figure.chart is not None]
     files = write_figures(drawn[:MOST_FIGURES], folder / name)
     return Written(content.runs, page, [file for file in files if file.suffix == ".png"])
@@ -71,7 +71,7 @@ def report(form: ReportForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
     """Write a report and show it.
 
     Args:
-        form: The runs or the campaign, and the title.
+        form: The runs or the campaign, the policy that others are held against, and the title.
         warehouse: Folder that keeps the records of all runs.
 
     Returns:
@@ -83,7 +83,7 @@ def report(form: ReportForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
         from warehouse.report import report_name
 
         key = report_name(form.about)
-        written = write(form.about, form.title, warehouse)
+        written = write(form, warehouse)
         show_headlines(warehouse, written.runs, key=f"figures-{key}", title=f"About {form.about}")
     except ShockwaveError as error:
         return failed(form.named(error))

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from flows.deployed.forms import ReportForm
 from flows.deployed.reporting import write
+from predictor.errors import InputError
 from tests.flows.conftest import Command, Finished, tree
 
 pytestmark = pytest.mark.slow
@@ -48,8 +50,10 @@ def test_the_command_and_the_flow_name_a_page_alike(
     page = Path(row["report"])
     assert page.parent == tmp_path / "w" / "reports"
     page.unlink()
-    assert write.fn(about, "", tmp_path / "w").page == page
+    assert write.fn(ReportForm(about=about), tmp_path / "w").page == page
     assert page.is_file()
+    with pytest.raises(InputError, match="^against: 'nope' is none of the policies"):
+        write.fn(ReportForm(about=about, against="nope"), tmp_path / "w")
 
 
 def test_what_is_unknown_is_refused_in_one_line(

@@ -96,6 +96,12 @@ def test_a_real_restart_costs_what_the_virtual_cluster_charges(simulated: Analyt
     assert idle < 0.01 * held
 
 
+def test_nobody_waits_less_than_nothing(simulated: Analytics) -> None:
+    waited = column(simulated, "job_outcomes", "waiting_seconds")
+    assert min(waited) == 0.0  # who never waited, whatever the sums of his leases round to
+    assert max(waited) > 600
+
+
 def test_a_tenant_who_owns_all_jobs_has_the_figures_of_the_run(simulated: Analytics) -> None:
     columns, rows = simulated.query("FROM run_summary ORDER BY run")
     runs = [dict(zip(columns, row, strict=True)) for row in rows]
@@ -114,7 +120,8 @@ def test_a_tenant_who_owns_all_jobs_has_the_figures_of_the_run(simulated: Analyt
 def test_a_run_under_way_has_nulls_for_what_is_not_known(tmp_path: Path) -> None:
     analytics = warehouse_of(tmp_path, records()[:2])
     assert column(analytics, "runs", "complete") == [False]
-    for name in ("finish_seconds", "jct_seconds", "ftf", "ftf_themis", "unfair", "unfair_themis"):
+    judged = ("ftf", "ftf_themis", "unfair", "unfair_themis")
+    for name in ("finish_seconds", "jct_seconds", "waiting_seconds", *judged):
         assert by_job(analytics, name) == [None, None, None]
     assert by_job(analytics, "start_seconds") == [0.0, 100.0, None]
     assert by_job(analytics, "admitted_seconds") == [0.0, 0.0, None]
