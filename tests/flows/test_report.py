@@ -52,7 +52,7 @@ def test_the_command_and_the_flow_name_a_page_alike(
     page.unlink()
     assert write.fn(ReportForm(about=about), tmp_path / "w").page == page
     assert page.is_file()
-    with pytest.raises(InputError, match="^against: 'nope' is none of the policies"):
+    with pytest.raises(InputError, match=r"^against: 'nope' is none of the policies"):
         write.fn(ReportForm(about=about, against="nope"), tmp_path / "w")
 
 
