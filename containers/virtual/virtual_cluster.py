@@ -162,7 +162,7 @@ class VirtualCluster:
             restores = ~self._ran[rows]
             lost = np.where(restores, jobs.restart_seconds[rows], jobs.left_of_restart[rows])
             pays = held > max(self._round_seconds - SHORT_RUN_SECONDS, 0.0)
-            pays &= restores | (lost > 0.0)
+            pays &= lost > 0.0
             ran[pays] = np.maximum(held[pays] - lost[pays], 0.0)
             steps[pays] = np.trunc(steps[pays] * ran[pays] / held[pays])
             jobs.left_of_restart[rows] = np.where(pays, lost - self._round_seconds, 0.0).clip(0.0)

@@ -97,8 +97,9 @@ class Gandiva:
         for members in taking:
             row = row_of.get((min(members), max(members)))
             if row is not None:
-                equal = jobs.gpus / (len(taking) * rows.gangs[row])
-                shares[row] = equal / max(1.0, equal.sum())
+                # Rounded as published, where the last type that is filled is added up first.
+                equal = jobs.gpus / len(taking) / rows.gangs[row]
+                shares[row] = equal / max(1.0, equal[::-1].sum())
         flat = [job for pair in partners for job in pair]
         return shares, (generator.words, *flat)
 

@@ -22,7 +22,8 @@ from solver.policies.ledger import Ledger
 from solver.policies.shares import Contenders, contenders, is_due
 
 DIGITS = 9
-"""Digits of shares and deficits that count."""
+"""Digits of shares and deficits that count. The published simulator counts all, which repeats its
+runs where no solver leaves others in their place."""
 
 
 class Account(NamedTuple):
@@ -143,10 +144,12 @@ def run_packed(
     report = SolveReport(name, reason="shares computed before", status="kept")
     if stale and is_due(head, situation, policy.fidelity):
         share, notes = policy.allocate_packed(alone, rows, notes)
-        owed = state.share * (clock - head.computed_at) - state.received
         half = np.full_like(state.received, situation.round_seconds / 2)
-        deficit = (state.deficit + owed + half).round(DIGITS)
-        state = _State(rows, share.round(DIGITS), half, deficit)
+        owed = state.share * (clock - head.computed_at) - (state.received - half)
+        deficit = state.deficit + owed
+        if policy.solver != "none" or policy.fidelity is Fidelity.FAIR:
+            share, deficit = share.round(DIGITS), deficit.round(DIGITS)
+        state = _State(rows, share, half, deficit)
         head, shared = replace(head, computed_at=clock, stale=False), dict.fromkeys(ids, True)
         report = SolveReport(name, policy.solver, "shares of time", "optimal")
     line = _line(situation, state, policy.fidelity, fills)

@@ -149,6 +149,17 @@ def test_a_restart_costs_20_seconds_when_the_run_ends_later() -> None:
     assert story.log[-1] == (256.0, "finished", 1)
 
 
+def test_a_restart_that_takes_no_time_costs_no_step() -> None:
+    slow = Profile.of_type({("toy", 10, 1): 0.526})  # 189 · t / t is below 189 for t = 189 / 0.526
+    waits = cluster([job(0, 189), job(1, 189)], slow, round_seconds=360.0, restart_seconds=0.0)
+    assert [
+        job_id for _, kind, job_id in Story(waits).play([0], [1]).log if kind == "finished"
+    ] == [
+        0,
+        1,
+    ]
+
+
 def test_a_round_does_whole_steps_only() -> None:
     story = Story(cluster([job(0, 7)], Profile.of_type({("toy", 10, 1): 0.04}))).play([0], [0])
     assert story.clocks == [100.0, 175.0]

@@ -11,6 +11,7 @@ from scipy.optimize import linprog
 
 from predictor.throughput import Profile
 from solver.backends.interior import best_packed_shares
+from solver.fidelity import Fidelity
 from solver.inventory import Inventory, Pool
 from solver.list_scheduling import Claim, next_round
 from solver.pairs import ALONE, pairs_in, rows_of
@@ -138,6 +139,18 @@ def test_pairs_are_drawn_of_equal_gangs_and_the_draws_go_on_where_they_were() ->
     assert pairs == _drawn(jobs, gangs, published)
     again = _drawn(jobs, gangs, _Draws(generator.words))
     assert again == _drawn(jobs, gangs, published) != pairs
+
+
+@pytest.mark.parametrize(
+    ("fidelity", "share"), [(Fidelity.FAIR, 0.666666667), (Fidelity.REFERENCE, 2 / 3)]
+)
+def test_shares_that_need_no_solver_keep_all_digits_as_published(
+    fidelity: Fidelity, share: float
+) -> None:
+    given = replace(situation(*(job(n, 5) for n in range(3))), inventory=cluster(2))
+    plan = make_policy("gandiva", fidelity=fidelity, values={"packed": 0.0}).plan(given)
+    accounts = PackedLedger.read(plan.memory, given.inventory.types).accounts
+    assert {account.share for account in accounts.values()} == {(share,)}
 
 
 def test_notes_outlive_a_round_without_jobs() -> None:
