@@ -10,6 +10,7 @@ import pytest
 
 from containers.runtime import EventKind
 from predictor.errors import InputError
+from tasks.record import Parameter
 from tests.runs import POLICIES, Made, ended, make, mixed, write
 from warehouse.analytics.catalog import build
 from warehouse.analytics.definitions import views_of
@@ -23,6 +24,8 @@ pytestmark = pytest.mark.slow
 DOCS = (Path(__file__).parents[2] / "docs" / "cookbook.md").read_text(encoding="utf-8")
 LINES = re.findall(r"^\| `([\w-]+)` \| (.*?) \| (\w+) \| (.*?) \|$", DOCS, re.MULTILINE)
 NAMES = [recipe.name for recipe in recipes()]
+OF_TYPES = "lost-by-type"
+"""Has no rows of a run on a single GPU type."""
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +75,7 @@ def rows_of(
 
 
 def test_there_are_some_for_all_who_ask() -> None:
-    assert len(set(NAMES)) == len(NAMES) == 23
+    assert len(set(NAMES)) == len(NAMES) == 24
     asked_by = Counter(recipe.asked_by for recipe in recipes())
     assert set(asked_by) == {"operators", "researchers", "tenants"}
     assert min(asked_by.values()) >= 4
@@ -88,7 +91,9 @@ def test_the_page_has_every_recipe_as_it_is(answered: dict[str, Any]) -> None:
     assert expected == LINES
 
 
-@pytest.mark.parametrize("recipe", recipes(), ids=NAMES)
+@pytest.mark.parametrize(
+    "recipe", [recipe for recipe in recipes() if recipe.name != OF_TYPES], ids=lambda r: r.name
+)
 def test_every_recipe_has_an_answer_in_order(answered: dict[str, Any], recipe: Any) -> None:
     columns, rows = answered[recipe.name]
     assert len(columns) > 2
@@ -259,3 +264,27 @@ def test_gpu_time_is_counted_by_the_type_that_jobs_are_fastest_on(tmp_path: Path
     assert matrix([row for row in rows if row["fastest"] == row["gpu_type"]][:1]) is None
     types = {row["gpu_type"] for row in rows_of(Analytics(tmp_path), "prices-by-type", run)}
     assert types == set(made.header.settings.inventory.types)
+
+
+def test_what_idles_and_what_jobs_miss_is_what_a_market_of_types_lost(tmp_path: Path) -> None:
+    made = make(mixed("shockwave", jobs=24))
+    run = write(tmp_path, made.start, made.rounds)
+    lost: dict[int, list[float]] = {}
+    for row in rows_of(Analytics(tmp_path), OF_TYPES, run):
+        both = lost.setdefault(row["round"], [0.0, 0.0])
+        both[0] += row["idle_loss"]
+        both[1] += row["missing_loss"]
+    solves = {record.round: record.solve for record, *_ in made.rounds}
+    assert {n: sum(both) for n, both in lost.items()} == pytest.approx(
+        {n: s.bound - s.objective for n, s in solves.items() if len(s.prices) > 1}, abs=1e-9
+    )
+    idle, missing = zip(*lost.values(), strict=True)
+    assert max(idle) > 0.0 < max(missing)
+
+
+def test_pairs_bid_nothing_of_their_own(tmp_path: Path) -> None:
+    packed = mixed("shockwave", jobs=14, together=0.8, parameters=(Parameter("packed", 1.0),))
+    made = make(packed)
+    run = write(tmp_path, made.start, made.rounds)
+    assert any(len(record.solve.prices) > 1 for record, *_ in made.rounds)
+    assert rows_of(Analytics(tmp_path), OF_TYPES, run) == []
