@@ -62,6 +62,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
+    if len(specs) > (os.cpu_count() or 1):
+        from tests.forking import start
+
+        folder = tempfile.mkdtemp()
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        command = start(config, Path(folder))
+        for spec in specs:
+            spec.python = command
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from tests.sharing import Sharing
 
