@@ -49,7 +49,7 @@ class Contenders:
         ages: Seconds since arrival.
         weights: Budgets.
         accounts: Their accounts.
-        prices: Of a GPU-hour of each type, shape (types,).
+        prices: Of a GPU-hour of each type, on average over its pools, shape (types,); 0 without.
         job_ids: Their ids.
     """
 
@@ -238,8 +238,17 @@ def contenders(situation: Situation, accounts: Sequence[Account] = ()) -> Conten
         ages=situation.clock_seconds - np.array([job.belief.spec.arrival_seconds for job in jobs]),
         weights=np.array([job.belief.spec.budget for job in jobs]),
         accounts=accounts,
+        prices=np.array([mean_price(inventory, kind) for kind in inventory.types]),
         job_ids=tuple(job.job_id for job in jobs),
     )
+
+
+def mean_price(inventory: Inventory, gpu_type: str) -> float:
+    """Mean price of a GPU-hour of a type; 0 if a pool of it has none."""
+    pools = [pool for pool in inventory.pools if pool.gpu_type == gpu_type]
+    if not all(pool.price for pool in pools):
+        return 0.0
+    return sum(pool.price * pool.gpus for pool in pools) / sum(pool.gpus for pool in pools)
 
 
 def _computed(policy: SharePolicy, ledger: Ledger, situation: Situation) -> Ledger:

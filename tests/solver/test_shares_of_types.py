@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from predictor.allocation import Demand
+from predictor.errors import InputError
 from predictor.job import JobProgress
 from predictor.throughput import Profile
 from solver.fidelity import Fidelity
@@ -23,7 +24,7 @@ from solver.policies.isolated import Isolated
 from solver.policies.ledger import Account, Ledger
 from solver.policies.mst import MaxSumThroughput
 from solver.policies.ossp import OpenShop
-from solver.policies.shares import Contenders, SharePolicy
+from solver.policies.shares import Contenders, SharePolicy, mean_price
 from solver.policies.themis import Themis, fairest_shares
 from tests.solver.test_policies import job
 from tests.strategies import examples
@@ -127,6 +128,28 @@ def test_mst_attains_the_best_sum(jobs: Contenders) -> None:
     rows, most = constraints(jobs)
     best = -linprog(-jobs.rates.reshape(-1), A_ub=rows, b_ub=most).fun
     assert (jobs.rates * shares_of(MaxSumThroughput(), jobs)).sum() == pytest.approx(best, rel=1e-4)
+
+
+@examples(25)
+@given(contenders())
+def test_mst_by_cost_attains_the_most_steps_for_money(jobs: Contenders) -> None:
+    rows, most = constraints(jobs)
+    jobs = replace(jobs, prices=np.array([0.74, 0.43, 0.135])[: len(jobs.gpus)])
+    value = jobs.rates / jobs.prices
+    best = -linprog(-value.reshape(-1), A_ub=rows, b_ub=most).fun
+    shares = shares_of(MaxSumThroughput(costed=1.0), jobs)
+    assert (value * shares).sum() == pytest.approx(best, rel=1e-4)
+
+
+def test_a_type_costs_what_its_pools_do_on_average() -> None:
+    fast = (Pool("v100", 3, price=0.5), Pool("v100", 1, price=0.9))
+    pools = (*fast, Pool("p100", 1, price=0.4), Pool("k80", 2, price=0.1))
+    told = replace(start(typed(0), typed(1)), inventory=Inventory(pools))
+    assert mean_price(told.inventory, "v100") == pytest.approx(0.6)
+    assert len(MaxSumThroughput(costed=1.0).plan(told).placement) == 2
+    free = replace(told, inventory=Inventory((*pools, Pool("k80", 1))))
+    with pytest.raises(InputError, match="no price"):
+        MaxSumThroughput(costed=1.0).plan(free)
 
 
 @examples(25)
