@@ -47,6 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Docker starts several programs in Go for each container, which end before they need either.
     os.environ.setdefault("GOGC", "400")
     os.environ.setdefault("GOMAXPROCS", "1")
+    # Each of NumPy's and SciPy's threads looks out for work for a while before it sleeps: in every
+    # program that tests start, for matrices that are too small to be shared out.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
         # Records are flushed to the disk round by round, which takes longer than the rounds.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))

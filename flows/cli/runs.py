@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
@@ -66,6 +67,11 @@ SIMULATE_FIELDS = (
     "envy_violations",
 )
 """Columns of `run_summary` that `simulate`, `resume` and `compare` print."""
+
+SOLVERS = """
+SELECT backend, reason, count(*) FROM solves WHERE backend <> 'none' GROUP BY ALL ORDER BY ALL
+"""
+"""Rounds by who solved them, which they print below."""
 
 
 @takes(source=Source, cluster=ClusterOptions, settings=SimulationSettings)
@@ -233,7 +239,8 @@ def print_summary(
 
     keep_fast(warehouse, progress().counted("copying figures", "files"))
     progress().stage("reading figures")
-    columns, rows = Analytics(warehouse).query("FROM run_summary", runs)
+    asked = ["FROM run_summary"] if as_json else ["FROM run_summary", SOLVERS]
+    (columns, rows), *solvers = Analytics(warehouse).queries(asked, runs)
     found = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
     wall = {"wall_s": round(wall_seconds, 3)}
     figures = [{name: (found[run] | wall)[name] for name in SIMULATE_FIELDS} for run in runs]
@@ -257,10 +264,5 @@ def print_summary(
             [{name: row[name] for name in row if name not in said} for row in figures],
             heading="policy",
         )
-        _, solvers = Analytics(warehouse).query(
-            "SELECT backend, reason, count(*) FROM solves "
-            "WHERE backend <> 'none' GROUP BY ALL ORDER BY ALL",
-            runs,
-        )
-        for backend, reason, rounds in solvers:
+        for backend, reason, rounds in chain.from_iterable(rows for _, rows in solvers):
             say(f"{counted(rounds, 'round')} solved by {backend} ({reason})")
