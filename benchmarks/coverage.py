@@ -1,7 +1,7 @@
 """How many truths the 80 % intervals of a run held, and how wide they were.
 
     python -m benchmarks.coverage [--policy shockwave] [--seeds 10-11] [--every 15]
-        [--recorded WAREHOUSE] [--json | --markdown]
+        [--recorded WAREHOUSE [--runtime docker]] [--json | --markdown]
 
 Forecasts are of the run time left, as recorded, and of the next start of waiting jobs and the
 finish of all jobs, as `why` tells them; these of each EVERY-th round. Runs are the public traces
@@ -9,11 +9,15 @@ finish of all jobs, as `why` tells them; these of each EVERY-th round. Runs are 
 32 GPUs, the same with a third of the jobs of each mode, 16 jobs on 16, and streams of 200 jobs on
 16 GPUs at loads 0.3 to 1.1. With `--recorded` they are the runs of a warehouse that have ended,
 such as `benchmarks.fidelity` keeps of its containers: each is gone through again from its records.
-`width` is the mean width over the mean truth, both in seconds from the forecast on. `baseline` is
-the width of split conformal prediction on the same forecasts: an interval about each point
-forecast, by the relative errors of the jobs that finished before it, in the same mode and tenth of
-progress, or in more of them where these have too few. `ours` is the width of the intervals with
-such a baseline, `baseline held` how many truths that held.
+Intervals of all seeds or runs are pooled.
+
+`error` is the standard error of `held`, were 80 % the truth: that of a share in clusters (Liang and
+Zeger, Biometrika 1986), the jobs, as what is foretold of a job time and again is missed or held
+together. `width` is the mean width over the mean truth, both in seconds from the forecast on.
+`baseline` is the width of split conformal prediction on the same forecasts: an interval about each
+point forecast, by the relative errors of the jobs of the run that finished before it, in the same
+mode and tenth of progress, or in more of them where these have too few. `ours` is the width of the
+intervals with such a baseline, `baseline held` how many truths that held.
 """
 
 import argparse
@@ -46,6 +50,8 @@ from warehouse.analytics.questions import Analytics
 from warehouse.store.reader import Reader
 
 LOADS = (0.3, 0.5, 0.7, 0.9, 1.1)
+BAND_OF_ALL, BAND = 0.04, 0.08
+"""Around 80 %: what is asked of all intervals together, and of those of a group."""
 LEFT, START, FINISH = "run time left", "start", "finish"
 
 
@@ -78,6 +84,7 @@ class Interval:
 
     Attributes:
         of: What was forecast.
+        job: The run, by its name, and the job.
         mode: Adaptation mode of the job.
         tenth: Tenth of its epochs.
         held: Whether it held the truth.
@@ -88,6 +95,7 @@ class Interval:
     """
 
     of: str
+    job: tuple[str, int]
     mode: str
     tenth: int
     held: bool
@@ -103,6 +111,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="10-11", help="FIRST-LAST")
     parser.add_argument("--every", type=int, default=15, help="rounds between played forecasts")
     parser.add_argument("--recorded", type=Path, help="warehouse whose runs are taken instead")
+    parser.add_argument("--runtime", help="of these, only those on this runtime, as docker")
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print one JSON object a line")
     shape.add_argument("--markdown", action="store_true", help="print the table of the docs")
@@ -141,12 +150,14 @@ def recorded(asked: argparse.Namespace) -> Iterator[tuple[str, list[Interval]]]:
     reader, names = Reader(asked.recorded), "SELECT run FROM runs ORDER BY run"
     for (name,) in Analytics(asked.recorded).query(names)[1]:
         start, kept = reader.start(name), Kept()
+        if asked.runtime not in (None, str(start.header.settings.runtime)):
+            continue
         records = [record for record, _ in reader.records(name)]
         run = prepare(start, recorded=True).on(Recording(records), kept, name)
         for record in records:
             go_on(run, kept, asked.every, record)
         if run.finished:
-            yield str(start.header.settings.runtime), seen(run, kept)
+            yield str(start.header.settings.runtime), seen(name, run, kept)
 
 
 def row(of: str, group: str, ones: list[Interval]) -> dict[str, Any]:
@@ -160,7 +171,9 @@ def row(of: str, group: str, ones: list[Interval]) -> dict[str, Any]:
         "of": of,
         "group": group,
         "intervals": len(ones),
+        "jobs": len({one.job for one in ones}),
         "held": float(np.mean([one.held for one in ones])),
+        "error": error(ones),
         "width": relative([one.width for one in ones], ones),
         "ours": relative([one.width for one in both], both),
         "baseline": relative([one.baseline for one in both], both),
@@ -168,8 +181,16 @@ def row(of: str, group: str, ones: list[Interval]) -> dict[str, Any]:
     }
 
 
+def error(ones: list[Interval]) -> float:
+    """Standard error of the share of intervals that hold, by job, were `HELD` the truth."""
+    beyond: defaultdict[tuple[str, int], float] = defaultdict(float)
+    for one in ones:
+        beyond[one.job] += one.held - HELD
+    return math.sqrt(sum(each**2 for each in beyond.values())) / len(ones)
+
+
 def table(rows: list[dict[str, Any]]) -> str:
-    """The table of the docs: how many of a group, coverage, width and the baseline's, in %."""
+    """The table of the docs: jobs of a group, coverage, width and the baseline's, in %."""
     found = {(row["of"], row["group"]): row for row in rows}
     groups = dict.fromkeys(["all", *(row["group"] for row in rows)])
     shown = []
@@ -177,13 +198,21 @@ def table(rows: list[dict[str, Any]]) -> str:
         cells = [group]
         for of in (LEFT, FINISH, START):
             one = found.get((of, group))
-            cells.append(f"{one['intervals']:,}" if one else "–")
-            for name in ("held", "width", "baseline"):
+            cells += [f"{one['jobs']:,}", told(one)] if one else ["–", "–"]
+            for name in ("width", "ours", "baseline"):
                 value = one[name] if one else math.nan
                 cells.append("–" if math.isnan(value) else f"{100.0 * value:.0f}")
         shown.append(cells)
-    heads = [head for of in (LEFT, FINISH, START) for head in (of, "held", "width", "baseline")]
-    return markdown(("Intervals of", *heads), shown)
+    columns = ("held", "width", "ours", "baseline")
+    heads = [head for of in (LEFT, FINISH, START) for head in (f"{of}: jobs", *columns)]
+    return markdown(("", *heads), shown)
+
+
+def told(row: dict[str, Any]) -> str:
+    """How many truths were held and its error, in %; bold outside of the band."""
+    band = BAND_OF_ALL if row["group"] == "all" else BAND
+    text = f"{100.0 * row['held']:.0f} ± {100.0 * row['error']:.0f}"
+    return f"**{text}**" if abs(row["held"] - HELD) > band else text
 
 
 class Kept:
@@ -251,7 +280,7 @@ def intervals(name: str, policy: str, every: int) -> list[Interval]:
     with prepare(start).under_way(kept) as run, rare_collections():
         while not run.finished:
             go_on(run, kept, every)
-    return seen(run, kept)
+    return seen(name, run, kept)
 
 
 def go_on(run: Run, kept: Kept, every: int, done: RoundRecord | None = None) -> None:
@@ -273,14 +302,16 @@ def go_on(run: Run, kept: Kept, every: int, done: RoundRecord | None = None) -> 
             kept.play(run, this)
 
 
-def seen(run: Run, kept: Kept) -> list[Interval]:
-    """The intervals of a run that has ended."""
+def seen(name: str, run: Run, kept: Kept) -> list[Interval]:
+    """The intervals of a run that has ended, by its name."""
     total = {belief.spec.job_id: belief.run_seconds for belief in run.state.ended}
     modes = {belief.spec.job_id: belief.spec.mode.value for belief in run.state.ended}
-    return list(held(kept, total, modes))
+    return list(held(name, kept, total, modes))
 
 
-def held(kept: Kept, total: dict[int, float], modes: dict[int, str]) -> Iterator[Interval]:
+def held(
+    name: str, kept: Kept, total: dict[int, float], modes: dict[int, str]
+) -> Iterator[Interval]:
     """Each forecast's interval, beside that of split conformal prediction."""
     made: defaultdict[int, dict[tuple[str, int], float]] = defaultdict(dict)
     errors: defaultdict[tuple[str, int, str], list[float]] = defaultdict(list)
@@ -310,6 +341,7 @@ def held(kept: Kept, total: dict[int, float], modes: dict[int, str]) -> Iterator
         share = reach(one.of, one.tenth, modes[one.job_id])
         yield Interval(
             one.of,
+            (name, one.job_id),
             modes[one.job_id],
             one.tenth,
             one.low <= left <= one.high,
