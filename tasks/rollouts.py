@@ -7,7 +7,7 @@ are equally likely futures; of `PLAYS` and the truth, each rank is equally likel
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -32,9 +32,9 @@ LOWEST, HIGHEST = 1, 17
 """Which of the plays, by time, an interval ends at: the second and the second last, between which
 the truth is with a probability of 80 % if the plays are like it."""
 
-START_SLACK = 0.5
-"""Widening of an interval of starts at either end, in rounds: rounds begin up to some seconds
-earlier than in plays, and a job starts a round off for the least difference in bids."""
+SPREAD = tuple((number + 0.5) / PLAYS - 0.5 for number in range(PLAYS))
+"""By how much of a round each play's starts are moved. Jobs start with a round: many plays agree,
+and an interval that ended at theirs would hold all of these and so too many of the truths."""
 
 MOST_COMING = 3
 """Most arrivals of a play, times those that it knows of, an array as one: three quarters of
@@ -129,10 +129,7 @@ def expected(run: Run, this: Round, asked: Set[int]) -> dict[int, Expected]:
         ends = _held((play.ends[job_id] for play in plays), clock)
         starts = (clock, clock, clock)
         if job_id not in this.plan.placement:
-            following = clock + (1.0 - START_SLACK) * seconds
-            starts = _held(
-                (play.starts[job_id] for play in plays), following, START_SLACK * seconds
-            )
+            starts = _starts([play.starts[job_id] for play in plays], clock, seconds)
         if math.isfinite(max(*starts, *ends)):
             found[job_id] = Expected(*starts, *ends)
     return found
@@ -275,14 +272,26 @@ def _coming(
             yield JobInPlay(like, length)
 
 
-def _held(times: Iterable[float], floor: float, slack: float = 0.0) -> tuple[float, float, float]:
+def _starts(times: Sequence[float], clock: float, seconds: float) -> tuple[float, float, float]:
+    """Median, and the interval of 80 % nominal coverage, of a waiting job's next start.
+
+    Args:
+        times: Starts in the plays.
+        clock: The clock.
+        seconds: Length of a round; no other start is before the next one's half.
+    """
+    median = sorted(times)[PLAYS // 2]
+    spread = (time + part * seconds for time, part in zip(times, SPREAD, strict=True))
+    _, low, high = _held(spread, clock + 0.5 * seconds)
+    return median, min(low, median), max(high, median)
+
+
+def _held(times: Iterable[float], floor: float) -> tuple[float, float, float]:
     """Median, and the interval of 80 % nominal coverage.
 
     Args:
         times: Times in the plays.
         floor: Least possible time.
-        slack: Widening at either end, in seconds.
     """
     ascending = sorted(times)
-    low, high = ascending[LOWEST] - slack, ascending[HIGHEST] + slack
-    return ascending[len(ascending) // 2], max(low, floor), high
+    return ascending[PLAYS // 2], max(ascending[LOWEST], floor), ascending[HIGHEST]

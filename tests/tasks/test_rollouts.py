@@ -15,7 +15,7 @@ from predictor.options import JobOptions, Task
 from solver.policies import place
 from tasks.play import JobInPlay, Play
 from tasks.record import RuntimeKind, Settings, one_pool
-from tasks.rollouts import Expected, _coming, expected
+from tasks.rollouts import PLAYS, Expected, _coming, _starts, expected
 from tasks.round import ROUND, Round, Run, collect, predict, run_round, situation, solve
 from tests.runs import Memory, mixed
 from warehouse.workloads.generator import generate_workload
@@ -64,6 +64,25 @@ def test_known_jobs_start_and_finish_as_foretold(policy: str) -> None:
         assert (one.start == clock) is (started == clock)
         late.append((one.finish - ends[job_id]) / (ends[job_id] - clock))
     assert np.mean(np.abs(late)) < 0.1
+
+
+@pytest.mark.parametrize("rounds", [5, 40])
+def test_intervals_hold_about_four_fifths_of_starts_though_many_plays_agree(rounds: int) -> None:
+    rng = np.random.default_rng(0)
+    held = []
+    for _ in range(4_000):
+        *plays, truth = (120.0 * rng.integers(1, rounds + 1, PLAYS + 1)).tolist()
+        start, low, high = _starts(plays, 0.0, 120.0)
+        assert 60.0 <= low <= start <= high
+        assert start in plays
+        held.append(low <= truth <= high)
+    assert 0.78 < np.mean(held) < 0.86  # of five rounds, ends at those of plays would hold 0.97
+
+
+def test_an_interval_holds_the_start_that_all_plays_agree_on() -> None:
+    start, low, high = _starts([240.0] * PLAYS, 0.0, 120.0)
+    assert start == 240.0
+    assert 180.0 < low < 240.0 < high < 300.0
 
 
 @pytest.mark.parametrize("seconds", [0.0, 40.0, 118.0, 119.5, 1_000.0, 12_360.0])
