@@ -16,7 +16,7 @@ __all__ = ["here"]
 
 @pytest.fixture(scope="session")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A service with a report, on a home of its own; the last tests of `test_up.py` stop it."""
+    """A service with a report, on a home of its own; the last test of `test_up.py` stops it."""
     with ready(tmp_path_factory.mktemp("up"), "--speed", "100") as service:
         reports = service.warehouse / "reports"
         (reports / "page.html").write_text("<title>a report</title>")

@@ -1,4 +1,4 @@
-"""How `shockwave up` serves and ends; its last tests stop what others share."""
+"""How `shockwave up` serves and ends; its last test stops what others share."""
 
 import os
 import signal
@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.settings import temporary_settings
+from prefect.settings import PREFECT_API_SSL_CERT_FILE, temporary_settings
 
 from flows.desk.desk import Desk
 from flows.runs.simulation import resume
 from flows.servers.access import Access
-from flows.service.options import DATABASE_URL
+from flows.service.options import DATABASE_URL, ServiceOptions
 from flows.service.running import FOLDER
 from flows.up.listening import Listening
 from flows.up.service import Service
@@ -36,23 +36,45 @@ from warehouse.store.reader import Reader
 pytestmark = pytest.mark.prefect
 
 
-@pytest.mark.skipif(
-    "SHOCKWAVE_POSTGRES" not in os.environ and "CI" not in os.environ,
-    reason="no SHOCKWAVE_POSTGRES, the URL of an empty Postgres database",
-)
-def test_postgres_serves_as_well(tmp_path: Path) -> None:
-    url, beside = os.environ["SHOCKWAVE_POSTGRES"], tmp_path / "beside"
-    Service(Listening("127.0.0.1", free_port()), url, beside).check()
-    assert (beside / FOLDER).is_dir(), "the log of a detached one is there"
-    with ready(tmp_path, **{DATABASE_URL: url}) as service:
+def test_with_postgres_and_tls_behind_a_proxy_it_serves_and_killed_it_leaves_nothing(
+    tmp_path: Path, certificate: tuple[Path, Path]
+) -> None:
+    """With the database of the setting; where there is none, and this is not CI, with SQLite."""
+    url, (cert, key) = os.environ.get("SHOCKWAVE_POSTGRES", ""), certificate
+    assert url or "CI" not in os.environ
+    if url:
+        beside = tmp_path / "beside"
+        Service(Listening("127.0.0.1", free_port()), url, beside).check()
+        assert (beside / FOLDER).is_dir(), "the log of a detached one is there"
+    with ready(
+        tmp_path,
+        *("--host", "localhost", "--tls-cert", str(cert), "--tls-key", str(key)),
+        *("--behind-proxy", "https://gpu.example"),
+        SSL_CERT_FILE=str(cert),
+        **({DATABASE_URL: url} if url else {}),
+    ) as service:
+        assert "Ready: https://gpu.example/deployments" in service.log.read_text()
+        access = Access(f"https://localhost:{service.port}", service.access.secret)
+        trusted = ssl.create_default_context(cafile=str(cert))
+        for host, status in (
+            (f"localhost:{service.port}", 200),
+            ("gpu.example", 200),
+            (f"gpu.example:{service.port}", 403),
+        ):
+            asked = ask(access, "GET", "/api/health", headers={"Host": host}, tls=trusted)
+            assert asked[0] == status, host
         with (
-            temporary_settings(service.access.client_settings()),
+            temporary_settings(access.client_settings() | {PREFECT_API_SSL_CERT_FILE: str(cert)}),
             get_client(sync_client=True) as client,
         ):
             form = {"jobs": 1, "gpus": 4, "round_seconds": 3600}
             assert outcome(started(client, "simulate", form))[0] == "Completed"
-        assert not (Path(service.env["PREFECT_HOME"]) / "prefect.db").exists()
-        assert service.stop(signal.SIGINT) == 130
+        assert (Path(service.env["PREFECT_HOME"]) / "prefect.db").exists() is not bool(url)
+
+        processes = service.descendants()
+        assert len(processes) >= 3  # the server, what serves, the scheduler
+        assert service.stop(signal.SIGKILL) == -signal.SIGKILL
+        assert wait_for(lambda: running(processes), lambda left: not left) == set()
 
 
 def test_a_job_is_handed_in_and_the_scheduler_may_be_killed(up: Up) -> None:
@@ -91,7 +113,7 @@ def test_a_second_one_on_the_same_port_says_so(up: Up, here: Command, tmp_path: 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_stopped_while_it_starts_it_leaves_nothing(tmp_path: Path, number: int, code: int) -> None:
     with start(tmp_path) as service:
-        wait_for(service.descendants)
+        wait_for(service.descendants, every=0.2)
         processes = service.descendants()
         assert service.stop(number) == code
         assert running(processes) == set()
@@ -128,33 +150,5 @@ def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient)
     rounds = len(Reader(up.warehouse).records(run))
     resume(run, up.warehouse, rounds=1)
     assert len(Reader(up.warehouse).records(run)) == rounds + 1
-
-
-def test_started_again_with_tls_behind_a_proxy_and_killed_it_leaves_nothing(
-    up: Up, certificate: tuple[Path, Path]
-) -> None:
-    """The last test of this file: on the database of the others, which are through with it."""
-    if up.process.poll() is None:
-        up.stop()
-    cert, key = certificate
-    with ready(
-        up.warehouse.parent,
-        *("--host", "localhost", "--tls-cert", str(cert), "--tls-key", str(key)),
-        *("--behind-proxy", "https://gpu.example"),
-        SSL_CERT_FILE=str(cert),
-    ) as service:
-        assert "Ready: https://gpu.example/deployments" in service.log.read_text()
-        access = Access(f"https://localhost:{service.port}", service.access.secret)
-        trusted = ssl.create_default_context(cafile=str(cert))
-        for host, status in (
-            (f"localhost:{service.port}", 200),
-            ("gpu.example", 200),
-            (f"gpu.example:{service.port}", 403),
-        ):
-            asked = ask(access, "GET", "/api/health", headers={"Host": host}, tls=trusted)
-            assert asked[0] == status, host
-
-        processes = service.descendants()
-        assert len(processes) >= 2  # the server, and what serves
-        assert service.stop(signal.SIGKILL) == -signal.SIGKILL
-        assert wait_for(lambda: running(processes), lambda left: not left) == set()
+    again = Service(Listening("127.0.0.1", up.port), "", up.warehouse, ServiceOptions(speed=100))
+    again.check()  # as the next start does
