@@ -119,8 +119,8 @@ def _build(warehouse: Path) -> None:
     stamp.write_bytes(stamped)
 
 
-_before: bytes | None = None
-"""The database that this process made last, with all views and none in the schema `live`."""
+_before = dict[bool, bytes]()
+"""The databases with all views that this process made last, by whether they read copies."""
 
 _making = Lock()
 
@@ -135,24 +135,24 @@ def _make(database: Path, warehouse: Path) -> None:
     """Create a database of views over a warehouse's files.
 
     To bind all views takes most of the time. So the database that this process made before, of
-    whatever warehouse, is taken over, and the views that read files are replaced in it. Where
-    these have other columns than they had, views over them would not fit: all are created.
+    whatever warehouse, is taken over, and the views that read files or copies are replaced in it.
+    Where these have other columns than they had, views over them would not fit: all are created.
     """
-    global _before
-    alike = not read_copies(warehouse).runs and no_cells(warehouse).exists()
+    copies, whole = read_copies(warehouse), no_cells(warehouse).exists()
+    copied = bool(copies.runs)
     with _making:
-        if alike and _before is not None:
-            database.write_bytes(_before)
+        if whole and copied in _before:
+            database.write_bytes(_before[copied])
             with _attached(database) as connection:
                 columns = connection.execute(_COLUMNS).fetchall()
-                create_views(connection, warehouse, names=READING_FILES, later=True)
+                create_views(connection, warehouse, names=READING_FILES, later=True, copies=copies)
                 if connection.execute(_COLUMNS).fetchall() == columns:
                     return
             database.unlink()
         with _attached(database) as connection:
-            create_views(connection, warehouse, later=True)
-        if alike:
-            _before = database.read_bytes()
+            create_views(connection, warehouse, later=True, copies=copies)
+        if whole:
+            _before[copied] = database.read_bytes()
 
 
 @contextlib.contextmanager
@@ -190,9 +190,10 @@ def create_views(
 ) -> None:
     """Create views over a warehouse's Parquet files.
 
-    Marts of ended runs are read from their copies (`analytics.marts`), where they exist. For the
-    other runs the same views are in the schema `live`. So are, in schemas ending in `recent`,
-    staging views of the rounds that are in no copied part, unless there may be others later.
+    Marts of ended runs are read from their copies (`analytics.marts`), where they exist: these are
+    in the schema `copied`. For the other runs the same views are in the schema `live`. So are, in
+    schemas ending in `recent`, staging views of the rounds that are in no copied part, unless there
+    may be others later.
 
     Args:
         connection: The database.
@@ -227,6 +228,12 @@ def create_views(
     if not copied:
         _create_staged(connection, "main", names, over, files, copies, tables)
         return
+    connection.execute("CREATE SCHEMA IF NOT EXISTS copied")
+    for name in MARTS if later else [name for name in asked or names if name in MARTS]:
+        stored = f"FROM read_parquet({listed([str(copies.file(name))])})"
+        if copied != copies.written:
+            stored += f" WHERE run IN ({listed(copied)})"
+        connection.execute(f"CREATE OR REPLACE VIEW copied.{name} AS {stored}")
     live = later or bool(others)
     if live:
         connection.execute("CREATE SCHEMA IF NOT EXISTS live; USE live")
@@ -242,10 +249,7 @@ def create_views(
             return f"{stored} UNION ALL BY NAME FROM ({over(name, files)})" if live else stored
         if name in STAGING:
             return _over(warehouse, name, runs, (), files)
-        stored = f"FROM read_parquet({listed([str(copies.file(name))])})"
-        if copied != copies.written:
-            stored += f" WHERE run IN ({listed(copied)})"
-        return f"{stored} UNION ALL BY NAME FROM live.{name}" if live else stored
+        return f"FROM copied.{name}{f' UNION ALL BY NAME FROM live.{name}' if live else ''}"
 
     _create_staged(connection, "main", asked or names, joined, files, copies)
 
