@@ -27,7 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solver.backends.over_time import Program, prices_over_time
+from solver.backends.blocks import prices_of_gangs
+from solver.backends.over_time import PricesOverTime, Program
 from solver.excess import expected_excess
 from solver.market import Floats, Ints
 
@@ -107,12 +108,12 @@ def foresight(
             lengths,
             makespan,
         )
-        found = prices_over_time(program)
+        found = prices_of_gangs(program)
         if found.last <= lengths[-1] + LONGER:
             break
         span *= float(lengths[:-1].sum()) + found.last
     bids = np.zeros((jobs, len(capacities)))
-    bids[:, there] = _bids(program, found.prices, found.last)
+    bids[:, there] = _bids(program, found)
     return Foresight(bids[job_of, type_of], found.closed)
 
 
@@ -135,19 +136,18 @@ def _lengths(first: float) -> Floats:
     return np.append(lengths, 1.0 - lengths.sum())
 
 
-def _bids(program: Program, prices: Floats, last: float) -> Floats:
+def _bids(program: Program, at: PricesOverTime) -> Floats:
     """What running through the first interval saves each job, shape (jobs, types), at least 0.
 
     Args:
         program: The program.
-        prices: p, shape (intervals, types).
-        last: Length of the last interval.
+        at: Its prices.
     """
-    first, lengths = program.lengths[0], np.append(program.lengths[1:-1], last)
-    seconds = np.multiply.outer(prices[1:], program.gangs) + program.fixed
+    first, lengths = program.lengths[0], np.append(program.lengths[1:-1], at.last)
+    seconds = at.paid(program.gangs)[1:] + program.fixed
     # Beyond the end a job pays for the makespan what others do not.
     whole = program.makespan * len(program.gangs)
-    beyond = max(whole - float(program.capacities @ prices[-1]), 0.0)
+    beyond = max(whole - at.ending(program.capacities), 0.0)
     speed = np.ascontiguousarray(program.speed.T)
     runs = speed > 0.0
     end = np.divide(seconds[-1] + beyond, speed, out=np.full(runs.shape, np.inf), where=runs)

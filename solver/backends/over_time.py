@@ -11,6 +11,8 @@ places at once, and v_j, what the work of a job costs:
 
     v_j / e_jk − c_jkt ≤ g_j p_kt + q_jt,    Σ_k C_k p_kT + Σ_j q_jT ≤ κ
 
+There may be more rows of types in intervals (`solver.backends.limits`); their prices add to p.
+
 It is solved by a primal-dual interior-point method with Mehrotra's predictor and corrector (SIAM J.
 Optimization, 1992), from a point that need not satisfy the constraints. The rows of a job are
 eliminated, so that a step costs passes over the table and a system of the prices and h. Prices of
@@ -23,6 +25,7 @@ import numpy as np
 
 from predictor.errors import SolverError
 from solver.backends.dense import dot, products, solved
+from solver.backends.limits import Limits
 from solver.market import Floats, Ints
 
 CLOSED = 1e-3
@@ -72,15 +75,35 @@ class PricesOverTime:
         prices: p, shape (intervals, types).
         last: h, length of the last interval.
         closed: Whether the gap is; not where the search came to its bound on effort.
+        seconds: y, shape (intervals, types, jobs), of the jobs that the program was of.
+        limits: The rows beside those of the GPUs.
+        more: Their prices, shape (rows,).
     """
 
     prices: Floats
     last: float
     closed: bool
+    seconds: Floats
+    limits: Limits
+    more: Floats
+
+    def paid(self, gangs: Floats) -> Floats:
+        """What a second of jobs costs at these prices, shape (intervals, types, jobs).
+
+        Args:
+            gangs: g, shape (jobs,): with limits, of the jobs that the program was of.
+        """
+        found = np.multiply.outer(self.prices, gangs)
+        return self.limits.priced(found, self.more)
+
+    def ending(self, capacities: Floats) -> float:
+        """What a second of the last interval costs at these prices."""
+        last = self.limits.times == len(self.prices) - 1
+        return float(capacities @ self.prices[-1]) + dot(self.limits.room[last], self.more[last])
 
 
 def prices_over_time(
-    program: Program, gap: float = CLOSED, *, sampled: bool = True
+    program: Program, gap: float = CLOSED, *, sampled: bool = True, limits: Limits | None = None
 ) -> PricesOverTime:
     """Prices of the program.
 
@@ -88,16 +111,20 @@ def prices_over_time(
         program: The program.
         gap: Where the search ends, as a share of the optimum.
         sampled: Of more than `MOST` jobs, take those of a sample with its share of GPUs.
+        limits: Rows beside those of the GPUs, of at most `MOST` jobs.
 
     Raises:
         SolverError: A step has no direction.
     """
-    point = _Point(_sampled(program) if sampled else program)
+    program = _sampled(program) if sampled else program
+    limits = limits or Limits.none(len(program.gangs))
+    point = _Point(program, limits)
     steps = 0
     while not (closed := point.closed(gap)) and steps < STEPS:
         point.step()
         steps += 1
-    return PricesOverTime(point.d.u, float(point.x.all[-1]), closed)
+    prices, last = point.d.u, float(point.x.all[-1])
+    return PricesOverTime(prices, last, closed, point.x.y, limits, point.d.more)
 
 
 def _sampled(program: Program) -> Program:
@@ -128,15 +155,19 @@ class _Parts:
         y: Of a job on a type in an interval, shape (intervals, types, jobs).
         s: Of a job in an interval, shape (intervals, jobs).
         u: Of a type in an interval, shape (intervals, types).
+        more: Of a limit, shape (rows,).
+        rows: u and more, one after another.
     """
 
     def __init__(self, numbers: Floats, shape: tuple[int, int, int]) -> None:
         intervals, types, jobs = shape
         seconds, slack = intervals * types * jobs, intervals * (types + 1) * jobs
+        gpus = slack + intervals * types
         self.all = numbers
         self.y = numbers[:seconds].reshape(shape)
         self.s = numbers[seconds:slack].reshape(intervals, jobs)
-        self.u = numbers[slack:-1].reshape(intervals, types)
+        self.u = numbers[slack:gpus].reshape(intervals, types)
+        self.more, self.rows = numbers[gpus:-1], numbers[slack:-1]
 
 
 class _Point:
@@ -149,12 +180,14 @@ class _Point:
             run x is 0 and d is 1.
         runs: 1 where a job can run, else 0, shape (types, jobs).
         dual, last: What the dual rows of y and h lack.
-        work, time, room: What the primal constraints lack, by job; interval and job; interval and
-            type.
+        work, time, room, spare: What the primal constraints lack, by job; interval and job;
+            interval and type; limit.
+        ends: What a second of the last interval adds to the room of each limit.
         gap: The sum of all products of x and d.
     """
 
-    def __init__(self, table: Program) -> None:
+    def __init__(self, table: Program, limits: Limits | None = None) -> None:
+        self.limits = limits = limits or Limits.none(len(table.gangs))
         self.a, lengths = np.ascontiguousarray(table.speed.T), table.lengths
         self.runs = runs = (self.a > 0.0).astype(float)
         self.kappa = table.makespan * len(table.gangs)
@@ -163,7 +196,8 @@ class _Point:
         fair = self.kappa / (float(self.c.sum()) + len(self.g))
         self._size = size = max(float((self.f * runs).max()), fair)
         shape = len(lengths), *self.a.shape
-        pairs = (len(lengths) * (self.a.size + len(table.gangs) + len(self.c))) + 1
+        pairs = len(lengths) * (self.a.size + len(table.gangs) + len(self.c)) + 1
+        pairs += len(limits.room)
         self.x, self.d, self._positive = (_Parts(np.ones(pairs), shape) for _ in range(3))
         even = 1.0 / np.where(self.a > 0.0, self.a * runs.sum(axis=0), 1.0)
         even = np.multiply.outer(lengths / lengths.sum(), even)
@@ -171,19 +205,27 @@ class _Point:
         self.x.s[:] = lengths[:, None] - self.x.y.sum(axis=1)
         np.maximum(self.x.s, 0.3 * lengths[:, None], out=self.x.s)
         self.x.u[:] = 0.3 * np.multiply.outer(lengths, self.c)
+        self.x.more[:] = 0.3 * lengths[limits.times] * limits.room
         self.x.all[-1] = lengths[-1]
         self.d.y[:] = np.where(runs > 0.0, size, 1.0)
-        self.d.s[:] = self.d.u[:] = 0.3 * size
+        self.d.s[:] = self.d.rows[:] = 0.3 * size
         self.d.all[-1] = self.kappa
         self._positive.y[:] = runs
         self._holes, self._pairs = 1.0 - self._positive.all, int(self._positive.all.sum())
-        self.dual = self.f + self.d.s[:, None] + np.multiply.outer(self.d.u, self.g) - self.d.y
+        self.dual = self.f + self.d.s[:, None] + self.paid(self.d) - self.d.y
         self.dual *= runs
+        self.ends = np.where(limits.times == len(lengths) - 1, limits.room, 0.0)
         self.last = -float(self.c @ self.d.u[-1]) - float(self.d.s[-1].sum())
+        self.last -= dot(self.ends, self.d.more)
         self._look()
-        lacks = self.work, self.time, self.room / self.c
-        self._lack = max(float(np.abs(lack).max()) for lack in lacks)
+        lacks = self.work, self.time, self.room / self.c, self.spare / limits.room
+        self._lack = max(float(np.abs(lack).max(initial=0.0)) for lack in lacks)
         self._wrong = max(float(np.abs(self.dual).max()), abs(self.last) * size / self.kappa)
+
+    def paid(self, prices: "_Parts") -> Floats:
+        """What a second of each job costs at prices, shape (intervals, types, jobs)."""
+        found = np.multiply.outer(prices.u, self.g)
+        return self.limits.priced(found, prices.more)
 
     def _look(self) -> None:
         """Work out what the primal constraints lack, and the gap."""
@@ -191,6 +233,9 @@ class _Point:
         self.work = 1.0 - np.einsum("kj,tkj->j", self.a, self.x.y)
         self.time = lengths - self.x.y.sum(axis=1) - self.x.s
         self.room = lengths * self.c - self.x.u - np.einsum("tkj,j->tk", self.x.y, self.g)
+        limits = self.limits
+        self.spare = lengths[limits.times, 0] * limits.room - self.x.more
+        self.spare -= limits.taken(self.x.y)
         self.gap = dot(self.x.all, self.d.all)
 
     def closed(self, gap: float) -> bool:
@@ -231,7 +276,8 @@ class _System:
 
     def __init__(self, at: _Point) -> None:
         intervals, types, jobs = at.x.y.shape
-        size = intervals * types
+        limits = at.limits
+        base, size = intervals * types, intervals * types + len(limits.room)
         self._at = at
         self._ratios = _Parts(at.x.all / at.d.all, at.x.y.shape)
         ratio = self._ratios.y
@@ -244,8 +290,10 @@ class _System:
         self._stiff = stiff + np.einsum("tj,tj->j", self._ratios.s * self._share, self._share)
         self._weights = weights = at.g * ratio
         self._parts = weights / total[:, None]
+        self._more = limits.takes * ratio[limits.times, limits.kinds]
+        limited = limits.takes * bends[limits.times, limits.kinds]
         bends *= at.g
-        self._flat = bends.reshape(size, jobs)
+        self._flat = np.concatenate([bends.reshape(base, jobs), limited])
         matrix = np.zeros((size + 1, size + 1))
         blocks = weights @ self._parts.transpose(0, 2, 1)
         for t in range(intervals):
@@ -253,14 +301,36 @@ class _System:
             matrix[there, there] = -blocks[t]
         matrix[:size, :size] -= products(self._flat, self._stiff)
         across = np.einsum("tkj,j->tk", weights, at.g) + self._ratios.u
-        matrix[range(size), range(size)] += across.ravel()
+        matrix[range(base), range(base)] += across.ravel()
         self._end = end = self._share[-1]
         border = np.einsum("aj,j->a", self._flat, end / self._stiff)
-        border[-types:] += at.c - self._parts[-1].sum(axis=1)
+        border[base - types : base] += at.c - self._parts[-1].sum(axis=1)
+        if size > base:
+            border[base:] += self._limit(matrix[:size, :size])
         matrix[:size, size] = matrix[size, :size] = border
         within = float((end * end / self._stiff).sum() + (1.0 / total[-1]).sum())
         matrix[size, size] = -within - 1.0 / self._ratios.all[-1]
         self._matrix = matrix
+
+    def _limit(self, matrix: Floats) -> Floats:
+        """Add the rows of limits to the prices' system; returns what they have in common with h."""
+        limits, more, types = self._at.limits, self._more, len(self._at.c)
+        shares = more / self._total[limits.times]
+        rows = np.arange(len(matrix) - len(more), len(matrix))
+        time, place = limits.times[:, None], limits.times * types + limits.kinds
+        with_limits = np.where(
+            place[:, None] == place, np.einsum("aj,bj->ab", more, limits.takes), 0.0
+        )
+        with_limits -= np.where(time == limits.times, np.einsum("aj,bj->ab", more, shares), 0.0)
+        matrix[np.ix_(rows, rows)] += with_limits
+        matrix[rows, rows] += self._ratios.more
+        with_gpus = -np.einsum("aj,akj->ak", more, self._parts[limits.times])
+        with_gpus[np.arange(len(rows)), limits.kinds] += np.einsum("aj,j->a", more, self._at.g)
+        there = time * types + np.arange(types)
+        matrix[rows[:, None], there] += with_gpus
+        matrix[there, rows[:, None]] += with_gpus
+        last = limits.times == len(self._total) - 1
+        return np.where(last, limits.room - shares.sum(axis=1), 0.0)
 
     def solved(self, plain: Floats) -> tuple[Floats, Floats]:
         """The move of primal and dual.
@@ -281,7 +351,9 @@ class _System:
         eased = work / self._stiff
         right = np.einsum("tkj,j->tk", y, at.g) - np.einsum("tkj,tj->tk", self._weights, spread)
         right += step.u - at.room
-        right = right.ravel() + np.einsum("aj,j->a", self._flat, eased)
+        more = at.limits.taken(y) - np.einsum("aj,aj->a", self._more, spread[at.limits.times])
+        more += step.more - at.spare
+        right = np.append(right, more) + np.einsum("aj,j->a", self._flat, eased)
         end = at.last - dot(self._end, eased) - float(spread[-1].sum())
         end -= float(plain[-1] / self._ratios.all[-1])
         try:
@@ -291,13 +363,16 @@ class _System:
                 "program over time", f"a step fails: {error}", "report it with the run's records"
             ) from None
         dual = _Parts(np.empty(len(plain)), shape)
-        dual.u[:] = found[:-1].reshape(dual.u.shape)
+        dual.rows[:] = found[:-1]
         v = (
             work + np.einsum("aj,a->j", self._flat, found[:-1]) - self._end * found[-1]
         ) / self._stiff
         dual.s[:] = self._share * v + spread - np.einsum("tkj,tk->tj", self._parts, dual.u)
+        if len(dual.more):
+            times, parts = at.limits.times, self._more / self._total[at.limits.times]
+            np.subtract.at(dual.s, times, parts * dual.more[:, None])
         dual.s[-1] -= found[-1] / self._total[-1]
-        np.multiply.outer(dual.u, at.g, out=dual.y)
+        dual.y[:] = at.paid(dual)
         dual.y += dual.s[:, None]
         dual.y -= at.a * v
         dual.y += at.dual

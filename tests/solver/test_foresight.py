@@ -250,7 +250,7 @@ def test_a_bid_is_what_the_work_of_the_round_costs_if_it_is_left_for_later(
 ) -> None:
     program, prices = drawn(seed, jobs, types), prices_over_time(drawn(seed, jobs, types))
     first, later = program.lengths[0], np.append(program.lengths[1:-1], prices.last)
-    found = bidding._bids(program, prices.prices, prices.last)
+    found = bidding._bids(program, prices)
     whole = program.makespan * jobs - float(program.capacities @ prices.prices[-1])
     for job, speeds in enumerate(program.speed):
         kinds = np.flatnonzero(speeds)

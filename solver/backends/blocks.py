@@ -1,0 +1,75 @@
+"""Gangs that do not fit beside each other, as limits of the program over time.
+
+The program knows GPUs, by which half a gang of four may run beside one of two. Where gangs of b or
+more GPUs all have a multiple of b, a type of C GPUs has ⌊C / b⌋ *blocks* of b. Smaller gangs share
+what blocks the others leave, and the rest of C mod b GPUs. If that rest is too small for gang j, it
+takes a block for as long as it runs, and the large ones run in what blocks are left:
+
+    Σ_{g_i ≥ b} g_i y_ikt + b y_jkt ≤ b ⌊C_k / b⌋ L_t
+
+That holds for every timetable, and says of the last gang of two that it costs as much as one of
+four, unless others run beside it: so the longest of the small gangs begin while others are left.
+There is such a limit for each b, type, interval and j, and where C mod b is not 0 the same without
+j. Few hold anything back, so those are added that the program broke without them.
+"""
+
+import numpy as np
+
+from solver.backends.limits import Limits
+from solver.backends.over_time import PricesOverTime, Program, prices_over_time
+
+JOBS = 32
+"""Bound on effort: jobs, at most, of which is known what fits beside each other. Of more some fit
+anywhere: 64 did the same (docs/adr/0042)."""
+
+PASSES = 4
+"""Bound on effort: how often the program is solved."""
+
+ROWS = 96
+"""Bound on effort: limits, at most."""
+
+BROKEN = 0.02
+"""Part of a limit's room beyond which it counts as broken."""
+
+
+def prices_of_gangs(program: Program) -> PricesOverTime:
+    """Prices of the program, with limits where few jobs are left.
+
+    Raises:
+        SolverError: A step has no direction.
+    """
+    found = prices_over_time(program)
+    if len(program.gangs) > JOBS:
+        return found
+    every = limits(program)
+    chosen = np.zeros(len(every.room), dtype=bool)
+    for _ in range(PASSES - 1):
+        lengths = np.append(program.lengths[:-1], found.last)[every.times]
+        beyond = every.taken(found.seconds) - (1.0 + BROKEN) * lengths * every.room
+        more = (beyond > 0.0) & ~chosen
+        if not more.any() or chosen.sum() + more.sum() > ROWS:
+            break
+        chosen |= more
+        found = prices_over_time(program, limits=every.only(chosen))
+    return found
+
+
+def limits(program: Program) -> Limits:
+    """All limits of the program."""
+    gangs, capacities = program.gangs, program.capacities
+    intervals, jobs = len(program.lengths), len(gangs)
+    found = [Limits.none(jobs)]
+    sizes = np.unique(gangs)
+    for block in sizes[sizes > 1.0].tolist():
+        if (sizes[sizes >= block] % block).any():
+            continue
+        large, whole = gangs >= block, block * (capacities // block)
+        rest = (capacities - whole)[:, None]
+        # A row for each job, and at the end that of none.
+        limited = np.c_[~large & (gangs > rest), rest > 0.0] & (whole > 0.0)[:, None]
+        kinds, which = np.nonzero(limited)
+        takes = np.where(large, gangs, 0.0) + block * np.eye(jobs + 1, jobs)[which]
+        every = np.repeat(np.arange(intervals), len(kinds))
+        kinds, takes = np.tile(kinds, intervals), np.tile(takes, (intervals, 1))
+        found.append(Limits(every, kinds, takes, whole[kinds]))
+    return Limits(*map(np.concatenate, zip(*found, strict=True)))

@@ -1,0 +1,55 @@
+"""More rows of the program over time: limits on what runs on a GPU type in an interval."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solver.market import Floats, Ints
+from solver.placement import Bools
+
+
+class Limits(NamedTuple):
+    """Rows Σ_j a_j y_jkt ≤ R L_t, each of a type k in an interval t.
+
+    Attributes:
+        times: t of each row, shape (rows,).
+        kinds: k, shape (rows,).
+        takes: a, shape (rows, jobs).
+        room: R, shape (rows,).
+    """
+
+    times: Ints
+    kinds: Ints
+    takes: Floats
+    room: Floats
+
+    @classmethod
+    def none(cls, jobs: int) -> "Limits":
+        """No rows, of so many jobs."""
+        nowhere = np.zeros(0, dtype=np.int64)
+        return cls(nowhere, nowhere, np.zeros((0, jobs)), np.zeros(0))
+
+    def only(self, some: Bools) -> "Limits":
+        """Some of the rows, shape (rows,)."""
+        return Limits(self.times[some], self.kinds[some], self.takes[some], self.room[some])
+
+    def taken(self, seconds: Floats) -> Floats:
+        """What jobs take of each row, shape (rows,).
+
+        Args:
+            seconds: y, shape (intervals, types, jobs).
+        """
+        there = seconds[self.times, self.kinds]
+        found: Floats = np.einsum("aj,aj->a", self.takes, there)
+        return found
+
+    def priced(self, costs: Floats, prices: Floats) -> Floats:
+        """Costs, in place, with what a second of each job costs by the rows.
+
+        Args:
+            costs: Of a second, shape (intervals, types, jobs).
+            prices: Of each row, shape (rows,).
+        """
+        if len(prices):
+            np.add.at(costs, (self.times, self.kinds), self.takes * prices[:, None])
+        return costs
