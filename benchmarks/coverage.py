@@ -7,9 +7,9 @@ Forecasts are of the run time left, as recorded, and of the next start of waitin
 finish of all jobs, as `why` tells them; these of each EVERY-th round. Runs are the public traces
 (in the folder `shockwave` of that which SHOCKWAVE_DATA names), for each seed 120 generated jobs on
 32 GPUs, the same with a third of the jobs of each mode, 16 jobs on 16, and streams of 200 jobs on
-16 GPUs at loads 0.3 to 1.1. With `--recorded` they are the runs of a warehouse that have ended,
-such as `benchmarks.fidelity` keeps of its containers: each is gone through again from its records.
-Intervals of all seeds or runs are pooled.
+16 GPUs (`load`) and on 64 (`load64`), at loads 0.3 to 1.1. With `--recorded` they are the runs of a
+warehouse that have ended, such as `benchmarks.fidelity` keeps of its containers: each is gone
+through again from its records. Intervals of all seeds or runs are pooled.
 
 `error` is the standard error of `held`, were 80 % the truth: that of a share in clusters (Liang and
 Zeger, Biometrika 1986), the jobs, as what is foretold of a job time and again is missed or held
@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.workloads import TRACES, gpus_of, open_workload, trace_folder
+from benchmarks.workloads import STREAMS, TRACES, gpus_of, open_workload, trace_folder
 from flows.cli.terminal import print_table
 from flows.runs.prepared import prepare
 from flows.runs.start import make_start
@@ -137,7 +137,7 @@ def simulated(asked: argparse.Namespace) -> Iterator[tuple[str, list[Interval]]]
     names = [*TRACES] if trace_folder() else []
     for seed in range(first, last + 1):
         names += [f"generated 32 {seed}", f"generated 16 {seed}", f"modes 32 {seed}"]
-        names += [f"load {load} {seed}" for load in LOADS]
+        names += [f"{stream} {load} {seed}" for stream in STREAMS for load in LOADS]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         every = [asked.every] * len(names)
         found = pool.map(intervals, names, [asked.policy] * len(names), every)

@@ -1,6 +1,6 @@
 """Workloads that benchmarks share, by name: `120 jobs` and `220 jobs`, the public traces;
 `generated GPUS SEED`; `modes GPUS SEED`, the same with a third of the jobs of each mode; and
-`load LOAD SEED`, a stream of 200 jobs on 16 GPUs.
+`load LOAD SEED` and `load64 LOAD SEED`, streams of 200 jobs on 16 and on 64 GPUs.
 """
 
 import os
@@ -23,6 +23,9 @@ TRACES = {
 
 THIRDS = Mix(modes={Mode.STATIC: 1.0, Mode.ACCORDION: 1.0, Mode.GNS: 1.0})
 
+STREAMS = {"load": 16, "load64": 64}
+"""GPUs of streams."""
+
 SIZES = {16: (16, 90.0), 32: (120, 45.0), 64: (240, 22.5)}
 """Generated jobs, and the mean seconds between their arrivals, by GPUs."""
 
@@ -32,7 +35,7 @@ def gpus_of(name: str) -> int:
     if name in TRACES:
         return TRACES[name][2]
     kind, size, _ = name.split(" ")
-    return 16 if kind == "load" else int(size)
+    return STREAMS.get(kind) or int(size)
 
 
 def trace_folder() -> Path | None:
@@ -54,8 +57,8 @@ def open_workload(name: str, data: Path | None = None) -> Workload:
         assert folder, "name the folder of the public traces"
         return read_workload(folder / trace, folder / profile, folder / "gns_regimes.csv")
     kind, size, seed = name.split(" ")
-    if kind == "load":
-        return Source(jobs=200, contention_factor=float(size), seed=int(seed)).open(16)
+    if kind in STREAMS:
+        return Source(jobs=200, contention_factor=float(size), seed=int(seed)).open(gpus_of(name))
     jobs, gap = SIZES[int(size)]
     rng = np.random.default_rng(int(seed))
     mix = THIRDS if kind == "modes" else None
