@@ -15,6 +15,7 @@ from predictor.errors import InputError, WarehouseError
 from tasks.record import Parameter, RoundRecord
 from tests.flows.conftest import Command
 from tests.runs import POOLS, Made, chained, ended, make, mixed, start_of, write
+from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
@@ -35,7 +36,9 @@ def made() -> Made:
 @pytest.fixture(scope="module")
 def kept(made: Made, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     warehouse = tmp_path_factory.mktemp("whatif")
-    return warehouse, write(warehouse, made.start, made.rounds)
+    run = write(warehouse, made.start, made.rounds)
+    materialise(warehouse)  # so that its figures are read in a tenth of the time
+    return warehouse, run
 
 
 def rounds(warehouse: Path, run: str) -> list[RoundRecord]:

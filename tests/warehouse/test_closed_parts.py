@@ -10,7 +10,7 @@ import pytest
 
 from predictor.errors import WarehouseError
 from tasks.commands import NewNode
-from tasks.record import Fork, one_pool
+from tasks.record import Fork, RoundRecord, one_pool
 from tests.contents import columns_and_rows, contents, seen_by_analysts
 from tests.runs import Made, ended, make, make_start, mixed, write
 from tests.tasks.test_nodes import ADD, REMOVE, Given, as_service
@@ -45,7 +45,7 @@ def runs() -> list[Made]:
     new = iter([NewNode("", "v100", 2, 1.5)])
     return [
         market,
-        make(mixed("gandiva", jobs=14, together=0.8)),
+        make(mixed("gandiva", jobs=8, together=0.8)),
         make(make_start(market.start.workload, forked)),
         make(as_service(few.workload, few.header.settings, orders, new)),
     ]
@@ -53,6 +53,12 @@ def runs() -> list[Made]:
 
 def under_way(warehouse: Path, made: Made, rounds: int) -> str:
     return write(warehouse, made.start, made.rounds[:rounds], compact=False)
+
+
+def paired(record: RoundRecord) -> bool:
+    """Whether jobs share GPUs."""
+    held = [gpu for lease in record.leases for gpu in lease.gpus]
+    return len(held) > len({*held})
 
 
 def parts(warehouse: Path, run: str) -> int:
@@ -73,6 +79,7 @@ def test_copies_of_parts_change_no_view_while_runs_go_on_and_end(
     write(tmp_path, ended("srtf", jobs=2).start, ended("srtf", jobs=2).rounds)
     half = [len(made.rounds) // 2 for made in runs]
     assert min(half) > 8  # of at least two parts, and jobs go on from one to the next
+    assert all(paired(record) for record in runs[1].records[3:5])  # also those that share GPUs
     names = [under_way(tmp_path, *one) for one in zip(runs, half, strict=True)]
     before = columns_and_rows(tmp_path)
     assert materialise(tmp_path) == 1
@@ -86,21 +93,23 @@ def test_copies_of_parts_change_no_view_while_runs_go_on_and_end(
         with Writer(tmp_path, made.start, run=run) as again:
             for one in made.rounds[rounds : rounds + 6]:
                 again.append(*one)
-    assert contents(tmp_path, SOME) == computed(tmp_path, SOME)
+    all_computed = computed(tmp_path, SOME)
+    assert contents(tmp_path, SOME) == all_computed
     keep_fast(tmp_path)
     now = read_copies(tmp_path).parts
     assert {key: now[key] for key in copied} == copied
     assert all(parts(tmp_path, run) > rounds // 4 for run, rounds in zip(names, half, strict=True))
-    assert contents(tmp_path, SOME) == computed(tmp_path, SOME)
+    assert contents(tmp_path, SOME) == all_computed
     for run, made, rounds in zip(names[1:], runs[1:], half[1:], strict=True):
         with Writer(tmp_path, made.start, run=run) as again:
             for one in made.rounds[rounds + 6 :]:
                 again.append(*one)
             again.compact()
     assert {run for run, _ in read_copies(tmp_path).parts} == {names[0]}
-    assert contents(tmp_path, SOME) == computed(tmp_path, SOME)
+    all_computed = computed(tmp_path, SOME)
+    assert contents(tmp_path, SOME) == all_computed
     assert materialise(tmp_path) == 1 + len(names[1:])
-    assert contents(tmp_path, SOME) == computed(tmp_path, SOME)
+    assert contents(tmp_path, SOME) == all_computed
     assert audit_all(tmp_path).findings == []
 
 
