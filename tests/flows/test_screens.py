@@ -62,7 +62,6 @@ gpus = [0, 1]
 """A cluster that is not there."""
 
 LINES = {
-    "simulate": f"simulate {SMALL} --policy fifo --warehouse new",
     "resume": f"resume {OTHER}",
     "generate": "generate generated --jobs 3",
     "runs": "runs && runs --sort jct_p99_s && runs --by-policy --sort jct_p99_s",
@@ -124,6 +123,7 @@ CHANGING = (
 ELSEWHERE = {
     "login": "has a test of its own, with a server",
     "up": "prints lines on stderr, which are the same on any terminal",
+    "simulate": "prints what the summary `run` does, of the run that it made for all others",
 }
 """Commands that are not run here, and why."""
 
