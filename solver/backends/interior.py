@@ -175,7 +175,8 @@ def _of_one_type(
     import highspy
 
     jobs = len(gangs)
-    floors = jobs if floor_weights is not None else 0
+    counted = [] if floor_weights is None else np.flatnonzero(np.isfinite(floor_weights)).tolist()
+    floors = len(counted)
     columns = jobs + (1 if floors else 0)
     program = highspy.HighsLp()
     program.num_col_, program.num_row_ = columns, 1 + floors
@@ -186,9 +187,9 @@ def _of_one_type(
     starts, index, entry = [0, jobs], list(range(jobs)), gangs.tolist()
     if floor_weights is not None:
         cost[-1], column_upper[-1] = 1.0, highspy.kHighsInf
-        for job, weight in enumerate(floor_weights.tolist()):
+        for job in counted:
             index += [job, jobs]
-            entry += [weight, -1.0]
+            entry += [float(floor_weights[job]), -1.0]
             starts.append(len(index))
     program.col_cost_, program.sense_ = cost, highspy.ObjSense.kMaximize
     program.col_lower_, program.col_upper_ = column_lower, column_upper

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from predictor.errors import InputError
 from solver.backends.interior import best_packed_shares, best_shares
 from solver.fidelity import Fidelity
 from solver.market import Floats
 from solver.pairs import Rows
 from solver.plan import Plan, Situation
+from solver.policies.filling import Filling, filled
 from solver.policies.packed_shares import run_packed
 from solver.policies.shares import Contenders, run_shares
 
@@ -29,6 +31,7 @@ class Gavel:
         aware: 0 for the published policy without `_perf`: all GPU types count as alike.
         packed: 1 for pairs of jobs on the same GPUs (section 4.4): the same program, with rows for
             pairs. GPU types are never alike to it.
+        filling: See `solver.policies.filling.Filling` (section 4.3); 0 for the program above alone.
     """
 
     name = "gavel"
@@ -43,6 +46,15 @@ class Gavel:
     fidelity: Fidelity = Fidelity.FAIR
     aware: float = 1.0
     packed: float = 0.0
+    filling: float = 0.0
+
+    def __post_init__(self) -> None:
+        known = [float(one) for one in Filling]
+        if self.filling not in known or (self.filling and self.packed):
+            problem = "needs packed=0" if self.filling in known else f"{self.filling:g} is unknown"
+            raise InputError(
+                "parameters.filling", problem, "give 0, 1, 2 or 3; jobs share no GPUs but with 0"
+            )
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
@@ -54,6 +66,8 @@ class Gavel:
         """See `SharePolicy.allocate`."""
         jobs = jobs if self.aware else jobs.alike()
         weights = _weights(jobs)
+        if self.filling:
+            return filled(jobs, weights, Filling(int(self.filling))), ()
         shares = best_shares(jobs.gangs, jobs.gpus, jobs.speeds, floor_weights=weights)
         # Where all types are alike, so are the shares of alike jobs, but for rounding errors.
         return (shares if self.aware else shares.round(DIGITS)), ()

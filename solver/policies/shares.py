@@ -51,6 +51,7 @@ class Contenders:
         accounts: Their accounts.
         prices: Of a GPU-hour of each type, on average over its pools, shape (types,); 0 without.
         job_ids: Their ids.
+        tenants: Whose they are.
     """
 
     gpus: Floats
@@ -62,6 +63,7 @@ class Contenders:
     accounts: Sequence[Account]
     prices: Floats = field(default_factory=lambda: np.zeros(0))
     job_ids: tuple[int, ...] = ()
+    tenants: tuple[str, ...] = ()
 
     @property
     def speeds(self) -> Floats:
@@ -240,6 +242,7 @@ def contenders(situation: Situation, accounts: Sequence[Account] = ()) -> Conten
         accounts=accounts,
         prices=np.array([mean_price(inventory, kind) for kind in inventory.types]),
         job_ids=tuple(job.job_id for job in jobs),
+        tenants=tuple(job.spec.tenant for job in jobs),
     )
 
 

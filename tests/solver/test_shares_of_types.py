@@ -105,6 +105,50 @@ def test_gavel_attains_the_best_minimum(jobs: Contenders) -> None:
     assert (weights * throughput).min() == pytest.approx(best_minimum(jobs, weights), rel=1e-4)
 
 
+@examples(20)
+@given(contenders())
+def test_filled_levels_rise_only_at_the_cost_of_lower_ones(jobs: Contenders) -> None:
+    proportional = jobs.rates @ jobs.gpus / jobs.gpus.sum()
+    weights = jobs.gangs / jobs.weights / proportional
+    levels = weights * (jobs.rates * shares_of(Gavel(filling=1.0), jobs)).sum(axis=1)
+    rows, most = constraints(jobs)
+    speeds = speed_rows(jobs) * weights[:, None]
+    for job_levels, level in zip(speeds, levels, strict=True):
+        lower = levels <= level * 1.001
+        found = linprog(
+            -job_levels,
+            A_ub=np.vstack([rows, -speeds[lower]]),
+            b_ub=np.append(most, -levels[lower] * (1.0 - 1e-5)),
+        )
+        assert -found.fun <= level * 1.01
+
+
+@pytest.mark.parametrize(
+    ("filling", "gpus", "expected"),
+    [
+        (1.0, 2, [0.5, 0.5, 0.5, 0.5]),
+        (2.0, 2, [1.0, 1 / 3, 1 / 3, 1 / 3]),
+        (2.0, 3, [1.0, 2 / 3, 2 / 3, 2 / 3]),  # what the first tenant cannot use is the other's
+        (3.0, 2, [1.0, 0.0, 1.0, 0.0]),  # its second job came first, then the third
+        (3.0, 3, [1.0, 0.0, 1.0, 1.0]),
+    ],
+)
+@pytest.mark.parametrize("types", [1, 2])
+def test_a_tenant_has_the_share_of_a_tenant_whatever_it_submits(
+    filling: float, gpus: int, expected: list[float], types: int
+) -> None:
+    jobs = of(rates=[[2.0] * types] * 4, gpus=(gpus,) if types == 1 else (1, gpus - 1))
+    jobs = replace(jobs, ages=np.array([10.0, 10.0, 30.0, 20.0]), tenants=("a", "b", "b", "b"))
+    time = shares_of(Gavel(filling=filling), jobs).sum(axis=1)
+    assert time == pytest.approx(expected, abs=1e-3)
+
+
+def test_fillings_are_known_and_share_no_gpus() -> None:
+    for parameters in ({"filling": 0.5}, {"filling": 1.0, "packed": 1.0}):
+        with pytest.raises(InputError, match="filling"):
+            Gavel(**parameters)
+
+
 @examples(25)
 @given(contenders())
 def test_gavel_unaware_of_types_gives_the_time_out_as_if_they_were_one(jobs: Contenders) -> None:

@@ -1,0 +1,82 @@
+"""Water filling: max-min fairness among jobs, or tenants, of those that can still gain."""
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.errors import SolverError
+from solver.backends.interior import best_shares
+from solver.market import Floats
+from solver.policies.shares import Contenders
+
+FULL = 1e-3
+"""A job whose level is within this of the least of all cannot have more: in the middle of the
+optimal face all that can do. Relative, well above a solver's precision."""
+
+SLACK = 1e-4
+"""What those that cannot have more may lose again, relative: the solver needs some room."""
+
+
+class Filling(IntEnum):
+    """Among whom the levels of all that can still gain are raised."""
+
+    NONE = 0
+    JOBS = 1
+    TENANTS = 2
+    TENANTS_IN_ORDER = 3
+
+
+def filled(jobs: Contenders, weights: Floats, filling: Filling) -> Floats:
+    """Shares of time x_jk by water filling.
+
+    The least level a_j Σ_k v_jk x_jk is raised as far as it goes; who is at it then and cannot have
+    more keeps what he has, and the same is done for the others, until nobody can gain. Narayanan et
+    al., Gavel (OSDI '20), section 4.3, where an integer program finds who cannot have more: here
+    the middle of the optimal face tells it.
+
+    Args:
+        jobs: The jobs.
+        weights: a, by which jobs are alike, shape (jobs,).
+        filling: `JOBS`, or how a tenant's weight, the same for all, goes to its jobs that can
+            still gain: in parts by budget, or all to the first that arrived.
+
+    Returns:
+        x, shape (jobs, types).
+    """
+    least, can_gain = np.zeros(len(weights)), np.ones(len(weights), dtype=np.bool_)
+    fastest = jobs.speeds.max(axis=1)
+    relative, weights = jobs.speeds / fastest[:, None], weights * fastest
+    while True:
+        floors = _divided(jobs, weights, can_gain, filling)
+        kept = least * (1.0 - SLACK)
+        try:
+            shares = best_shares(jobs.gangs, jobs.gpus, relative, least=kept, floor_weights=floors)
+        except SolverError:
+            if can_gain.all():
+                raise
+            return shares  # what is left to give out is below the solver's precision
+        speeds = (relative * shares).sum(axis=1)
+        levels = np.multiply(floors, speeds, out=floors.copy(), where=np.isfinite(floors))
+        full = levels <= levels.min() * (1.0 + FULL)
+        gpus = jobs.gangs * shares.sum(axis=1)
+        if gpus[full].sum() > 2.0 * SLACK * gpus[~can_gain].sum():  # else they live on that room
+            least[full] = speeds[full]
+        can_gain &= ~full
+        if not can_gain.any():
+            return shares
+
+
+def _divided(
+    jobs: Contenders, weights: Floats, among: NDArray[np.bool_], filling: Filling
+) -> Floats:
+    """What levels are counted by, shape (jobs,): infinite for all whose levels are not raised."""
+    if filling is Filling.JOBS:
+        return np.where(among, weights, np.inf)
+    found = np.full(len(weights), np.inf)
+    for tenant in dict.fromkeys(jobs.tenants):
+        members = np.flatnonzero(among & (np.array(jobs.tenants) == tenant))
+        if filling is Filling.TENANTS_IN_ORDER:
+            members = members[np.argsort(-jobs.ages[members], kind="stable")[:1]]
+        found[members] = weights[members] * jobs.weights[members].sum()
+    return found
