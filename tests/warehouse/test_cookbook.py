@@ -113,8 +113,12 @@ def test_copies_change_no_answer(
 
 def test_an_empty_warehouse_has_empty_answers(tmp_path: Path) -> None:
     build(tmp_path)
-    for name in NAMES:
-        assert Analytics(tmp_path).recipe(name)[1] == []
+    analytics = Analytics(tmp_path)
+    for _, rows in analytics.queries([recipe.sql for recipe in recipes()]):  # of the run NULL
+        assert rows == []
+    for of_one_run in (True, False):
+        name = next(recipe.name for recipe in recipes() if recipe.of_one_run == of_one_run)
+        assert analytics.recipe(name)[1] == []
 
 
 @pytest.mark.parametrize(
