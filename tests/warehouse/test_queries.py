@@ -198,7 +198,7 @@ def test_the_next_database_of_a_process_is_as_if_it_were_its_first(
             cells = f"SELECT * REPLACE (seed::VARCHAR AS seed) FROM '{no_cells(here)}'"
             connection.execute(f"COPY ({cells}) TO '{folder / 'cells.parquet'}'")
     found = views(here)
-    monkeypatch.setattr(catalog, "_before", None)
+    monkeypatch.setattr(catalog, "_before", {})
     assert found == views(here)
     assert (("campaign_cells", "seed", "VARCHAR") in found) == grown
 

@@ -119,8 +119,9 @@ def _build(warehouse: Path) -> None:
     stamp.write_bytes(stamped)
 
 
-_before = dict[bool, bytes]()
-"""The databases with all views that this process made last, by whether they read copies."""
+_before = dict[tuple[bool, bool], bytes]()
+"""The databases with all views that this process made last, by whether they read copies, and runs
+of services, which have other columns."""
 
 _making = Lock()
 
@@ -139,10 +140,10 @@ def _make(database: Path, warehouse: Path) -> None:
     Where these have other columns than they had, views over them would not fit: all are created.
     """
     copies, whole = read_copies(warehouse), no_cells(warehouse).exists()
-    copied = bool(copies.runs)
+    kind = bool(copies.runs), bool(services(warehouse))
     with _making:
-        if whole and copied in _before:
-            database.write_bytes(_before[copied])
+        if whole and kind in _before:
+            database.write_bytes(_before[kind])
             with _attached(database) as connection:
                 columns = connection.execute(_COLUMNS).fetchall()
                 create_views(connection, warehouse, names=READING_FILES, later=True, copies=copies)
@@ -152,7 +153,7 @@ def _make(database: Path, warehouse: Path) -> None:
         with _attached(database) as connection:
             create_views(connection, warehouse, later=True, copies=copies)
         if whole:
-            _before[copied] = database.read_bytes()
+            _before[kind] = database.read_bytes()
 
 
 @contextlib.contextmanager
