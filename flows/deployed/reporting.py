@@ -43,7 +43,7 @@ class Written:
 
 @task(
     name="write report",
-    task_run_name="write report about {about}",
+    task_run_name="write report about {form.about}",
     tags=["shockwave", "report"],
     cache_policy=NO_CACHE,
     retries=len(RETRY_SECONDS),
