@@ -26,7 +26,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_recipe_has_an_answer(warehouse: Path, name: str) -> None:
     run = cookbook.ASKED if recipe(name).of_one_run else None
     _, rows = Analytics(warehouse).recipe(name, run)
-    assert len(rows) > 0
+    assert bool(rows) == (name != "lost-by-type")  # which is of runs on several GPU types
 
 
 def test_a_half_made_warehouse_is_not_used(
