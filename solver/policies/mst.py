@@ -53,7 +53,7 @@ class MaxSumThroughput:
                 raise InputError(
                     "parameters.costed",
                     "a GPU type has no price to divide by",
-                    "give each pool a price of a GPU-hour, as in --pools v100:12x1@0.74",
+                    "give each pool a price of a GPU-hour, as in v100:12x1@0.74",
                 )
             value = value / jobs.prices
         return best_shares(jobs.gangs, jobs.gpus, jobs.speeds, value=value), ()
