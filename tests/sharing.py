@@ -7,14 +7,15 @@ folder that share a Docker daemon: a process with all of these would be at them 
 """
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
-ROOT = Path(__file__).parents[1]
 SHARED = {
     "docker": r"\bdaemon: Dockerd|\(.daemon.\)",
     "up": r"\bup: Up\b",
@@ -27,21 +28,58 @@ OWN = r"^@pytest\.fixture\(scope=\"module\"|^@cache$"
 
 
 @cache
-def group(file: str) -> str | None:
+def group(file: Path) -> str | None:
     """The group of a file's tests; none if each may run anywhere."""
-    text = (ROOT / file).read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
     for name, uses in SHARED.items():
         if re.search(uses, text):
-            return f"{name} of {Path(file).parent}" if name == "docker" else name
-    return file if re.search(OWN, text, re.MULTILINE) else None
+            return f"{name} of {file.parent}" if name == "docker" else name
+    return str(file) if re.search(OWN, text, re.MULTILINE) else None
 
 
 class Sharing(LoadScopeScheduling):
-    """Gives groups to processes as these run out of work, in the order of collection."""
+    """Gives groups to processes as these run out of work, in the order of collection.
+
+    A test that ends its process has failed, once; another process takes what that one had left.
+    (Under the scheduling of pytest-xdist it ends each of those, too, and the last waits forever.)
+    """
 
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
-        return group(nodeid.partition("::")[0]) or nodeid
+        return group(self.config.rootpath / nodeid.partition("::")[0]) or nodeid
+
+    def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
+        super().add_node_collection(node, collection)
+        if node not in self.registered_collections:  # of other tests, as files have changed
+            node.shutdown()
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if node not in self.registered_collections:
+            return  # it collects
+        super()._reschedule(node)
+        # A process begins a test when it has the next: one that comes later is given both here.
+        if self.workqueue and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Put back what a process that has ended had left.
+
+        Returns:
+            The test that ended it; none if all of its tests had ended.
+        """
+        work = self.assigned_work.pop(node).items()
+        left = {name: tests for name, tests in work if not all(tests.values())}
+        if not left:
+            return None
+        tests = next(iter(left.values()))
+        crashed = next(test for test, ended in tests.items() if not ended)
+        tests[crashed] = True
+        if all(tests.values()):
+            del left[self._split_scope(crashed)]
+        self.workqueue.update(left)
+        for other in self.nodes:
+            self._reschedule(other)
+        return crashed

@@ -11,8 +11,8 @@ from predictor.errors import InputError
 from predictor.job import JobKind, Regime
 from predictor.throughput import Profile
 from tasks.sources import Workload
-from tests.sharing import ROOT
 
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 OPAQUE = """
 kind = "opaque"
 name = "sweep"
@@ -91,5 +91,5 @@ def test_a_file_of_jobs_is_a_workload(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("model", "name"), [(JobFile, "job"), (JobsFile, "jobs")])
 def test_the_published_schema_is_that_of_the_file(model: type[JobFile], name: str) -> None:
     """`model_json_schema` of the model, as JSON with an indent of 2, is the file's content."""
-    published = (ROOT / "docs" / "schemas" / f"{name}.json").read_text()
+    published = (SCHEMAS / f"{name}.json").read_text()
     assert json.loads(published) == json.loads(json.dumps(model.model_json_schema()))

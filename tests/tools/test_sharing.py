@@ -1,0 +1,57 @@
+"""Tests in several processes: what one of them leaves when a test ends it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from harness.waiting import HANG_SECONDS
+
+ROOT = Path(__file__).parents[2]
+
+CONFTEST = """
+from pathlib import Path
+from tests.forking import start
+from tests.sharing import Sharing
+
+def pytest_xdist_setupnodes(config, specs):
+    command = start(config, Path())
+    for spec in specs:
+        spec.python = command
+
+def pytest_xdist_make_scheduler(config, log):
+    return Sharing(config, log)
+"""
+
+THREE = """
+import os
+import pytest
+
+COLLECTING = os.getpid()
+
+@pytest.mark.parametrize("ends", [True, False, False])
+def test_three(ends):
+    if ends:
+        os._exit(3)
+    assert os.getppid() == COLLECTING
+"""
+
+
+def test_a_test_that_ends_its_process_fails_and_another_process_runs_the_others(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "pytest.ini").write_text("[pytest]")
+    (tmp_path / "test_three.py").write_text(THREE)
+    paths = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n1", "-pxdist.plugin", "-pno:cacheprovider"],
+        cwd=tmp_path,
+        env=os.environ | paths,
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+    )
+    assert "crashed while running 'test_three.py::test_three[True]'" in ran.stdout, ran
+    assert "= 1 failed, 2 passed in " in ran.stdout, ran
+    assert ran.returncode == 1
