@@ -8,6 +8,7 @@ folder that share a Docker daemon: a process with all of these would be at them 
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -55,6 +56,10 @@ class Sharing(LoadScopeScheduling):
         super().add_node_collection(node, collection)
         if node not in self.registered_collections:  # of other tests, as files have changed
             node.shutdown()
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        with suppress(OSError):  # the process has just ended: what it was given is put back then
+            super()._assign_work_unit(node)
 
     def _reschedule(self, node: WorkerController) -> None:
         if node not in self.registered_collections:
