@@ -40,6 +40,8 @@ POLICIES: dict[str, tuple[str, tuple[Parameter, ...]]] = {
     "min_total_duration": ("ossp", UNAWARE),
     "min_total_duration_perf": ("ossp", ()),
     "max_min_fairness_packed": ("gavel", PACKED),
+    "finish_time_fairness_packed": ("themis", PACKED),
+    "min_total_duration_packed": ("ossp", PACKED),
     "max_sum_throughput_perf": ("mst", ()),
     "fifo": ("fifo", UNAWARE),
     "fifo_perf": ("fifo", ()),

@@ -63,7 +63,9 @@ def best_packed_shares(
     gpus: Floats,
     members: Ints,
     speeds: Floats,
-    floor_weights: Floats,
+    *,
+    least: Floats | None = None,
+    floor_weights: Floats | None = None,
 ) -> Floats:
     """Shares of time x_rk in [0, 1] of jobs and of pairs of jobs on GPU types.
 
@@ -77,7 +79,8 @@ def best_packed_shares(
         members: Indices of the jobs of each row, −1 for no second one, shape (rows, 2).
         speeds: v, of each of them on each type, shape (rows, 2, types); 0 for both where a row
             cannot run, so that its share is 0.
-        floor_weights: a, shape (jobs,): maximise min_j a_j s_j.
+        least: Least effective speeds, shape (jobs,).
+        floor_weights: a, shape (jobs,): maximise min_j a_j s_j over the jobs with a finite a_j.
 
     Returns:
         x, shape (rows, types), clipped to [0, 1].
@@ -88,7 +91,7 @@ def best_packed_shares(
     from scipy import sparse
 
     row, kind = np.nonzero(speeds[:, 0] > 0.0)
-    columns, jobs = np.arange(len(row)), len(floor_weights)
+    columns, jobs = np.arange(len(row)), int(members.max()) + 1
     shape = jobs, len(row)
     of = [(members[row, n], columns, speeds[row, n, kind]) for n in (0, 1)]
     of = [(job[job >= 0], column[job >= 0], speed[job >= 0]) for job, column, speed in of]
@@ -97,7 +100,7 @@ def best_packed_shares(
     time = sparse.csr_matrix((np.ones(len(job)), (job, column)), shape=shape)
     speed = sparse.csr_matrix((rate, (job, column)), shape=shape)
     found = np.zeros((len(gangs), len(gpus)))
-    found[row, kind] = _shares(use, time, speed, gpus, None, None, floor_weights)
+    found[row, kind] = _shares(use, time, speed, gpus, None, least, floor_weights)
     return found
 
 

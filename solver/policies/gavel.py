@@ -77,7 +77,10 @@ class Gavel:
     ) -> tuple[Floats, tuple[int, ...]]:
         """See `PackingPolicy.allocate_packed`."""
         weights = _weights(jobs)
-        return best_packed_shares(rows.gangs, jobs.gpus, rows.members, rows.rates, weights), ()
+        shares = best_packed_shares(
+            rows.gangs, jobs.gpus, rows.members, rows.rates, floor_weights=weights
+        )
+        return shares, ()
 
 
 def _weights(jobs: Contenders) -> Floats:

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from solver.backends.interior import best_shares
 from solver.fidelity import Fidelity
 from solver.market import Floats
+from solver.pairs import Rows
 from solver.plan import Plan, Situation
+from solver.policies.packed_shares import run_packed
+from solver.policies.programs import Program
 from solver.policies.shares import Contenders, run_shares
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 100.0, 1e6
@@ -30,6 +33,8 @@ class OpenShop:
     Attributes:
         fidelity: See `solver.policies.shares`.
         aware: 0 for the published policy without `_perf`: all GPU types count as alike.
+        packed: 1 for pairs of jobs on the same GPUs (section 4.4): the same program, with rows for
+            pairs. GPU types are never alike to it.
     """
 
     name = "ossp"
@@ -43,33 +48,46 @@ class OpenShop:
 
     fidelity: Fidelity = Fidelity.FAIR
     aware: float = 1.0
+    packed: float = 0.0
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
+        if self.packed:
+            return run_packed(self, self.name, situation)
         return run_shares(self, self.name, situation, shuffled=not self.aware)
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
-        jobs = jobs if self.aware else jobs.alike()
-        shortest = least_makespan(jobs)
-        low, high = SHORTEST_SECONDS, LONGEST_SECONDS
-        while shortest > high:
-            low, high = high, 10.0 * high
-        while TOLERANCE * low < high:
-            middle = (low + high) / 2.0
-            low, high = (middle, high) if shortest > middle else (low, middle)
-        least = np.maximum(jobs.work_left, 0.0) / high
-        return best_shares(jobs.gangs, jobs.gpus, jobs.speeds, least=least), ()
+        return quickest(Program(jobs if self.aware else jobs.alike())), ()
+
+    def allocate_packed(
+        self, jobs: Contenders, rows: Rows, notes: tuple[Any, ...]
+    ) -> tuple[Floats, tuple[Any, ...]]:
+        """See `PackingPolicy.allocate_packed`."""
+        return quickest(Program(jobs, rows)), ()
 
 
-def least_makespan(jobs: Contenders) -> float:
+def quickest(program: Program) -> Floats:
+    """Shares in which every job does its work within 5 % of the least time for all."""
+    shortest = least_makespan(program)
+    low, high = SHORTEST_SECONDS, LONGEST_SECONDS
+    while shortest > high:
+        low, high = high, 10.0 * high
+    while TOLERANCE * low < high:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if shortest > middle else (low, middle)
+    return program.best(least=np.maximum(program.jobs.work_left, 0.0) / high)
+
+
+def least_makespan(program: Program) -> float:
     """The least T in which every job can do the work that it has left, in seconds."""
+    jobs = program.jobs
     work_left = np.maximum(jobs.work_left, 0.0)
-    if len(jobs.gpus) == 1:
+    if len(jobs.gpus) == 1 and program.rows is None:
         return max(float(work_left.max()), float(jobs.gangs @ work_left) / float(jobs.gpus[0]))
     if not work_left.any():
         return 0.0
     alone = work_left / jobs.speeds.max(axis=1)
     weights = np.divide(alone.max(), work_left, out=np.full_like(alone, np.inf), where=alone > 0.0)
-    shares = best_shares(jobs.gangs, jobs.gpus, jobs.speeds, floor_weights=weights)
-    return float((work_left / (jobs.speeds * shares).sum(axis=1)).max())
+    speeds = program.speeds(program.best(floor_weights=weights))
+    return float(np.divide(work_left, speeds, out=alone, where=alone > 0.0).max())

@@ -7,7 +7,7 @@ stand in line as jobs do in `solver.policies.shares`; of the rows that a job is 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import orjson
@@ -43,14 +43,14 @@ class PackedLedger:
         jobs: The jobs, and whether each took part in the last computation.
         accounts: By the ids of a row's jobs; those that `_usual` says are left out.
         ran: Pairs that were placed in the last round.
-        notes: What the policy noted.
+        notes: What the policy noted, as JSON has it.
     """
 
     head: Ledger = field(default_factory=Ledger)
     jobs: Mapping[int, bool] = field(default_factory=dict)
     accounts: Mapping[tuple[int, ...], Account] = field(default_factory=dict)
     ran: tuple[tuple[int, ...], ...] = ()
-    notes: tuple[int, ...] = ()
+    notes: tuple[Any, ...] = ()
 
     @classmethod
     def read(cls, memory: str, types: tuple[str, ...]) -> "PackedLedger":
@@ -93,8 +93,8 @@ class PackingPolicy(Protocol):
         ...
 
     def allocate_packed(
-        self, jobs: Contenders, rows: Rows, notes: tuple[int, ...]
-    ) -> tuple[Floats, tuple[int, ...]]:
+        self, jobs: Contenders, rows: Rows, notes: tuple[Any, ...]
+    ) -> tuple[Floats, tuple[Any, ...]]:
         """Shares of time, shape (rows, types), and notes for the next computation."""
         ...
 

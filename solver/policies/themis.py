@@ -3,15 +3,18 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from predictor.errors import InputError
-from solver.backends.interior import best_shares
 from solver.fidelity import Fidelity
 from solver.market import Floats
+from solver.pairs import Rows
 from solver.plan import Plan, Situation
+from solver.policies.packed_shares import run_packed
+from solver.policies.programs import Program
 from solver.policies.shares import Contenders, run_shares
 
 Bools = NDArray[np.bool_]
@@ -52,6 +55,8 @@ class Themis:
             least a single job, take part; the others get what is left.
         lease_seconds: Length of a lease, during which a job keeps its GPUs (section 3.3); by
             default a round.
+        packed: 1 for pairs of jobs on the same GPUs (OSDI '20, section 4.4): the same program,
+            with rows for pairs. GPU types are never alike to it, and there are no leases.
     """
 
     name = "themis"
@@ -67,15 +72,22 @@ class Themis:
     aware: float = 1.0
     filter: float = 0.0
     lease_seconds: float = 0.0
+    packed: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.filter < 1.0:
             raise InputError(
                 "parameters.filter", f"{self.filter:g} is not in [0, 1)", "give a share"
             )
+        if self.packed and self.lease_seconds:
+            raise InputError(
+                "parameters.lease_seconds", "needs packed=0", "leave out one of the two"
+            )
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
+        if self.packed:
+            return run_packed(self, self.name, situation)
         return run_shares(
             self,
             self.name,
@@ -86,9 +98,25 @@ class Themis:
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`."""
-        jobs = jobs if self.aware else jobs.alike()
+        program = Program(jobs if self.aware else jobs.alike())
+        return self._fairest(program, [account.notes for account in jobs.accounts])
+
+    def allocate_packed(
+        self, jobs: Contenders, rows: Rows, notes: tuple[Any, ...]
+    ) -> tuple[Floats, tuple[Any, ...]]:
+        """See `PackingPolicy.allocate_packed`; a note is a job's id, and the notes on it."""
+        noted = {job: tuple(note) for job, *note in notes}
+        earlier = [noted.get(job, ()) for job in jobs.job_ids]
+        shares, later = self._fairest(Program(jobs, rows), earlier)
+        return shares, tuple((job, *note) for job, note in zip(jobs.job_ids, later, strict=True))
+
+    def _fairest(
+        self, program: Program, earlier: Sequence[tuple[float, ...]]
+    ) -> tuple[Floats, Sequence[tuple[float, ...]]]:
+        """The shares, and notes on each job, from those of the last computation."""
+        jobs = program.jobs
         isolated_rates = (jobs.rates * jobs.equal_shares).sum(axis=1)
-        noted = [account.notes or (0.0, 0.0, 0.0) for account in jobs.accounts]
+        noted = [note or (0.0, 0.0, 0.0) for note in earlier]
         isolated = np.array(
             [
                 before + ((steps - left) / rate if rate else 0.0)
@@ -98,8 +126,8 @@ class Themis:
         alone = isolated + jobs.steps_left / isolated_rates
         if (jobs.steps_left < 0).any() or (alone <= 0.0).any():
             if self.fidelity is Fidelity.FAIR:
-                return jobs.equal_shares, noted
-            return jobs.equal_shares, [
+                return program.equal(), noted
+            return program.equal(), [
                 (done, steps, rate)
                 for done, (_, steps, rate) in zip(isolated.tolist(), noted, strict=True)
             ]
@@ -107,10 +135,9 @@ class Themis:
             isolated.tolist(), jobs.steps_left.tolist(), isolated_rates.tolist(), strict=True
         )
         part = self._taking_part(jobs, alone)
-        if len(jobs.gpus) > 1:
-            return fairest_shares(jobs, alone, part), list(notes)
-        least = least_shares(jobs, alone, part)
-        return best_shares(jobs.gangs, jobs.gpus, jobs.speeds, least=least), list(notes)
+        if len(jobs.gpus) > 1 or program.rows is not None:
+            return fairest_shares(program, alone, part), list(notes)
+        return program.best(least=least_shares(jobs, alone, part)), list(notes)
 
     def _taking_part(self, jobs: Contenders, alone: Floats) -> Bools:
         """The fraction 1 − f of the jobs with the worst ρ on equal shares, shape (jobs,)."""
@@ -151,27 +178,28 @@ def least_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Floats:
     return needed(high)
 
 
-def fairest_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Floats:
-    """Shares of several types that attain the minimum of the worst ρ, shape (jobs, types).
+def fairest_shares(program: Program, alone: Floats, taking_part: Bools) -> Floats:
+    """Shares of several types, or with pairs, that attain the minimum of the worst ρ.
 
     For a given ρ, the shares are best that give each job the highest multiple, the same for all,
     of the speed that it needs for that ρ. What they attain is the next ρ, until it falls no more
     (Dinkelbach's method).
 
     Args:
-        jobs: The jobs.
+        program: The jobs, and the shares that there are.
         alone: Isolated run times on equal shares, in seconds, shape (jobs,).
         taking_part: Jobs whose ρ counts, shape (jobs,).
     """
+    jobs = program.jobs
     ages, left = jobs.ages[taking_part], jobs.work_left[taking_part]
     alone = alone[taking_part]
 
     def attained(shares: Floats) -> float:
-        speeds = (jobs.speeds * shares).sum(axis=1)[taking_part]
+        speeds = program.speeds(shares)[taking_part]
         times = np.divide(left, speeds, out=np.full_like(left, np.inf), where=speeds > 0.0)
         return float(((ages + np.where(left > 0.0, times, 0.0)) / alone).max())
 
-    shares = jobs.equal_shares
+    shares = program.equal()
     fairness = attained(shares)
     while True:
         weights = np.full(len(jobs.gangs), np.inf)
@@ -179,7 +207,7 @@ def fairest_shares(jobs: Contenders, alone: Floats, taking_part: Bools) -> Float
         weights[taking_part] = np.divide(
             time_left, left, out=np.full_like(left, np.inf), where=left > 0.0
         )
-        better = best_shares(jobs.gangs, jobs.gpus, jobs.speeds, floor_weights=weights)
+        better = program.best(floor_weights=weights)
         before, fairness = fairness, attained(better)
         if fairness > (1.0 - STEP) * before:
             return better if fairness <= before else shares

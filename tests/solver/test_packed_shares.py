@@ -80,35 +80,56 @@ def packed(draw: st.DrawFn) -> tuple[np.ndarray, ...]:
     return np.array(members), rates, gpus, weights
 
 
+def by_job(members: np.ndarray, rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows a job is in, shape (jobs, rows), and its rates there, (jobs, rows, types)."""
+    jobs = range(members.max() + 1)
+    takes = np.array([[j in pair for pair in members.tolist()] for j in jobs])
+    none = np.zeros(rates.shape[2])
+    speeds = [
+        [
+            rates[row, pair.index(j)] if j in pair else none
+            for row, pair in enumerate(members.tolist())
+        ]
+        for j in jobs
+    ]
+    return takes, np.array(speeds)
+
+
+def best_minimum(
+    gangs: np.ndarray,
+    gpus: np.ndarray,
+    members: np.ndarray,
+    rates: np.ndarray,
+    weights: np.ndarray,
+) -> float:
+    """max min_j weight_j · throughput_j over rows by a simplex method."""
+    (takes, speeds), jobs, types = by_job(members, rates), len(weights), len(gpus)
+    rows = [
+        *(np.append(np.kron(gangs, np.eye(types)[k]), 0.0) for k in range(types)),
+        *(np.append(np.repeat(takes[j], types), 0.0) for j in range(jobs)),
+        *(np.append(-weights[j] * speeds[j].reshape(-1), 1.0) for j in range(jobs)),
+    ]
+    most = [*gpus, *np.ones(jobs), *np.zeros(jobs)]
+    most_of_each = [(0, None if runs else 0) for runs in (rates[:, 0] > 0.0).reshape(-1).tolist()]
+    cost = np.append(np.zeros(types * len(members)), -1.0)
+    found = linprog(cost, A_ub=rows, b_ub=most, bounds=[*most_of_each, (0, None)])
+    return float(-found.fun)
+
+
 @examples(25)
 @given(packed())
 def test_packed_shares_attain_the_best_minimum_within_time_and_gpus(
     drawn: tuple[np.ndarray, ...],
 ) -> None:
     members, rates, gpus, weights = drawn
-    jobs, count = len(weights), len(members)
-    shares = best_packed_shares(np.ones(count), gpus, members, rates, weights)
-    takes = np.array([[j in pair for pair in members.tolist()] for j in range(jobs)])
-    speeds = np.array(
-        [
-            [
-                rates[row, pair.index(j)] if j in pair else np.zeros(2)
-                for row, pair in enumerate(members.tolist())
-            ]
-            for j in range(jobs)
-        ]
-    )
+    count = len(members)
+    shares = best_packed_shares(np.ones(count), gpus, members, rates, floor_weights=weights)
+    takes, speeds = by_job(members, rates)
     assert (shares[rates[:, 0] == 0.0] == 0.0).all()
     assert (takes @ shares.sum(axis=1) <= 1.0 + 1e-5).all()
     assert (shares.sum(axis=0) <= gpus * (1 + 1e-5)).all()
     attained = (weights * (speeds * shares).sum(axis=(1, 2))).min()
-    rows = [
-        *(np.append(np.kron(np.ones(count), np.eye(2)[k]), 0.0) for k in range(2)),
-        *(np.append(np.repeat(takes[j], 2), 0.0) for j in range(jobs)),
-        *(np.append(-weights[j] * speeds[j].reshape(-1), 1.0) for j in range(jobs)),
-    ]
-    most = [*gpus, *np.ones(jobs), *np.zeros(jobs)]
-    best = -linprog(np.append(np.zeros(2 * count), -1.0), A_ub=rows, b_ub=most).fun
+    best = best_minimum(np.ones(count), gpus, members, rates, weights)
     assert attained == pytest.approx(best, rel=1e-4)
 
 

@@ -24,6 +24,7 @@ from solver.policies.isolated import Isolated
 from solver.policies.ledger import Account, Ledger
 from solver.policies.mst import MaxSumThroughput
 from solver.policies.ossp import OpenShop
+from solver.policies.programs import Program
 from solver.policies.shares import Contenders, SharePolicy, mean_price
 from solver.policies.themis import Themis, fairest_shares
 from tests.solver.test_policies import job
@@ -200,7 +201,7 @@ def test_a_type_costs_what_its_pools_do_on_average() -> None:
 @given(contenders(), st.integers(1_000, 50_000))
 def test_themis_attains_the_best_worst_fairness(jobs: Contenders, alone: int) -> None:
     times = np.full(len(jobs.gangs), float(alone))
-    shares = fairest_shares(jobs, times, np.ones(len(times), dtype=bool))
+    shares = fairest_shares(Program(jobs), times, np.ones(len(times), dtype=bool))
     throughput = (jobs.rates * shares).sum(axis=1)
     attained = float(((jobs.ages + jobs.steps_left / throughput) / times).max())
     left = 0.999 * attained * times - jobs.ages  # a hair less is out of reach

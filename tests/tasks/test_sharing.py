@@ -29,6 +29,8 @@ SHARING = [
     ("antman", ()),
     ("gandiva", ()),
     ("gavel", PACKED),
+    ("themis", PACKED),
+    ("ossp", PACKED),
     ("fifo", (*PACKED, Parameter("gain", 1.1))),
     ("shockwave", PACKED),
 ]

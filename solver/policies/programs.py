@@ -1,0 +1,74 @@
+"""Gavel's programs over shares of time, of jobs alone or of jobs and pairs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.backends.interior import best_packed_shares, best_shares
+from solver.market import Floats
+from solver.pairs import ALONE, Rows
+from solver.policies.shares import Contenders
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """What shares of time there are, and what they give each job.
+
+    Narayanan et al., Gavel (OSDI '20), sections 3.1 and 4.4. Shares have the shape (jobs, types),
+    with pairs (rows, types): rows are then those of `rows`.
+
+    Attributes:
+        jobs: The jobs.
+        rows: The jobs and the pairs of jobs that may share GPUs; None where none does.
+    """
+
+    jobs: Contenders
+    rows: Rows | None = None
+
+    def best(self, *, least: Floats | None = None, floor_weights: Floats | None = None) -> Floats:
+        """The best shares; see `solver.backends.interior.best_shares`.
+
+        Args:
+            least: Least work that each job does in a second, shape (jobs,).
+            floor_weights: a, shape (jobs,): maximise min_j a_j s_j over the jobs with a finite a_j.
+
+        Raises:
+            SolverError: The solver found no solution.
+        """
+        jobs, rows = self.jobs, self.rows
+        if rows is None:
+            return best_shares(
+                jobs.gangs, jobs.gpus, jobs.speeds, least=least, floor_weights=floor_weights
+            )
+        return best_packed_shares(
+            rows.gangs,
+            jobs.gpus,
+            rows.members,
+            self._row_speeds(rows),
+            least=least,
+            floor_weights=floor_weights,
+        )
+
+    def equal(self) -> Floats:
+        """Shares under an equal division of each type, each job alone."""
+        if self.rows is None:
+            return self.jobs.equal_shares
+        shares = np.zeros_like(self.rows.rates[:, 0])
+        shares[self.rows.alone] = self.jobs.equal_shares
+        return shares
+
+    def speeds(self, shares: Floats) -> Floats:
+        """Work that shares give each job in a second, shape (jobs,)."""
+        jobs, rows = self.jobs, self.rows
+        if rows is None:
+            alone: Floats = (jobs.speeds * shares).sum(axis=1)
+            return alone
+        work = (self._row_speeds(rows) * shares[:, None, :]).sum(axis=2)
+        taken = rows.members != ALONE
+        speeds = np.zeros(len(jobs.gangs))
+        np.add.at(speeds, rows.members[taken], work[taken])
+        return speeds
+
+    def _row_speeds(self, rows: Rows) -> Floats:
+        """Work of both jobs in a second, in the unit of `Contenders.speeds`."""
+        return rows.ratios() if len(self.jobs.gpus) == 1 else rows.rates
