@@ -66,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
-    if len(specs) > (os.cpu_count() or 1):
+    if len(specs) > len(os.sched_getaffinity(0)):
         from tests.forking import start
 
         folder = tempfile.mkdtemp()

@@ -8,6 +8,7 @@ process that has collected, has that fork, and ends when what was forked does.
 """
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -16,19 +17,27 @@ from pathlib import Path
 from select import select
 from typing import Any
 
+ROOT = Path(__file__).parents[1]
+
+COLLECT = "import sys; sys.path[0] = sys.argv[1]; from tests.forking import collect; collect()"
+
 
 def start(config: Any, folder: Path) -> str | None:
-    """Start the process that collects, and wait until it has; the command of a worker.
+    """Start the process that collects, and wait until it has.
 
     Args:
         config: The configuration of the process that has the workers. The other ends with it.
         folder: Where both meet.
+
+    Returns:
+        The command of a worker; None if not all tests can be collected, which workers that
+        collect themselves report.
     """
     address = str(folder / "workers")
     arguments = map(str, config.invocation_params.args)
     collecting = subprocess.Popen(
-        [sys.executable, "-c", "from tests.forking import collect; collect()", address, *arguments],
-        cwd=config.rootpath,
+        [sys.executable, "-c", COLLECT, str(ROOT), address, *arguments],
+        cwd=config.invocation_params.dir,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -36,8 +45,9 @@ def start(config: Any, folder: Path) -> str | None:
     assert collecting.stdout
     config.add_cleanup(collecting.wait)
     config.add_cleanup(collecting.stdin.close)  # called before
-    with collecting.stdout as said:
-        return f"{sys.executable} -I -S {__file__} {address}" if said.read() else None
+    with collecting.stdout as output:
+        ready = output.read()
+    return shlex.join([sys.executable, "-I", "-S", __file__, address]) if ready else None
 
 
 def collect() -> None:
@@ -46,14 +56,16 @@ def collect() -> None:
 
     import pytest
 
-    _, address, *arguments = sys.argv
+    _, _, address, *arguments = sys.argv
     sys.argv[1:] = []
     ready = os.dup(1)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
-    # Each worker says what cannot be collected.
-    pytest.main([*arguments, "-n0", "--dist", "no", "--collect-only", "--quiet"])
+    if pytest.main([*arguments, "-n0", "--dist", "no", "--collect-only", "--quiet"]):
+        return
     gc.freeze()
+    # Ctrl-C reaches all processes: workers end their tests, then those who wait for them end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
@@ -72,16 +84,17 @@ def _fork_workers(listener: socket.socket) -> bool:
     workers: dict[socket.socket, int] = {}
     wanted = [0, listener]
     while wanted or workers:
-        for told in select([*wanted, *workers], [], [])[0]:
-            if told == 0:
+        for source in select([*wanted, *workers], [], [])[0]:
+            if source == 0:
                 wanted = []
-            elif told is listener:
+            elif source is listener:
                 program, _ = listener.accept()
                 _, files, _, _ = socket.recv_fds(program, 1, 4)
                 workers[program] = os.fork()
                 if not workers[program]:
-                    for one in (listener, *workers):
-                        one.close()
+                    signal.signal(signal.SIGINT, signal.default_int_handler)
+                    for inherited in (listener, *workers):
+                        inherited.close()
                     for number, file in enumerate(files[:3]):
                         os.dup2(file, number)
                         os.close(file)
@@ -91,8 +104,8 @@ def _fork_workers(listener: socket.socket) -> bool:
                 for file in files:
                     os.close(file)
             else:
-                number = workers.pop(told)
-                told.close()
+                number = workers.pop(source)
+                source.close()
                 os.kill(number, signal.SIGKILL)
                 os.waitpid(number, 0)
     return False
@@ -100,6 +113,7 @@ def _fork_workers(listener: socket.socket) -> bool:
 
 def attach(address: str) -> None:
     """Have a worker forked with this process's input and output, and wait for its end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     end, worker = os.pipe()
     with socket.socket(socket.AF_UNIX) as origin:
         origin.connect(address)
