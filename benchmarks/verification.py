@@ -3,7 +3,7 @@
     python -m benchmarks.verification [--runs 100] [--rounds 500] [--slots 200] [--asked 5]
                                       [--warehouse FOLDER] [--json]
 
-Of a warehouse as `benchmarks/cookbook.py` makes it each query is asked ASKED times in turns, each
+Of a warehouse as `benchmarks/generated.py` makes it each query is asked ASKED times in turns, each
 time in a process of its own: without verification (`without`), where the files' checksums are
 noted, as they are by who writes them and by queries before (`noted`), and where no file is known,
 as in a warehouse that was copied from elsewhere (`unknown`). Figures are the least wall and
@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks import cookbook
+from benchmarks.cookbook import parser_of
+from benchmarks.generated import WHOLE, generate
 
 WAYS = ("without", "noted", "unknown")
 MOST_RATIO = 1.1
@@ -52,14 +53,14 @@ print(perf_counter() - started, process_time() - busy)
 
 
 def main() -> int:
-    parser = cookbook.parser_of(__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--asked", type=int, default=5, help="times that each query is asked")
     options = parser.parse_args()
     slow = False
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.warehouse or Path(temporary)
-        if not (folder / cookbook.WHOLE).exists():
-            cookbook.generate(folder, options.runs, options.rounds, options.slots)
+        if not (folder / WHOLE).exists():
+            generate(folder, options.runs, options.rounds, options.slots)
         for row in measure(folder, options.asked):
             text = "  ".join(f"{name} {value}" for name, value in row.items())
             print(json.dumps(row) if options.json else text, flush=True)

@@ -6,19 +6,20 @@ from pathlib import Path
 import pytest
 
 from benchmarks import cookbook
+from benchmarks.generated import SPAN, WHOLE, generate
 from warehouse.analytics.questions import Analytics
 from warehouse.analytics.recipes import recipe, recipes
 
 pytestmark = pytest.mark.slow
 
-SMALLEST = (4, cookbook.SPAN, 4)
+SMALLEST = (4, SPAN, 4)
 """A run of each policy, a span of rounds, a slot for each size of a gang."""
 
 
 @pytest.fixture(scope="module")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("benchmark") / "warehouse"
-    cookbook.generate(folder, *SMALLEST)
+    generate(folder, *SMALLEST)
     return folder
 
 
@@ -37,5 +38,5 @@ def test_a_half_made_warehouse_is_not_used(
     for said in ("is no multiple of", "was left half made"):
         with pytest.raises(SystemExit, match=said):
             cookbook.main()
-    assert not (half / cookbook.WHOLE).exists()
-    assert (warehouse / cookbook.WHOLE).exists()
+    assert not (half / WHOLE).exists()
+    assert (warehouse / WHOLE).exists()
