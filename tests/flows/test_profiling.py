@@ -1,7 +1,6 @@
 """Profiles: what is to be measured, what is made of it, and one way through the commands."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,9 @@ import pytest
 
 from containers.docker.checking import machine
 from containers.docker.nodes import Nodes
-from containers.docker.telemetry import BACKLOG_BYTES, LINES
-from containers.runtime import ContainerEvent, EventKind, Standing, Terms
-from containers.virtual.faithful import FaithfulPlace
+from containers.runtime import ContainerEvent, EventKind
 from flows.runs.default_profile import PROFILES, with_default_profile
-from flows.runs.pair_profiling import (
-    MeasuredPair,
-    measured_together,
-    pairs_of,
-    rates_together,
-    with_pairs,
-)
+from flows.runs.pair_profiling import MeasuredPair, pairs_of, with_pairs
 from flows.runs.profiling import (
     Combination,
     Measured,
@@ -186,78 +177,6 @@ def test_pairs_of_what_is_measured_again_are_dropped(daemon: Dockerd, storage: P
     published = {**before, "measured": {}}  # whose pairs were not read, and are not now
     after = table_of([Measured(one, 2.0)], node, machine(node), published)
     assert after["cpu"] == {**alone, first: {"null": 2.0}}
-
-
-def test_pairs_are_of_as_many_gpus_and_two_of_a_kind_are_one() -> None:
-    two, one = ONE, replace(ONE, scale_factor=1)
-    assert pairs_of([one, two, replace(two, batch_size=32)]) == [
-        (one, one),
-        (two, two),
-        (two, replace(two, batch_size=32)),
-        (replace(two, batch_size=32), replace(two, batch_size=32)),
-    ]
-
-
-def epochs_of(steps: float, seconds: float, ends: Sequence[float]) -> list[dict[str, float]]:
-    return [{"at": at, "steps": steps, "seconds": seconds} for at in ends]
-
-
-def test_rates_of_a_pair_are_of_the_time_in_which_both_train() -> None:
-    slow = epochs_of(10, 4.0, [10.0, 14.0, 18.0, 22.0])  # the first one warms up
-    fast = epochs_of(10, 1.0, [12.0, *range(13, 19)])
-    fast += epochs_of(10, 0.5, [18.5, 19.0])  # alone by then
-    assert rates_together(slow[:3], fast[:-2], (1, 1), (1, 1)) == (10 / 4.0, 10 / 1.0)
-    assert rates_together(slow[:3], fast, (1, 1), (2, 1)) is None
-    assert rates_together(slow, fast[:4], (1, 1), (1, 1)) is None
-    assert rates_together(slow[:1], [], (1, 1), (1, 1)) is None
-
-
-def write_epochs(file: Path, count: int, at: float, seconds: float, pad: str = "") -> None:
-    lines = [
-        {"at": at + n * seconds, "steps": 10, "seconds": seconds, "x": pad} for n in range(count)
-    ]
-    with file.open("a") as out:
-        out.writelines(f"{json.dumps(line)}\n" for line in lines)
-
-
-def test_a_pair_is_measured_by_the_last_epochs_of_both_for_a_bounded_time(tmp_path: Path) -> None:
-    folders = tmp_path / "one", tmp_path / "other"
-    for folder in folders:
-        folder.mkdir()
-    pair = replace(ONE, batch_size=32), ONE
-    runtime = FaithfulPlace([]).open(Terms("r", 2.0), Standing())
-    write_epochs(folders[0] / LINES, 3, 2e6, 4.0)
-    found = measured_together(runtime, pair, folders, 2, 10)  # the other one never reports
-    assert found == MeasuredPair(pair, problem="too few epochs were reported in 3600 s")
-    pad = "x" * 40_000  # more than is read before both train
-    write_epochs(folders[1] / LINES, BACKLOG_BYTES // 40_000 + 1, 1e6, 1.0, pad)
-    write_epochs(folders[1] / LINES, 20, 2e6, 1.0)
-    found = measured_together(runtime, pair, folders, 2, 10)
-    assert found == MeasuredPair(pair, (10 / 4.0, 10 / 1.0))
-
-
-def test_measured_pairs_are_read_and_published_ones_are_left_out(tmp_path: Path) -> None:
-    one, other = Combination("LM", 16, 2), Combination("ResNet-18", 32, 2)
-    alone = {key_of(one): {"null": 8.0}, key_of(other): {"null": 4.0}}
-    found = [
-        MeasuredPair((one, other), (5.0, 3.0)),
-        MeasuredPair((one, one), (4.0, 4.0)),
-        MeasuredPair((other, other), problem="out of memory"),
-    ]
-    table = with_pairs({"cpu": alone, "measured": {"cpu": {}}}, found, "cpu")
-    out = tmp_path / "p.json"
-    out.write_text(json.dumps(table))
-    assert read_throughputs(out, ("cpu",)).pairs == {
-        ("LM", 16, "ResNet-18", 32, "cpu", 2): 5.0,
-        ("ResNet-18", 32, "LM", 16, "cpu", 2): 3.0,
-        ("LM", 16, "LM", 16, "cpu", 2): 4.0,
-    }
-    out.write_text(json.dumps({**table, "measured": {}}))
-    assert read_throughputs(out, ("cpu",)).pairs == {}
-    table["cpu"][key_of(one)][key_of(other)] = [5.0]
-    out.write_text(json.dumps(table))
-    with pytest.raises(InputError, match="is not a pair like"):
-        read_throughputs(out, ("cpu",))
 
 
 def test_a_combination_that_no_cluster_of_this_size_runs(daemon: Dockerd, storage: Path) -> None:
