@@ -3,10 +3,8 @@
 import asyncio
 import json
 import re
-import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +13,6 @@ import httpx
 import pytest
 import schemathesis
 from hypothesis import given, settings
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
 
 from benchmarks.attacks import schemas
 from flows.desk.guarded import Guarded
@@ -24,11 +20,9 @@ from flows.web.api import create_api
 from flows.web.asking import MOST_BYTES, Asking, Refused
 from flows.web.streams import MOST_FOLLOWERS, MOST_OF_ONE, Streams
 from predictor.allocation import Demand
-from predictor.errors import WarehouseBusy, WarehouseError
 from predictor.options import JobOptions
 from tasks.commands import CommandKind
 from tests.flows.test_scheduler import JOB, go
-from warehouse.inbox.inbox import FILE as DATABASE
 from warehouse.inbox.inbox import Inbox
 from warehouse.inbox.tokens import Role, Token, Tokens
 
@@ -278,46 +272,6 @@ def test_a_service_that_has_not_begun_says_so(tmp_path: Path) -> None:
     answer = client.request("GET", "/v1/jobs", auth=("shockwave", "secret"))
     client.close()
     assert (answer.status_code, answer.json()["problem"]) == (503, "has not begun")
-
-
-def test_tokens_are_looked_up_together_and_a_damaged_one_is_its_caller_s(tmp_path: Path) -> None:
-    made = {}
-    with Tokens(tmp_path) as tokens:
-        for name in ("ann", "bob", "eve"):
-            made[name] = f"Bearer {tokens.add(name, Role.READER)}"
-    asked = list[str]()
-
-    @event.listens_for(Engine, "before_cursor_execute")
-    def note(connection: Any, cursor: Any, statement: str, *more: Any) -> None:
-        asked.extend([statement] if "FROM shockwave_tokens" in statement else [])
-
-    async def who(*names: str) -> list[Any]:
-        asking = Asking(Guarded(tmp_path), SECRET)
-        given = (asking.who(made.get(name, "Bearer none")) for name in names)
-        return await asyncio.gather(*given, return_exceptions=True)
-
-    async def who_of_none() -> list[Any]:
-        asking = Asking(Guarded(tmp_path), SECRET)
-        assert await asking.who(made["ann"])
-        with closing(sqlite3.connect(tmp_path / DATABASE)) as database, database:
-            database.execute("DROP TABLE shockwave_tokens")
-        asked.clear()
-        given = (asking.who(made["ann"]) for _ in range(8))
-        return await asyncio.gather(*given, return_exceptions=True)
-
-    try:
-        found = asyncio.run(who(*("ann", "bob", "eve", "none") * 5))
-        assert [one and one.name for one in found] == ["ann", "bob", "eve", None] * 5
-        assert len(asked) <= 2  # all who came while the first one was looked up
-        with closing(sqlite3.connect(tmp_path / DATABASE)) as database, database:
-            database.execute("UPDATE shockwave_tokens SET role = 'root' WHERE name = 'eve'")
-        ann, eve, bob = asyncio.run(who("ann", "eve", "bob"))
-        assert (ann.name, bob.name) == ("ann", "bob")
-        assert isinstance(eve, WarehouseError)
-        assert {type(one) for one in asyncio.run(who_of_none())} == {WarehouseBusy}
-        assert len(asked) <= 2  # nobody waits for the answers that others did not get
-    finally:
-        event.remove(Engine, "before_cursor_execute", note)
 
 
 def test_nobody_takes_all_streams(api: Api) -> None:

@@ -1,0 +1,56 @@
+"""Who asks: tokens are looked up for all who come meanwhile, and a damaged one is nobody else's."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+from flows.desk.guarded import Guarded
+from flows.web.asking import Asking
+from predictor.errors import WarehouseBusy, WarehouseError
+from warehouse.inbox.inbox import FILE as DATABASE
+from warehouse.inbox.tokens import Role, Tokens
+
+
+def test_tokens_are_looked_up_together_and_a_damaged_one_is_its_caller_s(tmp_path: Path) -> None:
+    made = {}
+    with Tokens(tmp_path) as tokens:
+        for name in ("ann", "bob", "eve"):
+            made[name] = f"Bearer {tokens.add(name, Role.READER)}"
+    asked = list[str]()
+
+    @event.listens_for(Engine, "before_cursor_execute")
+    def note(connection: Any, cursor: Any, statement: str, *more: Any) -> None:
+        asked.extend([statement] if "FROM shockwave_tokens" in statement else [])
+
+    async def who(*names: str) -> list[Any]:
+        asking = Asking(Guarded(tmp_path), "shockwave:secret")
+        given = (asking.who(made.get(name, "Bearer none")) for name in names)
+        return await asyncio.gather(*given, return_exceptions=True)
+
+    async def who_of_none() -> list[Any]:
+        asking = Asking(Guarded(tmp_path), "shockwave:secret")
+        assert await asking.who(made["ann"])
+        with closing(sqlite3.connect(tmp_path / DATABASE)) as database, database:
+            database.execute("DROP TABLE shockwave_tokens")
+        asked.clear()
+        given = (asking.who(made["ann"]) for _ in range(8))
+        return await asyncio.gather(*given, return_exceptions=True)
+
+    try:
+        found = asyncio.run(who(*("ann", "bob", "eve", "none") * 5))
+        assert [one and one.name for one in found] == ["ann", "bob", "eve", None] * 5
+        assert len(asked) <= 2  # all who came while the first one was looked up
+        with closing(sqlite3.connect(tmp_path / DATABASE)) as database, database:
+            database.execute("UPDATE shockwave_tokens SET role = 'root' WHERE name = 'eve'")
+        ann, eve, bob = asyncio.run(who("ann", "eve", "bob"))
+        assert (ann.name, bob.name) == ("ann", "bob")
+        assert isinstance(eve, WarehouseError)
+        assert {type(one) for one in asyncio.run(who_of_none())} == {WarehouseBusy}
+        assert len(asked) <= 2  # nobody waits for the answers that others did not get
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
