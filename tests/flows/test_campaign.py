@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -14,22 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 from threading import Event, Thread
 
 import pytest
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
-from prefect.client.schemas.objects import Artifact
 
-from flows.campaigns import under_way
 from flows.campaigns.campaign import CellsFailed, campaign
 from flows.campaigns.campaign_file import read_campaign
 from flows.campaigns.cells import Starts, expand
 from flows.campaigns.plan import Campaign
 from flows.campaigns.runners import CLUSTERS, Runner
 from flows.campaigns.under_way import campaign_id
-from flows.cli.progress import VARIABLE
 from flows.history.replay import replay
 from flows.history.whatif import Change, whatif
 from flows.runs.simulation import simulate
@@ -38,7 +32,6 @@ from harness.up import PROGRAM, descendants, free_port, running
 from harness.waiting import HANG_SECONDS, wait_for
 from tests.flows.conftest import Command, tree
 from tests.newcomer import elsewhere, in_terminal, lookups_of, newcomer
-from warehouse.analytics.questions import Analytics
 from warehouse.store.campaigns import read_cells
 from warehouse.store.files import CellStatus
 from warehouse.store.folder import place_of, present
@@ -115,12 +108,6 @@ def expected(plain: Plain) -> dict[str, str]:
 
 def hashes(warehouse: Path, asked: Campaign) -> dict[str, str]:
     return {row.cell: row.hash for row in read_cells(warehouse, campaign_id(asked))}
-
-
-def artifact(client: SyncPrefectClient, key: str) -> Artifact:
-    return client.read_artifacts(
-        artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=[key.replace(".", "-")]))
-    )[-1]
 
 
 @pytest.fixture(scope="module")
@@ -286,62 +273,6 @@ def listens(port: int) -> bool:
     """Whether something answers on a port of this machine."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def test_cells_that_end_in_the_same_second_are_told_together(
-    client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(under_way, "REPORT_SECONDS", 3600.0)
-    told: list[list[CellStatus]] = []
-    with under_way.watched(cells=lambda rows, _: told.append([row.status for row in rows])):
-        done = campaign(read_campaign(plan(tmp_path)), Runner.THREADS, 1, None, tmp_path / "w")
-    assert told == [[CellStatus.PENDING] * 4, [CellStatus.FINISHED] * 4]
-    assert [row.status for row in read_cells(tmp_path / "w", done)] == told[-1]
-
-
-def test_what_prefect_shows(
-    here: Command, client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, warehouse = plan(tmp_path), tmp_path / "w"
-    monkeypatch.setenv(VARIABLE, "0.001")
-    ran = here("campaign", path, "--runner", "threads", "--warehouse", warehouse, "--json")
-    assert ran.code == 0, ran.err
-    assert re.search(r"^ *\d+ s  small: 4 of 4 cells$", ran.err, re.MULTILINE)
-    assert all(re.match(r" *\d+ s  ", line) for line in ran.err.splitlines())
-    monkeypatch.undo()
-    name = campaign_id(read_campaign(path))
-    fifo, shockwave, paired = ran.rows
-    assert list(fifo)[:6] == ["campaign", "policy", "workload", "cluster", "options", "seeds"]
-    assert (fifo["campaign"], fifo["policy"], fifo["seeds"]) == (name, "fifo", 2)
-    assert shockwave["policy"] == "shockwave"
-    assert (paired["policy"], paired["against"], paired["pairs"]) == ("shockwave", "fifo", 2)
-    assert paired["makespan_percent_low"] <= paired["makespan_percent"]
-    changes = cell_changes(warehouse, name, "mean_jct_s")
-    assert paired["mean_jct_percent"] == pytest.approx(100 * fmean(changes))
-    assert fifo["makespan_s_low"] < fifo["makespan_s"] < fifo["makespan_s_high"]
-    assert (warehouse / "campaigns" / name / "campaign.toml").read_text() == PLAN
-
-    progress = artifact(client, f"progress-{name}")
-    assert (progress.type, progress.data) == ("progress", 100.0)
-    assert progress.description == f"4 of 4 cells of {name}"
-    summary = artifact(client, f"summary-{name}")
-    assert isinstance(summary.data, str)
-    assert [row["policy"] for row in json.loads(summary.data)] == ["fifo", "shockwave"]
-    cells = artifact(client, f"cells-{name}").data
-    assert isinstance(cells, str)
-    for row in read_cells(warehouse, name):
-        assert f"| {row.cell} | finished | {row.run} |" in cells
-
-
-def cell_changes(warehouse: Path, name: str, figure: str) -> list[float]:
-    """By seed, the change of a figure from fifo to shockwave, as a share."""
-    query = f"SELECT c.policy, {figure} FROM campaign_cells AS c JOIN run_summary USING (run)"
-    query += f" WHERE campaign = '{name}' ORDER BY cell"
-    by_policy: dict[str, list[float]] = {}
-    for policy, value in Analytics(warehouse).query(query)[1]:
-        by_policy.setdefault(policy, []).append(value)
-    pairs = zip(by_policy["fifo"], by_policy["shockwave"], strict=True)
-    return [after / before - 1 for before, after in pairs]
 
 
 def test_a_failed_cell_stops_no_other(
