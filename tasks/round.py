@@ -22,6 +22,7 @@ from solver.plan import ActiveJob, Plan, Policy, Situation, SolveReport
 from solver.policies import decide
 from solver.promised import Promises
 from tasks.commands import Command, Orders
+from tasks.displaced import displaced
 from tasks.layouts import FIRST_WITH_WORK
 from tasks.record import Estimate, RoundRecord, RunHeader, Timings, record_hash
 from tasks.sources import JobSource, Trace
@@ -306,27 +307,6 @@ def dispatch(run: Run, this: Round) -> None:
     losing = {job_id: why(gpus) for job_id, gpus in leases.items() if job_id not in placement}
     new = [Lease(job_id, gpus) for job_id, gpus in placement.items() if leases.get(job_id) != gpus]
     this.events = (*run.runtime.preempt(losing), *run.runtime.launch(run.state.round, new))
-
-
-def displaced(
-    gpus: Iterable[int],
-    before: Mapping[int, tuple[int, ...]],
-    now: Mapping[int, tuple[int, ...]],
-) -> str:
-    """The reason of a preemption in words: the jobs that get the GPUs.
-
-    Args:
-        gpus: GPUs of the preempted job.
-        before: GPUs by job in the last round.
-        now: GPUs by job in the coming round.
-    """
-    lost = set(gpus)
-    others = [
-        job for job, held in now.items() if before.get(job) != held and not lost.isdisjoint(held)
-    ]
-    if not others:
-        return "its GPUs are left idle"
-    return f"its GPUs go to job{'s' * (len(others) > 1)} {', '.join(map(str, sorted(others)))}"
 
 
 def record(run: Run, this: Round) -> None:

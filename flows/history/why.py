@@ -14,9 +14,10 @@ from flows.runs.prepared import prepare
 from flows.runs.start import check_recorded
 from predictor.errors import InputError, WarehouseError, likely
 from predictor.job import JobSpec, named
+from tasks.displaced import displaced
 from tasks.record import RoundRecord
 from tasks.replay import Comparison, Recording
-from tasks.round import Round, Run, collect, displaced, predict, solve
+from tasks.round import Round, Run, collect, predict, solve
 from warehouse.analytics.newest import newest_run
 from warehouse.store.reader import Reader
 
