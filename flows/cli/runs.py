@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
@@ -240,7 +239,7 @@ def print_summary(
     keep_fast(warehouse, progress().counted("copying figures", "files"))
     progress().stage("reading figures")
     asked = ["FROM run_summary"] if as_json else ["FROM run_summary", SOLVERS]
-    (columns, rows), *solvers = Analytics(warehouse).queries(asked, runs)
+    (columns, rows), *others = Analytics(warehouse).queries(asked, runs)
     found = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
     wall = {"wall_s": round(wall_seconds, 3)}
     figures = [{name: (found[run] | wall)[name] for name in SIMULATE_FIELDS} for run in runs]
@@ -264,5 +263,6 @@ def print_summary(
             [{name: row[name] for name in row if name not in said} for row in figures],
             heading="policy",
         )
-        for backend, reason, rounds in chain.from_iterable(rows for _, rows in solvers):
+        ((_, solvers),) = others
+        for backend, reason, rounds in solvers:
             say(f"{counted(rounds, 'round')} solved by {backend} ({reason})")

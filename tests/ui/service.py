@@ -32,13 +32,13 @@ def line_of(process: int) -> bytes:
 
 
 @contextmanager
-def start(folder: Path, *options: str, home: Path | None = None, **more: str) -> Iterator[Up]:
-    """`shockwave up` in a folder until the context ends, on a home of its own if none is given.
+def start(folder: Path, *options: str, **more: str) -> Iterator[Up]:
+    """`shockwave up` in a folder until the context ends, on a home of its own.
 
     It looks up and reaches no other machine, and nor does what it starts.
     """
     folder.mkdir(exist_ok=True)
-    env = newcomer(home or folder / "home", folder / "lookups") | {"NO_COLOR": "1", **more}
+    env = newcomer(folder / "home", folder / "lookups") | {"NO_COLOR": "1", **more}
     with terminal() as shown, started(folder, *options, env=env, shown=shown) as up:
         yield up
     assert lookups_of(folder / "lookups")
@@ -47,8 +47,8 @@ def start(folder: Path, *options: str, home: Path | None = None, **more: str) ->
 
 
 @contextmanager
-def ready(folder: Path, *options: str, home: Path | None = None, **more: str) -> Iterator[Up]:
+def ready(folder: Path, *options: str, **more: str) -> Iterator[Up]:
     """The same, once it is ready."""
-    with start(folder, *options, home=home, **more) as up:
+    with start(folder, *options, **more) as up:
         up.until_ready()
         yield up

@@ -138,7 +138,7 @@ def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient)
     processes = up.descendants()
     assert len(processes) >= 3  # the server, what serves, the flow run
 
-    assert up.stop() == 0
+    assert up.stop(signal.SIGINT) == 130
     assert running(processes) == set()
     with closing(sqlite3.connect(Path(up.env["PREFECT_HOME"]) / "prefect.db")) as database:
         ((state,),) = database.execute(

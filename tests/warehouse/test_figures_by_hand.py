@@ -150,6 +150,14 @@ def test_waiting_is_all_time_without_a_lease(analytics: Analytics) -> None:
     assert figures["mean_waiting_s"] == pytest.approx(350 / 3)
 
 
+def test_who_ended_without_a_lease_waited_all_the_time(tmp_path: Path) -> None:
+    rounds = records()
+    rounds[2] = replace(rounds[2], leases=(Lease(1, (0,)),), events=())
+    analytics = warehouse_of(tmp_path, rounds)
+    assert by_job(analytics, "held_seconds")[2] == 0.0
+    assert by_job(analytics, "waiting_seconds")[2] == by_job(analytics, "jct_seconds")[2] == 130.0
+
+
 def test_gpu_hours_are_leased_or_trained(analytics: Analytics) -> None:
     figures = summary(analytics)
     assert figures["gpu_hours"] == pytest.approx((2 * 115.0009 + 200 + 80) / 3600)

@@ -14,14 +14,16 @@ from flows.runs.simulation import simulate
 from predictor.errors import InputError, ShockwaveError, WarehouseError
 from tasks.round import Run
 from tests.contents import seen_by_analysts
-from tests.runs import Made, ended, tiny, write
+from tests.runs import Made, chained, ended, tiny, write
+from tests.warehouse.by_hand import START, records
 from tests.warehouse.conftest import folder, process, tree
 from warehouse.analytics import catalog
 from warehouse.analytics.catalog import build
 from warehouse.analytics.definitions import READING_FILES
 from warehouse.analytics.limits import interruptible
+from warehouse.analytics.marts import materialise
 from warehouse.analytics.questions import Analytics
-from warehouse.store.folder import RESTORE, WHOLE, make_folder, no_cells
+from warehouse.store.folder import RESTORE, WHOLE, make_folder, no_cells, run_folders
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
@@ -175,20 +177,9 @@ def test_the_database_is_rebuilt_only_when_something_changed(opened: tuple[Path,
 @pytest.mark.parametrize("grown", [False, True])
 @pytest.mark.slow
 def test_the_next_database_of_a_process_is_as_if_it_were_its_first(
-    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, grown: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grown: bool
 ) -> None:
-    def views(warehouse: Path) -> list[tuple[object, ...]]:
-        build(warehouse)
-        with duckdb.connect(str(warehouse / "analytics.duckdb"), read_only=True) as connection:
-            (warehouse / ".views").unlink()
-            columns = "SELECT table_name, column_name, data_type FROM duckdb_columns()"
-            files = f"list_contains({[*READING_FILES]}, view_name)"
-            stored = f"SELECT view_name, sql, NULL FROM duckdb_views() WHERE {files}"
-            rows = connection.execute(f"{columns} UNION ALL {stored} ORDER BY ALL").fetchall()
-            assert connection.execute("FROM job_outcomes").fetchall() == []
-            return rows
-
-    views(tmp_path / "earlier")
+    made_views(tmp_path / "earlier")
     here = tmp_path / "here"
     if grown:  # cells of a campaign that have a column of another type
         make_folder(here)
@@ -197,10 +188,47 @@ def test_the_next_database_of_a_process_is_as_if_it_were_its_first(
         with duckdb.connect() as connection:
             cells = f"SELECT * REPLACE (seed::VARCHAR AS seed) FROM '{no_cells(here)}'"
             connection.execute(f"COPY ({cells}) TO '{folder / 'cells.parquet'}'")
-    found = views(here)
+    found = made_views(here)
     monkeypatch.setattr(catalog, "_before", {})
-    assert found == views(here)
+    assert found == made_views(here)
     assert (("campaign_cells", "seed", "VARCHAR") in found) == grown
+
+
+@pytest.mark.parametrize("service", [False, True])
+@pytest.mark.slow
+def test_so_it_is_with_copies_and_with_runs_of_services(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, service: bool
+) -> None:
+    monkeypatch.setattr(catalog, "_before", {})
+    start = replace(START, header=replace(START.header, service=service))
+    rounds = chained(start, records())
+    earlier, here = tmp_path / "earlier", tmp_path / "here"
+    for warehouse, known in ((earlier, 2), (here, 3)):
+        write(warehouse, start, rounds[:known])
+        if not service:
+            write(warehouse, start, rounds)
+            materialise(warehouse)
+    made_views(earlier)
+    ((kind, kept),) = catalog._before.items()
+    assert kind == (not service, service)
+    found = made_views(here)
+    assert catalog._before[kind] is kept, "it was taken over"
+    catalog._before.clear()
+    assert found == made_views(here)
+
+
+def made_views(warehouse: Path) -> list[tuple[object, ...]]:
+    """What a database that is made now has, reads and answers."""
+    build(warehouse)
+    (warehouse / ".views").unlink()
+    with duckdb.connect(str(warehouse / "analytics.duckdb"), read_only=True) as connection:
+        columns = "SELECT table_name, column_name, data_type FROM duckdb_columns()"
+        files = f"schema_name = 'copied' OR list_contains({[*READING_FILES]}, view_name)"
+        stored = f"SELECT view_name, sql, NULL FROM duckdb_views() WHERE {files}"
+        rows = connection.execute(f"{columns} UNION ALL {stored} ORDER BY ALL").fetchall()
+        outcomes = connection.execute("FROM job_outcomes ORDER BY ALL").fetchall()
+    assert bool(outcomes) == bool(run_folders(warehouse))
+    return rows + outcomes
 
 
 @pytest.mark.slow

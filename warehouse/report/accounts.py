@@ -93,7 +93,7 @@ def _why(row: Row, leases: Sequence[Row]) -> Iterator[str]:
     yield held
     yield (
         f"It ended at {_told(row['finish_seconds'])}, {_told(row['jct_seconds'])} after it came; "
-        f"for {_told(max(0.0, row['waiting_seconds']))} of these it held no GPUs."
+        f"for {_told(row['waiting_seconds'])} of these it held no GPUs."
     )
     if row["ftf"] is not None:
         share = row["jct_seconds"] / row["ftf"]

@@ -59,7 +59,7 @@ SELECT
     a.finish_seconds,
     l.start_seconds - j.arrival_seconds AS queueing_seconds,
     a.finish_seconds - j.arrival_seconds AS jct_seconds,
-    jct_seconds - least(jct_seconds, held_seconds) AS waiting_seconds,
+    jct_seconds - least(jct_seconds, coalesce(l.held_seconds, 0)) AS waiting_seconds,
     coalesce(l.held_seconds, 0) AS held_seconds,
     coalesce(l.run_seconds, 0) AS run_seconds,
     coalesce(l.restart_seconds, 0) AS restart_seconds,
