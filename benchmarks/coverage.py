@@ -198,7 +198,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         cells = [group]
         for of in (LEFT, FINISH, START):
             one = found.get((of, group))
-            cells += [f"{one['jobs']:,}", told(one)] if one else ["–", "–"]
+            cells += [f"{one['jobs']:,}", held_of(one)] if one else ["–", "–"]
             for name in ("width", "ours", "baseline"):
                 value = one[name] if one else math.nan
                 cells.append("–" if math.isnan(value) else f"{100.0 * value:.0f}")
@@ -208,7 +208,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     return markdown(("", *heads), shown)
 
 
-def told(row: dict[str, Any]) -> str:
+def held_of(row: dict[str, Any]) -> str:
     """How many truths were held and its error, in %; bold outside of the band."""
     band = BAND_OF_ALL if row["group"] == "all" else BAND
     text = f"{100.0 * row['held']:.0f} ± {100.0 * row['error']:.0f}"
@@ -250,12 +250,12 @@ class Kept:
         clock = this.observation.clock_seconds
         for job_id, one in expected(run, this, this.active.keys()).items():
             tenth = tenth_of(this.state.beliefs[job_id])
-            told = [(FINISH, one.finish, one.finish_low, one.finish_high)]
+            bounds = [(FINISH, one.finish, one.finish_low, one.finish_high)]
             if job_id not in this.plan.placement:
-                told.append((START, one.start, one.start_low, one.start_high))
+                bounds.append((START, one.start, one.start_low, one.start_high))
             self.happened += [
                 Made(of, job_id, tenth, clock, *(time - clock for time in times))
-                for of, *times in told
+                for of, *times in bounds
             ]
 
     def truth(self, made: Made, total: dict[int, float]) -> float:

@@ -17,7 +17,7 @@ from solver.cells.cells import Cells
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
 from solver.plan import Policy
-from solver.policies import PACKED, for_several_pools, make_policy, policy_class
+from solver.policies import COSTED, PACKED, for_several_pools, make_policy, policy_class
 from tasks.layouts import VERSION
 from tasks.measured import Measurement, PairMeasurement
 from tasks.record import (
@@ -142,6 +142,7 @@ def make_header(
             f"{settings.restart_seconds:g} leaves nothing of a round",
             f"give less than the round's {settings.round_seconds:g}",
         )
+    check_prices(settings, settings.pools)
     packs = _packs(settings, profile, service)
     restart = _restarts(settings, profile)
     models = {spec.model for spec in workload.specs}
@@ -217,6 +218,22 @@ def without_effect(settings: Settings) -> tuple[str, ...]:
     kinds = "of_one_type" if settings.inventory.mixed else "of_several_types"
     names: tuple[str, ...] = getattr(policy_class(settings.policy), kinds, ())
     return names
+
+
+def check_prices(settings: Settings, pools: Iterable[Pool]) -> None:
+    """Refuse pools without a price where the policy divides by prices.
+
+    Raises:
+        InputError: One has none.
+    """
+    if any(parameter.name == COSTED and parameter.value for parameter in settings.parameters):
+        for pool in pools:
+            if not pool.price:
+                raise InputError(
+                    f"parameters.{COSTED}",
+                    f"GPUs of type {pool.gpu_type!r} have no price to divide by",
+                    "give each pool a price of a GPU-hour, as in v100:12x1@0.74",
+                )
 
 
 def _packs(settings: Settings, profile: Profile, service: bool) -> bool:

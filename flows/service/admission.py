@@ -7,7 +7,7 @@ from functools import partial
 from containers.runtime import Terms
 from containers.virtual.truth import GroundTruth, check_jobs
 from flows.runs.prepared import terms
-from flows.runs.start import policy_of
+from flows.runs.start import check_prices, policy_of
 from predictor.errors import InputError
 from predictor.job import JobSpec
 from predictor.throughput import Profile
@@ -99,7 +99,7 @@ def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
 
     Raises:
         InputError: It has no GPUs, or the service has no throughputs of their type; its policy
-            schedules one pool; or tenants are promised cells.
+            schedules one pool, or divides by a price that it lacks; or tenants are promised cells.
     """
     if header.settings.cells:
         problem = "tenants are promised cells of the nodes that were there from the beginning"
@@ -120,6 +120,7 @@ def check_node(node: NewNode, header: RunHeader, inventory: Inventory) -> None:
             f"give one of {last.gpus_per_node} GPUs of the same type and price, "
             f"or begin with one of {', '.join(for_several_pools())}",
         )
+    check_prices(header.settings, [node.pool])
 
 
 def check_job(

@@ -10,7 +10,8 @@ takes a block for as long as it runs, and the large ones run in what blocks are 
 That holds for every timetable, and says of the last gang of two that it costs as much as one of
 four, unless others run beside it: so the longest of the small gangs begin while others are left.
 There is such a limit for each b, type, interval and j, and where C mod b is not 0 the same without
-j. Few hold anything back, so those are added that the program broke without them.
+j. In the terms of integer programming these are valid inequalities. Few hold anything back, so they
+are added as cutting planes: those that the solution breaks (separation by going through all).
 """
 
 import numpy as np
@@ -26,10 +27,11 @@ PASSES = 4
 """Bound on effort: how often the program is solved."""
 
 ROWS = 96
-"""Bound on effort: limits, at most."""
+"""Bound on effort: limits, at most; of more the most broken."""
 
 BROKEN = 0.02
-"""Part of a limit's room beyond which it counts as broken."""
+"""Part of a limit's room beyond which it counts as broken, by j itself where there is one: else
+that without j says the same."""
 
 
 def prices_of_gangs(program: Program) -> PricesOverTime:
@@ -42,14 +44,19 @@ def prices_of_gangs(program: Program) -> PricesOverTime:
     if len(program.gangs) > JOBS:
         return found
     every = limits(program)
+    # Only of j a limit takes more than its GPUs.
+    alone = every._replace(takes=np.where(every.takes > program.gangs, every.takes, 0.0))
+    without = ~alone.takes.any(axis=1)
     chosen = np.zeros(len(every.room), dtype=bool)
     for _ in range(PASSES - 1):
-        lengths = np.append(program.lengths[:-1], found.last)[every.times]
-        beyond = every.taken(found.seconds) - (1.0 + BROKEN) * lengths * every.room
-        more = (beyond > 0.0) & ~chosen
-        if not more.any() or chosen.sum() + more.sum() > ROWS:
+        room = np.append(program.lengths[:-1], found.last)[every.times] * every.room
+        own = np.where(without, np.inf, alone.taken(found.seconds))
+        broken = np.minimum(every.taken(found.seconds) - room, own) / room
+        more = np.flatnonzero((broken > BROKEN) & ~chosen)
+        most = more[np.argsort(-broken[more], kind="stable")][: ROWS - int(chosen.sum())]
+        if not len(most):
             break
-        chosen |= more
+        chosen[most] = True
         found = prices_over_time(program, limits=every.only(chosen))
     return found
 

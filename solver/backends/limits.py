@@ -1,4 +1,8 @@
-"""More rows of the program over time: limits on what runs on a GPU type in an interval."""
+"""More rows of the program over time: limits on what runs on a GPU type in an interval.
+
+In the terms of integer programming they are valid inequalities: every timetable satisfies them,
+but not every solution without them.
+"""
 
 from typing import NamedTuple
 

@@ -93,8 +93,7 @@ class PricesOverTime:
         Args:
             gangs: g, shape (jobs,): with limits, of the jobs that the program was of.
         """
-        found = np.multiply.outer(self.prices, gangs)
-        return self.limits.priced(found, self.more)
+        return _paid(self.prices, gangs, self.limits, self.more)
 
     def ending(self, capacities: Floats) -> float:
         """What a second of the last interval costs at these prices."""
@@ -125,6 +124,11 @@ def prices_over_time(
         steps += 1
     prices, last = point.d.u, float(point.x.all[-1])
     return PricesOverTime(prices, last, closed, point.x.y, limits, point.d.more)
+
+
+def _paid(prices: Floats, gangs: Floats, limits: Limits, more: Floats) -> Floats:
+    """What a second of jobs costs, by prices of GPUs and limits: as of `PricesOverTime`."""
+    return limits.priced(np.multiply.outer(prices, gangs), more)
 
 
 def _sampled(program: Program) -> Program:
@@ -224,8 +228,7 @@ class _Point:
 
     def paid(self, prices: "_Parts") -> Floats:
         """What a second of each job costs at prices, shape (intervals, types, jobs)."""
-        found = np.multiply.outer(prices.u, self.g)
-        return self.limits.priced(found, prices.more)
+        return _paid(prices.u, self.g, self.limits, prices.more)
 
     def _look(self) -> None:
         """Work out what the primal constraints lack, and the gap."""

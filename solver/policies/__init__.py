@@ -63,6 +63,9 @@ POLICIES: dict[str, type[Any]] = {
 PACKED = "packed"
 """Parameter of policies that can have two jobs share GPUs: whether they do."""
 
+COSTED = "costed"
+"""Parameter of policies that divide by prices of GPU types: whether they do."""
+
 LARGEST = 1e12
 """Upper bound on parameters, so that bids stay finite."""
 

@@ -5,7 +5,6 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.errors import SolverError
 from solver.backends.interior import best_shares
 from solver.market import Floats
 from solver.policies.shares import Contenders
@@ -30,10 +29,11 @@ class Filling(IntEnum):
 def filled(jobs: Contenders, weights: Floats, filling: Filling) -> Floats:
     """Shares of time x_jk by water filling.
 
-    The least level a_j Σ_k v_jk x_jk is raised as far as it goes; who is at it then and cannot have
-    more keeps what he has, and the same is done for the others, until nobody can gain. Narayanan et
-    al., Gavel (OSDI '20), section 4.3, where an integer program finds who cannot have more: here
-    the middle of the optimal face tells it.
+    The least level a_j Σ_k v_jk x_jk is raised as far as it goes; a job that is at it then and
+    cannot have more keeps it, and the same is done for the others, until none can gain: a linear
+    program each time, at most as many as there are jobs. Narayanan et al., Gavel (OSDI '20),
+    section 4.3, where an integer program finds which jobs cannot have more: here the middle of the
+    optimal face tells it.
 
     Args:
         jobs: The jobs.
@@ -43,6 +43,9 @@ def filled(jobs: Contenders, weights: Floats, filling: Filling) -> Floats:
 
     Returns:
         x, shape (jobs, types).
+
+    Raises:
+        SolverError: A program has no solution, though the shares before always are one.
     """
     least, can_gain = np.zeros(len(weights)), np.ones(len(weights), dtype=np.bool_)
     fastest = jobs.speeds.max(axis=1)
@@ -50,12 +53,7 @@ def filled(jobs: Contenders, weights: Floats, filling: Filling) -> Floats:
     while True:
         floors = _divided(jobs, weights, can_gain, filling)
         kept = least * (1.0 - SLACK)
-        try:
-            shares = best_shares(jobs.gangs, jobs.gpus, relative, least=kept, floor_weights=floors)
-        except SolverError:
-            if can_gain.all():
-                raise
-            return shares  # what is left to give out is below the solver's precision
+        shares = best_shares(jobs.gangs, jobs.gpus, relative, least=kept, floor_weights=floors)
         speeds = (relative * shares).sum(axis=1)
         levels = np.multiply(floors, speeds, out=floors.copy(), where=np.isfinite(floors))
         full = levels <= levels.min() * (1.0 + FULL)

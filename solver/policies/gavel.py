@@ -51,9 +51,10 @@ class Gavel:
     def __post_init__(self) -> None:
         known = [float(one) for one in Filling]
         if self.filling not in known or (self.filling and self.packed):
-            problem = "needs packed=0" if self.filling in known else f"{self.filling:g} is unknown"
+            if self.filling in known:
+                raise InputError("parameters.packed", "packed=1 needs filling=0", "leave one out")
             raise InputError(
-                "parameters.filling", problem, "give 0, 1, 2 or 3; jobs share no GPUs but with 0"
+                "parameters.filling", f"{self.filling:g} is unknown", "give 0, 1, 2 or 3"
             )
 
     def plan(self, situation: Situation) -> Plan:
@@ -67,8 +68,9 @@ class Gavel:
         jobs = jobs if self.aware else jobs.alike()
         weights = _weights(jobs)
         if self.filling:
-            return filled(jobs, weights, Filling(int(self.filling))), ()
-        shares = best_shares(jobs.gangs, jobs.gpus, jobs.speeds, floor_weights=weights)
+            shares = filled(jobs, weights, Filling(int(self.filling)))
+        else:
+            shares = best_shares(jobs.gangs, jobs.gpus, jobs.speeds, floor_weights=weights)
         # Where all types are alike, so are the shares of alike jobs, but for rounding errors.
         return (shares if self.aware else shares.round(DIGITS)), ()
 

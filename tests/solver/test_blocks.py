@@ -1,5 +1,6 @@
 """Limits of the program over time by which gangs do or do not fit beside each other."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -130,6 +131,37 @@ def test_only_one_gang_of_eight_has_room_on_twelve() -> None:
     assert prices_of_gangs(program).last == pytest.approx(20.0, rel=1e-2)
 
 
+def test_of_more_limits_than_are_added_those_most_broken_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program, lengths = drawn(4, 32, 3), np.full(12, 1.0 / 12.0)
+    sizes = np.random.default_rng(4).integers(0, 3, 32)
+    program = replace(
+        program,
+        gangs=np.array([1.0, 4.0, 8.0])[sizes],
+        capacities=np.array([19.0, 23.0, 17.0]),
+        lengths=lengths,
+        costs=np.cumsum(lengths) + np.zeros((32, 1)),
+    )
+    every = blocks.limits(program)
+
+    def broken(found: PricesOverTime) -> Floats:
+        room = np.append(lengths[:-1], found.last)[every.times] * every.room
+        return np.asarray(every.taken(found.seconds) / room - 1.0)
+
+    first, found = prices_over_time(program), prices_of_gangs(program)
+    assert (broken(first) > blocks.BROKEN).sum() > blocks.ROWS
+    assert 0 < len(found.more) <= blocks.ROWS
+    assert broken(found).max() < 0.5 * broken(first).max()
+    monkeypatch.setattr(blocks, "ROWS", 8)
+    few = prices_of_gangs(program).limits
+    assert len(few.room) == 8
+    # None says of a job without a part in it what that of no job says as well.
+    own = np.where(few.takes > program.gangs, few.takes, 0.0)
+    parts = few._replace(takes=own).taken(first.seconds)
+    assert (parts[own.any(axis=1)] > 0.0).all()
+
+
 def bids(seconds: list[float], gangs: list[int]) -> Floats:
     """Bids of jobs on four GPUs of one type."""
     jobs = len(gangs)
@@ -153,8 +185,8 @@ def test_the_longest_of_small_gangs_bids_for_as_long_as_others_run_beside_it(
 ) -> None:
     # Once the two short ones have ended, what is left of the long one holds all four GPUs.
     seconds, gangs = [8_000.0, 4_000.0, 4_000.0, 6_000.0, 6_000.0], [2, 2, 2, 4, 4]
-    told = bids(seconds, gangs)
+    limited = bids(seconds, gangs)
     monkeypatch.setattr(blocks, "JOBS", 0)
-    untold = bids(seconds, gangs)
-    assert told[0] > told[1]
-    assert untold[0] < untold[1], "by GPUs alone the shorter one goes first"
+    without = bids(seconds, gangs)
+    assert limited[0] > limited[1]
+    assert without[0] < without[1], "by GPUs alone the shorter one goes first"

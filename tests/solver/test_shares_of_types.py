@@ -19,7 +19,7 @@ from solver.plan import ActiveJob, Situation
 from solver.policies import make_policy
 from solver.policies.allox import AlloX, first_in_line
 from solver.policies.fifo import Fifo
-from solver.policies.gavel import Gavel
+from solver.policies.gavel import DIGITS, Gavel
 from solver.policies.isolated import Isolated
 from solver.policies.ledger import Account, Ledger
 from solver.policies.mst import MaxSumThroughput
@@ -155,8 +155,11 @@ def test_fillings_are_known_and_share_no_gpus() -> None:
 def test_gavel_unaware_of_types_gives_the_time_out_as_if_they_were_one(jobs: Contenders) -> None:
     weights = jobs.gangs / jobs.weights
     blind = replace(jobs, rates=np.ones_like(jobs.rates))
-    time = shares_of(Gavel(aware=0.0), jobs).sum(axis=1)
-    assert (weights * time).min() == pytest.approx(best_minimum(blind, weights), rel=1e-3)
+    for filling in (0.0, 1.0):
+        shares = shares_of(Gavel(aware=0.0, filling=filling), jobs)
+        time = shares.sum(axis=1)
+        assert (weights * time).min() == pytest.approx(best_minimum(blind, weights), rel=1e-3)
+        assert (shares == shares.round(DIGITS)).all(), "alike jobs have the same"
 
 
 @examples(25)

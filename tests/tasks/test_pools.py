@@ -10,13 +10,14 @@ from containers.virtual.faithful import FaithfulPlace
 from containers.virtual.virtual_cluster import VirtualPlace
 from flows.runs.prepared import terms
 from flows.runs.start import make_start
+from flows.service.admission import check_node
 from predictor.errors import InputError
 from predictor.throughput import Profile
 from solver.inventory import Inventory, Pool
 from solver.policies import POLICIES, for_several_pools
-from tasks.commands import Command, CommandKind
+from tasks.commands import Command, CommandKind, NewNode
 from tasks.invariants import Invariants
-from tasks.record import RunHeader, RuntimeKind, Settings, Start
+from tasks.record import Parameter, RunHeader, RuntimeKind, Settings, Start
 from tasks.rows import from_row, to_row
 from tasks.state import RunState, advance
 from tests.runs import POOLS, SPEED, Made, make, mixed
@@ -230,6 +231,17 @@ def test_one_pool_of_a_table_of_several_types_is_like_a_table_of_that_type() -> 
 def test_policies_for_one_pool_say_so(policy: str) -> None:
     with pytest.raises(InputError, match=f"policy: {policy} schedules one pool of GPUs; give one"):
         mixed(policy)
+
+
+def test_a_policy_that_divides_by_prices_has_one_of_each_pool_and_of_each_node_added() -> None:
+    costed = (Parameter("costed", 1.0),)
+    with pytest.raises(InputError, match="GPUs of type 'p100' have no price"):
+        mixed("mst", pools=(Pool("v100", 4, price=0.7), Pool("p100", 4)), parameters=costed)
+    header = mixed("mst", pools=(Pool("v100", 4, price=0.7),), parameters=costed).header
+    inventory = header.settings.inventory
+    check_node(NewNode("", "v100", 4, 0.1), header, inventory)
+    with pytest.raises(InputError, match="GPUs of type 'v100' have no price"):
+        check_node(NewNode("", "v100", 4), header, inventory)
 
 
 def test_a_pool_of_a_type_that_the_profile_lacks_is_refused() -> None:
