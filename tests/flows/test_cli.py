@@ -210,7 +210,7 @@ def test_policies_fit_a_terminal(here: Command) -> None:
     ran = here("policies")
     lines = ran.out.splitlines()
     assert [line for line in lines if not line.startswith(" ")] == list(POLICIES)
-    assert "    parameters: aware=1 filter=0 lease_seconds=0" in lines
+    assert "    parameters: aware=1 filter=0 lease_seconds=0 packed=0" in lines
     assert max(map(len, lines)) < USUAL_WIDTH
 
 
