@@ -60,8 +60,8 @@ class JobOptions:
         task: Its place in an array.
         retries: How often it is launched again after it crashed; by default as often as
             `tasks.backoff` says.
-        deadline_seconds: Time from its arrival within which it is to end; none if 0. No decision
-            depends on it.
+        deadline_seconds: Time from its arrival within which it is to end; none if 0. Of the
+            policies here only `mst` with its parameter `deadlines` goes by it.
         secrets: Names of the files that its containers find in /run/secrets.
         priority: Its weight among the jobs of its tenant, which share the sum of their budgets.
     """

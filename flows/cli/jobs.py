@@ -101,7 +101,7 @@ def submit(
         int | None, typer.Option(help="How often it is launched again after crashes.")
     ] = None,
     deadline: Annotated[
-        float | None, typer.Option(help="Seconds in which it is to end; told, and no more.")
+        float | None, typer.Option(help="Seconds in which it is to end; most policies only tell.")
     ] = None,
     env: Annotated[
         list[str] | None, typer.Option(help="A variable of its environment, NAME=VALUE.")

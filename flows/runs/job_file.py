@@ -115,7 +115,9 @@ class JobFile(BaseModel):
     ] = None
     deadline_seconds: Annotated[
         Seconds,
-        Field(description="Seconds from its arrival in which it is to end; told, and no more."),
+        Field(
+            description="Seconds from its arrival in which it is to end; most policies only tell."
+        ),
     ] = 0.0
     secrets: Annotated[
         list[str],

@@ -3,12 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from predictor.errors import InputError
 from solver.backends.interior import best_shares
 from solver.fidelity import Fidelity
 from solver.market import Floats
 from solver.plan import Plan, Situation
 from solver.policies.shares import Contenders, run_shares
+
+SLACK = 1e-5
+"""Part by which a job may be slower than its deadline asks, so that a program whose deadlines can
+just be met is well within a solver's precision."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,10 @@ class MaxSumThroughput:
         fidelity: See `solver.policies.shares`.
         costed: 1 for steps per currency unit: throughputs are divided by the price of a GPU-hour of
             the type, as published in `max_sum_throughput_normalized_by_cost_perf`.
+        deadlines: 1 for Σ_k steps per second_jk · x_jk ≥ steps left / time left of jobs that have a
+            deadline to come, as published in `max_sum_throughput_normalized_by_cost_perf_SLOs`.
+            Where they cannot all be met, see `promised`. With `Fidelity.FAIR` the shares are then
+            computed in each round, as rounds follow shares on average only.
     """
 
     name = "mst"
@@ -36,10 +46,13 @@ class MaxSumThroughput:
 
     fidelity: Fidelity = Fidelity.FAIR
     costed: float = 0.0
+    deadlines: float = 0.0
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
-        return run_shares(self, self.name, situation)
+        due = any(job.spec.options.deadline_seconds for job in situation.jobs)
+        again = bool(self.deadlines) and due and self.fidelity is Fidelity.FAIR
+        return run_shares(self, self.name, situation, again=again)
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
         """See `SharePolicy.allocate`.
@@ -56,4 +69,58 @@ class MaxSumThroughput:
                     "give each pool a price of a GPU-hour, as in v100:12x1@0.74",
                 )
             value = value / jobs.prices
-        return best_shares(jobs.gangs, jobs.gpus, jobs.speeds, value=value), ()
+        least = None
+        if self.deadlines:
+            least = (1.0 - SLACK) * promised(jobs, self.fidelity)
+        return best_shares(jobs.gangs, jobs.gpus, jobs.speeds, value=value, least=least), ()
+
+
+def promised(jobs: Contenders, fidelity: Fidelity) -> Floats:
+    """The speeds by which jobs end in time, of those whose deadlines count.
+
+    These are all where they can all be met. Where they cannot, none does in Gavel's published code.
+    With `Fidelity.FAIR` those are left out that a job would miss with the cluster to itself, and of
+    the others as many count, the next deadline first, as can be met together; and jobs are to end a
+    round before their deadlines, or as fast as they can.
+
+    Args:
+        jobs: The jobs.
+        fidelity: How the policy is run.
+
+    Returns:
+        Least speeds, in work a second, shape (jobs,); 0 where no deadline counts.
+    """
+    asked = _speeds(jobs, jobs.time_left)
+    if fidelity is Fidelity.REFERENCE:
+        return asked if _can_be_met(jobs, asked) else np.zeros_like(asked)
+    fastest = jobs.speeds.max(axis=1)
+    within = np.maximum(jobs.time_left - jobs.round_seconds, 1.0)
+    early = np.minimum(_speeds(jobs, within), fastest)
+    asked = np.where((asked > 0.0) & (asked <= fastest), early, 0.0)
+    order = [job for job in np.argsort(jobs.time_left, kind="stable").tolist() if asked[job]]
+    met, missed = 0, len(order) + 1  # the first so many can be met together, the first so many not
+
+    def first(count: int) -> Floats:
+        return np.where(np.isin(np.arange(len(asked)), order[:count]), asked, 0.0)
+
+    tried = len(order)
+    while met + 1 < missed:
+        met, missed = (tried, missed) if _can_be_met(jobs, first(tried)) else (met, tried)
+        tried = (met + missed) // 2
+    return first(met)
+
+
+def _speeds(jobs: Contenders, time_left: Floats) -> Floats:
+    """The speeds that end jobs in so many seconds; 0 for those without any left, or any work."""
+    due = (time_left > 0.0) & (jobs.work_left > 0.0)
+    return np.divide(jobs.work_left, time_left, out=np.zeros_like(time_left), where=due)
+
+
+def _can_be_met(jobs: Contenders, asked: Floats) -> bool:
+    """Whether all jobs can have the speeds that they ask for, within half the slack."""
+    if not asked.any():
+        return True
+    weights = np.divide(1.0, asked, out=np.full_like(asked, np.inf), where=asked > 0.0)
+    shares = best_shares(jobs.gangs, jobs.gpus, jobs.speeds, floor_weights=weights)
+    speeds = (jobs.speeds * shares).sum(axis=1)
+    return bool((speeds >= (1.0 - SLACK / 2.0) * asked).all())

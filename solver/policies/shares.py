@@ -52,6 +52,8 @@ class Contenders:
         prices: Of a GPU-hour of each type, on average over its pools, shape (types,); 0 without.
         job_ids: Their ids.
         tenants: Whose they are.
+        time_left: Seconds to their deadlines; infinite without one.
+        round_seconds: Length of a round.
     """
 
     gpus: Floats
@@ -64,6 +66,8 @@ class Contenders:
     prices: Floats = field(default_factory=lambda: np.zeros(0))
     job_ids: tuple[int, ...] = ()
     tenants: tuple[str, ...] = ()
+    time_left: Floats = field(default_factory=lambda: np.zeros(0))
+    round_seconds: float = 0.0
 
     @property
     def speeds(self) -> Floats:
@@ -134,6 +138,7 @@ def run_shares(
     lease_seconds: float = 0.0,
     shuffled: bool = False,
     fills: bool = True,
+    again: bool = False,
 ) -> Plan:
     """Plan the coming round by shares.
 
@@ -145,12 +150,13 @@ def run_shares(
         shuffled: Whether under `Fidelity.REFERENCE` types are filled in random order; else in
             the order of the pools.
         fills: Whether jobs run on idle GPUs of types that they have no share of.
+        again: Whether the shares are computed again in any case.
     """
     if not situation.jobs:
         return Plan({}, SolveReport(name), memory=_idle(situation).written())
     ledger = _updated(situation, policy.fidelity)
     report = SolveReport(name, reason="shares computed before", status="kept")
-    if ledger.stale and is_due(ledger, situation, policy.fidelity):
+    if again or (ledger.stale and is_due(ledger, situation, policy.fidelity)):
         ledger = _computed(policy, ledger, situation)
         report = SolveReport(name, policy.solver, "shares of time", "optimal")
     line = _line(ledger, situation, lease_seconds)
@@ -232,17 +238,21 @@ def contenders(situation: Situation, accounts: Sequence[Account] = ()) -> Conten
         accounts: Their accounts.
     """
     jobs, inventory = situation.jobs, situation.inventory
+    ages = situation.clock_seconds - np.array([job.belief.spec.arrival_seconds for job in jobs])
+    within = np.array([job.spec.options.deadline_seconds or np.inf for job in jobs])
     return Contenders(
         gpus=np.array(list(inventory.capacities.values()), dtype=float),
         gangs=np.array([job.gang for job in jobs], dtype=float),
         rates=np.array([rates_by_type(job, inventory) for job in jobs]),
         steps_left=np.array([job.belief.steps_left for job in jobs], dtype=float),
-        ages=situation.clock_seconds - np.array([job.belief.spec.arrival_seconds for job in jobs]),
+        ages=ages,
         weights=np.array([job.belief.spec.budget for job in jobs]),
         accounts=accounts,
         prices=np.array([mean_price(inventory, kind) for kind in inventory.types]),
         job_ids=tuple(job.job_id for job in jobs),
         tenants=tuple(job.spec.tenant for job in jobs),
+        time_left=within - ages,
+        round_seconds=situation.round_seconds,
     )
 
 

@@ -18,6 +18,7 @@ from containers.runtime import ContainerEvent, EventKind, Lease
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Allocation, Demand
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
+from predictor.options import JobOptions
 from predictor.throughput import UNTYPED, Profile
 from solver.market import Price
 from solver.plan import SolveReport, Turn
@@ -229,6 +230,13 @@ LEASE_FIGURES = "round, job_id, kind, ended, seconds, run_seconds, restart_secon
 def lease_figures(analytics: Analytics) -> list[tuple[Any, ...]]:
     _, rows = analytics.query(f"SELECT {LEASE_FIGURES} FROM leases ORDER BY round, job_id")
     return [tuple(round(v, 6) if isinstance(v, float) else v for v in row) for row in rows]
+
+
+def with_deadlines(*deadlines: float) -> Start:
+    """The same run with deadlines, from the arrivals."""
+    specs = zip(WORKLOAD.specs, (JobOptions(deadline_seconds=d) for d in deadlines), strict=True)
+    due = tuple(replace(declared, options=options) for declared, options in specs)
+    return start_of(HEADER, replace(WORKLOAD, specs=due))
 
 
 def with_budgets(*budgets: float) -> Start:

@@ -28,6 +28,7 @@ from tests.warehouse.by_hand import (
     tenants,
     warehouse_of,
     with_budgets,
+    with_deadlines,
     with_settings,
 )
 from warehouse.analytics.questions import Analytics
@@ -300,6 +301,14 @@ def test_a_job_is_proportional_up_to_a_rho_of_one(analytics: Analytics, tmp_path
     exact = warehouse_of(tmp_path, records(300.0))
     assert by_job(exact, "ftf")[0] == 1.0
     assert summary(exact)["proportionality_violations"] == 1
+
+
+def test_a_job_is_in_time_up_to_its_deadline(analytics: Analytics, tmp_path: Path) -> None:
+    assert by_job(analytics, "in_time") == [None, None, None]
+    start = with_deadlines(0.0, 300.0, 129.0)
+    write(tmp_path, start, chained(start, records()))
+    assert by_job(Analytics(tmp_path), "in_time") == [None, True, False]  # after 300 s and 130 s
+    assert column(Analytics(tmp_path), "jobs", "deadline_seconds", "job_id") == [None, 300.0, 129.0]
 
 
 def test_tenants_have_their_own_figures(analytics: Analytics) -> None:

@@ -1,17 +1,24 @@
 """Gavel's traces and throughputs: by hand, and as published."""
 
 import gzip
+import math
 from pathlib import Path
 
 import pytest
 
+from flows.runs.start import make_start
 from predictor.allocation import Allocation
 from predictor.errors import InputError
 from predictor.job import Mode
+from predictor.options import NO_OPTIONS, JobOptions
+from solver.inventory import Pool
+from tasks.record import Parameter, Settings
 from tasks.sources import Workload
+from tests.runs import make
 from warehouse.workloads import gavel
 from warehouse.workloads.tables import read_throughputs
 from warehouse.workloads.trace import read_workload
+from warehouse.workloads.trace_writer import write_workload
 
 HEADER = (
     "gpu_type,job_type,scale_factor,partner_job_type,partner_scale_factor,"
@@ -44,6 +51,20 @@ def test_a_job_is_static_and_has_its_steps(tmp_path: Path) -> None:
         assert (spec.arrival_seconds, spec.budget) == (30.5, budget)
         assert truth.isolated_seconds == 1000 / 16.0
         assert workload.profile.gpu_types == ("v100",)
+
+
+@pytest.mark.parametrize(
+    ("slo", "deadline"), [("1.5", 93.75), ("10.0", 625.0), ("0", 0.0), ("-1.0", 0.0), ("-", 0.0)]
+)
+def test_an_slo_is_a_deadline_in_isolated_run_times(
+    tmp_path: Path, slo: str, deadline: float
+) -> None:
+    workload = written(tmp_path, TEN + "\n" + TEN.replace("-1.000000", slo))
+    none, spec = workload.specs
+    assert none.options is NO_OPTIONS, "the hash of a job without one is what it was"
+    assert spec.options == JobOptions(deadline_seconds=deadline)
+    files = write_workload(workload, tmp_path / "out")
+    assert read_workload(*files).specs == workload.specs
 
 
 def test_a_model_without_a_batch_size_has_one(tmp_path: Path) -> None:
@@ -81,6 +102,7 @@ def test_rates_are_those_of_jobs_alone_on_the_types_that_are_asked_for(tmp_path:
         (TEN.replace("30.5", "-1"), "t.trace:1, arrival: -1.0 is not a time from 0 on"),
         (TEN.replace("0.5", "0"), "t.trace:1, priority_weight: 0.0 is not positive"),
         (TEN.replace("-1.000000", "soon"), "t.trace:1, slo: 'soon' is not a number"),
+        (TEN.replace("-1.000000", "nan"), "t.trace:1, slo: nan is not a finite number"),
         (TEN.replace("size 5", "size 0"), "t.trace:1, job_type: a batch size of 0"),
         (SEVEN[:-1] + "0", "t.trace:1, scale_factor: 0 is not positive"),
         (TEN.replace("\t2\t", "\t4\t"), "t.trace:1: no throughput for LM with batch size 5 on 4"),
@@ -143,3 +165,26 @@ def test_the_published_trace_and_table(data: Path) -> None:
     recommendation = next(spec for spec in workload.specs if spec.model == "Recommendation")
     rates = [workload.profile.rate(recommendation, 512, Allocation(kind, 1)) for kind in types]
     assert rates[1] == max(rates), "always the faster on P100s"
+
+
+@pytest.mark.parametrize(("deadlines", "in_time"), [(0.0, [0, 2]), (1.0, [0, 1, 2, 3])])
+def test_jobs_end_by_their_slos_where_the_policy_goes_by_them(
+    tmp_path: Path, deadlines: float, in_time: list[int]
+) -> None:
+    (tmp_path / "t.csv").write_text(TABLE)
+    slos = ("10.0", "2.0", "-1.0", "1.5")  # K80s, cheap by the step, take five times as long
+    lines = [TEN.replace("\t2\t", "\t1\t").replace("1000", "90000") for _ in slos]
+    lines = [line.replace("-1.000000", slo) for line, slo in zip(lines, slos, strict=True)]
+    (tmp_path / "t.trace").write_text("\n".join(lines))
+    types = ("v100", "k80")
+    workload = read_workload(tmp_path / "t.trace", tmp_path / "t.csv", None, types)
+    pools = (Pool("v100", 2, price=6.0), Pool("k80", 4, price=1.0))
+    parameters = (Parameter("costed", 1.0), Parameter("deadlines", deadlines))
+    settings = Settings("mst", pools, restart_seconds=20.0, parameters=parameters)
+    ends = {
+        event.job_id: event.at_seconds - 30.5
+        for record in make(make_start(workload, settings)).records
+        for event in record.finished
+    }
+    due = {spec.job_id: spec.options.deadline_seconds or math.inf for spec in workload.specs}
+    assert [job_id for job_id in sorted(ends) if ends[job_id] <= due[job_id]] == in_time

@@ -50,6 +50,8 @@ TRACE_FIELDS = [
         {"total_steps": "1" + 30 * "0"},
         f"total_steps: 1{30 * '0'} is beyond all bounds; mend the field",
     ),
+    ({"slo": "soon"}, "slo: 'soon' is not a number; mend the field"),
+    ({"slo": "inf"}, "slo: inf is not a finite number; give -1 for none"),
     ({"priority_weight": "high"}, "priority_weight: 'high' is not a number; mend the field"),
 ]
 

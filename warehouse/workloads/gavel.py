@@ -9,7 +9,7 @@ import gzip
 import math
 import re
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 from containers.virtual.truth import GroundTruth
@@ -135,23 +135,19 @@ def job_type(row: Row, column: str = "job_type") -> tuple[str, int]:
     return match["model"], int(match["batch_size"])
 
 
-def parse_job(place: str, fields: Sequence[str], position: int) -> JobSpec:
-    """A job from the fields of a line, of which there are as many as `SHAPES` has.
+def parse_job(row: Row, position: int) -> JobSpec:
+    """A job from a line of one of the `SHAPES`, without its SLO.
 
     Args:
-        place: File and line.
-        fields: The fields.
+        row: The line.
         position: The job's id.
 
     Raises:
         InputError: A field is wrong; names file, line and field.
     """
-    row = Row(place, dict(zip(SHAPES[len(fields)], fields, strict=True)))
     model, batch_size = job_type(row)
     steps = row.positive("total_steps", int)
     samples = SAMPLES_PER_EPOCH.get(model, EPOCH_STEPS * batch_size)
-    if "slo" in row.values:
-        row.number("slo", float)  # no policy goes by it
     try:
         return JobSpec(
             job_id=position,

@@ -8,6 +8,7 @@ Reading gives the declared jobs and, apart from them, the hidden truth.
 import json
 import math
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from containers.virtual.truth import GroundTruth
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
+from predictor.options import JobOptions
 from predictor.plugins import Kind, find_plugin
 from predictor.throughput import Profile
 from tasks.sources import Workload, by_arrival
@@ -40,6 +42,9 @@ COLUMNS = (
     "duration",
     "arrival",
 )
+
+SHAPES = gavel.SHAPES | {len(COLUMNS): COLUMNS}
+"""Columns of a trace by their number."""
 
 DECLARED = {
     "job_id": "a whole number from 0 on",
@@ -79,7 +84,7 @@ def read_workload(
         table = tabulated(plugin, read_jobs(trace), gpu_types)
     changes = read_regimes(regimes) if regimes is not None else RegimeTable()
     declared = _jobs(trace)
-    jobs = {job_id: (line.spec, _truth(line, table, changes)) for job_id, line in declared.items()}
+    jobs = {job_id: _known(line, table, changes) for job_id, line in declared.items()}
     changes.check_jobs(jobs)
     specs, truths = by_arrival(jobs.values())
     places = {job_id: line.place for job_id, line in declared.items()}
@@ -89,6 +94,8 @@ def read_workload(
 def read_jobs(trace: Path) -> tuple[JobSpec, ...]:
     """Read the jobs of a trace as they are declared, in the order of its lines.
 
+    They have no deadlines, which follow from throughputs.
+
     Raises:
         InputError: The file cannot be read or a field is wrong; names file and line.
     """
@@ -96,11 +103,15 @@ def read_jobs(trace: Path) -> tuple[JobSpec, ...]:
 
 
 class _Line(NamedTuple):
-    """A job of a trace, with its place and the number of its columns."""
+    """A job of a trace, with its place, the number of its columns, and its SLO.
+
+    The latter is the time in which it is to end, over its isolated run time; 0 for none.
+    """
 
     place: str
     spec: JobSpec
     columns: int
+    slo: float
 
 
 def _jobs(trace: Path) -> dict[int, _Line]:
@@ -108,25 +119,37 @@ def _jobs(trace: Path) -> dict[int, _Line]:
     jobs: dict[int, _Line] = {}
     for number, line in enumerate(read_text(trace).splitlines(), start=1):
         if line.strip():
-            place, columns = f"{trace}:{number}", line.count("\t") + 1
+            place = f"{trace}:{number}"
+            row = _row(place, line)
+            columns = len(row.values)
             first = next(iter(jobs.values()), None)
-            if first and columns != first.columns and columns in (len(COLUMNS), *gavel.SHAPES):
+            if first and columns != first.columns:
                 raise InputError(
                     place, f"{columns} columns after lines of {first.columns}", "mend the line"
                 )
-            spec = _parse_job(place, line, position=len(jobs))
+            spec = _parse_job(row, position=len(jobs))
             if spec.job_id in jobs:
                 raise InputError(
                     place, f"job {spec.job_id} is there twice", "give each job an id of its own"
                 )
-            jobs[spec.job_id] = _Line(place, spec, columns)
+            jobs[spec.job_id] = _Line(place, spec, columns, _slo(row))
     if not jobs:
         raise InputError(str(trace), "holds no jobs", "give a trace with at least one line")
     return jobs
 
 
+def _known(line: _Line, profile: Profile, changes: RegimeTable) -> tuple[JobSpec, GroundTruth]:
+    """A job and its ground truth, on which its deadline depends."""
+    truth = _truth(line, profile, changes)
+    if not line.slo:
+        return line.spec, truth
+    # To the millisecond, so that it is the same when it is written as an SLO and read again.
+    within = round(line.slo * truth.isolated_seconds, 3)
+    return replace(line.spec, options=JobOptions(deadline_seconds=within)), truth
+
+
 def _truth(line: _Line, profile: Profile, changes: RegimeTable) -> GroundTruth:
-    place, spec, columns = line
+    place, spec, columns, _ = line
     own = changes.own.get(spec.job_id)
     if own is not None:
         truth = own.truth(spec, profile)
@@ -205,11 +228,10 @@ def _published_sizes(row: Row, model: str, batch_size: int) -> dict[str, int]:
     }
 
 
-def _parse_job(place: str, line: str, position: int) -> JobSpec:
+def _row(place: str, line: str) -> Row:
     fields = line.split("\t")
-    if len(fields) in gavel.SHAPES:
-        return gavel.parse_job(place, fields, position)
-    if len(fields) != len(COLUMNS):
+    columns = SHAPES.get(len(fields))
+    if columns is None:
         raise InputError(
             place,
             f"{len(fields)} columns instead of {len(COLUMNS)}",
@@ -217,7 +239,22 @@ def _parse_job(place: str, line: str, position: int) -> JobSpec:
             if len(fields) > 1
             else "separate them by tabs, or give the format of a CSV table",
         )
-    row = Row(place, dict(zip(COLUMNS, fields, strict=True)))
+    return Row(place, dict(zip(columns, fields, strict=True)))
+
+
+def _slo(row: Row) -> float:
+    """The time in which a job is to end, over its isolated run time; 0 for none."""
+    if row.values.get("slo", "").strip() in ("", "-"):
+        return 0.0
+    times = row.number("slo", float)
+    if not times < math.inf:
+        raise row.refusal("slo", f"{times} is not a finite number", "give -1 for none")
+    return max(times, 0.0)
+
+
+def _parse_job(row: Row, position: int) -> JobSpec:
+    if len(row.values) in gavel.SHAPES:
+        return gavel.parse_job(row, position)
     model, batch_size = _parse_job_type(row)
     declared = _parse_declared(row)
     if not declared.keys() >= {"samples_per_epoch", "max_batch_size"}:
@@ -247,4 +284,4 @@ def _parse_job(place: str, line: str, position: int) -> JobSpec:
     except InputError as error:
         field = error.place.split(", ")[-1]
         column = "priority_weight" if field == "budget" else field
-        raise InputError(f"{place}, {column}", error.problem, error.remedy) from None
+        raise row.refusal(column, error.problem, error.remedy) from None

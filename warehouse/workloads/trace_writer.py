@@ -84,10 +84,15 @@ def _job_fields(spec: JobSpec, truth: GroundTruth) -> tuple[str, ...]:
         str(spec.demand.least),
         str(spec.mode),
         repr(spec.budget),
-        "-1",
+        _slo(spec, truth),
         str(round(truth.isolated_seconds)),
         repr(spec.arrival_seconds),
     )
+
+
+def _slo(spec: JobSpec, truth: GroundTruth) -> str:
+    within = spec.options.deadline_seconds
+    return repr(within / truth.isolated_seconds) if within else "-1"
 
 
 def _job_type(model: str, batch_size: int) -> str:

@@ -17,7 +17,8 @@ SELECT
         'total_steps': s.total_steps,
         'consolidate': s.consolidate,
         'kind': 'adaptive',
-        'name': ''
+        'name': '',
+        'options': {'deadline_seconds': 0.0}
     } AS spec,
     truth
 FROM (SELECT run, unnest(specs) AS s, unnest(truths) AS truth FROM {stored})

@@ -6,6 +6,7 @@
 -- unfair when ρ > 1.05; ρ is rounded to 5 decimals first. It has its proportional share when it
 -- ends no later than with an equal share of the cluster: ρ ≤ 1. utility: its speed over that of
 -- an equal share, 1/ρ, the job's term in Nash social welfare over time (Shockwave, section 4).
+-- in_time: whether it ended by its deadline; NULL without one.
 -- Sums over leases are of whole microseconds, so that their order does not show. They are joined last:
 -- so DuckDB leaves them out where a query asks for none.
 WITH held AS (
@@ -70,6 +71,7 @@ SELECT
     coalesce(l.run_seconds * (1 - l.shared_seconds / nullif(2 * l.held_seconds, 0)), 0) * j.scale_factor AS gpu_seconds,
     coalesce(l.cost, 0) AS cost,
     l.market_cost,
+    jct_seconds <= j.deadline_seconds AS in_time,
     j.isolated_seconds,
     round(jct_seconds / (j.isolated_seconds * greatest(1, h.jobs / h.reference_gpus)), 5) AS ftf,
     round(jct_seconds / (j.isolated_seconds * greatest(1, a.mean_active_jobs / h.reference_gpus)), 5) AS ftf_themis,

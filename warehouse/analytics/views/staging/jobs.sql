@@ -20,5 +20,6 @@ SELECT
     spec.budget AS budget,
     spec.total_steps AS total_steps,
     spec.consolidate AS consolidate,
+    nullif(spec.options.deadline_seconds, 0) AS deadline_seconds,
     truth.isolated_seconds AS isolated_seconds
 FROM {workloads}
