@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
         if "TMPDIR" not in os.environ:  # of what commands write for themselves, too
             folder = os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp("", "sw-", MEMORY)
             os.chmod(folder, 0o1777)
-            config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+            # After multiprocessing, which ends with the process, has removed its own in there.
+            Finalize(None, shutil.rmtree, (folder, True), exitpriority=-1000)
     if config.getoption("--quick"):
         settings.load_profile("quick")
         config.pluginmanager.register(Quick())

@@ -187,7 +187,7 @@ def test_who_lost_the_lease_writes_nothing_and_leaves(
         path = folder / "telemetry.jsonl"
         return path.read_bytes().count(b"\n") if path.exists() else 0
 
-    process = start(folder, variables={"SHOCKWAVE_LEASE": "first"})
+    process = start(folder, SHOCKWAVE_LEASE="first")
     while told() < 2:
         assert process.poll() is None
         time.sleep(0.02)

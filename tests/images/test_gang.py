@@ -76,8 +76,7 @@ def test_several_nodes(tmp_path: Path) -> None:
     assert train_here(straight) == 0
     folders = [put_job(tmp_path / name, **job) for name in ("first", "second")]
     processes = [
-        start(folder, variables=variables)
-        for folder, variables in zip(folders, nodes([1, 1]), strict=True)
+        start(folder, **variables) for folder, variables in zip(folders, nodes([1, 1]), strict=True)
     ]
     wait_for((folders[0] / "progress.json").exists, processes[0])
     processes[1].send_signal(signal.SIGTERM)
@@ -109,7 +108,7 @@ def test_the_supervisor_dies(tmp_path: Path) -> None:
     wait_for((folder / "progress.json").exists, process)
     workers = children(process.pid)
     process.kill()
-    process.communicate(timeout=HANG_SECONDS)  # their end of the pipe is closed, too
+    process.communicate(timeout=HANG_SECONDS)
 
     def alive(worker: int) -> bool:
         try:

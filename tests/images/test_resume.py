@@ -12,6 +12,7 @@ import torch
 from harness.waiting import HANG_SECONDS, handles
 from tests.images.trainers import (
     lines,
+    program,
     progress,
     put_job,
     run,
@@ -74,7 +75,7 @@ def test_killed_before_the_first_checkpoint(tmp_path: Path) -> None:
     straight = put_job(tmp_path / "straight", **FAST)
     assert train_here(straight) == 0
     folder = put_job(tmp_path / "killed", **FAST)
-    process = start(folder, variables={"SHOCKWAVE_CHECKPOINT_SECONDS": "1000"})
+    process = start(folder, SHOCKWAVE_CHECKPOINT_SECONDS="1000")
     told = folder / "telemetry.jsonl"
     wait_for(lambda: told.exists() and told.read_text(), process)
     process.kill()
@@ -94,7 +95,7 @@ def test_killed_before_the_first_checkpoint(tmp_path: Path) -> None:
 def test_stopped_before_the_first_step(tmp_path: Path) -> None:
     """A signal while PyTorch loads is not lost: nothing is trained, and nothing is wrong."""
     folder = put_job(tmp_path / "job", epochs=1000)
-    process = start(folder)
+    process = program(folder)
     # The handler is there before PyTorch, which takes far longer to load.
     wait_for(lambda: handles(process.pid, signal.SIGTERM), process)
     process.send_signal(signal.SIGTERM)

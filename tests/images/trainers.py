@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from harness.waiting import HANG_SECONDS
+from tests.images.forked import Forked
 from trainer.checkpoint import CURRENT
 from trainer.collective import Gang
 from trainer.job import read_job
@@ -45,19 +46,28 @@ def put_job(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def start(folder: Path, **options: Any) -> "subprocess.Popen[str]":
-    """The trainer as containers start it: no home, nothing of this environment."""
-    variables = {
+def variables_of(**more: str) -> dict[str, str]:
+    """A container's environment: no home, nothing of this one."""
+    return {
         "PYTHONPATH": str(IMAGES),
         "PATH": os.environ["PATH"],
         # Where files may not grow, it would leave half of a module's bytecode to all others.
         "PYTHONDONTWRITEBYTECODE": "1",
         "SHOCKWAVE_CHECKPOINT_SECONDS": "0",
-        **options.pop("variables", {}),
+        **more,
     }
+
+
+def start(folder: Path, **variables: str) -> Forked:
+    """The trainer in a process of its own, which has loaded PyTorch."""
+    return Forked(folder, variables_of(**variables))
+
+
+def program(folder: Path, **options: Any) -> "subprocess.Popen[str]":
+    """The trainer as containers start it."""
     return subprocess.Popen(
         [*options.pop("prefix", ()), sys.executable, "-m", "trainer", str(folder)],
-        env=variables,
+        env=variables_of(**options.pop("variables", {})),
         cwd="/",
         text=True,
         stdout=subprocess.PIPE,
@@ -67,8 +77,8 @@ def start(folder: Path, **options: Any) -> "subprocess.Popen[str]":
 
 
 def run(folder: Path, **options: Any) -> tuple[int, str]:
-    """The trainer to its end: exit code, and what it said."""
-    process = start(folder, **options)
+    """The program to its end: exit code, and what it said."""
+    process = program(folder, **options)
     _, said = process.communicate(timeout=HANG_SECONDS)
     return process.returncode, said
 
@@ -93,7 +103,9 @@ def train_here(folder: Path, stop: Stop | None = None) -> int:
 
 
 def wait_for(
-    what: Callable[[], object], process: "subprocess.Popen[str]", seconds: float = HANG_SECONDS
+    what: Callable[[], object],
+    process: "Forked | subprocess.Popen[str]",
+    seconds: float = HANG_SECONDS,
 ) -> None:
     """Wait until something holds; the process must live on until then."""
     deadline = time.monotonic() + seconds
