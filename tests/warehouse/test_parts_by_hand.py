@@ -144,8 +144,7 @@ def test_the_parts_of_a_record_have_views(analytics: Analytics) -> None:
             "accordion",
             10,
             1000,
-            *(150.0, "blue", 2.0, 630, False,
-            None, 100.0),
+            *(150.0, "blue", 2.0, 630, False, None, 100.0),
         )
     ]
     assert column(analytics, "events WHERE job_id = 0", "kind", "at_seconds") == [
