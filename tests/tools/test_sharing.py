@@ -41,11 +41,15 @@ def ran_in(folder: Path) -> subprocess.CompletedProcess[str]:
     """What pytest says of the tests of a folder in one process, forked from one that collects."""
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib")
-    paths = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    own = {
+        "PYTHONPATH": str(ROOT),
+        "PYTEST_ADDOPTS": "",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-n1", "-pxdist.plugin", "-pno:cacheprovider"],
         cwd=folder,
-        env=os.environ | paths,
+        env=os.environ | own,
         capture_output=True,
         text=True,
         timeout=HANG_SECONDS,
