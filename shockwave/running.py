@@ -177,13 +177,13 @@ class Campaign:
             ShockwaveError: The plan or the warehouse is invalid, or cells failed.
         """
         from flows.campaigns.campaign import run_campaign
-        from flows.campaigns.cells import expand
+        from flows.campaigns.cells import check_start
         from flows.campaigns.runners import Runner
         from flows.campaigns.under_way import watched
         from warehouse.store.durable import check_writable
 
         _end_quietly()
-        expand(self.plan)
+        check_start(self.plan, self.warehouse)
         check_writable(self.warehouse)
         shown = progress()
         shown.stage("waiting for Prefect")

@@ -13,7 +13,7 @@ from flows.runs.prepared import prepare
 from flows.runs.simulation import Watch, resume, simulate
 from flows.runs.start import make_start, opened, past_jobs
 from flows.runs.workload_source import Source
-from predictor.errors import InputError
+from predictor.errors import InputError, ShockwaveError
 from tasks.record import PastJob, Settings, Start
 from tasks.round import Run
 from tasks.sources import Workload
@@ -62,6 +62,35 @@ def expand(plan: Campaign) -> tuple[Cell, ...]:
             f"campaign {plan.name!r}", f"has {len(cells):,} cells", f"give 1 to {MOST_CELLS:,}"
         )
     return cells
+
+
+def check_start(plan: Campaign, warehouse: Path) -> None:
+    """Refuse a campaign none of whose cells can start, before anything does.
+
+    Args:
+        plan: The campaign.
+        warehouse: The warehouse with the runs of its history.
+
+    Raises:
+        InputError: None can, with what the first was refused for; there are none, or too many.
+        ShockwaveError: The history is none.
+    """
+    starts = Starts(warehouse)
+    starts.history(plan.history)
+    refused: list[tuple[Cell, ShockwaveError]] = []
+    for cell in expand(plan):
+        try:
+            starts.start(cell)
+        except ShockwaveError as error:
+            refused.append((cell, error))
+        else:
+            return
+    first, reason = refused[0]
+    raise InputError(
+        f"campaign {plan.name!r}",
+        f"no cell can start; {first.name}: {reason.place}: {reason.problem}",
+        reason.remedy,
+    )
 
 
 def _cells(plan: Campaign) -> Iterator[Cell]:

@@ -39,12 +39,12 @@ def campaign(
 ) -> None:
     """Run policies × workloads × clusters × seeds × options, as one Prefect flow run."""
     from flows.campaigns.campaign_file import read_campaign
-    from flows.campaigns.cells import expand
+    from flows.campaigns.cells import check_start
     from flows.cli.progress import progress
     from warehouse.store.durable import check_writable
 
     plan = read_campaign(file)
-    expand(plan)
+    check_start(plan, warehouse)
     check_writable(warehouse)
     shown = progress()
     shown.stage("importing Prefect")

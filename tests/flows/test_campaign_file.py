@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flows.campaigns.campaign_file import read_campaign
-from flows.campaigns.cells import expand
+from flows.campaigns.cells import check_start, expand
 from flows.campaigns.plan import (
     Campaign,
     ClusterPlan,
@@ -204,3 +204,23 @@ def test_the_command_refuses_before_anything_starts(
     assert line.startswith("error: ")
     assert said in line
     assert tree(tmp_path) == {}
+
+
+def test_a_campaign_of_which_no_cell_can_start_is_refused_before_anything_starts(
+    here: Command, tmp_path: Path
+) -> None:
+    path = written(tmp_path, PLAN.replace("gpus = 4", 'pools = "v100:2x4,zz:1x4"'))
+    before = tree(tmp_path)
+    ran = here("campaign", path, "--warehouse", tmp_path / "w", "--json")
+    assert (ran.code, ran.out) == (2, "")
+    (line,) = ran.err.splitlines()
+    assert line.startswith("error: campaign 'plan': no cell can start; fifo/drawn/four/seed3: ")
+    assert "pools: the profile has no GPUs of type 'v100'; " in line
+    assert tree(tmp_path) == before
+
+
+def test_one_cell_that_can_start_is_enough(tmp_path: Path) -> None:
+    typed = '[[clusters]]\nname = "typed"\npools = "zz:4x1"\n\n[[clusters]]'
+    plan = read_campaign(written(tmp_path, PLAN.replace("[[clusters]]", typed)))
+    assert [cell.cluster for cell in expand(plan)] == ["typed"] * 4 + ["four"] * 4
+    check_start(plan, tmp_path)

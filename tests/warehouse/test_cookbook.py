@@ -10,8 +10,9 @@ import pytest
 
 from containers.runtime import EventKind
 from predictor.errors import InputError
+from solver.inventory import Pool
 from tasks.record import Parameter
-from tests.runs import POLICIES, Made, ended, make, mixed, write
+from tests.runs import POLICIES, POOLS, Made, ended, make, mixed, write
 from warehouse.analytics.catalog import build
 from warehouse.analytics.definitions import views_of
 from warehouse.analytics.marts import materialise
@@ -215,6 +216,23 @@ def test_policies_compared(analytics: Analytics, made: dict[str, Made]) -> None:
     for row in rows_of(analytics, "policies-compared"):
         assert row["makespan_s"] == ends[row["policy"]]
         assert row["makespan_over_best"] == pytest.approx(row["makespan_s"] / min(ends.values()))
+
+
+def test_policies_are_compared_on_the_same_pools_only(tmp_path: Path) -> None:
+    equal = (Pool("v100", 10, 2),)  # as many GPUs as the pools of types
+    for policy, pools in (("srtf", POOLS), ("fifo", POOLS), ("srtf", equal)):
+        run = make(mixed(policy, jobs=3, pools=pools))
+        write(tmp_path, run.start, run.rounds)
+    rows = rows_of(Analytics(tmp_path), "policies-compared")
+    assert len({(row["trace"], row["gpus"]) for row in rows}) == 1
+    types = "v100:1x2,p100:2x2,k80:4x1"
+    assert Counter(row["pools"] for row in rows) == {types: 2, "v100:5x2": 1}
+    for pools in (types, "v100:5x2"):
+        of_these = [row for row in rows if row["pools"] == pools]
+        best = min(row["makespan_s"] for row in of_these)
+        for row in of_these:
+            assert row["makespan_over_best"] == pytest.approx(row["makespan_s"] / best)
+        assert min(row["jct_over_best"] for row in of_these) == 1.0
 
 
 def test_gpu_time_adds_up(analytics: Analytics) -> None:

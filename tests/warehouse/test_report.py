@@ -208,6 +208,9 @@ def test_prices_and_gaps_are_drawn_where_a_market_is_cleared(policy: str, tmp_pa
     if policy == "shockwave":
         assert {"price", "envious"} <= set(shown.rows[0])
         assert any(row["price"] is not None for row in shown.rows)
+        types = [{"hours": 0.0, "label": kind, "price": 1.0} for kind in ("v100", "k80")]
+        assert "by construction" in market(rows, types).about
+        assert "by construction" not in shown.about
     else:
         assert "no prices" in shown.missing
         assert "clears no market" in planned.about

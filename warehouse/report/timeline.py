@@ -140,6 +140,11 @@ def market(rows: Sequence[Row], prices: Sequence[Row], key: str = "market") -> F
         reason = "This policy clears no market, so it has no prices."
         return Figure(key, title, about, missing=reason)
     kinds = list(dict.fromkeys(row["label"] for row in prices))
+    if len(kinds) > 1:
+        about += (
+            " On several GPU types a round's prices are those of its bound, at which no job envies:"
+            " that line is 0 by construction."
+        )
     price = (
         _line(prices, kinds, "price", "price", COUNT, None)
         if len(kinds) > 1
