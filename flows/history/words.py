@@ -140,7 +140,8 @@ def _standing(a: Answer) -> Iterator[str]:
     if less and a.status != "runs":
         yield f"The policy puts {counted(len(less), 'job')} before it to which a GPU is worth less."
     if a.price is not None:
-        yield f"The market prices one more GPU-round at {a.price:.4g}."
+        priced = [f"{one.price:.4g} on {one.gpu_type}" for one in a.speeds if one.price is not None]
+        yield f"The market prices one more GPU-round at {', '.join(priced) or f'{a.price:.4g}'}."
 
 
 def _nodes(nodes: Sequence[int]) -> str:

@@ -361,3 +361,5 @@ def test_a_market_says_what_each_type_is_worth_against_its_price(tmp_path: Path)
             f"{one.gpu_type} would give {one.speed:.2f} of its speed there, worth {word} its price"
         )
         assert said in str(answer)
+    told_prices = ", ".join(f"{one.price:.4g} on {one.gpu_type}" for one in answer.speeds)
+    assert f"The market prices one more GPU-round at {told_prices}." in str(answer)

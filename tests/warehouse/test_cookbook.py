@@ -27,6 +27,8 @@ LINES = re.findall(r"^\| `([\w-]+)` \| (.*?) \| (\w+) \| (.*?) \|$", DOCS, re.MU
 NAMES = [recipe.name for recipe in recipes()]
 OF_TYPES = "lost-by-type"
 """Has no rows of a run on a single GPU type."""
+Typed = tuple[Made, Analytics, str]
+"""A run in a market of GPU types, in a warehouse of its own, and its name."""
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +68,12 @@ def answers(analytics: Analytics, runs: dict[str, str]) -> dict[str, Any]:
             ],
         )
     return found
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> Typed:
+    made, folder = make(mixed("shockwave", jobs=24)), tmp_path_factory.mktemp("typed")
+    return made, Analytics(folder), write(folder, made.start, made.rounds)
 
 
 def rows_of(
@@ -288,11 +296,10 @@ def test_gpu_time_is_counted_by_the_type_that_jobs_are_fastest_on(tmp_path: Path
     assert types == set(made.header.settings.inventory.types)
 
 
-def test_what_idles_and_what_jobs_miss_is_what_a_market_of_types_lost(tmp_path: Path) -> None:
-    made = make(mixed("shockwave", jobs=24))
-    run = write(tmp_path, made.start, made.rounds)
+def test_what_idles_and_what_jobs_miss_is_what_a_market_of_types_lost(typed: Typed) -> None:
+    made, analytics, run = typed
     lost: dict[int, list[float]] = {}
-    for row in rows_of(Analytics(tmp_path), OF_TYPES, run):
+    for row in rows_of(analytics, OF_TYPES, run):
         both = lost.setdefault(row["round"], [0.0, 0.0])
         both[0] += row["idle_loss"]
         both[1] += row["missing_loss"]
@@ -302,6 +309,23 @@ def test_what_idles_and_what_jobs_miss_is_what_a_market_of_types_lost(tmp_path: 
     )
     idle, missing = zip(*lost.values(), strict=True)
     assert max(idle) > 0.0 < max(missing)
+
+
+def test_a_job_waits_for_each_type_at_the_price_of_that_type(typed: Typed) -> None:
+    made, analytics, run = typed
+    rows = rows_of(analytics, "why-it-waited", run)
+    ((job,), rounds) = {row["job_id"] for row in rows}, {row["round"] for row in rows}
+    bids = {
+        (record.round, row.allocation.gpu_type): record.solve.price_of[row.allocation.gpu_type]
+        for record, *_ in made.rounds
+        for bid in record.bids
+        for row in bid.rows
+        if bid.job_id == job and record.round in rounds
+    }
+    assert [(row["round"], row["gpu_type"], row["price"]) for row in rows] == [
+        (*found, bids[found]) for found in sorted(bids)
+    ]
+    assert len({kind for _, kind in bids}) > 1
 
 
 def test_pairs_bid_nothing_of_their_own(tmp_path: Path) -> None:

@@ -11,9 +11,7 @@ from predictor.throughput import UNTYPED
 from solver.inventory import Pool
 from solver.market import Price
 from tasks.measured import Measurement
-from tasks.record import (
-    one_pool,
-)
+from tasks.record import Fork, one_pool
 from tests.runs import chained, start_of, write
 from tests.warehouse.by_hand import (
     CLEARED,
@@ -55,6 +53,16 @@ def test_no_schedule_ends_before_the_last_job_could_alone(tmp_path: Path) -> Non
     start = with_settings(pools=one_pool(8))
     write(tmp_path, start, chained(start, records()))
     assert summary(Analytics(tmp_path))["makespan_bound_s"] == 250.0
+
+
+def test_no_bound_is_known_of_a_run_that_had_several_types(tmp_path: Path) -> None:
+    slower = Fork("other-1", "", 1, one_pool(2, gpu_type="k80"), "fifo", ())
+    for start in (
+        with_settings(pools=(Pool(UNTYPED, 2), Pool("k80", 2))),
+        with_settings(forked=(slower,)),
+    ):
+        write(tmp_path, start, chained(start, records()))
+    assert column(Analytics(tmp_path), "run_summary", "makespan_bound_s") == [None, None]
 
 
 def test_queueing_runs_from_arrival_to_the_first_launch(analytics: Analytics) -> None:

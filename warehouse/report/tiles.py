@@ -66,7 +66,7 @@ def of_run(
     elif bound:
         against = [f"{makespan / bound:.3g} × the lower bound of {_hours(bound)}"]
     else:
-        against = ["its lower bound is unknown: no true run times"]
+        against = ["its lower bound is known on one GPU type only, with true run times"]
     restarts = RESTARTS.of(entry)
     jct = figures["mean_jct_s"]
     return [

@@ -18,9 +18,10 @@ SELECT
     n.idle_gpus,
     n.running_jobs,
     b.weight,
+    b.gpu_type,
     b.utility[2] - b.utility[1] AS next_round_utility,
     next_round_utility / a.scale_factor AS worth,
-    s.price
+    p.price
 FROM asked AS a
 JOIN rounds AS n
     ON n.run = getvariable('run')
@@ -29,5 +30,6 @@ ANTI JOIN (SELECT round, job_id FROM placements WHERE run = getvariable('run')) 
     ON l.round = n.round AND l.job_id = a.job_id
 LEFT JOIN (SELECT * FROM bids WHERE run = getvariable('run')) AS b
     ON b.round = n.round AND b.job_id = a.job_id
-LEFT JOIN (SELECT * FROM solves WHERE run = getvariable('run')) AS s ON s.round = n.round
-ORDER BY n.round
+LEFT JOIN (SELECT * FROM prices WHERE run = getvariable('run')) AS p
+    ON p.round = n.round AND p.gpu_type = b.gpu_type
+ORDER BY n.round, b.gpu_type

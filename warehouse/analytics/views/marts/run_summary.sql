@@ -6,6 +6,7 @@
 -- weighted by budget (Shockwave, NSDI '23, section 4).
 -- makespan_bound_s: no schedule of the finished jobs ends before the last could alone, nor before
 -- the work that arrives from some time on is done by all GPUs; restarts and waiting come on top.
+-- It is NULL of runs that had several GPU types: isolated run times are at the mean of their rates.
 -- restart_share: part of the leased GPU time lost to starting and resuming.
 -- spread_share: part of the leased GPU time on more nodes than the gang needs; stranded_share:
 -- GPU time idle on nodes partly in use, over the same GPU time. Both are 0 with a GPU a node.
@@ -121,6 +122,15 @@ LEFT JOIN (
         FROM job_outcomes
         WHERE finish_seconds IS NOT NULL
     )
+    JOIN (
+        SELECT run
+        FROM headers
+        JOIN inventories USING (run)
+        WHERE len(list_distinct(list_concat(type_of, flatten(list_transform(
+            list_append(list_transform(settings.forked, lambda f: f.pools), settings.pools),
+            lambda c: list_transform(c, lambda p: p.gpu_type)
+        ))))) = 1
+    ) USING (run)
     JOIN (SELECT run, max(busy_gpus + idle_gpus) AS most_gpus FROM rounds GROUP BY run) USING (run)
     GROUP BY run
 ) AS b USING (run)
