@@ -48,7 +48,7 @@ class Pool:
                 "give a divisor of the number of GPUs",
             )
         if not 0.0 <= self.price < float("inf"):
-            raise InputError("price", f"{self.price} is no price", "give a number from 0 on")
+            raise InputError("price", f"{self.price} is no price", "give 0 or more")
 
     @property
     def nodes(self) -> int:

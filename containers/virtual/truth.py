@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import ClassVar
 
 from containers.runtime import Place, Runtime, Standing, Terms
@@ -76,12 +77,18 @@ def check_jobs(
         if published_rules:
             sizes |= _on_the_way(spec, max(sizes))
         menu, rate = terms.menu(spec), terms.throughputs.rate
-        slowest = min(rate(spec, size, found) for found in menu for size in sorted(sizes))
+        slowest, size, there = min(
+            ((rate(spec, size, found), size, found) for found in menu for size in sorted(sizes)),
+            key=itemgetter(0),
+        )
         if published_rules and slowest * terms.round_seconds < 1:
+            several = len({found.gpu_type for found in menu}) > 1
+            where = f" with batch size {size} on {there.gpu_type}" * several
+            remedy = f", or 0 as the throughput of {spec.model} there, where it is not to run"
             raise InputError(
                 f"job {spec.job_id}",
-                f"cannot finish a training step in a round of {terms.round_seconds:g} s",
-                "give longer rounds",
+                f"cannot finish a training step{where} in a round of {terms.round_seconds:g} s",
+                "give longer rounds" + remedy * several,
             )
 
 

@@ -9,8 +9,9 @@ from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
 
 _POOL = re.compile(
-    r"(?P<type>[A-Za-z0-9][\w.-]*):(?P<nodes>\d{1,7})x(?P<gpus>\d{1,7})(@(?P<price>\d+(\.\d+)?))?"
+    r"(?P<type>[A-Za-z0-9][\w.-]*):(?P<nodes>\d{1,7})x(?P<gpus>\d{1,7})(@(?P<price>.+))?"
 )
+_PRICE = re.compile(r"\d+(\.\d+)?")
 _CELLS = re.compile(
     r"(?P<tenant>[^:,\s]+):((?P<type>[A-Za-z0-9][\w.-]*):)?(?P<level>[a-z][\w-]*):(?P<count>\d{1,7})"
 )
@@ -71,10 +72,12 @@ def parse_pools(text: str) -> tuple[Pool, ...]:
     """
     pools, form = [], "TYPE:NODESxGPUS or TYPE:NODESxGPUS@PRICE"
     for match in _matched(text.split(","), _POOL, "pools", "v100:12x1", form):
-        per_node = int(match["gpus"])
+        per_node, price = int(match["gpus"]), match["price"] or "0"
         try:
-            price = float(match["price"] or 0.0)
-            pools.append(Pool(match["type"], int(match["nodes"]) * per_node, per_node, price))
+            if not _PRICE.fullmatch(price):
+                raise InputError("price", f"{price!r} is no price", "give 0 or more")
+            gpus = int(match["nodes"]) * per_node
+            pools.append(Pool(match["type"], gpus, per_node, float(price)))
         except InputError as error:
             raise InputError("pools", f"{match[0]}: {error.problem}", error.remedy) from None
     return tuple(pools)

@@ -35,6 +35,9 @@ from warehouse.store.reader import Reader
 
 Typed = TypeVar("Typed", Pool, TypeLevel, TenantCells)
 
+GENERATED = ", as all generated jobs; for others give a trace and throughputs (docs/traces.md)"
+"""What to do for other GPU types than the only one of generated jobs."""
+
 
 def make_start(
     workload: Workload,
@@ -264,8 +267,10 @@ def _packs(settings: Settings, profile: Profile, service: bool) -> bool:
 def _typed(asked: Settings, profile: Profile) -> Settings:
     """Settings whose pools have a GPU type of the profile, by default the only one.
 
+    Levels and promised cells are of a GPU type of the cluster, by default the only one.
+
     Raises:
-        InputError: A type is missing, and the profile has several; or it lacks a type.
+        InputError: A type is missing, and there are several; or the profile lacks a type.
     """
     types = profile.gpu_types or (UNTYPED,)
     pools = []
@@ -281,13 +286,18 @@ def _typed(asked: Settings, profile: Profile) -> Settings:
             raise InputError(
                 "pools",
                 f"the profile has no GPUs of type {pools[-1].gpu_type!r}",
-                f"it has {', '.join(types)}",
+                f"it has {', '.join(types)}{GENERATED if types == (UNTYPED,) else ''}",
             )
+    kinds = tuple(dict.fromkeys(pool.gpu_type for pool in pools))
+    for field, parts in (("levels", asked.levels), ("cells", asked.cells)):
+        if len(kinds) > 1 and not all(part.gpu_type for part in parts):
+            problem = "a GPU type is missing, and the cluster has several"
+            raise InputError(field, problem, f"say of which type: {', '.join(kinds)}")
     return replace(
         asked,
         pools=tuple(pools),
-        levels=tuple(_of_type(level, types) for level in asked.levels),
-        cells=tuple(_of_type(cells, types) for cells in asked.cells),
+        levels=tuple(_of_type(level, kinds) for level in asked.levels),
+        cells=tuple(_of_type(cells, kinds) for cells in asked.cells),
     )
 
 

@@ -103,7 +103,7 @@ class FreeCells:
             if left < 0:
                 name, owed = self._pool.levels[level].name, self.owed[level]
                 raise InputError(
-                    f"pools.{self._pool.name}",
+                    self._pool.place,
                     f"{owed} cells {name!r} are promised and {owed + left} are there for it",
                     "promise fewer cells, or smaller ones",
                 )

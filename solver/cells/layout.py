@@ -52,31 +52,32 @@ class CellPool:
     def __post_init__(self) -> None:
         names = [level.name for level in self.levels]
         if len({*names}) < len(names):
-            raise InputError(self._place, "two levels have the same name", "rename one")
+            raise InputError(self.place, "two levels have the same name", "rename one")
         if NODE not in names:
-            raise InputError(self._place, f"no level is called {NODE!r}", "call one so")
+            raise InputError(self.place, f"no level is called {NODE!r}", "call one so")
         if any(parts < 1 for _, parts in self.parts):
-            raise InputError(self._place, "a level has no parts", "give at least 1")
+            raise InputError(self.place, "a level has no parts", "give at least 1")
         if len({*self.nodes}) < len(self.nodes):
-            raise InputError(self._place, "two nodes have the same name", "rename one")
+            raise InputError(self.place, "two nodes have the same name", "rename one")
         tree = self.levels[-1].gpus // self.levels[self.level(NODE)].gpus
         if not self.nodes or len(self.nodes) % tree:
             raise InputError(
-                self._place,
+                self.place,
                 f"{len(self.nodes)} nodes are not whole {names[-1]!r} cells of {tree}",
                 "name the nodes of whole ones",
             )
         for node, gpus in self.gpus.items():
             if node not in self.nodes:
-                raise InputError(self._place, f"{node!r} has GPUs and is no node", "name a node")
+                raise InputError(self.place, f"{node!r} has GPUs and is no node", "name a node")
             if len({*gpus}) != self.levels[self.level(NODE)].gpus or len({*gpus}) < len(gpus):
                 raise InputError(
-                    self._place, f"the GPUs of {node!r} do not fill it", "give each index once"
+                    self.place, f"the GPUs of {node!r} do not fill it", "give each index once"
                 )
 
     @property
-    def _place(self) -> str:
-        return f"pools.{self.name}"
+    def place(self) -> str:
+        """The pool, as an error names it."""
+        return f"pools.{self.name} ({self.gpu_type})"
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:
@@ -94,7 +95,7 @@ class CellPool:
         """
         names = [level.name for level in self.levels]
         if name not in names:
-            raise InputError(self._place, f"there is no level {name!r}", meant(name, names))
+            raise InputError(self.place, f"there is no level {name!r}", meant(name, names))
         return names.index(name)
 
     def gpus_of(self, node: str) -> tuple[int, ...]:

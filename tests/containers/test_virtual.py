@@ -15,6 +15,7 @@ from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode, Regime
 from predictor.throughput import Profile
+from solver.inventory import Inventory, Pool
 from tests.strategies import examples
 
 SIZES = (10, 20, 40)
@@ -304,6 +305,20 @@ def test_a_round_must_hold_a_step() -> None:
         cluster([job(3, 500)], Profile.of_type({("toy", 10, 1): 0.008}))
     assert str(caught.value) == (
         "job 3: cannot finish a training step in a round of 120 s; give longer rounds"
+    )
+
+
+def test_a_job_too_slow_on_one_type_is_told_on_which() -> None:
+    rates = {("toy", 10, kind, 1): rate for kind, rate in (("v100", 1.0), ("k80", 0.008))}
+    spec, truth = job(3, 500)
+    inventory = Inventory((Pool("v100", 1), Pool("k80", 1)))
+    with pytest.raises(InputError) as caught:
+        VirtualPlace([truth]).check(
+            Terms("", 120.0, 20.0, Profile(rates), inventory=inventory), [spec]
+        )
+    assert str(caught.value) == (
+        "job 3: cannot finish a training step with batch size 10 on k80 in a round of 120 s; "
+        "give longer rounds, or 0 as the throughput of toy there, where it is not to run"
     )
 
 

@@ -32,6 +32,13 @@ def test_other_texts_are_refused(text: str) -> None:
         parse_pools(text)
 
 
+@pytest.mark.parametrize("price", ["-1", "nan", "1e400", "9" * 400, "free"])
+def test_prices_are_0_or_more(price: str) -> None:
+    said = f"pools: v100:2x1@{price}: .* is no price; give 0 or more"
+    with pytest.raises(InputError, match=said):
+        parse_pools(f"v100:2x1@{price}")
+
+
 @pytest.mark.parametrize("text", ["v100:0x1", "v100:1x0", "v100:9999999x9999999"])
 def test_pools_out_of_bounds_are_named(text: str) -> None:
     with pytest.raises(InputError, match=f"pools: {text}: "):
@@ -133,7 +140,11 @@ def test_a_trace_of_gavel_runs_on_several_types_and_can_be_forked(
             ["--pools", "gpu:8x1,gpu:8x1", "--policy", "slack"],
             "--policy: slack schedules one pool of GPUs; give one pool, or one of",
         ),
-        (["--pools", "v100:8x1", "--policy", "fifo"], "--pools: the profile has no GPUs of type"),
+        (
+            ["--pools", "v100:8x1", "--policy", "fifo"],
+            "--pools: the profile has no GPUs of type 'v100'; it has gpu, as all generated jobs; "
+            "for others give a trace and throughputs (docs/traces.md)",
+        ),
         (["--throughputs", "t.csv", "--gpus", "1"], "--throughputs: belongs to a trace"),
         (["--gpus", "8", "--set", "tardiness=1"], "tardiness: has no effect on GPUs of one type"),
     ],

@@ -13,6 +13,7 @@ from flows.runs.start import make_start
 from flows.service.admission import check_node
 from predictor.errors import InputError
 from predictor.throughput import Profile
+from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Inventory, Pool
 from solver.policies import POLICIES, for_several_pools
 from tasks.commands import Command, CommandKind, NewNode
@@ -247,6 +248,21 @@ def test_a_policy_that_divides_by_prices_has_one_of_each_pool_and_of_each_node_a
 def test_a_pool_of_a_type_that_the_profile_lacks_is_refused() -> None:
     with pytest.raises(InputError, match="the profile has no GPUs of type 'a100'; it has k80, p1"):
         mixed(pools=(*POOLS, Pool("a100", 4)))
+
+
+def test_cells_on_several_types_say_of_which() -> None:
+    start, cells = mixed(), (TenantCells("default", "", "node", 1),)
+    settings, kinds = start.header.settings, ", ".join(pool.gpu_type for pool in POOLS)
+    for field, asked in (
+        ("cells", replace(settings, cells=cells)),
+        ("levels", replace(settings, levels=(TypeLevel("", "node", 1),))),
+    ):
+        said = f"{field}: a GPU type is missing, .*; say of which type: {kinds}"
+        with pytest.raises(InputError, match=said):
+            make_start(start.workload, asked)
+    one = replace(settings, pools=(Pool("v100", 4),), cells=cells)
+    (promised,) = make_start(start.workload, one).header.settings.cells
+    assert promised.gpu_type == "v100"  # the only one of the cluster, not the first of the table
 
 
 def test_a_job_that_fits_no_pool_is_refused() -> None:

@@ -88,8 +88,10 @@ def test_rates_are_those_of_jobs_alone_on_the_types_that_are_asked_for(tmp_path:
         ("A3C", 1, "LM", 5, "v100", 1): 3.0
     }
     assert read_throughputs(tmp_path / "t.csv", ("k80",)).pairs == {}
-    with pytest.raises(InputError, match="has no GPU type 't4'; it has k80, v100"):
-        read_throughputs(tmp_path / "t.csv", ("t4",))
+    for wrong, said in (("t4", "it has k80, v100"), ("k8", "did you mean k80? it has k80, v100")):
+        with pytest.raises(InputError) as caught:
+            read_throughputs(tmp_path / "t.csv", (wrong,))
+        assert f"has no GPU type {wrong!r}, as the cluster has; {said}" in str(caught.value)
 
 
 @pytest.mark.parametrize(

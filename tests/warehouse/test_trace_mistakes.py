@@ -141,7 +141,8 @@ def test_a_malformed_throughput(files: Files, key: str, entry: object) -> None:
 def test_a_job_that_its_table_cannot_run(files: Files, rate: float) -> None:
     files.write_profile({"('LM (batch size 5)', 1)": {"null": rate}})
     assert files.refusal() == (
-        "one.trace:1: no throughput for LM with batch size 5 on 1 GPU of type v100; "
+        "one.trace:1: no throughput for LM with batch size 5 on 1 GPU of type v100 "
+        f"in {files.profile.name}; "
         "add the measurement to the profile or change the job"
     )
 
@@ -155,7 +156,8 @@ def test_a_job_that_would_run_for_centuries(files: Files) -> None:
 
 def test_a_model_that_its_table_does_not_know(files: Files) -> None:
     files.write_profile({"('ResNet-18 (batch size 16)', 1)": {"null": 2.0}})
-    assert files.refusal() == "one.trace:1: unknown model 'LM'; known are ResNet-18"
+    said = f"one.trace:1: unknown model 'LM' in {files.profile.name}; known are ResNet-18"
+    assert files.refusal() == said
 
 
 def test_a_missing_regime_column(files: Files) -> None:

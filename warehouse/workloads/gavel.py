@@ -14,7 +14,7 @@ from pathlib import Path
 
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Demand
-from predictor.errors import InputError
+from predictor.errors import InputError, likely
 from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Profile
 from warehouse.workloads.fields import Row, rows_of
@@ -102,9 +102,8 @@ def read_table(path: Path, gpu_types: Collection[str] = ()) -> Profile:
     wanted = gpu_types or ((known[0],) if len(known) == 1 else (USUAL_TYPE,))
     for kind in wanted:
         if kind not in known:
-            raise InputError(
-                str(path), f"has no GPU type {kind!r}", f"it has {', '.join(known) or 'none'}"
-            )
+            remedy = f"{likely(kind, known)}it has {', '.join(known) or 'none'}"
+            raise InputError(str(path), f"has no GPU type {kind!r}, as the cluster has", remedy)
     return table.of_types(wanted)
 
 

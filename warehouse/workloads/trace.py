@@ -164,7 +164,8 @@ def _truth(line: _Line, profile: Profile, changes: RegimeTable) -> GroundTruth:
             else:
                 truth = published_truth(spec, profile, changes.gns)
         except InputError as error:
-            raise InputError(place, error.problem, error.remedy) from None
+            of_table = f" in {error.place}" * (error.place == profile.source)
+            raise InputError(place, error.problem + of_table, error.remedy) from None
     if not truth.isolated_seconds <= MOST_SECONDS:
         raise InputError(
             f"{place}, total_steps",
