@@ -229,7 +229,7 @@ def check_prices(settings: Settings, pools: Iterable[Pool]) -> None:
     Raises:
         InputError: One has none.
     """
-    if any(parameter.name == COSTED and parameter.value for parameter in settings.parameters):
+    if _asks(settings, COSTED):
         for pool in pools:
             if not pool.price:
                 raise InputError(
@@ -239,6 +239,11 @@ def check_prices(settings: Settings, pools: Iterable[Pool]) -> None:
                 )
 
 
+def _asks(settings: Settings, name: str) -> bool:
+    """Whether a parameter of the policy is given, and is not 0."""
+    return any(parameter.name == name and parameter.value for parameter in settings.parameters)
+
+
 def _packs(settings: Settings, profile: Profile, service: bool) -> bool:
     """Whether jobs may share GPUs, as the policy would have it.
 
@@ -246,7 +251,7 @@ def _packs(settings: Settings, profile: Profile, service: bool) -> bool:
         InputError: That was asked for, and the throughputs have no pairs, or it is a service or on
             a runtime of another package.
     """
-    asked = any(p.name == PACKED and p.value for p in settings.parameters)
+    asked = _asks(settings, PACKED)
     own = settings.runtime in {*RuntimeKind} and not service
     if asked and not own:
         where = "a service" if service else f"the runtime {settings.runtime}"

@@ -10,6 +10,7 @@ from solver.backends.interior import best_shares
 from solver.fidelity import Fidelity
 from solver.market import Floats
 from solver.plan import Plan, Situation
+from solver.policies.programs import Program
 from solver.policies.shares import Contenders, run_shares
 
 SLACK = 1e-5
@@ -121,6 +122,6 @@ def _can_be_met(jobs: Contenders, asked: Floats) -> bool:
     if not asked.any():
         return True
     weights = np.divide(1.0, asked, out=np.full_like(asked, np.inf), where=asked > 0.0)
-    shares = best_shares(jobs.gangs, jobs.gpus, jobs.speeds, floor_weights=weights)
-    speeds = (jobs.speeds * shares).sum(axis=1)
+    program = Program(jobs)
+    speeds = program.speeds(program.best(floor_weights=weights))
     return bool((speeds >= (1.0 - SLACK / 2.0) * asked).all())
