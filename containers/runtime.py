@@ -1,13 +1,13 @@
 """The runtime protocol: what a round requires of a place where jobs run, real or virtual."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
 from predictor.allocation import Allocation
 from predictor.job import EpochLoss, EpochReport, JobProgress, JobSpec
-from predictor.throughput import Profile
+from predictor.throughput import Profile, runs_on
 from solver.inventory import Inventory
 
 BY_ITS_OWNER = "by its owner"
@@ -36,9 +36,16 @@ class Terms:
 
     def menu(self, job: JobSpec) -> tuple[Allocation, ...]:
         """The allocations that a job may be given in a simulation."""
-        if self.inventory is None or len(self.inventory.pools) == 1:
+        if self._alike or self.inventory is None:
             return (self.throughputs.reference(job),)
-        return self.inventory.menu_of(job, job.batch_size, self.throughputs)
+        menu = self.inventory.menu_of(job, job.batch_size, self.throughputs)
+        spread = (
+            replace(found, nodes=nodes)
+            for found in menu
+            for nodes in self.throughputs.by_nodes
+            if found.nodes < nodes <= found.gpus
+        )
+        return *menu, *(found for found in spread if runs_on(self.throughputs, job, found))
 
     def moves(self, before: Sequence[int], now: Sequence[int]) -> bool:
         """Whether a job moves to another pool, with GPUs held before and from now on."""
@@ -49,9 +56,15 @@ class Terms:
 
     def allocation(self, job: JobSpec, gpus: Sequence[int]) -> Allocation:
         """The allocation that GPUs are to a job, as far as its rate in a simulation goes by it."""
-        if self.inventory is None or len(self.inventory.pools) == 1:
+        if self._alike or self.inventory is None:
             return self.throughputs.reference(job)
         return self.inventory.allocation(gpus)
+
+    @property
+    def _alike(self) -> bool:
+        """Whether a job is as fast on any GPUs as on its reference."""
+        one = self.inventory is None or len(self.inventory.pools) == 1
+        return one and not self.throughputs.knows_nodes
 
     def restart(self, allocation: Allocation) -> float:
         """Seconds from a launch on an allocation to the first training step in a simulation."""

@@ -5,7 +5,7 @@ seconds are their product.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -23,6 +23,11 @@ class Throughput(Protocol):
     @property
     def gpu_types(self) -> tuple[str, ...]:
         """The GPU types of which it knows rates."""
+        ...
+
+    @property
+    def knows_nodes(self) -> bool:
+        """Whether it knows how much slower gangs are that are spread over nodes."""
         ...
 
     def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
@@ -109,8 +114,8 @@ def runs_on(throughput: Throughput, job: JobSpec, allocation: Allocation) -> boo
 class Profile:
     """A measured throughput table of whole jobs, on exclusive GPUs and in pairs.
 
-    It is independent of the number of nodes. Timed jobs are not in it: they make a step a second
-    on each allocation that they can run on.
+    Without `by_nodes` it is independent of the number of nodes. Timed jobs are not in it: they make
+    a step a second on each allocation that they can run on.
 
     Attributes:
         rates: (model, batch size, GPU type, GPUs) to steps per second of the whole job. A
@@ -121,6 +126,8 @@ class Profile:
             that they cannot run together.
         losses: Training loss after each epoch, by model, for simulations of jobs that report it.
         restarts: (GPU type, GPUs) to what a restart takes there, in seconds, where that is known.
+        by_nodes: Number of nodes to the table of gangs that span as many or more. A gang without an
+            entry is as fast as on fewer; a zero entry means that it cannot be spread so.
     """
 
     rates: Mapping[tuple[str, int, str, int], float]
@@ -128,6 +135,7 @@ class Profile:
     pairs: Mapping[tuple[str, int, str, int, str, int], float] = field(default_factory=dict)
     losses: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     restarts: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    by_nodes: Mapping[int, "Profile"] = field(default_factory=dict)
 
     @classmethod
     def of_type(
@@ -151,7 +159,20 @@ class Profile:
         rates = {key: rate for key, rate in self.rates.items() if key[2] in gpu_types}
         pairs = {key: rate for key, rate in self.pairs.items() if key[4] in gpu_types}
         restarts = {key: took for key, took in self.restarts.items() if key[0] in gpu_types}
-        return Profile(rates, self.source, pairs, self.losses, restarts)
+        by_nodes = {nodes: table.of_types(gpu_types) for nodes, table in self.by_nodes.items()}
+        return Profile(rates, self.source, pairs, self.losses, restarts, by_nodes)
+
+    def where_placement_matters(self, gpu_types: Collection[str]) -> "Profile":
+        """The table with rates by nodes on some GPU types only."""
+        if not self.by_nodes:
+            return self
+        tables = {nodes: table.of_types(gpu_types) for nodes, table in self.by_nodes.items()}
+        return replace(self, by_nodes={n: table for n, table in tables.items() if table.rates})
+
+    @property
+    def knows_nodes(self) -> bool:
+        """See `Throughput.knows_nodes`."""
+        return bool(self.by_nodes)
 
     @cached_property
     def gpu_types(self) -> tuple[str, ...]:
@@ -174,7 +195,15 @@ class Profile:
         if job.timed:
             return _admits(job.demand, allocation)
         key = job.model, batch_size, allocation.gpu_type, allocation.gpus
-        return self.rates.get(key, 0.0) > 0.0
+        return self._at(allocation.nodes, key).rates.get(key, 0.0) > 0.0
+
+    def _at(self, nodes: int, key: tuple[str, int, str, int]) -> "Profile":
+        """The table that says how fast a gang is on some nodes."""
+        if nodes > 1 and self.by_nodes:
+            for least in sorted(self.by_nodes, reverse=True):
+                if least <= nodes and key in self.by_nodes[least].rates:
+                    return self.by_nodes[least]
+        return self
 
     def shared_rate(
         self,
@@ -192,20 +221,23 @@ class Profile:
         """
         kind, gpus = allocation.gpu_type, allocation.gpus
         one, two = (job.model, batch_size), (other.model, other_batch_size)
-        rate = self.pairs.get((*one, *two, kind, gpus), 0.0)
+        table = self._at(allocation.nodes, (*one, kind, gpus))
+        rate = table.pairs.get((*one, *two, kind, gpus), 0.0)
         if job.opportunistic == other.opportunistic or not rate:
             return rate
-        alone = self.rates[*one, kind, gpus]
+        alone = table.rates[*one, kind, gpus]
         if not job.opportunistic:
             return alone
-        of_other = self.pairs.get((*two, *one, kind, gpus), 0.0) / self.rates[*two, kind, gpus]
+        beside = self._at(allocation.nodes, (*two, kind, gpus))
+        of_other = beside.pairs.get((*two, *one, kind, gpus), 0.0) / beside.rates[*two, kind, gpus]
         return alone * max(rate / alone + of_other - 1.0, 0.0) if of_other else 0.0
 
     def rate(self, job: JobSpec, batch_size: int, allocation: Allocation) -> float:
         """See `Throughput.rate`."""
         if job.timed and _admits(job.demand, allocation):
             return 1.0
-        rate = self.rates.get((job.model, batch_size, allocation.gpu_type, allocation.gpus), 0.0)
+        key = job.model, batch_size, allocation.gpu_type, allocation.gpus
+        rate = self._at(allocation.nodes, key).rates.get(key, 0.0)
         if rate > 0.0:
             return rate
         models = sorted({model for model, _, _, _ in self.rates})
@@ -219,7 +251,8 @@ class Profile:
         raise InputError(
             self.source,
             f"no throughput for {job.model} with batch size {batch_size} "
-            f"on {allocation.gpus} GPU{'s' * (allocation.gpus != 1)}{kind}",
+            f"on {allocation.gpus} GPU{'s' * (allocation.gpus != 1)}{kind}"
+            f"{f' of {allocation.nodes} nodes' * (key in self.rates and rate != self.rates[key])}",
             "add the measurement to the profile or change the job",
         )
 

@@ -36,7 +36,7 @@ from predictor.forecast import SAMPLES
 from solver.excess import expected_excess
 from solver.market import Floats, Ints, Market
 from solver.placement import Bools
-from solver.plan import Situation
+from solver.plan import ActiveJob, Situation
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def outlook(situation: Situation) -> Outlook:
         situation: Policy input, with forecasts that have trajectories.
     """
     mixed = situation.inventory.mixed
-    menus = [job.choices if mixed else (job.own,) for job in situation.jobs]
+    menus = [_bids_on(job) if mixed else (job.own,) for job in situation.jobs]
     jobs = [job for job, menu in zip(situation.jobs, menus, strict=True) for _ in menu]
     samples = np.empty((len(jobs), SAMPLES))
     for row, (job, allocation) in enumerate(zip(jobs, chain(*menus), strict=True)):
@@ -146,6 +146,17 @@ def outlook(situation: Situation) -> Outlook:
         crowding=np.where(waited, age / np.where(waited, service, 1.0), situation.even.contention),
         budgets=budgets / np.mean([job.spec.budget for job in situation.jobs]),
         contention=max(1.0, situation.jobs_seen / situation.inventory.gpus),
+    )
+
+
+def _bids_on(job: ActiveJob) -> tuple[Allocation, ...]:
+    """An allocation of each type: what the job holds where it would be slower than it could be."""
+    held = job.held
+    if held is None or not job.throughput.knows_nodes:
+        return job.choices
+    return tuple(
+        held if (found.gpu_type, found.gpus) == (held.gpu_type, held.gpus) else found
+        for found in job.choices
     )
 
 

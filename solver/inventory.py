@@ -151,9 +151,9 @@ class Inventory:
         kind = self.pools[self.pool(gpus[0])].gpu_type
         return Allocation(kind, len(gpus), len(set(map(self.node, gpus))))
 
-    def held(self, gpus: Sequence[int]) -> Allocation | None:
-        """The allocation that a job holds, where types are several; else, or without GPUs, None."""
-        return self.allocation(gpus) if gpus and self.mixed else None
+    def held(self, gpus: Sequence[int], throughput: Throughput) -> Allocation | None:
+        """The allocation that a job holds, where speeds differ; else, or without GPUs, None."""
+        return self.allocation(gpus) if gpus and (self.mixed or throughput.knows_nodes) else None
 
     def gpus_of(self, node: int) -> range:
         """The GPUs of a node."""

@@ -1,11 +1,14 @@
 """Who gets room in the coming round, and where: list scheduling with backfilling."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
+from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
 from predictor.allocation import Allocation
+from predictor.throughput import runs_on
 from solver.inventory import Inventory, Pool
 from solver.placement import Gang, going_on, make_room, overlap, place
 from solver.plan import ActiveJob, Situation
@@ -41,7 +44,9 @@ def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[
     A job may have several claims, of which the first with room is met. Running jobs keep their
     GPUs where they stay in their pool, unless a consolidated job of higher priority needs some
     of them to move (`solver.placement.make_room`). Only if no lay-out of a pool has room for a
-    claim is it skipped, so neither lower priorities nor fragmentation keep a job waiting.
+    claim is it skipped, so neither lower priorities nor fragmentation keep a job waiting. Where it
+    is known how much slower a gang is on more nodes, it is consolidated as far as that is worth
+    the restarts (`by_placement`).
 
     Args:
         situation: Policy input.
@@ -51,31 +56,128 @@ def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[
         GPU indices by job, each job's of one pool.
     """
     inventory = situation.inventory
+    order, saves = by_placement(situation, order)
     held = _held(inventory, order)
     sharing = any(claim.other for claim in order) or overlap(held)
     skipped_from: dict[tuple[int, int], int] = {}
+    passed: set[int] = set()
     while True:
-        chosen = fitting(inventory, order, skipped_from)
+        chosen = fitting(inventory, order, skipped_from, saves, passed)
         found: dict[int, tuple[int, ...]] = {}
         for number, first in enumerate(inventory.first_gpus):
             positions = [position for position, there in chosen.items() if there == number]
             gangs = [
-                Gang(job.job_id, allocation.gpus, job.spec.consolidate)
-                for job, allocation, _ in (order[position] for position in positions)
+                Gang(job.job_id, allocation.gpus, job.spec.consolidate or position in saves)
+                for position in positions
+                for job, allocation, _ in [order[position]]
             ]
             kept = [gpu - first for gpu in inventory.kept_in(number)]
             before = held[number]
             if sharing:
                 before = going_on(before, (order[position].job_ids for position in positions))
-            placed = _laid_out(inventory.pools[number], gangs, before, kept)
+            pool = inventory.pools[number]
+            if saves:
+                moving = {order[position].job.job_id for position in positions if position in saves}
+                before = {
+                    job: gpus
+                    for job, gpus in before.items()
+                    if not (job in moving and _spread_over(pool, gpus))
+                }
+            costs = {gang.job_id: situation.restart_seconds * gang.gpus for gang in gangs}
+            worth = [saves.get(position, inf) for position in positions]
+            placed = _laid_out(pool, gangs, before, kept, worth, costs)
             if len(placed) < len(gangs):
                 unmet = next(n for n, gang in enumerate(gangs) if gang.job_id not in placed)
-                skipped_from[number, gangs[unmet].gpus] = positions[unmet]
+                if positions[unmet] in saves:
+                    passed.add(positions[unmet])
+                else:
+                    skipped_from[number, gangs[unmet].gpus] = positions[unmet]
                 break
             found |= {job: tuple([first + gpu for gpu in gpus]) for job, gpus in placed.items()}
         else:
             met = (order[position] for position in chosen)
             return {job: found[claim.job.job_id] for claim in met for job in claim.job_ids}
+
+
+def by_placement(
+    situation: Situation, order: Sequence[Claim]
+) -> tuple[Sequence[Claim], dict[int, float]]:
+    """Claims by placement, where jobs are slower on more nodes than they need.
+
+    Such a claim asks for as few nodes as possible. A second one, for more, follows the last of the
+    job's claims on which it is faster than that: it would rather be spread than be on a type that
+    is slower still. A gang that is spread moves where that saves it more than its restart; two
+    that share their GPUs are never spread.
+
+    Args:
+        situation: Policy input.
+        order: Claims by descending priority.
+
+    Returns:
+        The claims, and by position of those that ask for as few nodes as possible what that saves
+        over being spread until the job ends, in GPU-seconds: as much as others may lose by
+        restarts to make room. No bound where the job cannot be spread, or must not be.
+    """
+    if not order or not order[0].job.throughput.knows_nodes:
+        return order, {}
+    inventory, restart = situation.inventory, situation.restart_seconds
+    faster: dict[int, list[tuple[int, float]]] = {}
+    on_few = [Claim(job, _on_few(job, there), other) for job, there, other in order]
+    for position, (job, few, _) in enumerate(on_few):
+        faster.setdefault(job.job_id, []).append((position, job.rate(few)))
+    then: dict[int, list[Claim]] = {}
+    found: list[Claim] = []
+    saves: dict[int, float] = {}
+    for position, claim in enumerate(on_few):
+        job, few, other = claim
+        more, slower = _spread(job, few)
+        if slower <= 1.0 and other is None:
+            found.append(claim)
+        elif other or more is None or job.spec.consolidate:
+            saves[len(found)] = 0.0 if other else inf
+            found.append(claim)
+        else:
+            worth = job.run_time(few).remaining * (slower - 1.0) * few.gpus
+            holds = inventory.allocation(job.gpus) if job.gpus else few
+            spread = holds.nodes > few.nodes and _alike(holds, few)
+            if spread and worth <= restart * few.gpus:
+                found.append(Claim(job, holds))
+            else:
+                saves[len(found)] = worth - spread * restart * few.gpus
+                found.append(claim)
+                rate = job.rate(more)
+                last = max(n for n, speed in faster[job.job_id] if speed > rate)
+                then.setdefault(max(last, position), []).append(Claim(job, more))
+        found += then.pop(position, ())
+    return found, saves
+
+
+def _on_few(job: ActiveJob, there: Allocation) -> Allocation:
+    """As many GPUs of the type on as few nodes as the cluster has."""
+    return min((found for found in job.menu if _alike(found, there)), default=there)
+
+
+def _alike(one: Allocation, other: Allocation) -> bool:
+    return (one.gpu_type, one.gpus) == (other.gpu_type, other.gpus)
+
+
+def _spread(job: ActiveJob, few: Allocation) -> tuple[Allocation | None, float]:
+    """An allocation on more nodes, and how many times as long the job takes there.
+
+    None if it cannot run there, or there are no more nodes.
+    """
+    more = replace(few, nodes=few.nodes + 1)
+    if few.nodes >= few.gpus:
+        return None, 1.0
+    throughput, spec, size = job.throughput, job.spec, job.belief.batch_size
+    if not (runs_on(throughput, spec, more) and throughput.can_run(spec, size, more)):
+        return None, inf
+    return more, job.rate(few) / job.rate(more)
+
+
+def _spread_over(pool: Pool, gpus: Sequence[int]) -> bool:
+    """Whether GPUs of a pool span more nodes than they need."""
+    return len({gpu // pool.gpus_per_node for gpu in gpus}) > pool.fewest_nodes(len(gpus))
 
 
 def _held(inventory: Inventory, order: Sequence[Claim]) -> list[dict[int, tuple[int, ...]]]:
@@ -97,6 +199,8 @@ def _laid_out(
     gangs: Sequence[Gang],
     held: dict[int, tuple[int, ...]],
     kept: Collection[int],
+    worth: Sequence[float],
+    costs: Mapping[int, float],
 ) -> dict[int, tuple[int, ...]]:
     """GPUs of gangs in a pool; leaves gangs out where no lay-out has room for one of them.
 
@@ -105,6 +209,8 @@ def _laid_out(
         gangs: Gangs that fit it by number, by descending priority.
         held: GPUs held in the pool, by job; updated with those who have to move.
         kept: GPUs that are not to be given out.
+        worth: What room for each gang may cost, in GPU-seconds.
+        costs: What a move of each job costs, in GPU-seconds.
     """
     while True:
         placed = place(pool, gangs, held, kept)
@@ -115,7 +221,11 @@ def _laid_out(
         if not layout:
             return placed
         taken = set(chain.from_iterable(layout.values()))
-        for job_id in [job for job, gpus in held.items() if not taken.isdisjoint(gpus)]:
+        there = [job for job, gpus in held.items() if not taken.isdisjoint(gpus)]
+        moved = (job for job in there if layout.get(job) != held[job])
+        if worth[first] < inf and sum(costs.get(job, 0.0) for job in moved) > worth[first]:
+            return placed
+        for job_id in there:
             del held[job_id]
         held |= layout
 
@@ -124,6 +234,8 @@ def fitting(
     inventory: Inventory,
     order: Sequence[Claim],
     skipped_from: Mapping[tuple[int, int], int] = MappingProxyType({}),
+    saves: Collection[int] = (),
+    passed: Collection[int] = (),
 ) -> dict[int, int]:
     """The claims that are met by number of GPUs, at most one of each job.
 
@@ -132,6 +244,8 @@ def fitting(
         order: Claims by descending priority.
         skipped_from: By pool and gang size, the position from which on consolidated jobs are
             skipped: a gang of that size found no room there, so later ones do not either.
+        saves: Positions of claims on as few nodes as they say.
+        passed: Those of them for which there is no room.
 
     Returns:
         The number of the pool, by position of the claim, in order.
@@ -144,9 +258,13 @@ def fitting(
             break
         if claim.job.job_id in met or (claim.other and claim.other.job_id in met):
             continue
+        if position in passed:
+            continue
         job, allocation, _ = claim
         gpus = allocation.gpus
         for number in _pools_for(inventory, job, allocation):
+            if position in saves and inventory.pools[number].fewest_nodes(gpus) > allocation.nodes:
+                continue
             if gpus <= free[number] and not (
                 job.spec.consolidate and position >= skipped_from.get((number, gpus), len(order))
             ):

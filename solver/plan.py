@@ -34,7 +34,8 @@ class ActiveJob:
         throughput: Throughput model.
         schedule: True batch sizes and durations of all its epochs, for clairvoyant policies
             only; else empty.
-        held: The allocation of its lease, on a cluster of several GPU types; else None.
+        held: The allocation of its lease, where speeds differ with it: on several GPU types, or by
+            the number of nodes; else None.
     """
 
     belief: Belief

@@ -277,14 +277,16 @@ class Invariants:
     def _off_the_menu(self, spec: JobSpec, gpus: tuple[int, ...], number: int) -> Iterator[str]:
         """Whether GPUs are of one pool, and of a type that the job can run on."""
         inventory = self._inventory(number)
-        if len(inventory.pools) == 1 or not all(0 <= gpu < inventory.gpus for gpu in gpus):
+        alike = len(inventory.pools) == 1 and not self.header.throughputs.knows_nodes
+        if alike or not all(0 <= gpu < inventory.gpus for gpu in gpus):
             return
         if len(set(map(inventory.pool, gpus))) > 1:
             yield f"the GPUs {list(gpus)} of job {spec.job_id} span pools"
         found = inventory.allocation(gpus)
         runs = self.header.throughputs.can_run(spec, spec.batch_size, found)
         if not (runs and spec.demand.allows(found.gpu_type)):
-            yield f"job {spec.job_id} gets GPUs of type {found.gpu_type} and cannot run there"
+            there = found.gpu_type + f" on {found.nodes} nodes" * (found.nodes > 1)
+            yield f"job {spec.job_id} gets GPUs of type {there} and cannot run there"
 
     def _promised(self, record: RoundRecord, now: dict[int, tuple[int, ...]]) -> Iterator[str]:
         """Whether tenants have what they are promised (`solver.promised`).

@@ -35,10 +35,26 @@ class PairMeasurement:
     steps_per_second: float
 
 
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The throughputs of gangs that span some number of nodes, or more.
+
+    Attributes:
+        nodes: The number.
+        profile: Throughputs of the models in use.
+        pairs: Those in pairs, where the policy has jobs share GPUs.
+    """
+
+    nodes: int
+    profile: tuple[Measurement, ...]
+    pairs: tuple[PairMeasurement, ...] = field(default=(), metadata={"optional": True})
+
+
 def profile_of(
     rows: Sequence[Measurement],
     pairs: Sequence[PairMeasurement],
     source: str,
+    spread: Sequence[Spread] = (),
 ) -> Profile:
     """The profile that rows are of.
 
@@ -46,6 +62,7 @@ def profile_of(
         rows: Its throughputs and restarts.
         pairs: Those of pairs.
         source: Origin of the table, for error messages.
+        spread: Those of gangs on several nodes.
     """
     return Profile(
         {(row.model, row.batch_size, row.gpu_type, row.gpus): row.steps_per_second for row in rows},
@@ -64,4 +81,5 @@ def profile_of(
         restarts={
             (row.gpu_type, row.gpus): row.restart_seconds for row in rows if row.restart_seconds
         },
+        by_nodes={on.nodes: profile_of(on.profile, on.pairs, source) for on in spread},
     )

@@ -91,8 +91,10 @@ class JobInPlay:
 def slowness(job: ActiveJob, held: Allocation | None) -> float:
     """How many times as long a job takes on an allocation as on the first of its menu."""
     first = job.menu[0]
-    if held is None or held.gpu_type == first.gpu_type:
+    if held is None or not (held.gpu_type != first.gpu_type or job.throughput.knows_nodes):
         return 1.0
+    if not job.throughput.can_run(job.spec, job.belief.batch_size, held):
+        return 1.0  # GPUs of a play are not placed: there a gang may be spread that cannot be
     return job.rate(first) / job.rate(held)
 
 
@@ -280,14 +282,15 @@ class Play:
     def _end(self, job_id: int, gpus: Sequence[int], pace: _Pace) -> float:
         """When a job ends that holds these GPUs."""
         job = self.jobs[job_id]
-        seconds = job.length * slowness(job.seen, self.now.inventory.held(gpus))
+        there = self.now.inventory.held(gpus, job.seen.throughput)
+        seconds = job.length * slowness(job.seen, there)
         return pace.end(job.held(seconds, self.now.round_seconds, pace.late))
 
     def _pair(self, first: int, second: int, gpus: Sequence[int], paces: dict[int, _Pace]) -> None:
         """Have two jobs train on the same GPUs, until the first of them ends."""
         one, other = self.jobs[first].seen, self.jobs[second].seen
         for job_id, job, beside in ((first, one, other), (second, other, one)):
-            there = self.now.inventory.held(gpus) or job.own
+            there = self.now.inventory.held(gpus, job.throughput) or job.own
             slower = job.rate(there) / max(job.shared_rate(beside, there), LEAST_RATE)
             paces[job_id] = replace(paces[job_id], slower=slower)
         end, sooner = min((self._end(job, gpus, paces[job]), job) for job in (first, second))
@@ -320,7 +323,7 @@ class Play:
             gpus = held.get(job_id, ())
             if gpus:
                 whole = rounds + (job.seen.lease_rounds if job.seen.gpus == gpus else 0)
-                there = self.now.inventory.held(gpus)
+                there = self.now.inventory.held(gpus, job.seen.throughput)
                 pace = paces[job_id]
                 ran = job.trained(pace.worked(clock), now.round_seconds, pace.late)
                 ran = min(ran, job.length * slowness(job.seen, there))

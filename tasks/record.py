@@ -24,7 +24,7 @@ from solver.inventory import Inventory, Pool, grown
 from solver.market import Bid
 from solver.plan import SolveReport, Turn
 from tasks.commands import Command
-from tasks.measured import Measurement, PairMeasurement, profile_of
+from tasks.measured import Measurement, PairMeasurement, Spread, profile_of
 from tasks.rows import content_hash, to_row
 from tasks.sources import Workload
 
@@ -210,6 +210,7 @@ class RunHeader:
             the rounds have what they took in.
         pairs: Throughputs of these models in pairs, where the policy has jobs share GPUs.
         losses: Whether the policy reads training losses, which the rounds then have.
+        spread: Throughputs of these models on several nodes, where placement matters.
     """
 
     version: int
@@ -221,11 +222,12 @@ class RunHeader:
     service: bool = field(default=False, metadata={"optional": True})
     pairs: tuple[PairMeasurement, ...] = field(default=(), metadata={"optional": True})
     losses: bool = field(default=False, metadata={"optional": True})
+    spread: tuple[Spread, ...] = field(default=(), metadata={"optional": True})
 
     @cached_property
     def throughputs(self) -> Profile:
         """The profile as a throughput model."""
-        return profile_of(self.profile, self.pairs, self.source)
+        return profile_of(self.profile, self.pairs, self.source, self.spread)
 
 
 @dataclass(frozen=True)

@@ -211,7 +211,7 @@ def _active(run: Run, state: RunState, nodes: InService) -> dict[int, ActiveJob]
         expected, gpus = state.forecasts[job_id], nodes.numbered(state.leases.get(job_id, ()))
         rounds = state.lease_rounds[job_id] if gpus else 0
         menu = _menu(run, inventory, belief)
-        held = inventory.held(gpus)
+        held = inventory.held(gpus, run.throughput)
         job = run.active.get(job_id)
         if not (
             job

@@ -279,7 +279,7 @@ class RunState:
         added, job = self.orders.added, belief.spec
         inventory = header.settings.inventory_in(self.round - 1, added)
         other = self._shares_with(job.job_id) if header.pairs else None
-        if not inventory.mixed and other is None:
+        if not (inventory.mixed or other or header.throughputs.knows_nodes):
             return 1.0
         held, rate = inventory.allocation(self.leases[job.job_id]), header.throughputs.rate
         reference = header.throughputs.reference(job)
@@ -290,7 +290,7 @@ class RunState:
                 together = self._share_together(seen, job.job_id, other.spec.job_id)
                 there = together * there + (1.0 - together) * rate(job, size, held)
             return there / rate(job, size, reference)
-        if held.gpu_type == reference.gpu_type:
+        if held.gpu_type == reference.gpu_type and not header.throughputs.knows_nodes:
             return 1.0
         return rate(job, belief.batch_size, held) / rate(job, belief.batch_size, reference)
 

@@ -19,7 +19,7 @@ from solver.inventory import Pool
 from solver.plan import Policy
 from solver.policies import COSTED, PACKED, for_several_pools, make_policy, policy_class
 from tasks.layouts import VERSION
-from tasks.measured import Measurement, PairMeasurement
+from tasks.measured import Measurement, PairMeasurement, Spread
 from tasks.record import (
     Parameter,
     PastJob,
@@ -48,6 +48,7 @@ def make_start(
 ) -> Start:
     """The start of a run of a workload; see `make_header`."""
     settings = _typed(asked, workload.profile)
+    workload = replace(workload, profile=_placed(workload.profile, settings.pools))
     workload.check_fits(settings.inventory)
     workload = workload.on(settings.inventory)
     header = make_header(workload, settings, history, service=service)
@@ -124,8 +125,8 @@ def make_header(
     Raises:
         InputError: A setting is invalid, or a job does not fit the cluster.
     """
-    profile = workload.profile
-    settings = _typed(asked, profile)
+    settings = _typed(asked, workload.profile)
+    profile = _placed(workload.profile, settings.pools)
     several = getattr(policy_of(settings), "several_pools", False)
     if len(settings.pools) > 1 and not several:
         raise InputError(
@@ -152,16 +153,13 @@ def make_header(
     if service:
         models = {model for model, *_ in profile.rates}
         workload = replace(workload, specs=(), truths=())
+    pairs = packs or bool(settings.forked)
     return RunHeader(
         version=VERSION,
         settings=settings,
         source=workload.source,
         workload=workload.digest,
-        profile=tuple(
-            Measurement(*key, rate, restart(Allocation(*key[2:])))
-            for key, rate in sorted(profile.rates.items())
-            if key[0] in models
-        ),
+        profile=_rows(profile, models, restart),
         history=tuple(
             job
             for job in history
@@ -172,13 +170,41 @@ def make_header(
             )
         ),
         service=service,
-        pairs=tuple(
-            PairMeasurement(*key, rate)
-            for key, rate in sorted(profile.pairs.items())
-            if (packs or settings.forked) and rate > 0.0 and {key[0], key[2]} <= models
-        ),
+        pairs=_pair_rows(profile, models) if pairs else (),
         losses=bool(getattr(policy_of(settings), "reads_losses", False)),
+        spread=tuple(
+            Spread(nodes, _rows(table, models), _pair_rows(table, models) if pairs else ())
+            for nodes, table in sorted(profile.by_nodes.items())
+        ),
     )
+
+
+def _rows(
+    profile: Profile,
+    models: Collection[str],
+    restart: Callable[[Allocation], float] = lambda there: 0.0,
+) -> tuple[Measurement, ...]:
+    """The throughputs of some models."""
+    return tuple(
+        Measurement(*key, rate, restart(Allocation(*key[2:])))
+        for key, rate in sorted(profile.rates.items())
+        if key[0] in models
+    )
+
+
+def _pair_rows(profile: Profile, models: set[str]) -> tuple[PairMeasurement, ...]:
+    """Those in pairs."""
+    return tuple(
+        PairMeasurement(*key, rate)
+        for key, rate in sorted(profile.pairs.items())
+        if rate > 0.0 and {key[0], key[2]} <= models
+    )
+
+
+def _placed(profile: Profile, pools: Iterable[Pool]) -> Profile:
+    """A profile without rates by nodes of GPU types whose nodes say nothing: those of one GPU."""
+    kinds = {pool.gpu_type for pool in pools if pool.gpus_per_node > 1}
+    return profile.where_placement_matters(kinds)
 
 
 def _restarts(asked: Settings, profile: Profile) -> Callable[[Allocation], float]:

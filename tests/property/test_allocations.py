@@ -31,6 +31,8 @@ class Linear:
 
     table: Profile
 
+    knows_nodes = False
+
     @property
     def gpu_types(self) -> tuple[str, ...]:
         """See `Throughput.gpu_types`."""
@@ -80,6 +82,8 @@ class Watched:
     known: Collection[Asked] | None = None
     garbage: float | None = None
     asked: set[Asked] = field(default_factory=set)
+
+    knows_nodes = False
 
     @property
     def gpu_types(self) -> tuple[str, ...]:

@@ -67,6 +67,22 @@ def test_an_slo_is_a_deadline_in_isolated_run_times(
     assert read_workload(*files).specs == workload.specs
 
 
+def test_gangs_on_several_nodes_have_rates_of_their_own(tmp_path: Path) -> None:
+    several = """v100_unconsolidated,LM (batch size 5),1,,,9.0,
+v100_unconsolidated,LM (batch size 5),2,,,4.0,
+v100_unconsolidated,LM (batch size 5),2,LM (batch size 5),2,1.5,1.5
+k80_unconsolidated,LM (batch size 5),2,,,1.0,
+"""
+    workload = written(tmp_path, table=TABLE + several)
+    (spec,), profile = workload.specs, workload.profile
+    rates = [profile.rate(spec, 5, Allocation("v100", 2, nodes)) for nodes in (1, 2, 3)]
+    assert (profile.gpu_types, rates) == (("v100",), [16.0, 4.0, 4.0])
+    assert profile.rate(spec, 5, Allocation("v100", 1)) == 10.0
+    assert profile.shared_rate(spec, 5, spec, 5, Allocation("v100", 2, 2)) == 1.5
+    assert profile.shared_rate(spec, 5, spec, 5, Allocation("v100", 2)) == 0.0
+    assert not profile.can_run(spec, 5, Allocation("k80", 2, 2))
+
+
 def test_a_model_without_a_batch_size_has_one(tmp_path: Path) -> None:
     (spec,) = written(
         tmp_path, TEN.replace("LM (batch size 5)", "A3C").replace("\t2\t", "\t1\t")

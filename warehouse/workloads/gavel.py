@@ -49,6 +49,9 @@ SHAPES = {len(columns): columns for columns in (COLUMNS, OLDER_COLUMNS)}
 TABLE_COLUMNS = ("gpu_type", "job_type", "scale_factor", "partner_job_type", "steps_per_second")
 """Columns of the throughputs that are read; in a row of a pair, what its first job gets."""
 
+SPREAD = "_unconsolidated"
+"""What the table has behind a GPU type for gangs on several nodes."""
+
 USUAL_TYPE = "v100"
 """GPU type where none is asked for and the table has several."""
 
@@ -59,6 +62,9 @@ MOST_BYTES = 2**28
 """Most bytes of a table of throughputs, unpacked: it may be a thousand times as long as its file.
 An engineering bound."""
 
+_Rates = dict[tuple[str, int, str, int], float]
+_Pairs = dict[tuple[str, int, str, int, str, int], float]
+
 _JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch_size>\d{1,18})\)")
 
 
@@ -68,7 +74,7 @@ def is_table(path: Path) -> bool:
 
 
 def read_table(path: Path, gpu_types: Collection[str] = ()) -> Profile:
-    """Read the steps per second of jobs, alone and in pairs on the same GPUs.
+    """Read the steps per second of jobs, alone and in pairs on the same GPUs, and on several nodes.
 
     Args:
         path: The table; compressed if its name ends in .gz.
@@ -78,12 +84,13 @@ def read_table(path: Path, gpu_types: Collection[str] = ()) -> Profile:
     Raises:
         InputError: The file is no such table, or lacks a GPU type; names file and line.
     """
-    rates: dict[tuple[str, int, str, int], float] = {}
-    pairs: dict[tuple[str, int, str, int, str, int], float] = {}
+    tables: dict[bool, tuple[_Rates, _Pairs]] = {spread: ({}, {}) for spread in (False, True)}
     for row in rows_of(path, _text(path), TABLE_COLUMNS):
-        partner, kind = row.values["partner_job_type"], row.name("gpu_type")
+        partner, named = row.values["partner_job_type"], row.name("gpu_type")
+        kind = named.removesuffix(SPREAD)
         if partner and gpu_types and kind not in gpu_types:
             continue
+        rates, pairs = tables[kind != named]
         model, batch_size = job_type(row)
         rate = row.number("steps_per_second", float)
         if not 0.0 <= rate < math.inf:
@@ -97,7 +104,11 @@ def read_table(path: Path, gpu_types: Collection[str] = ()) -> Profile:
             twice, rates[key] = key in rates, rate
         if twice:
             raise row.refusal("job_type", "this line is there twice", "leave one out")
-    table = Profile(rates, str(path), pairs)
+    (rates, pairs), (spread_rates, spread_pairs) = tables[False], tables[True]
+    spread = Profile(
+        {key: rate for key, rate in spread_rates.items() if key[3] > 1}, str(path), spread_pairs
+    )
+    table = Profile(rates, str(path), pairs, by_nodes={2: spread} if spread.rates else {})
     known = table.gpu_types
     wanted = gpu_types or ((known[0],) if len(known) == 1 else (USUAL_TYPE,))
     for kind in wanted:

@@ -1,0 +1,116 @@
+"""Gangs that are slower when they span several nodes: the rate is that of the real placement."""
+
+from dataclasses import replace
+
+import pytest
+
+from flows.runs.start import make_start
+from predictor.allocation import Allocation, Demand
+from predictor.job import JobSpec, Mode
+from predictor.throughput import Profile
+from solver.inventory import Inventory, Pool
+from tasks.invariants import Invariants
+from tasks.record import RuntimeKind, Settings, Start
+from tasks.sources import Workload
+from tests.runs import Made, make
+from warehouse.workloads.gavel import static_truth
+
+POOLS = (Pool("v100", 4, 2),)
+INVENTORY = Inventory(POOLS)
+FAST, SPREAD = ("cnn", 8, "v100", 2), Profile({("cnn", 8, "v100", 2): 4.0})
+PROFILE = Profile({("cnn", 8, "v100", 1): 1.0, FAST: 10.0}, source="by hand", by_nodes={2: SPREAD})
+"""A gang of two makes 10 steps per second on one node, and 4 on two."""
+
+
+def job(job_id: int, gpus: int, steps: int, arrival: float = 0.0) -> JobSpec:
+    demand = Demand.gang(gpus)
+    return JobSpec(job_id, "cnn", 8, 8, demand, Mode.STATIC, 1, 8 * steps, arrival)
+
+
+def start(
+    *specs: JobSpec,
+    profile: Profile = PROFILE,
+    policy: str = "fifo",
+    pools: tuple[Pool, ...] = POOLS,
+    runtime: RuntimeKind = RuntimeKind.FAITHFUL,
+) -> Start:
+    truths = tuple(static_truth(spec, profile) for spec in specs)
+    workload = Workload("by hand", specs, truths, profile)
+    settings = Settings(policy, pools, round_seconds=100.0, restart_seconds=20.0, runtime=runtime)
+    return make_start(workload, settings)
+
+
+def came_of(made: Made, job_id: int) -> tuple[int, float]:
+    """The nodes that a job spanned first, and when it ended."""
+    leases = (lease for r in made.records for lease in r.leases if lease.job_id == job_id)
+    ends = (e.at_seconds for r in made.records for e in r.finished if e.job_id == job_id)
+    return INVENTORY.allocation(next(leases).gpus).nodes, next(ends)
+
+
+@pytest.mark.parametrize(
+    ("steps", "nodes", "end"),
+    [
+        # Alone on a node it takes 100 s, spread 250 s. To move the one in its way costs a GPU 20 s.
+        (1_000, 1, 100.0 + 20.0 + 1_000 / 10.0),
+        # 2 s against 5 s on two GPUs are not worth it.
+        (20, 2, 100.0 + 20.0 + 20 / 4.0),
+    ],
+)
+def test_a_gang_is_consolidated_where_that_saves_more_than_it_costs(
+    steps: int, nodes: int, end: float
+) -> None:
+    # The first ends at 100 s; the free GPUs are then on two nodes, and the last has come.
+    first = (job(0, 1, 80), job(1, 1, 1_000), job(2, 1, 1_000))
+    made = make(start(*first, job(3, 2, steps, 50.0)))
+    assert came_of(made, 3) == (nodes, pytest.approx(end))
+
+
+def test_a_gang_that_cannot_be_spread_never_is() -> None:
+    never = replace(PROFILE, by_nodes={2: Profile({FAST: 0.0})})
+    first = (job(0, 1, 80), job(1, 1, 1_000), job(2, 1, 1_000))
+    made = make(start(*first, job(3, 2, 20, 50.0), profile=never))
+    assert came_of(made, 3) == (1, pytest.approx(100.0 + 20.0 + 20 / 10.0))
+
+
+@pytest.mark.parametrize("runtime", [RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL])
+def test_records_tell_the_run_time_of_a_spread_gang(runtime: RuntimeKind) -> None:
+    """A gang of four needs two nodes, where it makes 6 steps per second."""
+    four = ("cnn", 8, "v100", 4)
+    profile = Profile({four: 20.0}, by_nodes={2: Profile({four: 6.0})})
+    made = make(start(job(0, 4, 900), profile=profile, runtime=runtime, policy="shockwave"))
+    assert [e.allocation for r in made.records for e in r.estimates] == [
+        Allocation("v100", 4, 2)
+    ] * 2
+    estimate = made.records[0].estimates[0]
+    assert estimate.remaining_seconds == pytest.approx(900 / 6.0)
+    lost = 20.0 if runtime is RuntimeKind.FAITHFUL else 0.0
+    assert came_of(made, 0) == (2, pytest.approx(900 / 6.0 + lost))
+    # What is learned is in seconds of the reference: 80 s there are 24 on one node.
+    (pace,) = made.records[1].progress
+    assert pace.steps_left == pytest.approx(900 - (100.0 - lost) * 6.0, abs=1)
+    (belief,) = made.states[-1].ended
+    assert all(pace.seconds == pytest.approx(pace.steps / 20.0, rel=0.02) for pace in belief.paces)
+
+
+def test_where_nodes_have_one_gpu_placement_has_no_effect() -> None:
+    specs = job(0, 2, 500), job(1, 1, 50)
+    pools = (Pool("v100", 4, 1),)
+    plain = start(*specs, profile=replace(PROFILE, by_nodes={}), pools=pools)
+    assert start(*specs, pools=pools).digest == plain.digest
+
+
+@pytest.mark.parametrize("policy", ["fifo", "shockwave", "gavel"])
+@pytest.mark.parametrize("kinds", [("v100",), ("v100", "k80")])
+def test_every_round_of_gangs_that_cannot_be_spread_is_sound(
+    policy: str, kinds: tuple[str, ...]
+) -> None:
+    speed = {"v100": 4.0, "k80": 1.0}
+    rates = {("cnn", 8, kind, gpus): speed[kind] * gpus for kind in kinds for gpus in (1, 2, 4)}
+    spread = {key: rate * (0.5 if key[3] == 4 else 0.0) for key, rate in rates.items()}
+    profile = Profile(rates, by_nodes={2: Profile(spread)})
+    specs = [job(n, (1, 2, 1, 4, 1)[n % 5], 100 + 137 * n % 900, 40.0 * n) for n in range(20)]
+    pools = tuple(Pool(kind, 8, 4) for kind in kinds)
+    made = make(start(*specs, profile=profile, policy=policy, pools=pools))
+    invariants = Invariants(made.header, made.start.workload)
+    assert [fault for record in made.records for fault in invariants.broken(record)] == []
+    assert invariants.unended == []
