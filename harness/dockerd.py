@@ -30,8 +30,11 @@ NEEDED = ("dockerd", "iptables", "unshare", "nsenter", "setpriv", "ip")
 START_SECONDS = 300.0
 """Far more than a busy machine takes."""
 TRAINER = Path(__file__).parents[1] / "containers" / "images" / "trainer"
+COUNTER = Path(__file__).with_name("counting.py")
 EXAMPLES = Path(__file__).parents[1] / "examples" / "jobs"
 IMAGE = "shockwave-test:trainer"
+COUNTING = "shockwave-test:counting"
+"""Its jobs train nothing, without PyTorch; enough where it does not matter what a job learns."""
 STUBBORN = "shockwave-test:stubborn"
 """Its jobs take no notice of SIGTERM."""
 LYING = "shockwave-test:lying"
@@ -194,6 +197,7 @@ class Dockerd:
         """Make the images."""
         command = [python(), "-m", "trainer"]
         self.add_image(IMAGE, command)
+        self.add_image(COUNTING, [python(), "/opt/counting.py"])
         deaf = "import signal, time; signal.signal(15, signal.SIG_IGN)"
         deaf += "; print('deaf', flush=True); time.sleep(600)"
         self.add_image(STUBBORN, [python(), "-c", deaf])
@@ -217,6 +221,7 @@ class Dockerd:
                 tar.addfile(entry)
             tar.add(TRAINER, arcname="opt/trainer")
             tar.add(EXAMPLES, arcname="opt/jobs")
+            tar.add(COUNTER, arcname="opt/counting.py")
         quoted = json.dumps(entrypoint)
         repository, tag = name.split(":")
         self.client().api.import_image_from_data(
@@ -274,15 +279,15 @@ def dockerd(*options: str) -> Iterator[Dockerd]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def node_table(name: str, endpoint: str, slots: int = 1, share: float = 1.0) -> str:
-    """A node of a cluster file, whose trainers have a share of a processor on each slot."""
-    cpus = ", ".join([f"{{ cpus = {share} }}"] * slots)
+def node_table(name: str, endpoint: str, slots: int = 1, image: str = IMAGE) -> str:
+    """A node of a cluster file, whose jobs have a processor on each slot."""
+    cpus = ", ".join(["{ cpus = 1.0 }"] * slots)
     return f"""
 [[nodes]]
 name = "{name}"
 endpoint = "{endpoint}"
 gpu_type = "cpu"
-image = "{IMAGE}"
+image = "{image}"
 slots = [{cpus}]
 """
 

@@ -11,7 +11,7 @@ import pytest
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.docker.rendering import render
 from containers.runtime import EventKind, Lease
-from harness.dockerd import IMAGE, OUTSIDE, STUBBORN, Dockerd, cluster, mounts, python
+from harness.dockerd import COUNTING, IMAGE, OUTSIDE, STUBBORN, Dockerd, cluster, mounts, python
 from tests.containers.stories import long, story
 
 RUN = "confined"
@@ -91,7 +91,7 @@ def confined(
     storage = daemon.folder / "confined"
     storage.mkdir()
     endpoints = dict.fromkeys(("one", "two"), daemon.endpoint)
-    nodes = cluster(daemon, storage, nodes=endpoints, gpus=2, limits=LIMITS)
+    nodes = cluster(daemon, storage, nodes=endpoints, gpus=2, limits=LIMITS, image=COUNTING)
     proxies = {"proxies": {"default": {"httpProxy": "http://me:secret@proxy:3128"}}}
     (storage / "config.json").write_text(json.dumps(proxies))
     with (
@@ -219,12 +219,12 @@ def test_a_job_sees_no_docker_socket_and_no_secret(confined: Confined) -> None:
 
 
 def test_only_the_image_of_the_node_is_run(daemon: Dockerd, confined: Confined) -> None:
-    own = daemon.client().images.get(IMAGE).id
+    own = daemon.client().images.get(COUNTING).id
     for asked, _ in confined.values():
-        assert asked["Config"]["Image"] == IMAGE
+        assert asked["Config"]["Image"] == COUNTING
         assert asked["Image"] == own
         assert asked["Config"]["Cmd"] == ["/job"]
-        assert asked["Config"]["Entrypoint"] == [python(), "-m", "trainer"]
+        assert asked["Config"]["Entrypoint"] == [python(), "/opt/counting.py"]
 
 
 def test_gpus_that_the_machine_lacks_are_refused_and_nothing_is_left(

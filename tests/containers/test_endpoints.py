@@ -14,7 +14,8 @@ import pytest
 
 from containers.docker import daemon as containers_docker
 from containers.runtime import EventKind
-from harness.dockerd import IMAGE, Dockerd, cluster, dockerd, mounts, with_slots
+from harness.counting import CHECKPOINT
+from harness.dockerd import COUNTING, IMAGE, Dockerd, cluster, dockerd, mounts, with_slots
 from harness.endpoints import MOST_STARTS, PORT, Authority, Sshd, missing, sshd, swarm, verified
 from harness.waiting import HANG_SECONDS, wait_for
 from tests.containers.stories import job, long, story
@@ -146,7 +147,8 @@ def test_certificates_of_another_authority_are_refused(
 
 
 def test_jobs_run_through_ssh(daemon: Dockerd, storage: Path, server: Sshd) -> None:
-    nodes = cluster(daemon, storage, nodes={"far": server.endpoint}, gpus=2)
+    named = {"far": server.endpoint}
+    nodes = cluster(daemon, storage, nodes=named, gpus=2, image=COUNTING)
     assert [one for one in findings(nodes).values() if not one.sound] == []
     with story(nodes, "ssh", [job(0), long(1)]) as told:
         told.play({0: (0,), 1: (1,)})
@@ -157,7 +159,7 @@ def test_jobs_run_through_ssh(daemon: Dockerd, storage: Path, server: Sshd) -> N
         assert any(entry.cpu_seconds for entry in told.progress[1])
         (preempted,) = told.dispatch({})
         assert (preempted.job_id, preempted.reason) == (1, "a test says so")  # nothing of force
-        assert (nodes.folder("ssh", 1) / "checkpoint.pt").exists()
+        assert (nodes.folder("ssh", 1) / CHECKPOINT).exists()
     assert daemon.containers("ssh") == []
 
 
@@ -198,7 +200,7 @@ def test_a_host_whose_sshd_dies_is_drained_and_comes_back(
     daemon: Dockerd, storage: Path, server: Sshd
 ) -> None:
     named = {"near": daemon.endpoint, "far": server.endpoint}
-    nodes = cluster(daemon, storage, nodes=named, gpus=1)
+    nodes = cluster(daemon, storage, nodes=named, gpus=1, image=COUNTING)
     with story(nodes, "cut", [long(0)]) as told:
         told.dispatch({0: (1,)})
         told.until_trained(0)

@@ -17,6 +17,7 @@ from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Gpu, Limits, Node, Nodes
 from containers.runtime import EventKind, Lease, Standing, Terms
 from harness.dockerd import (
+    COUNTING,
     IMAGE,
     LIMITS,
     LOUD,
@@ -55,7 +56,7 @@ def images(daemon: Dockerd, storage: Path, *names: str, hung_rounds: int = 1_000
 
 
 def test_each_trouble_is_told_in_words(daemon: Dockerd, storage: Path) -> None:
-    names = (IMAGE, "shockwave-test:missing", STUBBORN, LYING, LOUD)
+    names = (COUNTING, "shockwave-test:missing", STUBBORN, LYING, LOUD)
     nodes = images(daemon, storage, *names)
     killed, removed, imageless, deaf, spanning, lying, loud = range(7)
     specs = [long(i, gpus=2 if i == spanning else 1) for i in range(7)]
@@ -149,7 +150,7 @@ def test_a_job_in_trouble_learns_the_same_bit_for_bit(daemon: Dockerd, storage: 
 
 
 def test_a_scheduler_that_died_finds_its_containers_again(daemon: Dockerd, storage: Path) -> None:
-    nodes, run, began = cluster(daemon, storage), "crash", time.time()
+    nodes, run, began = cluster(daemon, storage, image=COUNTING), "crash", time.time()
     specs = (long(0), long(1, gpus=2), long(2))
 
     def begin(standing: Standing) -> DockerRuntime:
@@ -223,7 +224,7 @@ def test_a_gang_spans_machines_on_a_network_of_its_own(daemon: Dockerd, storage:
 def test_a_job_that_ends_as_it_is_preempted_is_told_of_the_next_time(
     daemon: Dockerd, storage: Path
 ) -> None:
-    with story(cluster(daemon, storage), "late", [job(0)]) as told:
+    with story(cluster(daemon, storage, image=COUNTING), "late", [job(0)]) as told:
         told.dispatch({0: (0,)})
         assert container(daemon, "late", 0).wait(timeout=HANG_SECONDS)["StatusCode"] == 0
         told.dispatch({})
@@ -238,7 +239,7 @@ def test_a_job_that_ends_as_it_is_preempted_is_told_of_the_next_time(
 def test_containers_of_a_withdrawn_job_are_ended_with_a_checkpoint_or_by_force(
     daemon: Dockerd, storage: Path
 ) -> None:
-    nodes = images(daemon, storage, IMAGE, STUBBORN)
+    nodes = images(daemon, storage, COUNTING, STUBBORN)
     with story(nodes, "withdrawn", [long(0), long(1), long(2)]) as told:
         told.play({0: (0,), 1: (4,)})
         told.until_trained(0)
@@ -254,7 +255,7 @@ def test_containers_of_a_withdrawn_job_are_ended_with_a_checkpoint_or_by_force(
 def test_a_gpu_whose_container_cannot_be_ended_is_given_to_nobody(
     daemon: Dockerd, storage: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nodes = cluster(daemon, storage)
+    nodes = cluster(daemon, storage, image=COUNTING)
     with story(nodes, "stuck", [long(0), long(1)]) as told:
         told.play({0: (0,)})
         with monkeypatch.context() as patched:  # as with a process in uninterruptible sleep
@@ -278,7 +279,7 @@ def test_a_gpu_whose_container_cannot_be_ended_is_given_to_nobody(
 def test_a_container_that_hangs_is_not_that_of_the_next_lease(
     daemon: Dockerd, storage: Path
 ) -> None:
-    nodes = cluster(daemon, storage, hung_rounds=2, grace_seconds=1.0)
+    nodes = cluster(daemon, storage, image=COUNTING, hung_rounds=2, grace_seconds=1.0)
     with story(nodes, "again", [long(0)]) as told:
         told.play({0: (0,)})
         hung = container(daemon, "again", 0)
@@ -294,7 +295,7 @@ def test_a_container_that_hangs_is_not_that_of_the_next_lease(
 
 
 def test_one_scheduler_at_a_time(daemon: Dockerd, storage: Path) -> None:
-    nodes = cluster(daemon, storage)
+    nodes = cluster(daemon, storage, image=COUNTING)
     with only_scheduler(nodes, "first"):
         with (
             pytest.raises(WarehouseBusy, match="another scheduler uses it"),

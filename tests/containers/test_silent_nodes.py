@@ -13,7 +13,7 @@ from containers.docker import daemon as containers_docker
 from containers.docker.clock import WallClock
 from containers.docker.docker_runtime import DockerPlace
 from containers.runtime import EventKind, Lease, Standing, Terms
-from harness.dockerd import Dockerd, cluster
+from harness.dockerd import COUNTING, Dockerd, cluster
 from predictor.job import JobSpec
 from tests.containers.stories import by_job, job, long, story
 
@@ -44,7 +44,7 @@ def test_nodes_that_do_not_answer_are_drained_and_come_back(
     specs: list[JobSpec] = [job(0, epochs=3), long(1)]
     with silent(storage / "silent") as asked:
         named = {"one": daemon.endpoint, "two": f"unix://{storage}/silent"}
-        nodes = cluster(daemon, storage, nodes=named, gpus=2)
+        nodes = cluster(daemon, storage, nodes=named, gpus=2, image=COUNTING)
         with story(nodes, "gone", specs) as told:
             assert told.seen[-1].drained == (1,)
             assert asked()
@@ -90,7 +90,7 @@ def test_a_job_of_a_node_that_was_cut_off_is_ended_there_and_goes_on_elsewhere(
     run, way = "cut", storage / "way"
     way.symlink_to(daemon.folder / "s")
     endpoints = {"one": daemon.endpoint, "two": f"unix://{way}"}
-    nodes = cluster(daemon, storage, nodes=endpoints, gpus=2)
+    nodes = cluster(daemon, storage, nodes=endpoints, gpus=2, image=COUNTING)
     specs = (long(0), long(1, gpus=2))
     place = DockerPlace(nodes, WallClock(time.time()))
     with closing(place.open(Terms(run, 0.2), Standing(jobs=specs))) as first:

@@ -12,21 +12,21 @@ from containers.runtime import EventKind, Lease, Standing, Terms
 from containers.virtual.faithful import FaithfulPlace
 from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualPlace
-from harness.dockerd import PLAIN
+from harness.dockerd import COUNTING, PLAIN
 from predictor.allocation import Demand
 from predictor.job import JobKind, JobSpec, Regime, timed_job
 from predictor.throughput import UNTYPED, Profile
 from tests.containers.stories import ROUND_SECONDS, Story, job, long, story
 
 STEPS_PER_SECOND = 25.0
-"""On the virtual clock; containers here are some two times as fast, and take 2 s to start."""
+"""On the virtual clock; containers here are some two times as fast."""
 
 Begin = Callable[..., Story]
 
 
 def middling(job_id: int) -> JobSpec:
     """A job that takes several rounds of `ROUND_SECONDS`."""
-    return job(job_id, epochs=8, samples=256)
+    return job(job_id, epochs=8, samples=512)
 
 
 @pytest.fixture(params=["virtual", "faithful", pytest.param("docker", marks=pytest.mark.docker)])
@@ -58,12 +58,10 @@ def begin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Begin]:
         def docker(
             *specs: JobSpec, later: Sequence[JobSpec] = (), round_seconds: float = ROUND_SECONDS
         ) -> Story:
-            from harness.dockerd import cluster, with_slots
+            from harness.dockerd import cluster
 
-            nodes = cluster(
-                request.getfixturevalue("daemon"), request.getfixturevalue("storage"), gpus=4
-            )
-            nodes = with_slots(nodes, 0.5)  # where jobs last for long with little work
+            daemon, storage = map(request.getfixturevalue, ("daemon", "storage"))
+            nodes = cluster(daemon, storage, gpus=4, image=COUNTING)
             return stack.enter_context(story(nodes, "contract", specs, round_seconds=round_seconds))
 
         yield docker if request.param == "docker" else virtual

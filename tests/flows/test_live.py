@@ -25,7 +25,15 @@ from flows.runs.start import make_start
 from flows.service.options import ServiceOptions
 from flows.service.scheduler import schedule, under_way
 from flows.web.page.views import log_of, printing
-from harness.dockerd import IMAGE, STUBBORN, Dockerd, cluster, mounts, node_table, with_slots
+from harness.dockerd import (
+    COUNTING,
+    STUBBORN,
+    Dockerd,
+    cluster,
+    mounts,
+    node_table,
+    with_slots,
+)
 from harness.waiting import HANG_SECONDS
 from predictor.errors import InputError, WarehouseBusy
 from tasks.commands import CommandKind
@@ -133,7 +141,9 @@ def test_a_host_is_added_to_a_service_and_another_removed(
 ) -> None:
     read = ", ".join(f'"{path}"' for path in mounts())
     head = f'storage = "{storage}"\nuser = "1000:1000"\nmounts = [{read}]\ngrace_seconds = 1\n'
-    one, two = (node_table(name, daemon.endpoint, share=0.25) for name in ("one", "two"))
+    one, two, three = (
+        node_table(name, daemon.endpoint, image=COUNTING) for name in ("one", "two", "three")
+    )
     (file := tmp_path / "cluster.toml").write_text(head + one)
     rates = {"('Recommendation (batch size 32)', 1)": {"null": 40.0}}
     (profile := tmp_path / "profile.json").write_text(json.dumps({"cpu": rates}))
@@ -165,9 +175,8 @@ def test_a_host_is_added_to_a_service_and_another_removed(
             with pytest.raises(InputError, match="name: node one is part of the cluster, or was"):
                 desk.add({"name": "one"})
             # The removed host may be in the file or not; it is not held to its image any more.
-            file.write_text(head + two + one.replace(IMAGE, "shockwave-test:moved"))
+            file.write_text(head + two + one.replace(COUNTING, "shockwave-test:moved"))
             go(1)
-            three = node_table("three", daemon.endpoint, share=0.25)
             file.write_text(head + two + three)
             left = {"shockwave.run": name, "shockwave.node": "one"}
             volumes = [f"{path}:{path}:ro" for path in mounts()]
@@ -229,7 +238,7 @@ def test_a_full_storage_drains_all_nodes_until_there_is_room(
 ) -> None:
     read = ", ".join(f'"{path}"' for path in mounts())
     head = f'storage = "{storage}"\nuser = "1000:1000"\nmounts = [{read}]\ngrace_seconds = 1\n'
-    node, file = node_table("one", daemon.endpoint, share=0.25), tmp_path / "c.toml"
+    node, file = node_table("one", daemon.endpoint, image=COUNTING), tmp_path / "c.toml"
     rates = {"('Recommendation (batch size 32)', 1)": {"null": 40.0}}
     (profile := tmp_path / "profile.json").write_text(json.dumps({"cpu": rates}))
     options = ServiceOptions(
@@ -276,8 +285,8 @@ grace_seconds = 1
 name = "one"
 endpoint = "{daemon.endpoint}"
 gpu_type = "cpu"
-image = "{IMAGE}"
-slots = [{{ cpus = 0.5 }}, {{ cpus = 0.25 }}]
+image = "{COUNTING}"
+slots = [{{ cpus = 1 }}, {{ cpus = 1 }}]
 '''
     )
     rates = {f"('Recommendation (batch size 32)', {gpus})": {"null": 40.0} for gpus in (1, 2)}

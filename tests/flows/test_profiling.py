@@ -23,7 +23,7 @@ from flows.runs.profiling import (
 )
 from flows.runs.profiling import table as table_of
 from flows.runs.workload_source import Source
-from harness.dockerd import Dockerd, cluster, mixed
+from harness.dockerd import COUNTING, Dockerd, cluster, mixed
 from predictor.allocation import Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
@@ -285,7 +285,7 @@ def write_trace(path: Path, jobs: int = 1) -> Path:
 def test_from_a_profile_to_a_run_and_its_end(
     here: Command, daemon: Dockerd, storage: Path, tmp_path: Path
 ) -> None:
-    nodes = mixed(nodes_of(daemon, storage), 0.5)
+    nodes = mixed(nodes_of(daemon, storage, image=COUNTING), 0.5)
     file = write_cluster(tmp_path / "c.toml", nodes)
     out, trace, records = tmp_path / "p.json", write_trace(tmp_path / "t"), tmp_path / "w"
 

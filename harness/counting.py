@@ -1,0 +1,57 @@
+"""A trainer that counts its steps and learns nothing, for tests of what runs and stops trainers.
+
+It reads the job, reports, and takes signals as the image's trainer does, by the same code, and
+starts without PyTorch, which takes each container more than a second of processor time.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from trainer import files
+from trainer.errors import DONE, PREEMPTED
+from trainer.gang import guarded
+from trainer.job import read_job
+from trainer.stop import Stop
+from trainer.telemetry import EpochLine, Progress
+
+CHECKPOINT = "checkpoint.json"
+STEP_SECONDS = 0.05
+"""What a step takes, on however few processors."""
+
+
+def count(folder: Path, stop: Stop) -> int:
+    """Go on from the checkpoint to a job's end, or until it is preempted.
+
+    Returns:
+        The exit code.
+    """
+    job = read_job(folder)
+    each, size = job.steps_per_epoch(job.batch_size), job.batch_size
+    checkpoint = folder / CHECKPOINT
+    steps, attempt = json.loads(checkpoint.read_bytes()) if checkpoint.exists() else (0, 0)
+    attempt += 1
+
+    def report() -> None:
+        epoch, step = divmod(steps, each)
+        Progress(epoch, step, each, size, steps * STEP_SECONDS, attempt).write(folder)
+
+    print(f"counts from step {steps}", flush=True)
+    report()
+    while steps < job.epochs * each and not stop.requested:
+        time.sleep(STEP_SECONDS)
+        steps += 1
+        if steps % each == 0:
+            seconds, loss = each * STEP_SECONDS, each / steps
+            told = (each * size, each, seconds, loss, 1.0, None, "none", attempt)
+            EpochLine(steps // each - 1, size, *told).append(folder)
+            report()
+    files.replace(checkpoint, json.dumps([steps, attempt]).encode(), durable=False)
+    report()
+    return DONE if steps == job.epochs * each else PREEMPTED
+
+
+if __name__ == "__main__":
+    stop = Stop().listen()
+    sys.exit(guarded(lambda: count(Path(sys.argv[1]), stop)))
