@@ -108,7 +108,7 @@ engineering choice; no sweep is recorded."""
 def header_columns(header: RunHeader) -> pa.Schema:
     """The columns of a run's header: all that its files have, those of services with more."""
     wanted = ["service"] * header.service + ["pairs"] * bool(header.pairs)
-    wanted += ["losses"] * header.losses
+    wanted += ["losses"] * header.losses + ["spread"] * bool(header.spread)
     return pa.schema([*arrow_schema(HeaderLabel), *schema_with(RunHeader, wanted)])
 
 
