@@ -5,7 +5,7 @@
 
 As `continuous-single` of `published_curves.csv`: jobs of one GPU arrive without an end on 36 V100,
 36 P100 and 36 K80, in rounds of 360 s with free restarts, and the mean JCT is of jobs 4,000 to
-5,000. They are drawn as Gavel's generator draws them (`benchmarks.gavel_jobs`). DATA is the folder
+5,000. They are drawn as Gavel's generator draws them. DATA is the folder
 of the table of throughputs and the curves, by default `gavel` in the folder that the environment
 variable SHOCKWAVE_DATA names. Processor time is of the whole run.
 """
@@ -17,7 +17,8 @@ from pathlib import Path
 from statistics import fmean
 from time import process_time
 
-from benchmarks.gavel_jobs import drawn
+import numpy as np
+
 from benchmarks.loads import Ends
 from flows.judging.conformance_of_types import GPU_TYPES, ROUND_SECONDS, THROUGHPUTS
 from flows.runs.prepared import prepare
@@ -29,6 +30,7 @@ from solver.inventory import Pool
 from tasks.record import Parameter, Settings
 from tasks.round import run_round
 from warehouse.workloads.gavel import read_table
+from warehouse.workloads.gavel_generator import generate_from_table
 
 POOLS = tuple(Pool(kind, 36) for kind in GPU_TYPES)
 CURVE = "continuous-single"
@@ -98,7 +100,13 @@ def measured(
 ) -> tuple[float, float]:
     """Mean JCT of the jobs that count, in hours, and processor time in seconds."""
     profile = read_table(data / THROUGHPUTS, GPU_TYPES)
-    workload = drawn(profile, last + AFTER, seed, gangs=False, per_hour=rate)
+    workload = generate_from_table(
+        profile,
+        last + AFTER,
+        rng=np.random.default_rng(seed),
+        mean_interarrival_seconds=3600.0 / rate,
+        scale_factors={1: 1.0},
+    )
     begun, ends = process_time(), Ends()
     counted = {spec.job_id: spec for spec in workload.specs[first:last]}
     with prepare(make_start(workload, settings)).under_way(ends) as run, rare_collections():

@@ -165,6 +165,11 @@ class Workload:
             "last_arrival_s": self.specs[-1].arrival_seconds,
         }
 
+    @property
+    def generated(self) -> bool:
+        """Whether its jobs are drawn, as far as its source says."""
+        return self.source.startswith("generated")
+
     def check_fits(self, inventory: Inventory, ended: Collection[int] = ()) -> None:
         """Refuse a workload with a job that a cluster can never run.
 
@@ -185,7 +190,8 @@ class Workload:
                     f"{' or '.join(spec.demand.types)}"
                     f"{', of one type that it can run on' * (len(pools) > 1)}, "
                     f"and the cluster has {has if len(pools) > 1 else inventory.gpus}",
-                    "give a larger cluster or leave the job out",
+                    "give a larger cluster or "
+                    + ("other scale factors" if self.generated else "leave the job out"),
                 )
 
     def on(self, inventory: Inventory) -> "Workload":

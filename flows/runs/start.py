@@ -35,7 +35,7 @@ from warehouse.store.reader import Reader
 
 Typed = TypeVar("Typed", Pool, TypeLevel, TenantCells)
 
-GENERATED = ", as all generated jobs; for others give a trace and throughputs (docs/traces.md)"
+GENERATED = ", as all generated jobs; to draw jobs of others, give throughputs (docs/traces.md)"
 """What to do for other GPU types than the only one of generated jobs."""
 
 

@@ -42,7 +42,11 @@ class FromTrace:
     ] = None
     throughputs: Annotated[
         Path | None,
-        Setting("Throughputs", "In its place: Gavel's table (CSV, may be .gz) of all GPU types."),
+        Setting(
+            "Throughputs",
+            "In its place: Gavel's table (CSV, may be .gz) of all GPU types; "
+            "without a trace, jobs are drawn from it.",
+        ),
     ] = None
     regimes: Annotated[Path | None, Setting("Regimes", "Regimes (CSV) of a public trace.")] = None
     columns: Annotated[str, Setting("Columns", "What a table's columns mean: ROLE=COLUMN,…")] = ""
@@ -101,8 +105,12 @@ class Generated:
     ] = 18_000.0
     scale_factors: Annotated[
         str,
-        Setting("Scale factors", "Weights of generated scale factors: GPUS=WEIGHT,…"),
-    ] = "1=0.6,2=0.3,4=0.09,8=0.01"
+        Setting(
+            "Scale factors",
+            "Weights of generated scale factors: GPUS=WEIGHT,… If not given "
+            "1=0.6,2=0.3,4=0.09,8=0.01, from a table of throughputs 1=0.7,2=0.1,4=0.15,8=0.05.",
+        ),
+    ] = ""
     modes: Annotated[
         str, Setting("Adaptation modes", "Weights of drawn adaptation modes: MODE=WEIGHT,…")
     ] = "gns=0.5,accordion=0.5"
@@ -114,6 +122,11 @@ class Jobs(Generated, FromTrace):
 
 
 FOR_GENERATED = {"seed", *(field.name for field in fields(Generated))}
+FROM_THROUGHPUTS = {
+    *("throughputs", "jobs", "arrivals", "mean_interarrival_seconds", "scale_factors", "seed")
+}
+"""Settings that apply to jobs generated from a table of throughputs."""
+
 OF_TRACES = {"trace", "format"}
 FOR_PLUGIN = {"seed", "modes"}
 FOR_FORMAT: Mapping[str, set[str]] = {
@@ -156,7 +169,7 @@ class Source(Jobs):
     def _open(self, gpus: int | None, gpu_types: Sequence[str]) -> "Workload":
         self._check()
         if self.trace is None:
-            return self._generate(gpus)
+            return self._draw(gpu_types) if self.throughputs else self._generate(gpus)
         if self.format not in list(Format):
             return self._read_plugged(self.trace)
         format_ = Format(self.format)
@@ -188,12 +201,15 @@ class Source(Jobs):
             raise InputError("throughputs", "stands in place of the profile", "give one")
         taken = OF_TRACES | FOR_FORMAT.get(self.format, FOR_PLUGIN)
         if generated:
-            taken = FOR_GENERATED
+            taken = FROM_THROUGHPUTS if self.throughputs else FOR_GENERATED
         for field in fields(self):
             if getattr(self, field.name) == field.default or field.name in taken:
                 continue
-            if generated:
+            if generated and field.name not in FOR_GENERATED:
                 raise InputError(field.name, "belongs to a trace", "give the trace as well")
+            if generated:
+                problem = "says nothing about jobs drawn from throughputs"
+                raise InputError(field.name, problem, "leave it out")
             raise InputError(
                 field.name, f"says nothing about a {self.format} trace", "leave it out"
             )
@@ -207,9 +223,10 @@ class Source(Jobs):
         mix = Mix(
             shortest_seconds=self.shortest_seconds,
             longest_seconds=self.longest_seconds,
-            scale_factors=_scale_factors(self.scale_factors),
             modes=_modes(self.modes),
         )
+        if self.scale_factors:
+            mix = replace(mix, scale_factors=_scale_factors(self.scale_factors))
         return generate_workload(
             self.jobs,
             rng=np.random.default_rng(self.seed),
@@ -218,7 +235,24 @@ class Source(Jobs):
             mix=mix,
         )
 
-    def _gap(self, mix: "Mix", gpus: int | None) -> float:
+    def _draw(self, gpu_types: Sequence[str]) -> "Workload":
+        import numpy as np
+
+        from warehouse.workloads.gavel import read_whole
+        from warehouse.workloads.gavel_generator import GANGS, generate_from_table
+
+        assert self.throughputs is not None, "asked for"
+        return generate_from_table(
+            read_whole(self.throughputs, gpu_types),
+            self.jobs,
+            rng=np.random.default_rng(self.seed),
+            gpu_types=gpu_types,
+            arrivals=Arrivals(self.arrivals),
+            mean_interarrival_seconds=self._gap(None, None),
+            scale_factors=_scale_factors(self.scale_factors) if self.scale_factors else GANGS,
+        )
+
+    def _gap(self, mix: "Mix | None", gpus: int | None) -> float:
         """Mean gap between arrivals, in seconds."""
         from warehouse.workloads.generator import MEAN_INTERARRIVAL_SECONDS
 
@@ -226,7 +260,7 @@ class Source(Jobs):
         for name, given in (("mean_interarrival_seconds", gap), ("contention_factor", factor)):
             if given is not None and Arrivals(self.arrivals) is Arrivals.AT_ONCE:
                 raise InputError(name, "means nothing if all jobs arrive at once", "leave it out")
-        if factor is None:
+        if factor is None or mix is None:
             return MEAN_INTERARRIVAL_SECONDS if gap is None else gap
         if gap is not None:
             raise InputError(

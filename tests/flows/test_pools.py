@@ -17,6 +17,7 @@ from tests.warehouse.test_gavel import HEADER, TEN
 
 MIXED = "v100:2x1@2.48,k80:1x4"
 POOLS = (Pool("v100", 2, 1, 2.48), Pool("k80", 4, 4))
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "throughputs.csv")
 
 
 def test_pools_are_types_nodes_gpus_and_prices() -> None:
@@ -132,6 +133,17 @@ def test_a_trace_of_gavel_runs_on_several_types_and_can_be_forked(
     assert figures["mean_jct_s"]["whatif"] < figures["mean_jct_s"]["recorded"]
 
 
+def test_jobs_are_drawn_from_a_table_of_throughputs(here: Command, tmp_path: Path) -> None:
+    asked = ["--throughputs", EXAMPLE, "--jobs", "4", "--scale-factors", "1=0.5,2=0.5"]
+    places = ["--pools", "v100:1x2,k80:1x2", "--round-seconds", "3600", "--policy", "fifo"]
+    ran = here("simulate", *asked, *places, "--warehouse", tmp_path / "w", "--json")
+    (row,) = ran.rows
+    assert row["gpus"] == 4
+    assert row["trace"] == "generated from throughputs.csv: 4 jobs, poisson, 90 s apart"
+    # Its rates on several nodes are stored with it.
+    assert here("replay", row["run"], "--warehouse", tmp_path / "w").code == 0
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -143,9 +155,21 @@ def test_a_trace_of_gavel_runs_on_several_types_and_can_be_forked(
         (
             ["--pools", "v100:8x1", "--policy", "fifo"],
             "--pools: the profile has no GPUs of type 'v100'; it has gpu, as all generated jobs; "
-            "for others give a trace and throughputs (docs/traces.md)",
+            "to draw jobs of others, give throughputs (docs/traces.md)",
         ),
-        (["--throughputs", "t.csv", "--gpus", "1"], "--throughputs: belongs to a trace"),
+        (
+            ["--pools", "v100:4x1,k8:4x1", "--throughputs", EXAMPLE],
+            f"--pools: {EXAMPLE} has no GPU type 'k8'; did you mean k80? it has k80, v100",
+        ),
+        (
+            ["--pools", "v100:4x1,k80:4x1", "--throughputs", EXAMPLE, "--scale-factors", "4=1"],
+            "--scale-factors: the throughputs have no job with 4 GPUs that can run there; "
+            "known are 1, 2",
+        ),
+        (
+            ["--gpus", "8", "--throughputs", EXAMPLE, "--contention-factor", "2"],
+            "--contention-factor: says nothing about jobs drawn from throughputs; leave it out",
+        ),
         (["--gpus", "8", "--set", "tardiness=1"], "tardiness: has no effect on GPUs of one type"),
     ],
 )

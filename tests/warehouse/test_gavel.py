@@ -30,6 +30,7 @@ v100,LM (batch size 5),1,,,10.0,
 v100,LM (batch size 5),2,,,16.0,
 v100,A3C,1,,,4.0,
 v100,A3C,1,LM (batch size 5),1,3.0,6.0
+v100,LM (batch size 5),1,A3C,1,6.0,3.0
 """
 TEN = "LM (batch size 5)\tpython3 main.py\tlm\t--steps\t1\t1000\t2\t0.5\t-1.000000\t30.5"
 SEVEN = "LM (batch size 5)\tpython3 main.py\t--steps\t1\t1000\t30.5\t2"
@@ -101,13 +102,14 @@ def test_rates_are_those_of_jobs_alone_on_the_types_that_are_asked_for(tmp_path:
             ("A3C", 1, "v100", 1): 4.0,
         }
     assert read_throughputs(tmp_path / "t.csv", ("k80", "v100")).pairs == {
-        ("A3C", 1, "LM", 5, "v100", 1): 3.0
+        ("A3C", 1, "LM", 5, "v100", 1): 3.0,
+        ("LM", 5, "A3C", 1, "v100", 1): 6.0,
     }
     assert read_throughputs(tmp_path / "t.csv", ("k80",)).pairs == {}
     for wrong, said in (("t4", "it has k80, v100"), ("k8", "did you mean k80? it has k80, v100")):
         with pytest.raises(InputError) as caught:
             read_throughputs(tmp_path / "t.csv", (wrong,))
-        assert f"has no GPU type {wrong!r}, as the cluster has; {said}" in str(caught.value)
+        assert str(caught.value) == f"pools: {tmp_path / 't.csv'} has no GPU type {wrong!r}; {said}"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,11 @@ def test_a_mistake_in_a_trace_is_told_with_its_line(tmp_path: Path, trace: str, 
     [
         (TABLE.replace("10.0", "fast"), "t.csv:3, steps_per_second: 'fast' is not a number"),
         (TABLE.replace("10.0", "nan"), "t.csv:3, steps_per_second: nan is no rate"),
-        (TABLE + TABLE.splitlines()[1], "t.csv:7, job_type: this line is there twice"),
+        (TABLE + TABLE.splitlines()[1], "t.csv:8, job_type: this line is there twice"),
+        (
+            "\n".join(TABLE.splitlines()[:-1]),
+            "t.csv:6, partner_job_type: has no line for the other job of this pair; give each",
+        ),
         (TABLE.replace("job_type,scale", "job,scale"), "t.csv:1: missing column 'job_type'"),
         (TABLE.replace("k80,LM", "k80 LM"), "t.csv:2: 6 fields instead of 7"),
     ],

@@ -2,8 +2,13 @@
 
 from statistics import fmean, median
 
-from benchmarks.gavel_jobs import drawn
+import numpy as np
+import pytest
+
+from predictor.errors import InputError
 from predictor.throughput import Profile
+from tasks.sources import Workload
+from warehouse.workloads.gavel_generator import GANGS, generate_from_table
 
 TABLE = Profile(
     {
@@ -17,13 +22,26 @@ TABLE = Profile(
 )
 
 
+def drawn(
+    jobs: int, seed: int = 0, *, gangs: bool = True, types: tuple[str, ...] = ("v100",)
+) -> Workload:
+    return generate_from_table(
+        TABLE,
+        jobs,
+        rng=np.random.default_rng(seed),
+        gpu_types=types,
+        mean_interarrival_seconds=900.0,
+        scale_factors=GANGS if gangs else {1: 1.0},
+    )
+
+
 def test_the_same_seed_draws_the_same_jobs() -> None:
-    first, again, other = (drawn(TABLE, 50, seed, gangs=True).specs for seed in (3, 3, 4))
+    first, again, other = (drawn(50, seed).specs for seed in (3, 3, 4))
     assert first == again != other
 
 
 def test_run_times_on_a_v100_and_arrivals_have_their_distributions() -> None:
-    found = drawn(TABLE, 4000, 0, gangs=False, per_hour=4.0)
+    found = drawn(4000, gangs=False)
     minutes = [truth.isolated_seconds / 60.0 for truth in found.truths]
     assert 30.0 < min(minutes) < 33.0
     assert 9_500.0 < max(minutes) < 10_000.0
@@ -35,6 +53,14 @@ def test_run_times_on_a_v100_and_arrivals_have_their_distributions() -> None:
 
 
 def test_gangs_are_of_models_that_can_be_distributed() -> None:
-    specs = drawn(TABLE, 1000, 0, gangs=True).specs
+    specs = drawn(1000).specs
     assert {spec.model for spec in specs if spec.demand.least > 1} == {"A"}
     assert 1.8 < fmean(spec.demand.least for spec in specs) < 2.0  # 0.7 + 0.2 + 0.6 + 0.4 = 1.9
+
+
+def test_jobs_can_run_on_the_types_of_the_cluster() -> None:
+    slow = drawn(20, gangs=False, types=("k80",))
+    assert {spec.model for spec in slow.specs} == {"B"}
+    assert slow.profile.gpu_types == ("k80",)
+    with pytest.raises(InputError, match="scale_factors: the throughputs have no job with 2 GPUs"):
+        drawn(20, types=("k80",))

@@ -63,7 +63,8 @@ MOST_BYTES = 2**28
 An engineering bound."""
 
 _Rates = dict[tuple[str, int, str, int], float]
-_Pairs = dict[tuple[str, int, str, int, str, int], float]
+_Pair = tuple[str, int, str, int, str, int]
+_Pairs = dict[_Pair, float]
 
 _JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch_size>\d{1,18})\)")
 
@@ -84,6 +85,28 @@ def read_table(path: Path, gpu_types: Collection[str] = ()) -> Profile:
     Raises:
         InputError: The file is no such table, or lacks a GPU type; names file and line.
     """
+    table = read_whole(path, gpu_types)
+    known = table.gpu_types
+    if gpu_types or len(known) == 1:
+        return table.of_types(gpu_types or known)
+    if USUAL_TYPE not in known:
+        problem = f"has no GPU type {USUAL_TYPE!r}, and none is asked for"
+        remedy = f"give pools of its types: {', '.join(known) or 'none'}"
+        raise InputError(str(path), problem, remedy)
+    return table.of_types((USUAL_TYPE,))
+
+
+def read_whole(path: Path, gpu_types: Collection[str] = ()) -> Profile:
+    """Read all of a table of throughputs, but pairs of the types only that it must have.
+
+    Args:
+        path: The table; compressed if its name ends in .gz.
+        gpu_types: These types; by default any.
+
+    Raises:
+        InputError: The file is no such table, or lacks a GPU type; names file and line.
+    """
+    lines: dict[tuple[bool, _Pair], Row] = {}
     tables: dict[bool, tuple[_Rates, _Pairs]] = {spread: ({}, {}) for spread in (False, True)}
     for row in rows_of(path, _text(path), TABLE_COLUMNS):
         partner, named = row.values["partner_job_type"], row.name("gpu_type")
@@ -104,18 +127,23 @@ def read_table(path: Path, gpu_types: Collection[str] = ()) -> Profile:
             twice, rates[key] = key in rates, rate
         if twice:
             raise row.refusal("job_type", "this line is there twice", "leave one out")
+        if partner:
+            lines[kind != named, pair] = row
+    for (several, (one, size, other, other_size, kind, gpus)), row in lines.items():
+        if (several, (other, other_size, one, size, kind, gpus)) not in lines:
+            problem = "has no line for the other job of this pair"
+            raise row.refusal("partner_job_type", problem, "give each pair both ways round")
     (rates, pairs), (spread_rates, spread_pairs) = tables[False], tables[True]
     spread = Profile(
         {key: rate for key, rate in spread_rates.items() if key[3] > 1}, str(path), spread_pairs
     )
     table = Profile(rates, str(path), pairs, by_nodes={2: spread} if spread.rates else {})
     known = table.gpu_types
-    wanted = gpu_types or ((known[0],) if len(known) == 1 else (USUAL_TYPE,))
-    for kind in wanted:
+    for kind in gpu_types:
         if kind not in known:
             remedy = f"{likely(kind, known)}it has {', '.join(known) or 'none'}"
-            raise InputError(str(path), f"has no GPU type {kind!r}, as the cluster has", remedy)
-    return table.of_types(wanted)
+            raise InputError("pools", f"{path} has no GPU type {kind!r}", remedy)
+    return table
 
 
 def _text(path: Path) -> str:

@@ -1,46 +1,76 @@
 """Jobs as the generator of Gavel's authors draws them (Narayanan et al., OSDI '20, section 7.1).
 
-Model and batch size are drawn among those that the table of throughputs has for the gang. Run times
+Model and batch size are drawn among those that a table of throughputs has for the gang. Run times
 on a V100 are 60 · 10^U(1.5, 3) s for 80 % of the jobs and 60 · 10^U(3, 4) s for the rest. Arrivals
 are a Poisson process, or all at once. Its distributions, not its random numbers.
 """
 
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
 import numpy as np
 
 from predictor.allocation import Demand
+from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from predictor.throughput import Profile
 from tasks.sources import Workload
+from warehouse.wording import counted
 from warehouse.workloads.gavel import EPOCH_STEPS, USUAL_TYPE, static_truth
+from warehouse.workloads.kinds import Arrivals
+from warehouse.workloads.mix import check_weights
 
-GANGS = {1: 0.70, 2: 0.10, 4: 0.15, 8: 0.05}
-"""Weight of each number of GPUs of a gang, where gangs are drawn."""
+GANGS: Mapping[int, float] = MappingProxyType({1: 0.70, 2: 0.10, 4: 0.15, 8: 0.05})
+"""Weight of each number of GPUs of a gang in the published generator."""
 
 
-def drawn(
-    profile: Profile, jobs: int, seed: int, *, gangs: bool, per_hour: float = 0.0
+def generate_from_table(
+    profile: Profile,
+    jobs: int,
+    *,
+    rng: np.random.Generator,
+    gpu_types: Collection[str] = (),
+    arrivals: Arrivals = Arrivals.POISSON,
+    mean_interarrival_seconds: float = 90.0,
+    scale_factors: Mapping[int, float] = GANGS,
 ) -> Workload:
-    """Draw a workload.
+    """Draw a workload; the same generator state gives the same workload.
 
     Args:
-        profile: Throughputs by GPU type.
-        jobs: Number of jobs.
-        seed: Of all draws.
-        gangs: Whether jobs may have several GPUs; else all have one.
-        per_hour: Jobs that arrive in an hour; 0 for all at the start.
+        profile: Throughputs by GPU type. Run times are drawn on V100s, or if it has none on its
+            first type.
+        jobs: Number of jobs, positive.
+        rng: Source of all randomness.
+        gpu_types: GPU types of the cluster, on one of which each job can run; by default that on
+            which run times are drawn.
+        arrivals: Arrival process.
+        mean_interarrival_seconds: Mean gap between Poisson arrivals, positive.
+        scale_factors: Weight of each number of GPUs of a gang.
+
+    Raises:
+        InputError: The weights are none, or the table has no job with that many GPUs.
     """
-    rng = np.random.default_rng(seed)
-    kinds: dict[int, list[tuple[str, int]]] = {}
-    for (model, batch_size, gpu_type, gpus), rate in profile.rates.items():
-        if gpu_type == USUAL_TYPE and rate > 0.0:
-            kinds.setdefault(gpus, []).append((model, batch_size))
-    gaps = rng.exponential(3600.0 / per_hour, jobs) if per_hour else np.zeros(jobs)
+    check_weights("scale_factors", scale_factors)
+    drawn_on = USUAL_TYPE if USUAL_TYPE in profile.gpu_types else profile.gpu_types[0]
+    found = profile.of_types(gpu_types or (drawn_on,))
+    kinds = _kinds(profile, drawn_on, found.gpu_types)
+    for gpus in (gpus for gpus, weight in scale_factors.items() if weight and gpus not in kinds):
+        raise InputError(
+            "scale_factors",
+            f"the throughputs have no job with {counted(gpus, 'GPU')} that can run there",
+            f"known are {', '.join(map(str, sorted(kinds))) or 'none'}",
+        )
+    weights = np.array(list(scale_factors.values())) / sum(scale_factors.values())
+    at_once = arrivals is Arrivals.AT_ONCE
+    gaps = np.zeros(jobs) if at_once else rng.exponential(mean_interarrival_seconds, jobs)
     specs = []
     for job_id, arrival in enumerate(np.cumsum(gaps) - gaps[0]):
-        gpus = int(rng.choice(list(GANGS), p=list(GANGS.values()))) if gangs else 1
-        model, batch_size = sorted(kinds[gpus])[rng.integers(len(kinds[gpus]))]
+        one = len(scale_factors) == 1
+        gpus = next(iter(scale_factors)) if one else int(rng.choice([*scale_factors], p=weights))
+        model, batch_size = kinds[gpus][rng.integers(len(kinds[gpus]))]
         power = rng.uniform(1.5, 3.0) if rng.random() < 0.8 else rng.uniform(3.0, 4.0)
-        rate = profile.rates[model, batch_size, USUAL_TYPE, gpus]
+        rate = profile.rates[model, batch_size, drawn_on, gpus]
         steps = max(1, int(60.0 * 10.0**power * rate))
         specs.append(
             JobSpec(
@@ -56,9 +86,22 @@ def drawn(
                 total_steps=steps,
             )
         )
+    pace = f"{arrivals}" + f", {mean_interarrival_seconds:g} s apart" * (not at_once)
     return Workload(
-        source=f"generated as by Gavel: {jobs} jobs, {per_hour:g} an hour, seed {seed}",
+        source=f"generated from {Path(profile.source).name}: {counted(jobs, 'job')}, {pace}",
         specs=tuple(specs),
-        truths=tuple(static_truth(spec, profile) for spec in specs),
-        profile=profile,
+        truths=tuple(static_truth(spec, found) for spec in specs),
+        profile=found,
     )
+
+
+def _kinds(
+    profile: Profile, drawn_on: str, gpu_types: Collection[str]
+) -> dict[int, list[tuple[str, int]]]:
+    """Models and batch sizes by number of GPUs, sorted."""
+    found: dict[int, list[tuple[str, int]]] = {}
+    for (model, size, kind, gpus), rate in sorted(profile.rates.items()):
+        there = any(profile.rates.get((model, size, known, gpus)) for known in gpu_types)
+        if kind == drawn_on and rate > 0.0 and there:
+            found.setdefault(gpus, []).append((model, size))
+    return found
