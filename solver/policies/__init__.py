@@ -66,6 +66,9 @@ PACKED = "packed"
 COSTED = "costed"
 """Parameter of policies that divide by prices of GPU types: whether they do."""
 
+SWITCHES = frozenset({"aware", "backfill", COSTED, "deadlines", PACKED, "preview"})
+"""Parameters of our policies that are 0 or 1."""
+
 LARGEST = 1e12
 """Upper bound on parameters, so that bids stay finite."""
 
@@ -175,6 +178,10 @@ def make_policy(
         if not 0.0 <= value <= LARGEST:
             raise InputError(
                 f"parameters.{parameter}", f"{value:g} is out of range", f"give 0 to {LARGEST:g}"
+            )
+        if name in POLICIES and parameter in SWITCHES and value not in (0.0, 1.0):
+            raise InputError(
+                f"parameters.{parameter}", f"{value:g} is neither 0 nor 1", "give one of these"
             )
     given: dict[str, Any] = {"backend": backend, "fidelity": fidelity}
     taken = {field.name for field in fields(policy)}

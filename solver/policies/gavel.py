@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from predictor.errors import InputError
-from solver.backends.interior import best_packed_shares, best_shares
+from solver.backends.interior import best_shares
 from solver.fidelity import Fidelity
 from solver.market import Floats
 from solver.pairs import Rows
 from solver.plan import Plan, Situation
 from solver.policies.filling import Filling, filled
 from solver.policies.packed_shares import run_packed
+from solver.policies.programs import Program
 from solver.policies.shares import Contenders, run_shares
 
 DIGITS = 5
@@ -78,11 +79,7 @@ class Gavel:
         self, jobs: Contenders, rows: Rows, notes: tuple[int, ...]
     ) -> tuple[Floats, tuple[int, ...]]:
         """See `PackingPolicy.allocate_packed`."""
-        weights = _weights(jobs)
-        shares = best_packed_shares(
-            rows.gangs, jobs.gpus, rows.members, rows.rates, floor_weights=weights
-        )
-        return shares, ()
+        return Program(jobs, rows).best(floor_weights=_weights(jobs)), ()
 
 
 def _weights(jobs: Contenders) -> Floats:

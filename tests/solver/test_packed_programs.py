@@ -157,7 +157,7 @@ def pair(*, left: tuple[float, float], memory: str = "", at: float = 0.0) -> Sit
     return replace(given, memory=memory)
 
 
-@pytest.mark.parametrize("policy", ["themis", "ossp"])
+@pytest.mark.parametrize("policy", ["gavel", "themis", "ossp"])
 def test_two_jobs_on_one_gpu_share_it_whatever_the_units_of_their_steps(policy: str) -> None:
     given = pair(left=(100_000, 40_000))  # 10,000 s of each, 12,500 s of both together
     plan = make_policy(policy, values={"packed": 1.0}).plan(given)
@@ -166,6 +166,18 @@ def test_two_jobs_on_one_gpu_share_it_whatever_the_units_of_their_steps(policy: 
     assert accounts[0, 1].share[0] > 0.95
     alone = make_policy(policy).plan(given)
     assert (len(alone.placement), alone.pairs) == (1, ())
+
+
+def test_max_min_fairness_with_pairs_goes_by_speeds_and_not_by_the_units_of_steps() -> None:
+    """Two that do not fit together have half the time each, of 10 and 4 steps a second."""
+    given = pair(left=(100_000, 40_000))
+    profile = given.jobs[0].throughput
+    assert isinstance(profile, Profile)
+    never = replace(profile, pairs=dict.fromkeys(profile.pairs, 0.0))
+    apart = replace(given, jobs=tuple(replace(job, throughput=never) for job in given.jobs))
+    plan = make_policy("gavel", values={"packed": 1.0}).plan(apart)
+    accounts = PackedLedger.read(plan.memory, given.inventory.types).accounts
+    assert [accounts[job,].share[0] for job in (0, 1)] == pytest.approx([0.5, 0.5], abs=1e-4)
 
 
 def test_themis_with_pairs_remembers_what_the_steps_done_would_have_taken_alone() -> None:
@@ -184,3 +196,12 @@ def test_themis_with_pairs_remembers_what_the_steps_done_would_have_taken_alone(
 def test_themis_has_no_leases_with_pairs() -> None:
     with pytest.raises(InputError, match="lease_seconds"):
         make_policy("themis", values={"packed": 1.0, "lease_seconds": 600.0})
+
+
+@pytest.mark.parametrize(
+    ("policy", "parameter", "value"),
+    [("mst", "costed", 2.0), ("gavel", "packed", 0.5), ("fifo", "backfill", 0.1)],
+)
+def test_a_switch_is_on_or_off(policy: str, parameter: str, value: float) -> None:
+    with pytest.raises(InputError, match=f"parameters.{parameter}: {value:g} is neither 0 nor 1"):
+        make_policy(policy, values={parameter: value})
