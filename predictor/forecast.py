@@ -24,7 +24,6 @@ from predictor.posterior import (
     evidence,
     is_settled,
     sequences,
-    settled,
 )
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import Throughput, training_seconds
@@ -172,7 +171,8 @@ def forecast(
         elif basis is Basis.ORACLE:
             ahead = _scheduled(group, schedules or {})
         else:
-            ahead = settled(group, throughput)
+            found.update((row, _settled(jobs[row], trajectories)) for row in rows)
+            continue
         found.update(zip(rows, _summarised(group, ahead, trajectories), strict=True))
     return tuple(found[row] for row in range(len(beliefs)))
 
@@ -206,6 +206,21 @@ def _timed(
         low=left(low),
         high=left(high),
         trajectories=tuple(map(left, shares)),
+    )
+
+
+def _settled(job: Evidence, trajectories: bool) -> Forecast:
+    """The forecast of a job that keeps its batch size: a single trajectory."""
+    work: Work = (float(job.left),)
+    size = job.batch_size
+    return Forecast(
+        job_id=job.spec.job_id,
+        batch_sizes=(size,),
+        slowness=(job.slowness_at(size),),
+        median=work,
+        low=work,
+        high=work,
+        trajectories=(work,) * trajectories,
     )
 
 

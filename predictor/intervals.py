@@ -12,7 +12,7 @@ others have conformal intervals (`predictor.durations`).
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from predictor.belief import Belief
@@ -91,8 +91,8 @@ class Scored:
         spec = belief.spec
         settled = time.low == time.high
         spread = 0.0 if spec.timed else wavering.spread(belief, time.remaining, settled=settled)
-        made = cls(kinds(spec), tenth_of(belief), belief.reference_seconds, time)
-        return replace(made, wavering=BEYOND * spread) if spread else made
+        run_seconds = belief.reference_seconds
+        return cls(kinds(spec), tenth_of(belief), run_seconds, time, BEYOND * spread)
 
     @property
     def groups(self) -> tuple[Group, ...]:

@@ -179,16 +179,6 @@ class Sequences:
         return np.argsort(self.seconds, axis=1, kind="stable")
 
 
-def settled(jobs: Sequence[Evidence], throughput: Throughput) -> Sequences:
-    """The sequences of jobs that keep their batch size: a single candidate each."""
-    return Sequences(
-        weights=np.ones((len(jobs), 1)),
-        epochs=np.array([job.left for job in jobs])[:, None, None],
-        epoch_seconds=np.array([[_epoch_seconds(job, job.batch_size, throughput)] for job in jobs]),
-        sizes=tuple((job.batch_size,) for job in jobs),
-    )
-
-
 def sequences(
     jobs: Sequence[Evidence], throughput: Throughput, history: History, seed: int
 ) -> Sequences:
@@ -217,8 +207,10 @@ def sequences(
             _epoch_seconds(job, size, throughput) for size in sizes[row]
         ]
     ends = np.maximum.accumulate(np.clip(coming, done[:, :, None], end[:, :, None]), axis=2)
-    begun = np.broadcast_to(done[:, :, None], (*weights.shape, 1))
-    return Sequences(weights, np.diff(ends, axis=2, prepend=begun), seconds, tuple(sizes))
+    epochs = ends.copy()
+    epochs[:, :, 1:] -= ends[:, :, :-1]
+    epochs[:, :, 0] -= done
+    return Sequences(weights, epochs, seconds, tuple(sizes))
 
 
 def _epoch_seconds(job: Evidence, batch_size: int, throughput: Throughput) -> float:

@@ -173,9 +173,10 @@ class Inventory:
             An allocation per GPU type and number of GPUs; for a gang, per GPU type; empty
             where the cluster is too small for the job.
         """
-        if demand not in self._menus:
-            self._menus[demand] = tuple(self._menu(demand))
-        return self._menus[demand]
+        found = self._menus.get(demand)
+        if found is None:
+            found = self._menus[demand] = tuple(self._menu(demand))
+        return found
 
     def menu_of(
         self, job: JobSpec, batch_size: int, throughput: Throughput

@@ -192,7 +192,8 @@ class Orders:
 
     def may_run(self, job_id: int) -> bool:
         """Whether a job may get GPUs in the coming round."""
-        return not any(job_id in kept for kept in (self.held, self.cancelled, self.requeued))
+        kept = job_id in self.held or job_id in self.cancelled or job_id in self.requeued
+        return not kept
 
     def after(self, active: Collection[int], commands: Sequence[Command]) -> "Orders":
         """The orders after further commands.

@@ -57,7 +57,7 @@ def barred(
     arrays: dict[int, list[int]] = {}
     for job_id, belief in beliefs.items():
         options = belief.spec.options
-        waits = tuple(other for other in options.after if other in beliefs)
+        waits = [other for other in options.after if other in beliefs] if options.after else ()
         until = spent.get(belief.spec.tenant) if spent else None
         if until is not None and (belief.spec.preemptible or job_id not in holding):
             found[job_id] = Barred(Bar.QUOTA, until_seconds=until)

@@ -94,14 +94,28 @@ def _encoder(hint: Any) -> Callable[[Any], Any]:
             return lambda items: sorted(map(encode, items))
         return lambda items: list(map(encode, items))
     if is_record(hint):
-        parts = [(name, _encoder(part)) for name, part in typed_fields(hint)]
-
-        def plain(value: Any) -> dict[str, Any]:
-            return {name: part(getattr(value, name)) for name, part in parts}
-
-        defaults = _defaults(hint)
-        return (lambda value: _without(defaults, plain(value))) if defaults else plain
+        return _record_encoder(hint)
     return str if issubclass(hint, Enum) else hint  # int and float also convert their subtypes
+
+
+def _record_encoder(record: Any) -> Callable[[Any], dict[str, Any]]:
+    hints, defaults = dict(typed_fields(record)), _defaults(record)
+    if not defaults:
+        parts = [(name, _encoder(hint)) for name, hint in hints.items()]
+        return lambda value: {name: part(getattr(value, name)) for name, part in parts}
+    optional = {field.name: field.default for field in fields(record) if field.name in defaults}
+    absent = object()
+    known = [(name, _encoder(hint), optional.get(name, absent)) for name, hint in hints.items()]
+
+    def plain(value: Any) -> dict[str, Any]:
+        row = {}
+        for name, part, default in known:
+            found = getattr(value, name)
+            if found is not default:  # which most are that have one, and are left out unencoded
+                row[name] = part(found)
+        return _without(defaults, row)
+
+    return plain
 
 
 def _without(defaults: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:

@@ -187,9 +187,10 @@ class RunState:
         """
         reports = _by_job(seen.reports)
         beliefs, forecasts, leases = dict(self.beliefs), dict(self.forecasts), dict(self.leases)
+        inventory = header.settings.inventory_in(self.round - 1, self.orders.added)
         for entry in seen.progress:
             belief = beliefs[entry.job_id]
-            speed = self._speed(header, belief, seen)
+            speed = self._speed(header, inventory, belief, seen)
             beliefs[entry.job_id] = belief.after(reports.get(entry.job_id, ()), entry, speed)
         rounds = [(self.beliefs[entry.job_id], beliefs[entry.job_id]) for entry in seen.progress]
         for job_id, losses in _by_job(seen.losses).items():
@@ -270,14 +271,15 @@ class RunState:
         """Whether a timed job ended at its limit, which then is how long it took."""
         return spec.timed and spec.job_id in self.leases and self.held.is_over(seen, spec)
 
-    def _speed(self, header: RunHeader, belief: Belief, seen: Observation) -> float:
+    def _speed(
+        self, header: RunHeader, inventory: Inventory, belief: Belief, seen: Observation
+    ) -> float:
         """How fast a job ran in the last round, over its rate on its reference allocation.
 
         Beside a job that ended in the round it ran as long as that one, and then alone; by the
         published rules, at one rate.
         """
-        added, job = self.orders.added, belief.spec
-        inventory = header.settings.inventory_in(self.round - 1, added)
+        job = belief.spec
         other = self._shares_with(job.job_id) if header.pairs else None
         if not (inventory.mixed or other or header.throughputs.knows_nodes):
             return 1.0

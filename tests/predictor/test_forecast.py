@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from predictor.errors import InputError
 from predictor.forecast import LEVELS, SAMPLES, Forecast, RunTime, forecast, run_time
 from predictor.history import NOTHING
 from predictor.job import EpochReport, JobProgress, JobSpec, Mode
-from predictor.posterior import Sequences, evidence, is_settled, sequences, settled
+from predictor.posterior import Sequences, evidence, is_settled, sequences
 from predictor.published_predictor import ProfiledRegime
 from predictor.throughput import UNTYPED, Profile, training_seconds
 from tests.strategies import batches_of_beliefs, examples
@@ -115,7 +116,10 @@ def posterior(belief: Belief, profile: Profile) -> Sequences:
     """What the forecast of a job is drawn from."""
     job = evidence(belief, profile, NOTHING)
     if is_settled(job, profile):
-        return settled([job], profile)
+        seconds = training_seconds(profile, job.spec, job.batch_size)
+        seconds *= math.exp(job.slowness_at(job.batch_size))
+        one = np.ones((1, 1))
+        return Sequences(one, job.left * one[:, :, None], seconds * one, ((job.batch_size,),))
     return sequences([job], profile, NOTHING, 0)
 
 

@@ -138,7 +138,7 @@ def test_as_containers_behave_a_job_goes_on_alone_once_the_other_of_its_pair_end
     state = RunState.initial(start)
     state = replace(state, leases={first.job_id: (0,), second.job_id: (0,)})
     state = replace(state, beliefs={job.job_id: Belief(job) for job in (first, short)})
-    speed = state._speed(start.header, Belief(first), seen)
+    speed = state._speed(start.header, state.inventory(start.header), Belief(first), seen)
     assert speed == pytest.approx(1.0 - 0.5 * lasts / 580.0, rel=1e-3)  # whole steps
     assert speed * seen.progress[0].seconds * rate == pytest.approx(done, abs=1)
 
