@@ -64,6 +64,7 @@ def best_packed_shares(
     members: Ints,
     speeds: Floats,
     *,
+    value: Floats | None = None,
     least: Floats | None = None,
     floor_weights: Floats | None = None,
 ) -> Floats:
@@ -79,6 +80,7 @@ def best_packed_shares(
         members: Indices of the jobs of each row, −1 for no second one, shape (rows, 2).
         speeds: v, of each of them on each type, shape (rows, 2, types); 0 for both where a row
             cannot run, so that its share is 0.
+        value: Shape (rows, types): maximise Σ value_rk x_rk.
         least: Least effective speeds, shape (jobs,).
         floor_weights: a, shape (jobs,): maximise min_j a_j s_j over the jobs with a finite a_j.
 
@@ -100,7 +102,8 @@ def best_packed_shares(
     time = sparse.csr_matrix((np.ones(len(job)), (job, column)), shape=shape)
     speed = sparse.csr_matrix((rate, (job, column)), shape=shape)
     found = np.zeros((len(gangs), len(gpus)))
-    found[row, kind] = _shares(use, time, speed, gpus, None, least, floor_weights)
+    worth = None if value is None else value[row, kind]
+    found[row, kind] = _shares(use, time, speed, gpus, worth, least, floor_weights)
     return found
 
 

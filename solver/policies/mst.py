@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from predictor.errors import InputError
-from solver.backends.interior import best_shares
 from solver.fidelity import Fidelity
 from solver.market import Floats
+from solver.pairs import Rows
 from solver.plan import Plan, Situation
+from solver.policies.packed_shares import run_packed
 from solver.policies.programs import Program
 from solver.policies.shares import Contenders, run_shares
 
@@ -34,6 +35,8 @@ class MaxSumThroughput:
             deadline to come, as published in `max_sum_throughput_normalized_by_cost_perf_SLOs`.
             Where they cannot all be met, see `promised`. With `Fidelity.FAIR` the shares are then
             computed in each round, as rounds follow shares on average only.
+        packed: 1 for pairs of jobs on the same GPUs (section 4.4): the same program, with rows for
+            pairs, each worth the steps of both.
     """
 
     name = "mst"
@@ -48,11 +51,14 @@ class MaxSumThroughput:
     fidelity: Fidelity = Fidelity.FAIR
     costed: float = 0.0
     deadlines: float = 0.0
+    packed: float = 0.0
 
     def plan(self, situation: Situation) -> Plan:
         """See `Policy.plan`."""
         due = any(job.spec.options.deadline_seconds for job in situation.jobs)
         again = bool(self.deadlines) and due and self.fidelity is Fidelity.FAIR
+        if self.packed:
+            return run_packed(self, self.name, situation, again=again)
         return run_shares(self, self.name, situation, again=again)
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
@@ -61,7 +67,16 @@ class MaxSumThroughput:
         Raises:
             InputError: A GPU type has no price, of those that are to be divided by.
         """
-        value = jobs.rates
+        return self._best(Program(jobs)), ()
+
+    def allocate_packed(
+        self, jobs: Contenders, rows: Rows, notes: tuple[int, ...]
+    ) -> tuple[Floats, tuple[int, ...]]:
+        """See `PackingPolicy.allocate_packed`; raises what `allocate` does."""
+        return self._best(Program(jobs, rows)), ()
+
+    def _best(self, program: Program) -> Floats:
+        jobs, value = program.jobs, program.rates
         if self.costed:
             if not jobs.prices.all():
                 raise InputError(
@@ -72,11 +87,11 @@ class MaxSumThroughput:
             value = value / jobs.prices
         least = None
         if self.deadlines:
-            least = (1.0 - SLACK) * promised(jobs, self.fidelity)
-        return best_shares(jobs.gangs, jobs.gpus, jobs.speeds, value=value, least=least), ()
+            least = (1.0 - SLACK) * promised(program, self.fidelity)
+        return program.best(value=value, least=least)
 
 
-def promised(jobs: Contenders, fidelity: Fidelity) -> Floats:
+def promised(program: Program, fidelity: Fidelity) -> Floats:
     """The speeds by which jobs end in time, of those whose deadlines count.
 
     These are all where they can all be met. Where they cannot, none does in Gavel's published code.
@@ -85,15 +100,16 @@ def promised(jobs: Contenders, fidelity: Fidelity) -> Floats:
     round before their deadlines, or as fast as they can.
 
     Args:
-        jobs: The jobs.
+        program: The jobs, and the pairs of them.
         fidelity: How the policy is run.
 
     Returns:
         Least speeds, in work a second, shape (jobs,); 0 where no deadline counts.
     """
+    jobs = program.jobs
     asked = _speeds(jobs, jobs.time_left)
     if fidelity is Fidelity.REFERENCE:
-        return asked if _can_be_met(jobs, asked) else np.zeros_like(asked)
+        return asked if _can_be_met(program, asked) else np.zeros_like(asked)
     fastest = jobs.speeds.max(axis=1)
     within = np.maximum(jobs.time_left - jobs.round_seconds, 1.0)
     early = np.minimum(_speeds(jobs, within), fastest)
@@ -106,7 +122,7 @@ def promised(jobs: Contenders, fidelity: Fidelity) -> Floats:
 
     tried = len(order)
     while met + 1 < missed:
-        met, missed = (tried, missed) if _can_be_met(jobs, first(tried)) else (met, tried)
+        met, missed = (tried, missed) if _can_be_met(program, first(tried)) else (met, tried)
         tried = (met + missed) // 2
     return first(met)
 
@@ -117,11 +133,10 @@ def _speeds(jobs: Contenders, time_left: Floats) -> Floats:
     return np.divide(jobs.work_left, time_left, out=np.zeros_like(time_left), where=due)
 
 
-def _can_be_met(jobs: Contenders, asked: Floats) -> bool:
+def _can_be_met(program: Program, asked: Floats) -> bool:
     """Whether all jobs can have the speeds that they ask for, within half the slack."""
     if not asked.any():
         return True
     weights = np.divide(1.0, asked, out=np.full_like(asked, np.inf), where=asked > 0.0)
-    program = Program(jobs)
     speeds = program.speeds(program.best(floor_weights=weights))
     return bool((speeds >= (1.0 - SLACK / 2.0) * asked).all())

@@ -110,7 +110,12 @@ class _State:
 
 
 def run_packed(
-    policy: PackingPolicy, name: str, situation: Situation, *, fills: bool = True
+    policy: PackingPolicy,
+    name: str,
+    situation: Situation,
+    *,
+    fills: bool = True,
+    again: bool = False,
 ) -> Plan:
     """Plan the coming round by shares of jobs and pairs.
 
@@ -119,6 +124,7 @@ def run_packed(
         name: Its name, for the report.
         situation: Policy input.
         fills: Whether rows run on idle GPUs of types that they have no share of.
+        again: Whether the shares are computed again in any case.
     """
     types, clock = situation.inventory.types, situation.clock_seconds
     ledger = PackedLedger.read(situation.memory, types)
@@ -142,7 +148,7 @@ def run_packed(
     stale = head.stale or failed or ledger.jobs.keys() != shared.keys()
     head, notes = replace(head, stale=stale), ledger.notes
     report = SolveReport(name, reason="shares computed before", status="kept")
-    if stale and is_due(head, situation, policy.fidelity):
+    if again or (stale and is_due(head, situation, policy.fidelity)):
         share, notes = policy.allocate_packed(alone, rows, notes)
         half = np.full_like(state.received, situation.round_seconds / 2)
         owed = state.share * (clock - head.computed_at) - (state.received - half)

@@ -25,10 +25,23 @@ class Program:
     jobs: Contenders
     rows: Rows | None = None
 
-    def best(self, *, least: Floats | None = None, floor_weights: Floats | None = None) -> Floats:
+    @property
+    def rates(self) -> Floats:
+        """Steps per second of each share, of both jobs together in pairs, shaped as shares."""
+        both: Floats = self.jobs.rates if self.rows is None else self.rows.rates.sum(axis=1)
+        return both
+
+    def best(
+        self,
+        *,
+        value: Floats | None = None,
+        least: Floats | None = None,
+        floor_weights: Floats | None = None,
+    ) -> Floats:
         """The best shares; see `solver.backends.interior.best_shares`.
 
         Args:
+            value: Maximise Σ value x, shaped as shares.
             least: Least work that each job does in a second, shape (jobs,).
             floor_weights: a, shape (jobs,): maximise min_j a_j s_j over the jobs with a finite a_j.
 
@@ -38,13 +51,19 @@ class Program:
         jobs, rows = self.jobs, self.rows
         if rows is None:
             return best_shares(
-                jobs.gangs, jobs.gpus, jobs.speeds, least=least, floor_weights=floor_weights
+                jobs.gangs,
+                jobs.gpus,
+                jobs.speeds,
+                value=value,
+                least=least,
+                floor_weights=floor_weights,
             )
         return best_packed_shares(
             rows.gangs,
             jobs.gpus,
             rows.members,
             self._row_speeds(rows),
+            value=value,
             least=least,
             floor_weights=floor_weights,
         )

@@ -31,6 +31,7 @@ SHARING = [
     ("gavel", PACKED),
     ("themis", PACKED),
     ("ossp", PACKED),
+    ("mst", PACKED),
     ("fifo", (*PACKED, Parameter("gain", 1.1))),
     ("shockwave", PACKED),
 ]
