@@ -1,8 +1,9 @@
 """Which tests run in one process, where pytest-xdist has several.
 
 Tests go one by one to whichever process has no work left. Those of a file with fixtures of its
-own for all its tests stay together. So do those of all files that share a server, and those of a
-folder that share a Docker daemon: a process with all of these would be at them when others end.
+own for all its tests stay together. So do those of all files that share a server, of those that
+make reports, whose scripts each process bundles once, and those of a folder that share a Docker
+daemon: a process with all of these would be at them when others end.
 (`--dist loadgroup` would do, if it did not take all tests for groups of one under pytest 9.)
 """
 
@@ -22,6 +23,7 @@ SHARED = {
     "up": r"\bup: Up\b",
     "prefect": r"\bclient: SyncPrefectClient|\bserver: Access|\bhome: Path",
     "database": r"\bSHOCKWAVE_POSTGRES\b",
+    "report": r"\bfrom warehouse\.report\.(page|contents|pdf)\b|\bReportForm\b",
 }
 """What a file's text has if its tests share something with other files, by the group's name."""
 
