@@ -22,6 +22,7 @@ from warehouse.analytics.definitions import (
     VIEWS,
     definitions_digest,
     needed,
+    read_among,
     view_sql,
 )
 from warehouse.analytics.sources import (
@@ -221,7 +222,9 @@ def create_views(
     if tables and files is not None:
         stored_bytes = _stored_bytes(warehouse, files)
         tables = tables if stored_bytes <= TABLE_BYTES else ()
-        tables = {*tables, *if_small} if stored_bytes <= SMALL_BYTES else tables
+        if stored_bytes <= SMALL_BYTES:
+            tables = {*tables, *if_small}
+            connection.execute("SET threads = 1")  # of so little several would make more work
 
     def over(name: str, files: Files | None) -> str:
         return _over(warehouse, name, runs, copied, files)
@@ -326,8 +329,8 @@ def _create(
     """Create views, each after those that it reads.
 
     DuckDB binds a new view with all that it reads, down to the files. Where none is made a table,
-    each view has an empty temporary table of its name and columns until the others are there:
-    binding ends at these, which takes a third of the time.
+    each view that others read has an empty temporary table of its name and columns until these are
+    there: binding ends at it, which takes a third of the time.
 
     Args:
         connection: The database.
@@ -336,7 +339,7 @@ def _create(
         sql: The query of a view.
         tables: Those of them that are computed at once, as tables.
     """
-    bound = () if tables else names
+    bound = () if tables else read_among(tuple(names))
     for name in names:
         kind = "TABLE" if name in tables else "VIEW"
         connection.execute(f"CREATE OR REPLACE {kind} {schema}.{name} AS {sql(name)}")

@@ -140,6 +140,13 @@ def needed(names: tuple[str, ...], *, copied: bool = False) -> tuple[str, ...]:
     return tuple(view for view in VIEWS if view in found) or VIEWS
 
 
+@cache
+def read_among(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of views that others of them read, in their order."""
+    read = {*chain.from_iterable(_reads(view_sql(name)) for name in names)}
+    return tuple(name for name in names if name in read)
+
+
 A_ROW_A_RUN = ("headers", "inventories")
 """Staging views that are small whatever the runs are."""
 

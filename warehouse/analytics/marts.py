@@ -300,10 +300,14 @@ def _copy(
         progress(len(copied), len(ended))
         copied |= _copy_runs(warehouse, runs, parts, number)
     written_of = {run: state for run, state in ended.items() if run in copied}
-    with contextlib.closing(_database(folder)) as connection:
-        for mart in MARTS:
-            written = sorted(parts.glob(f"{mart}.*"))
-            _join(connection, mart, before, written, folder)
+    written = {mart: sorted(parts.glob(f"{mart}.*")) for mart in MARTS}
+    if not before.runs and len(written[MARTS[0]]) == 1:
+        for mart, (whole,) in written.items():
+            whole.replace(folder / f"{mart}.parquet")
+    else:
+        with contextlib.closing(_database(folder)) as connection:
+            for mart in MARTS:
+                _join(connection, mart, before, written[mart], folder)
     shutil.rmtree(parts)
     return written_of
 

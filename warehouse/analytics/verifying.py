@@ -69,20 +69,22 @@ def verify_records(warehouse: Path, runs: Iterable[str]) -> None:
     """
     stored = _checksums(warehouse, runs)
     begun = [Verification(warehouse, stored, f"{RESTORE}; shockwave audit says more")]
-    with contextlib.closing(duckdb.connect()) as connection:
-        connection.execute("SET enable_progress_bar = false")  # which would be on stdout
-        _finish(connection, begun)
+    _finish(None, begun)
 
 
-def _finish(connection: duckdb.DuckDBPyConnection, begun: Iterable[Verification]) -> None:
+def _finish(connection: duckdb.DuckDBPyConnection | None, begun: Iterable[Verification]) -> None:
     for verification in begun:
         verification.finish()
         _check_names(connection, verification.fresh)
         verification.note()
 
 
-def _check_names(connection: duckdb.DuckDBPyConnection, verified: Iterable[Path]) -> None:
+def _check_names(connection: duckdb.DuckDBPyConnection | None, verified: Iterable[Path]) -> None:
     """Refuse the folder of a run that was copied or renamed: its header has another name.
+
+    Args:
+        connection: What reads headers; None to start a DuckDB for it, if there are any.
+        verified: The files.
 
     Raises:
         WarehouseError: There is one.
@@ -93,7 +95,10 @@ def _check_names(connection: duckdb.DuckDBPyConnection, verified: Iterable[Path]
         return
     files = listed([glob.escape(str(path)) for path in headers])
     stored: list[tuple[str, str]] = []
-    with contextlib.suppress(duckdb.Error):
+    with contextlib.suppress(duckdb.Error), contextlib.ExitStack() as stack:
+        if connection is None:
+            connection = stack.enter_context(contextlib.closing(duckdb.connect()))
+            connection.execute("SET enable_progress_bar = false")  # which would be on stdout
         rows = f"read_parquet([{files}], filename = true, hive_partitioning = false)"
         stored = connection.execute(f"SELECT filename, run FROM {rows}").fetchall()
     for name, run in stored:
