@@ -1,6 +1,7 @@
 """The jobs that are disturbed."""
 
 import math
+from collections.abc import Sequence
 
 from containers.virtual.truth import GroundTruth
 from predictor.allocation import Demand
@@ -18,14 +19,16 @@ JOBS = (
 )
 
 
-def workload(share: float = 1.0) -> Workload:
+def workload(share: float = 1.0, jobs: Sequence[int] = range(len(JOBS))) -> Workload:
     """Small jobs, with throughputs that are about right.
 
     Args:
         share: Of their epochs, for few faults.
+        jobs: Those of `JOBS` that there are.
     """
     specs, truths, rates = [], [], dict[tuple[str, int, int], float]()
-    for job_id, (model, size, gpus, mode, most) in enumerate(JOBS):
+    for job_id in jobs:
+        model, size, gpus, mode, most = JOBS[job_id]
         epochs = math.ceil(share * most)
         samples = 256 if model == "Recommendation" else 128
         spec = JobSpec(job_id, model, size, 4 * size, Demand.gang(gpus), mode, epochs, samples, 0.0)

@@ -11,15 +11,15 @@ from benchmarks.faults.watch import Watch
 from harness.dockerd import dockerd
 from tests.daemons import need_daemon
 
-SHARE = 0.4
-"""Of the jobs' epochs: they are to last for 14 faults, not for 200."""
+SHARE, JOBS = 0.7, (1, 2, 4, 5)
+"""Of the jobs' epochs, and the jobs, of each mode: they are to last for 14 faults, not for 200."""
 
 
 @pytest.mark.docker
 def test_nothing_is_lost_or_doubled_by_a_fault_of_every_kind(tmp_path: Path) -> None:
     need_daemon()
     with file_system(STORAGE_BYTES) as small, dockerd() as own:
-        found = trial(own, small, tmp_path, workload(SHARE), faults=14, seed=7)
+        found = trial(own, small, tmp_path, workload(SHARE, JOBS), faults=14, seed=7)
     assert found.broken == []
     assert found.injected.total() == len(found.injected) == 14  # every kind
 

@@ -38,7 +38,6 @@ from harness.waiting import HANG_SECONDS
 from predictor.errors import InputError, WarehouseBusy
 from tasks.commands import CommandKind
 from tasks.record import RuntimeKind, Settings, one_pool
-from tasks.sources import Workload
 from tests.containers.stories import job, long
 from tests.flows.served import SECRET, served
 from tests.flows.test_live_page import Browser
@@ -47,12 +46,6 @@ from warehouse.inbox.tokens import Role, Token
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
-
-
-def one_job() -> Workload:
-    """The first job of those that faults are done to."""
-    every = workload()
-    return replace(every, specs=every.specs[:1], truths=every.truths[:1])
 
 
 def test_a_run_goes_on_with_the_images_that_it_began_with(
@@ -64,7 +57,7 @@ def test_a_run_goes_on_with_the_images_that_it_began_with(
     settings = Settings(
         "srtf", one_pool(4, 4), round_seconds=1.0, restart_seconds=0.5, runtime=RuntimeKind.DOCKER
     )
-    run = run_live(make_start(one_job(), settings), nodes, tmp_path, rounds=1)
+    run = run_live(make_start(workload(jobs=[0]), settings), nodes, tmp_path, rounds=1)
     first = daemon.client().images.get(name).id
     (node,) = nodes.nodes
     made = Reader(tmp_path).packages(run)
@@ -122,7 +115,9 @@ def test_a_run_takes_no_container_of_another_warehouse_for_its_own(
     daemon: Dockerd, storage: Path, tmp_path: Path
 ) -> None:
     """Of the same settings, and with a storage of its own, where no folder has the name."""
-    start = make_start(one_job(), Settings("srtf", one_pool(4, 4), runtime=RuntimeKind.DOCKER))
+    start = make_start(
+        workload(jobs=[0]), Settings("srtf", one_pool(4, 4), runtime=RuntimeKind.DOCKER)
+    )
     slow = with_slots(cluster(daemon, storage / "first"), 0.25)
     first = run_live(start, slow, tmp_path / "w", rounds=1)
     nodes, other = cluster(daemon, storage / "second"), tmp_path / "x"

@@ -17,21 +17,12 @@ from flows.servers.prefect_driver import run_round_in_prefect
 from harness.dockerd import cluster, dockerd
 from predictor.job import Mode
 from tasks.record import RuntimeKind, Settings, one_pool
-from tasks.sources import Workload
 from tests.daemons import need_daemon
 from warehouse.store.audit import audit
 from warehouse.store.reader import Reader
 
-
-def one_of_each_mode() -> Workload:
-    """A job of each mode, one of them a gang, for which two GPUs are too few."""
-    every = workload(0.4)
-    chosen = (1, 2, 5)
-    return replace(
-        every,
-        specs=tuple(every.specs[i] for i in chosen),
-        truths=tuple(every.truths[i] for i in chosen),
-    )
+JOBS = (1, 2, 5)
+"""One of each mode, one of them a gang, for which two GPUs are too few."""
 
 
 @pytest.mark.docker
@@ -46,7 +37,7 @@ def test_jobs_of_all_modes_run_to_their_end_through_the_prefect_flow(
         restart_seconds=2.0,
         runtime=RuntimeKind.DOCKER,
     )
-    start = make_start(one_of_each_mode(), settings)
+    start = make_start(workload(0.4, JOBS), settings)
     with dockerd() as own:
         nodes = cluster(own, storage)
         nodes = replace(nodes, nodes=(replace(nodes.nodes[0], gpus=(Gpu(cpus=1.0),) * 2),))
