@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from containers.virtual.truth import GroundTruth
@@ -242,7 +241,8 @@ def read_from(path: Path, first: int, names: list[str] | None = None) -> pa.Tabl
 def filled_rows(table: pa.Table) -> pa.Table:
     """The rows of a table in which one of its lists is not empty."""
     lists = [column for column in table.columns if pa.types.is_list(column.type)]
-    (wanted,) = np.nonzero(sum(pc.list_value_length(column).to_numpy() for column in lists))
+    lengths = (column.combine_chunks().value_lengths() for column in lists)
+    (wanted,) = np.nonzero(sum(length.to_numpy(zero_copy_only=False) for length in lengths))
     return table.take(wanted)
 
 
