@@ -1,5 +1,6 @@
 """A run under way in a warehouse, and the one that is laid out by hand."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,10 +27,19 @@ def analytics(tmp_path_factory: pytest.TempPathFactory) -> Analytics:
     return warehouse_of(tmp_path_factory.mktemp("by-hand"), records())
 
 
+@pytest.fixture(scope="module")
+def five(made: Made, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A warehouse with five rounds of a run under way, and the run's id; it is copied."""
+    warehouse = tmp_path_factory.mktemp("five")
+    return warehouse, write(warehouse, made.start, made.rounds[:5], compact=False)
+
+
 @pytest.fixture
-def part(tmp_path: Path, made: Made) -> tuple[Path, str]:
-    """A warehouse with five rounds of a run under way, and the run's id."""
-    return tmp_path, write(tmp_path, made.start, made.rounds[:5], compact=False)
+def part(tmp_path: Path, five: tuple[Path, str]) -> tuple[Path, str]:
+    """The same, a test's own."""
+    warehouse, run = five
+    shutil.copytree(warehouse, tmp_path, dirs_exist_ok=True)
+    return tmp_path, run
 
 
 @pytest.fixture

@@ -32,12 +32,24 @@ def made() -> Made:
     return ended("srtf", jobs=12, seed=2)
 
 
+@pytest.fixture(scope="module")
+def both(made: Made, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str]]:
+    """Warehouses with a run of which each round is a file, and with one that is all in one."""
+    live, whole = (tmp_path_factory.mktemp(kind) for kind in ("live", "ended"))
+    return {
+        "live": (live, write(live, made.start, made.rounds[:6], compact=False)),
+        "ended": (whole, write(whole, made.start, made.rounds)),
+    }
+
+
 @pytest.fixture(params=["live", "ended"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path, made: Made) -> tuple[Path, str]:
-    """A warehouse with a run of which each round is a file, or that is all in one."""
-    ended = request.param == "ended"
-    rounds = made.rounds if ended else made.rounds[:6]
-    return tmp_path, write(tmp_path, made.start, rounds, compact=ended)
+def kept(
+    request: pytest.FixtureRequest, tmp_path: Path, both: dict[str, tuple[Path, str]]
+) -> tuple[Path, str]:
+    """One of them, a test's own."""
+    warehouse, run = both[request.param]
+    shutil.copytree(warehouse, tmp_path, dirs_exist_ok=True)
+    return tmp_path, run
 
 
 def folder(warehouse: Path, run: str) -> Path:
