@@ -16,7 +16,7 @@ PORT = 2376
 """Where a daemon with TLS listens, in its own namespace."""
 MOST_STARTS = 8
 """Connections that may start at once; an SSH server as it comes drops some above ten."""
-NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+NEW_KEY = ("-newkey", "rsa:2048", "-nodes")
 
 
 def missing() -> str:
