@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.measured import PairMeasurement
+from tasks.measured import PairMeasurement, Spread
 from tasks.record import RoundRecord, RunHeader, RuntimeKind
 from tasks.rows import content_hash, drop_defaults, from_row, to_row
 from tests.warehouse.by_hand import HEADER
@@ -186,6 +186,7 @@ def test_every_optional_field_has_a_column_in_some_run() -> None:
     """One without would be dropped on the way to disk, and the hash of its record not fit."""
     pair = PairMeasurement("net", 16, "net", 16, "K80", 1, 2.0)
     settings = replace(HEADER.settings, runtime=RuntimeKind.DOCKER)
-    most = replace(HEADER, settings=settings, service=True, pairs=(pair,), losses=True)
+    rare = {"service": True, "pairs": (pair,), "losses": True, "spread": (Spread(2, ()),)}
+    most = replace(HEADER, settings=settings, **rare)
     assert {one.name for one in fields(RunHeader)} <= {*header_columns(most).names}
     assert {one.name for one in fields(RoundRecord)} <= {*round_columns(most).names}
