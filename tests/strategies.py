@@ -1,6 +1,8 @@
 """Hypothesis strategies for jobs, what is seen of them, and window markets."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 from hypothesis import settings
@@ -21,6 +23,12 @@ def examples(count: int) -> settings:
     """So many examples of a property, but never more than the quick profile has in that."""
     quick = settings.get_current_profile_name() == "quick"
     return settings(max_examples=min(count, settings.default.max_examples) if quick else count)
+
+
+@lru_cache(maxsize=None, typed=True)
+def among(*choices: Any) -> st.SearchStrategy[Any]:
+    """One of some choices: made and checked once, which takes longer than to draw from it."""
+    return st.sampled_from(choices)
 
 
 def cluster(gpus: int, gpus_per_node: int = 1) -> Inventory:
@@ -78,22 +86,23 @@ def one_type(gpus: int, window: int, regularizer: float, bids: Sequence[Bid]) ->
     return market_of({UNTYPED: gpus}, window, regularizer, bids)
 
 
+@cache
 @st.composite
 def job_specs(draw: st.DrawFn, job_id: int = 0, modes: Sequence[Mode] = tuple(Mode)) -> JobSpec:
     """Jobs of every mode; some already start at the largest batch size."""
-    batch_size = draw(st.sampled_from((8, 20, 64)))
+    batch_size = draw(among(8, 20, 64))
     return JobSpec(
         job_id=job_id,
         model=f"model-{job_id}",
         batch_size=batch_size,
-        max_batch_size=batch_size * draw(st.sampled_from((1, 2, 4, 5, 16, 1024))),
-        demand=Demand.gang(draw(st.sampled_from(GANGS))),
-        mode=draw(st.sampled_from(modes)),
+        max_batch_size=batch_size * draw(among(1, 2, 4, 5, 16, 1024)),
+        demand=Demand.gang(draw(among(*GANGS))),
+        mode=draw(among(*modes)),
         epochs=draw(st.integers(1, 200)),
         samples_per_epoch=draw(st.integers(1_000, 100_000)),
         arrival_seconds=float(draw(st.integers(0, 10_000))),
-        tenant=draw(st.sampled_from(("red", "blue"))),
-        budget=draw(st.sampled_from((0.5, 1.0, 3.0))),
+        tenant=draw(among("red", "blue")),
+        budget=draw(among(0.5, 1.0, 3.0)),
     )
 
 
@@ -125,7 +134,7 @@ def beliefs(draw: st.DrawFn, spec: JobSpec, profile: Profile) -> Belief:
         if epochs:
             belief = belief.after([EpochReport(spec.job_id, epoch, epochs, size, seconds)], None)
         epoch += epochs
-    fraction = draw(st.sampled_from((0.0, 0.25, 0.9)))
+    fraction = draw(among(0.0, 0.25, 0.9))
     run_seconds = float(draw(st.integers(0, 100_000)))
     return belief.after(
         [], JobProgress(spec.job_id, epoch, fraction, visited[-1], 0.0, run_seconds, 0)
@@ -167,29 +176,29 @@ def markets(
         largest_exponent: Weights go from 1 to 10 to this power.
     """
     window = draw(st.integers(1, max_window))
-    capacities = {gpu_type: draw(st.sampled_from(gpus)) for gpu_type in types}
+    capacities = {gpu_type: draw(among(*gpus)) for gpu_type in types}
+    steps = st.lists(st.integers(0, 100), min_size=window, max_size=window)
     bids = []
     for job_id in range(draw(st.integers(1, max_jobs))):
-        steps = st.lists(st.integers(0, 100), min_size=window, max_size=window)
         gains, drops = draw(steps), sorted(draw(steps), reverse=True)
         if concave or (concave is None and draw(st.booleans())):
             gains.sort(reverse=True)
         weight = float(10 ** draw(st.integers(0, largest_exponent)))
         utility = (np.cumsum([0, *gains]) - draw(st.integers(0, 1_000))) * weight
         remaining = sum(drops) + draw(st.integers(0, 200)) - np.cumsum([0, *drops])
-        gpu_type = draw(st.sampled_from(types))
+        gpu_type = draw(among(*types))
         fitting = [gang for gang in gangs if gang <= capacities[gpu_type]]
         bids.append(
             gang_bid(
                 job_id,
-                draw(st.sampled_from(fitting)),
+                draw(among(*fitting)),
                 utility.tolist(),
                 remaining.astype(float).tolist(),
                 weight=weight,
                 gpu_type=gpu_type,
             )
         )
-    return market_of(capacities, window, float(draw(st.sampled_from(regularizers))), bids)
+    return market_of(capacities, window, float(draw(among(*regularizers))), bids)
 
 
 unit_markets = markets(gangs=(1,), gpus=(1, 2, 3))

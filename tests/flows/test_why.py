@@ -290,7 +290,7 @@ def test_a_job_that_has_not_arrived_is_told_so(made: Made, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_types_are_named_with_the_speed_that_they_would_give(tmp_path: Path) -> None:
-    made = make(mixed("fifo", jobs=16))
+    made = make(mixed("fifo", jobs=10))
     run, inventory = write(tmp_path, made.start, made.rounds), made.header.settings.inventory
     specs = {spec.job_id: spec for spec in made.specs}
     number = next(

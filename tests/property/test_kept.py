@@ -15,7 +15,7 @@ from tasks.record import RuntimeKind, Start
 from tests.kinds import timed, with_jobs
 from tests.property.test_policies import starts
 from tests.runs import make
-from tests.strategies import examples
+from tests.strategies import among, examples
 
 
 @st.composite
@@ -25,15 +25,15 @@ def mixed(draw: st.DrawFn, policy: str) -> Start:
     jobs = [
         timed(
             0,
-            draw(st.sampled_from((300.0, 2_000.0, 9_000.0))),
-            limit=draw(st.sampled_from((1_000.0, 10_000.0))),
-            kind=draw(st.sampled_from((JobKind.CHECKPOINTING, JobKind.OPAQUE, JobKind.OPAQUE))),
-            gpus=draw(st.sampled_from((1, 2, 4))),
-            at=draw(st.sampled_from((0.0, 100.0, 5_000.0))),
+            draw(among(300.0, 2_000.0, 9_000.0)),
+            limit=draw(among(1_000.0, 10_000.0)),
+            kind=draw(among(JobKind.CHECKPOINTING, JobKind.OPAQUE, JobKind.OPAQUE)),
+            gpus=draw(among(1, 2, 4)),
+            at=draw(among(0.0, 100.0, 5_000.0)),
         )
         for _ in range(draw(st.integers(1, 6)))
     ]
-    runtime = draw(st.sampled_from((RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL)))
+    runtime = draw(among(RuntimeKind.VIRTUAL, RuntimeKind.FAITHFUL))
     asked = replace(start.header.settings, runtime=runtime)
     return make_start(with_jobs(start.workload, jobs), asked)
 

@@ -14,7 +14,7 @@ from solver.policies import POLICIES
 from tasks.record import Settings, Start, one_pool
 from tasks.sources import Taken
 from tests.runs import Made, make
-from tests.strategies import examples
+from tests.strategies import among, examples
 from warehouse.workloads.generator import generate_workload
 
 SHAPES = ((8, 1), (8, 4), (16, 8), (12, 2))
@@ -27,7 +27,7 @@ def starts(draw: st.DrawFn, policy: str) -> Start:
     workload = generate_workload(
         draw(st.integers(1, 7)),
         rng=np.random.default_rng(draw(st.integers(0, 10_000))),
-        mean_interarrival_seconds=draw(st.sampled_from((60.0, 1_000.0, 20_000.0))),
+        mean_interarrival_seconds=draw(among(60.0, 1_000.0, 20_000.0)),
     )
     strict = draw(st.integers(0, 3))
     workload = replace(
@@ -40,9 +40,9 @@ def starts(draw: st.DrawFn, policy: str) -> Start:
     asked = Settings(
         policy,
         one_pool(gpus, per_node),
-        fidelity=draw(st.sampled_from(Fidelity)),
-        round_seconds=draw(st.sampled_from((600.0, 1_500.0))),
-        window=draw(st.sampled_from((1, 5))),
+        fidelity=draw(among(*Fidelity)),
+        round_seconds=draw(among(600.0, 1_500.0)),
+        window=draw(among(1, 5)),
     )
     return make_start(workload, asked)
 

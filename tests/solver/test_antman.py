@@ -13,7 +13,7 @@ from tasks.record import Parameter, Start
 from tests.runs import make, mixed, start_of
 from tests.solver.test_packed_shares import packing
 from tests.solver.test_policies import job, situation
-from tests.strategies import examples
+from tests.strategies import among, examples
 
 
 def opportunistic(one: ActiveJob) -> ActiveJob:
@@ -43,7 +43,7 @@ def test_whoever_is_opportunistic_no_guaranteed_job_is_served_otherwise(
 ) -> None:
     numbers = st.integers(0, 9)
     jobs = packing(
-        *(job(n, 5, gang=data.draw(st.sampled_from([1, 2, 4])), arrival=n) for n in range(9)),
+        *(job(n, 5, gang=data.draw(among(1, 2, 4)), arrival=n) for n in range(9)),
         models="".join(data.draw(st.sampled_from("abc")) for _ in range(9)),
         together=0.75,
     )

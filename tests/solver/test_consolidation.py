@@ -13,7 +13,7 @@ from predictor.throughput import Profile
 from solver.inventory import Inventory, Pool
 from solver.list_scheduling import by_placement, claims, next_round
 from solver.plan import ActiveJob, Situation
-from tests.strategies import certain, examples
+from tests.strategies import among, certain, examples
 
 NODES = Inventory((Pool("v100", 4, 2), Pool("k80", 4, 2)))
 """V100s 0 to 3, K80s 4 to 7, two a node."""
@@ -94,13 +94,13 @@ def test_two_that_share_their_gpus_are_not_spread() -> None:
 def rounds(draw: st.DrawFn) -> tuple[Mapping[Key, float], Mapping[Key, float], list[ActiveJob]]:
     """Rates on one node and on two, and jobs, some of which run."""
     keys = [("cnn", 8, kind, gpus) for kind in NODES.types for gpus in (1, 2, 3, 4)]
-    alone = {key: draw(st.sampled_from((1.0, 2.0, 5.0))) for key in keys}
+    alone = {key: draw(among(1.0, 2.0, 5.0)) for key in keys}
     parts = st.sampled_from((0.0, 0.3, 0.9, 1.0))
     spread = {key: rate * draw(parts) for key, rate in alone.items() if key[3] > 1}
     profile, free = Profile(alone, by_nodes={2: Profile(spread)}), [*range(8)]
     jobs = []
     for number in range(draw(st.integers(1, 7))):
-        gpus, held = draw(st.sampled_from((1, 1, 2, 2, 3, 4))), ()
+        gpus, held = draw(among(1, 1, 2, 2, 3, 4)), ()
         pool = draw(st.integers(0, 1))
         there = [gpu for gpu in free if gpu // 4 == pool][:gpus]
         if draw(st.booleans()) and len(there) == gpus:
@@ -108,7 +108,7 @@ def rounds(draw: st.DrawFn) -> tuple[Mapping[Key, float], Mapping[Key, float], l
             if found.nodes == 1 or spread.get(("cnn", 8, found.gpu_type, gpus), 1.0):
                 held = tuple(there)
                 free = [gpu for gpu in free if gpu not in there]
-        epochs = draw(st.sampled_from((10.0, 1_000.0)))
+        epochs = draw(among(10.0, 1_000.0))
         one = job(number, gpus, profile, held, epochs=epochs)
         if one.menu:
             jobs.append(one)

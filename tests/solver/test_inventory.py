@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from predictor.allocation import Allocation, Demand
 from predictor.errors import InputError
 from solver.inventory import InService, Inventory, Pool
-from tests.strategies import cluster
+from tests.strategies import among, cluster
 
 MIXED = Inventory((Pool("v100", 8, 4), Pool("k80", 6, 2), Pool("v100", 4, 2)))
 """GPUs 0 to 7 on nodes 0 and 1, 8 to 13 on nodes 2 to 4, 14 to 17 on nodes 5 and 6."""
@@ -18,8 +18,8 @@ def inventories(draw: st.DrawFn) -> Inventory:
     """One to four pools of three types; a type may have several."""
     pools = []
     for _ in range(draw(st.integers(1, 4))):
-        size, nodes = draw(st.sampled_from((1, 2, 3, 4))), draw(st.integers(1, 4))
-        pools.append(Pool(draw(st.sampled_from(("v100", "k80", "p100"))), size * nodes, size))
+        size, nodes = draw(among(1, 2, 3, 4)), draw(st.integers(1, 4))
+        pools.append(Pool(draw(among("v100", "k80", "p100")), size * nodes, size))
     return Inventory(tuple(pools))
 
 

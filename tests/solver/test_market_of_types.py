@@ -21,7 +21,7 @@ from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import make_policy
 from solver.policies.shockwave import Shockwave
 from solver.shared_cluster import SharedCluster, Sharer
-from tests.strategies import certain, examples, gang_job
+from tests.strategies import among, certain, examples, gang_job
 
 TWO = Inventory((Pool("v100", 1), Pool("k80", 1)))
 MIXED = Inventory((Pool("v100", 4), Pool("k80", 8)))
@@ -352,14 +352,14 @@ def queues(draw: st.DrawFn) -> Situation:
     """Jobs of every model and gang that wait or run, at some time."""
     jobs, free = [], {"v100": list(range(4)), "k80": list(range(4, 12))}
     for job_id in range(draw(st.integers(1, 14))):
-        gpus, model = draw(st.sampled_from((1, 1, 2, 4))), draw(st.sampled_from(sorted(RATES)))
-        kind = draw(st.sampled_from(("none", "v100", "k80")))
+        gpus, model = draw(among(1, 1, 2, 4)), draw(among(*sorted(RATES)))
+        kind = draw(among("none", "v100", "k80"))
         held = tuple(free.get(kind, [])[:gpus])
         if len(held) == gpus:
             free[kind] = free[kind][gpus:]
         epochs = draw(st.integers(1, 20_000))
         jobs.append(active(job_id, model, epochs, gpus, held if len(held) == gpus else ()))
-    return situation(*jobs, clock=float(draw(st.sampled_from((0, 5_000, 90_000)))))
+    return situation(*jobs, clock=float(draw(among(0, 5_000, 90_000))))
 
 
 @examples(30)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solver.backends.packing import Packing, PairTable, pack
-from tests.strategies import examples
+from tests.strategies import among, examples
 
 Round = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, PairTable]
 
@@ -17,7 +17,7 @@ def rounds(draw: st.DrawFn) -> Round:
     """Up to five jobs that bid on one or two types, and some pairs of equal gangs."""
     types = draw(st.integers(1, 2))
     jobs = draw(st.integers(1, 5))
-    gang = [draw(st.sampled_from((1, 1, 2))) for _ in range(jobs)]
+    gang = [draw(among(1, 1, 2)) for _ in range(jobs)]
     rows = [(j, k) for j in range(jobs) for k in range(types) if k == 0 or draw(st.booleans())]
     worth = np.array([draw(st.integers(0, 40)) / 10 for _ in rows])
     first, second, value = [], [], []

@@ -16,7 +16,7 @@ from solver.even_share import EvenShare
 from solver.plan import ActiveJob, Plan, Situation
 from solver.policies import POLICIES, make_policy
 from solver.policies.plugged import unfit
-from tests.strategies import certain, cluster, examples
+from tests.strategies import among, certain, cluster, examples
 
 ROUND_SECONDS = 100.0
 WINDOW = 6
@@ -77,7 +77,7 @@ def situations(draw: st.DrawFn) -> Situation:
     """Up to twelve jobs on a small cluster, some of them running."""
     jobs, free = [], list(range(8))
     for job_id in range(draw(st.integers(0, 12))):
-        gang = draw(st.sampled_from((1, 1, 2, 4, 8)))
+        gang = draw(among(1, 1, 2, 4, 8))
         runs = draw(st.booleans()) and gang <= len(free)
         held, free = (tuple(free[:gang]), free[gang:]) if runs else ((), free)
         jobs.append(
@@ -88,10 +88,10 @@ def situations(draw: st.DrawFn) -> Situation:
                 arrival=float(draw(st.integers(0, 1_000))),
                 gpus=held,
                 rounds_run=draw(st.integers(0, 100)) / 10,
-                budget=draw(st.sampled_from((0.5, 1.0, 4.0))),
+                budget=draw(among(0.5, 1.0, 4.0)),
             )
         )
-    seen, contention = len(jobs) + draw(st.integers(1, 50)), draw(st.sampled_from((1.0, 1.2, 4.0)))
+    seen, contention = len(jobs) + draw(st.integers(1, 50)), draw(among(1.0, 1.2, 4.0))
     return situation(*jobs, gpus=8, seen=seen, contention=contention)
 
 

@@ -18,7 +18,7 @@ from solver.inventory import Inventory, Pool
 from solver.list_scheduling import Claim, claims, next_round
 from solver.plan import ActiveJob, Situation
 from solver.policies import for_several_pools, make_policy
-from tests.strategies import certain, cluster, examples
+from tests.strategies import among, certain, cluster, examples
 
 MIXED = Inventory((Pool("v100", 4, 2), Pool("k80", 6, 2), Pool("v100", 2, 1)))
 """V100s 0 to 3 and 10, 11, K80s 4 to 9."""
@@ -148,8 +148,8 @@ def crowds(draw: st.DrawFn) -> Situation:
     """Jobs on up to four pools of three types, some running where an earlier round left them."""
     pools = []
     for _ in range(draw(st.integers(2, 4))):
-        size, nodes = draw(st.sampled_from((1, 2, 4))), draw(st.integers(1, 3))
-        pools.append(Pool(draw(st.sampled_from(("v100", "k80", "p100"))), size * nodes, size))
+        size, nodes = draw(among(1, 2, 4)), draw(st.integers(1, 3))
+        pools.append(Pool(draw(among("v100", "k80", "p100")), size * nodes, size))
     inventory = Inventory(tuple(pools))
     rates = st.sampled_from((0.0, 1.0, 2.5))
     wanted = draw(

@@ -22,7 +22,7 @@ from solver.policies.ossp import OpenShop
 from solver.policies.shares import Contenders, SharePolicy
 from solver.policies.themis import Themis, least_shares
 from tests.solver.test_policies import job
-from tests.strategies import cluster
+from tests.strategies import among, cluster
 
 ROUND_SECONDS = 100.0
 
@@ -35,8 +35,8 @@ def contenders(draw: st.DrawFn) -> Contenders:
         return np.array([float(draw(st.integers(low, high))) for _ in range(count)])
 
     return of_one_type(
-        gpus=draw(st.sampled_from((4, 8, 13))),
-        gangs=np.array([float(draw(st.sampled_from((1, 1, 2, 4)))) for _ in range(count)]),
+        gpus=draw(among(4, 8, 13)),
+        gangs=np.array([float(draw(among(1, 1, 2, 4))) for _ in range(count)]),
         rates=numbers(1, 100) / 10,
         steps_left=numbers(0, 100_000),
         ages=numbers(0, 50_000),
