@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from altair.utils.schemapi import debug_mode
+
 from warehouse.analytics.paired import reference
 from warehouse.analytics.questions import Analytics
 from warehouse.report import accounts
@@ -112,6 +114,7 @@ class Report:
         return [section.figure for section in self.sections if section.figure is not None]
 
 
+@debug_mode(False)  # or Altair validates each part of a chart when it is made
 def report_of(
     analytics: Analytics, about: str | Sequence[str], against: str | None = None
 ) -> Report:
