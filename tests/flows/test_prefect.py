@@ -54,7 +54,7 @@ pytestmark = pytest.mark.prefect
 
 ROOT = Path(__file__).parents[2]
 STEPS = [step.__name__ for step in ROUND]
-START = make_start(Source(jobs=2).open(), Settings("shockwave", one_pool(4), round_seconds=1800))
+START = make_start(Source(jobs=2).open(), Settings("shockwave", one_pool(4), round_seconds=3600))
 
 
 def flow_runs(client: SyncPrefectClient, tag: str) -> list[FlowRun]:
