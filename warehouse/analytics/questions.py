@@ -16,7 +16,6 @@ from warehouse.analytics.catalog import all_copied, create_views, seal
 from warehouse.analytics.copies import read_copies
 from warehouse.analytics.definitions import VIEWS, needed, read_twice, views_of
 from warehouse.analytics.limits import UNLIMITED, Limits, connected, interruptible
-from warehouse.analytics.newest import newest_run
 from warehouse.analytics.recipes import recipe
 from warehouse.analytics.verifying import verifying_read
 from warehouse.store.checks import check_files, check_runs, check_warehouse
@@ -139,6 +138,8 @@ class Analytics:
             raise InputError("job", f"the recipe {name} is of no single job", "leave it out")
         check_warehouse(self.warehouse)
         if run is None and found.of_one_run:
+            from warehouse.analytics.newest import newest_run  # imports Arrow, which queries spare
+
             run = newest_run(self.warehouse)
         # A run without rounds is in no view, and cannot be selected.
         seen = run is not None and next(
