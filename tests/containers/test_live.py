@@ -115,9 +115,10 @@ def test_too_little_memory_and_a_full_disk_are_told(daemon: Dockerd, storage: Pa
 
 
 def test_a_job_in_trouble_learns_the_same_bit_for_bit(daemon: Dockerd, storage: Path) -> None:
-    # It moves from one pool to the other. On few processors it lasts with little work.
+    # It moves from one pool to the other, to the GPU of another job, on which it is killed.
+    # On few processors it lasts with little work.
     nodes = mixed(with_slots(cluster(daemon, storage), 0.5), 0.25)
-    spec = job(7, epochs=16, samples=160)
+    spec, other = job(7, epochs=16, samples=160), {8: (1,)}
     folder = nodes.folder("restless", 7)
     folder.mkdir(parents=True)
     victim = storage / "victim"
@@ -125,23 +126,29 @@ def test_a_job_in_trouble_learns_the_same_bit_for_bit(daemon: Dockerd, storage: 
     (folder / "telemetry.jsonl").write_bytes(b'\xff{garbage\n{"epoch": 3}\n{"epoch": 15, "ba')
     (folder / ".job.json.new").symlink_to(victim)
     os.chown(folder / "telemetry.jsonl", 1000, 1000)
-    with story(nodes, "calm", [spec]) as calm, story(nodes, "restless", [spec]) as restless:
+    with (
+        story(nodes, "calm", [spec]) as calm,
+        story(nodes, "restless", [spec, long(8)]) as restless,
+    ):
         calm.dispatch({7: (0,)})
-        for gpu, end in ((1, "preempt"), (2, "kill")):
+        restless.dispatch(other)
+        restless.until_trained(8)
+        for gpu, end in ((2, "preempt"), (1, "kill")):
             before = restless.epochs(7)
-            restless.play({7: (gpu,)})
+            restless.play({7: (gpu,), **other})
             restless.until_trained(7, before)
             if end == "kill":
                 container(daemon, "restless", 7).kill()
                 restless.play(restless.leases)
             else:
-                restless.play({})
+                restless.play(other)
         restless.play({7: (3,)})
         restless.until_over()
         calm.until_over()
     assert restless.kinds(7) == [
         *("started", "preempted", "resumed", "stopped", "resumed", "finished"),
     ]
+    assert restless.kinds(8) == ["started", "preempted"]
     assert restless.epochs(7) == calm.epochs(7) == list(range(16))
     once = losses(nodes, "calm", 7)
     assert {len(values) for values in once.values()} == {1}
