@@ -49,6 +49,26 @@ def opened(part: tuple[Path, str]) -> tuple[Path, str]:
     return part
 
 
+@pytest.fixture(scope="module")
+def both(made: Made, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str]]:
+    """Warehouses with a run of which each round is a file, and with one that is all in one."""
+    live, whole = (tmp_path_factory.mktemp(kind) for kind in ("live", "ended"))
+    return {
+        "live": (live, write(live, made.start, made.rounds[:6], compact=False)),
+        "ended": (whole, write(whole, made.start, made.rounds)),
+    }
+
+
+@pytest.fixture(params=["live", "ended"])
+def kept(
+    request: pytest.FixtureRequest, tmp_path: Path, both: dict[str, tuple[Path, str]]
+) -> tuple[Path, str]:
+    """One of them, a test's own."""
+    warehouse, run = both[request.param]
+    shutil.copytree(warehouse, tmp_path, dirs_exist_ok=True)
+    return tmp_path, run
+
+
 def folder(warehouse: Path, run: str) -> Path:
     return place_of(warehouse, run)
 

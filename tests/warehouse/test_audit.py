@@ -17,10 +17,11 @@ from flows.history.replay import replay
 from predictor.errors import InputError, WarehouseError
 from tasks.record import record_hash
 from tests.runs import POLICIES, Made, chained, ended, write
+from tests.warehouse.conftest import folder
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import Finding, audit
 from warehouse.store.checksums import CHECKSUMS, checksum, note
-from warehouse.store.folder import WORKLOAD_FILE, place_of
+from warehouse.store.folder import WORKLOAD_FILE
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
@@ -30,30 +31,6 @@ FLIPS = 10
 @pytest.fixture(scope="module")
 def made() -> Made:
     return ended("srtf", jobs=12, seed=2)
-
-
-@pytest.fixture(scope="module")
-def both(made: Made, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str]]:
-    """Warehouses with a run of which each round is a file, and with one that is all in one."""
-    live, whole = (tmp_path_factory.mktemp(kind) for kind in ("live", "ended"))
-    return {
-        "live": (live, write(live, made.start, made.rounds[:6], compact=False)),
-        "ended": (whole, write(whole, made.start, made.rounds)),
-    }
-
-
-@pytest.fixture(params=["live", "ended"])
-def kept(
-    request: pytest.FixtureRequest, tmp_path: Path, both: dict[str, tuple[Path, str]]
-) -> tuple[Path, str]:
-    """One of them, a test's own."""
-    warehouse, run = both[request.param]
-    shutil.copytree(warehouse, tmp_path, dirs_exist_ok=True)
-    return tmp_path, run
-
-
-def folder(warehouse: Path, run: str) -> Path:
-    return place_of(warehouse, run)
 
 
 def problems(warehouse: Path, run: str) -> list[tuple[int | None, str]]:
