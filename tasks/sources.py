@@ -133,6 +133,7 @@ class Workload:
         places: File and line by job id, for error messages; empty for generated jobs.
         commands: Commands of a service, by time.
         service: Whether its jobs came to a service, which made their truths, if any.
+        generated: Whether its jobs are drawn.
     """
 
     source: str
@@ -142,6 +143,7 @@ class Workload:
     places: Mapping[int, str] = field(default_factory=dict, compare=False)
     commands: tuple[Command, ...] = ()
     service: bool = False
+    generated: bool = field(default=False, compare=False)
 
     @cached_property
     def digest(self) -> str:
@@ -164,11 +166,6 @@ class Workload:
             "gpu_hours": work / 3600,
             "last_arrival_s": self.specs[-1].arrival_seconds,
         }
-
-    @property
-    def generated(self) -> bool:
-        """Whether its jobs are drawn, as far as its source says."""
-        return self.source.startswith("generated")
 
     def check_fits(self, inventory: Inventory, ended: Collection[int] = ()) -> None:
         """Refuse a workload with a job that a cluster can never run.
@@ -197,15 +194,16 @@ class Workload:
     def on(self, inventory: Inventory) -> "Workload":
         """The workload as it is on a cluster.
 
-        On several GPU types, isolated run times are those at the mean of a job's rates, by GPUs:
-        at the speed of an even share of the cluster, which has as much of each type (the
-        proportional rate of Gavel, OSDI '20). The profile has these types only.
+        Isolated run times are those on as few nodes as there a gang needs. On several GPU types
+        they are at the mean of a job's rates, by GPUs: at the speed of an even share of the
+        cluster, which has as much of each type (the proportional rate of Gavel, OSDI '20). The
+        profile has these types only.
         """
-        if len(self.profile.gpu_types) < 2:
+        if len(self.profile.gpu_types) < 2 and not self.profile.knows_nodes:
             return self
         profile = self.profile.of_types(inventory.types)
         found = replace(self, profile=profile)
-        if not inventory.mixed:
+        if not inventory.mixed and not profile.knows_nodes:
             return found
         jobs = zip(self.specs, self.truths, strict=True)
         return replace(found, truths=tuple(_shared(*job, profile, inventory) for job in jobs))
@@ -216,15 +214,18 @@ def _shared(
 ) -> GroundTruth:
     """A truth whose isolated run time is at the mean rate of a cluster's GPUs."""
     menu, total = inventory.menu(spec.demand), inventory.gpus
+    reference = profile.reference(spec)
+    if not inventory.mixed and menu == (reference,):
+        return truth
     alone = shared = 0.0
     for size, epochs in ((regime.batch_size, regime.epochs) for regime in truth.profiled):
         rates = {
             found.gpu_type: profile.rate(spec, size, found)
             for found in menu
-            if profile.can_run(spec, size, found)
+            if not inventory.mixed or profile.can_run(spec, size, found)
         }
         mean = sum(inventory.capacities[kind] * rate for kind, rate in rates.items()) / total
-        alone += epochs / size / rates[profile.reference(spec).gpu_type]
+        alone += epochs / size / profile.rate(spec, size, reference)
         shared += epochs / size / mean
     return replace(truth, isolated_seconds=truth.isolated_seconds * shared / alone)
 

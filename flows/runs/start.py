@@ -17,7 +17,14 @@ from solver.cells.cells import Cells
 from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
 from solver.plan import Policy
-from solver.policies import COSTED, PACKED, for_several_pools, make_policy, policy_class
+from solver.policies import (
+    COSTED,
+    PACKED,
+    check_switches,
+    for_several_pools,
+    make_policy,
+    policy_class,
+)
 from tasks.layouts import VERSION
 from tasks.measured import Measurement, PairMeasurement, Spread
 from tasks.record import (
@@ -128,6 +135,7 @@ def make_header(
     settings = _typed(asked, workload.profile)
     profile = _placed(workload.profile, settings.pools)
     several = getattr(policy_of(settings), "several_pools", False)
+    check_switches(settings.policy, {given.name: given.value for given in settings.parameters})
     if len(settings.pools) > 1 and not several:
         raise InputError(
             "policy",
@@ -175,6 +183,7 @@ def make_header(
         spread=tuple(
             Spread(nodes, _rows(table, models), _pair_rows(table, models) if pairs else ())
             for nodes, table in sorted(profile.by_nodes.items())
+            if any(model in models for model, *_ in table.rates)
         ),
     )
 

@@ -147,6 +147,25 @@ def parameters(policy: type[Any]) -> dict[str, float]:
     }
 
 
+def check_switches(name: str, values: Mapping[str, float]) -> None:
+    """Refuse other values than 0 and 1 of `SWITCHES`, in settings of a new run.
+
+    Earlier versions took any: runs of theirs are replayed and resumed by what was recorded.
+
+    Args:
+        name: The policy.
+        values: Parameter values by name.
+
+    Raises:
+        InputError: There is one.
+    """
+    for parameter, value in values.items():
+        if name in POLICIES and parameter in SWITCHES and value not in (0.0, 1.0):
+            raise InputError(
+                f"parameters.{parameter}", f"{value:g} is neither 0 nor 1", "give one of these"
+            )
+
+
 def make_policy(
     name: str,
     backend: str = "auto",
@@ -178,10 +197,6 @@ def make_policy(
         if not 0.0 <= value <= LARGEST:
             raise InputError(
                 f"parameters.{parameter}", f"{value:g} is out of range", f"give 0 to {LARGEST:g}"
-            )
-        if name in POLICIES and parameter in SWITCHES and value not in (0.0, 1.0):
-            raise InputError(
-                f"parameters.{parameter}", f"{value:g} is neither 0 nor 1", "give one of these"
             )
     given: dict[str, Any] = {"backend": backend, "fidelity": fidelity}
     taken = {field.name for field in fields(policy)}

@@ -13,7 +13,7 @@ from predictor.throughput import Profile
 from solver.market import Floats
 from solver.pairs import ALONE, Rows
 from solver.plan import Situation
-from solver.policies import make_policy
+from solver.policies import check_switches, make_policy
 from solver.policies.ossp import TOLERANCE, least_makespan, quickest
 from solver.policies.packed_shares import PackedLedger
 from solver.policies.programs import Program
@@ -204,4 +204,6 @@ def test_themis_has_no_leases_with_pairs() -> None:
 )
 def test_a_switch_is_on_or_off(policy: str, parameter: str, value: float) -> None:
     with pytest.raises(InputError, match=f"parameters.{parameter}: {value:g} is neither 0 nor 1"):
-        make_policy(policy, values={parameter: value})
+        check_switches(policy, {parameter: value})
+    # Runs of earlier versions, which took any value, are replayed and resumed.
+    assert make_policy(policy, values={parameter: value})

@@ -116,6 +116,11 @@ def test_a_move_to_another_pool_is_a_restart_and_changes_the_rate(
     assert faster == pytest.approx(4.0 * rate, rel=0.01)
 
 
+def test_a_new_run_has_switches_on_or_off() -> None:
+    with pytest.raises(InputError, match=r"parameters\.packed: 0\.5 is neither 0 nor 1"):
+        mixed("gavel", parameters=(Parameter("packed", 0.5),))
+
+
 RESTARTS = {("v100", 1): 10.0, ("v100", 2): 5.0, ("k80", 1): 40.0}
 """What was measured; nothing of p100."""
 

@@ -6,6 +6,7 @@ import pytest
 
 from flows.runs.start import make_start
 from predictor.allocation import Allocation, Demand
+from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from predictor.throughput import Profile
 from solver.inventory import Inventory, Pool
@@ -92,11 +93,45 @@ def test_records_tell_the_run_time_of_a_spread_gang(runtime: RuntimeKind) -> Non
     assert all(pace.seconds == pytest.approx(pace.steps / 20.0, rel=0.02) for pace in belief.paces)
 
 
+@pytest.mark.parametrize(
+    ("pools", "spread", "rate"),
+    [
+        # The mean of 6 and 5 steps per second, which is what an even share makes.
+        ((Pool("v100", 4, 2), Pool("k80", 4, 4)), 6.0, (6.0 + 5.0) / 2),
+        ((Pool("v100", 4, 2), Pool("k80", 4, 4)), 0.0, 5.0 / 2),
+        ((Pool("v100", 4, 4), Pool("k80", 4, 4)), 6.0, (20.0 + 5.0) / 2),
+        ((Pool("v100", 4, 2),), 6.0, 6.0),
+        ((Pool("v100", 8, 4),), 6.0, 20.0),
+    ],
+)
+def test_isolated_run_times_are_those_on_as_few_nodes_as_a_gang_needs(
+    pools: tuple[Pool, ...], spread: float, rate: float
+) -> None:
+    rates = {("cnn", 8, "v100", 4): 20.0, ("cnn", 8, "k80", 4): 5.0}
+    profile = Profile(rates, by_nodes={2: Profile({("cnn", 8, "v100", 4): spread})})
+    profile = profile.of_types([pool.gpu_type for pool in pools])
+    (truth,) = start(job(0, 4, 900), profile=profile, pools=pools).workload.truths
+    assert truth.isolated_seconds == pytest.approx(900 / rate)
+
+
+def test_a_gang_that_can_run_on_no_nodes_of_the_only_type_is_refused() -> None:
+    four = ("cnn", 8, "v100", 4)
+    profile = Profile({four: 20.0}, "by hand", by_nodes={2: Profile({four: 0.0})})
+    with pytest.raises(InputError, match="on 4 GPUs of type v100 of 2 nodes"):
+        start(job(0, 4, 900), profile=profile)
+
+
 def test_where_nodes_have_one_gpu_placement_has_no_effect() -> None:
     specs = job(0, 2, 500), job(1, 1, 50)
     pools = (Pool("v100", 4, 1),)
     plain = start(*specs, profile=replace(PROFILE, by_nodes={}), pools=pools)
     assert start(*specs, pools=pools).digest == plain.digest
+
+
+def test_rates_by_nodes_of_other_models_are_not_in_the_header() -> None:
+    other = replace(PROFILE, by_nodes={2: Profile({("lm", 8, "v100", 2): 4.0})})
+    plain = start(job(0, 2, 500), profile=replace(PROFILE, by_nodes={}))
+    assert start(job(0, 2, 500), profile=other).digest == plain.digest
 
 
 @pytest.mark.parametrize("policy", ["fifo", "shockwave", "gavel"])

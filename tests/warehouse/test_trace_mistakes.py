@@ -1,6 +1,7 @@
 """A wrong trace or table gives one line that says where and why."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -213,7 +214,7 @@ def test_a_short_regime_row(files: Files) -> None:
 def test_a_job_that_needs_more_gpus_than_there_are(files: Files) -> None:
     files.write_profile({"('LM (batch size 5)', 4)": {"null": 10.0}})
     files.write_trace(scale_factor="4")
-    workload = files.read()
+    workload = replace(files.read(), source="generated.trace")
     workload.check_fits(Inventory(one_pool(4, gpu_type="v100")))
     with pytest.raises(InputError) as caught:
         workload.check_fits(Inventory(one_pool(3, gpu_type="v100")))

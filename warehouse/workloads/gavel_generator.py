@@ -2,7 +2,8 @@
 
 Model and batch size are drawn among those that a table of throughputs has for the gang. Run times
 on a V100 are 60 · 10^U(1.5, 3) s for 80 % of the jobs and 60 · 10^U(3, 4) s for the rest. Arrivals
-are a Poisson process, or all at once. Its distributions, not its random numbers.
+are a Poisson process, or all at once. Its distributions, not its random numbers. SLOs and
+priorities are not drawn.
 """
 
 from collections.abc import Collection, Mapping
@@ -92,6 +93,7 @@ def generate_from_table(
         specs=tuple(specs),
         truths=tuple(static_truth(spec, found) for spec in specs),
         profile=found,
+        generated=True,
     )
 
 

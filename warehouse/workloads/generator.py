@@ -102,6 +102,7 @@ def generate_workload(
         specs=tuple(spec for spec, _ in drawn),
         truths=tuple(truth for _, truth in drawn),
         profile=profile,
+        generated=True,
     )
 
 
