@@ -213,6 +213,9 @@ class Source(Jobs):
             raise InputError(
                 field.name, f"says nothing about a {self.format} trace", "leave it out"
             )
+        for name in ("mean_interarrival_seconds", "contention_factor"):
+            if getattr(self, name) is not None and Arrivals(self.arrivals) is Arrivals.AT_ONCE:
+                raise InputError(name, "means nothing if all jobs arrive at once", "leave it out")
 
     def _generate(self, gpus: int | None) -> "Workload":
         import numpy as np
@@ -231,7 +234,7 @@ class Source(Jobs):
             self.jobs,
             rng=np.random.default_rng(self.seed),
             arrivals=Arrivals(self.arrivals),
-            mean_interarrival_seconds=self._gap(mix, gpus),
+            mean_interarrival_seconds=self._gap_on(gpus, mix),
             mix=mix,
         )
 
@@ -248,21 +251,23 @@ class Source(Jobs):
             rng=np.random.default_rng(self.seed),
             gpu_types=gpu_types,
             arrivals=Arrivals(self.arrivals),
-            mean_interarrival_seconds=self._gap(None, None),
+            mean_interarrival_seconds=self._gap(),
             scale_factors=_scale_factors(self.scale_factors) if self.scale_factors else GANGS,
         )
 
-    def _gap(self, mix: "Mix | None", gpus: int | None) -> float:
-        """Mean gap between arrivals, in seconds."""
+    def _gap(self) -> float:
+        """Mean gap between arrivals in seconds, without a contention factor."""
         from warehouse.workloads.generator import MEAN_INTERARRIVAL_SECONDS
 
-        gap, factor = self.mean_interarrival_seconds, self.contention_factor
-        for name, given in (("mean_interarrival_seconds", gap), ("contention_factor", factor)):
-            if given is not None and Arrivals(self.arrivals) is Arrivals.AT_ONCE:
-                raise InputError(name, "means nothing if all jobs arrive at once", "leave it out")
-        if factor is None or mix is None:
-            return MEAN_INTERARRIVAL_SECONDS if gap is None else gap
-        if gap is not None:
+        gap = self.mean_interarrival_seconds
+        return MEAN_INTERARRIVAL_SECONDS if gap is None else gap
+
+    def _gap_on(self, gpus: int | None, mix: "Mix") -> float:
+        """Mean gap between arrivals in seconds, of a mix of jobs on a cluster."""
+        factor = self.contention_factor
+        if factor is None:
+            return self._gap()
+        if self.mean_interarrival_seconds is not None:
             raise InputError(
                 "contention_factor", "stands in place of the mean gap", "give one of them"
             )

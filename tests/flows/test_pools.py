@@ -159,7 +159,7 @@ def test_jobs_are_drawn_from_a_table_of_throughputs(here: Command, tmp_path: Pat
         ),
         (
             ["--pools", "v100:4x1,k8:4x1", "--throughputs", EXAMPLE],
-            f"--pools: {EXAMPLE} has no GPU type 'k8'; did you mean k80? it has k80, v100",
+            f"{EXAMPLE}: has no GPU type 'k8'; did you mean k80? it has k80, v100",
         ),
         (
             ["--pools", "v100:4x1,k80:4x1", "--throughputs", EXAMPLE, "--scale-factors", "4=1"],

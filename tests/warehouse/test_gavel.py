@@ -71,6 +71,7 @@ def test_an_slo_is_a_deadline_in_isolated_run_times(
 def test_gangs_on_several_nodes_have_rates_of_their_own(tmp_path: Path) -> None:
     several = """v100_unconsolidated,LM (batch size 5),1,,,9.0,
 v100_unconsolidated,LM (batch size 5),2,,,4.0,
+v100_unconsolidated,LM (batch size 5),1,LM (batch size 5),1,3.5,3.5
 v100_unconsolidated,LM (batch size 5),2,LM (batch size 5),2,1.5,1.5
 k80_unconsolidated,LM (batch size 5),2,,,1.0,
 """
@@ -79,6 +80,7 @@ k80_unconsolidated,LM (batch size 5),2,,,1.0,
     rates = [profile.rate(spec, 5, Allocation("v100", 2, nodes)) for nodes in (1, 2, 3)]
     assert (profile.gpu_types, rates) == (("v100",), [16.0, 4.0, 4.0])
     assert profile.rate(spec, 5, Allocation("v100", 1)) == 10.0
+    assert profile.by_nodes[2].pairs == {("LM", 5, "LM", 5, "v100", 2): 1.5}
     assert profile.shared_rate(spec, 5, spec, 5, Allocation("v100", 2, 2)) == 1.5
     assert profile.shared_rate(spec, 5, spec, 5, Allocation("v100", 2)) == 0.0
     assert not profile.can_run(spec, 5, Allocation("k80", 2, 2))
@@ -109,7 +111,7 @@ def test_rates_are_those_of_jobs_alone_on_the_types_that_are_asked_for(tmp_path:
     for wrong, said in (("t4", "it has k80, v100"), ("k8", "did you mean k80? it has k80, v100")):
         with pytest.raises(InputError) as caught:
             read_throughputs(tmp_path / "t.csv", (wrong,))
-        assert str(caught.value) == f"pools: {tmp_path / 't.csv'} has no GPU type {wrong!r}; {said}"
+        assert str(caught.value) == f"{tmp_path / 't.csv'}: has no GPU type {wrong!r}; {said}"
 
 
 @pytest.mark.parametrize(
@@ -146,6 +148,8 @@ def test_a_mistake_in_a_trace_is_told_with_its_line(tmp_path: Path, trace: str, 
         ),
         (TABLE.replace("job_type,scale", "job,scale"), "t.csv:1: missing column 'job_type'"),
         (TABLE.replace("k80,LM", "k80 LM"), "t.csv:2: 6 fields instead of 7"),
+        (HEADER, "t.csv: has no throughputs of jobs alone, on one node; give a table that has"),
+        (f"{HEADER}\nv100_unconsolidated,A3C,2,,,4.0,", "t.csv: has no throughputs of jobs alone"),
     ],
 )
 def test_a_mistake_in_a_table_is_told_with_its_line(tmp_path: Path, table: str, said: str) -> None:

@@ -91,7 +91,7 @@ def read_table(path: Path, gpu_types: Collection[str] = ()) -> Profile:
         return table.of_types(gpu_types or known)
     if USUAL_TYPE not in known:
         problem = f"has no GPU type {USUAL_TYPE!r}, and none is asked for"
-        remedy = f"give pools of its types: {', '.join(known) or 'none'}"
+        remedy = f"give pools of its types: {', '.join(known)}"
         raise InputError(str(path), problem, remedy)
     return table.of_types((USUAL_TYPE,))
 
@@ -135,14 +135,19 @@ def read_whole(path: Path, gpu_types: Collection[str] = ()) -> Profile:
             raise row.refusal("partner_job_type", problem, "give each pair both ways round")
     (rates, pairs), (spread_rates, spread_pairs) = tables[False], tables[True]
     spread = Profile(
-        {key: rate for key, rate in spread_rates.items() if key[3] > 1}, str(path), spread_pairs
+        {key: rate for key, rate in spread_rates.items() if key[3] > 1},
+        str(path),
+        {key: rate for key, rate in spread_pairs.items() if key[5] > 1},
     )
     table = Profile(rates, str(path), pairs, by_nodes={2: spread} if spread.rates else {})
     known = table.gpu_types
+    if not known:
+        problem = "has no throughputs of jobs alone, on one node"
+        raise InputError(str(path), problem, "give a table that has")
     for kind in gpu_types:
         if kind not in known:
-            remedy = f"{likely(kind, known)}it has {', '.join(known) or 'none'}"
-            raise InputError("pools", f"{path} has no GPU type {kind!r}", remedy)
+            remedy = f"{likely(kind, known)}it has {', '.join(known)}"
+            raise InputError(str(path), f"has no GPU type {kind!r}", remedy)
     return table
 
 
