@@ -1,6 +1,6 @@
 """Who gets room in the coming round, and where: list scheduling with backfilling."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import inf
@@ -56,18 +56,18 @@ def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[
         GPU indices by job, each job's of one pool.
     """
     inventory = situation.inventory
-    order, saves = by_placement(situation, order)
+    order, consolidated = by_placement(situation, order)
     held = _held(inventory, order)
     sharing = any(claim.other for claim in order) or overlap(held)
     skipped_from: dict[tuple[int, int], int] = {}
-    passed: set[int] = set()
+    passed: set[tuple[int, int]] = set()
     while True:
-        chosen = fitting(inventory, order, skipped_from, saves, passed)
+        chosen = fitting(inventory, order, skipped_from, consolidated, passed)
         found: dict[int, tuple[int, ...]] = {}
         for number, first in enumerate(inventory.first_gpus):
             positions = [position for position, there in chosen.items() if there == number]
             gangs = [
-                Gang(job.job_id, allocation.gpus, job.spec.consolidate or position in saves)
+                Gang(job.job_id, allocation.gpus, job.spec.consolidate or position in consolidated)
                 for position in positions
                 for job, allocation, _ in [order[position]]
             ]
@@ -76,20 +76,21 @@ def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[
             if sharing:
                 before = going_on(before, (order[position].job_ids for position in positions))
             pool = inventory.pools[number]
-            if saves:
-                moving = {order[position].job.job_id for position in positions if position in saves}
+            if consolidated:
+                moving = {order[n].job.job_id for n in positions if n in consolidated}
                 before = {
                     job: gpus
                     for job, gpus in before.items()
                     if not (job in moving and _spread_over(pool, gpus))
                 }
             costs = {gang.job_id: situation.restart_seconds * gang.gpus for gang in gangs}
-            worth = [saves.get(position, inf) for position in positions]
+            worth = [consolidated.get(position, inf) for position in positions]
             placed = _laid_out(pool, gangs, before, kept, worth, costs)
             if len(placed) < len(gangs):
                 unmet = next(n for n, gang in enumerate(gangs) if gang.job_id not in placed)
-                if positions[unmet] in saves:
-                    passed.add(positions[unmet])
+                if positions[unmet] in consolidated:
+                    passing = _passed_with(positions[unmet], order, consolidated, held[number])
+                    passed.update((number, position) for position in passing)
                 else:
                     skipped_from[number, gangs[unmet].gpus] = positions[unmet]
                 break
@@ -114,9 +115,10 @@ def by_placement(
         order: Claims by descending priority.
 
     Returns:
-        The claims, and by position of those that ask for as few nodes as possible what that saves
-        over being spread until the job ends, in GPU-seconds: as much as others may lose by
-        restarts to make room. No bound where the job cannot be spread, or must not be.
+        The claims, and by position of those that are met on as few nodes as possible, or not at
+        all, what that is worth: GPU-seconds that others may lose by restarts to make room. It is
+        what the job saves until it ends over being spread, without bound where it cannot be spread
+        or must not be. Nobody moves for two that share their GPUs.
     """
     if not order or not order[0].job.throughput.knows_nodes:
         return order, {}
@@ -127,37 +129,38 @@ def by_placement(
         faster.setdefault(job.job_id, []).append((position, job.rate(few)))
     then: dict[int, list[Claim]] = {}
     found: list[Claim] = []
-    saves: dict[int, float] = {}
+    consolidated: dict[int, float] = {}
     for position, claim in enumerate(on_few):
         job, few, other = claim
         more, slower = _spread(job, few)
         if slower <= 1.0 and other is None:
             found.append(claim)
         elif other or more is None or job.spec.consolidate:
-            saves[len(found)] = 0.0 if other else inf
+            consolidated[len(found)] = 0.0 if other else inf
             found.append(claim)
         else:
             worth = job.run_time(few).remaining * (slower - 1.0) * few.gpus
             holds = inventory.allocation(job.gpus) if job.gpus else few
-            spread = holds.nodes > few.nodes and _alike(holds, few)
+            spread = holds.nodes > few.nodes and _same_gpus(holds, few)
             if spread and worth <= restart * few.gpus:
                 found.append(Claim(job, holds))
             else:
-                saves[len(found)] = worth - spread * restart * few.gpus
+                consolidated[len(found)] = worth - spread * restart * few.gpus
                 found.append(claim)
                 rate = job.rate(more)
                 last = max(n for n, speed in faster[job.job_id] if speed > rate)
                 then.setdefault(max(last, position), []).append(Claim(job, more))
         found += then.pop(position, ())
-    return found, saves
+    return found, consolidated
 
 
 def _on_few(job: ActiveJob, there: Allocation) -> Allocation:
     """As many GPUs of the type on as few nodes as the cluster has."""
-    return min((found for found in job.menu if _alike(found, there)), default=there)
+    return min((found for found in job.menu if _same_gpus(found, there)), default=there)
 
 
-def _alike(one: Allocation, other: Allocation) -> bool:
+def _same_gpus(one: Allocation, other: Allocation) -> bool:
+    """Whether two allocations differ in their nodes at most."""
     return (one.gpu_type, one.gpus) == (other.gpu_type, other.gpus)
 
 
@@ -194,6 +197,30 @@ def _held(inventory: Inventory, order: Sequence[Claim]) -> list[dict[int, tuple[
     return held
 
 
+def _passed_with(
+    first: int,
+    order: Sequence[Claim],
+    consolidated: Mapping[int, float],
+    held: Collection[int],
+) -> Iterator[int]:
+    """A claim without room in a pool, and later ones that then have none there either.
+
+    They are on as many or more GPUs of the type, others may lose no more for them, and their jobs
+    hold none there that they could keep.
+    """
+    yield first
+    there = order[first].allocation
+    for position, worth in consolidated.items():
+        if position > first and worth <= consolidated[first]:
+            later = order[position]
+            if (
+                later.allocation.gpu_type == there.gpu_type
+                and later.allocation.gpus >= there.gpus
+                and not any(job_id in held for job_id in later.job_ids)
+            ):
+                yield position
+
+
 def _laid_out(
     pool: Pool,
     gangs: Sequence[Gang],
@@ -221,8 +248,12 @@ def _laid_out(
         if not layout:
             return placed
         taken = set(chain.from_iterable(layout.values()))
-        there = [job for job, gpus in held.items() if not taken.isdisjoint(gpus)]
-        moved = (job for job in there if layout.get(job) != held[job])
+        there = {job for job, gpus in held.items() if not taken.isdisjoint(gpus)}
+        moved = [
+            job
+            for job, gpus in held.items()
+            if layout.get(job, gpus) != gpus or (job in there and job not in layout)
+        ]
         if worth[first] < inf and sum(costs.get(job, 0.0) for job in moved) > worth[first]:
             return placed
         for job_id in there:
@@ -234,8 +265,8 @@ def fitting(
     inventory: Inventory,
     order: Sequence[Claim],
     skipped_from: Mapping[tuple[int, int], int] = MappingProxyType({}),
-    saves: Collection[int] = (),
-    passed: Collection[int] = (),
+    consolidated: Collection[int] = (),
+    passed: Collection[tuple[int, int]] = (),
 ) -> dict[int, int]:
     """The claims that are met by number of GPUs, at most one of each job.
 
@@ -244,8 +275,10 @@ def fitting(
         order: Claims by descending priority.
         skipped_from: By pool and gang size, the position from which on consolidated jobs are
             skipped: a gang of that size found no room there, so later ones do not either.
-        saves: Positions of claims on as few nodes as they say.
-        passed: Those of them for which there is no room.
+        consolidated: Positions of claims that are met on as few nodes as they ask for, or not at
+            all (`by_placement`). In a pool whose nodes are too small for that they are not met.
+        passed: Pool and position of those of them for which no lay-out of that pool has room at
+            what it is worth. They go on to the next pool of their type.
 
     Returns:
         The number of the pool, by position of the claim, in order.
@@ -258,12 +291,12 @@ def fitting(
             break
         if claim.job.job_id in met or (claim.other and claim.other.job_id in met):
             continue
-        if position in passed:
-            continue
         job, allocation, _ = claim
         gpus = allocation.gpus
         for number in _pools_for(inventory, job, allocation):
-            if position in saves and inventory.pools[number].fewest_nodes(gpus) > allocation.nodes:
+            pool = inventory.pools[number]
+            too_small = pool.fewest_nodes(gpus) > allocation.nodes
+            if (number, position) in passed or (position in consolidated and too_small):
                 continue
             if gpus <= free[number] and not (
                 job.spec.consolidate and position >= skipped_from.get((number, gpus), len(order))

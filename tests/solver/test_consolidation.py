@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,21 +30,22 @@ def job(
     *,
     epochs: float = 1_000.0,
     consolidate: bool = False,
+    nodes: Inventory = NODES,
 ) -> ActiveJob:
     demand = Demand.gang(gpus)
     spec = JobSpec(job_id, "cnn", 8, 8, demand, Mode.STATIC, 1, 1, 0.0, consolidate=consolidate)
-    menu = NODES.menu_of(spec, 8, profile)
-    there = NODES.held(held, profile)
+    menu = nodes.menu_of(spec, 8, profile)
+    there = nodes.held(held, profile)
     left = certain(job_id, epochs, 8)
     return ActiveJob(Belief(spec), left, held, len(held), menu, profile, held=there)
 
 
-def served(*jobs: ActiveJob) -> dict[int, tuple[int, ...]]:
-    return next_round(situation(*jobs), claims(jobs))
+def served(*jobs: ActiveJob, nodes: Inventory = NODES) -> dict[int, tuple[int, ...]]:
+    return next_round(situation(*jobs, nodes=nodes), claims(jobs))
 
 
-def situation(*jobs: ActiveJob) -> Situation:
-    return Situation(0.0, NODES, 100.0, 1, jobs, len(jobs), restart_seconds=20.0)
+def situation(*jobs: ActiveJob, nodes: Inventory = NODES) -> Situation:
+    return Situation(0.0, nodes, 100.0, 1, jobs, len(jobs), restart_seconds=20.0)
 
 
 def rates(v100: float, k80: float, spread: float) -> Profile:
@@ -65,12 +67,12 @@ def test_a_gang_is_rather_spread_than_on_a_slower_type_and_the_other_way_round()
 def test_claims_of_a_spread_gang_follow_those_on_which_it_is_faster() -> None:
     profile = rates(10.0, 3.0, 2.0)
     one, two = job(1, 2, profile), job(2, 2, profile)
-    order, saves = by_placement(situation(one, two), claims([one, two]))
+    order, consolidated = by_placement(situation(one, two), claims([one, two]))
     asked = [(job.job_id, there.gpu_type, there.nodes) for job, there, _ in order]
     on = [("v100", 1), ("k80", 1), ("v100", 2)]
     assert asked == [(number, *there) for number in (1, 2) for there in on]
     # 1,000 steps take 100 s or 500 s on two GPUs.
-    assert saves == {0: 800.0, 3: 800.0}
+    assert consolidated == {0: 800.0, 3: 800.0}
 
 
 def test_a_spread_gang_stays_where_a_move_saves_less_than_its_restart() -> None:
@@ -88,6 +90,44 @@ def test_two_that_share_their_gpus_are_not_spread() -> None:
     together = first._replace(other=pair[1])
     placed = next_round(situation(*fillers, *pair), [*claims(fillers), together, *claims(pair)])
     assert placed[1] != placed[2]
+
+
+@pytest.mark.parametrize("spread", [0.0, 5.0])
+def test_a_gang_without_room_on_a_node_of_one_pool_goes_to_the_next_of_the_type(
+    spread: float,
+) -> None:
+    """Be it that it cannot be spread, or that two others on the way are not worth a restart."""
+    nodes = Inventory((Pool("v100", 4, 2), Pool("v100", 2, 2)))
+    if not spread:
+        nodes = nodes.without((0, 2))
+    profile = rates(10.0, 3.0, spread)
+    others = [job(n, 1, profile, (gpu,), nodes=nodes) for n, gpu in enumerate((0, 2), start=1)]
+    gang = job(9, 2, profile, epochs=10.0, nodes=nodes)
+    assert served(*(others if spread else ()), gang, nodes=nodes)[9] == (4, 5)
+
+
+def test_a_gang_that_keeps_its_node_is_not_passed_over_with_those_that_find_none() -> None:
+    nodes = Inventory((Pool("v100", 6, 2),))
+    profile = rates(10.0, 3.0, 5.0)
+    others = [job(n, 1, profile, (gpu,), nodes=nodes) for n, gpu in enumerate((0, 2), start=1)]
+    new = [job(n, 2, profile, epochs=10.0, nodes=nodes) for n in (3, 4)]
+    stays = job(5, 2, profile, (4, 5), epochs=10.0, nodes=nodes)
+    placed = served(*others, new[0], stays, new[1], nodes=nodes)
+    assert placed[3] == (1, 3)
+    assert placed[5] == (4, 5)
+    assert 4 not in placed
+
+
+@pytest.mark.parametrize(("epochs", "gpus"), [(250.0, (0, 7)), (350.0, (0, 1))])
+def test_all_who_restart_for_a_gang_count(epochs: float, gpus: tuple[int, ...]) -> None:
+    """Three would, of whom two lose their GPUs to others and one is laid on those of another."""
+    nodes = Inventory((Pool("v100", 12, 4),))
+    profile = rates(10.0, 3.0, 5.0)
+    taken = (1, 2, 3, 4, 5, 6, 8, 9, 10)
+    others = [job(n, 1, profile, (gpu,), nodes=nodes) for n, gpu in enumerate(taken)]
+    # 50 and 70 GPU-seconds saved; each that moves loses 20.
+    placed = served(*others, job(99, 2, profile, epochs=epochs, nodes=nodes), nodes=nodes)
+    assert placed[99] == gpus
 
 
 @st.composite
