@@ -94,7 +94,7 @@ def slowness(job: ActiveJob, held: Allocation | None) -> float:
     if held is None or not (held.gpu_type != first.gpu_type or job.throughput.knows_nodes):
         return 1.0
     if not job.throughput.can_run(job.spec, job.belief.batch_size, held):
-        return 1.0  # GPUs of a play are not placed: there a gang may be spread that cannot be
+        return 1.0  # on a single GPU type menus have what a job cannot run on, too
     return job.rate(first) / job.rate(held)
 
 
@@ -282,15 +282,27 @@ class Play:
     def _end(self, job_id: int, gpus: Sequence[int], pace: _Pace) -> float:
         """When a job ends that holds these GPUs."""
         job = self.jobs[job_id]
-        there = self.now.inventory.held(gpus, job.seen.throughput)
+        there = self._held(job.seen, gpus)
         seconds = job.length * slowness(job.seen, there)
         return pace.end(job.held(seconds, self.now.round_seconds, pace.late))
+
+    def _held(self, job: ActiveJob, gpus: Sequence[int]) -> Allocation | None:
+        """The allocation that a job holds, where speeds differ with it; else None.
+
+        Who is next in line takes any free GPUs. Where a job cannot run on as many nodes as they
+        span, it holds as many GPUs on as few nodes as it bids for.
+        """
+        found = self.now.inventory.held(gpus, job.throughput)
+        if not found or job.throughput.can_run(job.spec, job.belief.batch_size, found):
+            return found
+        kind = (found.gpu_type, found.gpus)
+        return next((one for one in job.menu if (one.gpu_type, one.gpus) == kind), None)
 
     def _pair(self, first: int, second: int, gpus: Sequence[int], paces: dict[int, _Pace]) -> None:
         """Have two jobs train on the same GPUs, until the first of them ends."""
         one, other = self.jobs[first].seen, self.jobs[second].seen
         for job_id, job, beside in ((first, one, other), (second, other, one)):
-            there = self.now.inventory.held(gpus, job.throughput) or job.own
+            there = self._held(job, gpus) or job.own
             slower = job.rate(there) / max(job.shared_rate(beside, there), LEAST_RATE)
             paces[job_id] = replace(paces[job_id], slower=slower)
         end, sooner = min((self._end(job, gpus, paces[job]), job) for job in (first, second))
@@ -323,7 +335,7 @@ class Play:
             gpus = held.get(job_id, ())
             if gpus:
                 whole = rounds + (job.seen.lease_rounds if job.seen.gpus == gpus else 0)
-                there = self.now.inventory.held(gpus, job.seen.throughput)
+                there = self._held(job.seen, gpus)
                 pace = paces[job_id]
                 ran = job.trained(pace.worked(clock), now.round_seconds, pace.late)
                 ran = min(ran, job.length * slowness(job.seen, there))

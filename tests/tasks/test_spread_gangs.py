@@ -1,19 +1,26 @@
 """Gangs that are slower when they span several nodes: the rate is that of the real placement."""
 
+from collections import deque
 from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import pytest
 
+from flows.runs.prepared import prepare
 from flows.runs.start import make_start
 from predictor.allocation import Allocation, Demand
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode
 from predictor.throughput import Profile
 from solver.inventory import Inventory, Pool
+from solver.policies import place
 from tasks.invariants import Invariants
+from tasks.play import JobInPlay, Play
 from tasks.record import RuntimeKind, Settings, Start
+from tasks.round import Round, collect, predict, situation, solve
 from tasks.sources import Workload
-from tests.runs import Made, make
+from tests.runs import Made, Memory, make
 from warehouse.workloads.gavel import static_truth
 
 POOLS = (Pool("v100", 4, 2),)
@@ -149,3 +156,22 @@ def test_every_round_of_gangs_that_cannot_be_spread_is_sound(
     invariants = Invariants(made.header, made.start.workload)
     assert [fault for record in made.records for fault in invariants.broken(record)] == []
     assert invariants.unended == []
+
+
+def test_plays_go_by_rates_of_allocations_on_which_a_gang_can_run() -> None:
+    """Who is next in line takes any free GPUs, of two nodes too."""
+    never = replace(PROFILE, by_nodes={2: Profile({FAST: 0.0})})
+    specs = (job(0, 1, 80), job(1, 1, 1_000), job(2, 1, 1_000), job(3, 2, 5_000))
+    with prepare(start(*specs, profile=never)).under_way(Memory()) as run:
+        this = Round()
+        for step in (collect, predict, solve):
+            step(run, this)
+        now = situation(run, this)
+        assert now
+        jobs = {n: JobInPlay(active, 1_000.0 if n else 80.0) for n, active in this.active.items()}
+        play = Play(partial(place, run.policy), now, jobs, deque(), np.random.default_rng(0))
+        play._carry_out(this.plan, 3)
+    gang = play.jobs[3].seen
+    assert INVENTORY.allocation(gang.gpus).nodes == 2
+    assert gang.own == Allocation("v100", 2, 1)
+    assert gang.rate(gang.own) == 10.0
