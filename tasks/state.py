@@ -23,6 +23,7 @@ from tasks.commands import Command, CommandKind, Orders
 from tasks.eligibility import Barred, barred, doomed
 from tasks.record import RoundRecord, RunHeader, RuntimeKind, Start
 from tasks.sources import JobSource, Taken
+from tasks.speeds import LastRound
 from tasks.tenancy import Tenancy, gpu_seconds
 from tasks.time_held import TimeHeld
 
@@ -188,9 +189,10 @@ class RunState:
         reports = _by_job(seen.reports)
         beliefs, forecasts, leases = dict(self.beliefs), dict(self.forecasts), dict(self.leases)
         inventory = header.settings.inventory_in(self.round - 1, self.orders.added)
+        last = LastRound(header, inventory, self.beliefs, self.leases, self.even.clock_seconds)
         for entry in seen.progress:
             belief = beliefs[entry.job_id]
-            speed = self._speed(header, inventory, belief, seen)
+            speed = last.speed(belief, seen)
             beliefs[entry.job_id] = belief.after(reports.get(entry.job_id, ()), entry, speed)
         rounds = [(self.beliefs[entry.job_id], beliefs[entry.job_id]) for entry in seen.progress]
         for job_id, losses in _by_job(seen.losses).items():
@@ -270,48 +272,6 @@ class RunState:
     def _took_its_limit(self, seen: Observation, spec: JobSpec) -> bool:
         """Whether a timed job ended at its limit, which then is how long it took."""
         return spec.timed and spec.job_id in self.leases and self.held.is_over(seen, spec)
-
-    def _speed(
-        self, header: RunHeader, inventory: Inventory, belief: Belief, seen: Observation
-    ) -> float:
-        """How fast a job ran in the last round, over its rate on its reference allocation.
-
-        Beside a job that ended in the round it ran as long as that one, and then alone; by the
-        published rules, at one rate.
-        """
-        job = belief.spec
-        other = self._shares_with(job.job_id) if header.pairs else None
-        if not (inventory.mixed or other or header.throughputs.knows_nodes):
-            return 1.0
-        held, rate = inventory.allocation(self.leases[job.job_id]), header.throughputs.rate
-        reference = header.throughputs.reference(job)
-        if other:
-            shared, size = header.throughputs.shared_rate, belief.batch_size
-            there = shared(job, size, other.spec, other.batch_size, held)
-            if header.settings.runtime != RuntimeKind.VIRTUAL:
-                together = self._share_together(seen, job.job_id, other.spec.job_id)
-                there = together * there + (1.0 - together) * rate(job, size, held)
-            return there / rate(job, size, reference)
-        if held.gpu_type == reference.gpu_type and not header.throughputs.knows_nodes:
-            return 1.0
-        return rate(job, belief.batch_size, held) / rate(job, belief.batch_size, reference)
-
-    def _share_together(self, seen: Observation, *pair: int) -> float:
-        """The part of a job's training in the last round in which the other of its pair ran too.
-
-        The time that it held its GPUs and did not train was its restart, at first.
-        """
-        began, ends = self.even.clock_seconds, {e.job_id: e.at_seconds for e in seen.finished}
-        own, other = (ends.get(job, seen.clock_seconds) - began for job in pair)
-        trained = sum(entry.seconds for entry in seen.progress if entry.job_id == pair[0])
-        lost = max(own - trained, 0.0)
-        return min(max(other - lost, 0.0) / (own - lost), 1.0) if own > lost else 1.0
-
-    def _shares_with(self, job_id: int) -> Belief | None:
-        """The other job on a job's GPUs in the last round."""
-        gpus = self.leases[job_id]
-        others = (job for job, held in self.leases.items() if held == gpus and job != job_id)
-        return next((self.beliefs[job] for job in others), None)
 
     def decided(self, header: RunHeader, record: RoundRecord, digest: str) -> "RunState":
         """The state after a round, from the state updated with the round's observation.

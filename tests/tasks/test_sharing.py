@@ -19,6 +19,7 @@ from predictor.throughput import Profile
 from solver.policies.packed_shares import PackedLedger
 from tasks.invariants import Invariants
 from tasks.record import Parameter, RoundRecord, RuntimeKind
+from tasks.speeds import LastRound
 from tasks.state import RunState, advance
 from tests.runs import Made, chained, make, mixed, write
 from warehouse.store.reader import Reader
@@ -136,10 +137,10 @@ def test_as_containers_behave_a_job_goes_on_alone_once_the_other_of_its_pair_end
     assert (end.job_id, end.at_seconds) == (second.job_id, pytest.approx(20.0 + lasts))
     done = first.total_steps - seen.progress[0].steps_left
     assert done == pytest.approx(rate * (0.5 * lasts + 580.0 - lasts), abs=1)
-    state = RunState.initial(start)
-    state = replace(state, leases={first.job_id: (0,), second.job_id: (0,)})
-    state = replace(state, beliefs={job.job_id: Belief(job) for job in (first, short)})
-    speed = state._speed(start.header, state.inventory(start.header), Belief(first), seen)
+    beliefs = {job.job_id: Belief(job) for job in (first, short)}
+    leases = {first.job_id: (0,), second.job_id: (0,)}
+    last = LastRound(start.header, start.header.settings.inventory, beliefs, leases, 0.0)
+    speed = last.speed(beliefs[first.job_id], seen)
     assert speed == pytest.approx(1.0 - 0.5 * lasts / 580.0, rel=1e-3)  # whole steps
     assert speed * seen.progress[0].seconds * rate == pytest.approx(done, abs=1)
 

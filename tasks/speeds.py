@@ -1,0 +1,72 @@
+"""How fast jobs ran in the last round, by the throughput table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from containers.runtime import Observation
+from predictor.belief import Belief
+from solver.inventory import Inventory
+from tasks.record import RunHeader, RuntimeKind
+
+
+@dataclass(frozen=True, slots=True)
+class LastRound:
+    """A round that was carried out.
+
+    Attributes:
+        header: The run's header.
+        inventory: The cluster in that round.
+        beliefs: Beliefs about its jobs at its begin, by job id.
+        leases: GPUs by job id.
+        began: The run's clock at its begin, in seconds.
+    """
+
+    header: RunHeader
+    inventory: Inventory
+    beliefs: Mapping[int, Belief]
+    leases: Mapping[int, tuple[int, ...]]
+    began: float
+
+    def speed(self, belief: Belief, seen: Observation) -> float:
+        """How fast a job ran, over its rate on its reference allocation.
+
+        Beside a job that ended in the round it ran as long as that one, and then alone; by the
+        published rules, at one rate.
+
+        Args:
+            belief: Belief about the job, at the batch size at which it ran.
+            seen: The runtime's observation of the round.
+        """
+        header, job = self.header, belief.spec
+        other = self._shares_with(job.job_id) if header.pairs else None
+        if not (self.inventory.mixed or other or header.throughputs.knows_nodes):
+            return 1.0
+        held, rate = self.inventory.allocation(self.leases[job.job_id]), header.throughputs.rate
+        reference = header.throughputs.reference(job)
+        if other:
+            shared, size = header.throughputs.shared_rate, belief.batch_size
+            there = shared(job, size, other.spec, other.batch_size, held)
+            if header.settings.runtime != RuntimeKind.VIRTUAL:
+                together = self._share_together(seen, job.job_id, other.spec.job_id)
+                there = together * there + (1.0 - together) * rate(job, size, held)
+            return there / rate(job, size, reference)
+        if held.gpu_type == reference.gpu_type and not header.throughputs.knows_nodes:
+            return 1.0
+        return rate(job, belief.batch_size, held) / rate(job, belief.batch_size, reference)
+
+    def _share_together(self, seen: Observation, *pair: int) -> float:
+        """The part of a job's training in the round in which the other of its pair ran too.
+
+        The time that it held its GPUs and did not train was its restart, at first.
+        """
+        ends = {event.job_id: event.at_seconds for event in seen.finished}
+        own, other = (ends.get(job, seen.clock_seconds) - self.began for job in pair)
+        trained = sum(entry.seconds for entry in seen.progress if entry.job_id == pair[0])
+        lost = max(own - trained, 0.0)
+        return min(max(other - lost, 0.0) / (own - lost), 1.0) if own > lost else 1.0
+
+    def _shares_with(self, job_id: int) -> Belief | None:
+        """The other job on a job's GPUs."""
+        gpus = self.leases[job_id]
+        others = (job for job, held in self.leases.items() if held == gpus and job != job_id)
+        return next((self.beliefs[job] for job in others), None)
