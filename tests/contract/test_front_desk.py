@@ -26,7 +26,7 @@ from flows.desk.front import FrontDesk
 from flows.desk.local import LocalDesk
 from flows.desk.rows import Accepted
 from flows.web.streams import MOST_OF_ONE
-from harness.waiting import POLL_SECONDS
+from harness.waiting import HANG_SECONDS, POLL_SECONDS
 from predictor.errors import InputError, WarehouseBusy
 from tests.flows.served import SECRET, served
 from tests.flows.test_api import FILE, furnish
@@ -227,7 +227,9 @@ def test_a_stream_goes_on_after_the_last_event_that_is_known(furnished: SimpleNa
     assert read(whole[0][0], len(rows) - 1) == whole[1:]
     for known in ("x", "1", "1.-1", "1.1.1", "9" * 50 + ".0"):
         answer = httpx.get(
-            f"{url}/v1/events?follow=true", headers=bearer | {"Last-Event-ID": known}
+            f"{url}/v1/events?follow=true",
+            headers=bearer | {"Last-Event-ID": known},
+            timeout=HANG_SECONDS,
         )
         assert (answer.status_code, answer.json()["place"]) == (422, "Last-Event-ID")
 
@@ -285,7 +287,9 @@ def test_a_stream_whose_place_is_taken_waits_for_it(
         paused.append(seconds)
         if len(paused) == 1:
             for _ in range(MOST_OF_ONE):
-                while places.enter_context(httpx.stream("GET", url, headers=bearer)).is_error:
+                while places.enter_context(
+                    httpx.stream("GET", url, headers=bearer, timeout=HANG_SECONDS)
+                ).is_error:
                     time.sleep(POLL_SECONDS)
             late = places.enter_context(Client(furnished.url, token))
             with pytest.raises(WarehouseBusy, match="with this token already"):

@@ -248,7 +248,7 @@ def test_an_attack_is_refused_by_api_and_page(shown: SimpleNamespace, attack: st
     elif attack == "no CSRF token":
         form, bearer = {}, cookie  # a browser sends cookies by itself: the API knows none
     api_refused = 401 if attack == "no CSRF token" else refused
-    with httpx.Client(base_url=url, headers=origin, verify=False) as stranger:
+    with httpx.Client(base_url=url, headers=origin, timeout=HANG_SECONDS, verify=False) as stranger:
         for path in {path.partition("?")[0] for how, path in ACCESS if how == "POST"}:
             page = stranger.post(path, data=FORM | form, headers=cookie)
             assert page.status_code == refused, (path, page.text)
@@ -265,6 +265,7 @@ def test_an_attack_is_refused_by_api_and_page(shown: SimpleNamespace, attack: st
         f"{url}/live/jobs/1/hold",
         data={"csrf": token},
         headers={"Origin": url} | {"Cookie": cookie.get("Cookie", "")},
+        timeout=HANG_SECONDS,
     )
     assert allowed.status_code == (401 if attack == "no secret" else 303)
 
@@ -279,7 +280,7 @@ def test_a_form_of_another_session_is_refused(shown: SimpleNamespace) -> None:
 
 
 def test_a_session_is_a_cookie_for_pages_of_ours_alone(shown: SimpleNamespace) -> None:
-    with httpx.Client(base_url=shown.url, verify=False) as client:
+    with httpx.Client(base_url=shown.url, timeout=HANG_SECONDS, verify=False) as client:
         answer = client.get("/live")
         given = answer.headers["set-cookie"]
         assert {"HttpOnly", "Path=/live", "SameSite=strict"} <= {*given.split("; ")}

@@ -23,7 +23,7 @@ from flows.service.options import ServiceOptions
 from flows.service.scheduler import schedule, under_way
 from flows.web.api import PREFIX
 from harness.dockerd import IMAGE, PLAIN, Dockerd, mounts, python
-from harness.waiting import wait_for
+from harness.waiting import HANG_SECONDS, wait_for
 from tasks.commands import CommandKind
 from tests.flows.served import SECRET, served
 from tests.flows.test_live_page import Browser
@@ -123,7 +123,8 @@ def mounted_somewhere(storage: Path) -> bool:
 
 def told_over_http(url: str) -> Iterator[tuple[str, bytes]]:
     """All answers of the API and all pages, about job 1 where they are about a job."""
-    with httpx.Client(base_url=url, headers={"Authorization": authorization(SECRET)}) as asked:
+    headers = {"Authorization": authorization(SECRET)}
+    with httpx.Client(base_url=url, headers=headers, timeout=HANG_SECONDS) as asked:
         paths = asked.get(f"{PREFIX}/openapi.json").json()["paths"]
         asked_for = [re.sub(r"{\w+}", "1", path) for path in paths if "get" in paths[path]]
         answers = [asked.get(path) for path in asked_for]
