@@ -115,7 +115,7 @@ def outlook(situation: Situation) -> Outlook:
         situation: Policy input, with forecasts that have trajectories.
     """
     mixed = situation.inventory.mixed
-    menus = [_bids_on(job) if mixed else (job.own,) for job in situation.jobs]
+    menus = [_bids_on(job) for job in situation.jobs]
     jobs = [job for job, menu in zip(situation.jobs, menus, strict=True) for _ in menu]
     samples = np.empty((len(jobs), SAMPLES))
     for row, (job, allocation) in enumerate(zip(jobs, chain(*menus), strict=True)):

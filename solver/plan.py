@@ -64,9 +64,14 @@ class ActiveJob:
     def own(self) -> Allocation:
         """The allocation that it holds, else the first of its menu.
 
-        It is the only allocation of a gang on a single GPU type.
+        It is the only allocation of a gang on a single GPU type. For a gang that is spread it is
+        the one on the fewest nodes, so that no job has more left for having run.
         """
-        return self.held or self.menu[0]
+        held = self.held
+        if held is None or not self.throughput.knows_nodes:
+            return held or self.menu[0]
+        like = (a for a in self.menu if (a.gpu_type, a.gpus) == (held.gpu_type, held.gpus))
+        return next(like, held)
 
     @property
     def choices(self) -> tuple[Allocation, ...]:

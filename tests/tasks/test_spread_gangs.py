@@ -175,3 +175,16 @@ def test_plays_go_by_rates_of_allocations_on_which_a_gang_can_run() -> None:
     assert INVENTORY.allocation(gang.gpus).nodes == 2
     assert gang.own == Allocation("v100", 2, 1)
     assert gang.rate(gang.own) == 10.0
+
+
+def test_a_gang_that_is_spread_does_not_seem_longer_for_it() -> None:
+    """On one free GPU of each of two nodes: the shorter of two gangs keeps them to its end."""
+    pools, three = (Pool("v100", 8, 4),), ("cnn", 8, "v100", 3)
+    spread = Profile({FAST: 4.0, three: 4.0})
+    profile = Profile({FAST: 10.0, three: 30.0}, source="by hand", by_nodes={2: spread})
+    wide = [job(job_id, 3, 60_000) for job_id in (0, 1)]
+    pair = [job(2, 2, 21_000), job(3, 2, 22_000)]
+    made = make(start(*wide, *pair, profile=profile, policy="srtf", pools=pools))
+    ran = [{lease.job_id for lease in record.leases} for record in made.records]
+    assert [jobs & {2, 3} for jobs in ran[:15]] == [{2}] * 15
+    assert {found.allocation.nodes for found in made.records[5].estimates} == {1}
