@@ -179,13 +179,15 @@ def test_why_ssh_fails_is_told(
     assert told_of(user="nobody").startswith("nobody@127.0.0.1: Permission denied (publickey")
     with daemon.stopped():
         assert str(daemon.folder) in told_of()
-    monkeypatch.setattr(containers_docker, "ANSWER_SECONDS", 3.0)
-    assert told_of(host="silent") == "no answer in 3 s"
+    with monkeypatch.context() as patched:
+        patched.setattr(containers_docker, "ANSWER_SECONDS", 5.0)
+        assert told_of(host="silent") == "no answer in 5 s"
     waiting = Path("/proc") / (server.folder / "waits").read_text().strip()
     wait_for(lambda: not waiting.exists())  # it is ended with the ssh that began it
     with server.stopped():
         refused = f"ssh: connect to host 127.0.0.1 port {server.port}: Connection refused"
-        assert told_of() == refused
+        cut_off = "kex_exchange_identification: read: Connection reset by peer"
+        assert told_of() in (refused, cut_off)  # whether the last of it is gone or going
     with monkeypatch.context() as patched:
         patched.setenv("PATH", "/nowhere")
         assert told_of() == "this machine has no ssh"
