@@ -23,6 +23,10 @@ class Allocation:
     nodes: int = 1
     shared_with: tuple[int, ...] = ()
 
+    def same_but_for_nodes(self, other: "Allocation") -> bool:
+        """Whether another one is of as many GPUs of the type, on however many nodes."""
+        return (self.gpu_type, self.gpus) == (other.gpu_type, other.gpus)
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:

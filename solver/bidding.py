@@ -154,10 +154,7 @@ def _bids_on(job: ActiveJob) -> tuple[Allocation, ...]:
     held = job.held
     if held is None or not job.throughput.knows_nodes:
         return job.choices
-    return tuple(
-        held if (found.gpu_type, found.gpus) == (held.gpu_type, held.gpus) else found
-        for found in job.choices
-    )
+    return tuple(held if held.same_but_for_nodes(found) else found for found in job.choices)
 
 
 def finish_time_fairness(ahead: Outlook) -> Floats:

@@ -83,9 +83,8 @@ def next_round(situation: Situation, order: Sequence[Claim]) -> dict[int, tuple[
                     for job, gpus in before.items()
                     if not (job in moving and _spread_over(pool, gpus))
                 }
-            costs = {gang.job_id: situation.restart_seconds * gang.gpus for gang in gangs}
             worth = [consolidated.get(position, inf) for position in positions]
-            placed = _laid_out(pool, gangs, before, kept, worth, costs)
+            placed = _laid_out(pool, gangs, before, kept, worth, situation.restart_seconds)
             if len(placed) < len(gangs):
                 unmet = next(n for n, gang in enumerate(gangs) if gang.job_id not in placed)
                 if positions[unmet] in consolidated:
@@ -124,7 +123,7 @@ def by_placement(
         return order, {}
     inventory, restart = situation.inventory, situation.restart_seconds
     faster: dict[int, list[tuple[int, float]]] = {}
-    on_few = [Claim(job, _on_few(job, there), other) for job, there, other in order]
+    on_few = [Claim(job, job.on_fewest_nodes(there) or there, other) for job, there, other in order]
     for position, (job, few, _) in enumerate(on_few):
         faster.setdefault(job.job_id, []).append((position, job.rate(few)))
     then: dict[int, list[Claim]] = {}
@@ -141,7 +140,7 @@ def by_placement(
         else:
             worth = job.run_time(few).remaining * (slower - 1.0) * few.gpus
             holds = inventory.allocation(job.gpus) if job.gpus else few
-            spread = holds.nodes > few.nodes and _same_gpus(holds, few)
+            spread = holds.nodes > few.nodes and holds.same_but_for_nodes(few)
             if spread and worth <= restart * few.gpus:
                 found.append(Claim(job, holds))
             else:
@@ -152,16 +151,6 @@ def by_placement(
                 then.setdefault(max(last, position), []).append(Claim(job, more))
         found += then.pop(position, ())
     return found, consolidated
-
-
-def _on_few(job: ActiveJob, there: Allocation) -> Allocation:
-    """As many GPUs of the type on as few nodes as the cluster has."""
-    return min((found for found in job.menu if _same_gpus(found, there)), default=there)
-
-
-def _same_gpus(one: Allocation, other: Allocation) -> bool:
-    """Whether two allocations differ in their nodes at most."""
-    return (one.gpu_type, one.gpus) == (other.gpu_type, other.gpus)
 
 
 def _spread(job: ActiveJob, few: Allocation) -> tuple[Allocation | None, float]:
@@ -227,7 +216,7 @@ def _laid_out(
     held: dict[int, tuple[int, ...]],
     kept: Collection[int],
     worth: Sequence[float],
-    costs: Mapping[int, float],
+    restart_seconds: float,
 ) -> dict[int, tuple[int, ...]]:
     """GPUs of gangs in a pool; leaves gangs out where no lay-out has room for one of them.
 
@@ -237,7 +226,7 @@ def _laid_out(
         held: GPUs held in the pool, by job; updated with those who have to move.
         kept: GPUs that are not to be given out.
         worth: What room for each gang may cost, in GPU-seconds.
-        costs: What a move of each job costs, in GPU-seconds.
+        restart_seconds: What a move costs each of a job's GPUs.
     """
     while True:
         placed = place(pool, gangs, held, kept)
@@ -249,13 +238,15 @@ def _laid_out(
             return placed
         taken = set(chain.from_iterable(layout.values()))
         there = {job for job, gpus in held.items() if not taken.isdisjoint(gpus)}
-        moved = [
-            job
-            for job, gpus in held.items()
-            if layout.get(job, gpus) != gpus or (job in there and job not in layout)
-        ]
-        if worth[first] < inf and sum(costs.get(job, 0.0) for job in moved) > worth[first]:
-            return placed
+        if worth[first] < inf:
+            moved = {
+                job
+                for job, gpus in held.items()
+                if layout.get(job, gpus) != gpus or (job in there and job not in layout)
+            }
+            cost = sum(restart_seconds * gang.gpus for gang in gangs if gang.job_id in moved)
+            if cost > worth[first]:
+                return placed
         for job_id in there:
             del held[job_id]
         held |= layout

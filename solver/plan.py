@@ -70,8 +70,11 @@ class ActiveJob:
         held = self.held
         if held is None or not self.throughput.knows_nodes:
             return held or self.menu[0]
-        like = (a for a in self.menu if (a.gpu_type, a.gpus) == (held.gpu_type, held.gpus))
-        return next(like, held)
+        return self.on_fewest_nodes(held) or held
+
+    def on_fewest_nodes(self, there: Allocation) -> Allocation | None:
+        """As many GPUs of the type as its menu has them; None if it has none such."""
+        return next(filter(there.same_but_for_nodes, self.menu), None)
 
     @property
     def choices(self) -> tuple[Allocation, ...]:

@@ -91,7 +91,7 @@ class JobInPlay:
 def slowness(job: ActiveJob, held: Allocation | None) -> float:
     """How many times as long a job takes on an allocation as on the first of its menu."""
     first = job.menu[0]
-    if held is None or not (held.gpu_type != first.gpu_type or job.throughput.knows_nodes):
+    if held is None or (held.gpu_type == first.gpu_type and not job.throughput.knows_nodes):
         return 1.0
     if not job.throughput.can_run(job.spec, job.belief.batch_size, held):
         return 1.0  # on a single GPU type menus have what a job cannot run on, too
@@ -295,8 +295,7 @@ class Play:
         found = self.now.inventory.held(gpus, job.throughput)
         if not found or job.throughput.can_run(job.spec, job.belief.batch_size, found):
             return found
-        kind = (found.gpu_type, found.gpus)
-        return next((one for one in job.menu if (one.gpu_type, one.gpus) == kind), None)
+        return job.on_fewest_nodes(found)
 
     def _pair(self, first: int, second: int, gpus: Sequence[int], paces: dict[int, _Pace]) -> None:
         """Have two jobs train on the same GPUs, until the first of them ends."""

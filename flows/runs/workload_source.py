@@ -123,7 +123,12 @@ class Jobs(Generated, FromTrace):
 
 FOR_GENERATED = {"seed", *(field.name for field in fields(Generated))}
 FROM_THROUGHPUTS = {
-    *("throughputs", "jobs", "arrivals", "mean_interarrival_seconds", "scale_factors", "seed")
+    "throughputs",
+    "jobs",
+    "arrivals",
+    "mean_interarrival_seconds",
+    "scale_factors",
+    "seed",
 }
 """Settings that apply to jobs generated from a table of throughputs."""
 
