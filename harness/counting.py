@@ -5,6 +5,7 @@ starts without PyTorch, which takes each container more than a second of process
 """
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from trainer import files
 from trainer.errors import DONE, PREEMPTED
 from trainer.gang import guarded
 from trainer.job import read_job
+from trainer.place import place_of
 from trainer.stop import Stop
 from trainer.telemetry import EpochLine, Progress
 
@@ -24,6 +26,8 @@ STEP_SECONDS = 0.05
 def count(folder: Path, stop: Stop) -> int:
     """Go on from the checkpoint to a job's end, or until it is preempted.
 
+    Of a gang's containers, which count side by side, the first writes.
+
     Returns:
         The exit code.
     """
@@ -32,8 +36,11 @@ def count(folder: Path, stop: Stop) -> int:
     checkpoint = folder / CHECKPOINT
     steps, attempt = json.loads(checkpoint.read_bytes()) if checkpoint.exists() else (0, 0)
     attempt += 1
+    writes = place_of(job, os.environ).node == 0
 
     def report() -> None:
+        if not writes:
+            return
         epoch, step = divmod(steps, each)
         Progress(epoch, step, each, size, steps * STEP_SECONDS, attempt).write(folder)
 
@@ -42,12 +49,13 @@ def count(folder: Path, stop: Stop) -> int:
     while steps < job.epochs * each and not stop.requested:
         time.sleep(STEP_SECONDS)
         steps += 1
-        if steps % each == 0:
+        if writes and steps % each == 0:
             seconds, loss = each * STEP_SECONDS, each / steps
             told = (each * size, each, seconds, loss, 1.0, None, "none", attempt)
             EpochLine(steps // each - 1, size, *told).append(folder)
             report()
-    files.replace(checkpoint, json.dumps([steps, attempt]).encode(), durable=False)
+    if writes:
+        files.replace(checkpoint, json.dumps([steps, attempt]).encode(), durable=False)
     report()
     return DONE if steps == job.epochs * each else PREEMPTED
 

@@ -75,7 +75,7 @@ def look(one: Any) -> dict[str, Any]:
     """What a container's user finds in it."""
     code, output = one.exec_run([python(), "-c", LOOK.replace("OUTSIDE", OUTSIDE)], demux=True)
     out, err = output
-    assert code == 0, err
+    assert code == 0, (err, one.logs())
     found: dict[str, Any] = json.loads(out)
     return found
 
