@@ -1,5 +1,7 @@
 """The answer to why a job runs, waits or was preempted: its fields, from a round solved again."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from predictor.job import JobKind
@@ -73,6 +75,21 @@ class Sharing:
     speed: float
 
 
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """On how many nodes a gang runs that fits on fewer.
+
+    Attributes:
+        nodes: Those that it holds GPUs on.
+        fewest_nodes: As few as hold so many GPUs of the type.
+        speed: Its speed there, over that on so few.
+    """
+
+    nodes: int
+    fewest_nodes: int
+    speed: float
+
+
 @dataclass(frozen=True)
 class Answer:
     """Why a job has or has no GPUs in a round; `docs/cli.md` explains each field.
@@ -142,6 +159,8 @@ class Answer:
     gpus_short: int | None = None
     keeps: str = ""
     cordoned: tuple[int, ...] = ()
+    spread: Spread | None = None
+    left: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         """The answer in sentences, one a line."""
@@ -180,6 +199,7 @@ def answer(
     worth = dict(zip(plan.order, plan.worth, strict=True)) if plan.worth else {}
     places = {job: place for place, job in enumerate(plan.order, 1)}
     gpus, cordoned = plan.placement.get(job_id, ()), _cordoned(this, inventory)
+    left = _left(this, job, inventory, cordoned)
     status = "runs" if gpus else "preempted" if job_id in this.state.leases else "waits"
     ahead = expected(run, this, {job_id}).get(job_id)
     ends = (ahead.finish, ahead.finish_low, ahead.finish_high) if ahead else (None, None, None)
@@ -217,7 +237,7 @@ def answer(
         place=places.get(job_id),
         in_line=len(plan.order),
         cutoff=min((worth[job] for job in plan.placement if job in worth), default=None),
-        free_gpus=_free(this, job, inventory, cordoned),
+        free_gpus=sum(left.values()),
         price=plan.report.price_of.get(job.own.gpu_type) if plan.bids else None,
         holders=tuple(
             Holder(job, len(plan.placement[job]), worth.get(job), places.get(job))
@@ -255,6 +275,8 @@ def answer(
         keeps=_keeps(job, gpus, cordoned) if job_id not in places else "",
         quota_until_seconds=barred.until_seconds if barred and barred.until_seconds else None,
         cordoned=tuple(sorted({inventory.node(gpu) for gpu in cordoned})),
+        spread=_spread(job, gpus, inventory),
+        left=tuple(left.items()) if inventory.mixed else (),
     )
 
 
@@ -296,6 +318,17 @@ def _sharing(this: Round, job_id: int, inventory: Inventory) -> Sharing | None:
     return None
 
 
+def _spread(job: ActiveJob, gpus: tuple[int, ...], inventory: Inventory) -> Spread | None:
+    """How a gang is spread; None if it is not, or no rates by nodes are known."""
+    if not gpus or not job.throughput.knows_nodes:
+        return None
+    held = inventory.allocation(gpus)
+    few = job.on_fewest_nodes(held)
+    if few is None or held.nodes <= few.nodes:
+        return None
+    return Spread(held.nodes, few.nodes, job.rate(held) / job.rate(few))
+
+
 def _isolated(job: ActiveJob, inventory: Inventory, there: Inventory | None) -> float | None:
     """Run time alone, in seconds: on several GPU types at the mean of its rates, by GPUs.
 
@@ -322,18 +355,31 @@ def _tried_again(waits_until: float, clock: float) -> float | None:
     return waits_until if waits_until > clock else None
 
 
-def _free(this: Round, job: ActiveJob, inventory: Inventory, cordoned: frozenset[int]) -> int:
-    """GPUs in service that it can start on, left by those ranked before it or that keep theirs."""
+def _left(
+    this: Round, job: ActiveJob, inventory: Inventory, cordoned: frozenset[int]
+) -> dict[str, int]:
+    """GPUs in service that it can start on, left by those ranked before it or that keep theirs.
+
+    By GPU type, as its menu has them. On several types a job stands in line once for each, and
+    those ranked before it may come later there: where there was room at first, what is left in
+    the end.
+    """
     order, placement, there = this.plan.order, this.plan.placement, this.nodes.inventory
     before = {*order[: order.index(job.job_id)]} if job.job_id in order else {*order}
     before |= placement.keys() - {*order, job.job_id}
-    taken = {gpu for other in before for gpu in placement.get(other, ())} | cordoned
-    if not inventory.mixed:
-        return this.nodes.gpus - len(taken)
-    kinds = {found.gpu_type for found in job.choices}
-    capacities = there.capacities if there else {}
-    held = sum(inventory.pools[inventory.pool(gpu)].gpu_type in kinds for gpu in taken)
-    return sum(capacities.get(kind, 0) for kind in kinds) - held
+
+    def left_by(jobs: Iterable[int]) -> dict[str, int]:
+        taken = {gpu for other in jobs for gpu in placement.get(other, ())} | cordoned
+        held = Counter(inventory.allocation([gpu]).gpu_type for gpu in taken)
+        capacities = there.capacities if there else {}
+        kinds = (found.gpu_type for found in job.choices)
+        return {kind: capacities.get(kind, 0) - held[kind] for kind in kinds}
+
+    found = left_by(before)
+    if not inventory.mixed or job.job_id in placement:
+        return found
+    end = left_by(placement)
+    return {kind: gpus if gpus < job.gang else end[kind] for kind, gpus in found.items()}
 
 
 def _cordoned(this: Round, inventory: Inventory) -> frozenset[int]:

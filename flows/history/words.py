@@ -123,7 +123,8 @@ def _standing(a: Answer) -> Iterator[str]:
     if a.gpus_short is not None:
         return
     if a.place is None:
-        yield f"The policy {a.policy} gives it no share of this round."
+        if a.status != "runs":
+            yield f"The policy {a.policy} has no place in line for it in this round."
         return
     line = f"It is number {a.place} of {a.in_line} in line under the policy {a.policy}"
     if a.worth is None:
@@ -175,6 +176,12 @@ def _room(a: Answer) -> Iterator[str]:
             slower = f", at {there.speed:.2f} of its speed on {fastest}"
             kind = f" ({there.gpu_type}{slower * (there.gpu_type != fastest)})"
         yield f"It holds GPU{'s' * (len(a.gpus) > 1)} {held}{kind}."
+        if a.spread:
+            fewest = counted(a.spread.fewest_nodes, "node")
+            yield (
+                f"It is spread over {a.spread.nodes} nodes where {fewest} would do, "
+                f"at {a.spread.speed:.2f} of its speed on {a.spread.fewest_nodes}."
+            )
         if a.shares:
             other = _job(a.shares.job_id)
             yield f"It shares them with {other}, at {a.shares.speed:.2f} of its speed alone."
@@ -198,12 +205,23 @@ def _room(a: Answer) -> Iterator[str]:
         for holder in a.holders[-SHOWN:]
     )
     more = f", {len(a.holders) - SHOWN} before them" if len(a.holders) > SHOWN else ""
+    by = "by all others" if a.place is None else "for it" if a.left else "when its turn came"
+    who = ", by those in line before it or in the gaps it does not fit" * (a.place is not None)
     yield (
-        f"It needs {counted(a.scale_factor, 'GPU')}; "
-        f"{'one was' if a.free_gpus == 1 else f'{max(a.free_gpus, 0)} were'} left when its turn "
-        f"came. {a.busy_gpus} of {a.total_gpus} are held, by those in line before it or in the "
-        f"gaps it does not fit{more}{'; the last: ' * bool(shown)}{shown}."
+        f"It needs {counted(a.scale_factor, 'GPU')}; {_left(a)} left {by}. "
+        f"{a.busy_gpus} of {a.total_gpus} are held{who}{more}{'; the last: ' * bool(shown)}{shown}."
     )
+
+
+def _left(a: Answer) -> str:
+    """The GPUs that are left, by type if there are several, as a subject with its verb."""
+    if not a.left:
+        return "one was" if a.free_gpus == 1 else f"{max(a.free_gpus, 0)} were"
+    some = [f"{gpus} {kind}" for kind, gpus in a.left if gpus > 0]
+    *others, last = some or [kind for kind, _ in a.left]
+    several = sum(max(gpus, 0) for _, gpus in a.left) > 1
+    shown = f"{', '.join(others)} {'and' if some else 'or'} {last}" if others else last
+    return f"{'' if some else 'no '}{shown} {'were' if several else 'was'}"
 
 
 def _offer(there: Speed) -> str:

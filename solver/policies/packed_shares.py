@@ -5,7 +5,7 @@ that ask for the same number of GPUs and fit together is a row with shares of ti
 stand in line as jobs do in `solver.policies.shares`; of the rows that a job is in one runs at most.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -159,11 +159,12 @@ def run_packed(
         head, shared = replace(head, computed_at=clock, stale=False), dict.fromkeys(ids, True)
         report = SolveReport(name, policy.solver, "shares of time", "optimal")
     line = _line(situation, state, policy.fidelity, fills)
-    met = [line[n] for n in fitting(situation.inventory, line)]
+    asked = line
     if not all(shared.values()):
-        line = met = [claim for claim in met if all(shared[job] for job in claim.job_ids)]
-    placement = next_round(situation, line)
-    pairs = pairs_in(placement, line)
+        met = (line[n] for n in fitting(situation.inventory, line))
+        asked = [claim for claim in met if all(shared[job] for job in claim.job_ids)]
+    placement = next_round(situation, asked)
+    pairs = pairs_in(placement, asked)
     head = replace(head, rounds=head.rounds + 1, planned_at=clock)
     after = PackedLedger(
         head, shared, _accounts(state, keys, shared, situation.round_seconds / 2), pairs, notes
@@ -172,7 +173,7 @@ def run_packed(
         placement=placement,
         report=report,
         memory=after.written(),
-        order=tuple(dict.fromkeys(job for claim in met for job in claim.job_ids)),
+        order=_in_line(line, shared, placement),
         pairs=pairs,
     )
 
@@ -257,3 +258,21 @@ def _line(situation: Situation, state: _State, fidelity: Fidelity, fills: bool) 
         other = None if second == ALONE else jobs[second]
         line.append(Claim(jobs[first], menus[first][types[k]], other))
     return line
+
+
+def _in_line(
+    line: Sequence[Claim], shared: Mapping[int, bool], placement: Container[int]
+) -> tuple[int, ...]:
+    """The jobs with a row in line, by their first one: those that run, then those that wait.
+
+    A job that waits has rows up to the line's end, none of which was met. Jobs that took no part in
+    the last computation are left out.
+    """
+    left = {job for job, known in shared.items() if known}
+    found: list[int] = []
+    for claim in line:
+        if not left:
+            break
+        found += (job for job in claim.job_ids if job in left)
+        left -= {*claim.job_ids}
+    return tuple(sorted(found, key=lambda job: job not in placement))

@@ -218,17 +218,19 @@ class Shockwave:
         line = [Claim(situation.jobs[ahead.job_of[row]], ahead.allocations[row]) for row in order]
         together = packed.claims(situation) if packed else []
         first = {claim.job.job_id: row for claim, row in zip(line[::-1], order[::-1], strict=True)}
-        in_line = tuple(dict.fromkeys(claim.job.job_id for claim in line))
-        leading = [first[job_id] for job_id in in_line]
         placement = next_round(situation, [*together, *line])
+        # Pairs are placed before the line, overdue jobs in it included.
+        pairs = pairs_in(placement, together)
+        before = (job_id for pair in pairs for job_id in pair)
+        in_line = tuple(dict.fromkeys((*before, *(claim.job.job_id for claim in line))))
+        leading = [first[job_id] for job_id in in_line]
         plan = Plan(
             placement=placement,
             report=SolveReport(self.name),
             memory=terms.memory,
             order=in_line,
             worth=tuple(worth[leading].tolist()),
-            pairs=pairs_in(placement, together),
-            # Pairs are placed before the line, overdue jobs in it included.
+            pairs=pairs,
             first_by=() if packed else tuple(terms.first_by[leading].tolist()),
         )
         return _Placed(plan, coming, order, counts, packed, terms.closed)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,15 +12,16 @@ import pytest
 
 from benchmarks.quality import workload_of
 from containers.runtime import EventKind
-from flows.history.answer import Answer
+from flows.history.answer import Answer, Spread
 from flows.history.why import why
 from flows.history.words import in_words
 from flows.runs.start import make_start
 from predictor.errors import InputError, WarehouseError
 from solver.inventory import Pool
-from tasks.record import Settings
+from tasks.record import Parameter, Settings
 from tests.flows.conftest import Command
 from tests.runs import POLICIES, SPEED, Made, chained, ended, make, mixed, write
+from tests.tasks import test_spread_gangs as by_nodes
 from warehouse.analytics.questions import Analytics
 from warehouse.store.folder import make_folder
 from warehouse.store.reader import Reader
@@ -334,6 +336,65 @@ def test_a_job_that_shares_its_gpus_is_told_with_whom_and_how_fast(tmp_path: Pat
     assert f"It shares them with job {pair[1]}, at " in str(told[0])
     held = {gpu for lease in record.leases for gpu in lease.gpus}
     assert told[0].busy_gpus == len(held) < sum(len(lease.gpus) for lease in record.leases)
+
+
+@pytest.mark.slow
+def test_policies_that_pack_tell_who_waits_its_place_and_what_was_left_by_type(
+    tmp_path: Path,
+) -> None:
+    packed = (Parameter("packed", 1.0),)
+    made = make(mixed("gandiva", jobs=24, together=0.8, parameters=packed))
+    run, inventory = write(tmp_path, made.start, made.rounds), made.header.settings.inventory
+    for record, state in zip(made.records, made.states[1:], strict=True):
+        leases = {lease.job_id: lease.gpus for lease in record.leases}
+        waiting = [job for job in state.beliefs if job not in leases]
+        taken = {gpu for gpus in leases.values() for gpu in gpus}
+        if record.pairs and waiting:
+            break
+    answer = why(waiting[0], tmp_path, run, record.round)
+    assert answer.place is not None
+    assert len(leases) < answer.place <= answer.in_line == len(state.beliefs)
+    held = Counter(inventory.allocation([gpu]).gpu_type for gpu in taken)
+    idle = {kind: gpus - held[kind] for kind, gpus in inventory.capacities.items()}
+    assert dict(answer.left) == {one.gpu_type: idle[one.gpu_type] for one in answer.speeds}
+    assert " left for it. " in str(answer)
+    assert "no place in line" not in str(answer)
+
+
+def test_what_is_left_is_told_by_type_and_only_of_who_had_a_turn(answers: list[Answer]) -> None:
+    one = replace(of(answers, "waits")[0], scale_factor=2, busy_gpus=6, total_gpus=8)
+    needs, held = "It needs 2 GPUs; ", " 6 of 8 are held, by those in line before it"
+    for left, said in (
+        ((("v100", 1), ("p100", 0), ("k80", 1)), "1 v100 and 1 k80 were left for it."),
+        ((("v100", 1), ("p100", 1), ("k80", 1)), "1 v100, 1 p100 and 1 k80 were left for it."),
+        ((("v100", 0), ("k80", 1)), "1 k80 was left for it."),
+        ((("v100", 0), ("k80", 0)), "no v100 or k80 was left for it."),
+    ):
+        assert f"{needs}{said}{held}" in str(replace(one, left=left))
+    never = str(replace(one, place=None, free_gpus=1))
+    assert f"The policy {one.policy} has no place in line for it in this round." in never
+    assert f"{needs}one was left by all others. 6 of 8 are held; the last: " in never
+    assert "its turn" not in never
+
+
+def test_a_gang_that_is_spread_is_told_over_how_many_nodes_and_how_slow(tmp_path: Path) -> None:
+    # The first ends at 100 s; the free GPUs are then on two nodes, and the last has come.
+    job = by_nodes.job
+    first = job(0, 1, 80), job(1, 1, 1_000), job(2, 1, 1_000)
+    made = make(by_nodes.start(*first, job(3, 2, 20, 50.0)))
+    run = write(tmp_path, made.start, made.rounds)
+    (lease, number), *_ = (
+        (lease, record.round)
+        for record in made.records
+        for lease in record.leases
+        if lease.job_id == 3
+    )
+    answer = why(3, tmp_path, run, number)
+    assert answer.gpus == lease.gpus
+    assert answer.spread == Spread(nodes=2, fewest_nodes=1, speed=0.4)
+    said = "It is spread over 2 nodes where 1 node would do, at 0.40 of its speed on 1."
+    assert said in str(answer)
+    assert why(1, tmp_path, run, number).spread is None
 
 
 @pytest.mark.slow

@@ -195,3 +195,31 @@ def test_inventories_of_several_pools_keep_pairs_in_one() -> None:
     there = replace(jobs[0].menu[0], gpu_type="b")
     order = [Claim(jobs[0], there, jobs[1])]
     assert next_round(replace(situation(*jobs), inventory=pools), order) == {0: (1,), 1: (1,)}
+
+
+@pytest.mark.parametrize("policy", ["gavel", "gandiva", "mst"])
+def test_those_that_wait_stand_in_line_behind_those_that_run(policy: str) -> None:
+    jobs = packing(*(job(n, 5) for n in range(5)), models="abaaa")
+    given = replace(situation(*jobs), inventory=cluster(2))
+    plan = make_policy(policy, values={"packed": 1.0}).plan(given)
+    assert {*plan.order[: len(plan.placement)]} == plan.placement.keys()
+    assert sorted(plan.order) == [0, 1, 2, 3, 4]
+
+
+def test_those_without_a_share_stand_in_no_line() -> None:
+    # As published, shares are computed again after 1000 s at the earliest.
+    first = replace(situation(*packing(job(0, 5), models="a")), clock_seconds=10.0)
+    policy = make_policy("gavel", fidelity=Fidelity.REFERENCE, values={"packed": 1.0})
+    first = replace(first, memory=policy.plan(first).memory, clock_seconds=20.0)
+    came = replace(first, jobs=packing(job(0, 5), job(1, 5, gang=2), models="aa"))
+    assert policy.plan(came).order == (0,)
+
+
+def test_pairs_stand_before_the_line_in_which_others_do() -> None:
+    jobs = packing(*(job(n, 5) for n in range(5)), models="aaaab", together=0.95)
+    given = replace(situation(*jobs), inventory=cluster(2))
+    plan = make_policy("shockwave", values={"packed": 1.0}).plan(given)
+    (pair,) = plan.pairs
+    assert {*plan.order[:2]} == {*pair}
+    assert sorted(plan.order) == [0, 1, 2, 3, 4]
+    assert len(plan.worth) == len(plan.order)
