@@ -40,7 +40,8 @@ class Pool:
         if self.gpus < 1:
             raise InputError("gpus", f"{self.gpus} is not positive", "give at least one GPU")
         if self.gpus > MOST_GPUS:
-            raise InputError("gpus", f"{self.gpus} is out of range", f"give at most {MOST_GPUS}")
+            problem, remedy = f"{self.gpus} is out of range", f"give at most {MOST_GPUS} GPUs"
+            raise InputError("gpus", problem, remedy)
         if self.gpus_per_node < 1 or self.gpus % self.gpus_per_node:
             raise InputError(
                 "gpus_per_node",

@@ -133,7 +133,7 @@ class Workload:
         places: File and line by job id, for error messages; empty for generated jobs.
         commands: Commands of a service, by time.
         service: Whether its jobs came to a service, which made their truths, if any.
-        generated: Whether its jobs are drawn.
+        smaller: What helps, beside a larger cluster, against a job that is too large.
     """
 
     source: str
@@ -143,7 +143,7 @@ class Workload:
     places: Mapping[int, str] = field(default_factory=dict, compare=False)
     commands: tuple[Command, ...] = ()
     service: bool = False
-    generated: bool = field(default=False, compare=False)
+    smaller: str = field(default="leave the job out", compare=False)
 
     @cached_property
     def digest(self) -> str:
@@ -180,16 +180,29 @@ class Workload:
         pools = inventory.pools
         has = ", ".join(f"{pool.gpus} {pool.gpu_type}" for pool in pools)
         for spec in (spec for spec in self.specs if spec.job_id not in ended):
+            place = f"{self.places.get(spec.job_id, self.source)}, job {spec.job_id}"
+            needs = f"needs {spec.demand.least} GPUs"
+            if self._cannot_be_spread(spec, inventory):
+                problem = f"{needs} on one node, as it makes no steps on several"
+                raise InputError(place, problem, f"give larger nodes or {self.smaller}")
             if not inventory.menu_of(spec, spec.batch_size, self.profile):
                 raise InputError(
-                    f"{self.places.get(spec.job_id, self.source)}, job {spec.job_id}",
-                    f"needs {spec.demand.least} GPUs{' of type ' * bool(spec.demand.types)}"
+                    place,
+                    f"{needs}{' of type ' * bool(spec.demand.types)}"
                     f"{' or '.join(spec.demand.types)}"
                     f"{', of one type that it can run on' * (len(pools) > 1)}, "
                     f"and the cluster has {has if len(pools) > 1 else inventory.gpus}",
-                    "give a larger cluster or "
-                    + ("other scale factors" if self.generated else "leave the job out"),
+                    f"give a larger cluster or {self.smaller}",
                 )
+
+    def _cannot_be_spread(self, spec: JobSpec, inventory: Inventory) -> bool:
+        """Whether a job could run if only the nodes were larger."""
+        menu, size, profile = inventory.menu(spec.demand), spec.batch_size, self.profile
+        return (
+            profile.knows_nodes
+            and not any(profile.can_run(spec, size, there) for there in menu)
+            and any(profile.can_run(spec, size, replace(there, nodes=1)) for there in menu)
+        )
 
     def on(self, inventory: Inventory) -> "Workload":
         """The workload as it is on a cluster.

@@ -9,7 +9,7 @@ from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
 
 _POOL = re.compile(
-    r"(?P<type>[A-Za-z0-9][\w.-]*):(?P<nodes>\d{1,7})x(?P<gpus>\d{1,7})(@(?P<price>.+))?"
+    r"(?P<type>[A-Za-z0-9][\w.-]*):(?P<nodes>\d{1,99})x(?P<gpus>\d{1,99})(@(?P<price>.+))?"
 )
 _PRICE = re.compile(r"\d+(\.\d+)?")
 _CELLS = re.compile(

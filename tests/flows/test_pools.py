@@ -40,9 +40,16 @@ def test_prices_are_0_or_more(price: str) -> None:
         parse_pools(f"v100:2x1@{price}")
 
 
-@pytest.mark.parametrize("text", ["v100:0x1", "v100:1x0", "v100:9999999x9999999"])
-def test_pools_out_of_bounds_are_named(text: str) -> None:
-    with pytest.raises(InputError, match=f"pools: {text}: "):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("v100:0x1", "0 is not positive"),
+        ("v100:1x0", "0 is not positive"),
+        ("v100:1000000000x8", "8000000000 is out of range; give at most 1000000 GPUs"),
+    ],
+)
+def test_pools_out_of_bounds_are_named(text: str, said: str) -> None:
+    with pytest.raises(InputError, match=f"pools: {text}: {said}"):
         parse_pools(text)
 
 
@@ -163,8 +170,8 @@ def test_jobs_are_drawn_from_a_table_of_throughputs(here: Command, tmp_path: Pat
         ),
         (
             ["--pools", "v100:4x1,k80:4x1", "--throughputs", EXAMPLE, "--scale-factors", "4=1"],
-            "--scale-factors: the throughputs have no job with 4 GPUs that can run there; "
-            "known are 1, 2",
+            "--scale-factors: jobs with 4 GPUs are to be drawn, and throughputs.csv has none that "
+            "can run there; give weights of those that it has, as in 1=0.5,2=0.5",
         ),
         (
             ["--gpus", "8", "--throughputs", EXAMPLE, "--contention-factor", "2"],

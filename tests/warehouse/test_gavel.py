@@ -2,6 +2,7 @@
 
 import gzip
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from predictor.allocation import Allocation
 from predictor.errors import InputError
 from predictor.job import Mode
 from predictor.options import NO_OPTIONS, JobOptions
-from solver.inventory import Pool
+from solver.inventory import Inventory, Pool
 from tasks.record import Parameter, Settings
 from tasks.sources import Workload
 from tests.runs import make
@@ -69,10 +70,11 @@ def test_an_slo_is_a_deadline_in_isolated_run_times(
 
 
 def test_gangs_on_several_nodes_have_rates_of_their_own(tmp_path: Path) -> None:
-    several = """v100_unconsolidated,LM (batch size 5),1,,,9.0,
+    several = """v100_unconsolidated,LM (batch size 5),1,,,10.0,
 v100_unconsolidated,LM (batch size 5),2,,,4.0,
 v100_unconsolidated,LM (batch size 5),1,LM (batch size 5),1,3.5,3.5
 v100_unconsolidated,LM (batch size 5),2,LM (batch size 5),2,1.5,1.5
+k80,LM (batch size 5),2,,,3.0,
 k80_unconsolidated,LM (batch size 5),2,,,1.0,
 """
     workload = written(tmp_path, table=TABLE + several)
@@ -84,6 +86,24 @@ k80_unconsolidated,LM (batch size 5),2,,,1.0,
     assert profile.shared_rate(spec, 5, spec, 5, Allocation("v100", 2, 2)) == 1.5
     assert profile.shared_rate(spec, 5, spec, 5, Allocation("v100", 2)) == 0.0
     assert not profile.can_run(spec, 5, Allocation("k80", 2, 2))
+
+
+def test_a_rate_on_several_nodes_may_be_above_that_on_one(tmp_path: Path) -> None:
+    measured = "v100_unconsolidated,LM (batch size 5),2,,,17.0,"
+    (spec,) = (workload := written(tmp_path, table=TABLE + measured)).specs
+    assert workload.profile.rate(spec, 5, Allocation("v100", 2, 2)) == 17.0
+
+
+@pytest.mark.parametrize("pools", [(Pool("v100", 2),), (Pool("v100", 2), Pool("k80", 1))])
+def test_a_gang_that_cannot_be_spread_needs_larger_nodes(
+    tmp_path: Path, pools: tuple[Pool, ...]
+) -> None:
+    workload = written(tmp_path, table=f"{TABLE}v100_unconsolidated,LM (batch size 5),2,,,0,")
+    large = (replace(pools[0], gpus_per_node=2), *pools[1:])
+    workload.check_fits(Inventory(large))
+    said = "job 0: needs 2 GPUs on one node, as it makes no steps on several; give larger nodes or "
+    with pytest.raises(InputError, match=said):
+        workload.check_fits(Inventory(pools))
 
 
 def test_a_model_without_a_batch_size_has_one(tmp_path: Path) -> None:
@@ -148,6 +168,20 @@ def test_a_mistake_in_a_trace_is_told_with_its_line(tmp_path: Path, trace: str, 
         ),
         (TABLE.replace("job_type,scale", "job,scale"), "t.csv:1: missing column 'job_type'"),
         (TABLE.replace("k80,LM", "k80 LM"), "t.csv:2: 6 fields instead of 7"),
+        (TABLE.replace("10.0", "1e-300"), "t.csv:3, steps_per_second: at 1e-300 a step takes long"),
+        (TABLE.replace("A3C", "LM (batch size 0)"), "t.csv:5, job_type: a batch size of 0; give a"),
+        (
+            TABLE.replace("A3C", "LM (batch size -3)"),
+            "t.csv:5, job_type: 'LM (batch size -3)' is not like 'LM (batch size 5)'; give a whole",
+        ),
+        (
+            f"{TABLE}v100_unconsolidated,LM (batch size 5),1,,,9.0,",
+            "t.csv:8, steps_per_second: one GPU is on one node, where the job makes 10; give the",
+        ),
+        (
+            f"{TABLE}k80_unconsolidated,LM (batch size 5),2,,,1.0,",
+            "t.csv:8, gpu_type: has no line for this job on one node; give one of k80 as well",
+        ),
         (HEADER, "t.csv: has no throughputs of jobs alone, on one node; give a table that has"),
         (f"{HEADER}\nv100_unconsolidated,A3C,2,,,4.0,", "t.csv: has no throughputs of jobs alone"),
     ],
@@ -162,14 +196,22 @@ PACKED = gzip.compress(TABLE.encode(), mtime=0)
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"no gzip", PACKED[:-5], PACKED[:60] + b"\xff" * 20 + PACKED[80:], gzip.compress(b"\xff")],
-    ids=["other", "torn", "changed", "no text"],
+    ("content", "said"),
+    [
+        (b"no gzip", "is not compressed by gzip, or damaged; give a readable file"),
+        (PACKED[:5], "ends too early; give the whole file"),
+        (PACKED[:-5], "ends too early; give the whole file"),
+        (PACKED[:60] + b"\xff" * 20 + PACKED[80:], "is not compressed by gzip, or damaged"),
+        (gzip.compress(b"\xff"), "is not UTF-8 text"),
+    ],
+    ids=["other", "begun", "torn", "changed", "no text"],
 )
-def test_a_table_that_cannot_be_unpacked_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_table_that_cannot_be_unpacked_is_refused(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
     path = tmp_path / "t.csv.gz"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"t\.csv\.gz"):
+    with pytest.raises(InputError, match=rf"t\.csv\.gz: {said}"):
         read_throughputs(path)
 
 

@@ -62,5 +62,12 @@ def test_jobs_can_run_on_the_types_of_the_cluster() -> None:
     slow = drawn(20, gangs=False, types=("k80",))
     assert {spec.model for spec in slow.specs} == {"B"}
     assert slow.profile.gpu_types == ("k80",)
-    with pytest.raises(InputError, match="scale_factors: the throughputs have no job with 2 GPUs"):
+    said = (
+        "scale_factors: jobs with 2 GPUs are to be drawn, and profile has none that can run there; "
+        "give weights of those that it has, as in 1=1"
+    )
+    with pytest.raises(InputError) as caught:
         drawn(20, types=("k80",))
+    assert str(caught.value) == said
+    with pytest.raises(InputError, match="profile: has no job that can run on the cluster's GPU"):
+        drawn(20, types=("p100",))

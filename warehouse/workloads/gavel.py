@@ -9,7 +9,7 @@ import gzip
 import math
 import re
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from containers.virtual.truth import GroundTruth
@@ -17,7 +17,7 @@ from predictor.allocation import Demand
 from predictor.errors import InputError, likely
 from predictor.job import JobSpec, Mode, Regime
 from predictor.throughput import Profile
-from warehouse.workloads.fields import Row, rows_of
+from warehouse.workloads.fields import LARGEST, Row, rows_of
 from warehouse.workloads.published_rules import SAMPLES_PER_EPOCH
 
 COLUMNS = (
@@ -62,7 +62,8 @@ MOST_BYTES = 2**28
 """Most bytes of a table of throughputs, unpacked: it may be a thousand times as long as its file.
 An engineering bound."""
 
-_Rates = dict[tuple[str, int, str, int], float]
+_Key = tuple[str, int, str, int]
+_Rates = dict[_Key, float]
 _Pair = tuple[str, int, str, int, str, int]
 _Pairs = dict[_Pair, float]
 
@@ -106,7 +107,7 @@ def read_whole(path: Path, gpu_types: Collection[str] = ()) -> Profile:
     Raises:
         InputError: The file is no such table, or lacks a GPU type; names file and line.
     """
-    lines: dict[tuple[bool, _Pair], Row] = {}
+    lines: dict[tuple[bool, _Key | _Pair], Row] = {}
     tables: dict[bool, tuple[_Rates, _Pairs]] = {spread: ({}, {}) for spread in (False, True)}
     for row in rows_of(path, _text(path), TABLE_COLUMNS):
         partner, named = row.values["partner_job_type"], row.name("gpu_type")
@@ -118,21 +119,25 @@ def read_whole(path: Path, gpu_types: Collection[str] = ()) -> Profile:
         rate = row.number("steps_per_second", float)
         if not 0.0 <= rate < math.inf:
             raise row.refusal("steps_per_second", f"{rate:g} is no rate", "give 0 or more")
+        if 0.0 < rate < 1.0 / LARGEST:
+            problem = f"at {rate:g} a step takes longer than can be told"
+            raise row.refusal("steps_per_second", problem, "give 0 where the job cannot run")
         gpus = row.positive("scale_factor", int)
+        key: _Key | _Pair
         if partner:
-            pair = model, batch_size, *job_type(row, "partner_job_type"), kind, gpus
-            twice, pairs[pair] = pair in pairs, rate
+            key = pair = model, batch_size, *job_type(row, "partner_job_type"), kind, gpus
+            pairs[pair] = rate
         else:
-            key = model, batch_size, kind, gpus
-            twice, rates[key] = key in rates, rate
-        if twice:
+            key = alone = model, batch_size, kind, gpus
+            rates[alone] = rate
+        if (kind != named, key) in lines:
             raise row.refusal("job_type", "this line is there twice", "leave one out")
-        if partner:
-            lines[kind != named, pair] = row
-    for (several, (one, size, other, other_size, kind, gpus)), row in lines.items():
-        if (several, (other, other_size, one, size, kind, gpus)) not in lines:
+        lines[kind != named, key] = row
+    for several, (_, pairs) in tables.items():
+        for pair in one_way(pairs):
             problem = "has no line for the other job of this pair"
-            raise row.refusal("partner_job_type", problem, "give each pair both ways round")
+            remedy = "give each pair both ways round"
+            raise lines[several, pair].refusal("partner_job_type", problem, remedy)
     (rates, pairs), (spread_rates, spread_pairs) = tables[False], tables[True]
     spread = Profile(
         {key: rate for key, rate in spread_rates.items() if key[3] > 1},
@@ -144,11 +149,36 @@ def read_whole(path: Path, gpu_types: Collection[str] = ()) -> Profile:
     if not known:
         problem = "has no throughputs of jobs alone, on one node"
         raise InputError(str(path), problem, "give a table that has")
+    for key, rate in spread_rates.items():
+        _check_spread(lines[True, key], rate, rates.get(key))
     for kind in gpu_types:
         if kind not in known:
             remedy = f"{likely(kind, known)}it has {', '.join(known)}"
             raise InputError(str(path), f"has no GPU type {kind!r}", remedy)
     return table
+
+
+def one_way(pairs: Collection[_Pair]) -> Iterator[_Pair]:
+    """The pairs that are not there the other way round."""
+    for pair in pairs:
+        model, size, other, other_size, kind, gpus = pair
+        if (other, other_size, model, size, kind, gpus) not in pairs:
+            yield pair
+
+
+def _check_spread(row: Row, rate: float, on_one_node: float | None) -> None:
+    """Refuse a rate on several nodes that says nothing beside that on one node.
+
+    Raises:
+        InputError: There is none on one node, or one GPU is said to make other steps on several.
+    """
+    kind = row.name("gpu_type").removesuffix(SPREAD)
+    if on_one_node is None:
+        problem = "has no line for this job on one node"
+        raise row.refusal("gpu_type", problem, f"give one of {kind} as well, or leave this out")
+    if row.positive("scale_factor", int) == 1 and rate != on_one_node:
+        problem = f"one GPU is on one node, where the job makes {on_one_node:g}"
+        raise row.refusal("steps_per_second", problem, "give the same, or leave this line out")
 
 
 def _text(path: Path) -> str:
@@ -160,10 +190,12 @@ def _text(path: Path) -> str:
             problem, remedy = "is longer than any table of throughputs", "give one that is shorter"
             raise InputError(str(path), problem, remedy)
         return plain.decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    except EOFError:
+        raise InputError(str(path), "ends too early", "give the whole file") from None
+    except (OSError, zlib.error, UnicodeDecodeError) as error:
         reason = "is not UTF-8 text"
         if not isinstance(error, UnicodeDecodeError):
-            reason = getattr(error, "strerror", None) or "is not compressed by gzip"
+            reason = getattr(error, "strerror", None) or "is not compressed by gzip, or damaged"
         raise InputError(str(path), reason, "give a readable file") from None
 
 
@@ -171,10 +203,13 @@ def job_type(row: Row, column: str = "job_type") -> tuple[str, int]:
     """Model and batch size of a job type; 1 where it says none."""
     text = row.name(column)
     match = _JOB_TYPE.fullmatch(text)
+    if match is None and "(batch size" in text:
+        problem = f"{text!r} is not like 'LM (batch size 5)'"
+        raise row.refusal(column, problem, "give a whole number above 0, or the model alone")
     if match is None:
         return text, 1
     if not int(match["batch_size"]):
-        raise row.refusal(column, "a batch size of 0", "mend the job type")
+        raise row.refusal(column, "a batch size of 0", "give a whole number above 0")
     return match["model"], int(match["batch_size"])
 
 

@@ -56,11 +56,16 @@ def generate_from_table(
     drawn_on = USUAL_TYPE if USUAL_TYPE in profile.gpu_types else profile.gpu_types[0]
     found = profile.of_types(gpu_types or (drawn_on,))
     kinds = _kinds(profile, drawn_on, found.gpu_types)
+    if not kinds:
+        problem = "has no job that can run on the cluster's GPU types"
+        raise InputError(profile.source, problem, "give other pools, or another table")
     for gpus in (gpus for gpus, weight in scale_factors.items() if weight and gpus not in kinds):
+        some = ",".join(f"{known}={1 / len(kinds):.2g}" for known in sorted(kinds))
         raise InputError(
             "scale_factors",
-            f"the throughputs have no job with {counted(gpus, 'GPU')} that can run there",
-            f"known are {', '.join(map(str, sorted(kinds))) or 'none'}",
+            f"jobs with {counted(gpus, 'GPU')} are to be drawn, and {Path(profile.source).name} "
+            "has none that can run there",
+            f"give weights of those that it has, as in {some}",
         )
     weights = np.array(list(scale_factors.values())) / sum(scale_factors.values())
     at_once = arrivals is Arrivals.AT_ONCE
@@ -93,7 +98,7 @@ def generate_from_table(
         specs=tuple(specs),
         truths=tuple(static_truth(spec, found) for spec in specs),
         profile=found,
-        generated=True,
+        smaller="other scale factors",
     )
 
 

@@ -102,7 +102,7 @@ def generate_workload(
         specs=tuple(spec for spec, _ in drawn),
         truths=tuple(truth for _, truth in drawn),
         profile=profile,
-        generated=True,
+        smaller="other scale factors",
     )
 
 

@@ -122,13 +122,12 @@ def _pairs(
                     "mend it, or measure it again",
                 ) from None
             found[model, size, other_model, other_size, worker_type, gpus] = rate
-    for model, size, other_model, other_size, _, gpus in found:
-        if (other_model, other_size, model, size, worker_type, gpus) not in found:
-            raise InputError(
-                f"{path}, {worker_type}, ('{model} (batch size {size})', {gpus})",
-                f"the pair with {other_model} (batch size {other_size}) has no entry of the other",
-                "give each pair both ways round",
-            )
+    for model, size, other_model, other_size, _, gpus in gavel.one_way(found):
+        raise InputError(
+            f"{path}, {worker_type}, ('{model} (batch size {size})', {gpus})",
+            f"the pair with {other_model} (batch size {other_size}) has no entry of the other",
+            "give each pair both ways round",
+        )
     return found
 
 
