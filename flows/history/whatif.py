@@ -1,7 +1,7 @@
 """Fork a run's history at a round, change something, and run it forward."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -62,8 +62,9 @@ class Change:
         parameters: Parameters of the policy; with the recorded policy, they override the
             recorded parameters, of which those without effect on the cluster are left out.
         gpus: Another number of GPUs.
-        pools: Another cluster, in which the GPUs of both keep their numbers. Neither this nor
-            `gpus` where nodes were added or removed while the run was under way.
+        pools: Another cluster, in which the GPUs of both keep their numbers; without prices, at
+            those of the run. Neither this nor `gpus` where nodes were added or removed while the
+            run was under way.
         without: Ids of jobs that are withdrawn, or that never arrive.
         jobs: Files of added jobs, which arrive at the first round of the fork.
     """
@@ -98,6 +99,11 @@ class Change:
         if self.gpus is not None and (self.pools or len(recorded) > 1):
             raise InputError("gpus", "says nothing of several pools", "give pools in its place")
         if self.gpus is not None:
+            nodes_of = recorded[0].gpus_per_node
+            if self.gpus % nodes_of:
+                problem = f"{self.gpus} are not whole nodes of {nodes_of} GPUs, as the run has them"
+                remedy = f"give a multiple of {nodes_of}, enough for each job"
+                raise InputError("gpus", problem, remedy)
             return (replace(recorded[0], gpus=self.gpus),)
         for before, now in zip(recorded, self.pools, strict=False):
             kinds = {(pool.gpu_type, pool.gpus_per_node) for pool in (before, now)}
@@ -108,7 +114,20 @@ class Change:
                     f"would give other numbers to the GPUs after the {before.gpu_type}",
                     "change the number of nodes of the last pool, or add pools behind it",
                 )
-        return self.pools or recorded
+        return (
+            tuple(
+                replace(
+                    now, price=now.price or _price(now.gpu_type, (*recorded[number:], *recorded))
+                )
+                for number, now in enumerate(self.pools)
+            )
+            or recorded
+        )
+
+
+def _price(gpu_type: str, pools: Iterable[Pool]) -> float:
+    """The price of a GPU-hour of the first pool of a type; 0 without one."""
+    return next((pool.price for pool in pools if pool.gpu_type == gpu_type), 0.0)
 
 
 @dataclass(frozen=True)
@@ -285,7 +304,8 @@ def _forked(
     rest = [jobs[job_id] for job_id in coming if job_id in jobs] + added
     rest.sort(key=lambda job: (job[0].arrival_seconds, job[0].job_id))
     specs, truths = zip(*first, *rest, strict=True) if first or rest else ((), ())
-    workload = replace(known, specs=specs, truths=truths)
+    smaller = "leave the job out (--without)"
+    workload = replace(known, specs=specs, truths=truths, smaller=smaller)
     settings = recorded.header.settings
     decided = next((fork for fork in settings.forked if number <= fork.round), settings)
     latest = Fork(
@@ -300,7 +320,7 @@ def _forked(
     service = recorded.header.service
     asked = replace(change.settings(settings, service=service), forked=(*earlier, latest))
     header = replace(
-        make_header(workload, asked, service=service, ended=ended),
+        make_header(workload, asked, service=service, ended=ended | {*change.without}),
         profile=recorded.header.profile,
         history=recorded.header.history,
     )

@@ -25,6 +25,7 @@ from solver.policies import (
     make_policy,
     policy_class,
 )
+from solver.policies.mst import check_priced
 from tasks.layouts import VERSION
 from tasks.measured import Measurement, PairMeasurement, Spread
 from tasks.record import (
@@ -265,13 +266,7 @@ def check_prices(settings: Settings, pools: Iterable[Pool]) -> None:
         InputError: One has none.
     """
     if _asks(settings, COSTED):
-        for pool in pools:
-            if not pool.price:
-                raise InputError(
-                    f"parameters.{COSTED}",
-                    f"GPUs of type {pool.gpu_type!r} have no price to divide by",
-                    "give each pool a price of a GPU-hour, as in v100:12x1@0.74",
-                )
+        check_priced(pools)
 
 
 def _asks(settings: Settings, name: str) -> bool:

@@ -1,12 +1,13 @@
 """Maximum total throughput."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from predictor.errors import InputError
 from solver.fidelity import Fidelity
+from solver.inventory import Pool
 from solver.market import Floats
 from solver.pairs import Rows
 from solver.plan import Plan, Situation
@@ -54,7 +55,13 @@ class MaxSumThroughput:
     packed: float = 0.0
 
     def plan(self, situation: Situation) -> Plan:
-        """See `Policy.plan`."""
+        """See `Policy.plan`.
+
+        Raises:
+            InputError: A GPU type has no price, of those that are to be divided by.
+        """
+        if self.costed:
+            check_priced(situation.inventory.pools)
         due = any(job.spec.options.deadline_seconds for job in situation.jobs)
         again = bool(self.deadlines) and due and self.fidelity is Fidelity.FAIR
         if self.packed:
@@ -62,33 +69,38 @@ class MaxSumThroughput:
         return run_shares(self, self.name, situation, again=again)
 
     def allocate(self, jobs: Contenders) -> tuple[Floats, Sequence[tuple[float, ...]]]:
-        """See `SharePolicy.allocate`.
-
-        Raises:
-            InputError: A GPU type has no price, of those that are to be divided by.
-        """
+        """See `SharePolicy.allocate`."""
         return self._best(Program(jobs)), ()
 
     def allocate_packed(
         self, jobs: Contenders, rows: Rows, notes: tuple[int, ...]
     ) -> tuple[Floats, tuple[int, ...]]:
-        """See `PackingPolicy.allocate_packed`; raises what `allocate` does."""
+        """See `PackingPolicy.allocate_packed`."""
         return self._best(Program(jobs, rows)), ()
 
     def _best(self, program: Program) -> Floats:
         jobs, value = program.jobs, program.rates
         if self.costed:
-            if not jobs.prices.all():
-                raise InputError(
-                    "parameters.costed",
-                    "a GPU type has no price to divide by",
-                    "give each pool a price of a GPU-hour, as in v100:12x1@0.74",
-                )
             value = value / jobs.prices
         least = None
         if self.deadlines:
             least = (1.0 - SLACK) * promised(program, self.fidelity)
         return program.best(value=value, least=least)
+
+
+def check_priced(pools: Iterable[Pool]) -> None:
+    """Refuse pools without a price, which is to be divided by.
+
+    Raises:
+        InputError: One has none.
+    """
+    for pool in pools:
+        if not pool.price:
+            raise InputError(
+                "parameters.costed",
+                f"GPUs of type {pool.gpu_type!r} have no price to divide by",
+                "give each pool a price of a GPU-hour, as in v100:12x1@0.74",
+            )
 
 
 def promised(program: Program, fidelity: Fidelity) -> Floats:

@@ -1,5 +1,6 @@
 """Clusters of several pools on the command line, in campaigns and forms."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -107,12 +108,28 @@ def test_pools_of_a_form_stand_in_place_of_its_gpus() -> None:
 def test_a_what_if_keeps_the_numbers_of_the_gpus(pools: str, fine: bool) -> None:
     recorded, change = Settings("fifo", POOLS), Change(pools=parse_pools(pools))
     if fine:
-        assert change.settings(recorded).pools == change.pools
+        found = change.settings(recorded).pools
+        assert [pool.price for pool in found] == [2.48, 0.0, 2.48][: len(found)], "those of the run"
+        assert [replace(pool, price=0.0) for pool in found] == [*change.pools]
     else:
         with pytest.raises(InputError, match="pools: would give other numbers to the GPUs"):
             change.settings(recorded)
     with pytest.raises(InputError, match="gpus: says nothing of several pools"):
         Change(gpus=3).settings(recorded)
+
+
+def test_a_what_if_keeps_prices_that_it_is_not_given_and_nodes_as_they_are() -> None:
+    pools = (Pool("v100", 2, price=2.0), Pool("v100", 2, 2, price=1.0))
+    for text, prices in (
+        ("v100:2x1,v100:2x2", [2.0, 1.0]),
+        ("v100:2x1@0.5,v100:1x2@0.7", [0.5, 0.7]),
+        ("v100:2x1,v100:1x2,v100:1x1,k80:1x1", [2.0, 1.0, 2.0, 0.0]),
+    ):
+        found = Change(pools=parse_pools(text)).settings(Settings("mst", pools)).pools
+        assert [pool.price for pool in found] == prices
+    said = "gpus: 3 are not whole nodes of 2 GPUs, as the run has them; give a multiple of 2"
+    with pytest.raises(InputError, match=said):
+        Change(gpus=3).settings(Settings("mst", pools[1:]))
 
 
 @pytest.mark.slow

@@ -235,6 +235,17 @@ def test_a_job_that_runs_is_withdrawn_and_others_get_its_gpus(
     assert ended == records[number].clock_seconds
 
 
+def test_a_job_that_is_withdrawn_needs_no_room(
+    made: Made, kept: tuple[Path, str], tmp_path: Path
+) -> None:
+    largest = made.records[9].leases[1].job_id
+    assert made.specs[largest].demand.least == 4
+    run = fork(kept[1], kept[0], 9, Change(gpus=2, without=(largest,)), tmp_path)
+    assert audit(tmp_path, run).findings == ()
+    answer = Analytics(tmp_path).query("SELECT job_id FROM job_outcomes WHERE jct_seconds IS NULL")
+    assert answer[1] == [(largest,)]
+
+
 def test_a_job_that_has_not_arrived_never_does(
     made: Made, kept: tuple[Path, str], tmp_path: Path
 ) -> None:
@@ -314,7 +325,7 @@ def test_what_makes_no_sense_is_refused(made: Made, kept: tuple[Path, str], tmp_
     for number, change, problem in (
         (9_999, Change(), "round: run .* has no round 9999"),
         (3, Change(policy="nothing"), "policy: unknown policy 'nothing'"),
-        (3, Change(gpus=1), "GPUs"),
+        (3, Change(gpus=1), r"needs \d GPUs, and .*; give a larger .* the job out \(--without\)"),
         (3, Change(without=(77,)), "without: there is no job 77"),
         (len(made.records) - 1, Change(without=(first,)), "without: job .* has ended by then"),
     ):
