@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import Backend, Json, takes
+from flows.cli.options import Backend, Json, Pools, gpus_and_types, takes
 from flows.cli.output import print_rows, say, terminal_width
 from flows.runs.settings import DEFAULT_BACKEND
 from flows.runs.workload_source import Source
@@ -67,6 +67,7 @@ def conformance(
 def forecast_error(
     source: Source,
     gpus: Annotated[int | None, typer.Option(help="GPUs, for a contention factor.")] = None,
+    pools: Pools = "",
     as_json: Json = False,
 ) -> None:
     """Judge forecasts of the remaining run time on jobs whose truth is known."""
@@ -74,7 +75,8 @@ def forecast_error(
 
     if gpus is not None and source.contention_factor is None:
         raise InputError("gpus", "means nothing without a contention factor", "leave it out")
-    print_rows(map(asdict, forecast_errors(source.open(gpus), source.seed)), as_json)
+    workload = source.open(*gpus_and_types(source, gpus, pools))
+    print_rows(map(asdict, forecast_errors(workload, source.seed)), as_json)
 
 
 def solve(

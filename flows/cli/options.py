@@ -24,6 +24,7 @@ from flows.runs.settings import (
     POLICY,
     POOLS,
     ClusterSize,
+    pools_of,
 )
 from flows.runs.workload_source import Source
 from predictor.errors import InputError, ShockwaveError
@@ -152,6 +153,26 @@ class ClusterOptions:
             )
         gpus = shape.nodes * shape.gpus_per_node
         return ClusterSize(gpus, shape.gpus_per_node, "", self.cells, self.levels)
+
+
+def gpus_and_types(source: Source, gpus: int | None, pools: str) -> tuple[int | None, list[str]]:
+    """The number of GPUs, if it is given, and the GPU types of the cluster that jobs are for.
+
+    Args:
+        source: The jobs.
+        gpus: Number of GPUs.
+        pools: In its place, pools.
+
+    Raises:
+        InputError: Both are given, pools are invalid, or the jobs have no throughputs by GPU type.
+    """
+    if not pools:
+        return gpus, []
+    if source.throughputs is None and source.profile is None:
+        problem = "mean nothing without throughputs by GPU type"
+        raise InputError("pools", problem, "give --throughputs, or leave them out")
+    found = pools_of(ClusterSize(gpus, pools=pools))
+    return sum(pool.gpus for pool in found), list(dict.fromkeys(pool.gpu_type for pool in found))
 
 
 PANELS: dict[type[Any], str] = {Source: "Jobs"}

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.errors import printable
-from flows.cli.options import Gpus, Json, takes
+from flows.cli.options import Gpus, Json, Pools, gpus_and_types, takes
 from flows.cli.output import print_rows, say
 from flows.runs.workload_source import Source
 from warehouse.wording import counted
@@ -18,6 +18,7 @@ def generate(
     source: Source,
     out: Annotated[Path, typer.Argument(help="Folder to write to.")],
     gpus: Gpus = None,
+    pools: Pools = "",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files that are there.")
     ] = False,
@@ -28,14 +29,19 @@ def generate(
     from warehouse.workloads.trace_writer import write_workload
 
     check_writable(out)
-    workload = source.open(gpus)
+    workload = source.open(*gpus_and_types(source, gpus, pools))
     files = write_workload(workload, out, overwrite=overwrite)
     written = {name: str(path) for name, path in files._asdict().items()}
     if as_json:
         print_rows([written | workload.figures()], as_json)
     else:
+        number = gpus or max(spec.demand.least for spec in workload.specs)
+        if source.throughputs is not None:  # it has pairs and rates by nodes, too
+            written = {"throughputs": str(source.throughputs)} | written
+            del written["profile"]
+            pools = pools or f"{workload.profile.gpu_types[0]}:{number}x1"
         options = " ".join(f"--{name} {quote(path)}" for name, path in written.items())
-        least = max(spec.demand.least for spec in workload.specs)
+        cluster = f"--pools {quote(pools)}" if pools else f"--gpus {number}"
         say(f"{counted(len(workload.specs), 'job')} ({workload.source}) written. To run them:")
-        command = f"  shockwave simulate --gpus {gpus or least} {options}"
+        command = f"  shockwave simulate {cluster} {options}"
         typer.echo(printable(command))  # in one line, to copy

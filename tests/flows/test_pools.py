@@ -168,6 +168,29 @@ def test_jobs_are_drawn_from_a_table_of_throughputs(here: Command, tmp_path: Pat
     assert here("replay", row["run"], "--warehouse", tmp_path / "w").code == 0
 
 
+def test_jobs_of_a_table_are_written_for_types_of_which_they_can_run(
+    here: Command, tmp_path: Path
+) -> None:
+    asked = ["--throughputs", EXAMPLE, "--jobs", "5", "--scale-factors", "1=0.5,2=0.5"]
+    rest = ["--policy", "fifo", "--round-seconds", "3600", "--warehouse", tmp_path / "w", "--json"]
+    for pools in ("k80:2x2,v100:1x2", ""):
+        places = ["--pools", pools] if pools else []
+        told = here("generate", tmp_path / "o", *asked, *places, "--overwrite").out
+        command = told.splitlines()[-1].split()[1:]
+        runs = (command, ["simulate", *asked, "--pools", pools or "v100:2x1"])
+        one, two = (here(*run, *rest).rows[0] for run in runs)
+        same = ("gpus", "makespan_s", "mean_jct_s", "worst_ftf")
+        assert [one[name] for name in same] == [two[name] for name in same]
+        assert f"--pools {pools or 'v100:2x1'} --throughputs {EXAMPLE} --trace" in told
+    assert len(here("forecast-error", *asked, "--pools", "k80:2x2,v100:1x2", "--json").rows) == 6
+    for command in (["generate", tmp_path / "other"], ["forecast-error"]):
+        refused = here(*command, "--pools", "v100:2x1")
+        assert (refused.code, refused.out) == (2, "")
+        assert "--pools: mean nothing without throughputs by GPU type; give --th" in refused.err
+        (known,) = here(*command, *asked, "--pools", "a100:1x1").err.splitlines()
+        assert "has no GPU type 'a100'; did you mean v100? it has k80, v100" in known
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
