@@ -1,6 +1,7 @@
 """The ledger has what was written, in a chain, signed where there is a key."""
 
 import hashlib
+import itertools
 import resource
 import shutil
 import threading
@@ -176,7 +177,7 @@ def test_nothing_is_added_to_a_ledger_whose_last_line_was_changed(
 def test_a_warehouse_is_sound_while_it_is_written_to(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holdings, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(holdings, "WAIT_SECONDS", 2.0)  # on however few processors
     write(tmp_path, made.start, made.rounds)
     over = threading.Event()
 
@@ -200,6 +201,26 @@ def test_a_warehouse_is_sound_while_it_is_written_to(
         finally:
             over.set()
         assert audited.result() > 0
+
+
+def test_a_file_that_is_written_anew_while_it_is_audited_is_sound(
+    tmp_path: Path, made: Made
+) -> None:
+    run, store = write(tmp_path, made.start, made.rounds), CellStore(tmp_path)
+    times = itertools.count()
+
+    def finish(*_: int) -> None:  # after the ledger was read, each time that it is
+        with store.alone("0"):
+            store.finish("0", run, float(next(times)))
+
+    finish()
+    assert audit_all(tmp_path, progress=finish).findings == []
+    other = tmp_path / "campaigns" / "cells" / "1.json"
+    with store.alone("1"):
+        store.finish("1", run, 0.5)
+    other.write_bytes(other.read_bytes().replace(b"0.5", b"0.6"))
+    found = audit_all(tmp_path, progress=finish).findings
+    assert [one.place for _, one in found] == ["campaigns/cells/1.json"]
 
 
 def test_a_run_does_not_go_on_from_what_is_not_in_the_ledger(tmp_path: Path, made: Made) -> None:

@@ -87,7 +87,13 @@ def audit_all(
     if len(read_ledger(warehouse).entries) == len(found.ledger.entries):
         return found
     again = _audit_all(warehouse, expected, progress)  # it was written to: what is wrong stays so
-    again.findings = [one for one in again.findings if one in found.findings]
+    later = read_ledger(warehouse).entries[len(found.ledger.entries) :]
+    written = {f"{entry.folder}/{name}".lstrip("/") for entry in later for name in entry.files}
+    again.findings = [
+        (run, one)
+        for run, one in again.findings
+        if (run, one) in found.findings and one.place not in written  # each time another writing
+    ]
     again.missing = {name: again.missing[name] for name in again.missing if name in found.missing}
     again.gone = {name: again.gone[name] for name in again.gone if name in found.gone}
     return again
