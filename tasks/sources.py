@@ -196,7 +196,7 @@ class Workload:
                 )
 
     def _cannot_be_spread(self, spec: JobSpec, inventory: Inventory) -> bool:
-        """Whether a job could run if only the nodes were larger."""
+        """Whether it has GPUs enough, but only on more nodes than the job can use."""
         menu, size, profile = inventory.menu(spec.demand), spec.batch_size, self.profile
         return (
             profile.knows_nodes

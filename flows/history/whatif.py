@@ -62,9 +62,9 @@ class Change:
         parameters: Parameters of the policy; with the recorded policy, they override the
             recorded parameters, of which those without effect on the cluster are left out.
         gpus: Another number of GPUs.
-        pools: Another cluster, in which the GPUs of both keep their numbers; without prices, at
-            those of the run. Neither this nor `gpus` where nodes were added or removed while the
-            run was under way.
+        pools: Another cluster, in which the GPUs of both keep their numbers; a pool whose price is
+            0 has that of the run. Neither this nor `gpus` where nodes were added or removed while
+            the run was under way.
         without: Ids of jobs that are withdrawn, or that never arrive.
         jobs: Files of added jobs, which arrive at the first round of the fork.
     """
@@ -114,15 +114,12 @@ class Change:
                     f"would give other numbers to the GPUs after the {before.gpu_type}",
                     "change the number of nodes of the last pool, or add pools behind it",
                 )
-        return (
-            tuple(
-                replace(
-                    now, price=now.price or _price(now.gpu_type, (*recorded[number:], *recorded))
-                )
-                for number, now in enumerate(self.pools)
-            )
-            or recorded
-        )
+        pools = []
+        for number, now in enumerate(self.pools):
+            # the pool in its place first, then any of the type
+            price = now.price or _price(now.gpu_type, (*recorded[number:], *recorded))
+            pools.append(replace(now, price=price))
+        return tuple(pools) or recorded
 
 
 def _price(gpu_type: str, pools: Iterable[Pool]) -> float:
@@ -304,8 +301,7 @@ def _forked(
     rest = [jobs[job_id] for job_id in coming if job_id in jobs] + added
     rest.sort(key=lambda job: (job[0].arrival_seconds, job[0].job_id))
     specs, truths = zip(*first, *rest, strict=True) if first or rest else ((), ())
-    smaller = "leave the job out (--without)"
-    workload = replace(known, specs=specs, truths=truths, smaller=smaller)
+    workload = replace(known, specs=specs, truths=truths)
     settings = recorded.header.settings
     decided = next((fork for fork in settings.forked if number <= fork.round), settings)
     latest = Fork(

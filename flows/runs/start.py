@@ -29,6 +29,7 @@ from solver.policies.mst import check_priced
 from tasks.layouts import VERSION
 from tasks.measured import Measurement, PairMeasurement, Spread
 from tasks.record import (
+    Fork,
     Parameter,
     PastJob,
     RunHeader,
@@ -269,7 +270,7 @@ def check_prices(settings: Settings, pools: Iterable[Pool]) -> None:
         check_priced(pools)
 
 
-def _asks(settings: Settings, name: str) -> bool:
+def _asks(settings: Settings | Fork, name: str) -> bool:
     """Whether a parameter of the policy is given, and is not 0."""
     return any(parameter.name == name and parameter.value for parameter in settings.parameters)
 
@@ -278,8 +279,8 @@ def _packs(settings: Settings, profile: Profile, service: bool) -> bool:
     """Whether jobs may share GPUs, as the policy would have it.
 
     Raises:
-        InputError: That was asked for, and the throughputs have no pairs, or it is a service or on
-            a runtime of another package.
+        InputError: That was asked for, and the throughputs have no pairs, unless of a fork whose
+            run asked for it too; or it is a service or on a runtime of another package.
     """
     asked = _asks(settings, PACKED)
     own = settings.runtime in {*RuntimeKind} and not service
@@ -290,7 +291,9 @@ def _packs(settings: Settings, profile: Profile, service: bool) -> bool:
             f"{where} has no jobs that share GPUs",
             f"give the runtime {RuntimeKind.VIRTUAL}, or leave the parameter out",
         )
-    if asked and not profile.pairs:
+    # A run has the pairs of its own models, which may be none; its fork goes on with these.
+    again = any(_asks(fork, PACKED) for fork in settings.forked[-1:])
+    if asked and not again and not profile.pairs:
         raise InputError(
             f"parameters.{PACKED}",
             "the throughputs have no pairs of jobs",

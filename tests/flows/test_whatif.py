@@ -325,7 +325,7 @@ def test_what_makes_no_sense_is_refused(made: Made, kept: tuple[Path, str], tmp_
     for number, change, problem in (
         (9_999, Change(), "round: run .* has no round 9999"),
         (3, Change(policy="nothing"), "policy: unknown policy 'nothing'"),
-        (3, Change(gpus=1), r"needs \d GPUs, and .*; give a larger .* the job out \(--without\)"),
+        (3, Change(gpus=1), r"needs \d GPUs, and .*; give a larger .* the job out$"),
         (3, Change(without=(77,)), "without: there is no job 77"),
         (len(made.records) - 1, Change(without=(first,)), "without: job .* has ended by then"),
     ):

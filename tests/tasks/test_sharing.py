@@ -10,6 +10,7 @@ from containers.virtual.faithful import FaithfulPlace
 from containers.virtual.truth import GroundTruth
 from containers.virtual.virtual_cluster import VirtualPlace
 from flows.history.replay import replay
+from flows.history.whatif import Change, fork
 from flows.runs.prepared import terms
 from flows.runs.start import _packs
 from predictor.belief import Belief
@@ -161,6 +162,18 @@ def test_sharing_is_refused_where_it_cannot_be() -> None:
     with pytest.raises(InputError, match="a service has no jobs that share GPUs"):
         _packs(mixed("gavel", together=0.8, parameters=PACKED).header.settings, Profile({}), True)
     assert mixed("gavel", together=0.8).header.pairs == ()
+
+
+def test_a_run_whose_models_have_no_pairs_can_be_forked(tmp_path: Path) -> None:
+    made = make(mixed("gavel", jobs=1, together=0.8, parameters=PACKED))
+    assert made.header.pairs == ()
+    run = write(tmp_path, made.start, made.rounds)
+    forked = fork(run, tmp_path, 0, Change(), tmp_path / "fork")
+    assert Reader(tmp_path / "fork").header(forked).settings.parameters == PACKED
+    unpacked = make(mixed("gavel", jobs=1))
+    other = write(tmp_path, unpacked.start, unpacked.rounds)
+    with pytest.raises(InputError, match="throughputs have no pairs"):
+        fork(other, tmp_path, 0, Change(parameters=PACKED), tmp_path / "other")
 
 
 @pytest.mark.slow
