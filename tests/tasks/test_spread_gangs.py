@@ -124,7 +124,7 @@ def test_isolated_run_times_are_those_on_as_few_nodes_as_a_gang_needs(
 def test_a_gang_that_can_run_on_no_nodes_of_the_only_type_is_refused() -> None:
     four = ("cnn", 8, "v100", 4)
     profile = Profile({four: 20.0}, "by hand", by_nodes={2: Profile({four: 0.0})})
-    with pytest.raises(InputError, match="on 4 GPUs of type v100 of 2 nodes"):
+    with pytest.raises(InputError, match="4 GPUs on one node, as it makes no steps on several"):
         start(job(0, 4, 900), profile=profile)
 
 
