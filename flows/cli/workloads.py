@@ -30,15 +30,15 @@ def generate(
 
     check_writable(out)
     workload = source.open(*gpus_and_types(source, gpus, pools))
-    files = write_workload(workload, out, overwrite=overwrite)
+    files = write_workload(workload, out, source.throughputs, overwrite=overwrite)
     written = {name: str(path) for name, path in files._asdict().items()}
+    if source.throughputs is not None:
+        written["throughputs"] = written.pop("profile")
     if as_json:
         print_rows([written | workload.figures()], as_json)
     else:
         number = gpus or max(spec.demand.least for spec in workload.specs)
-        if source.throughputs is not None:  # it has pairs and rates by nodes, too
-            written = {"throughputs": str(source.throughputs)} | written
-            del written["profile"]
+        if source.throughputs is not None:
             pools = pools or f"{workload.profile.gpu_types[0]}:{number}x1"
         options = " ".join(f"--{name} {quote(path)}" for name, path in written.items())
         cluster = f"--pools {quote(pools)}" if pools else f"--gpus {number}"

@@ -181,7 +181,11 @@ def test_jobs_of_a_table_are_written_for_types_of_which_they_can_run(
         one, two = (here(*run, *rest).rows[0] for run in runs)
         same = ("gpus", "makespan_s", "mean_jct_s", "worst_ftf")
         assert [one[name] for name in same] == [two[name] for name in same]
-        assert f"--pools {pools or 'v100:2x1'} --throughputs {EXAMPLE} --trace" in told
+        assert f"simulate --pools {pools or 'v100:2x1'} --trace" in told
+        assert told.endswith(f" --throughputs {EXAMPLE}\n")
+    (written,) = here("generate", tmp_path / "j", *asked, "--json").rows
+    assert (written["throughputs"], "profile" in written) == (EXAMPLE, False)
+    assert {file.name for file in (tmp_path / "j").iterdir()} == {"jobs.trace", "regimes.csv"}
     assert len(here("forecast-error", *asked, "--pools", "k80:2x2,v100:1x2", "--json").rows) == 6
     for command in (["generate", tmp_path / "other"], ["forecast-error"]):
         refused = here(*command, "--pools", "v100:2x1")
@@ -211,7 +215,7 @@ def test_jobs_of_a_table_are_written_for_types_of_which_they_can_run(
         (
             ["--pools", "v100:4x1,k80:4x1", "--throughputs", EXAMPLE, "--scale-factors", "4=1"],
             "--scale-factors: jobs with 4 GPUs are to be drawn, and throughputs.csv has none that "
-            "can run there; give weights of those that it has, as in 1=0.5,2=0.5",
+            "can run there; give weights of those that it has, as in 1=1,2=1",
         ),
         (
             ["--gpus", "8", "--throughputs", EXAMPLE, "--contention-factor", "2"],

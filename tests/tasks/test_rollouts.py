@@ -14,7 +14,7 @@ from predictor.basis import Basis
 from predictor.options import JobOptions, Task
 from solver.policies import place
 from tasks.play import JobInPlay, Play
-from tasks.record import RuntimeKind, Settings, one_pool
+from tasks.record import Parameter, RuntimeKind, Settings, one_pool
 from tasks.rollouts import PLAYS, Expected, _coming, _starts, expected
 from tasks.round import ROUND, Round, Run, collect, predict, run_round, situation, solve
 from tests.runs import Memory, mixed
@@ -123,6 +123,23 @@ def test_a_play_of_several_rounds_at_a_time_is_that_of_one_at_a_time() -> None:
                 play._carry_out(this.plan, rounds)
             ends += [play.ends[0] - now.clock_seconds]
     assert ends == [pytest.approx(20.0 + 2_360.0 + 1.5 * 20)] * 2
+
+
+@pytest.mark.parametrize("policy", ["gavel", "gandiva"])
+def test_a_play_goes_on_with_those_that_wait_where_jobs_share_gpus(policy: str) -> None:
+    start = mixed(policy, jobs=24, together=0.8, parameters=(Parameter("packed", 1.0),))
+    specs = tuple(replace(spec, arrival_seconds=0.0) for spec in start.workload.specs)
+    again = make_start(replace(start.workload, specs=specs), start.header.settings)
+    with prepare(again).under_way(Memory()) as run:
+        this = Round()
+        for step in (collect, predict, solve):
+            step(run, this)
+        now = situation(run, this)
+        assert now
+        jobs = {job_id: JobInPlay(job, 1_000.0) for job_id, job in this.active.items()}
+        play = Play(partial(place, run.policy), now, jobs, deque(), np.random.default_rng(0))
+        play._carry_out(this.plan, 60)
+    assert len(this.plan.placement) < len(specs) == len(play.ends)
 
 
 def test_nothing_is_foretold_where_nothing_is_known() -> None:

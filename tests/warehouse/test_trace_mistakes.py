@@ -128,6 +128,8 @@ def test_json_that_is_no_table(files: Files) -> None:
         ("('LM (batch size 5)', 1)", {"null": "fast"}),
         ("('LM (batch size 5)', 1)", {"null": math.inf}),
         ("('LM (batch size 5)', 1)", {"null": 1e300}),
+        ("('LM (batch size 5)', 1)", {"null": 1e-300}),
+        ("('LM (batch size 0)', 1)", {"null": 1.0}),
     ],
 )
 def test_a_malformed_throughput(files: Files, key: str, entry: object) -> None:

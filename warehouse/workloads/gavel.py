@@ -9,7 +9,7 @@ import gzip
 import math
 import re
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 from containers.virtual.truth import GroundTruth
@@ -134,10 +134,11 @@ def read_whole(path: Path, gpu_types: Collection[str] = ()) -> Profile:
             raise row.refusal("job_type", "this line is there twice", "leave one out")
         lines[kind != named, key] = row
     for several, (_, pairs) in tables.items():
-        for pair in one_way(pairs):
+        pair_one_way = one_way(pairs)
+        if pair_one_way:
             problem = "has no line for the other job of this pair"
             remedy = "give each pair both ways round"
-            raise lines[several, pair].refusal("partner_job_type", problem, remedy)
+            raise lines[several, pair_one_way].refusal("partner_job_type", problem, remedy)
     (rates, pairs), (spread_rates, spread_pairs) = tables[False], tables[True]
     spread = Profile(
         {key: rate for key, rate in spread_rates.items() if key[3] > 1},
@@ -158,12 +159,13 @@ def read_whole(path: Path, gpu_types: Collection[str] = ()) -> Profile:
     return table
 
 
-def one_way(pairs: Collection[_Pair]) -> Iterator[_Pair]:
-    """The pairs that are not there the other way round."""
+def one_way(pairs: Collection[_Pair]) -> _Pair | None:
+    """The first pair that is not there the other way round, if there is one."""
     for pair in pairs:
         model, size, other, other_size, kind, gpus = pair
         if (other, other_size, model, size, kind, gpus) not in pairs:
-            yield pair
+            return pair
+    return None
 
 
 def _check_spread(row: Row, rate: float, on_one_node: float | None) -> None:

@@ -60,7 +60,7 @@ def generate_from_table(
         problem = "has no job that can run on the cluster's GPU types"
         raise InputError(profile.source, problem, "give other pools, or another table")
     for gpus in (gpus for gpus, weight in scale_factors.items() if weight and gpus not in kinds):
-        some = ",".join(f"{known}={1 / len(kinds):.2g}" for known in sorted(kinds))
+        some = ",".join(f"{known}=1" for known in sorted(kinds))
         raise InputError(
             "scale_factors",
             f"jobs with {counted(gpus, 'GPU')} are to be drawn, and {Path(profile.source).name} "

@@ -89,8 +89,8 @@ def _throughputs(
             match = JOB_TYPE.fullmatch(job_type)
             if match is not None:  # other entries name models without a batch size
                 batch_size = int(match["batch_size"])
-                rate = float(entry["null"])
-                if not abs(rate) <= LARGEST:
+                rate = _rate(entry["null"])
+                if not batch_size:
                     raise ValueError
                 yield (match["model"], batch_size, int(scale_factor)), rate
         except (ValueError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError):
@@ -112,8 +112,8 @@ def _pairs(
                 continue
             try:
                 (model, size, gpus), (other_model, other_size, other_gpus) = _job(key), _job(other)
-                rate, _ = map(float, rates)
-                if not 0.0 <= rate <= LARGEST or gpus != other_gpus:
+                rate, _ = map(_rate, rates)
+                if rate < 0.0 or gpus != other_gpus:
                     raise ValueError
             except (ValueError, SyntaxError, TypeError, OverflowError, RecursionError):
                 raise InputError(
@@ -122,7 +122,9 @@ def _pairs(
                     "mend it, or measure it again",
                 ) from None
             found[model, size, other_model, other_size, worker_type, gpus] = rate
-    for model, size, other_model, other_size, _, gpus in gavel.one_way(found):
+    pair_one_way = gavel.one_way(found)
+    if pair_one_way:
+        model, size, other_model, other_size, _, gpus = pair_one_way
         raise InputError(
             f"{path}, {worker_type}, ('{model} (batch size {size})', {gpus})",
             f"the pair with {other_model} (batch size {other_size}) has no entry of the other",
@@ -175,6 +177,14 @@ def _part(path: Path, measured: Mapping[str, Any], kind: str) -> dict[str, Any]:
         place = f"{path}, {MEASURED}, {kind}"
         raise InputError(place, "has no JSON object of entries", "measure it again")
     return entries
+
+
+def _rate(value: Any) -> float:
+    """Steps per second; not above 0 where a job cannot run."""
+    rate = float(value)
+    if not abs(rate) <= LARGEST or 0.0 < rate < 1.0 / LARGEST:
+        raise ValueError
+    return rate
 
 
 def _job(key: str) -> tuple[str, int, int]:

@@ -1,4 +1,4 @@
-"""Writes a workload as a public trace with its two tables, for `read_workload` to read."""
+"""Writes a workload as a public trace with its tables, for `read_workload` to read."""
 
 import contextlib
 import csv
@@ -31,7 +31,9 @@ class Files(NamedTuple):
         return cls(folder / "jobs.trace", folder / "throughputs.json", folder / "regimes.csv")
 
 
-def write_workload(workload: Workload, folder: Path, *, overwrite: bool = False) -> Files:
+def write_workload(
+    workload: Workload, folder: Path, throughputs: Path | None = None, *, overwrite: bool = False
+) -> Files:
     """Write a workload; reading the files gives the same, but for its name.
 
     Each file is written atomically, and no file unless all can be written.
@@ -39,33 +41,32 @@ def write_workload(workload: Workload, folder: Path, *, overwrite: bool = False)
     Args:
         workload: The workload.
         folder: The folder; created if missing.
+        throughputs: The table that its profile was read from, where that says more than what would
+            be written: pairs, and rates by nodes. It takes the place of the profile.
         overwrite: Whether existing files may be replaced.
 
     Returns:
-        The files.
+        The files, of which the profile may be that table.
 
     Raises:
         InputError: A file exists already, or the folder cannot be written.
     """
-    files = Files.within(folder)
+    own = Files.within(folder)
+    files = own._replace(profile=throughputs or own.profile)
     timed = next((spec for spec in workload.specs if spec.timed or spec.image), None)
     if timed is not None:
         problem = "the format has no place for what it runs"
         raise InputError(f"job {timed.job_id}", problem, "keep its TOML file")
-    for path in files:
+    jobs = list(zip(workload.specs, workload.truths, strict=True))
+    contents = {files.trace: _trace(jobs), files.regimes: _regimes(jobs, workload.profile)}
+    if throughputs is None:
+        contents[files.profile] = _throughputs(workload.profile)
+    for path in contents:
         if path.is_dir():
             raise InputError(str(path), "is a folder", "give another folder to write to")
         if path.exists() and not overwrite:
             raise InputError(str(path), "is there already", "give another folder or overwrite it")
-    jobs = list(zip(workload.specs, workload.truths, strict=True))
-    _write_all(
-        folder,
-        {
-            files.trace: _trace(jobs),
-            files.profile: _throughputs(workload.profile),
-            files.regimes: _regimes(jobs, workload.profile),
-        },
-    )
+    _write_all(folder, contents)
     return files
 
 
