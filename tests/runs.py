@@ -13,6 +13,7 @@ from predictor.allocation import Demand
 from predictor.job import JobSpec
 from predictor.throughput import Profile
 from solver.inventory import Pool
+from solver.plan import Situation
 from tasks.record import (
     Parameter,
     RoundRecord,
@@ -24,7 +25,7 @@ from tasks.record import (
     one_pool,
     record_hash,
 )
-from tasks.round import Run, run_round
+from tasks.round import Round, Run, collect, predict, run_round, situation, solve
 from tasks.sources import Workload
 from tasks.state import RunState
 from warehouse.store.writer import Writer
@@ -144,6 +145,16 @@ def make(start: Start) -> Made:
             run_round(run)
             states.append(run.state)
     return Made(start, run, sink.rounds, states)
+
+
+def planned(run: Run) -> tuple[Round, Situation]:
+    """The next round up to its plan, and what the policy decided on."""
+    this = Round()
+    for step in (collect, predict, solve):
+        step(run, this)
+    now = situation(run, this)
+    assert now
+    return this, now
 
 
 @cache

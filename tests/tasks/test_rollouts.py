@@ -17,7 +17,7 @@ from tasks.play import JobInPlay, Play
 from tasks.record import Parameter, RuntimeKind, Settings, one_pool
 from tasks.rollouts import PLAYS, Expected, _coming, _starts, expected
 from tasks.round import ROUND, Round, Run, collect, predict, run_round, situation, solve
-from tests.runs import Memory, mixed
+from tests.runs import Memory, mixed, planned
 from warehouse.workloads.generator import generate_workload
 
 
@@ -111,11 +111,7 @@ def test_a_play_of_several_rounds_at_a_time_is_that_of_one_at_a_time() -> None:
     start = make_start(workload, Settings("fifo", one_pool(4, 4)))
     ends = []
     with prepare(start).under_way(Memory()) as run:
-        this = Round()
-        for step in (collect, predict, solve):
-            step(run, this)
-        now = situation(run, this)
-        assert now
+        this, now = planned(run)
         for rounds in (1, 30):
             jobs = {0: JobInPlay(this.active[0], 2_360.0, cut=1.5)}
             play = Play(partial(place, run.policy), now, jobs, deque(), np.random.default_rng(0))
@@ -131,11 +127,7 @@ def test_a_play_goes_on_with_those_that_wait_where_jobs_share_gpus(policy: str) 
     specs = tuple(replace(spec, arrival_seconds=0.0) for spec in start.workload.specs)
     again = make_start(replace(start.workload, specs=specs), start.header.settings)
     with prepare(again).under_way(Memory()) as run:
-        this = Round()
-        for step in (collect, predict, solve):
-            step(run, this)
-        now = situation(run, this)
-        assert now
+        this, now = planned(run)
         jobs = {job_id: JobInPlay(job, 1_000.0) for job_id, job in this.active.items()}
         play = Play(partial(place, run.policy), now, jobs, deque(), np.random.default_rng(0))
         play._carry_out(this.plan, 60)
@@ -180,9 +172,7 @@ def test_a_play_ends_with_the_jobs_that_are_asked_for() -> None:
     start = make_start(workload, Settings("shockwave", one_pool(4, 4), seed=3))
 
     def forecast(run: Run, jobs: set[int]) -> dict[int, Expected]:
-        this = Round()
-        for step in (collect, predict, solve):
-            step(run, this)
+        this, _ = planned(run)
         return expected(run, this, jobs)
 
     with prepare(start).under_way(Memory()) as run:

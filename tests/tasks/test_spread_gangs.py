@@ -18,9 +18,8 @@ from solver.policies import place
 from tasks.invariants import Invariants
 from tasks.play import JobInPlay, Play
 from tasks.record import RuntimeKind, Settings, Start
-from tasks.round import Round, collect, predict, situation, solve
 from tasks.sources import Workload
-from tests.runs import Made, Memory, make
+from tests.runs import Made, Memory, make, planned
 from warehouse.workloads.gavel import static_truth
 
 POOLS = (Pool("v100", 4, 2),)
@@ -163,11 +162,7 @@ def test_plays_go_by_rates_of_allocations_on_which_a_gang_can_run() -> None:
     never = replace(PROFILE, by_nodes={2: Profile({FAST: 0.0})})
     specs = (job(0, 1, 80), job(1, 1, 1_000), job(2, 1, 1_000), job(3, 2, 5_000))
     with prepare(start(*specs, profile=never)).under_way(Memory()) as run:
-        this = Round()
-        for step in (collect, predict, solve):
-            step(run, this)
-        now = situation(run, this)
-        assert now
+        this, now = planned(run)
         jobs = {n: JobInPlay(active, 1_000.0 if n else 80.0) for n, active in this.active.items()}
         play = Play(partial(place, run.policy), now, jobs, deque(), np.random.default_rng(0))
         play._carry_out(this.plan, 3)

@@ -24,9 +24,8 @@ from tasks.commands import Command, CommandKind, TenantTerms
 from tasks.invariants import Invariants
 from tasks.play import JobInPlay, Play
 from tasks.record import RuntimeKind, Settings, Start, one_pool
-from tasks.round import Round, collect, predict, situation, solve
 from tasks.tenancy import Tenancy, Usage, may_name
-from tests.runs import Memory, make, write
+from tests.runs import Memory, make, planned, write
 from tests.tasks.test_eligibility import JOB, start
 from warehouse.store.audit import audit
 
@@ -102,11 +101,7 @@ def test_a_quota_is_charged_until_a_job_ends(tmp_path: Path) -> None:
 def test_a_play_charges_jobs_that_end_in_it_until_they_end(tmp_path: Path) -> None:
     text = f'[[jobs]]\n{JOB}tenant = "a"\nscale_factor = 2\n'
     with prepare(service(tmp_path, text, TERMS)).under_way(Memory()) as run:
-        this = Round()
-        for step in (collect, predict, solve):
-            step(run, this)
-        now = situation(run, this)
-        assert now
+        this, now = planned(run)
         now = replace(now, restart_seconds=0.0)
         jobs = {1: JobInPlay(this.active[1], 130.0)}
         rng, tenancy = np.random.default_rng(1), this.state.tenancy

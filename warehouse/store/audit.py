@@ -40,6 +40,9 @@ from warehouse.store.folder import (
 from warehouse.store.ledger import LEDGER, Held, Ledger, folder_name, read_ledger
 from warehouse.store.reader import read_workload, taken_in
 
+CHANGED = f"was changed: {LEDGER} has another checksum"
+"""The problem of a file that is not as the ledger has it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -349,7 +352,7 @@ def _held(
         actual = checksum_found(folder / name)
         if actual != noted_sum:
             found.add(name)
-            problem = f"was changed: {LEDGER} has another checksum"
+            problem = CHANGED
             if actual is None:
                 problem = f"is gone, and {LEDGER} has it"
             yield Finding(_first(name), name, problem)

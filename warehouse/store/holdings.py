@@ -15,7 +15,7 @@ import orjson
 
 from predictor.errors import InputError, ShockwaveError
 from tasks.rows import from_row
-from warehouse.store.audit import Audit, Finding, audit, in_ledger
+from warehouse.store.audit import CHANGED, Audit, Finding, audit, in_ledger
 from warehouse.store.campaigns import FinishedCell
 from warehouse.store.checksums import CHECKSUMS, checksum, checksum_found
 from warehouse.store.decoding import GARBLED
@@ -29,8 +29,6 @@ DERIVED = ("", "marts")
 
 DATABASE_FILES = ("analytics.duckdb", "analytics.duckdb.wal", ".views")
 """The second is read with the first: it has what sessions wrote last."""
-
-CHANGED = f"was changed: {LEDGER} has another checksum"
 
 WAIT_SECONDS = 0.5
 """Time for a process that has written a file to add its entry. An engineering choice."""

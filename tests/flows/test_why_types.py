@@ -1,0 +1,132 @@
+"""Why a job runs or waits on GPU types, on several nodes and on shared GPUs."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from flows.history.answer import Spread
+from flows.history.why import why
+from tasks.record import Parameter
+from tests.runs import SPEED, make, mixed, write
+from tests.tasks import test_spread_gangs as by_nodes
+
+
+@pytest.mark.slow
+def test_types_are_named_with_the_speed_that_they_would_give(tmp_path: Path) -> None:
+    made = make(mixed("fifo", jobs=10))
+    run, inventory = write(tmp_path, made.start, made.rounds), made.header.settings.inventory
+    specs = {spec.job_id: spec for spec in made.specs}
+    number = next(
+        record.round
+        for record in made.records
+        if {inventory.allocation(lease.gpus).gpu_type for lease in record.leases} == set(SPEED)
+        and len(made.states[record.round + 1].beliefs) > len(record.leases)
+    )
+    leases = {lease.job_id: lease.gpus for lease in made.records[number].leases}
+    for job_id in made.states[number + 1].beliefs:
+        answer = why(job_id, tmp_path, run, number)
+        spec = specs[job_id]
+        slow = SPEED if spec.model != "autoencoder" else {k: 0.25 / v for k, v in SPEED.items()}
+        kinds = sorted(SPEED, key=lambda kind: -slow[kind])
+        kinds = [k for k in kinds if (spec.model, k) != ("conv-large", "k80")]
+        assert [one.gpu_type for one in answer.speeds] == kinds
+        assert [one.speed for one in answer.speeds] == pytest.approx([slow[k] for k in kinds])
+        if job_id in leases:
+            held = inventory.allocation(leases[job_id]).gpu_type
+            assert answer.held_type == held
+            said = "" if held == kinds[0] else f", at {slow[held]:.2f} of its speed on {kinds[0]}"
+            assert f" ({held}{said})." in str(answer)
+        else:
+            rest = ", ".join(
+                f"{kind} would give {slow[kind]:.2f} of its speed there" for kind in kinds[1:]
+            )
+            assert f"It waits for {kinds[0]}: {rest}." in str(answer)
+            assert 0 <= answer.free_gpus < answer.scale_factor * len(kinds)
+
+
+@pytest.mark.slow
+def test_a_job_that_shares_its_gpus_is_told_with_whom_and_how_fast(tmp_path: Path) -> None:
+    made = make(mixed("antman", jobs=14, together=0.8, opportunistic=True))
+    run, number = write(tmp_path, made.start, made.rounds), 3
+    record = made.records[number]
+    pair = record.pairs[0]
+    told = [why(job_id, tmp_path, run, number) for job_id in pair]
+    assert [one.shares and one.shares.job_id for one in told] == [*reversed(pair)]
+    speeds = {one.job_id % 2: one.shares.speed for one in told if one.shares}
+    assert speeds == pytest.approx({0: 1.0, 1: 0.6})  # of the sum of 1.6 the guaranteed one has 1
+    assert f"It shares them with job {pair[1]}, at " in str(told[0])
+    held = {gpu for lease in record.leases for gpu in lease.gpus}
+    assert told[0].busy_gpus == len(held) < sum(len(lease.gpus) for lease in record.leases)
+
+
+@pytest.mark.slow
+def test_policies_that_pack_tell_who_waits_its_place_and_what_was_left_by_type(
+    tmp_path: Path,
+) -> None:
+    packed = (Parameter("packed", 1.0),)
+    made = make(mixed("gandiva", jobs=24, together=0.8, parameters=packed))
+    run, inventory = write(tmp_path, made.start, made.rounds), made.header.settings.inventory
+    for record, state in zip(made.records, made.states[1:], strict=True):
+        leases = {lease.job_id: lease.gpus for lease in record.leases}
+        waiting = [job for job in state.beliefs if job not in leases]
+        taken = {gpu for gpus in leases.values() for gpu in gpus}
+        if record.pairs and waiting:
+            break
+    answer = why(waiting[0], tmp_path, run, record.round)
+    assert answer.place is not None
+    assert len(leases) < answer.place <= answer.in_line == len(state.beliefs)
+    held = Counter(inventory.allocation([gpu]).gpu_type for gpu in taken)
+    idle = {kind: gpus - held[kind] for kind, gpus in inventory.capacities.items()}
+    assert dict(answer.left) == {one.gpu_type: idle[one.gpu_type] for one in answer.speeds}
+    assert " left for it. " in str(answer)
+    assert "no place in line" not in str(answer)
+
+
+def test_a_gang_that_is_spread_is_told_over_how_many_nodes_and_how_slow(tmp_path: Path) -> None:
+    # The first ends at 100 s; the free GPUs are then on two nodes, and the last has come.
+    job = by_nodes.job
+    first = job(0, 1, 80), job(1, 1, 1_000), job(2, 1, 1_000)
+    made = make(by_nodes.start(*first, job(3, 2, 20, 50.0)))
+    run = write(tmp_path, made.start, made.rounds)
+    (lease, number), *_ = (
+        (lease, record.round)
+        for record in made.records
+        for lease in record.leases
+        if lease.job_id == 3
+    )
+    answer = why(3, tmp_path, run, number)
+    assert answer.gpus == lease.gpus
+    assert answer.spread == Spread(nodes=2, fewest_nodes=1, speed=0.4)
+    said = "It is spread over 2 nodes where 1 node would do, at 0.40 of its speed on 1."
+    assert said in str(answer)
+    assert why(1, tmp_path, run, number).spread is None
+
+
+@pytest.mark.slow
+def test_a_market_says_what_each_type_is_worth_against_its_price(tmp_path: Path) -> None:
+    made = make(mixed("shockwave", jobs=16))
+    run = write(tmp_path, made.start, made.rounds)
+    *_, (record, waiting) = (  # the last, after which the least is left to be played
+        (record, job_id)
+        for record, state in zip(made.records, made.states[1:], strict=True)
+        for job_id in state.beliefs
+        if job_id not in {lease.job_id for lease in record.leases}
+        and any(bid.job_id == job_id and len(bid.rows) > 1 for bid in record.bids)
+    )
+    answer = why(waiting, tmp_path, run, record.round)
+    (bid,) = (bid for bid in record.bids if bid.job_id == waiting)
+    prices = {one.gpu_type: one.price for one in record.solve.prices}
+    worth = {
+        row.allocation.gpu_type: (row.utility[1] - row.utility[0]) / row.allocation.gpus
+        for row in bid.rows
+    }
+    assert {one.gpu_type: one.worth for one in answer.speeds} == pytest.approx(worth)
+    for one in answer.speeds[1:]:
+        word = "less than" if worth[one.gpu_type] < prices[one.gpu_type] else "at least"
+        said = (
+            f"{one.gpu_type} would give {one.speed:.2f} of its speed there, worth {word} its price"
+        )
+        assert said in str(answer)
+    told_prices = ", ".join(f"{one.price:.4g} on {one.gpu_type}" for one in answer.speeds)
+    assert f"The market prices one more GPU-round at {told_prices}." in str(answer)
