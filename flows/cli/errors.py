@@ -70,6 +70,15 @@ def with_warehouse(remedy: str, warehouse: Path) -> str:
     return _COMMAND.sub(complete, remedy)
 
 
+def with_options(remedy: str, parameters: Sequence[Any]) -> str:
+    """A remedy in which fields of several words, such as `scale_factors`, are their options."""
+    for parameter in parameters:
+        name = str(parameter.name)
+        if "_" in name and parameter.opts[0].startswith("--"):
+            remedy = re.sub(rf"\b{name}\b", parameter.opts[0], remedy)
+    return remedy
+
+
 def printable(text: str) -> str:
     """The text with control characters escaped, newlines included."""
     if text.isprintable():

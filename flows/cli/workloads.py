@@ -9,6 +9,7 @@ import typer
 from flows.cli.errors import printable
 from flows.cli.options import Gpus, Json, Pools, gpus_and_types, takes
 from flows.cli.output import print_rows, say
+from flows.runs.settings import DEFAULT_POLICY, ClusterSize, pools_of
 from flows.runs.workload_source import Source
 from warehouse.wording import counted
 
@@ -25,11 +26,18 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Write a generated workload, or one read in any format, as a public trace."""
+    from flows.runs.start import fitted
+    from tasks.record import Settings
     from warehouse.store.durable import check_writable
     from warehouse.workloads.trace_writer import write_workload
 
     check_writable(out)
     workload = source.open(*gpus_and_types(source, gpus, pools))
+    number = gpus or max(spec.demand.least for spec in workload.specs)
+    if source.throughputs is not None:
+        pools = pools or f"{workload.profile.gpu_types[0]}:{number}x1"
+    size = ClusterSize(pools=pools) if pools else ClusterSize(number)
+    fitted(workload, Settings(DEFAULT_POLICY, pools_of(size)))  # so that the command shown runs
     files = write_workload(workload, out, source.throughputs, overwrite=overwrite)
     written = {name: str(path) for name, path in files._asdict().items()}
     if source.throughputs is not None:
@@ -37,9 +45,6 @@ def generate(
     if as_json:
         print_rows([written | workload.figures()], as_json)
     else:
-        number = gpus or max(spec.demand.least for spec in workload.specs)
-        if source.throughputs is not None:
-            pools = pools or f"{workload.profile.gpu_types[0]}:{number}x1"
         options = " ".join(f"--{name} {quote(path)}" for name, path in written.items())
         cluster = f"--pools {quote(pools)}" if pools else f"--gpus {number}"
         say(f"{counted(len(workload.specs), 'job')} ({workload.source}) written. To run them:")

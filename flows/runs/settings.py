@@ -120,9 +120,7 @@ def pools_of(size: ClusterSize) -> "tuple[Pool, ...]":
             raise InputError("gpus", "missing", "give the number of GPUs, or pools")
         return one_pool(size.gpus, size.gpus_per_node)
     if size.gpus is not None or size.gpus_per_node != 1:
-        raise InputError(
-            "pools", "already give the number of GPUs", "leave out gpus and gpus_per_node"
-        )
+        raise InputError("pools", "already give the number of GPUs", "give one of the two")
     return parse_pools(size.pools)
 
 

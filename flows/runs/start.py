@@ -56,12 +56,18 @@ def make_start(
     service: bool = False,
 ) -> Start:
     """The start of a run of a workload; see `make_header`."""
-    settings = _typed(asked, workload.profile)
-    workload = replace(workload, profile=_placed(workload.profile, settings.pools))
-    workload.check_fits(settings.inventory)
+    settings, workload = fitted(workload, asked)
     workload = workload.on(settings.inventory)
     header = make_header(workload, settings, history, service=service)
     return Start(header, replace(workload, profile=header.throughputs), record_hash(header))
+
+
+def fitted(workload: Workload, asked: Settings) -> tuple[Settings, Workload]:
+    """Settings and workload by the GPU types of the cluster; refuses a job that never fits it."""
+    settings = _typed(asked, workload.profile)
+    workload = replace(workload, profile=_placed(workload.profile, settings.pools))
+    workload.check_fits(settings.inventory)
+    return settings, workload
 
 
 def asked_start(
@@ -125,8 +131,7 @@ def make_header(
     Args:
         workload: The workload.
         asked: The settings; a pool without a GPU type takes the type of the workload's profile.
-        history: Finished jobs of earlier runs; jobs without an entry in the profile are left
-            out.
+        history: Finished jobs of earlier runs; those without an entry in the profile are left out.
         service: Whether it is a service's: any model of the profile may come, and jobs are in the
             rounds that take them in.
         ended: Ids of jobs that have ended where a fork begins, which need not fit its cluster.

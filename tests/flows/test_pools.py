@@ -195,6 +195,16 @@ def test_jobs_of_a_table_are_written_for_types_of_which_they_can_run(
         assert "has no GPU type 'a100'; did you mean v100? it has k80, v100" in known
 
 
+def test_jobs_that_the_pools_never_hold_are_not_written(here: Command, tmp_path: Path) -> None:
+    asked = ["--throughputs", EXAMPLE, "--jobs", "9", "--scale-factors", "1=0.5,2=0.5"]
+    refused = here("generate", tmp_path / "o", *asked, "--pools", "k80:1x1,v100:1x1")
+    assert (refused.code, refused.out, [*tmp_path.iterdir()]) == (2, "", [])
+    assert (
+        "needs 2 GPUs, of one type that it can run on, and the cluster has 1 k80, 1 v100; "
+        "give a larger cluster or leave its number out of --scale-factors 1=0.5,2=0.5"
+    ) in refused.err
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -138,6 +138,10 @@ def test_simulate_refuses_options(
         ("--contention-factor 0 --gpus 4", ["--contention-factor", "give more than 0"]),
         ("--longest-seconds 5", ["--longest-seconds", "5 is out of range"]),
         ("--format philly", ["--format", "belongs to a trace"]),
+        (
+            "--jobs 9 --gpus 3 --scale-factors 4=1",
+            ["job 0: needs 4 GPUs, and the cluster has 3", "number out of --scale-factors 4=1"],
+        ),
         ("--format table --trace {folder}/no.csv", ["--columns", "no column for the arrival"]),
         ("--format philly --trace {folder}/no.csv", ["no.csv", "No such file"]),
     ],

@@ -1,5 +1,6 @@
 """What is written reads back the same, whatever it came from; nothing is half written."""
 
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,6 +130,18 @@ def test_a_folder_is_made(tmp_path: Path) -> None:
     files = write_workload(generate(), tmp_path / "a" / "b")
     assert files == Files.within(tmp_path / "a" / "b")
     assert sorted(tree(tmp_path / "a" / "b")) == ["jobs.trace", "regimes.csv", "throughputs.json"]
+
+
+def test_no_folder_stays_where_nothing_could_be_written(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        with pytest.raises(InputError, match="there/a/b: cannot be written"):
+            write_workload(generate(), tmp_path / "there" / "a" / "b")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [*tmp_path.rglob("*")] == [tmp_path / "there"]
 
 
 @pytest.mark.parametrize("name", ["jobs.trace", "throughputs.json", "regimes.csv"])

@@ -20,7 +20,7 @@ from tasks.sources import Workload
 from warehouse.wording import counted
 from warehouse.workloads.gavel import EPOCH_STEPS, USUAL_TYPE, static_truth
 from warehouse.workloads.kinds import Arrivals
-from warehouse.workloads.mix import check_weights
+from warehouse.workloads.mix import check_weights, smaller_than
 
 GANGS: Mapping[int, float] = MappingProxyType({1: 0.70, 2: 0.10, 4: 0.15, 8: 0.05})
 """Weight of each number of GPUs of a gang in the published generator."""
@@ -98,7 +98,7 @@ def generate_from_table(
         specs=tuple(specs),
         truths=tuple(static_truth(spec, found) for spec in specs),
         profile=found,
-        smaller="other scale factors",
+        smaller=smaller_than(scale_factors),
     )
 
 

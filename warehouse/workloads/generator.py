@@ -22,7 +22,7 @@ from tasks.sources import Workload
 from warehouse.wording import counted
 from warehouse.workloads.families import FAMILIES, Family, generated_profile
 from warehouse.workloads.kinds import MOST_JOBS, Arrivals
-from warehouse.workloads.mix import MOST_SECONDS, Mix
+from warehouse.workloads.mix import MOST_SECONDS, Mix, smaller_than
 from warehouse.workloads.regimes import isolated_seconds
 
 MEAN_INTERARRIVAL_SECONDS = 90.0
@@ -102,7 +102,7 @@ def generate_workload(
         specs=tuple(spec for spec, _ in drawn),
         truths=tuple(truth for _, truth in drawn),
         profile=profile,
-        smaller="other scale factors",
+        smaller=smaller_than(mix.scale_factors),
     )
 
 

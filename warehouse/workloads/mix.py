@@ -108,6 +108,12 @@ class Mix:
         return self.mean_gpu_seconds() / (contention_factor * gpus)
 
 
+def smaller_than(scale_factors: Mapping[int, float]) -> str:
+    """What helps against a generated job that a cluster is too small for."""
+    weights = ",".join(f"{gpus}={weight:g}" for gpus, weight in scale_factors.items())
+    return f"leave its number out of scale_factors {weights}"
+
+
 def check_weights(field: str, weights: Mapping[int, float] | Mapping[Mode, float]) -> None:
     """Refuse weights of which any is out of range, or all are zero.
 

@@ -130,6 +130,7 @@ def _regimes(jobs: Iterable[tuple[JobSpec, GroundTruth]], profile: Profile) -> s
 
 def _write_all(folder: Path, contents: Mapping[Path, str]) -> None:
     temporary = {path: path.with_name(f".{path.name}.{uuid4().hex}") for path in contents}
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in contents.items():
@@ -144,3 +145,6 @@ def _write_all(folder: Path, contents: Mapping[Path, str]) -> None:
         for path in temporary.values():
             with contextlib.suppress(OSError):
                 path.unlink()
+        with contextlib.suppress(OSError):  # a folder that is not empty stays
+            for place in made:
+                place.rmdir()
