@@ -104,6 +104,7 @@ def measured(
         profile,
         last + AFTER,
         rng=np.random.default_rng(seed),
+        gpu_types=GPU_TYPES,
         mean_interarrival_seconds=3600.0 / rate,
         scale_factors={1: 1.0},
     )

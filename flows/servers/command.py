@@ -17,6 +17,10 @@ WAREHOUSE = "SHOCKWAVE_WAREHOUSE"
 ROOT = Path(__file__).parents[2]
 """The folder that our packages are in; uvicorn's own choice would be the working folder."""
 
+KEPT_SECONDS = 75
+"""How long a connection without requests is kept: longer than clients keep it (httpx 5 s), so that
+none sends a request on one that is being closed. That of nginx, an engineering bound."""
+
 ANSWER_SECONDS = 10.0
 """Timeout of a health check; a busy server takes seconds to answer. An engineering bound."""
 
@@ -36,6 +40,7 @@ def server_command(
         *(sys.executable, "-m", "uvicorn", "--factory", factory),
         *("--app-dir", str(ROOT), "--host", host, "--port", str(port)),
         *("--log-level", "error", "--timeout-graceful-shutdown", "3"),
+        *("--timeout-keep-alive", str(KEPT_SECONDS)),
         *(("--ssl-certfile", tls[0], "--ssl-keyfile", tls[1]) if tls else ()),
     ]
 

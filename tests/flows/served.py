@@ -11,6 +11,7 @@ import uvicorn
 from starlette.responses import PlainTextResponse
 
 from flows.desk.guarded import Guarded
+from flows.servers.command import KEPT_SECONDS
 from flows.servers.gate import Beside, Gate
 from flows.web.api import PREFIX, create_api
 from flows.web.asking import Asking
@@ -31,7 +32,13 @@ def served(warehouse: Path) -> Iterator[str]:
         app = Beside(Beside(nobody, PREFIX, create_api(asking)), PAGE, create_page(asking, SECRET))
         gate = Gate(app, [url])
         server = uvicorn.Server(
-            uvicorn.Config(gate, log_level="error", lifespan="off", timeout_graceful_shutdown=1)
+            uvicorn.Config(
+                gate,
+                log_level="error",
+                lifespan="off",
+                timeout_graceful_shutdown=1,
+                timeout_keep_alive=KEPT_SECONDS,
+            )
         )
         thread = Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

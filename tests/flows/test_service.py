@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from prefect.exceptions import FailedRun
@@ -147,6 +148,14 @@ def test_the_ui_is_kept_at_home_where_another_user_installed_it(
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     home = get_current_settings().home
     assert _server_env(given)["PREFECT_UI_STATIC_DIRECTORY"] == str(home / "ui")
+
+
+def test_a_client_lets_go_of_an_idle_connection_before_the_server_does() -> None:
+    line = command.server_command("module:app", "127.0.0.1", 4200)
+    kept = float(line[line.index("--timeout-keep-alive") + 1])
+    expires = httpx.Limits().keepalive_expiry
+    assert expires is not None
+    assert kept > 2.0 * expires
 
 
 @pytest.mark.process
