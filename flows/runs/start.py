@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from flows.runs.setting import check_bounds
 from flows.runs.settings import ClusterSize, SimulationSettings, recorded
+from flows.runs.sharing import shares_gpus
 from flows.runs.workload_source import Source
 from predictor.allocation import Allocation
 from predictor.basis import Basis
@@ -19,7 +20,6 @@ from solver.inventory import Pool
 from solver.plan import Policy
 from solver.policies import (
     COSTED,
-    PACKED,
     check_switches,
     for_several_pools,
     make_policy,
@@ -29,11 +29,9 @@ from solver.policies.mst import check_priced
 from tasks.layouts import VERSION
 from tasks.measured import Measurement, PairMeasurement, Spread
 from tasks.record import (
-    Fork,
     Parameter,
     PastJob,
     RunHeader,
-    RuntimeKind,
     Settings,
     Start,
     record_hash,
@@ -162,7 +160,7 @@ def make_header(
             f"give less than the round's {settings.round_seconds:g}",
         )
     check_prices(settings, settings.pools)
-    packs = _packs(settings, profile, service)
+    packs = shares_gpus(settings, profile, service)
     restart = _restarts(settings, profile)
     models = {spec.model for spec in workload.specs}
     if service:
@@ -271,40 +269,8 @@ def check_prices(settings: Settings, pools: Iterable[Pool]) -> None:
     Raises:
         InputError: One has none.
     """
-    if _asks(settings, COSTED):
+    if any(given.name == COSTED and given.value for given in settings.parameters):
         check_priced(pools)
-
-
-def _asks(settings: Settings | Fork, name: str) -> bool:
-    """Whether a parameter of the policy is given, and is not 0."""
-    return any(parameter.name == name and parameter.value for parameter in settings.parameters)
-
-
-def _packs(settings: Settings, profile: Profile, service: bool) -> bool:
-    """Whether jobs may share GPUs, as the policy would have it.
-
-    Raises:
-        InputError: That was asked for, and the throughputs have no pairs, unless of a fork whose
-            run asked for it too; or it is a service or on a runtime of another package.
-    """
-    asked = _asks(settings, PACKED)
-    own = settings.runtime in {*RuntimeKind} and not service
-    if asked and not own:
-        where = "a service" if service else f"the runtime {settings.runtime}"
-        raise InputError(
-            f"parameters.{PACKED}",
-            f"{where} has no jobs that share GPUs",
-            f"give the runtime {RuntimeKind.VIRTUAL}, or leave the parameter out",
-        )
-    # A run has the pairs of its own models, which may be none; its fork goes on with these.
-    again = any(_asks(fork, PACKED) for fork in settings.forked[-1:])
-    if asked and not again and not profile.pairs:
-        raise InputError(
-            f"parameters.{PACKED}",
-            "the throughputs have no pairs of jobs",
-            "give a table that has (docs/traces.md), or leave the parameter out",
-        )
-    return own and bool(getattr(policy_of(settings), PACKED, 0.0))
 
 
 def _typed(asked: Settings, profile: Profile) -> Settings:

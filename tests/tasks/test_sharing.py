@@ -12,7 +12,7 @@ from containers.virtual.virtual_cluster import VirtualPlace
 from flows.history.replay import replay
 from flows.history.whatif import Change, fork
 from flows.runs.prepared import terms
-from flows.runs.start import _packs
+from flows.runs.sharing import shares_gpus
 from predictor.belief import Belief
 from predictor.errors import InputError
 from predictor.job import Regime
@@ -22,7 +22,7 @@ from tasks.invariants import Invariants
 from tasks.record import Parameter, RoundRecord, RuntimeKind
 from tasks.speeds import LastRound
 from tasks.state import RunState, advance
-from tests.runs import Made, chained, make, mixed, write
+from tests.runs import Made, chained, ended, make, mixed, write
 from warehouse.store.reader import Reader
 
 PACKED = (Parameter("packed", 1.0),)
@@ -160,7 +160,9 @@ def test_sharing_is_refused_where_it_cannot_be() -> None:
     with pytest.raises(InputError, match="throughputs have no pairs"):
         mixed("gavel", parameters=PACKED)
     with pytest.raises(InputError, match="a service has no jobs that share GPUs"):
-        _packs(mixed("gavel", together=0.8, parameters=PACKED).header.settings, Profile({}), True)
+        shares_gpus(
+            mixed("gavel", together=0.8, parameters=PACKED).header.settings, Profile({}), True
+        )
     assert mixed("gavel", together=0.8).header.pairs == ()
 
 
@@ -172,8 +174,21 @@ def test_a_run_whose_models_have_no_pairs_can_be_forked(tmp_path: Path) -> None:
     assert Reader(tmp_path / "fork").header(forked).settings.parameters == PACKED
     unpacked = make(mixed("gavel", jobs=1))
     other = write(tmp_path, unpacked.start, unpacked.rounds)
-    with pytest.raises(InputError, match="throughputs have no pairs"):
-        fork(other, tmp_path, 0, Change(parameters=PACKED), tmp_path / "other")
+    for change in (Change(parameters=PACKED), Change(policy="gandiva"), Change(policy="antman")):
+        with pytest.raises(InputError, match="the run recorded no throughputs of pairs; run its"):
+            fork(other, tmp_path, 0, change, tmp_path / "other")
+    alone = Change(policy="gandiva", parameters=(Parameter("packed", 0.0),))
+    sliced = fork(other, tmp_path, 0, alone, tmp_path / "sliced")
+    with pytest.raises(InputError, match="the run recorded no throughputs of pairs"):
+        fork(sliced, tmp_path / "sliced", 0, Change(parameters=PACKED), tmp_path / "other")
+
+
+def test_a_fork_of_generated_jobs_may_share_gpus_as_the_run_would(tmp_path: Path) -> None:
+    made = ended("fifo", jobs=5)
+    run = write(tmp_path, made.start, made.rounds)
+    fork(run, tmp_path, 3, Change(policy="gandiva"), tmp_path / "fork")
+    with pytest.raises(InputError, match="the throughputs have no pairs of jobs"):
+        fork(run, tmp_path, 3, Change("gavel", PACKED), tmp_path / "other")
 
 
 @pytest.mark.slow

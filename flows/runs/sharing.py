@@ -1,0 +1,56 @@
+"""Whether the jobs of a run may share GPUs."""
+
+from predictor.errors import InputError
+from predictor.throughput import UNTYPED, Profile
+from solver.policies import PACKED, policy_class
+from tasks.record import Fork, RuntimeKind, Settings
+
+
+def shares_gpus(settings: Settings, profile: Profile, service: bool) -> bool:
+    """Whether jobs may share GPUs, as the policy would have it.
+
+    A run whose jobs may has the pairs of its own models, which may be none, and its forks go on
+    with these. Which pairs the table of any other run has is not known: its forks are refused.
+
+    Args:
+        settings: The settings, of a fork those that it asks for.
+        profile: The throughputs, of a fork those that its run recorded.
+        service: Whether it is a service's.
+
+    Raises:
+        InputError: That was asked for, and the throughputs have no pairs, or it is a service or on
+            a runtime of another package; or a fork would share GPUs, and its run has no pairs.
+    """
+    own = settings.runtime in {*RuntimeKind} and not service
+    asked = any(given.name == PACKED and given.value for given in settings.parameters)
+    if asked and not own:
+        where = "a service" if service else f"the runtime {settings.runtime}"
+        raise InputError(
+            f"parameters.{PACKED}",
+            f"{where} has no jobs that share GPUs",
+            f"give the runtime {RuntimeKind.VIRTUAL}, or leave the parameter out",
+        )
+    packs = own and _would_pack(settings)
+    if not packs or profile.pairs or any(map(_would_pack, settings.forked[:1])):
+        return packs
+    if settings.forked and profile.gpu_types != (UNTYPED,):  # generated jobs have no pairs
+        by = f"--policy {settings.policy}{f' --set {PACKED}=1' * asked}"
+        raise InputError(
+            f"parameters.{PACKED}" if asked else "policy",
+            f"{settings.policy} has jobs share GPUs, and the run recorded no throughputs of pairs",
+            f"run its workload anew: shockwave simulate {by} --throughputs FILE; "
+            f"or fork it with {PACKED}=0",
+        )
+    if asked:
+        raise InputError(
+            f"parameters.{PACKED}",
+            "the throughputs have no pairs of jobs",
+            "give a table that has (docs/traces.md), or leave the parameter out",
+        )
+    return packs
+
+
+def _would_pack(settings: Settings | Fork) -> bool:
+    """Whether the policy has jobs share GPUs, by its parameter or by default."""
+    given = {parameter.name: parameter.value for parameter in settings.parameters}
+    return bool(given.get(PACKED, getattr(policy_class(settings.policy), PACKED, 0.0)))
