@@ -185,7 +185,7 @@ def report(
 
     Args:
         name: A run, runs separated by commas, or a campaign.
-        out: The file; by default in `reports/` of the warehouse. An earlier one is replaced.
+        out: The file; by default in `reports/` of the warehouse. An earlier page is replaced.
         title: Its heading.
         against: The policy that paired differences are taken from; by default the first.
         warehouse: Folder that keeps the records; see `folder_of`.
@@ -194,15 +194,17 @@ def report(
         The file.
 
     Raises:
-        InputError: There is no such run or policy, the file cannot be written, or the extra
-            `report` is missing.
+        InputError: There is no such run or policy, the file cannot be written or is there and no
+            report, or the extra `report` is missing.
     """
     from flows.runs.extras import require
 
     require("report", "report")
     from warehouse.analytics.questions import Analytics
-    from warehouse.report import report_name, write_report
+    from warehouse.report import check_replaced, report_name, write_report
 
+    if out:
+        check_replaced(Path(out))
     path = Path(out) if out else folder_of(warehouse) / "reports" / f"{report_name(name)}.html"
     analytics, heading = Analytics(folder_of(warehouse)), title or f"Shockwave: {name}"
     return write_report(analytics, name, path, heading, against)

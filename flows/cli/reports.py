@@ -14,7 +14,7 @@ from warehouse import DEFAULT_WAREHOUSE
 def report(
     name: Annotated[str, typer.Argument(help="RUN, RUN,RUN,… or a campaign.")],
     out: Annotated[
-        Path | None, typer.Option(help="File, or folder, for the page; replaces an earlier one.")
+        Path | None, typer.Option(help="File, or folder, for the page; replaces an earlier page.")
     ] = None,
     figures: Annotated[
         Path | None, typer.Option(help="Folder for the figures as SVG and PNG.")
@@ -30,7 +30,13 @@ def report(
     require("report", "report")
     from flows.cli.progress import progress
     from warehouse.analytics.questions import Analytics
-    from warehouse.report import report_name, report_of, write_figures, write_page
+    from warehouse.report import (
+        check_replaced,
+        report_name,
+        report_of,
+        write_figures,
+        write_page,
+    )
     from warehouse.store.durable import check_writable
 
     shown = progress()
@@ -38,6 +44,8 @@ def report(
     if out is None or out.is_dir():
         path /= f"{report_name(name)}.html"
     check_writable(path)
+    if out:
+        check_replaced(path)
     if figures:
         check_writable(figures / "figure")  # which is a folder, or can be made
     shown.stage(f"reading {name}")

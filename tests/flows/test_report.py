@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+import shockwave
 from flows.deployed.forms import ReportForm
 from flows.deployed.reporting import write
 from predictor.errors import InputError
 from tests.flows.conftest import Command, Finished, tree
+from warehouse.report import check_replaced
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +40,25 @@ def test_a_folder_gets_a_file_named_after_the_run(
     assert page.name == f"{finished.run}.html"
     assert ran.out == f"{page}: {page.stat().st_size / 1e6:.1f} MB\n"
     assert tree(finished.warehouse) == before
+    check_replaced(page)
+
+
+def test_a_file_that_is_no_report_is_not_replaced(
+    here: Command, finished: Finished, tmp_path: Path
+) -> None:
+    (tmp_path / "jobs.trace").write_text("mine")
+    (tmp_path / "empty.html").touch()
+    told = ["--warehouse", finished.warehouse, "--out", tmp_path / "jobs.trace"]
+    ran = here("report", finished.run, *told)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        f"error: {tmp_path / 'jobs.trace'}: is there already, and is no report; "
+        "name another file, or remove this one\n"
+    )
+    with pytest.raises(InputError, match="is there already, and is no report"):
+        shockwave.report(finished.run, tmp_path / "jobs.trace", warehouse=finished.warehouse)
+    assert tree(tmp_path) == {"jobs.trace": b"mine", "empty.html": b""}
+    check_replaced(tmp_path / "empty.html")
 
 
 def test_the_command_and_the_flow_name_a_page_alike(

@@ -10,6 +10,9 @@ from warehouse.store.durable import temporary_name
 NAME_LENGTH = 80
 """Longest report name before its hash; lists of many runs are longer. An engineering choice."""
 
+GENERATOR, HEAD_BYTES = b'<meta name="generator" content="Shockwave">', 1024
+"""What pages of reports have near their beginning, and within how many bytes."""
+
 
 def report_name(about: str) -> str:
     """The name of a report, for files and Prefect's artifacts.
@@ -26,6 +29,27 @@ def report_name(about: str) -> str:
         return name
     digest = hashlib.sha256(about.encode()).hexdigest()[:8]
     return f"{name}-{digest}".lstrip("-")
+
+
+def check_replaced(path: Path) -> None:
+    """Refuse to replace a file that is no page of a report; an empty one may be.
+
+    Raises:
+        InputError: There is such a file, or it cannot be read.
+    """
+    if not path.is_file():
+        return
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError as error:
+        raise InputError(
+            str(path), f"cannot be read ({error.strerror})", "name another file"
+        ) from None
+    if head and GENERATOR not in head:
+        raise InputError(
+            str(path), "is there already, and is no report", "name another file, or remove this one"
+        )
 
 
 def write_bytes(path: Path, content: bytes) -> None:
