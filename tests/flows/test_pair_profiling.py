@@ -90,6 +90,10 @@ def test_measured_pairs_are_read_and_published_ones_are_left_out(tmp_path: Path)
     }
     out.write_text(json.dumps({**table, "measured": {}}))
     assert read_throughputs(out, ("cpu",)).pairs == {}
+    table["cpu"][key_of(one)][key_of(other)] = [80.5, 3.0]
+    out.write_text(json.dumps(table))
+    with pytest.raises(InputError, match=r"80\.5 beside another job is far above 8 alone; give"):
+        read_throughputs(out, ("cpu",))
     table["cpu"][key_of(one)][key_of(other)] = [5.0]
     out.write_text(json.dumps(table))
     with pytest.raises(InputError, match="is not a pair like"):

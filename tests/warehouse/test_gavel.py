@@ -182,6 +182,18 @@ def test_a_mistake_in_a_trace_is_told_with_its_line(tmp_path: Path, trace: str, 
             f"{TABLE}k80_unconsolidated,LM (batch size 5),2,,,1.0,",
             "t.csv:8, gpu_type: has no line for this job on one node; give one of k80 as well",
         ),
+        (
+            TABLE.replace("v100,A3C,1,,", "k80,A3C,1,,"),
+            "t.csv:6, job_type: has no line for this job alone; give it as well, or leave this out",
+        ),
+        (
+            TABLE.replace("1,A3C,1,6.0", "1,A3C,1,100.5"),
+            "t.csv:7, steps_per_second: 100.5 beside another job is far above 10 alone; give",
+        ),
+        (
+            TABLE.replace("v100,A3C,1,,,4.0", "v100,A3C,1,,,0"),
+            "t.csv:6, steps_per_second: 3 beside",
+        ),
         (HEADER, "t.csv: has no throughputs of jobs alone, on one node; give a table that has"),
         (f"{HEADER}\nv100_unconsolidated,A3C,2,,,4.0,", "t.csv: has no throughputs of jobs alone"),
     ],

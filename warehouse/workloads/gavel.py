@@ -62,6 +62,11 @@ MOST_BYTES = 2**28
 """Most bytes of a table of throughputs, unpacked: it may be a thousand times as long as its file.
 An engineering bound."""
 
+MOST_TIMES_ALONE = 10.0
+"""Most times as fast as alone that a job may be beside another. In the published table none is
+faster, as the other takes GPUs from it. What was measured at another hour, on machines with other
+work, wavers by less than this; more is another unit or column. An engineering bound."""
+
 _Key = tuple[str, int, str, int]
 _Rates = dict[_Key, float]
 _Pair = tuple[str, int, str, int, str, int]
@@ -140,6 +145,9 @@ def read_whole(path: Path, gpu_types: Collection[str] = ()) -> Profile:
             remedy = "give each pair both ways round"
             raise lines[several, pair_one_way].refusal("partner_job_type", problem, remedy)
     (rates, pairs), (spread_rates, spread_pairs) = tables[False], tables[True]
+    for several, there in ((False, rates), (True, rates | spread_rates)):
+        for pair, shared in tables[several][1].items():
+            _check_pair(lines[several, pair], shared, there.get(of_first(pair)))
     spread = Profile(
         {key: rate for key, rate in spread_rates.items() if key[3] > 1},
         str(path),
@@ -157,6 +165,30 @@ def read_whole(path: Path, gpu_types: Collection[str] = ()) -> Profile:
             remedy = f"{likely(kind, known)}it has {', '.join(known)}"
             raise InputError(str(path), f"has no GPU type {kind!r}", remedy)
     return table
+
+
+def of_first(pair: _Pair) -> _Key:
+    """The key of a pair's first job, alone."""
+    model, size, _, _, kind, gpus = pair
+    return model, size, kind, gpus
+
+
+def _check_pair(row: Row, rate: float, alone: float | None) -> None:
+    """Refuse a rate beside another job that says nothing beside that alone.
+
+    Raises:
+        InputError: There is none alone, or it is far below.
+    """
+    if alone is None:
+        problem, remedy = "has no line for this job alone", "give it as well, or leave this out"
+        raise row.refusal("job_type", problem, remedy)
+    if rate > MOST_TIMES_ALONE * alone:
+        raise row.refusal("steps_per_second", *too_fast(rate, alone))
+
+
+def too_fast(rate: float, alone: float) -> tuple[str, str]:
+    """Problem and remedy of a rate beside another job that is far above that alone."""
+    return f"{rate:g} beside another job is far above {alone:g} alone", "give steps per second"
 
 
 def one_way(pairs: Collection[_Pair]) -> _Pair | None:

@@ -54,7 +54,7 @@ def read_throughputs(path: Path, gpu_types: Collection[str] = ()) -> Profile:
         alone = _throughputs(path, worker_type, document[worker_type])
         rates |= {(model, size, worker_type, gpus): r for (model, size, gpus), r in alone}
         if worker_type in measured:
-            pairs |= _pairs(path, worker_type, document[worker_type])
+            pairs |= _pairs(path, worker_type, document[worker_type], rates)
     losses = _losses(path, document.get(LOSSES, {}))
     kinds = {kind for _, _, kind, _ in rates}
     return Profile(rates, str(path), pairs, losses, _restarts(path, measured, kinds))
@@ -102,7 +102,10 @@ def _throughputs(
 
 
 def _pairs(
-    path: Path, worker_type: str, table: Mapping[str, Any]
+    path: Path,
+    worker_type: str,
+    table: Mapping[str, Any],
+    alone: Mapping[tuple[str, int, str, int], float],
 ) -> dict[tuple[str, int, str, int, str, int], float]:
     """The rates of each job beside others: those of the entries that are no `null`."""
     found = {}
@@ -121,7 +124,11 @@ def _pairs(
                     "is not a pair like \"('LM (batch size 5)', 1)\": [6.2, 4.1]",
                     "mend it, or measure it again",
                 ) from None
-            found[model, size, other_model, other_size, worker_type, gpus] = rate
+            pair = model, size, other_model, other_size, worker_type, gpus
+            if rate > gavel.MOST_TIMES_ALONE * alone[gavel.of_first(pair)]:
+                place = f"{path}, {worker_type}, {key}, {other}"
+                raise InputError(place, *gavel.too_fast(rate, alone[gavel.of_first(pair)]))
+            found[pair] = rate
     pair_one_way = gavel.one_way(found)
     if pair_one_way:
         model, size, other_model, other_size, _, gpus = pair_one_way
