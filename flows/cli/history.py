@@ -227,8 +227,16 @@ def whatif(
     outcome = run_whatif(run, warehouse, number, change, keep, watch=progress().run)
     for remark in outcome.remarks:
         say(f"{run}: {remark}", err=True)
+    recorded = "recorded"
+    if outcome.rounds_so_far is not None:
+        recorded = recorded if as_json else "unchanged"
+        so_far = f"has not ended, with {counted(outcome.rounds_so_far, 'round')} recorded"
+        say(
+            f"{run} {so_far}: {recorded} is how it goes on from round {number} without the change",
+            err=as_json,
+        )
     figures = [
-        {"figure": name, "recorded": before, "whatif": after, "difference": less(after, before)}
+        {"figure": name, recorded: before, "whatif": after, "difference": less(after, before)}
         for name, before, after in outcome.figures
     ]
     jobs = [

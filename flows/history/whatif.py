@@ -137,6 +137,8 @@ class Outcome:
         figures: Name, recorded value and value of the fork.
         jobs: A row a job: id, then JCT and ρ as recorded and in the fork.
         remarks: In words, how the run's plugins differ from those that it was recorded with.
+        rounds_so_far: Of a run that has not ended, how many rounds it has recorded: what is told of
+            it is then of a fork without a change. None of one that has.
     """
 
     run: str
@@ -144,6 +146,7 @@ class Outcome:
     figures: tuple[tuple[str, float | None, float | None], ...]
     jobs: tuple[tuple[int, float | None, float | None, float | None, float | None], ...]
     remarks: tuple[str, ...] = ()
+    rounds_so_far: int | None = None
 
 
 def whatif(
@@ -179,12 +182,13 @@ def whatif(
         there, other = Path(scratch) / "fork", Path(scratch) / "recorded"
         forked = fork(name, warehouse, number, change, there, watch)
         found = _results(Analytics(there), forked)
-        recorded, remarks = _results(analytics, name), list[str]()
+        recorded, remarks, so_far = _results(analytics, name), list[str](), None
         reader = Reader(warehouse)
         settings, ended = reader.header(name).settings, recorded[0]["complete"]
         if change.policy in (None, settings.policy) or not ended:
             remarks = changed_plugins(settings, reader.packages(name))
         if not ended:
+            so_far = recorded[0]["rounds"]
             recorded = _results(
                 Analytics(other), fork(name, warehouse, number, Change(), other, watch)
             )
@@ -201,6 +205,7 @@ def whatif(
             for job in sorted(recorded[1].keys() | found[1].keys())
         ),
         remarks=tuple(remarks),
+        rounds_so_far=so_far,
     )
 
 
