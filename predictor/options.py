@@ -24,7 +24,9 @@ INDEX = "SHOCKWAVE_ARRAY_INDEX"
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 """Name of a secret, and of a tenant that has some: they are names of files."""
 
-_ARRAY = re.compile(r"(?P<indices>\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*)(%(?P<most>\d{1,9}))?")
+_ARRAY = re.compile(
+    r"(?P<indices>\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*)(%(?P<most>\d{1,9}))?", re.A
+)
 
 
 @dataclass(frozen=True, slots=True)

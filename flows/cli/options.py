@@ -1,11 +1,12 @@
 """Options shared by commands; those of runs and workloads are derived from their settings."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, signature
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +29,7 @@ from flows.runs.settings import (
 )
 from flows.runs.workload_source import Source
 from predictor.errors import InputError, ShockwaveError
+from predictor.numbers import plain
 
 warehouse_named = ContextVar("warehouse_named", default=True)
 """Whether the command under way was given `--warehouse`, and so asks no service over HTTP."""
@@ -53,7 +55,10 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the line, and keep which of its words stood after `--`."""
         after_dashes.set(args[args.index("--") + 1 :] if "--" in args else ())
-        return super().parse_args(ctx, args)
+        given = [*args]
+        rest = super().parse_args(ctx, args)
+        _check_digits(self.params, ctx.params, given)
+        return rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command.
@@ -72,6 +77,26 @@ class Command(TyperCommand):
             if kept is not None:
                 remedy = with_warehouse(remedy, Path(kept))
             raise type(error)(place, error.problem, remedy) from error
+
+
+def _check_digits(parameters: Sequence[Any], given: Mapping[str, Any], args: Sequence[str]) -> None:
+    """Refuse numbers of options that `plain` refuses, as Typer does not.
+
+    Raises:
+        InputError: There is one; names the option.
+    """
+    for parameter in parameters:
+        if type(given.get(parameter.name)) not in (int, float):
+            continue
+        for word, after in pairwise((*args, "")):
+            option, equals, value = word.partition("=")
+            text = value if equals else after
+            try:
+                if option in parameter.opts:
+                    plain(text)
+            except ValueError:
+                remedy = "write it in digits from 0 to 9, with nothing between them"
+                raise InputError(option, f"{text!r} is no number", remedy) from None
 
 
 def _use_ids(given: dict[str, Any]) -> None:

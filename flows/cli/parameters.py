@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 
 from predictor.errors import InputError
+from predictor.numbers import plain
 from tasks.record import Parameter
 
 
@@ -20,7 +21,7 @@ def parse_parameters(texts: Iterable[str]) -> tuple[Parameter, ...]:
     for text in texts:
         name, _, value = text.partition("=")
         try:
-            number = float(value)
+            number = float(plain(value))
         except ValueError:
             number = math.nan
         if not math.isfinite(number):

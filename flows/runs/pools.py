@@ -9,13 +9,13 @@ from solver.cells.declared import TenantCells, TypeLevel
 from solver.inventory import Pool
 
 _POOL = re.compile(
-    r"(?P<type>[A-Za-z0-9][\w.-]*):(?P<nodes>\d{1,99})x(?P<gpus>\d{1,99})(@(?P<price>.+))?"
+    r"(?P<type>[A-Za-z0-9][\w.-]*):(?P<nodes>[0-9]{1,99})x(?P<gpus>[0-9]{1,99})(@(?P<price>.+))?"
 )
-_PRICE = re.compile(r"\d+(\.\d+)?")
+_PRICE = re.compile(r"[0-9]+(\.[0-9]+)?")
 _CELLS = re.compile(
-    r"(?P<tenant>[^:,\s]+):((?P<type>[A-Za-z0-9][\w.-]*):)?(?P<level>[a-z][\w-]*):(?P<count>\d{1,7})"
+    r"(?P<tenant>[^:,\s]+):((?P<type>[A-Za-z0-9][\w.-]*):)?(?P<level>[a-z][\w-]*):(?P<count>[0-9]{1,7})"
 )
-_LEVEL = re.compile(r"((?P<type>[A-Za-z0-9][\w.-]*):)?(?P<name>[a-z][\w-]*):(?P<parts>\d{1,7})")
+_LEVEL = re.compile(r"((?P<type>[A-Za-z0-9][\w.-]*):)?(?P<name>[a-z][\w-]*):(?P<parts>[0-9]{1,7})")
 
 
 class Machines(NamedTuple):

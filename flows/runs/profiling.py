@@ -125,7 +125,7 @@ def asked(
 
 def _counts(option: str, text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and 0 < int(part) <= LARGEST for part in parts):
+    if not all(part.isdecimal() and part.isascii() and 0 < int(part) <= LARGEST for part in parts):
         raise InputError(option, f"{text!r} is no list like 16,32", "give whole numbers from 1 on")
     return [int(part) for part in parts]
 

@@ -105,6 +105,7 @@ def test_an_option_that_is_none_is_refused_with_the_one_that_is_meant(
         ("--jobs 99999999999", ["--jobs", "99999999999 is out of range", "at most 1000000"]),
         ("--window 1001", ["--window", "1001 is out of range", "at most 1000"]),
         ("--seed -1", ["--seed", "-1 is out of range", "at least 0"]),
+        ("--longest-seconds ٣", ["--longest-seconds"]),
         ("--seed 9223372036854775808", ["--seed", "out of range", "at most 9223372036854775807"]),
         ("--seed 99999999999999999999", ["--seed", "99999999999999999999 is out of range"]),
         ("--policy shokwave", ["--policy", "did you mean shockwave? known are"]),
@@ -133,6 +134,10 @@ def test_simulate_refuses_options(
     ("options", "said"),
     [
         ("--jobs 0", ["--jobs", "0 is out of range", "at least 1"]),
+        ("--jobs 1_0", ["--jobs: '1_0' is no number; write it in digits from 0 to 9"]),
+        ("--longest-seconds=1_0", ["--longest-seconds: '1_0' is no number"]),
+        ("--scale-factors 1=1_0", ["--scale-factors", "a weight that is no number"]),
+        ("--scale-factors 1_0=1", ["--scale-factors", "is not like 1=0.5,8=0.5"]),
         ("--seed 9223372036854775808", ["--seed", "out of range"]),
         ("--contention-factor 2", ["--gpus", "missing"]),
         ("--contention-factor 0 --gpus 4", ["--contention-factor", "give more than 0"]),

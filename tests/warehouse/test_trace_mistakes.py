@@ -126,6 +126,8 @@ def test_json_that_is_no_table(files: Files) -> None:
         ("('LM (batch size 5)', 1)", {}),
         ("('LM (batch size 5)', 1)", 1.0),
         ("('LM (batch size 5)', 1)", {"null": "fast"}),
+        ("('LM (batch size 5)', 1)", {"null": "1_0"}),
+        ("('LM (batch size ٥)', 1)", {"null": 1.0}),
         ("('LM (batch size 5)', 1)", {"null": math.inf}),
         ("('LM (batch size 5)', 1)", {"null": 1e300}),
         ("('LM (batch size 5)', 1)", {"null": 1e-300}),

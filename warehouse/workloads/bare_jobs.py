@@ -15,6 +15,7 @@ import numpy as np
 from predictor.errors import InputError
 from predictor.image import NAME
 from predictor.job import Mode
+from predictor.numbers import plain
 from tasks.sources import Workload, by_arrival
 from warehouse.wording import counted
 from warehouse.workloads.families import FAMILIES, Family, generated_profile
@@ -188,7 +189,7 @@ def _check_clock(row: Row, columns: Mapping[str, str], clocks: dict[str, tuple[s
 def _clock(text: str) -> str:
     """How a time is given, in words."""
     try:
-        float(text)
+        float(plain(text))
     except ValueError:
         aware = datetime.fromisoformat(text).tzinfo is not None
         return "a date with a time zone" if aware else "a date without a time zone"
@@ -257,7 +258,7 @@ def _time(row: Row, column: str, unit: float) -> float:
     """A number of the unit, or an ISO date and time, which is UTC unless it says otherwise."""
     text = row.values[column].strip()
     try:
-        seconds = float(text) * unit
+        seconds = float(plain(text)) * unit
     except ValueError:
         try:
             moment = datetime.fromisoformat(text)

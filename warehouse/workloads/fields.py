@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from predictor.errors import InputError
+from predictor.numbers import plain
 
 Number = TypeVar("Number", int, float)
 
@@ -39,7 +40,7 @@ class Row:
             InputError: It is none of this kind.
         """
         try:
-            value = kind(self.values[column])
+            value = kind(plain(self.values[column]))
         except ValueError:
             wanted = "a whole number" if kind is int else "a number"
             text = self.values[column]
@@ -78,7 +79,7 @@ class Row:
 
 def mended(text: str) -> str:
     """The remedy for a field that is no number."""
-    if "," in text:
+    if "," in text or "_" in text:
         return "write digits only, with a point before decimals, as in 5400.5"
     return "mend the field"
 

@@ -72,7 +72,7 @@ _Rates = dict[_Key, float]
 _Pair = tuple[str, int, str, int, str, int]
 _Pairs = dict[_Pair, float]
 
-_JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch_size>\d{1,18})\)")
+_JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch_size>[0-9]{1,18})\)")
 
 
 def is_table(path: Path) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from containers.virtual.truth import GroundTruth
 from predictor.errors import InputError
 from predictor.job import JobSpec, Mode, Regime
+from predictor.numbers import plain
 from predictor.throughput import Profile, epoch_seconds
 from warehouse.wording import counted
 from warehouse.workloads.fields import Row, read_rows
@@ -206,7 +207,7 @@ def _own_schedule(row: Row, column: str) -> tuple[Regime, ...]:
     try:
         steps, end = text.split(";"), math.inf
         if ":" not in steps[-1]:
-            end = int(steps.pop())
+            end = int(plain(steps.pop()))
         starts, sizes = _parse(steps)
         if end <= starts[-1] or min(sizes) < 1:
             raise ValueError
@@ -220,7 +221,7 @@ def _own_schedule(row: Row, column: str) -> tuple[Regime, ...]:
 
 
 def _parse(steps: list[str]) -> tuple[list[int], list[int]]:
-    pairs = [tuple(map(int, step.split(":"))) for step in steps]
+    pairs = [tuple(int(plain(part)) for part in step.split(":")) for step in steps]
     starts = [start for start, _ in pairs]
     if starts[0] != 0 or not _ascends(starts):
         raise ValueError

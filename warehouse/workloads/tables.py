@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from predictor.errors import InputError
+from predictor.numbers import plain
 from predictor.throughput import Profile
 from warehouse.workloads import gavel
 from warehouse.workloads.fields import LARGEST, read_text
@@ -22,7 +23,7 @@ MEASURED = "measured"
 LOSSES = "losses"
 """Key of a throughput table with the training loss after each epoch, by model."""
 
-JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch_size>\d{1,18})\)")
+JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch_size>[0-9]{1,18})\)")
 """A model and its batch size in tables and traces."""
 
 
@@ -87,6 +88,8 @@ def _throughputs(
         try:
             job_type, scale_factor = ast.literal_eval(key)
             match = JOB_TYPE.fullmatch(job_type)
+            if match is None and "(batch size" in job_type:
+                raise ValueError
             if match is not None:  # other entries name models without a batch size
                 batch_size = int(match["batch_size"])
                 rate = _rate(entry["null"])
@@ -164,7 +167,7 @@ def _restarts(
             place = f"{path}, {MEASURED}, {kind}, {key}"
             try:
                 _, _, gpus = _job(key)
-                took = float(entry["restart_seconds"])
+                took = float(plain(str(entry["restart_seconds"])))
                 if not 0.0 < took <= LARGEST:
                     raise ValueError
             except KeyError:
@@ -188,7 +191,7 @@ def _part(path: Path, measured: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 def _rate(value: Any) -> float:
     """Steps per second; not above 0 where a job cannot run."""
-    rate = float(value)
+    rate = float(plain(str(value)))
     if not abs(rate) <= LARGEST or 0.0 < rate < 1.0 / LARGEST:
         raise ValueError
     return rate
