@@ -21,7 +21,7 @@ from tests.warehouse.conftest import folder
 from warehouse.analytics.questions import Analytics
 from warehouse.store.audit import Finding, audit
 from warehouse.store.checksums import CHECKSUMS, checksum, note
-from warehouse.store.folder import WORKLOAD_FILE
+from warehouse.store.folder import WORKLOAD_FILE, part_name
 from warehouse.store.reader import Reader
 from warehouse.store.writer import Writer
 
@@ -99,6 +99,27 @@ def test_a_deleted_round_is_named(tmp_path: Path, made: Made) -> None:
     found = problems(tmp_path, run)
     assert (3, "round 3 is missing") in found
     assert found[0][0] == 3
+
+
+def test_a_gap_is_one_finding(tmp_path: Path, made: Made) -> None:
+    run = write(tmp_path, made.start, made.rounds[:6], compact=False)
+    for number in (2, 3):
+        (folder(tmp_path, run) / part_name(range(number, number + 1))).unlink()
+    assert (2, "rounds 2 to 3 are missing") in problems(tmp_path, run)
+
+
+def test_of_a_file_that_cannot_be_read_its_rounds_are_not_told_as_well(
+    tmp_path: Path, made: Made
+) -> None:
+    run = write(tmp_path, made.start, made.rounds[:10], compact=False)
+    path = folder(tmp_path, run) / part_name(range(8))
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 1  # in what the file says of itself
+    path.write_bytes(content)
+    found = problems(tmp_path, run)
+    assert {number for number, _ in found} == {0}
+    assert all(problem.startswith(path.name) for _, problem in found), found
+    assert not any("missing" in problem for _, problem in found)
 
 
 def test_the_last_round_is_missed_too(tmp_path: Path, made: Made) -> None:

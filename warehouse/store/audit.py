@@ -154,10 +154,11 @@ def _audit(
     header = _header(folder, findings)
     workload = _workload(folder, header, findings) if header else None
     stored = _rounds(files, run, header, findings) if header else {}
+    unread = {number for one in findings for number in rounds_of(one.place) or ()}
     findings += _bytes(folder, files, stored, header, before, state)
     unended: list[int] = []
     if header is not None:
-        findings += _chain(stored, header.content)
+        findings += _chain(stored, header.content, unread)
     if header is not None and workload is not None:
         if header.header.service:
             kept = [stored[number].round.record for number in sorted(stored)]
@@ -377,19 +378,20 @@ def _held(
             )
 
 
-def _chain(stored: dict[int, _Stored], first_hash: str) -> Iterator[Finding]:
-    """Records that were changed, or that break the hash chain."""
-    before = first_hash
-    for number in range(max(stored, default=-1) + 1):
-        if number not in stored:
-            yield Finding(number, f"round {number}", "is missing")
-            before = ""
-            continue
+def _chain(stored: dict[int, _Stored], first_hash: str, unread: set[int]) -> Iterator[Finding]:
+    """Records that were changed, or that break the hash chain; gaps but those of unread files."""
+    previous, before = -1, first_hash
+    for number in sorted(number for number in stored if number >= 0):
+        gone = range(previous + 1, number)
+        if gone and not {gone[0], gone[-1]} <= unread:
+            several = len(gone) > 1
+            place = f"rounds {gone[0]} to {gone[-1]}" if several else f"round {gone[0]}"
+            yield Finding(gone[0], place, "are missing" if several else "is missing")
         located = stored[number]
         found = located.round
-        for problem in broken(found.record, found.content, found.digest, before):
+        for problem in broken(found.record, found.content, found.digest, "" if gone else before):
             yield Finding(number, located.place, problem)
-        before = found.digest
+        previous, before = number, found.digest
 
 
 def _unreadable(error: BaseException) -> str:
