@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from flows.cli.completion import named_jobs
-from flows.cli.options import Gpus, Json, Pools, RunId, SetOption, Warehouse
+from flows.cli.options import Gpus, Json, RunId, SetOption, Warehouse, option
 from flows.cli.output import less, print_rows, say
+from flows.runs.settings import POOLS
 from flows.service.options import DATABASE_URL
 from warehouse import DEFAULT_WAREHOUSE
 from warehouse.wording import counted
@@ -204,7 +205,7 @@ def whatif(
     without: Annotated[list[int] | None, typer.Option(help="A job to withdraw.")] = None,
     with_: Annotated[list[Path] | None, typer.Option("--with", help="A job to add (TOML).")] = None,
     gpus: Gpus = None,
-    pools: Pools = "",
+    pools: Annotated[str | None, option(POOLS)] = None,
     keep: Annotated[Path | None, typer.Option(help="A new folder to keep the fork in.")] = None,
     warehouse: Warehouse = DEFAULT_WAREHOUSE,
     as_json: Json = False,
@@ -220,7 +221,7 @@ def whatif(
         policy=policy,
         parameters=parse_parameters(parameters or ()),
         gpus=gpus,
-        pools=parse_pools(pools) if pools else (),
+        pools=() if pools is None else parse_pools(pools),
         without=tuple(without or ()),
         jobs=tuple(with_ or ()),
     )

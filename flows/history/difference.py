@@ -5,7 +5,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from flows.history.whatif import FIGURES
+from flows.history.whatif import compared
 from tasks.record import RoundRecord, RunHeader
 from tasks.rows import content_hash, to_row
 from warehouse.analytics.questions import Analytics
@@ -53,7 +53,7 @@ def difference(warehouse: Path, one: str, other: str) -> RunDifference:
             for name in ours | theirs
             if ours.get(name) != theirs.get(name)
         ),
-        figures=tuple((name, found[one][name], found[other][name]) for name in FIGURES),
+        figures=compared(found[one], found[other]),
         rounds=(len(records[0]), len(records[1])),
         first_round=first,
         fields=fields,

@@ -10,6 +10,7 @@ from typing import Any
 from flows.history.forks import taken_over
 from flows.runs.code_version import changed_plugins, packages
 from flows.runs.job_file import read_job
+from flows.runs.pools import written
 from flows.runs.prepared import prepare
 from flows.runs.simulation import Watch, carry_out, finish, unwatched
 from flows.runs.start import check_recorded, make_header, without_effect
@@ -49,8 +50,9 @@ FIGURES = (
     "envy_violations",
     "preemptions",
     "rounds",
+    "cost",
 )
-"""Columns of `run_summary` that are compared."""
+"""Columns of `run_summary` that are compared; the cost where GPUs have prices."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Change:
         Raises:
             InputError: The cluster cannot be changed like this.
         """
-        policy = self.policy or recorded.policy
+        policy = recorded.policy if self.policy is None else self.policy
         asked = replace(recorded, policy=policy, pools=self._cluster(recorded.pools))
         kept = recorded.parameters if policy == recorded.policy else ()
         idle = () if service else without_effect(asked)
@@ -106,13 +108,17 @@ class Change:
                 raise InputError("gpus", problem, remedy)
             return (replace(recorded[0], gpus=self.gpus),)
         for before, now in zip(recorded, self.pools, strict=False):
-            kinds = {(pool.gpu_type, pool.gpus_per_node) for pool in (before, now)}
             last = before is recorded[-1] and now is self.pools[-1]
-            if len(kinds) > 1 or (before.gpus != now.gpus and not last):
+            alike = (before.gpu_type, before.gpus_per_node) == (now.gpu_type, now.gpus_per_node)
+            if not alike or (before.gpus != now.gpus and not last):
+                problem = "other GPUs a node" if before.gpu_type == now.gpu_type else "another type"
+                if alike:
+                    problem = "so GPUs behind it would have other numbers"
                 raise InputError(
                     "pools",
-                    f"would give other numbers to the GPUs after the {before.gpu_type}",
-                    "change the number of nodes of the last pool, or add pools behind it",
+                    f"{written([now])} in place of the run's {written([before])}: {problem}",
+                    f"the run has {written(recorded)}: change the number of nodes of the last, "
+                    "leave out the last, or add pools behind it",
                 )
         pools = []
         for number, now in enumerate(self.pools):
@@ -199,7 +205,7 @@ def whatif(
     return Outcome(
         run=forked,
         reference_gpus=found[0]["reference_gpus"],
-        figures=tuple((figure, recorded[0][figure], found[0][figure]) for figure in FIGURES),
+        figures=compared(recorded[0], found[0]),
         jobs=tuple(
             (job, *_pair(recorded[1], found[1], job, 0), *_pair(recorded[1], found[1], job, 1))
             for job in sorted(recorded[1].keys() | found[1].keys())
@@ -326,6 +332,17 @@ def _forked(
         history=recorded.header.history,
     )
     return Start(header, workload, record_hash(header))
+
+
+def compared(
+    one: Mapping[str, Any], other: Mapping[str, Any]
+) -> tuple[tuple[str, float | None, float | None], ...]:
+    """The figures of two runs, by name: all that are compared."""
+    return tuple(
+        (name, one[name], other[name])
+        for name in FIGURES
+        if name != "cost" or one[name] or other[name]
+    )
 
 
 Results = tuple[dict[str, Any], dict[int, tuple[float | None, float | None]]]

@@ -83,6 +83,13 @@ def parse_pools(text: str) -> tuple[Pool, ...]:
     return tuple(pools)
 
 
+def written(pools: Iterable[Pool]) -> str:
+    """Pools as `parse_pools` reads them, without prices."""
+    return ",".join(
+        f"{pool.gpu_type}:{pool.gpus // pool.gpus_per_node}x{pool.gpus_per_node}" for pool in pools
+    )
+
+
 def _matched(
     parts: Iterable[str], shape: re.Pattern[str], field: str, example: str, form: str
 ) -> Iterator[re.Match[str]]:

@@ -95,24 +95,25 @@ def test_pools_of_a_form_stand_in_place_of_its_gpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pools", "fine"),
+    ("pools", "problem"),
     [
-        ("v100:2x1,k80:2x4", True),
-        ("v100:2x1", True),
-        ("v100:2x1,k80:1x4,v100:8x1", True),
-        ("v100:3x1,k80:1x4", False),
-        ("v100:2x1,p100:1x4", False),
-        ("v100:2x1,k80:2x4,v100:8x1", False),
+        ("v100:2x1,k80:2x4", ""),
+        ("v100:2x1", ""),
+        ("v100:2x1,k80:1x4,v100:8x1", ""),
+        ("v100:3x1,k80:1x4", "v100:3x1 in place of the run's v100:2x1: so GPUs behind it would"),
+        ("v100:2x1,p100:1x4", "p100:1x4 in place of the run's k80:1x4: another type"),
+        ("v100:1x2,k80:1x4", "v100:1x2 in place of the run's v100:2x1: other GPUs a node"),
+        ("v100:2x1,k80:2x4,v100:8x1", "k80:2x4 in place of the run's k80:1x4: so GPUs behind"),
     ],
 )
-def test_a_what_if_keeps_the_numbers_of_the_gpus(pools: str, fine: bool) -> None:
+def test_a_what_if_keeps_the_numbers_of_the_gpus(pools: str, problem: str) -> None:
     recorded, change = Settings("fifo", POOLS), Change(pools=parse_pools(pools))
-    if fine:
+    if not problem:
         found = change.settings(recorded).pools
         assert [pool.price for pool in found] == [2.48, 0.0, 2.48][: len(found)], "those of the run"
         assert [replace(pool, price=0.0) for pool in found] == [*change.pools]
     else:
-        with pytest.raises(InputError, match="pools: would give other numbers to the GPUs"):
+        with pytest.raises(InputError, match=f"pools: {problem}.*run has v100:2x1,k80:1x4: change"):
             change.settings(recorded)
     with pytest.raises(InputError, match="gpus: says nothing of several pools"):
         Change(gpus=3).settings(recorded)
@@ -142,7 +143,7 @@ def test_a_trace_of_gavel_runs_on_several_types_and_can_be_forked(
     (tmp_path / "t.trace").write_text("\n".join(lines))
     files = ["--trace", tmp_path / "t.trace", "--throughputs", tmp_path / "t.csv"]
     warehouse = ["--warehouse", tmp_path / "w"]
-    asked = ["--pools", "v100:1x1,k80:1x1", "--policy", "fifo", *files, *warehouse]
+    asked = ["--pools", "v100:1x1@2,k80:1x1", "--policy", "fifo", *files, *warehouse]
     (row,) = here("simulate", *asked, "--json").rows
     # The first has the V100; the next moves there when it ends, and the last has the K80 then.
     assert row["gpus"] == 2
@@ -155,6 +156,10 @@ def test_a_trace_of_gavel_runs_on_several_types_and_can_be_forked(
     more = ["whatif", run, "--round", "1", "--pools", "v100:1x1,k80:2x1", *warehouse, "--json"]
     figures = {row["figure"]: row for row in here(*more).rows if "figure" in row}
     assert figures["mean_jct_s"]["whatif"] < figures["mean_jct_s"]["recorded"]
+    assert figures["cost"]["recorded"] > 0.0
+    for empty, said in (("--pools", "'' is not like v100:12x1"), ("--policy", "unknown policy ''")):
+        refused = here("whatif", run, "--round", "1", empty, "", *warehouse)
+        assert (refused.code, refused.err.startswith(f"error: {empty}: {said}")) == (2, True)
 
 
 def test_jobs_are_drawn_from_a_table_of_throughputs(here: Command, tmp_path: Path) -> None:
