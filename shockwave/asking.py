@@ -87,6 +87,7 @@ class Warehouse:
         return [id_of(run, self.path) for run in runs]
 
 
+@working("why")
 def why(
     job: int,
     run: str | None = None,
@@ -108,7 +109,8 @@ def why(
     from flows.history.why import why as explain
 
     folder = folder_of(warehouse)
-    return explain(job, folder, None if run is None else id_of(run, folder), round)
+    show = progress().counted("playing the queue forward", "plays")
+    return explain(job, folder, None if run is None else id_of(run, folder), round, show)
 
 
 @working("whatif")

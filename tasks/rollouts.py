@@ -7,7 +7,7 @@ are equally likely futures; of `PLAYS` and the truth, each rank is equally likel
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -40,6 +40,9 @@ MOST_COMING = 3
 """Most arrivals of a play, times those that it knows of, an array as one: three quarters of
 processes end before. Later ones seldom decide when a job that is here ends, but make the latest
 plays later without a bound."""
+
+Progress = Callable[[int, int], None]
+"""Takes how many plays are done, and of how many."""
 
 LEAST_SECONDS = 1.0
 """Least residual run time that a play draws. A convention."""
@@ -101,13 +104,20 @@ def first_by(this: Round) -> dict[int, float]:
     return {job_id: by for job_id, by in bounds if job_id not in plan.placement}
 
 
-def expected(run: Run, this: Round, asked: Set[int]) -> dict[int, Expected]:
+def unwatched(done: int, total: int) -> None:
+    """A progress that nobody sees."""
+
+
+def expected(
+    run: Run, this: Round, asked: Set[int], progress: Progress = unwatched
+) -> dict[int, Expected]:
     """When active jobs will start and finish, as far as the policy can tell.
 
     Args:
         run: The run, before the round.
         this: The round, solved.
         asked: Their ids; a play ends with the last of them.
+        progress: Called before each play.
 
     Returns:
         By job id, of those that are to run as things are (`_going_on`); empty where no node is in
@@ -122,7 +132,7 @@ def expected(run: Run, this: Round, asked: Set[int]) -> dict[int, Expected]:
     if not asked:
         return {}
     rng = np.random.default_rng((run.header.settings.seed, run.state.round))
-    plays = _played(run, this, now, active, asked, rng)
+    plays = _played(run, this, now, active, asked, rng, progress)
     clock, seconds = now.clock_seconds, now.round_seconds
     found = {}
     for job_id in sorted(asked):
@@ -142,6 +152,7 @@ def _played(
     active: Mapping[int, ActiveJob],
     asked: Set[int],
     rng: np.random.Generator,
+    progress: Progress,
 ) -> list[Play]:
     """The plays of jobs that go on, each to the end of those asked for."""
     plan = partial(place, run.policy)
@@ -152,6 +163,7 @@ def _played(
     cuts = {job_id: _cuts(job, now.round_seconds, rng) for job_id, job in active.items()}
     plays = []
     for number in range(PLAYS):
+        progress(number, PLAYS)
         jobs = {
             job_id: JobInPlay(
                 job,

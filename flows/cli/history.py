@@ -159,9 +159,11 @@ def why(
         with desk(warehouse) as found:
             answer = found.why(job)
     else:
+        from flows.cli.progress import progress
         from flows.history.why import why as explain
 
-        answer = explain(job, warehouse, run, number)
+        show = progress().counted("playing the queue forward", "plays")
+        answer = explain(job, warehouse, run, number, show)
     if as_json:
         print_rows([asdict(answer)], as_json)
     else:

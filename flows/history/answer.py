@@ -9,7 +9,7 @@ from solver.inventory import Inventory
 from solver.plan import ActiveJob, Plan
 from tasks.commands import Orders
 from tasks.eligibility import Bar
-from tasks.rollouts import expected, first_by, gpus_short, room_by
+from tasks.rollouts import Progress, expected, first_by, gpus_short, room_by, unwatched
 from tasks.round import Round, Run
 
 
@@ -176,6 +176,7 @@ def answer(
     number: int,
     waits: tuple[Wait, ...],
     history: tuple[Step, ...],
+    progress: Progress = unwatched,
 ) -> Answer:
     """The answer about a job, from its round solved again.
 
@@ -186,6 +187,7 @@ def answer(
         number: The round's number.
         waits: When it held no GPUs so far.
         history: Events of the job so far, and its end if the round is its last.
+        progress: Called before each play of the queue.
     """
     settings, plan, belief = run.header.settings, this.plan, this.state.beliefs[job_id]
     inventory, there = this.state.inventory(run.header), this.state.there(run.header)
@@ -201,7 +203,7 @@ def answer(
     gpus, cordoned = plan.placement.get(job_id, ()), _cordoned(this, inventory)
     left = _left(this, job, inventory, cordoned)
     status = "runs" if gpus else "preempted" if job_id in this.state.leases else "waits"
-    ahead = expected(run, this, {job_id}).get(job_id)
+    ahead = expected(run, this, {job_id}, progress).get(job_id)
     ends = (ahead.finish, ahead.finish_low, ahead.finish_high) if ahead else (None, None, None)
     contention = max(1.0, this.state.arrived / settings.reference_gpus)
     total = _isolated(job, inventory, there)

@@ -17,13 +17,18 @@ from predictor.job import JobSpec, named
 from tasks.displaced import displaced
 from tasks.record import RoundRecord
 from tasks.replay import Comparison, Recording
+from tasks.rollouts import Progress, unwatched
 from tasks.round import Round, Run, collect, predict, solve
 from warehouse.analytics.newest import newest_run
 from warehouse.store.reader import Reader
 
 
 def why(
-    job: int | str, warehouse: Path, name: str | None = None, number: int | None = None
+    job: int | str,
+    warehouse: Path,
+    name: str | None = None,
+    number: int | None = None,
+    progress: Progress = unwatched,
 ) -> Answer:
     """Explain the decision about a job in a round.
 
@@ -33,6 +38,7 @@ def why(
         name: The run; by default the run created last.
         number: The round; by default the last round in which the job was active, of a job that has
             finished the first of its longest wait.
+        progress: Called before each play of the queue.
 
     Raises:
         InputError: There is no such run, job or round, or the job was not active in it.
@@ -62,7 +68,7 @@ def why(
     for step in (collect, predict, solve):
         step(run, this)
     check_same(name, this, recorded[number])
-    return replace(of_round(run, this, job_id, number, recorded), longest=longest)
+    return replace(of_round(run, this, job_id, number, recorded, progress), longest=longest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,12 @@ class Lived:
 
 
 def of_round(
-    run: Run, this: Round, job_id: int, number: int, rounds: Sequence[Lived | RoundRecord]
+    run: Run,
+    this: Round,
+    job_id: int,
+    number: int,
+    rounds: Sequence[Lived | RoundRecord],
+    progress: Progress = unwatched,
 ) -> Answer:
     """Explain the decision about a job in a round that was solved again.
 
@@ -87,12 +98,13 @@ def of_round(
         job_id: The job, active in it.
         number: The round's number.
         rounds: The rounds of the job's life so far, and the one after this if there is one.
+        progress: Called before each play of the queue.
     """
     known = [found for found in rounds if found.round <= number + 1]
     spec = this.state.beliefs[job_id].spec
     waits = _waits(spec, [r for r in known if r.round <= number])
     history = _history(job_id, known, number)
-    return answer(run, this, job_id, number, tuple(waits), tuple(history))
+    return answer(run, this, job_id, number, tuple(waits), tuple(history), progress)
 
 
 def latest(warehouse: Path) -> str:

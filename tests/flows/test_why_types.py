@@ -8,6 +8,7 @@ import pytest
 from flows.history.answer import Spread
 from flows.history.why import why
 from tasks.record import Parameter
+from tasks.rollouts import PLAYS
 from tests.runs import SPEED, make, mixed, write
 from tests.tasks import test_spread_gangs as by_nodes
 
@@ -100,7 +101,9 @@ def test_a_gang_that_is_spread_is_told_over_how_many_nodes_and_how_slow(tmp_path
     assert answer.spread == Spread(nodes=2, fewest_nodes=1, speed=0.4)
     said = "It is spread over 2 nodes where 1 node would do, at 0.40 of its speed on 1."
     assert said in str(answer)
-    assert why(1, tmp_path, run, number).spread is None
+    played: list[tuple[int, int]] = []
+    assert why(1, tmp_path, run, number, lambda *done: played.append(done)).spread is None
+    assert played == [(play, PLAYS) for play in range(PLAYS)]
 
 
 @pytest.mark.slow
