@@ -126,6 +126,24 @@ def test_the_columns_of_the_public_format_say_all_they_can(tmp_path: Path) -> No
     ]
 
 
+def test_what_a_measured_table_says_beside_rates_is_kept(tmp_path: Path) -> None:
+    workload = generate()
+    rates = workload.profile.rates
+    (one, size, kind, gpus), (other, other_size, _, _) = [key for key in rates if key[3] == 1][:2]
+    profile = replace(
+        workload.profile,
+        pairs={
+            (one, size, other, other_size, kind, gpus): 0.5,
+            (other, other_size, one, size, kind, gpus): 0.25,
+            (one, size, one, size, kind, gpus): 0.125,
+        },
+        losses={one: (3.0, 2.5)},
+        restarts={(kind, gpus): 12.5},
+    )
+    files = write_workload(replace(workload, profile=profile), tmp_path)
+    assert read_workload(*files).profile == profile
+
+
 def test_a_folder_is_made(tmp_path: Path) -> None:
     files = write_workload(generate(), tmp_path / "a" / "b")
     assert files == Files.within(tmp_path / "a" / "b")

@@ -15,6 +15,7 @@ from predictor.job import JobSpec
 from predictor.throughput import Profile
 from tasks.sources import Workload
 from warehouse.workloads.regimes import COLUMNS, JOB_COLUMNS, isolated_seconds, own_schedule
+from warehouse.workloads.tables import LOSSES, MEASURED
 from warehouse.workloads.trace import DECLARED
 
 
@@ -101,11 +102,28 @@ def _job_type(model: str, batch_size: int) -> str:
 
 
 def _throughputs(profile: Profile) -> str:
-    tables: dict[str, dict[str, dict[str, float]]] = {}
+    """A table as `read_throughputs` reads it: pairs are of types that have a part `measured`."""
+    tables: dict[str, dict[str, dict[str, float | tuple[float, float]]]] = {}
+    measured: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
     for (model, batch_size, gpu_type, gpus), rate in profile.rates.items():
-        entry = repr((_job_type(model, batch_size), gpus))
+        entry = _entry(model, batch_size, gpus)
         tables.setdefault(gpu_type, {})[entry] = {"null": rate}
-    return json.dumps(tables, indent=1) + "\n"
+        took = profile.restarts.get((gpu_type, gpus))
+        if took is not None:
+            entries = measured.setdefault(gpu_type, {}).setdefault("entries", {})
+            entries[entry] = {"restart_seconds": took}
+    for (model, size, other, other_size, gpu_type, gpus), rate in profile.pairs.items():
+        back = profile.pairs[other, other_size, model, size, gpu_type, gpus]
+        beside = tables[gpu_type][_entry(model, size, gpus)]
+        beside[_entry(other, other_size, gpus)] = rate, back
+        measured.setdefault(gpu_type, {})
+    more = {MEASURED: measured, LOSSES: profile.losses}
+    return json.dumps(tables | {key: part for key, part in more.items() if part}, indent=1) + "\n"
+
+
+def _entry(model: str, batch_size: int, gpus: int) -> str:
+    """The key of a job in a table of throughputs."""
+    return repr((_job_type(model, batch_size), gpus))
 
 
 def _regimes(jobs: Iterable[tuple[JobSpec, GroundTruth]], profile: Profile) -> str:
