@@ -4,27 +4,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from flows.history.worths import Holder, Speed, Worths
 from predictor.job import JobKind
 from solver.inventory import Inventory
-from solver.plan import ActiveJob, Plan
+from solver.plan import ActiveJob
 from tasks.commands import Orders
 from tasks.eligibility import Bar
 from tasks.rollouts import Progress, expected, first_by, gpus_short, room_by, unwatched
 from tasks.round import Round, Run
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A job that runs in the round; its id is None where the asker does not see it.
-
-    Attributes:
-        place: Its place in line; None if it is not in line, as what it has is settled before.
-    """
-
-    job_id: int | None
-    gpus: int
-    worth: float | None
-    place: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +39,6 @@ class Wait:
     def seconds(self) -> float:
         """How long it was."""
         return self.to_seconds - self.from_seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """How fast a job is on a GPU type, over its fastest, and what a GPU-round there costs.
-
-    Worth is what a GPU of the coming round there is worth to it, as it bids.
-    """
-
-    gpu_type: str
-    speed: float
-    price: float | None
-    worth: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +134,7 @@ class Answer:
     keeps: str = ""
     cordoned: tuple[int, ...] = ()
     spread: Spread | None = None
+    worth_type: str | None = None
     left: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
@@ -198,7 +173,8 @@ def answer(
     barred, within = this.state.barred.get(job_id), spec.options.deadline_seconds
     clock, by = this.observation.clock_seconds, room_by(run, this).get(job_id)
     first = first_by(this).get(job_id)
-    worth = dict(zip(plan.order, plan.worth, strict=True)) if plan.worth else {}
+    worths = Worths(plan, inventory)
+    kind = worths.type_of(job_id)
     places = {job: place for place, job in enumerate(plan.order, 1)}
     gpus, cordoned = plan.placement.get(job_id, ()), _cordoned(this, inventory)
     left = _left(this, job, inventory, cordoned)
@@ -235,16 +211,13 @@ def answer(
         ftf_low=rhos[1],
         ftf_high=rhos[2],
         weight=next((bid.weight for bid in plan.bids if bid.job_id == job_id), None),
-        worth=worth.get(job_id),
+        worth=worths.on(job_id, kind),
         place=places.get(job_id),
         in_line=len(plan.order),
-        cutoff=min((worth[job] for job in plan.placement if job in worth), default=None),
+        cutoff=worths.least(kind),
         free_gpus=sum(left.values()),
         price=plan.report.price_of.get(job.own.gpu_type) if plan.bids else None,
-        holders=tuple(
-            Holder(job, len(plan.placement[job]), worth.get(job), places.get(job))
-            for job in sorted(plan.placement, key=lambda job: (-worth.get(job, 0.0), job))
-        ),
+        holders=tuple(worths.holders()),
         start_seconds=ahead.start if ahead else None,
         start_low_seconds=ahead.start_low if ahead else None,
         start_high_seconds=ahead.start_high if ahead else None,
@@ -261,7 +234,7 @@ def answer(
         busy_gpus=len({gpu for held in plan.placement.values() for gpu in held}),
         shares=_sharing(this, job_id, inventory),
         held_type=inventory.allocation(gpus).gpu_type if gpus else None,
-        speeds=_speeds(job, plan),
+        speeds=worths.speeds(job),
         kind=spec.kind.value,
         name=spec.name,
         max_seconds=spec.max_seconds,
@@ -278,6 +251,7 @@ def answer(
         quota_until_seconds=barred.until_seconds if barred and barred.until_seconds else None,
         cordoned=tuple(sorted({inventory.node(gpu) for gpu in cordoned})),
         spread=_spread(job, gpus, inventory),
+        worth_type=kind,
         left=tuple(left.items()) if inventory.mixed else (),
     )
 
@@ -288,25 +262,6 @@ def _order(orders: Orders, job_id: int) -> str:
         if job_id in jobs:
             return name
     return "requeued" if job_id in orders.requeued else ""
-
-
-def _speeds(job: ActiveJob, plan: Plan) -> tuple[Speed, ...]:
-    """The GPU types that a job can run on, the fastest first; none where there is but one."""
-    if len(job.choices) == 1:
-        return ()
-    fastest = job.rate(job.choices[0])
-    prices = plan.report.price_of
-    worth = {
-        row.allocation.gpu_type: (row.utility[1] - row.utility[0]) / row.allocation.gpus
-        for bid in plan.bids
-        if bid.job_id == job.job_id
-        for row in bid.rows
-    }
-    return tuple(
-        Speed(kind, job.rate(found) / fastest, prices.get(kind), worth.get(kind))
-        for found in job.choices
-        for kind in [found.gpu_type]
-    )
 
 
 def _sharing(this: Round, job_id: int, inventory: Inventory) -> Sharing | None:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from containers.runtime import EventKind
-from flows.history.answer import Answer, Holder, Speed
+from flows.history.answer import Answer
+from flows.history.worths import Holder, Speed
 from predictor.job import JobKind
 from warehouse.wording import counted
 
@@ -131,15 +132,16 @@ def _standing(a: Answer) -> Iterator[str]:
         yield f"{line}, which ranks jobs without a market."
         return
     weight = "" if a.weight is None else f" (its utility weighs {a.weight:.3g})"
-    yield (
-        f"{line}: a GPU of this round is worth {a.worth:.4g} to it{weight}, and "
-        f"{a.cutoff:.4g} to the job that got in last."
-        if a.cutoff is not None
-        else f"{line}: a GPU of this round is worth {a.worth:.4g} to it{weight}."
-    )
-    less = [one for one in _before(a) if one.worth is not None and one.worth < a.worth]
+    there, last = "", "to the job that got in last"
+    if a.worth_type:
+        there, last = f" on {a.worth_type}", "or more to each job that holds one there"
+    least = "" if a.cutoff is None else f", and {a.cutoff:.4g} {last}"
+    yield f"{line}: a GPU of this round{there} is worth {a.worth:.4g} to it{weight}{least}."
+    alike = [one for one in _before(a) if a.worth_type in (None, one.gpu_type)]
+    less = [one for one in alike if one.worth is not None and one.worth < a.worth]
     if less and a.status != "runs":
-        yield f"The policy puts {counted(len(less), 'job')} before it to which a GPU is worth less."
+        before = counted(len(less), "job")
+        yield f"The policy puts {before} before it to which a GPU{there} is worth less."
     if a.price is not None:
         priced = [f"{one.price:.4g} on {one.gpu_type}" for one in a.speeds if one.price is not None]
         yield f"The market prices one more GPU-round at {', '.join(priced) or f'{a.price:.4g}'}."
@@ -200,7 +202,7 @@ def _room(a: Answer) -> Iterator[str]:
         )
         yield f"It waits for {best.gpu_type}{offer}: {rest}."
     shown = "; ".join(
-        f"{_job(holder.job_id)} ({counted(holder.gpus, 'GPU')}"
+        f"{_job(holder.job_id)} ({_held(holder)}"
         + (f", worth {holder.worth:.4g})" if holder.worth is not None else ")")
         for holder in a.holders[-SHOWN:]
     )
@@ -211,6 +213,11 @@ def _room(a: Answer) -> Iterator[str]:
         f"It needs {counted(a.scale_factor, 'GPU')}; {_left(a)} left {by}. "
         f"{a.busy_gpus} of {a.total_gpus} are held{who}{more}{'; the last: ' * bool(shown)}{shown}."
     )
+
+
+def _held(holder: Holder) -> str:
+    """The GPUs that a job holds, by their type if there are several."""
+    return f"{holder.gpus} {holder.gpu_type}" if holder.gpu_type else counted(holder.gpus, "GPU")
 
 
 def _left(a: Answer) -> str:

@@ -125,6 +125,19 @@ def test_a_market_says_what_each_type_is_worth_against_its_price(tmp_path: Path)
         for row in bid.rows
     }
     assert {one.gpu_type: one.worth for one in answer.speeds} == pytest.approx(worth)
+    best = max(worth, key=lambda kind: worth[kind])
+    assert (answer.worth_type, answer.worth) == (best, pytest.approx(worth[best]))
+    inventory = made.header.settings.inventory
+    held = {lease.job_id: inventory.allocation(lease.gpus).gpu_type for lease in record.leases}
+    assert {one.job_id: one.gpu_type for one in answer.holders} == held
+    there = [
+        (row.utility[1] - row.utility[0]) / row.allocation.gpus
+        for other in record.bids
+        for row in other.rows
+        if held.get(other.job_id) == row.allocation.gpu_type == best
+    ]
+    assert answer.cutoff == (pytest.approx(min(there)) if there else None)
+    assert f"a GPU of this round on {best} is worth {answer.worth:.4g} to it" in str(answer)
     for one in answer.speeds[1:]:
         word = "less than" if worth[one.gpu_type] < prices[one.gpu_type] else "at least"
         said = (

@@ -1,0 +1,114 @@
+"""What a GPU of the coming round is worth to each job, and who holds one at what worth."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from solver.inventory import Inventory
+from solver.plan import ActiveJob, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A job that runs in the round; its id is None where the asker does not see it.
+
+    Attributes:
+        worth: What a GPU of the round, of the type that it holds, is worth to it.
+        place: Its place in line; None if it is not in line, as what it has is settled before.
+        gpu_type: The type that it holds; None where there is but one.
+    """
+
+    job_id: int | None
+    gpus: int
+    worth: float | None
+    place: int | None
+    gpu_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How fast a job is on a GPU type, over its fastest, and what a GPU-round there costs.
+
+    Worth is what a GPU of the coming round there is worth to it, as it bids.
+    """
+
+    gpu_type: str
+    speed: float
+    price: float | None
+    worth: float | None = None
+
+
+class Worths:
+    """What a GPU of the coming round is worth to jobs in line, as they bid.
+
+    Worths on different GPU types are not compared: on several, each is of a type.
+
+    Args:
+        plan: The plan of the round.
+        inventory: All nodes.
+    """
+
+    def __init__(self, plan: Plan, inventory: Inventory) -> None:
+        self._plan = plan
+        self._places = {job_id: place for place, job_id in enumerate(plan.order, 1)}
+        self._leading = dict(zip(plan.order, plan.worth, strict=True)) if plan.worth else {}
+        self._by_type: dict[int, dict[str, float]] = {}
+        self._held: dict[int, str] = {}
+        if inventory.mixed:
+            self._held = {
+                job_id: inventory.allocation(gpus).gpu_type
+                for job_id, gpus in plan.placement.items()
+            }
+            self._by_type = {
+                bid.job_id: {
+                    row.allocation.gpu_type: (row.utility[1] - row.utility[0]) / row.allocation.gpus
+                    for row in bid.rows
+                }
+                for bid in plan.bids
+            }
+
+    def type_of(self, job_id: int) -> str | None:
+        """The GPU type of a job's worth: that it holds, or else that worth most to it.
+
+        None where there is but one type, and where jobs do not bid for types.
+        """
+        found = self._by_type.get(job_id)
+        if not found or job_id not in self._leading:
+            return None
+        held = self._held.get(job_id)
+        return held if held in found else max(found, key=lambda kind: found[kind])
+
+    def on(self, job_id: int, kind: str | None) -> float | None:
+        """What a GPU of a type is worth to a job; without a type, one of the only type."""
+        worth = self._leading.get(job_id)
+        return self._by_type.get(job_id, {}).get(kind) if kind and worth is not None else worth
+
+    def least(self, kind: str | None) -> float | None:
+        """What one of a type is worth to the job that holds some to which it is worth least."""
+        there = (job for job in self._plan.placement if not kind or self._held.get(job) == kind)
+        worths = (self.on(job_id, kind) for job_id in there)
+        return min((worth for worth in worths if worth is not None), default=None)
+
+    def holders(self) -> Iterator[Holder]:
+        """The jobs that run, by descending worth."""
+        placement = self._plan.placement
+        worths = {job_id: self.on(job_id, self.type_of(job_id)) for job_id in placement}
+        for job_id in sorted(placement, key=lambda job_id: (-(worths[job_id] or 0.0), job_id)):
+            yield Holder(
+                job_id,
+                len(placement[job_id]),
+                worths[job_id],
+                self._places.get(job_id),
+                self._held.get(job_id),
+            )
+
+    def speeds(self, job: ActiveJob) -> tuple[Speed, ...]:
+        """The GPU types that a job can run on, the fastest first; none where there is but one."""
+        if len(job.choices) == 1:
+            return ()
+        fastest, prices = job.rate(job.choices[0]), self._plan.report.price_of
+        worth = self._by_type.get(job.job_id, {})
+        return tuple(
+            Speed(kind, job.rate(found) / fastest, prices.get(kind), worth.get(kind))
+            for found in job.choices
+            for kind in [found.gpu_type]
+        )
