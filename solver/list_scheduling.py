@@ -167,6 +167,19 @@ def _spread(job: ActiveJob, few: Allocation) -> tuple[Allocation | None, float]:
     return more, job.rate(few) / job.rate(more)
 
 
+def must_consolidate(job: ActiveJob, few: Allocation) -> bool:
+    """Whether a gang must be on as few nodes as an allocation has: it says so, or runs on no more.
+
+    Args:
+        job: The job.
+        few: Its GPUs, on as few nodes as hold them.
+    """
+    if job.spec.consolidate or not job.throughput.knows_nodes:
+        return job.spec.consolidate
+    more, slower = _spread(job, few)
+    return more is None and slower > 1.0
+
+
 def _spread_over(pool: Pool, gpus: Sequence[int]) -> bool:
     """Whether GPUs of a pool span more nodes than they need."""
     return len({gpu // pool.gpus_per_node for gpu in gpus}) > pool.fewest_nodes(len(gpus))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from flows.history.worths import Holder, Speed, Worths
 from predictor.job import JobKind
 from solver.inventory import Inventory
-from solver.plan import ActiveJob
+from solver.list_scheduling import must_consolidate
+from solver.plan import ActiveJob, Plan
 from tasks.commands import Orders
 from tasks.eligibility import Bar
 from tasks.rollouts import Progress, expected, first_by, gpus_short, room_by, unwatched
@@ -135,6 +136,7 @@ class Answer:
     cordoned: tuple[int, ...] = ()
     spread: Spread | None = None
     worth_type: str | None = None
+    scattered: bool = False
     left: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
@@ -252,6 +254,7 @@ def answer(
         cordoned=tuple(sorted({inventory.node(gpu) for gpu in cordoned})),
         spread=_spread(job, gpus, inventory),
         worth_type=kind,
+        scattered=not gpus and _scattered(this, job, inventory, cordoned),
         left=tuple(left.items()) if inventory.mixed else (),
     )
 
@@ -321,9 +324,7 @@ def _left(
     those ranked before it may come later there: where there was room at first, what is left in
     the end.
     """
-    order, placement, there = this.plan.order, this.plan.placement, this.nodes.inventory
-    before = {*order[: order.index(job.job_id)]} if job.job_id in order else {*order}
-    before |= placement.keys() - {*order, job.job_id}
+    placement, there = this.plan.placement, this.nodes.inventory
 
     def left_by(jobs: Iterable[int]) -> dict[str, int]:
         taken = {gpu for other in jobs for gpu in placement.get(other, ())} | cordoned
@@ -332,11 +333,42 @@ def _left(
         kinds = (found.gpu_type for found in job.choices)
         return {kind: capacities.get(kind, 0) - held[kind] for kind in kinds}
 
-    found = left_by(before)
+    found = left_by(_before(this.plan, job.job_id))
     if not inventory.mixed or job.job_id in placement:
         return found
     end = left_by(placement)
     return {kind: gpus if gpus < job.gang else end[kind] for kind, gpus in found.items()}
+
+
+def _before(plan: Plan, job_id: int) -> set[int]:
+    """The jobs ranked before one, or that keep their GPUs."""
+    order = plan.order
+    before = {*order[: order.index(job_id)]} if job_id in order else {*order}
+    return before | (plan.placement.keys() - {*order, job_id})
+
+
+def _scattered(this: Round, job: ActiveJob, inventory: Inventory, cordoned: frozenset[int]) -> bool:
+    """Whether GPUs enough are left for a gang that waits, but not on as few nodes as it must be on.
+
+    They are left as in `_left`, on several types in the end.
+    """
+    plan, enough = this.plan, False
+    before = plan.placement if inventory.mixed else _before(plan, job.job_id)
+    taken = cordoned.union(*(plan.placement.get(other, ()) for other in before))
+    out = (node for node in this.observation.drained if node < inventory.nodes)
+    taken |= {gpu for node in out for gpu in inventory.gpus_of(node)}
+    for few in job.choices:
+        pools = [
+            Counter(inventory.node(gpu) for gpu in inventory.gpus_in(number) if gpu not in taken)
+            for number in inventory.pools_of.get(few.gpu_type, ())
+        ]
+        if sum(idle.total() for idle in pools) < few.gpus:
+            continue
+        most = max(sum(gpus for _, gpus in idle.most_common(few.nodes)) for idle in pools)
+        if most >= few.gpus or not must_consolidate(job, few):
+            return False
+        enough = True
+    return enough
 
 
 def _cordoned(this: Round, inventory: Inventory) -> frozenset[int]:

@@ -209,8 +209,10 @@ def _room(a: Answer) -> Iterator[str]:
     more = f", {len(a.holders) - SHOWN} before them" if len(a.holders) > SHOWN else ""
     by = "by all others" if a.place is None else "for it" if a.left else "when its turn came"
     who = ", by those in line before it or in the gaps it does not fit" * (a.place is not None)
+    few, none = " on as few nodes as hold so many", ", but not on so few nodes"
     yield (
-        f"It needs {counted(a.scale_factor, 'GPU')}; {_left(a)} left {by}. "
+        f"It needs {counted(a.scale_factor, 'GPU')}{few * a.scattered}; "
+        f"{_left(a)} left {by}{none * a.scattered}. "
         f"{a.busy_gpus} of {a.total_gpus} are held{who}{more}{'; the last: ' * bool(shown)}{shown}."
     )
 

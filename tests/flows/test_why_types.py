@@ -1,12 +1,15 @@
 """Why a job runs or waits on GPU types, on several nodes and on shared GPUs."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from flows.history.answer import Spread
 from flows.history.why import why
+from predictor.throughput import Profile
+from solver.inventory import Pool
 from tasks.record import Parameter
 from tasks.rollouts import PLAYS
 from tests.runs import SPEED, make, mixed, write
@@ -104,6 +107,28 @@ def test_a_gang_that_is_spread_is_told_over_how_many_nodes_and_how_slow(tmp_path
     played: list[tuple[int, int]] = []
     assert why(1, tmp_path, run, number, lambda *done: played.append(done)).spread is None
     assert played == [(play, PLAYS) for play in range(PLAYS)]
+
+
+def test_a_gang_that_cannot_be_spread_waits_for_nodes_where_gpus_enough_are_idle(
+    tmp_path: Path,
+) -> None:
+    """Two gangs of two leave one of three GPUs idle on each node, as many as the third needs."""
+    pools, gangs = (Pool("v100", 6, 3),), [by_nodes.job(n, 2, 1_500) for n in range(3)]
+    never = replace(by_nodes.PROFILE, by_nodes={2: Profile({by_nodes.FAST: 0.0})})
+    made = make(by_nodes.start(*gangs, profile=never, pools=pools))
+    run = write(tmp_path, made.start, made.rounds)
+    waits, runs = why(2, tmp_path, run, 0), why(1, tmp_path, run, 0)
+    assert (waits.scattered, waits.free_gpus, runs.scattered) == (True, 2, False)
+    said = "It needs 2 GPUs on as few nodes as hold so many; 2 were left when its turn came"
+    assert f"{said}, but not on so few nodes. 4 of 6 are held" in str(waits)
+    single = by_nodes.job(3, 1, 9_000), by_nodes.job(4, 1, 9_000)
+    made = make(by_nodes.start(*gangs, *single, profile=never, pools=pools))
+    run = write(tmp_path / "full", made.start, made.rounds)
+    assert [why(2, tmp_path / "full", run, 0).scattered, len(made.records[0].leases)] == [True, 4]
+    small = make(by_nodes.start(*gangs, profile=never, pools=(Pool("v100", 4, 2),)))
+    run = write(tmp_path / "small", small.start, small.rounds)
+    waits = why(2, tmp_path / "small", run, 0)
+    assert (waits.scattered, " nodes" in str(waits)) == (False, False)
 
 
 @pytest.mark.slow
