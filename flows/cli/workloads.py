@@ -34,13 +34,16 @@ def generate(
     check_writable(out)
     workload = source.open(*gpus_and_types(source, gpus, pools))
     number = gpus or max(spec.demand.least for spec in workload.specs)
-    if source.throughputs is not None:
+    # A table with rates by nodes says more than would be written.
+    table = source.profile if workload.profile.knows_nodes else None
+    table = source.throughputs or table
+    if table is not None:
         pools = pools or f"{workload.profile.gpu_types[0]}:{number}x1"
     size = ClusterSize(pools=pools) if pools else ClusterSize(number)
     fitted(workload, Settings(DEFAULT_POLICY, pools_of(size)))  # so that the command shown runs
-    files = write_workload(workload, out, source.throughputs, overwrite=overwrite)
+    files = write_workload(workload, out, table, overwrite=overwrite)
     written = {name: str(path) for name, path in files._asdict().items()}
-    if source.throughputs is not None:
+    if table is not None:
         written["throughputs"] = written.pop("profile")
     if as_json:
         print_rows([written | workload.figures()], as_json)

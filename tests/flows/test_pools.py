@@ -191,6 +191,9 @@ def test_jobs_of_a_table_are_written_for_types_of_which_they_can_run(
     (written,) = here("generate", tmp_path / "j", *asked, "--json").rows
     assert (written["throughputs"], "profile" in written) == (EXAMPLE, False)
     assert {file.name for file in (tmp_path / "j").iterdir()} == {"jobs.trace", "regimes.csv"}
+    files = ["--trace", tmp_path / "j" / "jobs.trace", "--profile", EXAMPLE]
+    (again,) = here("generate", tmp_path / "again", *files, "--json").rows
+    assert (again["throughputs"], "profile" in again) == (EXAMPLE, False)
     assert len(here("forecast-error", *asked, "--pools", "k80:2x2,v100:1x2", "--json").rows) == 6
     for command in (["generate", tmp_path / "other"], ["forecast-error"]):
         refused = here(*command, "--pools", "v100:2x1")
