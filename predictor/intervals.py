@@ -197,13 +197,18 @@ class Calibration:
         return max(low, 0.0), max(time.high + above * made.unit, time.remaining + least)
 
     def _correction(self, group: Group) -> tuple[float, float] | None:
-        """Corrections of both ends, in units; None with too few scores."""
+        """Corrections of both ends, in units; None with too few scores.
+
+        Each end is at a rank of its scores, which is corrected for a finite sample. A side with no
+        more scores than it may miss has no such rank: its end is the point forecast.
+        """
         if group not in self._corrections:
             scores = self.scores.get(group, ())
-            # Each tail has its own correction for a finite sample.
-            missed = len(scores) - math.ceil(HELD * (len(scores) + 2))
             below = sorted((beyond for is_below, beyond in scores if is_below), reverse=True)
             above = sorted((beyond for is_below, beyond in scores if not is_below), reverse=True)
+            missed = _missed(len(scores), ends=2)
+            if min(len(below), len(above)) <= max(missed, 0) // 2:
+                missed = _missed(len(scores), ends=1)
             under = min(max(missed // 2, missed - len(above)), len(below))
             self._corrections[group] = (
                 None
@@ -215,6 +220,16 @@ class Calibration:
     @cached_property
     def _corrections(self) -> dict[Group, tuple[float, float] | None]:
         return {}
+
+
+def _missed(scores: int, *, ends: int) -> int:
+    """How many of the scores may lie beyond an interval; negative with too few of them.
+
+    Args:
+        scores: How many there are.
+        ends: Ends of the interval at a rank of the scores.
+    """
+    return scores - math.ceil(HELD * (scores + ends))
 
 
 def kinds(spec: JobSpec) -> tuple[Kind, ...]:

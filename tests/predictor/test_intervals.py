@@ -48,6 +48,14 @@ def test_truths_on_a_single_side_move_a_single_end() -> None:
     assert sum(left <= high for left in lefts) == pytest.approx(80, abs=3)
 
 
+@pytest.mark.parametrize(("first", "held"), [(1, 16), (-9, 17)])
+def test_each_end_at_a_rank_is_corrected_for_the_finite_sample(first: int, held: int) -> None:
+    """⌈0.8 (19 + ends)⌉ of 19 truths, of which all or half lie above the forecast."""
+    lefts = [1_000.5 + offset for offset in range(first, first + 19)]
+    low, high = taught(lefts, made(SURE)).interval(made(SURE))
+    assert sum(low <= left <= high for left in lefts) == held
+
+
 def test_little_known_groups_take_the_scores_of_wider_ones() -> None:
     lefts = [1_050.0 + offset for offset in range(20)]
     calibration = taught(lefts, made(SURE))
