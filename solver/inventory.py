@@ -56,6 +56,10 @@ class Pool:
         """Number of nodes."""
         return self.gpus // self.gpus_per_node
 
+    def node(self, gpu: int) -> int:
+        """The node of a GPU, both numbered within the pool."""
+        return gpu // self.gpus_per_node
+
     def fewest_nodes(self, gpus: int) -> int:
         """Minimum number of nodes that a number of GPUs spans."""
         return -(-gpus // self.gpus_per_node)
@@ -140,7 +144,7 @@ class Inventory:
     def node(self, gpu: int) -> int:
         """The node of a GPU."""
         pool, first_gpu, first_node = self._pool_of(gpu)
-        return first_node + (gpu - first_gpu) // pool.gpus_per_node
+        return first_node + pool.node(gpu - first_gpu)
 
     def pool(self, gpu: int) -> int:
         """Number of the pool of a GPU, from 0."""

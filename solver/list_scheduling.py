@@ -182,7 +182,7 @@ def must_consolidate(job: ActiveJob, few: Allocation) -> bool:
 
 def _spread_over(pool: Pool, gpus: Sequence[int]) -> bool:
     """Whether GPUs of a pool span more nodes than they need."""
-    return len({gpu // pool.gpus_per_node for gpu in gpus}) > pool.fewest_nodes(len(gpus))
+    return len({pool.node(gpu) for gpu in gpus}) > pool.fewest_nodes(len(gpus))
 
 
 def _held(inventory: Inventory, order: Sequence[Claim]) -> list[dict[int, tuple[int, ...]]]:

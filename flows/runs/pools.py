@@ -85,9 +85,7 @@ def parse_pools(text: str) -> tuple[Pool, ...]:
 
 def written(pools: Iterable[Pool]) -> str:
     """Pools as `parse_pools` reads them, without prices."""
-    return ",".join(
-        f"{pool.gpu_type}:{pool.gpus // pool.gpus_per_node}x{pool.gpus_per_node}" for pool in pools
-    )
+    return ",".join(f"{pool.gpu_type}:{pool.nodes}x{pool.gpus_per_node}" for pool in pools)
 
 
 def _matched(

@@ -74,17 +74,17 @@ def _account(jobs: Jobs, job: int) -> dict[str, Any]:
 
 
 def _why(row: Row, leases: Sequence[Row]) -> Iterator[str]:
-    arrived = f"It arrived at {_told(row['arrival_seconds'])}"
+    arrived = f"It arrived at {_time(row['arrival_seconds'])}"
     if not leases:
         yield f"{arrived} and has not run yet."
         return
     yield (
-        f"{arrived} and first ran at {_told(row['start_seconds'])}, "
-        f"after {_told(row['queueing_seconds'])} in the queue."
+        f"{arrived} and first ran at {_time(row['start_seconds'])}, "
+        f"after {_time(row['queueing_seconds'])} in the queue."
     )
     held = (
-        f"It held GPUs for {_told(row['held_seconds'])}: {_told(row['run_seconds'])} of training, "
-        f"{_told(row['restart_seconds'])} of restarts, {_told(row['idle_seconds'])} of waiting for "
+        f"It held GPUs for {_time(row['held_seconds'])}: {_time(row['run_seconds'])} of training, "
+        f"{_time(row['restart_seconds'])} of restarts, {_time(row['idle_seconds'])} of waiting for "
         f"rounds to end."
     )
     if row["finish_seconds"] is None:
@@ -92,21 +92,21 @@ def _why(row: Row, leases: Sequence[Row]) -> Iterator[str]:
         return
     yield held
     yield (
-        f"It ended at {_told(row['finish_seconds'])}, {_told(row['jct_seconds'])} after it came; "
-        f"for {_told(row['waiting_seconds'])} of these it held no GPUs."
+        f"It ended at {_time(row['finish_seconds'])}, {_time(row['jct_seconds'])} after it came; "
+        f"for {_time(row['waiting_seconds'])} of these it held no GPUs."
     )
     if row["ftf"] is not None:
         share = row["jct_seconds"] / row["ftf"]
         verdict = "more than 1.05: unfairly treated" if row["unfair"] else "not unfairly treated"
         yield (
-            f"An equal share of the cluster would have ended it within {_told(share)}: "
+            f"An equal share of the cluster would have ended it within {_time(share)}: "
             f"ρ is {in_three_digits(row['ftf'])}, {verdict}."
         )
     if row["preemptions"]:
         longest, since = _longest_absence(leases)
         yield (
             f"It was preempted {counted(row['preemptions'], 'time')}; longest, for "
-            f"{_told(longest)}, from {_told(since)} on."
+            f"{_time(longest)}, from {_time(since)} on."
         )
 
 
@@ -146,7 +146,7 @@ def _hours(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds / 3600, 4) + 0.0  # no -0.0
 
 
-def _told(seconds: float) -> str:
+def _time(seconds: float) -> str:
     if seconds < 60:
         return f"{in_three_digits(seconds)} s"
     if seconds < 3600:
