@@ -86,7 +86,9 @@ def _check_digits(parameters: Sequence[Any], given: Mapping[str, Any], args: Seq
         InputError: There is one; names the option.
     """
     for parameter in parameters:
-        if type(given.get(parameter.name)) not in (int, float):
+        read = given.get(parameter.name)
+        numbers = read if isinstance(read, list | tuple) else (read,)
+        if not any(type(number) in (int, float) for number in numbers):
             continue
         for word, after in pairwise((*args, "")):
             option, equals, value = word.partition("=")

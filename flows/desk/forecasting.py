@@ -20,6 +20,7 @@ from flows.runs.job_file import JobFile
 from flows.service.admission import check_terms
 from predictor.errors import InputError
 from predictor.job import JobSpec
+from predictor.numbers import plain
 from predictor.options import MOST_TASKS
 from tasks.commands import Command, CommandKind, TenantTerms
 
@@ -219,7 +220,7 @@ def factor(text: str) -> tuple[str, float]:
     """
     tenant, _, given = text.rpartition("=")
     try:
-        value = float(given)
+        value = float(plain(given))
     except ValueError:
         value = 0.0
     if not tenant or not 0.0 < value <= 1e6:

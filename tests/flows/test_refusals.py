@@ -105,7 +105,7 @@ def test_an_option_that_is_none_is_refused_with_the_one_that_is_meant(
         ("--jobs 99999999999", ["--jobs", "99999999999 is out of range", "at most 1000000"]),
         ("--window 1001", ["--window", "1001 is out of range", "at most 1000"]),
         ("--seed -1", ["--seed", "-1 is out of range", "at least 0"]),
-        ("--longest-seconds ٣", ["--longest-seconds"]),
+        ("--longest-seconds 3_600", ["--longest-seconds", "'3_600' is no number"]),
         ("--seed 9223372036854775808", ["--seed", "out of range", "at most 9223372036854775807"]),
         ("--seed 99999999999999999999", ["--seed", "99999999999999999999 is out of range"]),
         ("--policy shokwave", ["--policy", "did you mean shockwave? known are"]),

@@ -122,6 +122,18 @@ def test_of_a_file_that_cannot_be_read_its_rounds_are_not_told_as_well(
     assert not any("missing" in problem for _, problem in found)
 
 
+def test_a_deleted_file_between_two_that_cannot_be_read_is_named(
+    tmp_path: Path, made: Made
+) -> None:
+    run = write(tmp_path, made.start, made.rounds[:6], compact=False)
+    for number in (2, 4):
+        (folder(tmp_path, run) / part_name(range(number, number + 1))).write_bytes(b"no record")
+    (folder(tmp_path, run) / part_name(range(3, 4))).unlink()
+    found = problems(tmp_path, run)
+    assert (3, "round 3 is missing") in found
+    assert sum("missing" in problem for _, problem in found) == 1, found
+
+
 def test_the_last_round_is_missed_too(tmp_path: Path, made: Made) -> None:
     run = write(tmp_path, made.start, made.rounds[:6], compact=False)
     (folder(tmp_path, run) / "round=000005.parquet").unlink()

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -383,10 +384,12 @@ def _chain(stored: dict[int, _Stored], first_hash: str, unread: set[int]) -> Ite
     previous, before = -1, first_hash
     for number in sorted(number for number in stored if number >= 0):
         gone = range(previous + 1, number)
-        if gone and not {gone[0], gone[-1]} <= unread:
-            several = len(gone) > 1
-            place = f"rounds {gone[0]} to {gone[-1]}" if several else f"round {gone[0]}"
-            yield Finding(gone[0], place, "are missing" if several else "is missing")
+        for named, group in groupby(gone, unread.__contains__):
+            gap = [*group]
+            if not named:
+                several = len(gap) > 1
+                place = f"rounds {gap[0]} to {gap[-1]}" if several else f"round {gap[0]}"
+                yield Finding(gap[0], place, "are missing" if several else "is missing")
         located = stored[number]
         found = located.round
         for problem in broken(found.record, found.content, found.digest, "" if gone else before):
