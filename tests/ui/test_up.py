@@ -145,7 +145,7 @@ def test_stopped_it_cancels_what_is_under_way(up: Up, client: SyncPrefectClient)
         ((state,),) = database.execute(
             "SELECT state_type FROM flow_run WHERE replace(id, '-', '') = ?", [flow_run.id.hex]
         )
-    assert state == "CANCELLED"
+    assert state == "CANCELLED", up.log.read_text()[-6000:]
     (folder,) = begun()
     run = folder.name.removeprefix("run=")
     rounds = len(Reader(up.warehouse).records(run))
