@@ -132,9 +132,9 @@ def __getattr__(name: str) -> Any:
     """A public name, imported when it is first used."""
     if name not in _MODULES:
         raise AttributeError(f"module 'shockwave' has no attribute {name!r}")
-    found = getattr(import_module(_MODULES[name]), _INSIDE.get(name, name))
-    globals()[name] = found
-    return found
+    value = getattr(import_module(_MODULES[name]), _INSIDE.get(name, name))
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -47,8 +47,8 @@ class Warehouse:
             InputError: There is no such run, or no warehouse.
             WarehouseError: A file is damaged.
         """
-        found = self.sql(OLDEST_FIRST, *runs)
-        return found.set_index("run").loc[self._ids(runs)].reset_index() if runs else found
+        table = self.sql(OLDEST_FIRST, *runs)
+        return table.set_index("run").loc[self._ids(runs)].reset_index() if runs else table
 
     def jobs(self, *runs: str) -> "pd.DataFrame":
         """How jobs fared, a row a job: the view `job_outcomes`.

@@ -233,7 +233,7 @@ class Campaign:
 
         cells = read_cells(self.warehouse, self.name)
         pairs = differences(self.warehouse, cells, of_jobs, against)
-        return pd.DataFrame([one.row() for one in pairs])
+        return pd.DataFrame([pair.row() for pair in pairs])
 
     def cells(self) -> "pd.DataFrame":
         """The finished cells, a row a cell: its parts and its run's figures.
@@ -255,8 +255,8 @@ def _end_quietly() -> None:
     atexit.register(silence_teardown)
 
 
-def _parameters(given: Mapping[str, float] | None) -> tuple[Parameter, ...]:
-    return tuple(Parameter(name, float(value)) for name, value in sorted((given or {}).items()))
+def _parameters(values: Mapping[str, float] | None) -> tuple[Parameter, ...]:
+    return tuple(Parameter(name, float(value)) for name, value in sorted((values or {}).items()))
 
 
 def _ids(runs: Sequence[str], warehouse: str | Path | None) -> tuple[str, ...]:

@@ -139,29 +139,37 @@ def _check_calls(start: Start) -> None:
     with closing(prepare(start).place.open(terms(start.header, "kit"), BEGINNING)) as runtime:
         for _ in range(2):
             runtime.admit([waits, gone, goes])
-        told = [runtime.launch(0, [Lease(goes.job_id, here)])[0].kind for _ in range(2)]
-        assert told == [EventKind.STARTED, EventKind.RENEWED], f"launched twice, it tells {told}"
+        kinds = [runtime.launch(0, [Lease(goes.job_id, here)])[0].kind for _ in range(2)]
+        assert kinds == [EventKind.STARTED, EventKind.RENEWED], (
+            f"launched twice, it reports {kinds}"
+        )
         runtime.advance(None)
         seen = runtime.observe()
-        assert [one.job_id for one in seen.progress] == [goes.job_id], "who ran tells its progress"
+        assert [report.job_id for report in seen.progress] == [goes.job_id], (
+            "the job that ran reports progress"
+        )
         reports, clock = list(seen.reports), seen.clock_seconds
 
         for job_id in (waits.job_id, 1_000_000):
             runtime.withdraw(job_id)
         (moved,) = runtime.launch(1, [Lease(goes.job_id, there)])
-        assert moved.kind in (EventKind.RESUMED, EventKind.RENEWED), f"moved, it tells {moved.kind}"
+        assert moved.kind in (EventKind.RESUMED, EventKind.RENEWED), (
+            f"moved, it reports {moved.kind}"
+        )
         runtime.advance(None)
         seen = runtime.observe()
         ended = [(event.job_id, event.kind) for event in seen.finished]
-        assert ended == [(waits.job_id, EventKind.WITHDRAWN)], f"a job is withdrawn; told: {ended}"
+        assert ended == [(waits.job_id, EventKind.WITHDRAWN)], (
+            f"one job is withdrawn; reported: {ended}"
+        )
         runtime.reap(seen.ended)
         reports += seen.reports
 
         (taken,) = runtime.preempt({goes.job_id: "the kit says so"})
-        assert taken.kind is EventKind.PREEMPTED, f"preempted, it tells {taken.kind}"
+        assert taken.kind is EventKind.PREEMPTED, f"preempted, it reports {taken.kind}"
         runtime.advance(seen.clock_seconds + 10.0)
         seen = runtime.observe()
-        assert not seen.progress, "nothing runs, and it tells of progress"
+        assert not seen.progress, "nothing runs, and it reports progress"
         assert seen.clock_seconds > clock, "an idle round ends as it began"
         runtime.launch(3, [Lease(gone.job_id, tuple(range(gone.demand.least)))])
         runtime.advance(None)
@@ -169,7 +177,9 @@ def _check_calls(start: Start) -> None:
         runtime.reap([gone.job_id])  # given up while it runs
 
         (back,) = runtime.launch(4, [Lease(goes.job_id, here)])
-        assert back.kind is EventKind.RESUMED, f"launched after a preemption, it tells {back.kind}"
+        assert back.kind is EventKind.RESUMED, (
+            f"launched after a preemption, it reports {back.kind}"
+        )
         for _ in range(MOST_ROUNDS):
             runtime.advance(None)
             seen = runtime.observe()
@@ -177,8 +187,10 @@ def _check_calls(start: Start) -> None:
             if seen.finished:
                 break
         ends = [(event.job_id, event.kind) for event in seen.finished]
-        assert ends == [(goes.job_id, EventKind.FINISHED)], f"one job is left to end; told: {ends}"
-        done = sum(one.epochs for one in reports if one.job_id == goes.job_id)
+        assert ends == [(goes.job_id, EventKind.FINISHED)], (
+            f"one job is left to end; reported: {ends}"
+        )
+        done = sum(report.epochs for report in reports if report.job_id == goes.job_id)
         assert done == goes.epochs, f"a job of {goes.epochs} epochs ends after {done}"
         runtime.reap(seen.ended)
 

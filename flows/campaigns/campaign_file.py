@@ -21,17 +21,17 @@ def read_campaign(path: Path) -> Campaign:
         InputError: The file is missing or no TOML, or a field is invalid; the error names the
             file and the field.
     """
-    given = read_toml(path, "a campaign's TOML file")
-    _resolve_files(path, given)
+    fields = read_toml(path, "a campaign's TOML file")
+    _resolve_files(path, fields)
     try:
-        return Campaign.model_validate(given)
+        return Campaign.model_validate(fields)
     except ValidationError as error:
         raise first_mistake(path, error, Campaign, "a campaign") from None
 
 
-def _resolve_files(path: Path, given: dict[str, Any]) -> None:
+def _resolve_files(path: Path, fields: dict[str, Any]) -> None:
     """Resolve paths from the folder of the campaign's file; refuse missing files."""
-    workloads = given.get("workloads")
+    workloads = fields.get("workloads")
     for number, workload in enumerate(workloads if isinstance(workloads, list) else ()):
         for field in FILES:
             if isinstance(workload, dict) and isinstance(workload.get(field), str):

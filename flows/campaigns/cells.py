@@ -188,9 +188,9 @@ def finish(
         )
     store, on_round = CellStore(warehouse), watch(start) if watch else None
     with store.alone(key):
-        found = None if fresh else store.finished(key)
-        if found is not None:
-            return found
+        finished = None if fresh else store.finished(key)
+        if finished is not None:
+            return finished
         started = perf_counter()
         begun: list[str] = []
 

@@ -69,8 +69,8 @@ def planned(
     first = recorded(policies[0], size, settings)
     workload, past = opened(source, first), past_jobs(warehouse, history)
     for name in policies:
-        given = parameters_of(name, parameters)
-        asked = recorded(name, size, settings, parameters=given, seed=source.seed)
+        taken = parameters_of(name, parameters)
+        asked = recorded(name, size, settings, parameters=taken, seed=source.seed)
         prepare(make_start(workload, asked, past))
     check_parameters(policies, parameters)
     check_writable(warehouse)
@@ -127,7 +127,7 @@ def comparison(
     plans = []
     for policy in policies:
         times[policy] += 1
-        values = {given.name: given.value for given in parameters_of(policy, parameters)}
+        values = {each.name: each.value for each in parameters_of(policy, parameters)}
         name = policy if times[policy] == 1 else f"{policy}-{times[policy]}"
         plans.append({"policy": policy, "name": name, "parameters": values})
     jobs = asdict(source)

@@ -63,11 +63,11 @@ class PolicyPlan(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_name(cls, given: Any) -> Any:
-        given = {"policy": given} if isinstance(given, str) else given
-        if isinstance(given, dict) and "policy" in given:
-            return {**given, "name": given.get("name") or given["policy"]}
-        return given
+    def _from_name(cls, entry: Any) -> Any:
+        entry = {"policy": entry} if isinstance(entry, str) else entry
+        if isinstance(entry, dict) and "policy" in entry:
+            return {**entry, "name": entry.get("name") or entry["policy"]}
+        return entry
 
     @field_validator("policy")
     @classmethod
@@ -146,8 +146,8 @@ class OptionsPlan(SettingsPlan, Named):
 
     def over(self, settings: SettingsPlan) -> SettingsPlan:
         """The campaign's settings, overridden by those of this variant."""
-        given = {name: getattr(self, name) for name in self.model_fields_set - {"name"}}
-        return settings.model_copy(update=given)
+        overrides = {name: getattr(self, name) for name in self.model_fields_set - {"name"}}
+        return settings.model_copy(update=overrides)
 
 
 class Campaign(Part):

@@ -98,7 +98,7 @@ def summarize(warehouse: Path, cells: Iterable[CellRow], of_jobs: str | None = N
         InputError: The condition is wrong.
         WarehouseError: A run is damaged.
     """
-    done, names, found = _finished(warehouse, cells, of_jobs)
+    done, names, rows_by_run = _finished(warehouse, cells, of_jobs)
     groups: defaultdict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for cell in done:
         groups[cell.policy, cell.workload, cell.cluster, cell.options].append(cell.run)
@@ -106,7 +106,7 @@ def summarize(warehouse: Path, cells: Iterable[CellRow], of_jobs: str | None = N
         Group(
             *key,
             len(group),
-            {name: interval_of(found[run][name] for run in group) for name in names},
+            {name: interval_of(rows_by_run[run][name] for run in group) for name in names},
         )
         for key, group in groups.items()
     ]
@@ -131,17 +131,17 @@ class Pairs:
     def row(self) -> dict[str, object]:
         """Plain numbers: mean and bounds of the interval of each difference."""
         row: dict[str, object] = self._named()
-        for name, one in self.figures.items():
-            row |= as_columns(name, None if one is None else one.change)
+        for name, interval in self.figures.items():
+            row |= as_columns(name, None if interval is None else interval.change)
         return row
 
     def shown(self) -> dict[str, object]:
         """The differences as formatted for a table."""
-        texts = {name: "" if one is None else str(one.change) for name, one in self.figures.items()}
+        texts = {name: str(i.change) if i else "" for name, i in self.figures.items()}
         return self._named() | texts
 
     def _named(self) -> dict[str, object]:
-        pairs = max((one.pairs for one in self.figures.values() if one), default=0)
+        pairs = max((interval.pairs for interval in self.figures.values() if interval), default=0)
         about = {"policy": self.policy, "against": self.against, "workload": self.workload}
         return about | {"pairs": pairs}
 
@@ -166,7 +166,7 @@ def differences(
         InputError: The condition is wrong, or no cell of such a policy is finished.
         WarehouseError: A run is damaged.
     """
-    done, figures, found = _finished(warehouse, cells, of_jobs)
+    done, figures, rows_by_run = _finished(warehouse, cells, of_jobs)
     if not done:
         return []
     names = list(dict.fromkeys(cell.policy for cell in done))
@@ -182,7 +182,7 @@ def differences(
         column, scale = PAIRED[key]
 
         def value(run: str | None) -> float | None:
-            number = found[run][column] if run else None
+            number = rows_by_run[run][column] if run else None
             return None if number is None else scale * number
 
         pairs = (
@@ -215,6 +215,6 @@ def _finished(
     else:
         (_, *names), rows = figures_of_jobs(analytics, runs, of_jobs)
     without = dict.fromkeys(names) | {"jobs": 0}
-    found: dict[str, dict[str, float | None]] = {run: without for run in runs}
-    found |= {run: dict(zip(names, figures, strict=True)) for run, *figures in rows}
-    return done, names, found
+    rows_by_run: dict[str, dict[str, float | None]] = {run: without for run in runs}
+    rows_by_run |= {run: dict(zip(names, figures, strict=True)) for run, *figures in rows}
+    return done, names, rows_by_run

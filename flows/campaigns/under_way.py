@@ -173,8 +173,8 @@ class UnderWay:
             return replace(row, status=CellStatus.FAILED, reason=str(error))
         self._jobs[cell.name] = len(start.workload.specs)
         row = replace(row, key=cell_key(start, code_of(start.header.settings)))
-        found = None if self._fresh else store.finished(row.key)
-        return row if found is None else _finished(row, found)
+        result = None if self._fresh else store.finished(row.key)
+        return row if result is None else _finished(row, result)
 
     @property
     def _slug(self) -> str:

@@ -52,9 +52,9 @@ def forecast(
         uncordon=uncordon or [],
         budget=dict(map(factor, budget or ())),
     )
-    with desk(warehouse) as found:
+    with desk(warehouse) as service:
         asked = change.model_dump(mode="json", exclude_unset=True)
-        rows = [asdict(row) for row in found.forecast(asked)]
+        rows = [asdict(row) for row in service.forecast(asked)]
     if not change.changes:
         rows = [
             {field: row[field] for field in row if not field.startswith(("whatif", "later"))}

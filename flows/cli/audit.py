@@ -49,11 +49,11 @@ def audit(
     if run is not None:
         from warehouse.store.audit import audit as audit_run
 
-        one = audit_run(warehouse, run, expect)
-        for finding in one.findings:
+        audited = audit_run(warehouse, run, expect)
+        for finding in audited.findings:
             _print_finding(finding, asdict(finding), as_json)
-        _print_run(one, as_json)
-        broken = bool(one.findings)
+        _print_run(audited, as_json)
+        broken = bool(audited.findings)
     else:
         from flows.cli.progress import progress
         from warehouse.store.checks import check_warehouse
@@ -62,14 +62,14 @@ def audit(
 
         check_warehouse(warehouse)
         show = progress().counted("auditing", "runs")
-        found = audit_all(warehouse, expect, show)
-        if accept and (found.missing or found.gone):
-            enter_found(warehouse, found)
-            found = audit_all(warehouse, expect, show)
-        for name, finding in found.findings:
+        holdings = audit_all(warehouse, expect, show)
+        if accept and (holdings.missing or holdings.gone):
+            enter_found(warehouse, holdings)
+            holdings = audit_all(warehouse, expect, show)
+        for name, finding in holdings.findings:
             _print_finding(finding, {"run": name or None} | asdict(finding), as_json, name)
-        _print_all(warehouse, found, as_json)
-        broken = bool(found.findings)
+        _print_all(warehouse, holdings, as_json)
+        broken = bool(holdings.findings)
     if broken:
         raise typer.Exit(1)
 
@@ -83,48 +83,48 @@ def _print_finding(finding: "Finding", row: dict[str, Any], as_json: bool, run: 
     say(f"{of}{place}{finding.place}: {finding.problem}")
 
 
-def _print_run(found: "Audit", as_json: bool) -> None:
+def _print_run(audited: "Audit", as_json: bool) -> None:
     if as_json:
-        summary = {"run": found.run, "findings": len(found.findings)}
-        print_rows([summary | {name: getattr(found, name) for name in FIELDS}], as_json)
+        summary = {"run": audited.run, "findings": len(audited.findings)}
+        print_rows([summary | {name: getattr(audited, name) for name in FIELDS}], as_json)
         return
-    what = (found.rounds, "round"), (found.jobs, "job"), (found.files, "file")
-    held = f"{found.run}: {', '.join(counted(*one) for one in what)}"
-    open_ends = f", {counted(found.unended, 'job')} under way" if found.unended else ""
+    what = (audited.rounds, "round"), (audited.jobs, "job"), (audited.files, "file")
+    held = f"{audited.run}: {', '.join(counted(*count) for count in what)}"
+    open_ends = f", {counted(audited.unended, 'job')} under way" if audited.unended else ""
     verdict = "chain and rounds are whole"
-    if found.findings:
-        first = found.first_broken
+    if audited.findings:
+        first = audited.first_broken
         where = "" if first is None else f", the first broken record is round {first}"
-        verdict = f"{counted(len(found.findings), 'finding')}{where}"
-    bytes_too = "" if found.checksums else "; recorded without checksums of its files"
-    entered = "; not in the ledger" if found.entered is None else ""
-    if found.entered is not None and found.entered < found.rounds:
-        entered = f"; {found.entered} of the rounds are in the ledger"
+        verdict = f"{counted(len(audited.findings), 'finding')}{where}"
+    bytes_too = "" if audited.checksums else "; recorded without checksums of its files"
+    entered = "; not in the ledger" if audited.entered is None else ""
+    if audited.entered is not None and audited.entered < audited.rounds:
+        entered = f"; {audited.entered} of the rounds are in the ledger"
     say(f"{held}{open_ends}: {verdict}{bytes_too}{entered}")
 
 
-def _print_all(warehouse: Path, found: "Holdings", as_json: bool) -> None:
-    entries = len(found.ledger.entries)
-    rounds = sum(one.rounds for one in found.runs)
-    files = sum(one.files for one in found.runs) + found.files
+def _print_all(warehouse: Path, holdings: "Holdings", as_json: bool) -> None:
+    entries = len(holdings.ledger.entries)
+    rounds = sum(audited.rounds for audited in holdings.runs)
+    files = sum(audited.files for audited in holdings.runs) + holdings.files
     summary = {
-        "findings": len(found.findings),
-        "runs": len(found.runs),
+        "findings": len(holdings.findings),
+        "runs": len(holdings.runs),
         "rounds": rounds,
         "files": files,
         "entries": entries,
-        "signed": found.ledger.signed,
-        "last_hash": found.last_hash,
+        "signed": holdings.ledger.signed,
+        "last_hash": holdings.last_hash,
     }
     if as_json:
         print_rows([summary], as_json)
         return
     verdict = "whole, and as the ledger has it"
-    if found.findings:
-        verdict = counted(len(found.findings), "finding")
-    signed = f", {found.ledger.signed} signed" if found.ledger.signed else ""
+    if holdings.findings:
+        verdict = counted(len(holdings.findings), "finding")
+    signed = f", {holdings.ledger.signed} signed" if holdings.ledger.signed else ""
     say(
-        f"{warehouse}: {counted(len(found.runs), 'run')}, {counted(rounds, 'round')}, "
+        f"{warehouse}: {counted(len(holdings.runs), 'run')}, {counted(rounds, 'round')}, "
         f"{counted(files, 'file')}: {verdict}"
     )
-    say(f"ledger: {entries} entries{signed}, the last has the hash {found.last_hash}")
+    say(f"ledger: {entries} entries{signed}, the last has the hash {holdings.last_hash}")

@@ -124,7 +124,7 @@ def _report(
     groups = summarize(warehouse, cells, of_jobs)
     pairs = differences(warehouse, cells, of_jobs, against)
     if as_json:
-        rows = [*(group.row() for group in groups), *(one.row() for one in pairs)]
+        rows = [*(group.row() for group in groups), *(pair.row() for pair in pairs)]
         print_rows([{"campaign": campaign} | row for row in rows], as_json)
     if of_jobs and groups and not any(group.row()["jobs"] for group in groups):
         say("(no job is like that)", err=True)
@@ -141,8 +141,8 @@ def _report(
     print_rows([group.shown() for group in groups], as_json, asked=asked)
     if pairs:
         say(f"\ndifferences from {pairs[0].against} over pairs that share all else, ± 95 %")
-        rows = [one.shown() for one in pairs]
-        if len({one.workload for one in pairs}) == 1:
+        rows = [pair.shown() for pair in pairs]
+        if len({pair.workload for pair in pairs}) == 1:
             for row in rows:
                 del row["workload"]
         print_rows(rows, as_json)

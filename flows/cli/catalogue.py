@@ -222,8 +222,8 @@ def name(
     """Give a run a name, by which commands know it, or show it."""
     from warehouse.store.labels import label_of_run, name_run
 
-    given = _given("name", name, remove)
-    label = label_of_run(warehouse, run) if given is None else name_run(warehouse, run, given)
+    new = _changed("name", name, remove)
+    label = label_of_run(warehouse, run) if new is None else name_run(warehouse, run, new)
     _print_label(run, asdict(label), as_json)
 
 
@@ -252,12 +252,12 @@ def note(
     """Note a text on a run, or show it."""
     from warehouse.store.labels import label_of_run, note_run
 
-    given = _given("text", text, remove)
-    label = label_of_run(warehouse, run) if given is None else note_run(warehouse, run, given)
+    new = _changed("text", text, remove)
+    label = label_of_run(warehouse, run) if new is None else note_run(warehouse, run, new)
     _print_label(run, asdict(label), as_json)
 
 
-def _given(field: str, text: str | None, remove: bool) -> str | None:
+def _changed(field: str, text: str | None, remove: bool) -> str | None:
     """What a name or note becomes: empty to be removed, None to stay as it is."""
     if remove and text is not None:
         raise InputError("remove", f"and {text!r} were given", "give one of them")

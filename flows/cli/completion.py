@@ -27,7 +27,7 @@ def _beginning(incomplete: str, names: Callable[["FrontDesk"], set[str]]) -> lis
     from flows.cli.jobs import desk
 
     try:
-        with desk(Path(os.environ.get(WAREHOUSE_VARIABLE) or DEFAULT_WAREHOUSE)) as found:
-            return sorted(name for name in names(found) if name and name.startswith(incomplete))
+        with desk(Path(os.environ.get(WAREHOUSE_VARIABLE) or DEFAULT_WAREHOUSE)) as service:
+            return sorted(name for name in names(service) if name and name.startswith(incomplete))
     except ShockwaveError:
         return []

@@ -146,18 +146,18 @@ def why(
     from flows.cli.jobs import asked_login, desk
     from flows.history.words import in_words
 
-    told = run is None and number is None  # by the service, if it is the one that is asked
-    if run is None and not (told and asked_login()):
+    by_service = run is None and number is None  # if the run asked about is the service's
+    if run is None and not (by_service and asked_login()):
         run, of_service, other = _default_run(warehouse)
-        told = told and of_service
+        by_service = by_service and of_service
         if other and not as_json:
             which, rest = "newest run", "service's"
             if of_service:
                 which, rest = "service's run", "newest"
             say(f"(of the {which}; of the {rest}: --run {other})", err=True)
-    if told:
-        with desk(warehouse) as found:
-            answer = found.why(job)
+    if by_service:
+        with desk(warehouse) as service:
+            answer = service.why(job)
     else:
         from flows.cli.progress import progress
         from flows.history.why import why as explain

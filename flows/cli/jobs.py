@@ -148,29 +148,30 @@ def submit(
         "environment": variables("env", env) if env else None,
         "secrets": secret or None,
     }
-    given = {field: value for field, value in options.items() if value is not None}
+    fields = {field: value for field, value in options.items() if value is not None}
     words, command = job or [], list(after_dashes.get())
     if words != command and not (len(words) == 1 and words[0].endswith(".toml")):
         problem = f"{words[0][:80]!r} is no job's file, which ends in .toml"
         raise InputError("job", problem, "write -- before a command: … -- python train.py")
-    with desk(warehouse) as found:
+    with desk(warehouse) as service:
         if command:
-            given["command"] = command
+            fields["command"] = command
         elif words:
-            given = from_file(Path(words[0]), given)
+            fields = from_file(Path(words[0]), fields)
         if dry_run:
-            _print_expected(asdict(found.expect(given)), job_of(Path("job"), given), as_json)
+            _print_expected(asdict(service.expect(fields)), job_of(Path("job"), fields), as_json)
             return
-        accepted = found.submit(given, key=key)
-    print_accepted(accepted, str(given.get("name", "")), as_json)
+        accepted = service.submit(fields, key=key)
+    print_accepted(accepted, str(fields.get("name", "")), as_json)
 
 
 def _print_expected(row: dict[str, Any], job: "JobFile", as_json: bool) -> None:
     from flows.desk.declared import launch_of
 
     if as_json:
-        told = {field: row[field] for field in row if field != "job_id"}
-        print_rows([told | {"launch": job.model_dump(mode="json", exclude_unset=True)}], as_json)
+        launch = job.model_dump(mode="json", exclude_unset=True)
+        expected = {field: row[field] for field in row if field != "job_id"}
+        print_rows([expected | {"launch": launch}], as_json)
         return
     say(f"it would be launched {launch_of(job)}")
     if row["starts_in_s"] is None:
@@ -216,8 +217,8 @@ def order(
     kind: "CommandKind", target: str, warehouse: Path, as_json: bool, key: str, value: float = 0.0
 ) -> None:
     """Give a command about a job or node."""
-    with desk(warehouse) as found:
-        accepted = found.command(kind, target, value=value, key=key)
+    with desk(warehouse) as service:
+        accepted = service.command(kind, target, value=value, key=key)
     print_accepted(accepted, target, as_json)
 
 
@@ -272,18 +273,18 @@ def budget(
 
 def queue(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List the active jobs in line: expected starts and ends, fairness, price."""
-    with desk(warehouse) as found:
+    with desk(warehouse) as service:
         asked = ("job_id", "ends_in_s", "waits_for", "status", "starts_in_s", "name")
-        print_listed([shown(row) for row in found.queue()], as_json, asked)
+        print_listed([shown(row) for row in service.queue()], as_json, asked)
     if asked_login() is None and not is_taken(Path(warehouse)):
         say("(the service is stopped; this is how its last round left it)", err=True)
 
 
 def jobs(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List all jobs of the service."""
-    with desk(warehouse) as found:
+    with desk(warehouse) as service:
         asked = ("status", "reason", "name")
-        print_listed([shown(row) for row in found.jobs()], as_json, asked)
+        print_listed([shown(row) for row in service.jobs()], as_json, asked)
 
 
 def logs(
@@ -302,8 +303,8 @@ def logs(
 ) -> None:
     """Print what the containers of a job printed, those that ended and those that run."""
     if run is None and cluster is None:
-        with desk(warehouse) as found:
-            _print_logs(found.logs(job, follow=follow), as_json)
+        with desk(warehouse) as service:
+            _print_logs(service.logs(job, follow=follow), as_json)
         return
     from flows.desk.job_logs import check_printed, printed
     from flows.runs.cluster_file import read_cluster_file
@@ -344,8 +345,8 @@ def events(
     as_json: Json = False,
 ) -> None:
     """List what happened to jobs and nodes, and what was asked of them."""
-    with desk(warehouse) as found:
-        for row in found.events(after, follow=follow):
+    with desk(warehouse) as service:
+        for row in service.events(after, follow=follow):
             if as_json:
                 print_rows([shown(row)], as_json)
             else:

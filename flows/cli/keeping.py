@@ -61,13 +61,13 @@ def export(
     from warehouse.store.exchange import export_run
 
     check_writable(file)
-    found = export_run(warehouse, run, file)
+    exported = export_run(warehouse, run, file)
     size = file.stat().st_size
     if as_json:
-        row = {"run": run, "file": str(file), "bytes": size, "rounds": found.rounds}
+        row = {"run": run, "file": str(file), "bytes": size, "rounds": exported.rounds}
         print_rows([row], as_json)
     else:
-        say(f"{file}: {run}, {counted(found.rounds, 'round')}, {size / 1e6:.1f} MB")
+        say(f"{file}: {run}, {counted(exported.rounds, 'round')}, {size / 1e6:.1f} MB")
 
 
 def import_(
@@ -84,11 +84,13 @@ def import_(
     from warehouse.analytics.marts import keep_fast
     from warehouse.store.exchange import import_run
 
-    found = import_run(warehouse, file, memory)
+    imported = import_run(warehouse, file, memory)
     build(warehouse)
     keep_fast(warehouse, progress().counted("copying figures", "files"))
     if as_json:
-        print_rows([{"run": found.run, "rounds": found.rounds, "jobs": found.jobs}], as_json)
+        print_rows(
+            [{"run": imported.run, "rounds": imported.rounds, "jobs": imported.jobs}], as_json
+        )
     else:
-        held = f"{counted(found.rounds, 'round')}, {counted(found.jobs, 'job')}"
-        say(f"{found.run}: {held}, chain and rounds are whole")
+        held = f"{counted(imported.rounds, 'round')}, {counted(imported.jobs, 'job')}"
+        say(f"{imported.run}: {held}, chain and rounds are whole")

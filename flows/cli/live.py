@@ -112,7 +112,7 @@ def profile(
         # Queried before measuring: results are not lost if the host stops responding.
         about = {**machine(node), "method": method(epochs, steps, together=together)}
         show = progress().counted("measuring", "combinations")
-        found = measure(
+        results = measure(
             nodes,
             wanted,
             epochs=epochs,
@@ -121,12 +121,12 @@ def profile(
             gpu_type=kind,
             progress=show,
         )
-        if not all(measured.problem for measured in found):
-            before = table(found, node, about, before)
+        if not all(measured.problem for measured in results):
+            before = table(results, node, about, before)
             write_table(out, before)
-        rows += [{"gpu_type": kind, **measured.row} for measured in found]
+        rows += [{"gpu_type": kind, **measured.row} for measured in results]
         if pairs:
-            alone = [measured.combination for measured in found if not measured.problem]
+            alone = [measured.combination for measured in results if not measured.problem]
             both = measure_pairs(
                 nodes,
                 pairs_of(alone),

@@ -72,20 +72,20 @@ def main() -> None:
     try:
         _run(sys.argv[1:])
     except BaseException as error:
-        found = reported(error)
+        failure = reported(error)
         # Imports, DuckDB, Prefect and Typer each convert KeyboardInterrupt to another exception.
         if interruptions and not isinstance(error, Interrupted):
-            found = Interrupted(
+            failure = Interrupted(
                 "shockwave", "interrupted", "run it again; recorded rounds are kept"
             )
-        if found is None:
+        if failure is None:
             if isinstance(error, SystemExit):
                 ended.append(int(error.code or 0))
             raise
         import typer
 
         colour = False if os.environ.get("NO_COLOR") else None  # None: on a terminal
-        line = f"error: {printable(str(found))}"
+        line = f"error: {printable(str(failure))}"
         typer.secho(line, fg=typer.colors.RED, err=True, color=colour)
-        ended.append(found.exit_code)
-        sys.exit(found.exit_code)
+        ended.append(failure.exit_code)
+        sys.exit(failure.exit_code)

@@ -35,11 +35,11 @@ def add(
 ) -> None:
     """Add a node to the cluster while the service runs."""
     options: dict[str, Any] = {"name": name, "gpus": gpus, "gpu_type": gpu_type, "price": price}
-    given = {field: value for field, value in options.items() if value is not None}
-    with desk(warehouse) as found:
-        told = found.add(given, key=key)
+    fields = {field: value for field, value in options.items() if value is not None}
+    with desk(warehouse) as service:
+        accepted = service.add(fields, key=key)
     if as_json:
-        print_accepted(told, name or "", as_json)
+        print_accepted(accepted, name or "", as_json)
     else:
         say("a further node is accepted; the next round takes it in")
 
@@ -94,5 +94,5 @@ def remove(
 
 def nodes(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List the nodes, their GPUs, and the jobs that hold them."""
-    with desk(warehouse) as found:
-        print_listed([shown(row) for row in found.nodes()], as_json)
+    with desk(warehouse) as service:
+        print_listed([shown(row) for row in service.nodes()], as_json)

@@ -198,8 +198,8 @@ def gpus_and_types(source: Source, gpus: int | None, pools: str) -> tuple[int | 
     if source.throughputs is None and source.profile is None:
         problem = "mean nothing without throughputs by GPU type"
         raise InputError("pools", problem, "give --throughputs, or leave them out")
-    found = pools_of(ClusterSize(gpus, pools=pools))
-    return sum(pool.gpus for pool in found), list(dict.fromkeys(pool.gpu_type for pool in found))
+    parsed = pools_of(ClusterSize(gpus, pools=pools))
+    return sum(pool.gpus for pool in parsed), list(dict.fromkeys(pool.gpu_type for pool in parsed))
 
 
 PANELS: dict[type[Any], str] = {Source: "Jobs"}

@@ -107,13 +107,13 @@ def less(after: float | None, before: float | None) -> float | None:
     return None if after is None or before is None else after - before
 
 
-def jct_row(found: "Difference | None", as_json: bool) -> dict[str, Any]:
+def jct_row(difference: "Difference | None", as_json: bool) -> dict[str, Any]:
     """A difference of jobs' JCTs, in seconds, as a part of a row."""
     from warehouse.analytics.intervals import as_columns
 
-    name, change = "jct_difference_s", None if found is None else found.change
+    name, change = "jct_difference_s", None if difference is None else difference.change
     row: dict[str, Any] = (
         as_columns(name, change) if as_json else {name: None if change is None else str(change)}
     )
-    counts = (None, None) if found is None else (found.less, found.more)
+    counts = (None, None) if difference is None else (difference.less, difference.more)
     return row | dict(zip(("sooner", "later"), counts, strict=True))

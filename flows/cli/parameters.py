@@ -17,7 +17,7 @@ def parse_parameters(texts: Iterable[str]) -> tuple[Parameter, ...]:
     Raises:
         InputError: A text is not of that form, a value is not finite, or a name is repeated.
     """
-    found: dict[str, float] = {}
+    parsed: dict[str, float] = {}
     for text in texts:
         name, _, value = text.partition("=")
         try:
@@ -27,7 +27,7 @@ def parse_parameters(texts: Iterable[str]) -> tuple[Parameter, ...]:
         if not math.isfinite(number):
             problem = f"{text!r} is not NAME=VALUE with a finite number"
             raise InputError("parameters", problem, "give one, such as favour=1.5")
-        if name in found:
+        if name in parsed:
             raise InputError(f"parameters.{name}", "is given twice", "give it once")
-        found[name] = number
-    return tuple(Parameter(name, found[name]) for name in sorted(found))
+        parsed[name] = number
+    return tuple(Parameter(name, parsed[name]) for name in sorted(parsed))

@@ -240,9 +240,9 @@ def print_summary(
     progress().stage("reading figures")
     asked = ["FROM run_summary"] if as_json else ["FROM run_summary", SOLVERS]
     (columns, rows), *others = Analytics(warehouse).queries(asked, runs)
-    found = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
+    summaries = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
     wall = {"wall_s": round(wall_seconds, 3)}
-    figures = [{name: (found[run] | wall)[name] for name in SIMULATE_FIELDS} for run in runs]
+    figures = [{name: (summaries[run] | wall)[name] for name in SIMULATE_FIELDS} for run in runs]
     if jobs:
         figures = [
             row | jct_row(jobs.get(run), as_json) for run, row in zip(runs, figures, strict=True)

@@ -81,10 +81,10 @@ def up(
         progress().stage("starting the service")
         say(start_detached(service), err=True)
     else:
-        serve(service, _told)
+        serve(service, _print_line)
 
 
-def _told(line: str) -> None:
+def _print_line(line: str) -> None:
     """Say a line of status; a log whose disk is full stops no service."""
     if structured():
         tell("up", line)
@@ -114,8 +114,8 @@ def status(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> N
         "url": process.url if process else None,
         "speed": process.speed if process else None,
     }
-    with desk(folder) as found:
-        rows = {**about, **asdict(found.status())}
+    with desk(folder) as service:
+        rows = {**about, **asdict(service.status())}
     if login:
         rows |= {"service": "running", "url": login.url}
     if as_json:
@@ -144,11 +144,11 @@ def login(
         raise InputError(
             "token", "is missing", "make one on the service's machine: shockwave token add"
         )
-    with Client(url, token) as found:
-        who = found.who()
-        file = keep(Login(found.url, token))
+    with Client(url, token) as client:
+        who = client.who()
+        file = keep(Login(client.url, token))
     of = f" of {who['tenant']}" if who["tenant"] else ""
-    say(f"logged in to {found.url} as {who['name']}, {who['role']}{of}; kept in {file}")
+    say(f"logged in to {client.url} as {who['name']}, {who['role']}{of}; kept in {file}")
 
 
 def logout() -> None:

@@ -44,11 +44,11 @@ def set_(
         "rollover": rollover,
         "images": [] if any_image else image or None,
     }
-    given = {field: value for field, value in options.items() if value is not None}
-    with desk(warehouse) as found:
-        told = found.tenant(name, given, key=key)
+    terms = {field: value for field, value in options.items() if value is not None}
+    with desk(warehouse) as service:
+        accepted = service.tenant(name, terms, key=key)
     if as_json:
-        print_accepted(told, name, as_json)
+        print_accepted(accepted, name, as_json)
     else:
         say(f"what holds for tenant {name} is accepted; the next round takes it in")
 
@@ -56,5 +56,5 @@ def set_(
 @tenant.command("list", cls=Command)
 def list_(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List the tenants: their budgets, what they hold, and what is left of their quotas."""
-    with desk(warehouse) as found:
-        print_listed([asdict(row) for row in found.tenants()], as_json)
+    with desk(warehouse) as service:
+        print_listed([asdict(row) for row in service.tenants()], as_json)

@@ -54,7 +54,7 @@ def add(
 def list_(warehouse: Warehouse = DEFAULT_WAREHOUSE, as_json: Json = False) -> None:
     """List all tokens, without their secrets."""
     with _tokens(warehouse) as tokens:
-        rows = [asdict(found) for found in tokens.all()]
+        rows = [asdict(token) for token in tokens.all()]
     for row in () if as_json else rows:
         row["made_at"] = f"{datetime.fromtimestamp(row['made_at'], UTC):%Y-%m-%d %H:%M} UTC"
     print_rows(rows, as_json)

@@ -34,28 +34,28 @@ def top(
     as_json: Json = False,
 ) -> None:
     """Show the cluster now, its nodes and its queue; on a terminal, until interrupted."""
-    with desk(warehouse) as found:
+    with desk(warehouse) as service:
         if as_json:
-            told = {
-                "status": asdict(found.status()),
-                "nodes": [asdict(row) for row in found.nodes()],
-                "queue": [asdict(row) for row in found.queue()],
+            state = {
+                "status": asdict(service.status()),
+                "nodes": [asdict(row) for row in service.nodes()],
+                "queue": [asdict(row) for row in service.queue()],
             }
-            print_rows([told], as_json)
+            print_rows([state], as_json)
         elif terminal_width() is None:
-            typer.echo("\n".join(text for text, _ in now(found, None)))
+            typer.echo("\n".join(text for text, _ in now(service, None)))
         else:
             from rich.console import Console
 
             with suppress(KeyboardInterrupt):
-                follow(found, Console(highlight=False), lambda: time.sleep(interval))
+                follow(service, Console(highlight=False), lambda: time.sleep(interval))
 
 
-def follow(found: "FrontDesk", console: "Console", wait: Callable[[], None]) -> None:
+def follow(service: "FrontDesk", console: "Console", wait: Callable[[], None]) -> None:
     """Show the cluster on a terminal, again and again.
 
     Args:
-        found: The service.
+        service: The service.
         console: The terminal.
         wait: Waits for the next look.
     """
@@ -65,23 +65,23 @@ def follow(found: "FrontDesk", console: "Console", wait: Callable[[], None]) -> 
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             text = Text()
-            for line, style in [*now(found, console.width)][: console.height]:
+            for line, style in [*now(service, console.width)][: console.height]:
                 text.append(f"{line}\n", style or None)
             text.rstrip()
             live.update(text, refresh=True)
             wait()
 
 
-def now(found: "FrontDesk", width: int | None) -> "Iterator[Line]":
+def now(service: "FrontDesk", width: int | None) -> "Iterator[Line]":
     """The cluster, its nodes and its queue as lines.
 
     Args:
-        found: The service.
+        service: The service.
         width: Characters of a line; any if None.
     """
     from flows.cli.tables import table
 
-    status = found.status()
+    status = service.status()
     said = (
         f"{status.run}, {status.policy}: round {status.rounds}, {status.clock_s:,.0f} s",
         f"{status.busy_gpus} of {status.gpus} GPUs held; jobs: {status.running} running, "
@@ -91,9 +91,9 @@ def now(found: "FrontDesk", width: int | None) -> "Iterator[Line]":
     for text in said:
         for line in [text] if width is None else wrap(text, width):
             yield line, ""
-    nodes = found.nodes()
+    nodes = service.nodes()
     named = NODES[:1] + ("name",) * any(row.name for row in nodes) + NODES[1:]
-    for columns, rows in ((named, nodes), (QUEUED, found.queue())):
+    for columns, rows in ((named, nodes), (QUEUED, service.queue())):
         yield "", ""
         cells = [[row[name] for name in columns] for row in map(shown, rows)]
         yield from table(columns, cells, width, 0)

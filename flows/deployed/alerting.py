@@ -22,7 +22,7 @@ from warehouse.store.durable import write_text, writing
 LOOK_SECONDS = 10.0
 """Interval between two looks at the service. An engineering choice."""
 
-TOLD = "alerts.json"
+REPORTED = "alerts.json"
 """What was told and still stands, in the folder of the inbox."""
 
 AUTOMATIONS: Mapping[AlertKind, tuple[str, str]] = {
@@ -125,20 +125,20 @@ def look(warehouse: Path, desk: Desk, seen: Watch, before: Known) -> Known:
 def known(warehouse: Path) -> Known:
     """What was told of a warehouse's service and stood last; nothing if the file is damaged."""
     with suppress(OSError, ValueError, TypeError):
-        rows = json.loads((warehouse / FOLDER / TOLD).read_text())
+        rows = json.loads((warehouse / FOLDER / REPORTED).read_text())
         return frozenset((AlertKind(kind), None if of is None else int(of)) for kind, of in rows)
     return frozenset()
 
 
-def keep(warehouse: Path, told: Known) -> None:
+def keep(warehouse: Path, reported: Known) -> None:
     """Keep what was told, so that the next start does not tell it again.
 
     Raises:
         WarehouseError: The warehouse cannot be written.
     """
-    rows = sorted(told, key=str)
+    rows = sorted(reported, key=str)
     with writing(warehouse):
-        write_text(warehouse / FOLDER / TOLD, json.dumps(rows))
+        write_text(warehouse / FOLDER / REPORTED, json.dumps(rows))
 
 
 def _desk(warehouse: Path, database_url: str) -> Desk | None:

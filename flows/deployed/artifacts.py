@@ -33,8 +33,8 @@ def headlines(warehouse: Path, runs: Sequence[str]) -> list[dict[str, Any]]:
     columns, rows = Analytics(warehouse).query(
         f"SELECT {', '.join(HEADLINES)} FROM run_summary", runs
     )
-    found = {row[0]: dict(zip(columns, map(plain, row), strict=True)) for row in rows}
-    return [found[run] for run in runs]
+    summaries = {row[0]: dict(zip(columns, map(plain, row), strict=True)) for row in rows}
+    return [summaries[run] for run in runs]
 
 
 def show_headlines(warehouse: Path, runs: Sequence[str], *, key: str, title: str) -> None:

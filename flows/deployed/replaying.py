@@ -56,25 +56,25 @@ def replay(form: ReplayForm, warehouse: Path = DEFAULT_WAREHOUSE) -> State[Any]:
         Completed if all rounds are identical, else failed.
     """
     try:
-        found = compare_rounds(form.run, form.round, warehouse)
+        comparison = compare_rounds(form.run, form.round, warehouse)
     except ShockwaveError as error:
         return failed(form.named(error))
-    summary = _summary(form.run, found)
+    summary = _summary(form.run, comparison)
     create_table_artifact(
-        table=_rows(found), key=f"replay-{form.run}", description=f"Differences. {summary}"
+        table=_rows(comparison), key=f"replay-{form.run}", description=f"Differences. {summary}"
     )
     create_markdown_artifact(f"# Replay\n\n{summary}\n", key=f"replay-{form.run}-in-words")
-    return Failed(message=summary) if found.differences else Completed(message=summary)
+    return Failed(message=summary) if comparison.differences else Completed(message=summary)
 
 
-def _summary(run: str, found: Comparison) -> str:
-    different = len({difference.round for difference in found.differences})
+def _summary(run: str, comparison: Comparison) -> str:
+    different = len({difference.round for difference in comparison.differences})
     if different:
-        return f"{run}: {different} of {found.rounds} rounds differ"
-    return f"{run}: {counted(found.rounds, 'round')} replayed, all identical byte for byte"
+        return f"{run}: {different} of {comparison.rounds} rounds differ"
+    return f"{run}: {counted(comparison.rounds, 'round')} replayed, all identical byte for byte"
 
 
-def _rows(found: Comparison) -> list[dict[str, Any]]:
+def _rows(comparison: Comparison) -> list[dict[str, Any]]:
     rows = [
         {
             "round": difference.round,
@@ -82,6 +82,6 @@ def _rows(found: Comparison) -> list[dict[str, Any]]:
             "recorded": str(difference.recorded)[:LONGEST_SHOWN],
             "replayed": str(difference.replayed)[:LONGEST_SHOWN],
         }
-        for difference in found.differences[:MOST_SHOWN]
+        for difference in comparison.differences[:MOST_SHOWN]
     ]
-    return rows or [{"rounds": found.rounds, "result": "identical"}]
+    return rows or [{"rounds": comparison.rounds, "result": "identical"}]

@@ -49,12 +49,12 @@ def main(warehouse: Path) -> None:
 
 async def _serve(runner: Runner) -> None:
     """Serve until stopped; say so once flow runs are started."""
-    telling = asyncio.create_task(_tell(runner))
+    reporting = asyncio.create_task(_report(runner))
     await runner.start()
-    telling.cancel()
+    reporting.cancel()
 
 
-async def _tell(runner: Runner) -> None:
+async def _report(runner: Runner) -> None:
     while not runner.started:
         await asyncio.sleep(POLL_SECONDS / 10)
     print(READY, flush=True)

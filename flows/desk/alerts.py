@@ -73,42 +73,42 @@ class Watch:
         self._unfair: list[Alert] = []
         self.known = known
 
-    def look(self, found: History, lag_seconds: float, now: float) -> list[Alert]:
+    def look(self, history: History, lag_seconds: float, now: float) -> list[Alert]:
         """What has gone wrong since the last look.
 
         Args:
-            found: The service's history.
+            history: The service's history.
             lag_seconds: Age of the oldest entry that no round has taken in; 0 if there is none.
             now: Seconds of the same clock.
         """
-        before = self._before or found
-        if found is not self._before:
-            self._before, self._new_at = found, now
-            self._unfair = [*self._treated_unfairly(found)]
-        usual = 2.0 * found.start.header.settings.round_seconds / self._speed
+        before = self._before or history
+        if history is not self._before:
+            self._before, self._new_at = history, now
+            self._unfair = [*self._treated_unfairly(history)]
+        usual = 2.0 * history.start.header.settings.round_seconds / self._speed
         patience = usual + PATIENT_SECONDS
         standing = [
-            *self._late(before, found, now - self._new_at, patience),
-            *self._down(found),
+            *self._late(before, history, now - self._new_at, patience),
+            *self._down(history),
             *self._unfair,
-            *self._stuck(found, min(lag_seconds, now - self._since), patience),
+            *self._stuck(history, min(lag_seconds, now - self._since), patience),
         ]
-        told = {_key(alert): alert for alert in standing}
-        new = [alert for key, alert in told.items() if key not in self.known]
-        missing = AlertKind.LATE, found.state.round
+        current = {_key(alert): alert for alert in standing}
+        new = [alert for key, alert in current.items() if key not in self.known]
+        missing = AlertKind.LATE, history.state.round
         unseen = {
-            missing: bool(found.state.leases),
+            missing: bool(history.state.leases),
             (AlertKind.STUCK, None): lag_seconds > patience,
         }
         # Who has just begun to look does not see yet that these stand.
-        self.known = frozenset(told) | {key for key in self.known if unseen.get(key)}
+        self.known = frozenset(current) | {key for key in self.known if unseen.get(key)}
         return new
 
     def _late(
-        self, before: History, found: History, silent: float, patience: float
+        self, before: History, history: History, silent: float, patience: float
     ) -> Iterator[Alert]:
         """Rounds that were recorded as late, or one that is missing while jobs run."""
-        more, state = found.position.late - before.position.late, found.state
+        more, state = history.position.late - before.position.late, history.state
         if more > 0:
             which = f"round {state.round - 1}" if more == 1 else f"{more} rounds"
             text = f"{which} began a tenth of a round or more after its time"
@@ -117,21 +117,21 @@ class Watch:
             text = f"round {state.round} is missing: nothing was recorded for {silent:.0f} s"
             yield Alert(AlertKind.LATE, self._run, state.round, text)
 
-    def _down(self, found: History) -> Iterator[Alert]:
+    def _down(self, history: History) -> Iterator[Alert]:
         """Nodes that are out of service though nobody ordered it."""
-        if not (last := found.last):
+        if not (last := history.last):
             return
         problems = {one.node: one.problem for one in last.problems}
-        for node in sorted({*last.solve.drained} - found.state.orders.out_of_service):
+        for node in sorted({*last.solve.drained} - history.state.orders.out_of_service):
             text = f"node {node} is out of service: {problems.get(node, 'its host says no more')}"
             yield Alert(AlertKind.DOWN, self._run, last.round, text, node=node)
 
-    def _treated_unfairly(self, found: History) -> Iterator[Alert]:
+    def _treated_unfairly(self, history: History) -> Iterator[Alert]:
         """Jobs that end unfairly late, by more than a round, even if they run from now on."""
-        if not found.last:
+        if not history.last:
             return
-        run, this = predicted(self._run, found)
-        clock, length = found.last.clock_seconds, run.header.settings.round_seconds
+        run, this = predicted(self._run, history)
+        clock, length = history.last.clock_seconds, run.header.settings.round_seconds
         for job_id, job in this.active.items():
             if not this.state.may_run(job_id):
                 continue  # its owner, its tenant's quota or other jobs keep it
@@ -140,13 +140,13 @@ class Watch:
             if took > UNFAIR * fair + length:
                 about = f"job {job_id}" + (f" ({job.spec.name})" if job.spec.name else "")
                 text = f"{about} will have ρ of {took / fair:.2f} at best"
-                yield Alert(AlertKind.UNFAIR, self._run, found.last.round, text, job=job_id)
+                yield Alert(AlertKind.UNFAIR, self._run, history.last.round, text, job=job_id)
 
-    def _stuck(self, found: History, waited: float, patience: float) -> Iterator[Alert]:
+    def _stuck(self, history: History, waited: float, patience: float) -> Iterator[Alert]:
         """An inbox that no round takes in."""
         if waited > patience:
             text = f"the oldest entry of the inbox has waited for {waited:.0f} s"
-            yield Alert(AlertKind.STUCK, self._run, found.state.round - 1, text)
+            yield Alert(AlertKind.STUCK, self._run, history.state.round - 1, text)
 
 
 def _key(alert: Alert) -> tuple[AlertKind, int | None]:

@@ -76,17 +76,17 @@ class Client(FrontDesk):
 
     def submit(self, job: Mapping[str, Any], *, key: str = "") -> Accepted:
         """See `FrontDesk`."""
-        return self._told(Accepted, self._ask("POST", "/jobs", dict(job), _key(key)))
+        return self._parsed(Accepted, self._ask("POST", "/jobs", dict(job), _key(key)))
 
     def expect(self, job: Mapping[str, Any]) -> QueueRow:
         """See `FrontDesk`."""
-        return self._told(QueueRow, self._ask("POST", "/expect", dict(job)))
+        return self._parsed(QueueRow, self._ask("POST", "/expect", dict(job)))
 
     def forecast(self, change: Mapping[str, Any]) -> "list[ForecastRow]":
         """See `FrontDesk`."""
         from flows.desk.forecasting import ForecastRow
 
-        return self._told(list[ForecastRow], self._ask("POST", "/forecast", dict(change)))
+        return self._parsed(list[ForecastRow], self._ask("POST", "/forecast", dict(change)))
 
     def command(
         self, kind: CommandKind, target: str, *, value: float = 0.0, key: str = ""
@@ -94,69 +94,69 @@ class Client(FrontDesk):
         """See `FrontDesk`."""
         path = f"/{'nodes' if kind.of_node else 'jobs'}/{_part(target)}/{kind.value}"
         body = {"value": value} if kind is CommandKind.BUDGET else None
-        return self._told(Accepted, self._ask("POST", path, body, _key(key)))
+        return self._parsed(Accepted, self._ask("POST", path, body, _key(key)))
 
     def add(self, node: Mapping[str, Any], *, key: str = "") -> Accepted:
         """See `FrontDesk`."""
-        return self._told(Accepted, self._ask("POST", "/nodes", dict(node), _key(key)))
+        return self._parsed(Accepted, self._ask("POST", "/nodes", dict(node), _key(key)))
 
     def tenant(self, name: str, terms: Mapping[str, Any], *, key: str = "") -> Accepted:
         """See `FrontDesk`."""
         path = f"/tenants/{_part(name)}"
-        return self._told(Accepted, self._ask("PATCH", path, dict(terms), _key(key)))
+        return self._parsed(Accepted, self._ask("PATCH", path, dict(terms), _key(key)))
 
     def status(self) -> Status:
         """See `FrontDesk`."""
-        return self._told(Status, self._ask("GET", "/status"))
+        return self._parsed(Status, self._ask("GET", "/status"))
 
     def jobs(self) -> list[JobRow]:
         """See `FrontDesk`."""
-        return self._told(list[JobRow], self._ask("GET", "/jobs"))
+        return self._parsed(list[JobRow], self._ask("GET", "/jobs"))
 
     def job(self, job: str) -> JobRow:
         """See `FrontDesk`."""
-        return self._told(JobRow, self._ask("GET", f"/jobs/{_part(job)}"))
+        return self._parsed(JobRow, self._ask("GET", f"/jobs/{_part(job)}"))
 
     def queue(self) -> list[QueueRow]:
         """See `FrontDesk`."""
-        return self._told(list[QueueRow], self._ask("GET", "/queue"))
+        return self._parsed(list[QueueRow], self._ask("GET", "/queue"))
 
     def nodes(self) -> list[NodeRow]:
         """See `FrontDesk`."""
-        return self._told(list[NodeRow], self._ask("GET", "/nodes"))
+        return self._parsed(list[NodeRow], self._ask("GET", "/nodes"))
 
     def tenants(self) -> "list[TenantRow]":
         """See `FrontDesk`."""
         from flows.desk.course import TenantRow
 
-        return self._told(list[TenantRow], self._ask("GET", "/tenants"))
+        return self._parsed(list[TenantRow], self._ask("GET", "/tenants"))
 
     def prices(self) -> "list[PriceRow]":
         """See `FrontDesk`."""
         from flows.desk.course import PriceRow
 
-        return self._told(list[PriceRow], self._ask("GET", "/prices"))
+        return self._parsed(list[PriceRow], self._ask("GET", "/prices"))
 
     def why(self, job: str) -> "Answer":
         """See `FrontDesk`."""
         from flows.history.answer import Answer
 
-        return self._told(Answer, self._ask("GET", f"/jobs/{_part(job)}/why"))
+        return self._parsed(Answer, self._ask("GET", f"/jobs/{_part(job)}/why"))
 
     def course(self, job: str) -> "Course":
         """See `FrontDesk`."""
         from flows.desk.course import Course
 
-        return self._told(Course, self._ask("GET", f"/jobs/{_part(job)}/course"))
+        return self._parsed(Course, self._ask("GET", f"/jobs/{_part(job)}/course"))
 
     def events(self, after_round: int = -1, *, follow: bool = False) -> Iterator[EventRow]:
         """See `FrontDesk`; a connection that is lost is made again, and nothing is missed."""
         path = f"/events?after_round={after_round}"
         if not follow:
-            yield from self._told(list[EventRow], self._ask("GET", path))
+            yield from self._parsed(list[EventRow], self._ask("GET", path))
             return
         for data in self._followed(f"{path}&follow=true"):
-            yield self._told(EventRow, data)
+            yield self._parsed(EventRow, data)
 
     def logs(self, job: str, *, follow: bool = False) -> Iterator[bytes]:
         """See `FrontDesk`; a connection that is lost is made again, and nothing is missed."""
@@ -174,7 +174,7 @@ class Client(FrontDesk):
         """See `FrontDesk`."""
         self._http.close()
 
-    def _told(self, kind: type[Row], data: Any) -> Row:
+    def _parsed(self, kind: type[Row], data: Any) -> Row:
         return TypeAdapter(kind).validate_python(data)
 
     def _ask(self, method: str, path: str, body: Any = None, key: str = "") -> Any:

@@ -183,10 +183,10 @@ class Course:
     market_cost: float | None
 
 
-def tenants_of(found: History) -> list[TenantRow]:
+def tenants_of(history: History) -> list[TenantRow]:
     """The tenants of a service, by name."""
-    state = found.state
-    accounts = found.position.accounts
+    state = history.state
+    accounts = history.position.accounts
     gpus = defaultdict[str, int](int)
     for job_id, held in state.leases.items():
         gpus[state.beliefs[job_id].spec.tenant] += len(held)
@@ -226,44 +226,44 @@ def _cost(account: Account) -> dict[str, Any]:
 
 def _quota(tenancy: Tenancy, tenant: str) -> dict[str, float]:
     """What a tenant has used of its quota."""
-    found = tenancy.usage.get(tenant)
-    if found is None:
+    usage = tenancy.usage.get(tenant)
+    if usage is None:
         return {}
     terms = tenancy.terms[tenant]
     return {
-        "quota_hours": terms.gpu_hours + found.carried / 3600.0,
-        "used_hours": found.used / 3600.0,
-        "window_ends_s": (found.window + 1) * terms.window_hours * 3600.0,
+        "quota_hours": terms.gpu_hours + usage.carried / 3600.0,
+        "used_hours": usage.used / 3600.0,
+        "window_ends_s": (usage.window + 1) * terms.window_hours * 3600.0,
     }
 
 
 def prices_of(rounds: Iterable[Priced]) -> list[PriceRow]:
     """Prices of rounds that had a market, in order."""
     return [
-        PriceRow(found.round, found.clock_seconds, price.gpu_type, price.price)
-        for found in rounds
-        for price in found.solve.prices
+        PriceRow(record.round, record.clock_seconds, price.gpu_type, price.price)
+        for record in rounds
+        for price in record.solve.prices
     ]
 
 
 def lifetime(news: Iterable[News], job_id: int) -> range:
     """The rounds from that which took a job in to that in which it ended, as far as it is known."""
     first = 0
-    for found in news:
-        if any(spec.job_id == job_id for spec in found.arrivals):
-            first = found.round
-        if any(event.job_id == job_id and event.ends_job for event in found.finished):
-            return range(first, found.round + 1)
+    for record in news:
+        if any(spec.job_id == job_id for spec in record.arrivals):
+            first = record.round
+        if any(event.job_id == job_id and event.ends_job for event in record.finished):
+            return range(first, record.round + 1)
     return range(first, sys.maxsize)
 
 
 def course_of(
-    found: History, records: Sequence[Held], job_id: int, losses: Sequence[LossRow]
+    history: History, records: Sequence[Held], job_id: int, losses: Sequence[LossRow]
 ) -> Course:
     """A job so far.
 
     Args:
-        found: The service's run.
+        history: The service's run.
         records: The rounds of the job's life.
         job_id: The job.
         losses: Its losses.
@@ -281,14 +281,14 @@ def course_of(
         for made in record.estimates
         if made.job_id == job_id
     )
-    account = sum(_accounts(found, records, job_id), Account())
+    account = sum(_accounts(history, records, job_id), Account())
     return Course(tuple(_held(records, job_id)), forecasts, tuple(losses), **_cost(account))
 
 
-def _accounts(found: History, records: Sequence[Held], job_id: int) -> Iterator[Account]:
+def _accounts(history: History, records: Sequence[Held], job_id: int) -> Iterator[Account]:
     """What a job held, round by round."""
-    header = found.start.header
-    inventory = found.state.inventory(header)
+    header = history.start.header
+    inventory = history.state.inventory(header)
     for record, after in pairwise(records):
         leases = {lease.job_id: lease.gpus for lease in record.leases}
         if own := leases.get(job_id):

@@ -10,8 +10,8 @@ from typing import Any
 
 from containers.runtime import EventKind
 from flows.desk.outlook import queue_rows, solved
+from flows.desk.reader import DeskReader
 from flows.desk.rows import QueueRow, counted_jobs
-from flows.desk.telling import Telling
 from flows.service.admission import (
     check_budget,
     check_job,
@@ -29,8 +29,8 @@ ENDED_BADLY = ("refused", EventKind.FAILED.value, EventKind.WITHDRAWN.value, "ca
 """Status of jobs that nothing can come after."""
 
 
-class Desk(Telling):
-    """Asks and tells of the service of a warehouse; see `Telling`."""
+class Desk(DeskReader):
+    """The service of a warehouse, to read and to write; see `DeskReader`."""
 
     @property
     def samples(self) -> dict[str, int]:
@@ -71,14 +71,14 @@ class Desk(Telling):
         Raises:
             InputError: There is no such job.
         """
-        found: dict[int, None] = {}
+        ids: dict[int, None] = {}
         for name in names:
             entries = self.inbox.targets(name, tenant, known)
             if not entries:
                 like = self.inbox.like(name, tenant)
                 raise InputError("after", f"there is no job {name!r}", f"{like}see shockwave jobs")
-            found |= dict.fromkeys(entry.number for entry in entries)
-        return tuple(found)
+            ids |= dict.fromkeys(entry.number for entry in entries)
+        return tuple(ids)
 
     def check(self, job: JobSpec) -> None:
         """Refuse a job that the cluster cannot run, or that comes after one that did not end well.
@@ -174,11 +174,11 @@ class Desk(Telling):
         problem = f"{counted_jobs(jobs)} ended already: {', '.join(ends)}"
         raise InputError("job", problem, "see shockwave jobs")
 
-    def add(self, given: Mapping[str, Any], *, by: str = "", key: str = "") -> Entry:
+    def add(self, fields: Mapping[str, Any], *, by: str = "", key: str = "") -> Entry:
         """Accept a further node: once this returns, a crash does not lose it.
 
         Args:
-            given: Fields of a `NewNode`. On Docker hosts its name alone, which the cluster file
+            fields: Fields of a `NewNode`. On Docker hosts its name alone, which the cluster file
                 has; else what is not given is as of the last node.
             by: Who gives it.
             key: Makes it idempotent; see `Request`.
@@ -188,20 +188,20 @@ class Desk(Telling):
             WarehouseBusy: The inbox does not answer.
         """
         if self.inbox.known(key) is not None:  # what was not given is as it was then
-            return self.inbox.add(replace(NO_NODE, **given), given, by=by, key=key)
+            return self.inbox.add(replace(NO_NODE, **fields), fields, by=by, key=key)
         state, hosts = self.history().state, self.hosts()
         inventory = state.inventory(self.header)
         last = inventory.pools[-1]
         if hosts is None:
-            if given.get("name"):
+            if fields.get("name"):
                 remedy = "leave it out; on Docker hosts, it is one of the cluster file"
                 raise InputError("name", "is no node of a virtual cluster", remedy)
             own = NewNode(gpu_type=last.gpu_type, gpus=last.gpus_per_node, price=last.price)
-            node = replace(own, **given)
+            node = replace(own, **fields)
         else:
-            name = given.get("name") or ""
+            name = fields.get("name") or ""
             there = next((node for node in hosts.nodes if node.name == name), None)
-            if there is None or len(given) > 1:
+            if there is None or len(fields) > 1:
                 remedy = f"write it into {self.inbox.cluster}, and give its name alone"
                 raise InputError("name", f"{name[:80]!r} is not in the cluster file", remedy)
             node = NewNode(name, there.gpu_type, len(there.gpus), there.price)
@@ -209,16 +209,16 @@ class Desk(Telling):
 
             check_new(name, self.names())
         check_node(node, self.header, inventory)
-        return self.inbox.add(node, given, by=by, key=key)
+        return self.inbox.add(node, fields, by=by, key=key)
 
     def tenant(
-        self, name: str, given: Mapping[str, Any], *, by: str = "", key: str = ""
+        self, name: str, terms: Mapping[str, Any], *, by: str = "", key: str = ""
     ) -> list[Entry]:
         """Accept new terms of a tenant: once this returns, a crash does not lose them.
 
         Args:
             name: The tenant.
-            given: Fields of `TenantTerms`; the others stay as they were accepted last.
+            terms: Fields of `TenantTerms`; the others stay as they were accepted last.
             by: Who gives them.
             key: Makes it idempotent; see `Request`.
 
@@ -226,8 +226,8 @@ class Desk(Telling):
             InputError: They mean nothing.
             WarehouseBusy: The inbox does not answer.
         """
-        check_terms(replace(NO_TERMS, **given))
-        return [self.inbox.tenant(name, given, by=by, key=key)]
+        check_terms(replace(NO_TERMS, **terms))
+        return [self.inbox.tenant(name, terms, by=by, key=key)]
 
     def entries(self, target: str, tenant: str | None = None) -> list[Entry]:
         """The entries of a job by its id or name, with all tasks of its array.
@@ -239,11 +239,11 @@ class Desk(Telling):
         Raises:
             InputError: There is none.
         """
-        found = self.inbox.targets(target, tenant)
-        if not found:
+        matches = self.inbox.targets(target, tenant)
+        if not matches:
             like = self.inbox.like(target, tenant)
             raise InputError("job", f"there is no job {target!r}", f"{like}see shockwave jobs")
-        return found
+        return matches
 
     def job(self, target: str) -> Entry:
         """The entry of a job by its id, or of the latest of its name; see `entries`."""
@@ -256,12 +256,12 @@ class Desk(Telling):
             InputError: There is none.
         """
         rows = self.nodes()
-        found = [row.node for row in rows if target == str(row.node)]
-        found += [row.node for row in rows if row.name and target == row.name]
-        if not found:
+        indices = [row.node for row in rows if target == str(row.node)]
+        indices += [row.node for row in rows if row.name and target == row.name]
+        if not indices:
             remedy = f"give one from {rows[0].node} to {rows[-1].node}" if rows else "add one"
             raise InputError("node", f"there is no node {target!r}", remedy)
-        return found[0]
+        return indices[0]
 
     def _node(self, target: str, key: str) -> int:
         """The index of a node; one that a known key was given about may be gone by now."""
@@ -280,9 +280,9 @@ class Desk(Telling):
             InputError: The cluster cannot run it.
         """
         self.check(job)
-        found = self.history()
-        pending = self.pending(found)
+        history = self.history()
+        pending = self.pending(history)
         new = replace(job, job_id=self.inbox.last() + 1)
-        run, this = solved(self.run, found, [*pending, new])
+        run, this = solved(self.run, history, [*pending, new])
         (row,) = queue_rows(run, this, [new.job_id])
         return row

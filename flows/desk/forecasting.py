@@ -131,8 +131,8 @@ def forecast(desk: Desk, change: WhatIf, tenant: str | None = None) -> list[Fore
         InputError: The cluster cannot run a job, there are too many, or there is no such job,
             node or tenant.
     """
-    found, jobs = desk.history(), list[JobSpec]()
-    pending = desk.pending(found)
+    history, jobs = desk.history(), list[JobSpec]()
+    pending = desk.pending(history)
     first = desk.inbox.last() + 1
     for job in change.submit:
         of_names = partial(desk.before, tenant=tenant)
@@ -143,21 +143,21 @@ def forecast(desk: Desk, change: WhatIf, tenant: str | None = None) -> list[Fore
         desk.check(specs[0])
         number = first + len(jobs)
         jobs += (replace(spec, job_id=number + place) for place, spec in enumerate(specs))
-    commands = [*_commands(desk, change, tenant), *_budgets(found, change)]
+    commands = [*_commands(desk, change, tenant), *_budgets(history, change)]
     if pending:
-        before = _expected(desk, found, pending)
+        before = _expected(desk, history, pending)
     else:
-        before = {row.job_id: row for row in desk.queue() if row.job_id in found.state.beliefs}
+        before = {row.job_id: row for row in desk.queue() if row.job_id in history.state.beliefs}
     after = before
-    if jobs or (commands and (found.last or pending)):
-        after = _expected(desk, found, [*pending, *jobs], commands)
+    if jobs or (commands and (history.last or pending)):
+        after = _expected(desk, history, [*pending, *jobs], commands)
     return [_row(before.get(job_id), row) for job_id, row in sorted(after.items())]
 
 
 def _expected(
-    desk: Desk, found: History, jobs: Sequence[JobSpec], commands: Sequence[Command] = ()
+    desk: Desk, history: History, jobs: Sequence[JobSpec], commands: Sequence[Command] = ()
 ) -> dict[int, QueueRow]:
-    run, this = solved(desk.run, found, jobs, commands)
+    run, this = solved(desk.run, history, jobs, commands)
     return {row.job_id: row for row in queue_rows(run, this)}
 
 
@@ -186,14 +186,14 @@ def _budgets(history: History, change: WhatIf) -> Iterator[Command]:
 
 
 def _row(before: QueueRow | None, after: QueueRow) -> ForecastRow:
-    nothing: dict[str, Any] = dict.fromkeys(_TOLD)
+    nothing: dict[str, Any] = dict.fromkeys(_EXPECTED)
     old = before or replace(after, **nothing)
-    told: dict[str, Any] = {field: getattr(old, field) for field in _TOLD}
-    told |= {f"whatif_{field}": getattr(after, field) for field in _TOLD}
+    values: dict[str, Any] = {field: getattr(old, field) for field in _EXPECTED}
+    values |= {f"whatif_{field}": getattr(after, field) for field in _EXPECTED}
     both = old.ends_in_s is not None and after.ends_in_s is not None
     later = after.ends_in_s - old.ends_in_s if both else None  # type: ignore[operator]
     about = after.job_id, after.name, after.tenant, after.gpus
-    return ForecastRow(*about, **told, later_s=later, whatif_reason=_no_end(after))
+    return ForecastRow(*about, **values, later_s=later, whatif_reason=_no_end(after))
 
 
 def _no_end(row: QueueRow) -> str:
@@ -208,8 +208,8 @@ def _no_end(row: QueueRow) -> str:
 _ORDERED = {"cancelled": "is cancelled", "held": "is on hold"}
 
 
-_TOLD = ("starts_in_s", "ends_in_s", "ends_low_s", "ends_high_s", "ftf")
-"""What is told of a job, as things are and with a change."""
+_EXPECTED = ("starts_in_s", "ends_in_s", "ends_low_s", "ends_high_s", "ftf")
+"""What is expected of a job, as things are and with a change: fields of `QueueRow`."""
 
 
 def factor(text: str) -> tuple[str, float]:
@@ -218,9 +218,9 @@ def factor(text: str) -> tuple[str, float]:
     Raises:
         InputError: It is not that.
     """
-    tenant, _, given = text.rpartition("=")
+    tenant, _, number = text.rpartition("=")
     try:
-        value = float(plain(given))
+        value = float(plain(number))
     except ValueError:
         value = 0.0
     if not tenant or not 0.0 < value <= 1e6:

@@ -129,8 +129,8 @@ class Guarded:
         desk, key = self.desk, _key(caller, key)
         if kind.of_node:
             return desk.command(kind, target, value=value, by=caller.name, key=key)
-        found = self._entries(caller, target, None if target.isdigit() else desk.inbox.known(key))
-        numbers = [entry.number for entry in found]
+        entries = self._entries(caller, target, None if target.isdigit() else desk.inbox.known(key))
+        numbers = [entry.number for entry in entries]
         return desk.command_jobs(kind, numbers, value=value, by=caller.name, key=key)
 
     def add(self, caller: Token, node: Added, key: str = "") -> list[Entry]:
@@ -143,8 +143,8 @@ class Guarded:
         _check_commands(caller)
         if caller.role is not Role.OPERATOR:
             raise NotAllowed("token", "nodes are an operator's to add", _ASK)
-        given = node.model_dump(exclude_unset=True)
-        return [self.desk.add(given, by=caller.name, key=key)]
+        fields = node.model_dump(exclude_unset=True)
+        return [self.desk.add(fields, by=caller.name, key=key)]
 
     def tenant(self, caller: Token, name: str, terms: Terms, key: str = "") -> list[Entry]:
         """Accept new terms of a tenant; see `Desk.tenant`.
@@ -156,17 +156,17 @@ class Guarded:
         _check_commands(caller)
         if caller.role is not Role.OPERATOR:
             raise NotAllowed("token", "terms of tenants are an operator's to give", _ASK)
-        given = terms.model_dump(exclude_unset=True)
-        return self.desk.tenant(name, given, by=caller.name, key=key)
+        fields = terms.model_dump(exclude_unset=True)
+        return self.desk.tenant(name, fields, by=caller.name, key=key)
 
     def _entries(self, caller: Token, target: str, known: int | None = None) -> list[Entry]:
         tenant = caller.tenant if caller.role is Role.TENANT else None
-        found = self.desk.inbox.targets(target, tenant, known)
-        if not found:
+        matches = self.desk.inbox.targets(target, tenant, known)
+        if not matches:
             like = self.desk.inbox.like(target, tenant)
             remedy = f"{like}give the id or name of one"
             raise NotThere("job", f"there is no job {target!r}", remedy)
-        return found
+        return matches
 
     def job(self, caller: Token, target: str) -> JobRow:
         """A job.

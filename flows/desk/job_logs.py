@@ -66,7 +66,7 @@ def check_printed(reader: Reader, run: str, job_id: int, running: Collection[int
         return
     lived = lifetime(reader.parts(run, News, filled=True), job_id)
     rounds = reader.parts(run, Leased, lived.start, lived.stop)
-    if not any(lease.job_id == job_id for found in rounds for lease in found.leases):
+    if not any(lease.job_id == job_id for record in rounds for lease in record.leases):
         raise InputError(job, "has not started", why)
 
 
@@ -175,8 +175,8 @@ def printed(
 
 def _logs(fleet: Fleet, nodes: Nodes, run: str, job_id: int) -> dict[str, bytes]:
     """Logs by container. Those that run are read first: meanwhile they may end, and be kept."""
-    found = [entry for entry in fleet.look() if entry.job_id == job_id and entry.container.begun]
-    running = {entry.container.name: fleet.log(entry) for entry in found}
+    entries = [entry for entry in fleet.look() if entry.job_id == job_id and entry.container.begun]
+    running = {entry.container.name: fleet.log(entry) for entry in entries}
     logs: dict[str, bytes] = {}
     for text in kept(nodes, run, job_id):
         _, *parts = _BEGINS.split(text)

@@ -73,18 +73,18 @@ class LocalDesk(FrontDesk):
     def add(self, node: Mapping[str, Any], *, key: str = "") -> Accepted:
         """See `FrontDesk`."""
         try:
-            given = Added.model_validate(node)
+            fields = Added.model_validate(node)
         except ValidationError as error:
             raise first_mistake(Path("node"), error, Added, "a node") from None
-        return accepted(self._guarded.add(self._me, given, key))
+        return accepted(self._guarded.add(self._me, fields, key))
 
     def tenant(self, name: str, terms: Mapping[str, Any], *, key: str = "") -> Accepted:
         """See `FrontDesk`."""
         try:
-            given = Terms.model_validate(terms)
+            fields = Terms.model_validate(terms)
         except ValidationError as error:
             raise first_mistake(Path("terms"), error, Terms, "a tenant's terms") from None
-        return accepted(self._guarded.tenant(self._me, name, given, key))
+        return accepted(self._guarded.tenant(self._me, name, fields, key))
 
     def status(self) -> Status:
         """See `FrontDesk`."""

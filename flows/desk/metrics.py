@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flows.desk.outlook import History
 
 QUANTILES = (0.5, 0.9, 1.0)
-"""Quantiles of ρ that are told; the last is the worst. A convention."""
+"""Quantiles of ρ that are exported; the last is the worst. A convention."""
 
 
 def metrics_of(desk: "Desk", now: float | None = None) -> bytes:
@@ -30,23 +30,23 @@ def metrics_of(desk: "Desk", now: float | None = None) -> bytes:
         ShockwaveError: The records are damaged, or the inbox does not answer.
     """
     registry = CollectorRegistry()
-    registry.register(_Told([*_figures(desk, time.time() if now is None else now)]))
+    registry.register(_Collector([*_figures(desk, time.time() if now is None else now)]))
     return generate_latest(registry)
 
 
-class _Told:
-    """A collector of metrics that are known."""
+class _Collector:
+    """Collects metrics that are computed already."""
 
-    def __init__(self, told: Sequence[Metric]) -> None:
-        self._told = told
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
         """The metrics."""
-        yield from self._told
+        yield from self._metrics
 
 
 def _figures(desk: "Desk", now: float) -> Iterator[Metric]:
-    found, status = desk.history(), desk.status()
+    history, status = desk.history(), desk.status()
 
     def gauge(name: str, about: str, value: float) -> Metric:
         return GaugeMetricFamily(f"shockwave_{name}", about, value=value)
@@ -71,25 +71,25 @@ def _figures(desk: "Desk", now: float) -> Iterator[Metric]:
     ends = CounterMetricFamily(
         "shockwave_container_ends", "Ends of containers, by kind of event.", labels=["kind"]
     )
-    for kind, count in found.position.ends.items():
+    for kind, count in history.position.ends.items():
         ends.add_metric([kind], count)
     yield ends
     yield counter("inbox_entries", "Entries accepted.", status.inbox)
     yield gauge("inbox_pending", "Entries that no round has taken in yet.", status.pending)
     yield gauge("inbox_lag_seconds", "Age of the oldest of these.", desk.lag(now))
-    yield from _last_round(desk, found)
+    yield from _last_round(desk, history)
 
 
-def _last_round(desk: "Desk", found: "History") -> Iterator[Metric]:
-    if not found.last:
+def _last_round(desk: "Desk", history: "History") -> Iterator[Metric]:
+    if not history.last:
         return
     yield GaugeMetricFamily(
-        "shockwave_solver_gap", "Gap of the last plan to its bound.", value=found.last.solve.gap
+        "shockwave_solver_gap", "Gap of the last plan to its bound.", value=history.last.solve.gap
     )
     steps = GaugeMetricFamily(
         "shockwave_step_seconds", "Wall time of a step of the last round.", labels=["step"]
     )
-    for timed in desk.timed(found.last.round):
+    for timed in desk.timed(history.last.round):
         for field in fields(Timings):
             value = getattr(timed.timings, field.name) / 1e3
             steps.add_metric([field.name.removesuffix("_ms")], value)

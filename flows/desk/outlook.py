@@ -80,11 +80,11 @@ class Followed:
             WarehouseError: The records are damaged.
         """
         with self._one:
-            found, files = self._found, self._present()
-            if found is None or not files or files != self._files:
-                found = self._further()
-                self._found, self._files = found, files
-            return found
+            history, files = self._found, self._present()
+            if history is None or not files or files != self._files:
+                history = self._further()
+                self._found, self._files = history, files
+            return history
 
     def _present(self) -> list[tuple[Path, int]]:
         """The files of the rounds, and when they were written; empty if one goes meanwhile."""
@@ -103,34 +103,34 @@ class Followed:
         return self._with(History(start, position, None, position), rounds)
 
     @staticmethod
-    def _with(found: History, rounds: list[tuple[RoundRecord, str]]) -> History:
+    def _with(history: History, rounds: list[tuple[RoundRecord, str]]) -> History:
         for record, digest in rounds:
-            found = found.after(record, digest)
-        return found
+            history = history.after(record, digest)
+        return history
 
 
 def solved(
-    name: str, found: History, jobs: Sequence[JobSpec] = (), commands: Sequence[Command] = ()
+    name: str, history: History, jobs: Sequence[JobSpec] = (), commands: Sequence[Command] = ()
 ) -> tuple[Run, Round]:
     """The last round, solved again, or one before the first, if there is none; see `predicted`."""
-    run, this = predicted(name, found, jobs, commands)
+    run, this = predicted(name, history, jobs, commands)
     solve(run, this)
     return run, this
 
 
 def predicted(
-    name: str, found: History, jobs: Sequence[JobSpec] = (), commands: Sequence[Command] = ()
+    name: str, history: History, jobs: Sequence[JobSpec] = (), commands: Sequence[Command] = ()
 ) -> tuple[Run, Round]:
     """The last round up to its plan, once more, or one before the first, if there is none.
 
     Args:
         name: The run.
-        found: Its history; with a round, or jobs are given.
+        history: Its history; with a round, or jobs are given.
         jobs: Jobs that it takes in beside its own.
         commands: Commands that it takes in beside its own; their numbers and times are left open.
     """
-    start, last, this = found.start, _ordered_anew(found), Round()
-    prepared = replace(prepare(start), state=found.before.state)
+    start, last, this = history.start, _ordered_anew(history), Round()
+    prepared = replace(prepare(start), state=history.before.state)
     if last is None:
         assert jobs
         header = start.header
@@ -149,22 +149,22 @@ def predicted(
             *(last.commands if last else ()),
             *(replace(command, at_seconds=clock) for command in commands),
         ),
-        before=found.before.state.taken,
+        before=history.before.state.taken,
     )
     for step in (collect, predict):
         step(run, this)
     return run, this
 
 
-def _ordered_anew(found: History) -> RoundRecord | None:
+def _ordered_anew(history: History) -> RoundRecord | None:
     """The last round without nodes that orders alone had taken out of service.
 
     A runtime that is asked once more names its own; orders are told beside it, and may be others.
     """
-    last = found.last
+    last = history.last
     if last is None:
         return None
-    ordered = found.state.orders.out_of_service - {problem.node for problem in last.problems}
+    ordered = history.state.orders.out_of_service - {problem.node for problem in last.problems}
     drained = tuple(node for node in last.solve.drained if node not in ordered)
     return replace(last, solve=replace(last.solve, drained=drained))
 
@@ -222,16 +222,16 @@ def _queue_row(run: Run, this: Round, job_id: int, ahead: Expected | None) -> Qu
     )
 
 
-def too_few_gpus(name: str, found: History) -> dict[int, str]:
+def too_few_gpus(name: str, history: History) -> dict[int, str]:
     """What active jobs wait for, in words, where nodes are out of service or cordoned; else none.
 
     Args:
         name: The run.
-        found: Its history.
+        history: Its history.
     """
-    if not found.last or not (found.last.solve.drained or found.state.orders.cordoned):
+    if not history.last or not (history.last.solve.drained or history.state.orders.cordoned):
         return {}
-    _, this = predicted(name, found)
+    _, this = predicted(name, history)
     return {job_id: _waits_for(this, job_id) for job_id in this.active}
 
 
@@ -249,5 +249,5 @@ def _deadline(spec: JobSpec, clock: float, ahead: Expected | None) -> dict[str, 
     if not spec.options.deadline_seconds:
         return {}
     at = spec.arrival_seconds + spec.options.deadline_seconds
-    told = in_time(at, clock, (ahead.finish_low, ahead.finish_high) if ahead else None)
-    return {"deadline_in_s": at - clock, "in_time": told}
+    finishes_in_time = in_time(at, clock, (ahead.finish_low, ahead.finish_high) if ahead else None)
+    return {"deadline_in_s": at - clock, "in_time": finishes_in_time}

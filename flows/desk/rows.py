@@ -234,13 +234,13 @@ def status_of(state: RunState, job_id: int) -> str:
 
 def waits_for(state: RunState, job_id: int) -> str:
     """The other jobs, or the quota, that keep one from running, in words; empty if none does."""
-    found = state.barred.get(job_id)
-    if found is None:
+    reason = state.barred.get(job_id)
+    if reason is None:
         return ""
-    if found.bar is Bar.QUOTA:
-        return f"the quota of its tenant, until {found.until_seconds:,.0f} s"
-    shown = counted_jobs(found.jobs)
-    return f"the end of {shown}" if found.bar is Bar.AFTER else f"a place in its array: {shown}"
+    if reason.bar is Bar.QUOTA:
+        return f"the quota of its tenant, until {reason.until_seconds:,.0f} s"
+    shown = counted_jobs(reason.jobs)
+    return f"the end of {shown}" if reason.bar is Bar.AFTER else f"a place in its array: {shown}"
 
 
 def counted_jobs(jobs: Sequence[int]) -> str:
@@ -268,9 +268,9 @@ def as_seen(text: str, seen: Container[int]) -> str:
         seen: The jobs that are seen.
     """
 
-    def shown(found: re.Match[str]) -> str:
-        ids = map(int, found[1].split(", "))
-        return found[0] if all(job in seen for job in ids) else "other jobs"
+    def shown(match: re.Match[str]) -> str:
+        ids = map(int, match[1].split(", "))
+        return match[0] if all(job in seen for job in ids) else "other jobs"
 
     return _JOBS.sub(shown, _SILENT.sub(r"\1", text))
 

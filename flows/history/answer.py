@@ -303,7 +303,7 @@ def _isolated(job: ActiveJob, inventory: Inventory, there: Inventory | None) -> 
     if not inventory.mixed:
         return job.belief.run_seconds + job.run_time(job.own).remaining
     first, capacities = job.choices[0], there.capacities if there else {}
-    mean = sum(capacities.get(found.gpu_type, 0) * job.rate(found) for found in job.choices)
+    mean = sum(capacities.get(c.gpu_type, 0) * job.rate(c) for c in job.choices)
     if not there or not mean:
         return None
     alone = job.belief.reference_seconds + job.run_time(first).remaining

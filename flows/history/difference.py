@@ -45,7 +45,7 @@ def difference(warehouse: Path, one: str, other: str) -> RunDifference:
     ours, theirs = _settings(reader.header(one)), _settings(reader.header(other))
     records = [[record for record, _ in reader.records(run)] for run in (one, other)]
     columns, rows = Analytics(warehouse).query("FROM run_summary", sorted({one, other}))
-    found = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
+    summaries = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
     first, fields = _first_difference(*records)
     return RunDifference(
         settings=tuple(
@@ -53,7 +53,7 @@ def difference(warehouse: Path, one: str, other: str) -> RunDifference:
             for name in ours | theirs
             if ours.get(name) != theirs.get(name)
         ),
-        figures=compared(found[one], found[other]),
+        figures=compared(summaries[one], summaries[other]),
         rounds=(len(records[0]), len(records[1])),
         first_round=first,
         fields=fields,

@@ -93,7 +93,7 @@ class Change:
         kept = recorded.parameters if policy == recorded.policy else ()
         idle = () if service else without_effect(asked)
         values = {held.name: held for held in kept if held.name not in idle}
-        values |= {given.name: given for given in self.parameters}
+        values |= {parameter.name: parameter for parameter in self.parameters}
         return replace(asked, parameters=tuple(values[name] for name in sorted(values)))
 
     def _cluster(self, recorded: tuple[Pool, ...]) -> tuple[Pool, ...]:
@@ -187,7 +187,7 @@ def whatif(
     with TemporaryDirectory(prefix="shockwave-whatif-") as scratch:
         there, other = Path(scratch) / "fork", Path(scratch) / "recorded"
         forked = fork(name, warehouse, number, change, there, watch)
-        found = _results(Analytics(there), forked)
+        results = _results(Analytics(there), forked)
         recorded, remarks, so_far = _results(analytics, name), list[str](), None
         reader = Reader(warehouse)
         settings, ended = reader.header(name).settings, recorded[0]["complete"]
@@ -204,11 +204,11 @@ def whatif(
             build(keep)
     return Outcome(
         run=forked,
-        reference_gpus=found[0]["reference_gpus"],
-        figures=compared(recorded[0], found[0]),
+        reference_gpus=results[0]["reference_gpus"],
+        figures=compared(recorded[0], results[0]),
         jobs=tuple(
-            (job, *_pair(recorded[1], found[1], job, 0), *_pair(recorded[1], found[1], job, 1))
-            for job in sorted(recorded[1].keys() | found[1].keys())
+            (job, *_pair(recorded[1], results[1], job, 0), *_pair(recorded[1], results[1], job, 1))
+            for job in sorted(recorded[1].keys() | results[1].keys())
         ),
         remarks=tuple(remarks),
         rounds_so_far=so_far,
@@ -283,8 +283,8 @@ def _forked(
 ) -> Start:
     """The start of the fork: changed settings, and changed jobs among those yet to arrive."""
     known, changes = recorded.workload, {CommandKind.ADD, CommandKind.REMOVE}
-    given = (command for record in rounds for command in record.commands)
-    if (change.gpus is not None or change.pools) and any(c.kind in changes for c in given):
+    commands = (command for record in rounds for command in record.commands)
+    if (change.gpus is not None or change.pools) and any(c.kind in changes for c in commands):
         raise InputError(
             "gpus" if change.gpus is not None else "pools",
             f"run {name!r} had nodes added or removed while it was under way",
@@ -362,9 +362,9 @@ def _results(analytics: Analytics, run: str) -> Results:
 
 def _pair(
     recorded: Mapping[int, tuple[float | None, float | None]],
-    found: Mapping[int, tuple[float | None, float | None]],
+    forked: Mapping[int, tuple[float | None, float | None]],
     job: int,
     which: int,
 ) -> tuple[float | None, float | None]:
     nothing = (None, None)
-    return recorded.get(job, nothing)[which], found.get(job, nothing)[which]
+    return recorded.get(job, nothing)[which], forked.get(job, nothing)[which]

@@ -47,15 +47,15 @@ def why(
     reader = Reader(warehouse)
     name = name or latest(warehouse)
     start = reader.start(name)
-    found = [*named(str(job), start.workload.specs)]
-    if not found:
+    entries = [*named(str(job), start.workload.specs)]
+    if not entries:
         like = likely(str(job), sorted({spec.name for spec in start.workload.specs} - {""}))
         remedy = f"{like}name one of its jobs, or another run with --run"
         raise InputError(f"job {str(job).strip() or repr(job)}", f"is not in run {name!r}", remedy)
-    job_id = found[-1].job_id
+    job_id = entries[-1].job_id
     stored = reader.records(name)
     header, recorded = start.header, [record for record, _ in stored]
-    number, longest = _round(name, found[-1], recorded, number)
+    number, longest = _round(name, entries[-1], recorded, number)
     check_own(name, header, number)
     check_recorded(name, header.settings)
     run = prepare(start, recorded=True).on(
@@ -100,7 +100,7 @@ def of_round(
         rounds: The rounds of the job's life so far, and the one after this if there is one.
         progress: Called before each play of the queue.
     """
-    known = [found for found in rounds if found.round <= number + 1]
+    known = [record for record in rounds if record.round <= number + 1]
     spec = this.state.beliefs[job_id].spec
     waits = _waits(spec, [r for r in known if r.round <= number])
     history = _history(job_id, known, number)
@@ -113,10 +113,10 @@ def latest(warehouse: Path) -> str:
     Raises:
         InputError: There is none.
     """
-    found = newest_run(warehouse)
-    if found is None:
+    newest = newest_run(warehouse)
+    if newest is None:
         raise InputError(str(warehouse), "holds no run", "run shockwave simulate first")
-    return found
+    return newest
 
 
 def _round(
@@ -142,7 +142,7 @@ def _round(
     if asked is None:
         waits = _waits(job, recorded[: last + 1])
         begun = [(wait.round, wait) for wait in waits if wait.round is not None]
-        return max(begun, key=lambda one: one[1].seconds, default=(last, None))
+        return max(begun, key=lambda step: step[1].seconds, default=(last, None))
     if not 0 <= asked < len(recorded):
         raise InputError("round", f"run {name!r} has no round {asked}", f"it has {len(recorded)}")
     if not arrived <= asked <= last:

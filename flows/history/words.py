@@ -137,13 +137,13 @@ def _standing(a: Answer) -> Iterator[str]:
         there, last = f" on {a.worth_type}", "or more to each job that holds one there"
     least = "" if a.cutoff is None else f", and {a.cutoff:.4g} {last}"
     yield f"{line}: a GPU of this round{there} is worth {a.worth:.4g} to it{weight}{least}."
-    alike = [one for one in _before(a) if a.worth_type in (None, one.gpu_type)]
-    less = [one for one in alike if one.worth is not None and one.worth < a.worth]
+    alike = [other for other in _before(a) if a.worth_type in (None, other.gpu_type)]
+    less = [other for other in alike if other.worth is not None and other.worth < a.worth]
     if less and a.status != "runs":
         before = counted(len(less), "job")
         yield f"The policy puts {before} before it to which a GPU{there} is worth less."
     if a.price is not None:
-        priced = [f"{one.price:.4g} on {one.gpu_type}" for one in a.speeds if one.price is not None]
+        priced = [f"{s.price:.4g} on {s.gpu_type}" for s in a.speeds if s.price is not None]
         yield f"The market prices one more GPU-round at {', '.join(priced) or f'{a.price:.4g}'}."
 
 
@@ -155,7 +155,7 @@ def _nodes(nodes: Sequence[int]) -> str:
 
 def _before(a: Answer) -> list[Holder]:
     """The jobs that run and come before it in line."""
-    return [one for one in a.holders if a.place and one.place and one.place < a.place]
+    return [other for other in a.holders if a.place and other.place and other.place < a.place]
 
 
 def _others(a: Answer) -> str:
@@ -171,7 +171,7 @@ def _others(a: Answer) -> str:
 def _room(a: Answer) -> Iterator[str]:
     if a.status == "runs":
         held = ", ".join(map(str, a.gpus))
-        there = next((found for found in a.speeds if found.gpu_type == a.held_type), None)
+        there = next((speed for speed in a.speeds if speed.gpu_type == a.held_type), None)
         kind = ""
         if there:
             fastest = a.speeds[0].gpu_type
@@ -196,9 +196,9 @@ def _room(a: Answer) -> Iterator[str]:
         best, *others = a.speeds
         offer = f" ({_offer(best)})" if _offer(best) else ""
         rest = ", ".join(
-            f"{found.gpu_type} would give {found.speed:.2f} of its speed there"
-            + (f", {_offer(found)}" if _offer(found) else "")
-            for found in others
+            f"{speed.gpu_type} would give {speed.speed:.2f} of its speed there"
+            + (f", {_offer(speed)}" if _offer(speed) else "")
+            for speed in others
         )
         yield f"It waits for {best.gpu_type}{offer}: {rest}."
     shown = "; ".join(

@@ -71,11 +71,11 @@ class Worths:
 
         None where there is but one type, and where jobs do not bid for types.
         """
-        found = self._by_type.get(job_id)
-        if not found or job_id not in self._leading:
+        worths = self._by_type.get(job_id)
+        if not worths or job_id not in self._leading:
             return None
         held = self._held.get(job_id)
-        return held if held in found else max(found, key=lambda kind: found[kind])
+        return held if held in worths else max(worths, key=lambda kind: worths[kind])
 
     def on(self, job_id: int, kind: str | None) -> float | None:
         """What a GPU of a type is worth to a job; without a type, one of the only type."""
@@ -108,7 +108,7 @@ class Worths:
         fastest, prices = job.rate(job.choices[0]), self._plan.report.price_of
         worth = self._by_type.get(job.job_id, {})
         return tuple(
-            Speed(kind, job.rate(found) / fastest, prices.get(kind), worth.get(kind))
-            for found in job.choices
-            for kind in [found.gpu_type]
+            Speed(kind, job.rate(allocation) / fastest, prices.get(kind), worth.get(kind))
+            for allocation in job.choices
+            for kind in [allocation.gpu_type]
         )

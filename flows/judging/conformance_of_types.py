@@ -75,7 +75,7 @@ def published_runs(folder: Path) -> list[Published]:
     Raises:
         InputError: The table of results is missing or invalid.
     """
-    found = []
+    runs = []
     columns = ("trace", "gpus (V100:P100:K80)", "policy", *FIGURES)
     with results(folder / RESULTS, columns) as rows:
         for row in rows:
@@ -83,9 +83,9 @@ def published_runs(folder: Path) -> list[Published]:
             pools = tuple(Pool(kind, number) for kind, number in gpus if number)
             figures = {name: float(row[name]) for name in FIGURES}
             if row["policy"] in POLICIES:
-                found.append(Published(row["trace"], pools, row["policy"], figures))
+                runs.append(Published(row["trace"], pools, row["policy"], figures))
     order = list(POLICIES)
-    return sorted(found, key=lambda r: (r.trace, str(r.pools), order.index(r.policy)))
+    return sorted(runs, key=lambda r: (r.trace, str(r.pools), order.index(r.policy)))
 
 
 def conformance_of_types(folder: Path) -> Iterator[dict[str, object]]:

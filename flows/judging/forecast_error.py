@@ -80,9 +80,9 @@ def forecast_errors(workload: Workload, seed: int = 0) -> tuple[ForecastError, .
             epochs = int(progress * spec.epochs)
             belief, left = until(whole, epochs), seconds_left(whole, epochs, profile)
             expected, extrapolated = (
-                run_time(found, spec, profile, profile.reference(spec))
+                run_time(trajectory, spec, profile, profile.reference(spec))
                 for by in (Basis.POSTERIOR, Basis.REACTIVE)
-                for found in forecast(
+                for trajectory in forecast(
                     [belief], profile, history, trajectories=False, seed=seed, basis=by
                 )
             )

@@ -213,13 +213,13 @@ class ClusterFile(Part):
 
     @field_validator("storage", "datasets", "mounts", "secrets")
     @classmethod
-    def _absolute(cls, given: str | list[str]) -> str | list[str]:
-        for path in [given] if isinstance(given, str) else given:
+    def _absolute(cls, paths: str | list[str]) -> str | list[str]:
+        for path in [paths] if isinstance(paths, str) else paths:
             if path and not (Path(path).is_absolute() and path.isprintable()):
                 raise ValueError(f"{path!r} is no absolute path; give the path that all nodes use")
             if ":" in path or ".." in Path(path).parts:
                 raise ValueError(f"{path!r} contains a colon or '..'; give a plain path")
-        return given
+        return paths
 
     @model_validator(mode="after")
     def _check(self) -> "ClusterFile":
@@ -272,9 +272,9 @@ def read_cluster_file(path: Path) -> Nodes:
         InputError: The file is missing or no TOML, or a field is invalid; the error names the
             file and the field.
     """
-    given = read_toml(path, "a cluster's TOML file")
+    fields = read_toml(path, "a cluster's TOML file")
     try:
-        nodes = ClusterFile.model_validate(given).cluster
+        nodes = ClusterFile.model_validate(fields).cluster
         if nodes.cells:
             Cells(layout_of(nodes.inventory, nodes.levels, nodes.cells))  # all can be kept
         return nodes

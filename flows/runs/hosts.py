@@ -66,12 +66,12 @@ def of_service(
         if place not in orders.removed and not same:
             problem = f"node {entry['name']} is missing, or has other GPUs than {path} says"
             raise InputError("cluster", problem, "write it into the cluster file as it was")
-    found = tuple(
+    renamed = tuple(
         _removed(entry, there) if place in orders.removed else there[entry["name"]]
         for place, entry in enumerate(known)
     )
     images = {entry["name"]: str(entry["image"]) for entry in known if "image" in entry}
-    return replace(nodes, nodes=found), images
+    return replace(nodes, nodes=renamed), images
 
 
 def check_new(name: str, nodes: Collection[str]) -> None:

@@ -132,8 +132,8 @@ class JobFile(BaseModel):
     @property
     def truth(self) -> tuple[Regime, ...]:
         """The true regimes of the job."""
-        given = self.regimes or [[self.batch_size or 1, self.epochs or 1]]
-        return tuple(Regime(size, epochs) for size, epochs in given)
+        pairs = self.regimes or [[self.batch_size or 1, self.epochs or 1]]
+        return tuple(Regime(size, epochs) for size, epochs in pairs)
 
     @model_validator(mode="after")
     def _check(self) -> "JobFile":
@@ -143,9 +143,9 @@ class JobFile(BaseModel):
         return self
 
     def _timed_problem(self) -> str:
-        given = [name for name in (*TRAINED, *ADAPTED) if name in self.model_fields_set]
-        if given:
-            return f"{given[0]}: is of adaptive jobs only; leave it out"
+        unfit = [name for name in (*TRAINED, *ADAPTED) if name in self.model_fields_set]
+        if unfit:
+            return f"{unfit[0]}: is of adaptive jobs only; leave it out"
         if not self.max_seconds:
             return "max_seconds: is missing; give the seconds for which it may hold GPUs"
         if not self.image:
@@ -238,8 +238,8 @@ class JobFile(BaseModel):
         assert self.model is not None
         assert self.batch_size is not None
         assert self.epochs is not None
-        found = self.samples_per_epoch or samples.get(self.model)
-        if found is None:
+        samples_per_epoch = self.samples_per_epoch or samples.get(self.model)
+        if samples_per_epoch is None:
             problem = f"is missing, and the data set of the model {self.model!r} is not known"
             known = f"; for the model, {meant(self.model, sorted(samples))}" if samples else ""
             raise InputError("samples_per_epoch", problem, f"add it{known}")
@@ -252,7 +252,7 @@ class JobFile(BaseModel):
             demand=demand,
             mode=self.mode,
             epochs=self.epochs,
-            samples_per_epoch=found,
+            samples_per_epoch=samples_per_epoch,
             arrival_seconds=arrival_seconds,
             max_seconds=self.max_seconds,
             **shared,
@@ -311,9 +311,9 @@ def read_job(
     Raises:
         InputError: The file cannot be read, or a field is invalid; the error names it.
     """
-    given = read_toml(path, "a job's TOML file")
+    fields = read_toml(path, "a job's TOML file")
     try:
-        job = JobFile.model_validate(given)
+        job = JobFile.model_validate(fields)
     except ValidationError as error:
         raise first_mistake(path, error, JobFile, "a job") from None
     like = {spec.model: spec.samples_per_epoch for spec in workload.specs}
@@ -335,9 +335,9 @@ def read_jobs_file(path: Path, profile: Profile) -> Workload:
     Raises:
         InputError: The file cannot be read, or a field is invalid; the error names it.
     """
-    given = read_toml(path, "a TOML file of jobs")
+    fields = read_toml(path, "a TOML file of jobs")
     try:
-        file = JobsFile.model_validate(given)
+        file = JobsFile.model_validate(fields)
     except ValidationError as error:
         raise first_mistake(path, error, JobsFile, "a file of jobs") from None
     like = {job.model: job.samples_per_epoch for job in file.jobs if job.model}
@@ -364,7 +364,7 @@ def _before(
     Raises:
         InputError: There is no such job, or it arrives later.
     """
-    found: dict[int, None] = {}
+    ids: dict[int, None] = {}
     for name in job.after:
         jobs = [*named(name, known)]
         if not jobs:
@@ -374,8 +374,8 @@ def _before(
         if late:
             problem = f"{name!r} arrives at {late[0].arrival_seconds:g} s, later than the job"
             raise InputError(f"{place}: after", problem, "name jobs that come before it")
-        found |= dict.fromkeys(spec.job_id for spec in jobs)
-    return tuple(found)
+        ids |= dict.fromkeys(spec.job_id for spec in jobs)
+    return tuple(ids)
 
 
 def _made(

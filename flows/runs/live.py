@@ -80,8 +80,8 @@ def begun(
     check_images(nodes, start.workload.specs)
     prepared = prepare(start)
 
-    found, there = images(nodes.nodes), runs_on(nodes.nodes)
-    nodes = _pinned(nodes, found)
+    image_ids, there = images(nodes.nodes), runs_on(nodes.nodes)
+    nodes = _pinned(nodes, image_ids)
 
     def taken(name: str) -> bool:  # by a run of another warehouse
         return name in there or (nodes.storage / name).exists()
@@ -92,7 +92,7 @@ def begun(
         Writer(
             warehouse,
             start,
-            packages=(*packages(start.header.settings), *_named(found)),
+            packages=(*packages(start.header.settings), *_named(image_ids)),
             taken=taken,
         ) as writer,
         _running(prepared, nodes, writer, time.time(), Standing(), begun=False) as run,
@@ -188,8 +188,8 @@ def check_nodes(header: RunHeader, nodes: Nodes) -> None:
     if settings.runtime != RuntimeKind.DOCKER:
         raise InputError("cluster", "the run is on a virtual cluster", "leave it out")
     mine, its = (
-        ", ".join(f"{pool.gpus} GPUs, {pool.gpus_per_node} a node" for pool in found.pools)
-        for found in (nodes.inventory, settings.inventory)
+        ", ".join(f"{pool.gpus} GPUs, {pool.gpus_per_node} a node" for pool in inventory.pools)
+        for inventory in (nodes.inventory, settings.inventory)
     )
     if mine != its:
         raise InputError(
@@ -199,15 +199,15 @@ def check_nodes(header: RunHeader, nodes: Nodes) -> None:
         )
 
 
-def _named(found: Mapping[str, str]) -> Iterator[Package]:
+def _named(image_ids: Mapping[str, str]) -> Iterator[Package]:
     """Images by node, as a run's record has them."""
-    for node, image in found.items():
+    for node, image in image_ids.items():
         yield Package(f"{IMAGE_OF}{node}", image)
 
 
-def _pinned(nodes: Nodes, found: Mapping[str, str]) -> Nodes:
+def _pinned(nodes: Nodes, image_ids: Mapping[str, str]) -> Nodes:
     """Nodes with the ids of images in place of their tags, which may be given to others."""
-    pinned = (replace(node, image=found.get(node.name, node.image)) for node in nodes.nodes)
+    pinned = (replace(node, image=image_ids.get(node.name, node.image)) for node in nodes.nodes)
     return replace(nodes, nodes=tuple(pinned))
 
 
@@ -222,16 +222,16 @@ def _same_images(nodes: Sequence[Node], recorded: Iterable[Package]) -> dict[str
         for part in recorded
         if part.name.startswith(IMAGE_OF)
     }
-    found = images(nodes)
+    image_ids = images(nodes)
     for node in nodes:
-        image = found.get(node.name)
+        image = image_ids.get(node.name)
         if image and before.get(node.name, image) != image:
             raise InputError(
                 f"node {node.name}",
                 f"its image {node.image} is {image}, not the one that the run began with",
                 f'name that one in the cluster file: image = "{before[node.name]}"',
             )
-    return found | before
+    return image_ids | before
 
 
 def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:
@@ -248,12 +248,12 @@ def _hold_to(nodes: Nodes, run: str, *, begun: bool) -> None:
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
             write_text(path, json.dumps(mine))
-        found = json.loads(path.read_text())
+        recorded = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise InputError(
             str(path), f"cannot be used: {error}", "let it be read and written"
         ) from None
-    if found != mine:
+    if recorded != mine:
         raise InputError("cluster", f"its nodes differ from those recorded in {path}", remedy)
 
 

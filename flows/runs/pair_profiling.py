@@ -104,12 +104,12 @@ def measure_pairs(
                 gpus = tuple(idle[: pair[0].scale_factor])
                 folders = [nodes.folder(run, job) for job in jobs]
                 runtime.launch(2 * number, [Lease(job, gpus) for job in jobs])
-                found = measured_together(runtime, pair, folders, epochs, steps)
+                measured = measured_together(runtime, pair, folders, epochs, steps)
                 runtime.withdraw(jobs[0])
                 runtime.withdraw(jobs[1])
                 runtime.observe()
                 runtime.launch(2 * number + 1, [])  # ends both
-                yield found
+                yield measured
         finally:
             for spec in specs:
                 runtime.withdraw(spec.job_id)
@@ -183,13 +183,13 @@ def rates_together(
 
 def _lines(folder: Path) -> list[Line]:
     """The last whole lines of a job's telemetry that say what is needed."""
-    found: list[Line] = []
+    lines: list[Line] = []
     with suppress(OSError):
         for text in read_end(folder / LINES, BACKLOG_BYTES).split(b"\n")[:-1]:
             with suppress(ValueError, TypeError, LookupError, RecursionError):
                 line = json.loads(text)
-                found.append({key: float(line[key]) for key in ("at", "steps", "seconds")})
-    return [line for line in found if line["seconds"] > 0.0]
+                lines.append({key: float(line[key]) for key in ("at", "steps", "seconds")})
+    return [line for line in lines if line["seconds"] > 0.0]
 
 
 def with_pairs(
@@ -203,13 +203,13 @@ def with_pairs(
         gpu_type: GPU type on which they were measured.
     """
     entries = {key: dict(entry) for key, entry in table[gpu_type].items()}
-    for found in measured:
-        one, other = map(key_of, found.pair)
-        if found.problem:
+    for pair in measured:
+        one, other = map(key_of, pair.pair)
+        if pair.problem:
             entries[other].pop(one, None)
             entries[one].pop(other, None)
         else:
-            rates = [round(rate, 4) for rate in found.rates]
+            rates = [round(rate, 4) for rate in pair.rates]
             entries[other][one] = rates[::-1]
             entries[one][other] = rates
     return {**table, gpu_type: entries}

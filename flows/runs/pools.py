@@ -37,10 +37,10 @@ def parse_cells(text: str) -> tuple[TenantCells, ...]:
         InputError: A part is not of that form.
     """
     parts = filter(str.strip, text.split(","))
-    found = _matched(parts, _CELLS, "cells", "vision:v100:node:2", "TENANT:TYPE:LEVEL:COUNT")
+    matches = _matched(parts, _CELLS, "cells", "vision:v100:node:2", "TENANT:TYPE:LEVEL:COUNT")
     return tuple(
         TenantCells(part["tenant"], part["type"] or "", part["level"], int(part["count"]))
-        for part in found
+        for part in matches
     )
 
 
@@ -56,8 +56,8 @@ def parse_levels(text: str) -> tuple[TypeLevel, ...]:
     """
     parts = filter(str.strip, text.split(","))
     form = "TYPE:NAME:PARTS, from the lowest up"
-    found = _matched(parts, _LEVEL, "levels", "v100:node:8", form)
-    return tuple(TypeLevel(part["type"] or "", part["name"], int(part["parts"])) for part in found)
+    matches = _matched(parts, _LEVEL, "levels", "v100:node:8", form)
+    return tuple(TypeLevel(m["type"] or "", m["name"], int(m["parts"])) for m in matches)
 
 
 def parse_pools(text: str) -> tuple[Pool, ...]:

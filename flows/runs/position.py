@@ -71,10 +71,10 @@ class Position:
             tenant = before.beliefs[job_id].spec.tenant
             accounts[tenant] = accounts.get(tenant, Account()) + account
         started = frozenset((self.started | state.leases.keys()) & state.beliefs.keys())
-        found = {**self.ends}
+        ends = {**self.ends}
         for event in record.finished:
-            found[event.kind] = found.get(event.kind, 0) + 1
-        return Position(state, started, self.late + late, accounts, record.solve.price_of, found)
+            ends[event.kind] = ends.get(event.kind, 0) + 1
+        return Position(state, started, self.late + late, accounts, record.solve.price_of, ends)
 
     def after(self, header: RunHeader, record: RoundRecord, digest: str) -> "Position":
         """The position after a further record."""
@@ -166,9 +166,9 @@ def kept(path: Path, run: str) -> Snapshot | None:
         content = path.read_bytes()
         if not is_entered(path.parents[1], path, hashlib.sha256(content).hexdigest()):
             return None
-        found: dict[str, Any] = json.loads(content)
-        row = found["snapshot"]
-        if row["run"] != run or found["code"] != code_version(packages=STATE_CODE):
+        document: dict[str, Any] = json.loads(content)
+        row = document["snapshot"]
+        if row["run"] != run or document["code"] != code_version(packages=STATE_CODE):
             return None
         return from_row(Snapshot, row)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):

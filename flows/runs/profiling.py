@@ -89,14 +89,14 @@ class Measured:
 
 def combinations_of(specs: Iterable[JobSpec]) -> tuple[Combination, ...]:
     """All combinations that jobs of a workload can run with."""
-    found: dict[tuple[str, int, int], int] = {}
+    samples_by_key: dict[tuple[str, int, int], int] = {}
     for spec in specs:
         for size in spec.batch_sizes:
             key = (spec.model, spec.demand.least, size)
-            found[key] = max(found.get(key, 0), spec.samples_per_epoch)
+            samples_by_key[key] = max(samples_by_key.get(key, 0), spec.samples_per_epoch)
     return tuple(
         Combination(model, size, gpus, samples)
-        for (model, gpus, size), samples in sorted(found.items())
+        for (model, gpus, size), samples in sorted(samples_by_key.items())
     )
 
 
@@ -166,8 +166,8 @@ def measure(
     idle = [gpu for n in inventory.pools_of[kind] for gpu in inventory.gpus_in(n)]
     run = new_run()
     with only_scheduler(nodes, run):
-        found = _run(nodes, run, combinations, epochs, steps, idle, progress, together=together)
-    return [found[job_id] for job_id in range(len(combinations))]
+        measured = _run(nodes, run, combinations, epochs, steps, idle, progress, together=together)
+    return [measured[job_id] for job_id in range(len(combinations))]
 
 
 def new_run() -> str:
@@ -196,12 +196,12 @@ def _run(
     clock = WallClock(time())
     specs = [spec_of(job_id, asked, epochs, steps) for job_id, asked in enumerate(combinations)]
     runtime = DockerPlace(nodes, clock).open(Terms(run, LOOK_SECONDS), Standing(jobs=tuple(specs)))
-    waiting, found, number = list(specs), dict[int, Measured](), 0
+    waiting, measured, number = list(specs), dict[int, Measured](), 0
     began: dict[int, float] = {}
     free = list(idle)
     try:
-        while len(found) < len(specs):
-            progress(len(found), len(specs))
+        while len(measured) < len(specs):
+            progress(len(measured), len(specs))
             leases = []
             while waiting and len(free) >= waiting[0].demand.least and (together or not began):
                 spec = waiting.pop(0)
@@ -215,13 +215,13 @@ def _run(
                 took = event.at_seconds - began.pop(event.job_id)
                 folder = nodes.folder(run, event.job_id)
                 combination = combinations[event.job_id]
-                found[event.job_id] = measured_of(combination, event, folder, took, steps)
+                measured[event.job_id] = measured_of(combination, event, folder, took, steps)
             number += 1
     finally:
         runtime.preempt(dict.fromkeys(began, "profiling was stopped"))
         runtime.launch(number, [])  # removes the last ended containers
         runtime.close()
-    return found
+    return measured
 
 
 def spec_of(job_id: int, combination: Combination, epochs: int, steps: int) -> JobSpec:
@@ -303,10 +303,10 @@ def table_so_far(out: Path, gpu_types: Iterable[str]) -> dict[str, Any]:
 
 
 def _object(out: Path, holder: dict[str, Any], key: str) -> dict[str, Any]:
-    found = holder.get(key, {})
-    if not isinstance(found, dict):
+    value = holder.get(key, {})
+    if not isinstance(value, dict):
         raise InputError(f"{out}, {key}", "is not a JSON object", "correct it or give another file")
-    return found
+    return value
 
 
 def _unwritable(out: Path, error: OSError) -> InputError:
@@ -341,8 +341,8 @@ def table(
             are dropped.
     """
     gpu_type = node.gpu_type
-    found = [entry for entry in measured if not entry.problem]
-    keys = [key_of(entry.combination) for entry in found]
+    complete = [entry for entry in measured if not entry.problem]
+    keys = [key_of(entry.combination) for entry in complete]
     own = gpu_type in before.get(MEASURED, {})
     there = {
         key: {
@@ -354,14 +354,14 @@ def table(
     }
     rates = {
         key: {"null": round(entry.steps_per_second, 4)}
-        for key, entry in zip(keys, found, strict=True)
+        for key, entry in zip(keys, complete, strict=True)
     }
     how = {
         key: {
             "spread": round(entry.spread, 3),
             "restart_seconds": round(entry.restart_seconds, 2),
         }
-        for key, entry in zip(keys, found, strict=True)
+        for key, entry in zip(keys, complete, strict=True)
     }
     about = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",

@@ -22,7 +22,7 @@ def shares_gpus(settings: Settings, profile: Profile, service: bool) -> bool:
             a runtime of another package; or a fork would share GPUs, and its run has no pairs.
     """
     own = settings.runtime in {*RuntimeKind} and not service
-    asked = any(given.name == PACKED and given.value for given in settings.parameters)
+    asked = any(parameter.name == PACKED and parameter.value for parameter in settings.parameters)
     if asked and not own:
         where = "a service" if service else f"the runtime {settings.runtime}"
         raise InputError(
@@ -52,5 +52,5 @@ def shares_gpus(settings: Settings, profile: Profile, service: bool) -> bool:
 
 def _would_pack(settings: Settings | Fork) -> bool:
     """Whether the policy has jobs share GPUs, by its parameter or by default."""
-    given = {parameter.name: parameter.value for parameter in settings.parameters}
-    return bool(given.get(PACKED, getattr(policy_class(settings.policy), PACKED, 0.0)))
+    values = {parameter.name: parameter.value for parameter in settings.parameters}
+    return bool(values.get(PACKED, getattr(policy_class(settings.policy), PACKED, 0.0)))

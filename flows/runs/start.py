@@ -140,7 +140,7 @@ def make_header(
     settings = _typed(asked, workload.profile)
     profile = _placed(workload.profile, settings.pools)
     several = getattr(policy_of(settings), "several_pools", False)
-    check_switches(settings.policy, {given.name: given.value for given in settings.parameters})
+    check_switches(settings.policy, {each.name: each.value for each in settings.parameters})
     if len(settings.pools) > 1 and not several:
         raise InputError(
             "policy",
@@ -269,7 +269,7 @@ def check_prices(settings: Settings, pools: Iterable[Pool]) -> None:
     Raises:
         InputError: One has none.
     """
-    if any(given.name == COSTED and given.value for given in settings.parameters):
+    if any(parameter.name == COSTED and parameter.value for parameter in settings.parameters):
         check_priced(pools)
 
 

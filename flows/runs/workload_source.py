@@ -162,15 +162,15 @@ class Source(Jobs):
         Raises:
             InputError: A file or a setting is invalid.
         """
-        found = self._open(gpus, gpu_types)
-        curves = found.profile.losses
+        workload = self._open(gpus, gpu_types)
+        curves = workload.profile.losses
         if not curves:
-            return found
+            return workload
         truths = (
             replace(truth, losses=curves.get(spec.model, ()))
-            for spec, truth in zip(found.specs, found.truths, strict=True)
+            for spec, truth in zip(workload.specs, workload.truths, strict=True)
         )
-        return replace(found, truths=tuple(truths))
+        return replace(workload, truths=tuple(truths))
 
     def _open(self, gpus: int | None, gpu_types: Sequence[str]) -> "Workload":
         self._check()

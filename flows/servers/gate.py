@@ -91,8 +91,8 @@ class Locked:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it with 401."""
-        given = Headers(scope=scope).get("authorization", "")
-        if not hmac.compare_digest(given.encode(), self._expected):
+        authorization = Headers(scope=scope).get("authorization", "")
+        if not hmac.compare_digest(authorization.encode(), self._expected):
             asks = {"WWW-Authenticate": 'Basic realm="Shockwave"'}
             await PlainTextResponse("Unauthorized\n", 401, asks)(scope, receive, send)
             return

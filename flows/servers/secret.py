@@ -46,11 +46,11 @@ def read_secret(file: Path) -> str:
     return secret
 
 
-def authorization(given: str) -> str:
+def authorization(credential: str) -> str:
     """What a request carries as `Authorization`: a token, or the secret `USER:PASSWORD`."""
-    if ":" not in given:
-        return f"Bearer {given}"
-    return f"Basic {b64encode(given.encode(errors='replace')).decode()}"
+    if ":" not in credential:
+        return f"Bearer {credential}"
+    return f"Basic {b64encode(credential.encode(errors='replace')).decode()}"
 
 
 def _make(file: Path) -> None:

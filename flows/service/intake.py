@@ -50,10 +50,10 @@ class FromInbox:
             at = min(max(at, self._time_of(entry)), clock_seconds)
             if entry.kind == CommandKind.TENANT:
                 terms[entry.terms.tenant] = entry.terms
-            found = self._taken_in(entry, at, terms, nodes)
-            if isinstance(found, Command) and found.kind is CommandKind.ADD:
-                nodes.append(found.node)
-            (jobs if isinstance(found, JobSpec) else commands).append(found)  # type: ignore[arg-type]
+            accepted = self._taken_in(entry, at, terms, nodes)
+            if isinstance(accepted, Command) and accepted.kind is CommandKind.ADD:
+                nodes.append(accepted.node)
+            (jobs if isinstance(accepted, JobSpec) else commands).append(accepted)  # type: ignore[arg-type]
         truths = tuple(map(self.truth, jobs)) if self.truth else ()
         return Intake(tuple(jobs), tuple(commands), truths)
 
@@ -76,8 +76,8 @@ class FromInbox:
             if entry.kind == CommandKind.ADD:
                 self.add(entry.node, nodes)
         except Exception as error:  # whatever it is: no job stops the others
-            told = str(error) if isinstance(error, ShockwaveError) else repr(error)
-            reason = told.encode(errors="backslashreplace").decode()
+            message = str(error) if isinstance(error, ShockwaveError) else repr(error)
+            reason = message.encode(errors="backslashreplace").decode()
             refused = CommandKind.REFUSED
             by, node = entry.by, entry.node
             return Command(entry.number, refused, -1, at, by=by, reason=reason, node=node)

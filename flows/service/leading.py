@@ -113,8 +113,8 @@ def leading(
             deadline = monotonic() + 2.0 * leases.seconds
             while (token := leases.take(alone=True)) is None:
                 if monotonic() > deadline or stop.wait(WAIT_SECONDS):
-                    found, _ = leases.found()
-                    problem = f"is served by process {found.pid} of {found.host}" if found else ""
+                    other, _ = leases.found()
+                    problem = f"is served by process {other.pid} of {other.host}" if other else ""
                     raise WarehouseBusy(
                         str(place.warehouse), problem, "stop that, or use --standby"
                     )

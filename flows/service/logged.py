@@ -51,8 +51,8 @@ def _lines(record: RoundRecord) -> Iterator[Line]:
         else:
             ids = {"node": command.target} if kind.of_node else {}
             yield kind, f"{kind} {words.removeprefix(f'{kind} ')}", ids
-    for one in record.problems:
-        yield EventKind.LOST, f"node {one.node}: {one.problem}", {"node": one.node}
+    for problem in record.problems:
+        yield EventKind.LOST, f"node {problem.node}: {problem.problem}", {"node": problem.node}
 
 
 def _whole(record: RoundRecord, timings: Timings) -> Line:

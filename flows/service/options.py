@@ -59,9 +59,9 @@ class ServiceOptions(RunSettings):
     @classmethod
     def parsed(cls, text: str) -> "ServiceOptions":
         """The settings from their text."""
-        given: dict[str, Any] = json.loads(text)
-        paths = {name: given[name] and Path(given[name]) for name in ("cluster", "profile")}
-        return cls(**{**given, **paths})
+        fields: dict[str, Any] = json.loads(text)
+        paths = {name: fields[name] and Path(fields[name]) for name in ("cluster", "profile")}
+        return cls(**{**fields, **paths})
 
     @property
     def text(self) -> str:

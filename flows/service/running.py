@@ -84,8 +84,8 @@ def _locked(warehouse: Path) -> int:
 
 def busy(warehouse: Path) -> WarehouseBusy:
     """The error that a warehouse has a service already, with where it is."""
-    found = running(warehouse)
-    where = f" at {found.url} (process {found.pid})" if found else ""
+    server = running(warehouse)
+    where = f" at {server.url} (process {server.pid})" if server else ""
     return WarehouseBusy(
         str(warehouse),
         f"has a service that is running{where}",
@@ -110,9 +110,9 @@ def running(warehouse: Path) -> Running | None:
         return None
     folder = warehouse / FOLDER
     with suppress(OSError, ValueError, TypeError, RecursionError):
-        found = Running(**json.loads((folder / STATE).read_text()))
-        if isinstance(found.pid, int) and found.pid > 1:  # others are groups of processes
-            return found
+        server = Running(**json.loads((folder / STATE).read_text()))
+        if isinstance(server.pid, int) and server.pid > 1:  # others are groups of processes
+            return server
     return None  # it has just begun, or is about to end
 
 
@@ -122,14 +122,14 @@ def stop(warehouse: Path) -> bool:
     Raises:
         WarehouseError: It does not stop.
     """
-    found = running(warehouse)
-    if found is None:
+    server = running(warehouse)
+    if server is None:
         return False
     with suppress(ProcessLookupError):
-        os.kill(found.pid, signal.SIGTERM)
+        os.kill(server.pid, signal.SIGTERM)
     deadline = time.monotonic() + 3 * STOP_SECONDS
-    while (now := running(warehouse)) is not None and now.pid == found.pid:
+    while (now := running(warehouse)) is not None and now.pid == server.pid:
         if time.monotonic() > deadline:
-            raise WarehouseError(str(warehouse), f"process {found.pid} does not stop", "kill it")
+            raise WarehouseError(str(warehouse), f"process {server.pid} does not stop", "kill it")
         time.sleep(POLL_SECONDS)
     return True

@@ -155,8 +155,8 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
         if options.cluster is not None:
             nodes = read_cluster_file(options.cluster)
             at = warehouse / SNAPSHOT
-            found = going_on(name, nodes, warehouse, at) if name else None
-            run, _ = opened.enter_context(found or begun(new_start(options), nodes, warehouse, at))
+            going = going_on(name, nodes, warehouse, at) if name else None
+            run, _ = opened.enter_context(going or begun(new_start(options), nodes, warehouse, at))
             assert isinstance(run.runtime, DockerRuntime)
             now, speed, truth = run.runtime.clock.now, 1.0, None
             checks.append(lambda spec: check_images(nodes, [spec]))
@@ -170,11 +170,11 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
             now, speed = pace.now, pace.speed
         inbox.belongs_to(run.name)
 
-        def check(spec: JobSpec, given: TenantTerms | None) -> None:
+        def check(spec: JobSpec, terms: TenantTerms | None) -> None:
             for refuse in checks:
                 refuse(spec)
             check_job(spec, run.header, run.state.there(run.header), truth)
-            check_tenant(spec, given or run.state.tenancy.terms.get(spec.tenant))
+            check_tenant(spec, terms or run.state.tenancy.terms.get(spec.tenant))
 
         def add(node: NewNode, before: Sequence[NewNode]) -> None:
             added = (*run.state.orders.added, *(other.pool for other in before))
@@ -202,9 +202,9 @@ def _virtual(name: str, warehouse: Path, options: ServiceOptions) -> Iterator[Ru
         options.check_same(name, start.header)
         check_plugins(name, start, reader)
     prepared = prepare(start)
-    given = () if name else packages(start.header.settings)
+    used = () if name else packages(start.header.settings)
     with ExitStack() as opened:
-        writer = opened.enter_context(Writer(warehouse, start, run=name or None, packages=given))
+        writer = opened.enter_context(Writer(warehouse, start, run=name or None, packages=used))
         path = warehouse / SNAPSHOT
         snapshot, recorded = kept(path, name), list[tuple[RoundRecord, str]]()
         position = Position(prepared.state)

@@ -42,18 +42,18 @@ def start_detached(service: Service) -> str:
             start_new_session=True,
         )
     deadline = time.monotonic() + READY_SECONDS
-    while not ((found := running(service.warehouse)) and found.ready):
+    while not ((server := running(service.warehouse)) and server.ready):
         if process.poll() is not None or time.monotonic() > deadline:
             lines = log.read_text().splitlines() or ["nothing was said"]
             raise WarehouseError(str(log), f"the service did not start ({lines[-1]})", "see there")
         time.sleep(POLL_SECONDS)
-    ready = f"Ready: {found.url}/deployments (process {found.pid}; shockwave down stops it)"
+    ready = f"Ready: {server.url}/deployments (process {server.pid}; shockwave down stops it)"
     return "\n".join((*way_in(service.listening), ready))
 
 
 def _arguments(service: Service) -> list[str]:
     """Its options on a command line; the database's URL, which has a password, is in none."""
-    listening, given = service.listening, service.options
+    listening, chosen = service.listening, service.options
     default = ServiceOptions()
     options = {
         "host": listening.host,
@@ -65,8 +65,8 @@ def _arguments(service: Service) -> list[str]:
         "log_format": "" if service.log_format is LogFormat.TEXT else service.log_format.value,
     } | {
         field.name: value
-        for field in fields(given)
-        if (value := getattr(given, field.name)) != getattr(default, field.name)
+        for field in fields(chosen)
+        if (value := getattr(chosen, field.name)) != getattr(default, field.name)
     }
     return [
         text

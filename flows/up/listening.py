@@ -61,12 +61,12 @@ class Listening:
         self._check_files()
         self._check_proxy()
         try:
-            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except (socket.gaierror, UnicodeError):
             raise InputError(
                 "host", f"{self.host!r} is no known address", "try 127.0.0.1"
             ) from None
-        public = [entry[4][0] for entry in found if not ip_address(entry[4][0]).is_loopback]
+        public = [entry[4][0] for entry in addresses if not ip_address(entry[4][0]).is_loopback]
         if public and not self.tls and not self.proxy:
             raise InputError(
                 "host",
@@ -77,7 +77,7 @@ class Listening:
             raise InputError(
                 "host", f"{self.host} is in no certificate", "give the name or address that is"
             )
-        family, kind, protocol, _, address = found[0]
+        family, kind, protocol, _, address = addresses[0]
         try:
             with socket.socket(family, kind, protocol) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -71,16 +71,16 @@ Key = Annotated[
 
 
 async def _asking(request: Request) -> Asking:
-    found: Asking = request.app.state.asking
-    return found
+    asking: Asking = request.app.state.asking
+    return asking
 
 
 Asked = Annotated[Asking, Depends(_asking)]
 
 
 async def _streams(request: Request) -> Streams:
-    found: Streams = request.app.state.streams
-    return found
+    streams: Streams = request.app.state.streams
+    return streams
 
 
 Streamed = Annotated[Streams, Depends(_streams)]
@@ -101,12 +101,12 @@ PRINTED: dict[int | str, dict[str, Any]] = {
 
 
 async def _caller(asking: Asked, authorization: Authorization = "") -> Token:
-    found = await asking.who(authorization)
-    if found is None:
+    token = await asking.who(authorization)
+    if token is None:
         problem = "is not known" if authorization else "is missing"
         remedy = "send Authorization: Bearer TOKEN; an operator makes one: shockwave token add"
         raise Refused(HTTPStatus.UNAUTHORIZED, "token", problem, remedy)
-    return found
+    return token
 
 
 Caller = Annotated[Token, Depends(_caller)]
@@ -277,8 +277,8 @@ async def me(caller: Caller) -> Token:
 @routes.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def metrics(caller: Caller, asking: Asked) -> PlainTextResponse:
     """Where the service stands, in the text format of Prometheus."""
-    told = await asking.read(asking.service.metrics)
-    return PlainTextResponse(told, media_type="text/plain; version=1.0.0; charset=utf-8")
+    text = await asking.read(asking.service.metrics)
+    return PlainTextResponse(text, media_type="text/plain; version=1.0.0; charset=utf-8")
 
 
 @routes.get("/status")
@@ -298,17 +298,17 @@ def create_api(asking: Asking) -> ASGIApp:
         routes=routes.routes,  # as they are: a router that is included is made again when asked
     )
     api.state.asking, api.state.streams = asking, Streams(asking)
-    _tell_problems(api)
+    _answer_problems(api)
     return Bounded(api)
 
 
-def _tell_problems(api: FastAPI) -> None:
+def _answer_problems(api: FastAPI) -> None:
     """Answer whatever is wrong with a `Problem`."""
 
-    def answer(status: int, told: Problem, headers: Any = None) -> JSONResponse:
+    def answer(status: int, problem: Problem, headers: Any = None) -> JSONResponse:
         shown = {
             field: text.encode(errors="replace").decode()[:MOST_PROBLEM]
-            for field, text in told.model_dump().items()
+            for field, text in problem.model_dump().items()
         }
         return JSONResponse(shown, status, headers)
 
@@ -318,20 +318,20 @@ def _tell_problems(api: FastAPI) -> None:
     async def refused(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, Unrouted)
         remedy = f"see {PREFIX}/openapi.json"
-        told = getattr(error, "told", None) or Problem(
+        problem = getattr(error, "problem", None) or Problem(
             place=request.url.path, problem=str(error.detail), remedy=remedy
         )
-        return answer(error.status_code, told, error.headers)
+        return answer(error.status_code, problem, error.headers)
 
     async def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         where, *field = (first := error.errors()[0])["loc"]
         if first["type"] == "json_invalid":
-            told = Problem(place=where, problem="is no JSON", remedy="send a JSON object")
+            problem = Problem(place=where, problem="is no JSON", remedy="send a JSON object")
         else:
             first = {**first, "loc": tuple(field)}
-            told = of(mistake_of(str(where), first, JobFile, "a job"))
-        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, told)
+            problem = of(mistake_of(str(where), first, JobFile, "a job"))
+        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, problem)
 
     async def failed(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, ShockwaveError)

@@ -40,7 +40,7 @@ class Refused(HTTPException):
     """A request that is refused, and why."""
 
     def __init__(self, status: HTTPStatus, place: str, problem: str, remedy: str) -> None:
-        self.told = Problem(place=place, problem=problem, remedy=remedy)
+        self.problem = Problem(place=place, problem=problem, remedy=remedy)
         asks = {"WWW-Authenticate": 'Bearer realm="Shockwave"'}
         super().__init__(status, problem, asks if status == HTTPStatus.UNAUTHORIZED else None)
 
@@ -113,18 +113,18 @@ class Asking:
         Raises:
             WarehouseError: The database has something else of this token.
         """
-        together = [one for one in self._lookups if not one.done]
+        together = [lookup for lookup in self._lookups if not lookup.done]
         try:
-            found = await self._whose(together)
+            tokens = await self._whose(together)
         except WarehouseError as error:
             if isinstance(error, WarehouseBusy):
-                for one in together:
-                    one.failed, one.done = error, True
+                for lookup in together:
+                    lookup.failed, lookup.done = error, True
                 return
             together = [mine]  # perhaps another's is damaged
-            found = await self._whose(together)
-        for one, token in zip(together, found, strict=True):
-            one.found, one.done = token, True
+            tokens = await self._whose(together)
+        for lookup, token in zip(together, tokens, strict=True):
+            lookup.found, lookup.done = token, True
 
     async def _whose(self, lookups: Sequence[_Lookup]) -> list[Token | None]:
         tokens = (one.token for one in lookups)

@@ -16,7 +16,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from containers.runtime import NodeProblem
 from flows.deployed.alerting import (
     AUTOMATIONS,
-    TOLD,
+    REPORTED,
     emit,
     keep,
     known,
@@ -129,14 +129,14 @@ def test_a_restart_tells_nothing_again_that_still_stands(found: History, tmp_pat
     assert told(again, ailing, lag=patient, now=patient) == []
     assert told(again, found, now=patient) == []  # the node is back, and the inbox empty
     assert told(again, ailing, lag=patient, now=patient) == [("node.down", 1), ("inbox.stuck", 1)]
-    (tmp_path / FOLDER / TOLD).write_text('[["node.up", 1]]')
+    (tmp_path / FOLDER / REPORTED).write_text('[["node.up", 1]]')
     assert known(tmp_path) == frozenset()
 
 
 def test_what_could_not_be_kept_is_kept_with_the_next_look(service: Path, found: History) -> None:
     stands = frozenset({(AlertKind.DOWN, 1)})
     keep(service, stands)
-    seen, told = Watch("r", 1.0, 0.0, stands), service / FOLDER / TOLD
+    seen, told = Watch("r", 1.0, 0.0, stands), service / FOLDER / REPORTED
     told.unlink()
     told.mkdir()
     with Desk(service) as desk:

@@ -401,6 +401,6 @@ def test_a_log_whose_disk_is_full_stops_nothing(
             talker._process.stdin.write("x")
             talker._process.stdin.flush()
             assert wait_for(done.exists, lambda there: there)
-            service._told("Ready" + " " * 2**16)
+            service._print_line("Ready" + " " * 2**16)
         with suppress(OSError):
             full.close()

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 from flows.desk.declared import Added
 from flows.servers.secret import authorization
 from flows.web.asking import Asking, Bounded, status_of
-from flows.web.page.form import filled_in, foretold, form, key_of
+from flows.web.page.form import expected_rows, filled_in, form, key_of
 from flows.web.page.sessions import Sessions
 from flows.web.page.views import (
     FOLDER,
@@ -73,8 +73,8 @@ class Page:
         self._sessions = Sessions(PAGE, secret)
 
     async def _caller(self, request: Request) -> Token | None:
-        given = self._sessions.authorization(self._sessions.cookie_of(request))
-        request.state.caller = await self._asking.who(given) if given else None
+        header = self._sessions.authorization(self._sessions.cookie_of(request))
+        request.state.caller = await self._asking.who(header) if header else None
         return cast("Token | None", request.state.caller)
 
     def _shown(
@@ -158,8 +158,8 @@ class Page:
         asking, target = self._asking, request.path_params["job"]
 
         async def shown(caller: Token) -> dict[str, Any]:
-            found = await asking.read(lambda: printing(asking.service, caller, target))
-            return await asking.look(lambda: log_of(*found))
+            printed = await asking.read(lambda: printing(asking.service, caller, target))
+            return await asking.look(lambda: log_of(*printed))
 
         return await self._answer(request, "log.html.j2", shown)
 
@@ -193,7 +193,7 @@ class Page:
         key = fields.get("key", "")[:100]
         try:
             if do == "foretell":
-                rows = await asking.read(lambda: foretold(asking.service, caller, fields))
+                rows = await asking.read(lambda: expected_rows(asking.service, caller, fields))
             else:
                 handed_in = await asking.write(
                     lambda: asking.service.submit(caller, filled_in(fields), key_of(fields))
@@ -224,8 +224,8 @@ class Page:
     async def login(self, request: Request) -> Response:
         """Begin a session."""
         fields = await self._form(request)
-        given, to = fields.get("token", "").strip(), fields.get("to", "")
-        proof = authorization(given)
+        proof_text, to = fields.get("token", "").strip(), fields.get("to", "")
+        proof = authorization(proof_text)
         to = to if _BELOW.fullmatch(to) else PAGE
         if await self._asking.who(proof) is None:
             return self._asks(request, to, "This token is not known.")

@@ -52,8 +52,8 @@ def chart(points: Sequence[Point], x: str, y: str, about: str) -> Markup:
         parts.append(f'<polygon class="band" points="{placed}"/>')
     placed = " ".join(f"{across.at(p.x):.1f},{up.at(p.y):.1f}" for p in points)
     parts.append(f'<polyline class="line" points="{placed}"/>')
-    told = f'role="img" aria-label="{escape(about)}"'
-    return Markup(f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" {told}>{"".join(parts)}</svg>')
+    attributes = f'role="img" aria-label="{escape(about)}"'
+    return Markup(f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" {attributes}>{"".join(parts)}</svg>')
 
 
 @dataclass(frozen=True, slots=True)

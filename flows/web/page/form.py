@@ -65,14 +65,14 @@ class Field:
 
 
 def form(
-    service: Guarded, caller: Token, given: Mapping[str, str], key: str = ""
+    service: Guarded, caller: Token, filled: Mapping[str, str], key: str = ""
 ) -> dict[str, Any]:
     """The form.
 
     Args:
         service: The service.
         caller: Who fills it in.
-        given: What was filled in.
+        filled: What was filled in.
         key: What tells it from others (`key_of`); by default a new one.
     """
     left_out = {*SIMULATED, *(OPERATED if caller.role is Role.TENANT else ())}
@@ -82,7 +82,7 @@ def form(
     }
     return {
         "groups": {
-            title: [_field(name, given.get(name, "")) for name in names if name not in left_out]
+            title: [_field(name, filled.get(name, "")) for name in names if name not in left_out]
             for title, names in groups.items()
         },
         "models": sorted({model for model, *_ in service.desk.header.throughputs.rates}),
@@ -96,11 +96,11 @@ def form(
 def _field(name: str, text: str) -> Field:
     declared = JobFile.model_fields[name]
     label, about = LABELS.get(name, name.replace("_", " ")), declared.description or ""
-    kind, choices, given = "text", tuple[str, ...](), declared.annotation
-    of = {*get_args(given)} or {given}
-    if isinstance(given, type) and issubclass(given, StrEnum):
-        kind, choices = "choice", ("", *(choice.value for choice in given))
-    elif given is bool:
+    kind, choices, annotation = "text", tuple[str, ...](), declared.annotation
+    of = {*get_args(annotation)} or {annotation}
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        kind, choices = "choice", ("", *(choice.value for choice in annotation))
+    elif annotation is bool:
         kind = "check"
     elif name == "environment":
         kind = "lines"
@@ -119,7 +119,7 @@ def filled_in(fields: Mapping[str, str]) -> JobFile:
     Raises:
         InputError: A field is invalid; the error names it.
     """
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in JobFile.model_fields:
         text = fields.get(name, "")
         text = text if name == "environment" else text.strip()
@@ -127,8 +127,8 @@ def filled_in(fields: Mapping[str, str]) -> JobFile:
             problem = f"has more than {MOST_FIELD:,} characters"
             raise InputError(f"job: {name}", problem, "hand it in with shockwave submit")
         if text.strip():
-            given[name] = _value(name, text)
-    return job_of(Path("job"), given, texts=True)
+            values[name] = _value(name, text)
+    return job_of(Path("job"), values, texts=True)
 
 
 def key_of(fields: Mapping[str, str]) -> str:
@@ -154,7 +154,7 @@ def _value(name: str, text: str) -> Any:
         raise InputError(f"job: {name}", f"is refused: {error}", "close it") from None
 
 
-def foretold(service: Guarded, caller: Token, fields: Mapping[str, str]) -> dict[str, Any]:
+def expected_rows(service: Guarded, caller: Token, fields: Mapping[str, str]) -> dict[str, Any]:
     """When the jobs that the caller sees would end if this one were handed in; nothing is."""
     job = filled_in(fields)
     rows = service.forecast(caller, WhatIf(submit=[job]))

@@ -131,15 +131,15 @@ def _prices(rows: Sequence[PriceRow]) -> list[Prices]:
     return [
         Prices(
             kind,
-            found[-1].price,
+            typed[-1].price,
             chart(
-                [Point(row.at_s / 3600.0, row.price) for row in found],
+                [Point(row.at_s / 3600.0, row.price) for row in typed],
                 "hours on the run's clock",
                 "price",
-                f"Price of a GPU-round{f' of {kind}' * bool(kind)} in the last {len(found)} rounds",
+                f"Price of a GPU-round{f' of {kind}' * bool(kind)} in the last {len(typed)} rounds",
             ),
         )
-        for kind, found in sorted(by_type.items())
+        for kind, typed in sorted(by_type.items())
     ]
 
 
@@ -156,7 +156,7 @@ def of_job(service: Guarded, caller: Token, target: str) -> dict[str, Any]:
         why = str(service.why(caller, name)).splitlines()
     except InputError as error:
         why = [f"{error.place} {error.problem}."]
-    ahead = [found for found in service.queue(caller) if found.job_id == row.job_id]
+    ahead = [queued for queued in service.queue(caller) if queued.job_id == row.job_id]
     may = caller.role is not Role.READER and row.status in ACTIVE
     hours = [
         Point(*(seconds / 3600.0 for seconds in (f.run_s, f.remaining_s, f.low_s, f.high_s)))
@@ -172,7 +172,7 @@ def of_job(service: Guarded, caller: Token, target: str) -> dict[str, Any]:
             hours, "run time so far (h)", "still needed (h)", f"Forecasts of job {row.job_id}"
         ),
         "loss": chart(
-            [Point(found.epoch, found.loss) for found in course.losses],
+            [Point(row.epoch, row.loss) for row in course.losses],
             *("epoch", "loss", f"Training loss of job {row.job_id} by epoch"),
         ),
         "held": list(reversed(course.held)),
@@ -226,11 +226,11 @@ def whatif(service: Guarded, caller: Token, asked: Mapping[str, str]) -> dict[st
     Raises:
         InputError: The change is none, or the caller may not suppose it.
     """
-    given = {name: asked.get(name, "")[:1000] for name in SUPPOSED}
-    change: dict[str, Any] = {name: text.split()[:100] for name, text in given.items()}
+    texts = {name: asked.get(name, "")[:1000] for name in SUPPOSED}
+    change: dict[str, Any] = {name: text.split()[:100] for name, text in texts.items()}
     change["budget"] = dict(factor(text) for text in change["budget"])
     return {
-        "fields": {name: Asked(SUPPOSED[name], text) for name, text in given.items()},
+        "fields": {name: Asked(SUPPOSED[name], text) for name, text in texts.items()},
         "rows": service.forecast(caller, WhatIf(**change)),
         "new": [],
     }

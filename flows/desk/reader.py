@@ -1,4 +1,4 @@
-"""What users are told of a service, from its records and its inbox; nothing is written."""
+"""Answers about a service, from its records and its inbox; nothing is written."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from flows.history.answer import Answer
 
 
-class Telling:
-    """Tells of the service of a warehouse.
+class DeskReader:
+    """Answers questions about the service of a warehouse; writes nothing.
 
     Args:
         warehouse: The warehouse.
@@ -129,8 +129,8 @@ class Telling:
 
     def status(self) -> Status:
         """Where the service stands."""
-        found = self.history()
-        state, settings = found.state, found.start.header.settings
+        history = self.history()
+        state, settings = history.state, history.start.header.settings
         last = self.inbox.last()
         return Status(
             run=self.run,
@@ -139,14 +139,14 @@ class Telling:
             clock_s=state.even.clock_seconds,
             gpus=there.gpus if (there := state.there(self.header)) else 0,
             busy_gpus=sum(map(len, state.leases.values())),
-            drained=self._drained(found),
+            drained=self._drained(history),
             running=len(state.leases),
             waiting=len(state.beliefs) - len(state.leases) - len(state.orders.held),
             held=len(state.orders.held),
             ended=state.arrived - len(state.beliefs),
             inbox=last,
             pending=last - state.taken.entries,
-            late=found.position.late,
+            late=history.position.late,
         )
 
     def lag(self, now: float) -> float:
@@ -164,10 +164,10 @@ class Telling:
         if self._few is None or self._few[0] is not history:
             self._few = history, too_few_gpus(self.run, history)
         state, few = history.state, self._few[1]
-        news = [found for found in self._news() if found.round < state.round]  # of one moment
-        ends = {e.job_id: e for found in news for e in found.finished if e.ends_job}
+        news = [record for record in self._news() if record.round < state.round]  # of one moment
+        ends = {e.job_id: e for record in news for e in record.finished if e.ends_job}
         rows = []
-        for spec in (spec for found in news for spec in found.arrivals):
+        for spec in (spec for record in news for spec in record.arrivals):
             end, belief = ends.get(spec.job_id), state.beliefs.get(spec.job_id)
             whole = 1.0 if end and end.kind is EventKind.FINISHED else None
             rows.append(
@@ -185,8 +185,8 @@ class Telling:
             )
         refusals = {
             command.number: command.reason
-            for found in news
-            for command in found.commands
+            for record in news
+            for command in record.commands
             if command.kind is CommandKind.REFUSED
         }
         for entry in self._entries(0 if refusals else state.taken.entries):
@@ -200,24 +200,24 @@ class Telling:
             yield from entries
             after = entries[-1].number
 
-    def pending(self, found: History) -> list[JobSpec]:
+    def pending(self, history: History) -> list[JobSpec]:
         """The jobs that were accepted, and that a history has not taken in."""
-        return [e.job for e in self._entries(found.state.taken.entries) if e.job]
+        return [e.job for e in self._entries(history.state.taken.entries) if e.job]
 
     def queue(self) -> list[QueueRow]:
         """The active jobs: those that run, those in line, the others, those just accepted."""
-        found = self.history()
+        history = self.history()
         pending = [
             QueueRow(None, job.job_id, job.name, job.tenant, job.demand.least, "accepted")
-            for job in self.pending(found)
+            for job in self.pending(history)
         ]
-        if not found.last:
+        if not history.last:
             return pending
-        if self._ahead is None or self._ahead[0] is not found:
-            run, this = solved(self.run, found)
+        if self._ahead is None or self._ahead[0] is not history:
+            run, this = solved(self.run, history)
             rows = queue_rows(run, this)
             rows.sort(key=lambda row: (row.status != "runs", row.place or math.inf, row.job_id))
-            self._ahead = found, rows
+            self._ahead = history, rows
         return [*self._ahead[1], *pending]
 
     def events(self, after_round: int = -1) -> list[EventRow]:
@@ -228,21 +228,21 @@ class Telling:
         """
         first = max(after_round + 1, 0)
         records = self._reader.parts(self.run, Happened, first, filled=True)
-        told = {event.job_id for r in records for event in (*r.finished, *r.events)}
-        told |= {command.target for r in records for command in r.commands}
-        names = {number: job.name for number, job in self.inbox.jobs(told).items()}
+        named = {event.job_id for r in records for event in (*r.finished, *r.events)}
+        named |= {command.target for r in records for command in r.commands}
+        names = {number: job.name for number, job in self.inbox.jobs(named).items()}
         return [row for record in records for row in events_of(record, names)]
 
     def nodes(self) -> list[NodeRow]:
         """The nodes, and who holds their GPUs."""
-        found = self.history()
-        inventory, drained = found.state.inventory(self.header), self._drained(found)
-        holders = {gpu: job for job, gpus in found.state.leases.items() for gpu in gpus}
-        cordoned = found.state.orders.cordoned
-        ailing = found.last.problems if found.last else ()
-        problems = {one.node: one.problem for one in ailing}
+        history = self.history()
+        inventory, drained = history.state.inventory(self.header), self._drained(history)
+        holders = {gpu: job for job, gpus in history.state.leases.items() for gpu in gpus}
+        cordoned = history.state.orders.cordoned
+        ailing = history.last.problems if history.last else ()
+        problems = {problem.node: problem.problem for problem in ailing}
         names, rows = dict(enumerate(self.names())), []
-        for node in sorted({*range(inventory.nodes)} - found.state.orders.removed):
+        for node in sorted({*range(inventory.nodes)} - history.state.orders.removed):
             gpus = tuple(inventory.gpus_of(node))
             held = tuple(gpu for gpu in gpus if gpu in holders)
             kind = inventory.pools[inventory.pool(gpus[0])].gpu_type
@@ -254,10 +254,10 @@ class Telling:
         return rows
 
     @staticmethod
-    def _drained(found: History) -> tuple[int, ...]:
+    def _drained(history: History) -> tuple[int, ...]:
         """Nodes of the cluster that are out of service."""
-        out = found.last.solve.drained if found.last else ()
-        return tuple(node for node in out if node not in found.state.orders.removed)
+        out = history.last.solve.drained if history.last else ()
+        return tuple(node for node in out if node not in history.state.orders.removed)
 
     def tenants(self) -> list[TenantRow]:
         """The tenants, their budgets, and what they hold."""
@@ -281,21 +281,21 @@ class Telling:
         """
         from flows.history.why import why
 
-        found = self.history()
-        if self._whys is None or self._whys[0] is not found:
-            self._whys = found, {}
+        history = self.history()
+        if self._whys is None or self._whys[0] is not history:
+            self._whys = history, {}
         if job_id not in (known := self._whys[1]):
-            if found.last and job_id in found.state.beliefs:
-                known[job_id] = self._why_now(found, found.last, job_id)
+            if history.last and job_id in history.state.beliefs:
+                known[job_id] = self._why_now(history, history.last, job_id)
             else:  # an earlier round is reached from the beginning
                 known[job_id] = why(job_id, self._reader.warehouse, self.run)
         return known[job_id]
 
-    def _why_now(self, found: History, last: RoundRecord, job_id: int) -> "Answer":
+    def _why_now(self, history: History, last: RoundRecord, job_id: int) -> "Answer":
         """Why a job has or has no GPUs in the last round, from the records of its life alone."""
         from flows.history.why import Lived, check_same, of_round
 
-        run, this = solved(self.run, found)
+        run, this = solved(self.run, history)
         check_same(self.run, this, last)
         first = lifetime(self._news(), job_id).start
         rounds = self._reader.parts(self.run, Lived, first, last.round + 1)
@@ -334,6 +334,6 @@ class Telling:
             if hosts := self.hosts():
                 from containers.docker.telemetry import losses
 
-                found = losses(hosts.folder(self.run, job_id))
-                return [LossRow(epoch, loss) for epoch, loss in found.items()]
+                by_epoch = losses(hosts.folder(self.run, job_id))
+                return [LossRow(epoch, loss) for epoch, loss in by_epoch.items()]
         return []
