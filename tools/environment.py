@@ -5,9 +5,9 @@
 installs the project of the current folder, with these extras, in the exact versions of
 `constraints.txt`, and of each only files with one of the SHA-256 sums that stand there. What an
 interrupted call installed is kept, what it left half installed is installed anew. pip brings uv,
-which installs all else in a quarter of pip's time, from where pip is configured to. But first comes
-PyTorch, alone and by pip: its builds without CUDA have an index of their own, `TORCH_INDEX`. Where
-that does not answer, uv takes what it finds elsewhere.
+which installs all else in a quarter of pip's time, from where pip is configured to. But for the
+extra `dev`, first comes PyTorch, alone and by pip: its builds without CUDA have an index of their
+own, `TORCH_INDEX`. Where that does not answer, uv takes what it finds elsewhere.
 """
 
 import ast
@@ -273,7 +273,7 @@ def _complete(environment: Environment, extras: Sequence[str]) -> None:
         print(f"{name} was left half installed: installing it anew", flush=True)
     environment.create()
     index = os.environ.get("TORCH_INDEX")
-    if index and sys.platform == "linux":
+    if "dev" in extras and index and sys.platform == "linux":
         asking = ["--extra-index-url", index, "--retries", "1", "--timeout", "10"]
         try:
             environment.bring("torch", *asking, build="+cpu")
