@@ -25,7 +25,7 @@ from tasks.commands import Command, Orders
 from tasks.displaced import displaced
 from tasks.layouts import FIRST_WITH_WORK
 from tasks.record import Estimate, RoundRecord, RunHeader, Timings, record_hash
-from tasks.sources import JobSource, Trace
+from tasks.sources import JobSource
 from tasks.state import RunState, advance
 
 
@@ -146,16 +146,10 @@ def collect(run: Run, this: Round) -> None:
 
 
 def _idle_until(run: Run) -> float | None:
-    """When a round in which nothing runs ends, at the latest; None if that is not known.
-
-    A simulated clock stands still while nothing runs, so that it is told when a quota allows more;
-    a service's goes on by itself.
-    """
-    arrival = run.source.next_arrival(run.state.taken)
-    if not isinstance(run.source, Trace):
-        return arrival
-    ends = (found.until_seconds for found in run.state.barred.values() if found.until_seconds)
-    return min([*ends, *([] if arrival is None else [arrival])], default=None)
+    """See `JobSource.idle_until`."""
+    barred = run.state.barred.values()
+    quotas = (found.until_seconds for found in barred if found.until_seconds)
+    return run.source.idle_until(run.state.taken, quotas)
 
 
 def predict(run: Run, this: Round) -> None:

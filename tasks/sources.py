@@ -68,8 +68,16 @@ class JobSource(Protocol):
         """
         ...
 
-    def next_arrival(self, taken: Taken) -> float | None:
-        """Time of the next arrival on the run's clock in seconds; None if unknown."""
+    def idle_until(self, taken: Taken, quotas: Iterable[float] = ()) -> float | None:
+        """When a round in which nothing runs ends, at the latest; None if that is not known.
+
+        Args:
+            taken: What was taken so far.
+            quotas: When quotas allow more to jobs that wait for that.
+
+        Returns:
+            A time on the run's clock in seconds: of the next arrival, or before.
+        """
         ...
 
     def exhausted(self, taken: Taken) -> bool:
@@ -108,12 +116,12 @@ class Trace:
             truths=self.truths[job : job + len(jobs)],
         )
 
-    def next_arrival(self, taken: Taken) -> float | None:
-        """See `JobSource.next_arrival`."""
+    def idle_until(self, taken: Taken, quotas: Iterable[float] = ()) -> float | None:
+        """See `JobSource.idle_until`; a simulated clock is told of quotas, as it stands still."""
         job, command = self._next(taken)
-        times = [job.arrival_seconds for job in self.jobs[job : job + 1]]
-        given = self.commands[command : command + 1]
-        return min([*times, *(command.at_seconds for command in given)], default=None)
+        jobs, given = self.jobs[job : job + 1], self.commands[command : command + 1]
+        arrivals = [job.arrival_seconds for job in jobs] + [entry.at_seconds for entry in given]
+        return min([*quotas, *arrivals], default=None)
 
     def exhausted(self, taken: Taken) -> bool:
         """See `JobSource.exhausted`."""

@@ -21,7 +21,7 @@ from containers.docker.folder import excess, make_folder, replace_file
 from containers.docker.nodes import Nodes
 from containers.docker.own_images import check_images, image_of
 from containers.docker.rendering import described, quota, render
-from containers.docker.telemetry import JobLog
+from containers.docker.telemetry import JobLog, Log
 from containers.docker.timing import TimedLog
 from containers.docker.usage import gpu_share
 from containers.runtime import (
@@ -151,7 +151,7 @@ class DockerRuntime:
         for spec in jobs:
             self._logs.setdefault(spec.job_id, self._log(spec))
 
-    def _log(self, spec: JobSpec, epochs: int = 0, run_seconds: float = 0.0) -> JobLog | TimedLog:
+    def _log(self, spec: JobSpec, epochs: int = 0, run_seconds: float = 0.0) -> Log:
         log = TimedLog if spec.timed else JobLog
         return log(self._nodes.folder(self._run, spec.job_id), spec, epochs, run_seconds)
 
@@ -357,16 +357,19 @@ class DockerRuntime:
         reports: list[EpochReport] = []
         progress: list[JobProgress] = []
         losses: list[EpochLoss] = []
-        # Training in the grace period is read at the next observation.
-        passed = self._clock.now() - self._began + self._nodes.grace_seconds
+        now = self._clock.now()
         for job_id, lease in sorted(self._leases.items()):
-            trained = lease.end is not None and lease.end[0] is EventKind.FINISHED
-            new, stands, alive = self._read(job_id, lease, trained=trained, most_seconds=passed)
-            reports += new
-            if isinstance(log := self._logs[job_id], JobLog):
-                losses += log.losses
-            progress.append(self._with_usage(stands, lease, found))
-            self._judge(lease, stands, self._logs[job_id].spec.epochs, alive=alive)
+            log, until = self._logs[job_id], lease.end[1] if lease.end else now
+            news = log.read(
+                trained=lease.end is not None and lease.end[0] is EventKind.FINISHED,
+                held_seconds=max(until - self._began, 0.0),
+                # Training in the grace period is read at the next observation.
+                most_seconds=now - self._began + self._nodes.grace_seconds,
+            )
+            reports += news.reports
+            losses += news.losses
+            progress.append(self._with_usage(news.progress, lease, found))
+            self._judge(lease, news.progress, log.spec.epochs, alive=news.alive)
         for job_id in sorted(self._withdrawn.keys() & self._logs.keys()):
             lease = self._leases.setdefault(job_id, _Held(()))
             if not (lease.end and lease.end[0] is EventKind.FINISHED):
@@ -385,16 +388,6 @@ class DockerRuntime:
             problems=tuple(NodeProblem(node, problems[node]) for node in sorted(problems)),
             losses=tuple(losses),
         )
-
-    def _read(
-        self, job_id: int, lease: _Held, *, trained: bool, most_seconds: float
-    ) -> tuple[tuple[EpochReport, ...], JobProgress, bool]:
-        """What a job did since the last observation, and whether it showed a sign of life."""
-        log = self._logs[job_id]
-        if isinstance(log, JobLog):
-            return log.read(trained=trained, most_seconds=most_seconds)
-        until = lease.end[1] if lease.end else self._clock.now()
-        return *log.read(trained=trained, held_seconds=max(until - self._began, 0.0)), True
 
     def _with_usage(
         self, stands: JobProgress, lease: _Held, found: Sequence[Placed]

@@ -12,6 +12,7 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from predictor.job import LARGEST_LOSS, EpochLoss, EpochReport, JobProgress, JobSpec, add_report
 
@@ -30,23 +31,63 @@ MOST_SECONDS = 1e9
 """Longest plausible epoch or run time, some thirty years; longer times are ignored."""
 
 
+class News(NamedTuple):
+    """What a log has of a job since it was read before.
+
+    Attributes:
+        reports: Reports of completed epochs, merged by batch size.
+        progress: The job's progress.
+        alive: Whether it showed a sign of life.
+        losses: Training losses of the reported epochs, as far as known.
+    """
+
+    reports: tuple[EpochReport, ...]
+    progress: JobProgress
+    alive: bool = True
+    losses: tuple[EpochLoss, ...] = ()
+
+
+class Log(Protocol):
+    """What is known of a job in containers.
+
+    Attributes:
+        folder: The job's folder.
+        spec: The declared job.
+    """
+
+    folder: Path
+    spec: JobSpec
+
+    def begin(self) -> None:
+        """A lease begins."""
+        ...
+
+    def read(self, *, trained: bool, held_seconds: float, most_seconds: float) -> News:
+        """What is new since the last call.
+
+        Args:
+            trained: Whether the job finished.
+            held_seconds: Time for which its lease went on since then.
+            most_seconds: Upper bound on its run time since then.
+        """
+        ...
+
+
 @dataclass
 class JobLog:
-    """A job's telemetry, as far as it has been reported.
+    """A job's telemetry, as far as it has been reported; a `Log` of a job that trains.
 
     Attributes:
         folder: The job's folder.
         spec: The declared job.
         epochs: Completed epochs reported so far.
         run_seconds: Run time, as last reported.
-        losses: Training losses of the epochs reported by the last `read`.
     """
 
     folder: Path
     spec: JobSpec
     epochs: int = 0
     run_seconds: float = 0.0
-    losses: list[EpochLoss] = field(default_factory=list, init=False)
     _offset: int = field(default=0, init=False)
     _longest_seconds: float = field(default=0.0, init=False)
     _batch_size: int = field(default=0, init=False)
@@ -58,32 +99,28 @@ class JobLog:
         self._longest_seconds = self.run_seconds
 
     def begin(self) -> None:
-        """A lease begins: the job may go back to its last checkpoint."""
+        """See `Log.begin`; the job may go back to its last checkpoint."""
         self._left, self._furthest = self._place(self._position()), None
 
     def read(
-        self, *, trained: bool, most_seconds: float = math.inf
-    ) -> tuple[tuple[EpochReport, ...], JobProgress, bool]:
-        """New telemetry since the last call.
+        self, *, trained: bool, held_seconds: float = 0.0, most_seconds: float = math.inf
+    ) -> News:
+        """See `Log.read`; the first call always finds a sign of life.
 
         Args:
             trained: Whether the job finished. Epochs whose lines were lost are then reported
                 as far as its progress implies them.
+            held_seconds: Not needed, as the job reports its run time.
             most_seconds: Upper bound on the run time since the last call. An epoch may have
                 begun earlier, so that plausible times are bounded by the sum over all calls.
-
-        Returns:
-            Reports of completed epochs, merged by batch size; the job's progress; and whether
-            it showed a sign of life (`_advanced`), as the first call always finds.
         """
         self._longest_seconds += most_seconds
-        self.losses = []
-        reports: list[EpochReport] = []
+        losses, reports = list[EpochLoss](), list[EpochReport]()
         resumed = not self._looked and self.epochs > 0
         most = BACKLOG_BYTES if trained or resumed else MOST_BYTES
         for epoch, batch_size, seconds, loss in self._new_lines(most):
             if epoch >= self.epochs and abs(loss) <= LARGEST_LOSS:
-                self.losses.append(EpochLoss(self.spec.job_id, epoch, loss))
+                losses.append(EpochLoss(self.spec.job_id, epoch, loss))
             self._report(reports, epoch, batch_size, seconds)
         position = self._position()
         if trained and position and position.epoch == self.spec.epochs:
@@ -94,7 +131,7 @@ class JobLog:
             )
         alive = self._advanced(position) or bool(reports) or not self._looked
         self._looked = True
-        return tuple(reports), self._progress(position), alive
+        return News(tuple(reports), self._progress(position), alive, tuple(losses))
 
     def _advanced(self, position: "_Position | None") -> bool:
         """Whether a job stands further than at any call before in its lease.

@@ -4,16 +4,17 @@ It may replace `progress.json` in its folder by an object with the share of its 
 """
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from containers.docker.telemetry import LONGEST_LINE, PROGRESS, read_part
+from containers.docker.telemetry import LONGEST_LINE, PROGRESS, News, read_part
 from predictor.job import EpochReport, JobProgress, JobSpec
 
 
 @dataclass
 class TimedLog:
-    """The time for which a timed job ran, as the scheduler measures it.
+    """The time for which a timed job ran, as the scheduler measures it: its `Log`.
 
     Attributes:
         folder: The job's folder.
@@ -30,19 +31,15 @@ class TimedLog:
     share: float = 0.0
 
     def begin(self) -> None:
-        """A lease begins."""
+        """See `Log.begin`."""
 
-    def read(
-        self, *, trained: bool, held_seconds: float
-    ) -> tuple[tuple[EpochReport, ...], JobProgress]:
-        """What is new since the last call.
+    def read(self, *, trained: bool, held_seconds: float, most_seconds: float = math.inf) -> News:
+        """See `Log.read`: a report of its only epoch when it ends, its progress up to its limit.
 
         Args:
             trained: Whether it ended.
             held_seconds: Time for which its containers ran since then.
-
-        Returns:
-            A report of its only epoch when it ends, and its progress: up to its limit.
+            most_seconds: Not needed, as nothing depends on what the job says of its time.
         """
         spec, whole = self.spec, self.spec.total_steps
         self.run_seconds += held_seconds
@@ -51,7 +48,7 @@ class TimedLog:
             self.epochs = 1
             reports = (EpochReport(spec.job_id, 0, 1, spec.batch_size, self.run_seconds),)
         left = 0 if self.epochs else max(whole - int(self.run_seconds), 0)
-        return reports, JobProgress(
+        stands = JobProgress(
             job_id=spec.job_id,
             epochs=self.epochs,
             fraction=0.0 if self.epochs else 1.0 - left / whole,
@@ -61,6 +58,7 @@ class TimedLog:
             steps_left=left,
             share=0.0 if self.epochs else self._share(),
         )
+        return News(reports, stands)
 
     def _share(self) -> float:
         """The share that the job reports: 0 without a file, the last one if it is implausible."""

@@ -201,7 +201,6 @@ class FaithfulCluster:
         self._withdrawn: dict[int, str] = {}
         self.admit(standing.jobs)
 
-    @property
     def state(self) -> ClusterState:
         """Where it stands after `launch`; valid until the next call."""
         return ClusterState(self._clock, self._jobs, self._leases)

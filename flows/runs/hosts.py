@@ -107,11 +107,12 @@ class Hosts:
 
     Args:
         path: The cluster file.
-        run: Its run, on a `DockerRuntime`.
+        run: Its run.
+        runtime: The run's containers.
     """
 
-    def __init__(self, path: Path, run: Run) -> None:
-        self._path, self._run = path, run
+    def __init__(self, path: Path, run: Run, runtime: DockerRuntime) -> None:
+        self._path, self._run, self._runtime = path, run, runtime
 
     def add(self, new: NewNode) -> None:
         """Make a further node ready: it answers, has its image, and is noted.
@@ -120,9 +121,7 @@ class Hosts:
             InputError: It is not in the cluster file as it was accepted, was a node before, does
                 not answer, or runs jobs of another run or of a node that was removed.
         """
-        runtime, removed = self._run.runtime, self._run.state.orders.removed
-        assert isinstance(runtime, DockerRuntime)
-        before = runtime.nodes
+        before, removed = self._runtime.nodes, self._run.state.orders.removed
         check_new(new.name, [node.name for node in before.nodes])
         there = {node.name: node for node in read_cluster_file(self._path).nodes}
         node = there.get(new.name)
@@ -137,7 +136,7 @@ class Hosts:
         )
         nodes = replace(before, nodes=(*earlier, node))
         self._note(nodes, node)
-        runtime.grow(nodes)
+        self._runtime.grow(nodes)
 
     def _note(self, nodes: Nodes, node: Node) -> None:
         path = nodes.storage / self._run.name / NODES

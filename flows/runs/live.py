@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from containers.docker.checking import images, runs_on
 from containers.docker.clock import WallClock
-from containers.docker.docker_runtime import DockerPlace
+from containers.docker.docker_runtime import DockerPlace, DockerRuntime
 from containers.docker.fleet import only_scheduler
 from containers.docker.nodes import Node, Nodes
 from containers.docker.own_images import check_images
@@ -29,6 +30,20 @@ from warehouse.store.writer import Writer
 
 IMAGE_OF = "image of "
 """Beginning of the name of a package that is a node's image; its version is the image's id."""
+
+
+class Live(NamedTuple):
+    """A run on its nodes.
+
+    Attributes:
+        run: The run.
+        writer: Writes its records.
+        runtime: Its containers.
+    """
+
+    run: Run
+    writer: Writer
+    runtime: DockerRuntime
 
 
 def run_live(
@@ -57,15 +72,15 @@ def run_live(
         Interrupted: The user stopped it; containers run on.
         ShockwaveError: The warehouse cannot be written, or the profile lacks an entry.
     """
-    with begun(start, nodes, warehouse) as (run, writer):
-        return finish(run, warehouse, writer, driver, progress, rounds)
+    with begun(start, nodes, warehouse) as live:
+        return finish(live.run, warehouse, live.writer, driver, progress, rounds)
 
 
 @contextmanager
 def begun(
     start: Start, nodes: Nodes, warehouse: Path, snapshots: Path | None = None
-) -> Iterator[tuple[Run, Writer]]:
-    """A new run on its nodes, and what writes its records; open within the context.
+) -> Iterator[Live]:
+    """A new run on its nodes; open within the context.
 
     Args:
         start: The run's start.
@@ -95,11 +110,11 @@ def begun(
             packages=(*packages(start.header.settings), *_named(image_ids)),
             taken=taken,
         ) as writer,
-        _running(prepared, nodes, writer, time.time(), Standing(), begun=False) as run,
+        _running(prepared, nodes, writer, time.time(), Standing(), begun=False) as live,
     ):
         if snapshots:
-            run.sink = Keeping(writer, run, snapshots, Position(prepared.state))
-        yield run, writer
+            live.run.sink = Keeping(writer, live.run, snapshots, Position(prepared.state))
+        yield live
 
 
 def resume_live(
@@ -129,15 +144,15 @@ def resume_live(
         ShockwaveError: There is no such run, its records are damaged, or it began on another
             cluster or with other images.
     """
-    with going_on(name, nodes, warehouse) as (run, writer):
-        return finish(run, warehouse, writer, driver, progress, rounds)
+    with going_on(name, nodes, warehouse) as live:
+        return finish(live.run, warehouse, live.writer, driver, progress, rounds)
 
 
 @contextmanager
 def going_on(
     name: str, nodes: Nodes, warehouse: Path, snapshots: Path | None = None
-) -> Iterator[tuple[Run, Writer]]:
-    """A run after its last recorded round, and what writes its records; open within the context.
+) -> Iterator[Live]:
+    """A run after its last recorded round; open within the context.
 
     Args:
         name: The run.
@@ -171,11 +186,11 @@ def going_on(
         there = bool(position.state.round)
         with (
             only_scheduler(nodes, name, removed),
-            _running(prepared, nodes, writer, began, standing, begun=there) as run,
+            _running(prepared, nodes, writer, began, standing, begun=there) as live,
         ):
             if snapshots:
-                run.sink = Keeping(writer, run, snapshots, position)
-            yield run, writer
+                live.run.sink = Keeping(writer, live.run, snapshots, position)
+            yield live
 
 
 def check_nodes(header: RunHeader, nodes: Nodes) -> None:
@@ -266,14 +281,14 @@ def _running(
     standing: Standing,
     *,
     begun: bool,
-) -> Iterator[Run]:
+) -> Iterator[Live]:
     """A run on its nodes; the runtime is open within the context."""
     place, at = DockerPlace(nodes, WallClock(began)), terms(prepared.start.header, writer.run)
     if not (begun and prepared.start.header.service):  # `of_service` has held it to its nodes
         _hold_to(nodes, writer.run, begun=begun)
     try:
         with closing(place.open(at, standing)) as runtime:
-            yield prepared.on(runtime, writer, writer.run)
+            yield Live(prepared.on(runtime, writer, writer.run), writer, runtime)
     except Interrupted as error:
         remedy = f"its containers run on; {error.remedy} --cluster FILE"
         raise Interrupted(error.place, error.problem, remedy) from None

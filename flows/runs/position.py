@@ -8,14 +8,14 @@ begins anew.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from containers.runtime import EventKind
-from containers.virtual.faithful import ClusterState, FaithfulCluster
+from containers.virtual.faithful import ClusterState
 from flows.runs.code_version import code_version
 from flows.runs.costs import Account, Meter
 from predictor.errors import WarehouseError
@@ -117,6 +117,7 @@ class Keeping:
         run: The run, whose sink this is.
         path: File of the snapshot.
         position: Where the run stood before the last record.
+        cluster: Where its virtual cluster stands; None in containers.
         last: The last record.
     """
 
@@ -124,6 +125,7 @@ class Keeping:
     run: Run
     path: Path
     position: Position
+    cluster: Callable[[], ClusterState | None] = lambda: None
     last: RoundRecord | None = None
 
     def append(self, record: RoundRecord, digest: str, timings: Timings) -> None:
@@ -131,11 +133,10 @@ class Keeping:
         self.sink.append(record, digest, timings)
         if self.last:
             self.position = self.position.at(self.run.header, self.last, self.run.state)
-        self.last, runtime = record, self.run.runtime
+        self.last = record
         if (record.round + 1) % EVERY == 0:
-            cluster = runtime.state if isinstance(runtime, FaithfulCluster) else None
             with suppress(OSError, WarehouseError):  # a full disk is the next round's to tell
-                keep(self.path, Snapshot(self.run.name, self.position, cluster))
+                keep(self.path, Snapshot(self.run.name, self.position, self.cluster()))
 
 
 def keep(path: Path, snapshot: Snapshot) -> None:

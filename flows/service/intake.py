@@ -3,7 +3,7 @@
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from containers.virtual.truth import GroundTruth
@@ -84,8 +84,8 @@ class FromInbox:
         about = entry.number, CommandKind(entry.kind), entry.target, at, entry.value, entry.by
         return Command(*about, terms=entry.terms, node=entry.node)
 
-    def next_arrival(self, taken: Taken) -> float | None:
-        """See `JobSource.next_arrival`; None while there is none."""
+    def idle_until(self, taken: Taken, quotas: Iterable[float] = ()) -> float | None:
+        """See `JobSource.idle_until`: its first entry; quotas pass by the clock, which goes on."""
         waiting = self.inbox.after(taken.entries, most=1)
         return self._time_of(waiting[0]) if waiting else None
 
@@ -110,8 +110,8 @@ class Again:
         """See `JobSource.until`."""
         return self.trace.until(clock_seconds, taken)
 
-    def next_arrival(self, taken: Taken) -> float | None:
-        """Beginning of the next round."""
+    def idle_until(self, taken: Taken, quotas: Iterable[float] = ()) -> float | None:
+        """See `JobSource.idle_until`: the beginning of the next round, as it was."""
         following = bisect_right(self.clocks, taken.clock_seconds)
         return self.clocks[following] if following < len(self.clocks) else None
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 
-from containers.docker.docker_runtime import DockerRuntime
 from containers.docker.own_images import check_images
 from containers.virtual.real_time import Pace, RealTimeCluster
 from containers.virtual.truth import GroundTruth
@@ -131,7 +130,7 @@ def schedule(
     with rare_collections():
         while last is None or run.state.round < last:
             alive()
-            if not run.state.beliefs and run.source.next_arrival(run.state.taken) is None:
+            if not run.state.beliefs and run.source.idle_until(run.state.taken) is None:
                 time.sleep(LOOK_SECONDS)
                 continue
             driver(run)
@@ -156,17 +155,13 @@ def under_way(warehouse: Path, inbox: Inbox, options: ServiceOptions) -> Iterato
             nodes = read_cluster_file(options.cluster)
             at = warehouse / SNAPSHOT
             going = going_on(name, nodes, warehouse, at) if name else None
-            run, _ = opened.enter_context(going or begun(new_start(options), nodes, warehouse, at))
-            assert isinstance(run.runtime, DockerRuntime)
-            now, speed, truth = run.runtime.clock.now, 1.0, None
+            live = opened.enter_context(going or begun(new_start(options), nodes, warehouse, at))
+            run, now, speed, truth = live.run, live.runtime.clock.now, 1.0, None
             checks.append(lambda spec: check_images(nodes, [spec]))
             inbox.runs_on(options.cluster.absolute())
-            hosts = Hosts(options.cluster, run)
+            hosts = Hosts(options.cluster, run, live.runtime)
         else:
-            run = opened.enter_context(_virtual(name, warehouse, options))
-            assert isinstance(run.runtime, RealTimeCluster)
-            assert run.runtime.pace
-            pace, truth = run.runtime.pace, run.runtime.made
+            run, pace, truth = opened.enter_context(_virtual(name, warehouse, options))
             now, speed = pace.now, pace.speed
         inbox.belongs_to(run.name)
 
@@ -194,8 +189,13 @@ def new_start(options: ServiceOptions) -> Start:
 
 
 @contextmanager
-def _virtual(name: str, warehouse: Path, options: ServiceOptions) -> Iterator[Run]:
-    """A run on a virtual cluster in real time, after its last recorded round."""
+def _virtual(
+    name: str, warehouse: Path, options: ServiceOptions
+) -> Iterator[tuple[Run, Pace, Callable[[JobSpec], GroundTruth]]]:
+    """A run on a virtual cluster in real time, after its last recorded round.
+
+    With it the pace of its clock, and what makes the ground truths of its jobs.
+    """
     reader = Reader(warehouse)
     start = reader.begun(name) if name else new_start(options)
     if name:
@@ -224,9 +224,9 @@ def _virtual(name: str, warehouse: Path, options: ServiceOptions) -> Iterator[Ru
             else:
                 carry_out(run, record, digest)
             position = position.at(run.header, record, run.state)
-        run.sink = Keeping(writer, run, path, position)
-        runtime.pace = Pace(run.state.even.clock_seconds, options.speed)
-        yield run
+        run.sink = Keeping(writer, run, path, position, runtime.state)
+        runtime.pace = pace = Pace(run.state.even.clock_seconds, options.speed)
+        yield run, pace, made
 
 
 class _Truths:
